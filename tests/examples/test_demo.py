@@ -91,7 +91,7 @@ def test_the_day_of_the_blizzard_passes_in_six_seconds(demo: Demo) -> None:
     assert found["taken_late"]["p99"] >= found["taken_late"]["p50"] >= 0
 
 
-def test_an_aircraft_that_is_wanted_twice_at_once_flies_one_after_the_other(demo: Demo, small_day: Path) -> None:
+def test_an_aircraft_needed_by_two_flights_at_once_flies_them_one_after_the_other(demo: Demo, small_day: Path) -> None:
     found = verdict(demo("--file", small_day, "--seconds", 3, "--workers", 2, "--json"))
     assert found["passed"]
     assert (found["flights"], found["completed"], found["cancelled"]) == (5, 4, 1)
@@ -99,7 +99,7 @@ def test_an_aircraft_that_is_wanted_twice_at_once_flies_one_after_the_other(demo
     assert found["taken_late"]["worst"] >= 3000 * 110 // 150
 
 
-def test_a_day_that_went_wrong_is_told_by_the_exit_code(
+def test_the_exit_code_reports_a_failed_day(
     small_day: Path, tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def without_the_last_landing(departures: Any, history: Any, landings: Any, refused: Any) -> Verdict:
@@ -112,7 +112,7 @@ def test_a_day_that_went_wrong_is_told_by_the_exit_code(
     assert "not all checks of the demo passed" in done.stderr
 
 
-def test_where_there_is_no_terminal_it_prints_plain_lines(demo: Demo, small_day: Path) -> None:
+def test_the_demo_prints_plain_lines_without_a_terminal(demo: Demo, small_day: Path) -> None:
     printed = demo("--file", small_day, "--seconds", 3, "--workers", 1).stdout
     assert "\x1b" not in printed
     assert "is exclusive by 'aircraft': every message needs it in its metadata" in printed
@@ -120,7 +120,7 @@ def test_where_there_is_no_terminal_it_prints_plain_lines(demo: Demo, small_day:
     assert printed.rstrip().endswith("all 8 checks hold")
 
 
-def test_on_a_server_by_url_it_deletes_its_namespace(
+def test_the_demo_deletes_its_namespace_on_a_server_by_url(
     demo: Demo, small_day: Path, tickwheel_server: PrivateServer
 ) -> None:
     demo("--file", small_day, "--seconds", 3, "--workers", 1, "--url", tickwheel_server.url)
@@ -128,7 +128,7 @@ def test_on_a_server_by_url_it_deletes_its_namespace(
         assert list(client.scan_iter(match="demo-*")) == []
 
 
-def test_a_bad_file_is_told_by_its_line(demo: Demo, tmp_path: Path) -> None:
+def test_an_error_in_a_file_names_the_line(demo: Demo, tmp_path: Path) -> None:
     path = tmp_path / "bad.csv"
     path.write_text(HEAD + "UA,1,N1,EWR,IAH,600,601,2500,,120,1400\n")
     done = demo("--file", path, code=2)
@@ -136,7 +136,7 @@ def test_a_bad_file_is_told_by_its_line(demo: Demo, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_can_be_interrupted_and_leaves_nothing_behind(scratch: Path, number: signal.Signals) -> None:
+def test_an_interrupted_demo_leaves_nothing_behind(scratch: Path, number: signal.Signals) -> None:
     with subprocess.Popen(
         [*TICKWHEEL, "demo"], env=os.environ | {"TMPDIR": str(scratch)}, stdout=subprocess.PIPE, text=True
     ) as process:

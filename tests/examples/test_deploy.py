@@ -46,7 +46,7 @@ def is_an_option_each(command: list[str]) -> bool:
 
 
 @pytest.mark.parametrize("command", [unit_command(), *compose_commands()], ids=["unit", "events-1", "events-2"])
-def test_an_event_process_is_started_by_options_that_there_are(command: list[str]) -> None:
+def test_the_deployment_starts_event_processes_with_options_that_exist(command: list[str]) -> None:
     assert is_an_option_each(command)
     given = dict(itertools.pairwise(command))
     ZooKeeperUrl.parse(given["--election"])
@@ -54,7 +54,7 @@ def test_an_event_process_is_started_by_options_that_there_are(command: list[str
 
 
 @pytest.mark.parametrize("command", [unit_command("serve"), *compose_commands("serve")], ids=["unit", "compose"])
-def test_the_service_is_started_by_options_that_there_are(command: list[str]) -> None:
+def test_the_deployment_starts_the_service_with_options_that_exist(command: list[str]) -> None:
     assert is_an_option_each(command)
     given = dict(itertools.pairwise(command))
     parse_durability(given["--durability"])
@@ -62,13 +62,13 @@ def test_the_service_is_started_by_options_that_there_are(command: list[str]) ->
     assert "--tls-cert" in command or "--insecure" in command
 
 
-def test_whichever_is_started_first_makes_a_namespace_of_the_shards_that_the_operations_page_advises() -> None:
+def test_every_start_order_creates_the_namespace_with_the_shards_that_the_operations_page_advises() -> None:
     told = {dict(itertools.pairwise(command))["--shards"] for command in [unit_command(), *compose_commands()]}
     page = (ROOT / "docs/operations.md").read_text()
     assert told == set(re.findall(r"--shards (\d+)", page)) == set(re.findall(r"(\d+) for three primaries", page))
 
 
-def test_the_compose_file_names_what_it_needs() -> None:
+def test_the_compose_file_is_consistent_and_pins_its_images() -> None:
     services = COMPOSE["services"]
     for name, service in services.items():
         assert set(service.get("depends_on", ())) <= services.keys(), name
@@ -93,7 +93,7 @@ def test_the_compose_file_has_the_servers_that_are_tested() -> None:
     assert {service["image"] for service in COMPOSE["services"].values() if "image" in service} == tested
 
 
-def test_the_operations_page_names_the_files() -> None:
+def test_the_operations_page_names_the_deployment_files() -> None:
     page = (ROOT / "docs/operations.md").read_text()
     for file in ("deploy/tickwheel-events.service", "deploy/tickwheel-serve.service", "deploy/compose.yaml"):
         assert file in page

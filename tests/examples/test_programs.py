@@ -25,7 +25,7 @@ def test_every_program_has_a_test() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested
 
 
-def test_orders_that_are_not_paid_time_out() -> None:
+def test_unpaid_orders_time_out() -> None:
     printed = lines("order_timeout.py")
     timed_out = sorted(line for line in printed if "not paid in time" in line)
     assert [line.split()[0] for line in timed_out] == ["order-3", "order-5"]
@@ -46,7 +46,7 @@ def test_no_two_videos_of_a_project_are_encoded_at_once() -> None:
     assert {line.split()[0] for line in printed if "alps-3" in line or "coast-2" in line} == {"worker-3"}
 
 
-def test_a_standup_of_every_second_is_reminded_of_once_each() -> None:
+def test_a_standup_every_second_sends_one_reminder_each_time() -> None:
     printed = lines("cron_reminder.py")
     assert len([line for line in printed if line.startswith("cron_reminder.remind cron 30 9 * * MON-FRI")]) == 2
     times = [
@@ -56,7 +56,7 @@ def test_a_standup_of_every_second_is_reminded_of_once_each() -> None:
     assert len(times) == 3
 
 
-def test_a_task_of_celery_moves_by_shares_while_it_is_in_use() -> None:
+def test_a_celery_task_moves_by_shares_while_it_is_in_use() -> None:
     none, half, all_, end = lines("celery_migration.py")
     assert none == "share 0: 20 calls run by Celery, 0 by Tickwheel"
     assert half.startswith("share 0.5: ")

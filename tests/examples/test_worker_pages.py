@@ -30,7 +30,7 @@ def run_in_background(command: str, folder: Path, environment: dict[str, str], r
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/workers.md"])
-def test_the_worker_of_a_page_does_what_the_program_sends(page: str, tmp_path: Path) -> None:
+def test_the_worker_on_the_page_runs_the_tasks_that_the_program_sends(page: str, tmp_path: Path) -> None:
     port = str(free_port())
     for block in blocks(page, "python"):
         if found := re.match(r"# (\w+\.py)\n", block):
@@ -60,7 +60,7 @@ def test_the_worker_of_a_page_does_what_the_program_sends(page: str, tmp_path: P
             )
 
 
-def test_the_test_that_is_shown_passes(tmp_path: Path) -> None:
+def test_the_test_on_the_page_passes(tmp_path: Path) -> None:
     for block in blocks("docs/workers.md", "python"):
         if found := re.match(r"# (\w+\.py)\n", block):
             (tmp_path / found[1]).write_text(block)

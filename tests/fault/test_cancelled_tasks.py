@@ -55,7 +55,7 @@ async def turns(count: int) -> None:
 
 
 @pytest.mark.parametrize("connected", [True, False], ids=["connected", "not-yet-connected"])
-def test_answers_that_come_after_the_cancellation_are_read_by_nobody(faulty: FaultyServer, connected: bool) -> None:
+def test_replies_that_arrive_after_a_cancellation_reach_no_other_call(faulty: FaultyServer, connected: bool) -> None:
     async def cancelled_before_the_answer() -> None:
         async with opened(faulty.url) as (tickwheel, queue):
             if connected:
@@ -78,7 +78,7 @@ def test_answers_that_come_after_the_cancellation_are_read_by_nobody(faulty: Fau
 
 
 @pytest.mark.parametrize("count", range(40))
-def test_wherever_a_task_is_cancelled_the_next_calls_get_their_own_answers(
+def test_a_task_cancelled_at_any_point_leaves_the_next_calls_their_own_replies(
     tickwheel_server: PrivateServer, count: int
 ) -> None:
     """Over four shards a round has four answers on one connection: it may be cut between any two of them."""

@@ -170,7 +170,7 @@ def test_a_step_forward_is_held_until_the_clock_agrees_again(
         assert {state(jobs, id) for id in ("within the step", "named within the step")} == {"invisible"}
 
 
-def test_what_is_accepted_of_one_shard_is_accepted_of_one_that_meets_it_later(
+def test_a_step_accepted_for_one_shard_is_accepted_for_a_shard_that_meets_it_later(
     private: PrivateServer, tmp_path: Path
 ) -> None:
     with (
@@ -191,7 +191,7 @@ def test_what_is_accepted_of_one_shard_is_accepted_of_one_that_meets_it_later(
         eventually(lambda: clock.accepted_ms > 0, "both shards keep what was accepted")
 
 
-def test_an_operator_accepts_a_step_and_the_next_event_process_knows(
+def test_a_step_accepted_by_an_operator_is_known_to_the_next_event_process(
     private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
 ) -> None:
     jobs.enqueue(id="within the step", delay=HOUR / 2)
@@ -209,7 +209,7 @@ def test_an_operator_accepts_a_step_and_the_next_event_process_knows(
         assert state(jobs, "within the next step") == "invisible"
 
 
-def test_a_step_that_nobody_accepted_is_held_by_the_next_event_process_too(
+def test_a_step_that_was_not_accepted_is_held_by_the_next_event_process_too(
     private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
 ) -> None:
     jobs.enqueue(id="within the step", delay=HOUR / 2)
@@ -221,7 +221,7 @@ def test_a_step_that_nobody_accepted_is_held_by_the_next_event_process_too(
         assert state(jobs, "within the step") == "invisible"
 
 
-def test_what_was_accepted_is_forgotten_when_the_clocks_agree_again(
+def test_an_accepted_step_is_forgotten_when_the_clocks_agree_again(
     private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
 ) -> None:
     with driven(private, tmp_path / "first") as driver:
@@ -239,7 +239,7 @@ def test_what_was_accepted_is_forgotten_when_the_clocks_agree_again(
         assert state(jobs, "within the same step") == "invisible"
 
 
-def test_a_step_back_makes_late_and_never_early(
+def test_a_step_back_makes_messages_late_and_never_early(
     private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
 ) -> None:
     with driven(private, tmp_path / "log"):
@@ -256,7 +256,7 @@ def test_a_step_back_makes_late_and_never_early(
 
 
 @pytest.mark.parametrize("guard", [timedelta(minutes=1)], indirect=True)
-def test_the_guard_is_as_wide_as_the_namespace_says(
+def test_the_clock_guard_of_the_namespace_sets_the_limit(
     private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
 ) -> None:
     jobs.enqueue(id="within the guard", delay=30 * SECOND)
@@ -270,7 +270,7 @@ def test_the_guard_is_as_wide_as_the_namespace_says(
         driver.wait_until_logged("limit 60000 ms")
 
 
-def test_to_accept_without_need_says_so_and_changes_nothing(
+def test_accepting_without_a_held_step_logs_it_and_changes_nothing(
     private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
 ) -> None:
     with driven(private, tmp_path / "log") as driver:

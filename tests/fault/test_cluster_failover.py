@@ -113,7 +113,7 @@ def test_a_frozen_primary_holds_up_its_own_shards_only_until_its_replica_takes_o
 
 
 @pytest.mark.parametrize("wait", [None, timedelta(minutes=1)], ids=["at once", "waiting"])
-def test_shards_whose_servers_are_gone_hold_up_no_worker_whom_others_have_something_for(
+def test_workers_receive_messages_of_other_shards_while_the_servers_of_some_are_gone(
     cluster: RedisCluster, wait: timedelta | None
 ) -> None:
     timeout = timedelta(seconds=20)
@@ -135,7 +135,7 @@ def test_shards_whose_servers_are_gone_hold_up_no_worker_whom_others_have_someth
         assert time.monotonic() - began < timeout.total_seconds()
 
 
-def test_the_same_for_a_task(cluster: RedisCluster) -> None:
+def test_tasks_receive_messages_of_other_shards_while_the_servers_of_some_are_gone(cluster: RedisCluster) -> None:
     timeout = timedelta(seconds=20)
 
     async def taken() -> None:
@@ -156,7 +156,7 @@ def test_the_same_for_a_task(cluster: RedisCluster) -> None:
     asyncio.run(taken())
 
 
-def test_whether_a_call_may_have_happened_is_known_for_each_call(cluster: RedisCluster) -> None:
+def test_a_call_may_have_happened_only_if_it_reached_the_server(cluster: RedisCluster) -> None:
     timeout = timedelta(milliseconds=500)
     with Tickwheel(cluster.url, shards=SHARDS, timeout=timeout) as tickwheel:
         work = tickwheel.create_queue("work")

@@ -81,7 +81,9 @@ def is_woken(cluster: RedisCluster, tickwheel: Tickwheel, sleeping: Future[list[
 
 
 @CLIENTS
-def test_one_who_waits_is_woken_after_the_slot_has_moved_key_by_key(redis_cluster: RedisCluster, asyncio: bool) -> None:
+def test_a_waiting_dequeue_is_woken_after_the_slot_has_moved_key_by_key(
+    redis_cluster: RedisCluster, asyncio: bool
+) -> None:
     with asleep(redis_cluster, asyncio) as (tickwheel, sleeping):
         tickwheel.queue("work").enqueue(id="elsewhere", delay=timedelta(hours=1))
         home = redis_cluster.primary_of(hash_slot(SHARD))
@@ -94,7 +96,9 @@ def test_one_who_waits_is_woken_after_the_slot_has_moved_key_by_key(redis_cluste
 
 
 @CLIENTS
-def test_one_who_waits_is_woken_after_the_slot_has_moved_whole(redis_cluster: RedisCluster, asyncio: bool) -> None:
+def test_a_waiting_dequeue_is_woken_after_the_slot_has_moved_in_one_step(
+    redis_cluster: RedisCluster, asyncio: bool
+) -> None:
     with asleep(redis_cluster, asyncio) as (tickwheel, sleeping):
         slot = hash_slot(SHARD)
         home = redis_cluster.primary_of(slot)
@@ -107,7 +111,7 @@ def test_one_who_waits_is_woken_after_the_slot_has_moved_whole(redis_cluster: Re
 
 
 @CLIENTS
-def test_one_who_waits_is_woken_after_the_primary_was_killed(cluster: RedisCluster, asyncio: bool) -> None:
+def test_a_waiting_dequeue_is_woken_after_the_primary_was_killed(cluster: RedisCluster, asyncio: bool) -> None:
     with asleep(cluster, asyncio) as (tickwheel, sleeping):
         cluster.primary_of(hash_slot(SHARD)).kill()
         assert is_woken(cluster, tickwheel, sleeping)

@@ -119,7 +119,7 @@ def the_one(queue: Queue, id: str) -> Message:
     return message
 
 
-def test_redis_py_does_not_repeat_calls_by_itself(flaky: Tickwheel, proxy: FlakyProxy) -> None:
+def test_redis_py_does_not_repeat_calls(flaky: Tickwheel, proxy: FlakyProxy) -> None:
     work = flaky.create_queue("work")
     work.enqueue(b"before")
     namespace, timeout = flaky._context.namespace, timedelta(milliseconds=300)
@@ -161,7 +161,7 @@ def resent() -> Iterator[Resent]:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_server_frozen_in_the_middle_of_a_call_does_it_once_and_answers_it(
+def test_a_server_frozen_during_a_call_executes_the_call_once_and_replies(
     name: str, faulty: FaultyServer, resent: Resent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pools, "ANSWER_S", 0.05)
@@ -185,7 +185,7 @@ def test_a_server_frozen_in_the_middle_of_a_call_does_it_once_and_answers_it(
             assert read_outbox(client, "frozen") == read_outbox(client, "undisturbed")
 
 
-def test_a_call_under_way_ends_when_its_client_is_closed_and_may_have_happened(
+def test_a_call_in_progress_ends_when_its_client_is_closed_and_may_have_happened(
     faulty: FaultyServer, resent: Resent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pools, "ANSWER_S", 0.05)
@@ -256,7 +256,7 @@ def sent_raw(path: str, request: bytes) -> bytes:
         return connection.recv(65_536)
 
 
-def test_a_batch_whose_first_part_is_in_may_have_happened_though_the_second_was_never_sent(
+def test_a_batch_with_one_part_executed_may_have_happened_though_the_second_part_was_never_sent(
     faulty: FaultyServer,
 ) -> None:
     with Tickwheel(faulty.url, drive=False, timeout=timedelta(milliseconds=300)) as tickwheel:

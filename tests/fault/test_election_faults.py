@@ -106,7 +106,7 @@ def wait_until_pending(tickwheel: Tickwheel, count: int) -> None:
     eventually(lambda: tickwheel.queue("jobs").counts()["pending"] == count, f"{count} are promoted", 60)
 
 
-def test_who_is_killed_is_followed_by_another(tickwheel: Tickwheel, start: Start, owners: Owners) -> None:
+def test_a_killed_leader_is_replaced(tickwheel: Tickwheel, start: Start, owners: Owners) -> None:
     one, another = start(), start()
     owners.settle(one, another)
     epochs = owners.epochs()
@@ -119,7 +119,7 @@ def test_who_is_killed_is_followed_by_another(tickwheel: Tickwheel, start: Start
     owners.settle(another, third)
 
 
-def test_who_is_told_to_end_hands_its_shards_over(
+def test_a_leader_that_is_stopped_hands_its_shards_over(
     tickwheel: Tickwheel, start: Start, owners: Owners, ensemble: ZooKeeper
 ) -> None:
     one, another = start(), start()
@@ -143,7 +143,7 @@ def test_who_is_told_to_end_hands_its_shards_over(
     assert another.stop() == 0
 
 
-def test_who_was_frozen_past_its_session_changes_nothing_when_it_wakes(
+def test_a_leader_frozen_past_its_session_changes_nothing_when_it_wakes(
     tickwheel: Tickwheel, start: Start, owners: Owners, ensemble: ZooKeeper, contents: Contents
 ) -> None:
     namespace = tickwheel._context.namespace
@@ -171,7 +171,7 @@ def test_who_was_frozen_past_its_session_changes_nothing_when_it_wakes(
     assert all(now >= then for now, then in zip(owners.epochs(), epochs, strict=True))
 
 
-def test_who_cannot_reach_the_server_leaves_its_shards_to_who_can_until_it_can_again(
+def test_a_member_that_cannot_reach_the_server_leaves_its_shards_to_others_until_it_can(
     tickwheel: Tickwheel, tickwheel_server: PrivateServer, start: Start, owners: Owners
 ) -> None:
     with FlakyProxy(str(tickwheel_server.folder / "valkey.sock"), keeps_requests=False) as proxy:
@@ -185,7 +185,7 @@ def test_who_cannot_reach_the_server_leaves_its_shards_to_who_can_until_it_can_a
         owners.settle(cut_off, another, within=60)
 
 
-def test_who_cannot_reach_zookeeper_drives_until_another_does_and_stands_again_when_it_can(
+def test_a_leader_that_cannot_reach_zookeeper_drives_until_it_is_replaced_and_stands_again_later(
     tickwheel: Tickwheel, start: Start, owners: Owners, ensemble: ZooKeeper
 ) -> None:
     [zookeeper] = ensemble.servers
@@ -233,7 +233,7 @@ class TestOnAQuorum:
         return zookeeper_quorum
 
     @pytest.mark.timeout(300)
-    def test_without_a_quorum_who_drives_goes_on_and_nobody_else_wins(
+    def test_without_a_quorum_the_leader_continues_and_no_other_process_wins(
         self, tickwheel: Tickwheel, start: Start, owners: Owners, ensemble: ZooKeeper
     ) -> None:
         one, another = start(), start()
@@ -261,7 +261,7 @@ class TestWhereZooKeeperLosesItsData:
             yield started
 
     @pytest.mark.timeout(300)
-    def test_who_drives_goes_on_and_after_reset_epoch_others_begin_anew(
+    def test_leaders_continue_without_the_election_nodes_and_after_reset_epoch_a_new_election_begins(
         self, tickwheel: Tickwheel, start: Start, owners: Owners, ensemble: ZooKeeper
     ) -> None:
         one, another = start(), start()

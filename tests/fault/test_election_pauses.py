@@ -104,7 +104,7 @@ def two(url: str, namespace: str, election: str, where: str, folder: Path) -> It
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("times", [20, pytest.param(200, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("where", ["epoch", "claim"])
-def test_who_was_stopped_before_it_raised_or_claimed_an_epoch_usurps_nothing(
+def test_a_process_stopped_before_it_raises_or_claims_an_epoch_usurps_nothing(
     tickwheel: Tickwheel,
     tickwheel_server: PrivateServer,
     watcher: KazooClient,

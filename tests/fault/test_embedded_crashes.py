@@ -21,7 +21,7 @@ pytestmark = pytest.mark.fault
 PROGRAM = Path(__file__).with_name("enqueuer.py")
 
 
-def test_what_was_acknowledged_outlives_program_and_server(tmp_path: Path) -> None:
+def test_acknowledged_data_outlives_program_and_server(tmp_path: Path) -> None:
     chance, acknowledged = random.Random(3), set[str]()
     data, record = tmp_path / "data", tmp_path / "record.txt"
     for crash in range(4):
@@ -48,7 +48,7 @@ def test_what_was_acknowledged_outlives_program_and_server(tmp_path: Path) -> No
     assert all(len(message.payload) in (0, 1_500, 3_000) for message in kept.values())
 
 
-def test_clients_go_on_when_their_server_is_killed(tmp_path: Path) -> None:
+def test_clients_continue_after_their_server_is_killed(tmp_path: Path) -> None:
     with Tickwheel(data_dir=tmp_path) as tickwheel:
         work = tickwheel.create_queue("work", lease=timedelta(minutes=10))
         done: list[str] = []

@@ -22,7 +22,7 @@ def child_of(tickwheel: Tickwheel) -> int:
     return child.pid
 
 
-def test_a_killed_event_process_is_started_again_and_promotes_what_is_due(tmp_path: Path) -> None:
+def test_a_killed_event_process_is_restarted_and_promotes_due_messages(tmp_path: Path) -> None:
     with Tickwheel(data_dir=tmp_path) as tickwheel:
         queue = tickwheel.queue("jobs")
         queue.enqueue(b"before", delay=timedelta(milliseconds=100))

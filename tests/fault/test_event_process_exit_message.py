@@ -21,7 +21,7 @@ def ended(url: str, lock: Path, *more: str) -> tuple[int, list[str]]:
     return done.returncode, done.stderr.splitlines()
 
 
-def test_a_directory_that_cannot_be_used_is_told_in_one_line(tmp_path: Path) -> None:
+def test_an_unusable_directory_is_reported_in_one_line(tmp_path: Path) -> None:
     in_the_way = tmp_path / "data"
     in_the_way.write_text("")
     code, [line] = ended("unix:///nowhere", tmp_path / "lock", "--data-dir", str(in_the_way))
@@ -30,7 +30,7 @@ def test_a_directory_that_cannot_be_used_is_told_in_one_line(tmp_path: Path) -> 
     assert str(in_the_way) in line
 
 
-def test_a_lock_that_cannot_be_written_is_told_in_one_line(tickwheel_server: PrivateServer, tmp_path: Path) -> None:
+def test_a_lock_that_cannot_be_written_is_reported_in_one_line(tickwheel_server: PrivateServer, tmp_path: Path) -> None:
     code, [line] = ended(tickwheel_server.url, tmp_path / "missing" / "lock")
     tickwheel_server.clear("ends")
     assert code == 1

@@ -92,7 +92,7 @@ def enqueueing(pair: Pair, durability: str) -> Iterator[list[str]]:
         thread.join()
 
 
-def test_a_failover_takes_nothing_that_was_acknowledged_by_a_replica(pair: Pair) -> None:
+def test_a_failover_loses_nothing_that_a_replica_acknowledged(pair: Pair) -> None:
     with enqueueing(pair, "replica:1") as acknowledged:
         eventually(lambda: len(acknowledged) >= MESSAGES // 2, "half of the messages are acknowledged", within=60)
         pair.fail_over()
@@ -103,7 +103,7 @@ def test_a_failover_takes_nothing_that_was_acknowledged_by_a_replica(pair: Pair)
         assert set(acknowledged) == pair.kept()
 
 
-def test_what_a_lagging_replica_lacks_is_not_acknowledged_and_not_lost_to_its_sender(pair: Pair) -> None:
+def test_a_message_that_a_lagging_replica_lacks_is_not_acknowledged_and_not_lost_to_its_sender(pair: Pair) -> None:
     with enqueueing(pair, "replica:1") as acknowledged:
         eventually(lambda: len(acknowledged) >= MESSAGES // 4, "some messages are acknowledged", within=60)
         pair.link.stall()
@@ -116,7 +116,7 @@ def test_what_a_lagging_replica_lacks_is_not_acknowledged_and_not_lost_to_its_se
         assert set(there) <= pair.kept()
 
 
-def test_a_failover_to_a_lagging_replica_takes_what_only_the_primary_had_acknowledged(pair: Pair) -> None:
+def test_a_failover_to_a_lagging_replica_loses_only_writes_that_the_primary_alone_acknowledged(pair: Pair) -> None:
     # That the loss is real: the same failover without the wait for replicas.
     with enqueueing(pair, "memory") as acknowledged:
         eventually(lambda: len(acknowledged) >= MESSAGES // 4, "some messages are acknowledged", within=60)

@@ -33,7 +33,7 @@ def cluster(tmp_path: Path) -> Iterator[RedisCluster]:
         yield started
 
 
-def test_leases_are_extended_where_their_server_is_there(cluster: RedisCluster) -> None:
+def test_leases_are_extended_on_the_shards_whose_server_is_up(cluster: RedisCluster) -> None:
     namespace = f"leases-{os.urandom(4).hex()}"
     with Tickwheel(
         cluster.url, namespace=namespace, shards=SHARDS, timeout=timedelta(seconds=3), drive=False
@@ -55,7 +55,7 @@ def test_leases_are_extended_where_their_server_is_there(cluster: RedisCluster) 
                 assert until > soon
 
 
-def test_a_worker_renews_the_leases_of_all_its_queues_where_their_server_is_there(cluster: RedisCluster) -> None:
+def test_a_worker_renews_leases_of_all_its_queues_on_the_servers_that_are_up(cluster: RedisCluster) -> None:
     """The server that is away keeps each call waiting for a second, and there are more queues than a lease has."""
     namespace, renewed = f"keeper-{os.urandom(4).hex()}", list[bool]()
     board, (reading, writing) = SharedState(QUEUES), os.pipe()

@@ -62,14 +62,14 @@ def done(waiting: Waiting) -> int:
     return sum(each.done() for each in waiting)
 
 
-def test_two_hundred_sleepers_cost_the_server_one_look_a_second(tickwheel: Tickwheel, server: Any) -> None:
+def test_two_hundred_waiting_threads_cost_the_server_one_check_a_second(tickwheel: Tickwheel, server: Any) -> None:
     with parked(tickwheel.create_queue("work"), server, [{}] * WAITERS):
         first, since = looks(server), time.monotonic()
         eventually(lambda: looks(server) >= first + 2, "the backstop looks")
         assert looks(server) - first <= (time.monotonic() - since) / SWEEP_S + 2
 
 
-def test_two_hundred_sleeping_tasks_cost_no_more(faulty: FaultyServer, server: Any) -> None:
+def test_two_hundred_waiting_tasks_cost_the_server_no_more_than_threads(faulty: FaultyServer, server: Any) -> None:
     async def sleep_and_be_woken() -> float:
         async with aio.Tickwheel(faulty.url, namespace="waiting") as tickwheel:
             queue = await tickwheel.create_queue("work")
@@ -86,7 +86,7 @@ def test_two_hundred_sleeping_tasks_cost_no_more(faulty: FaultyServer, server: A
     assert asyncio.run(asyncio.wait_for(sleep_and_be_woken(), 60)) <= 1 / SWEEP_S
 
 
-def test_as_many_are_woken_as_messages_became_ready(tickwheel: Tickwheel, server: Any) -> None:
+def test_as_many_waiters_are_woken_as_messages_became_ready(tickwheel: Tickwheel, server: Any) -> None:
     work = tickwheel.create_queue("work")
     with parked(work, server, [{}] * WAITERS) as waiting:
         first, since = looks(server), time.monotonic()
@@ -97,7 +97,7 @@ def test_as_many_are_woken_as_messages_became_ready(tickwheel: Tickwheel, server
         assert sum(len(each.result()) for each in waiting if each.done()) == 20
 
 
-def test_a_message_of_a_free_exclusive_value_wakes_who_asks_for_anything(tickwheel: Tickwheel, server: Any) -> None:
+def test_a_message_of_a_free_exclusive_value_wakes_an_unfiltered_dequeue(tickwheel: Tickwheel, server: Any) -> None:
     work = tickwheel.create_queue("exclusive", exclusive_key="of")
     with parked(work, server, [{}] * 3) as waiting:
         # A call of two messages of one value makes one ready, and the second when the first is done.
@@ -114,7 +114,7 @@ def test_a_message_of_a_free_exclusive_value_wakes_who_asks_for_anything(tickwhe
         eventually(lambda: done(waiting) == 3, "the last is woken")
 
 
-def test_who_is_woken_for_nothing_lets_another_look(tickwheel: Tickwheel, server: Any) -> None:
+def test_a_waiter_that_finds_nothing_passes_the_wake_up_on(tickwheel: Tickwheel, server: Any) -> None:
     work = tickwheel.create_queue("work")
     wheres = [{"colour": "blue"}] * 50
     wheres.insert(25, {"colour": "red"})
@@ -135,7 +135,7 @@ def no_backstop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_backstop")
-def test_a_sleeper_is_woken_when_an_exclusive_value_is_free_again(tickwheel: Tickwheel, server: Any) -> None:
+def test_a_waiter_is_woken_when_an_exclusive_value_is_free_again(tickwheel: Tickwheel, server: Any) -> None:
     work = tickwheel.create_queue("work", exclusive_key="of")
     work.enqueue(b"", id="first", metadata={"of": "1"})
     work.enqueue(b"", id="second", metadata={"of": "1"})
@@ -146,7 +146,7 @@ def test_a_sleeper_is_woken_when_an_exclusive_value_is_free_again(tickwheel: Tic
 
 
 @pytest.mark.usefixtures("no_backstop")
-def test_a_sleeper_is_woken_by_what_comes_behind_the_head_of_its_value(tickwheel: Tickwheel, server: Any) -> None:
+def test_a_waiter_is_woken_by_the_message_behind_the_head_of_its_value(tickwheel: Tickwheel, server: Any) -> None:
     work = tickwheel.create_queue("work", exclusive_key="of")
     with parked(work, server, [{"of": "1", "region": "eu"}]) as [waiting]:
         first = looks(server)
@@ -158,7 +158,7 @@ def test_a_sleeper_is_woken_by_what_comes_behind_the_head_of_its_value(tickwheel
 
 @pytest.mark.usefixtures("no_backstop")
 @pytest.mark.parametrize("exclusive_key", [None, "of"])
-def test_a_sleeper_is_woken_when_a_lease_ends(
+def test_a_waiter_is_woken_when_a_lease_ends(
     tickwheel: Tickwheel, server: Any, faulty: FaultyServer, tmp_path: Path, exclusive_key: str | None
 ) -> None:
     work = tickwheel.create_queue("work", exclusive_key=exclusive_key, lease=timedelta(seconds=1))
@@ -170,7 +170,9 @@ def test_a_sleeper_is_woken_when_a_lease_ends(
 
 
 @pytest.mark.usefixtures("no_backstop")
-def test_a_sleeper_is_woken_at_due(tickwheel: Tickwheel, server: Any, faulty: FaultyServer, tmp_path: Path) -> None:
+def test_a_waiter_is_woken_at_the_due_time(
+    tickwheel: Tickwheel, server: Any, faulty: FaultyServer, tmp_path: Path
+) -> None:
     work = tickwheel.create_queue("work")
     with EventProcessChild(faulty.url, "waiting", tmp_path / "lock"), parked(work, server, [{}]) as [waiting]:
         work.enqueue(b"", delay=timedelta(milliseconds=200))
@@ -178,7 +180,7 @@ def test_a_sleeper_is_woken_at_due(tickwheel: Tickwheel, server: Any, faulty: Fa
         assert message.lease_until - timedelta(seconds=30) >= message.due
 
 
-def test_a_lost_wake_up_is_made_good_by_the_backstop(tickwheel: Tickwheel, server: Any, tmp_path: Path) -> None:
+def test_the_backstop_makes_up_for_a_lost_wake_up(tickwheel: Tickwheel, server: Any, tmp_path: Path) -> None:
     work = tickwheel.create_queue("work")
     silent = Mutant("nobody is woken", "_transition", "call('SPUBLISH', wake, made_ready)", "")
     with sow(silent, tmp_path), parked(work, server, [{}] * 3) as waiting:
@@ -189,7 +191,7 @@ def test_a_lost_wake_up_is_made_good_by_the_backstop(tickwheel: Tickwheel, serve
             assert time.monotonic() - since < 5 * SWEEP_S
 
 
-def test_wake_ups_go_on_when_their_connection_was_lost(tickwheel: Tickwheel, server: Any) -> None:
+def test_wake_ups_continue_after_their_connection_was_lost(tickwheel: Tickwheel, server: Any) -> None:
     work = tickwheel.create_queue("work")
     with parked(work, server, [{}] * 10) as waiting:
         for n in range(10):
@@ -198,7 +200,7 @@ def test_wake_ups_go_on_when_their_connection_was_lost(tickwheel: Tickwheel, ser
             eventually(lambda: done(waiting) > n, "one of them has it")  # noqa: B023
 
 
-def test_sleepers_and_event_process_go_on_when_the_server_was_started_again(
+def test_waiters_and_event_process_continue_after_the_server_restarts(
     tickwheel: Tickwheel, faulty: FaultyServer, tmp_path: Path
 ) -> None:
     work = tickwheel.create_queue("work")

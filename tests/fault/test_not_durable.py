@@ -45,5 +45,5 @@ def test_a_call_is_not_durable_while_the_replica_does_not_confirm_it(
 
 
 @pytest.mark.parametrize("name", DONE)
-def test_a_call_is_done_while_the_replica_confirms_it(name: str, on: PreparedNamespace) -> None:
+def test_a_call_is_durable_once_the_replica_confirms_it(name: str, on: PreparedNamespace) -> None:
     CALLS[name].run(on)

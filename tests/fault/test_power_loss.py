@@ -51,7 +51,7 @@ def kept(server: TracedServer) -> set[str]:
         return {message.id for message in queue.messages()} if queue else set()
 
 
-def test_a_power_loss_takes_nothing_that_was_acknowledged_under_fsync(tmp_path: Path) -> None:
+def test_a_power_loss_loses_nothing_that_was_acknowledged_under_fsync(tmp_path: Path) -> None:
     with TracedServer(tmp_path, "always") as server:
         server.start()
         with enqueueing(server, "fsync") as acknowledged:
@@ -61,7 +61,7 @@ def test_a_power_loss_takes_nothing_that_was_acknowledged_under_fsync(tmp_path: 
         assert set(there) <= kept(server)
 
 
-def test_a_power_loss_takes_what_was_acknowledged_in_the_last_second_without_fsync(tmp_path: Path) -> None:
+def test_a_power_loss_without_fsync_loses_only_the_last_second(tmp_path: Path) -> None:
     # That the loss is real: the same cut, with a server that brings its file to disk every second.
     with TracedServer(tmp_path, "everysec") as server:
         server.start()

@@ -68,7 +68,7 @@ def deployment(tickwheel_server: PrivateServer, server: Any, tmp_path: Path) -> 
         yield RecurringDeployment(tickwheel_server, server, tmp_path, running)
 
 
-def test_each_second_fires_once_and_none_overlaps_whatever_is_killed(deployment: RecurringDeployment) -> None:
+def test_each_second_fires_once_without_overlap_while_processes_are_killed(deployment: RecurringDeployment) -> None:
     workers = [deployment.start_worker("--processes", "2"), deployment.start_worker()]
     eventually(lambda: deployment.events_of("tick"), "it has begun", 30)
     for n, what in enumerate(["process", "events", "process", "worker"] * 3):

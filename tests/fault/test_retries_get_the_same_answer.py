@@ -54,7 +54,7 @@ def transitions(server: Any, on: PreparedNamespace) -> list[OutboxTransition]:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_that_is_sent_again_gives_the_same_answer_and_changes_nothing_more(
+def test_a_repeated_call_returns_the_same_answer_and_changes_nothing(
     name: str, opened: Open, proxy: FlakyProxy, tickwheel_server: PrivateServer, server: Any
 ) -> None:
     call = CALLS[name]
@@ -70,7 +70,7 @@ def test_a_call_that_is_sent_again_gives_the_same_answer_and_changes_nothing_mor
     assert disturbed.films.counts() == undisturbed.films.counts()
 
 
-def test_a_second_cancel_is_told_that_it_changed_nothing(opened: Open, proxy: FlakyProxy) -> None:
+def test_a_second_cancel_reports_that_it_changed_nothing(opened: Open, proxy: FlakyProxy) -> None:
     on = opened(proxy.url)
     proxy.loses_answer_to, proxy.times = scripts.load("cancel", FRAGMENT).sha.encode(), 1
     assert on.work.cancel("later1").changed
@@ -89,7 +89,7 @@ class Forgetful(logging.Handler):
         self._server.delete(*self._server.keys(f"{self._namespace}:*session*"))
 
 
-def test_a_cancel_is_done_by_state_where_its_session_was_lost_with_its_answer(
+def test_a_cancel_whose_session_was_lost_with_its_answer_is_decided_by_the_state(
     opened: Open, proxy: FlakyProxy, server: Any
 ) -> None:
     on = opened(proxy.url)
@@ -104,7 +104,7 @@ def test_a_cancel_is_done_by_state_where_its_session_was_lost_with_its_answer(
     assert proxy.lost == 1
 
 
-def test_a_request_that_waits_keeps_its_name_when_an_answer_is_lost(opened: Open, proxy: FlakyProxy) -> None:
+def test_a_waiting_request_keeps_its_id_when_an_answer_is_lost(opened: Open, proxy: FlakyProxy) -> None:
     films = opened(proxy.url).films
     proxy.loses_answer_to, proxy.times = b"the-worker", 1
     asked: dict[str, Any] = {"where": {"of": "3"}, "worker": "the-worker", "request_id": "caller:1"}

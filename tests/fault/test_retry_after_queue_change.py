@@ -55,7 +55,7 @@ def lose_one(proxy: FlakyProxy, change: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("how", DEQUEUES)
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_dequeue_gets_what_it_has_leased(
+def test_a_retried_dequeue_returns_the_messages_that_it_leased(
     clients: tuple[Tickwheel, Tickwheel], proxy: FlakyProxy, change: str, how: str
 ) -> None:
     through, other = clients
@@ -70,7 +70,7 @@ def test_a_dequeue_gets_what_it_has_leased(
 
 @pytest.mark.parametrize("id", [None, MARK])
 @pytest.mark.parametrize("change", CHANGES)
-def test_an_enqueue_that_was_done_says_so(
+def test_a_retried_enqueue_reports_that_the_message_was_added(
     clients: tuple[Tickwheel, Tickwheel], proxy: FlakyProxy, change: str, id: str | None
 ) -> None:
     through, other = clients
@@ -82,7 +82,7 @@ def test_an_enqueue_that_was_done_says_so(
     assert queue.counts()["pending"] == 1
 
 
-def test_of_a_blocked_queue_what_is_there_is_answered_and_what_is_not_stays_out(
+def test_on_a_blocked_queue_existing_messages_are_confirmed_and_new_messages_are_refused(
     clients: tuple[Tickwheel, Tickwheel],
 ) -> None:
     queue: Queue = clients[0].create_queue("work")

@@ -35,7 +35,7 @@ def service(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[Serving
 
 
 @pytest.mark.timeout(240)
-def test_each_call_is_done_once_however_often_its_server_is_killed(service: ServingProgram) -> None:
+def test_each_call_happens_once_though_the_service_is_killed_repeatedly(service: ServingProgram) -> None:
     with Tickwheel(service.url, namespace=NAMESPACE, shards=4) as tickwheel:
         jobs = tickwheel.create_queue("jobs", lease=timedelta(minutes=5), backoff=timedelta(0))
         progress = Counter[str]()
@@ -81,7 +81,7 @@ def check_each_was_given_once(jobs: Queue, attempts: Counter[tuple[str, int]]) -
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("shards", [1, 4])
-def test_many_who_poll_an_empty_queue_are_given_each_message_once_however_often_its_server_is_killed(
+def test_threads_that_poll_an_empty_queue_receive_each_message_once_though_the_service_is_killed_repeatedly(
     service: ServingProgram, shards: int
 ) -> None:
     with Tickwheel(service.url, namespace=NAMESPACE, shards=shards) as tickwheel:
@@ -108,7 +108,7 @@ def test_many_who_poll_an_empty_queue_are_given_each_message_once_however_often_
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("shards", [1, 4])
-def test_polls_that_go_together_are_given_each_message_once_however_often_their_server_is_killed(
+def test_batched_polls_receive_each_message_once_though_the_service_is_killed_repeatedly(
     service: ServingProgram, shards: int
 ) -> None:
     attempts, ended, url = Counter[tuple[str, int]](), threading.Event(), service.url
@@ -136,7 +136,7 @@ def test_polls_that_go_together_are_given_each_message_once_however_often_their_
         check_each_was_given_once(jobs, attempts)
 
 
-def test_a_call_ends_when_its_server_is_frozen_and_says_that_it_may_have_been_done(service: ServingProgram) -> None:
+def test_a_call_to_a_frozen_service_ends_and_reports_that_it_may_have_happened(service: ServingProgram) -> None:
     with Tickwheel(service.url, namespace=NAMESPACE, timeout=timedelta(seconds=2)) as tickwheel:
         jobs = tickwheel.create_queue("jobs")
         with service.paused(), pytest.raises(Unavailable) as refused:
@@ -146,7 +146,7 @@ def test_a_call_ends_when_its_server_is_frozen_and_says_that_it_may_have_been_do
         assert jobs.counts()["pending"] == 1
 
 
-def test_where_there_never_was_a_server_nothing_has_happened() -> None:
+def test_a_call_to_a_service_that_never_ran_has_not_happened() -> None:
     with pytest.raises(Unavailable) as refused:
         Tickwheel(f"grpc://127.0.0.1:{free_port()}", timeout=timedelta(seconds=1))
     assert not refused.value.may_have_happened

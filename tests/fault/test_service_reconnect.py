@@ -15,7 +15,7 @@ pytestmark = pytest.mark.fault
 HTTP2 = b"PRI * HTTP/2.0"
 
 
-def test_a_service_that_is_away_is_looked_for_every_second() -> None:
+def test_a_client_tries_to_reach_an_unavailable_service_every_second() -> None:
     """By itself the library would look after 1 s, 1.6 s, 2.6 s and so on, up to two minutes."""
     looked: list[None] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:

@@ -12,7 +12,7 @@ from tickwheel.testing.virtual_clock import FRAGMENT
 pytestmark = pytest.mark.fault
 
 
-def test_a_request_is_the_same_request_after_the_queue_was_changed(
+def test_a_repeated_request_is_recognized_after_the_queue_was_changed(
     tickwheel: Tickwheel, tickwheel_server: PrivateServer
 ) -> None:
     work = tickwheel.create_queue("work")
@@ -33,7 +33,7 @@ SHARDS = [pytest.param(n, marks=pytest.mark.tickwheel(shards=n)) for n in (1, 4)
 
 @pytest.mark.parametrize("shards", SHARDS)
 @pytest.mark.parametrize("consistency", ["heads", "exact"])
-def test_a_request_gets_the_same_messages_whatever_limit_it_names(
+def test_a_repeated_request_returns_the_same_messages_with_any_limit(
     tickwheel: Tickwheel, shards: int, consistency: str
 ) -> None:
     queue = tickwheel.create_queue("q")
@@ -58,7 +58,7 @@ def test_each_queue_has_requests_of_its_own(tickwheel: Tickwheel, shards: int) -
 
 
 @pytest.mark.parametrize("shards", SHARDS)
-def test_requests_may_be_counted_from_nought(tickwheel: Tickwheel, shards: int) -> None:
+def test_request_numbers_may_start_at_zero(tickwheel: Tickwheel, shards: int) -> None:
     work = tickwheel.create_queue("work")
     work.enqueue(b"")
     first = work.dequeue(request_id="caller:0")
@@ -67,7 +67,7 @@ def test_requests_may_be_counted_from_nought(tickwheel: Tickwheel, shards: int) 
 
 
 @pytest.mark.parametrize("shards", SHARDS)
-def test_an_old_request_is_told_that_a_newer_one_was_answered(tickwheel: Tickwheel, shards: int) -> None:
+def test_an_old_request_is_refused_because_a_newer_request_was_answered(tickwheel: Tickwheel, shards: int) -> None:
     work = tickwheel.create_queue("work")
     for n in range(3):
         work.enqueue(b"")
@@ -99,7 +99,7 @@ def test_an_old_request_is_refused_by_shards_that_it_never_reached(tickwheel: Ti
 
 
 @pytest.mark.tickwheel(shards=4)
-def test_dequeue_of_an_empty_blocked_queue_is_refused_however_many_shards_there_are(tickwheel: Tickwheel) -> None:
+def test_dequeue_of_an_empty_blocked_queue_is_refused_on_any_number_of_shards(tickwheel: Tickwheel) -> None:
     work = tickwheel.create_queue("work")
     work.block()
     with pytest.raises(QueueBlocked):

@@ -33,7 +33,7 @@ def url(proxy: FlakyProxy, trusted: str = "server.pem") -> str:
     return f"{proxy.url}?ssl_ca_certs={quote(str(CERTS / trusted))}"
 
 
-def test_a_delayed_message_reaches_a_sleeping_dequeuer_through_tls(proxy: FlakyProxy, tmp_path: Path) -> None:
+def test_a_delayed_message_reaches_a_waiting_dequeue_through_tls(proxy: FlakyProxy, tmp_path: Path) -> None:
     with (
         Tickwheel(url(proxy), namespace="tls") as tickwheel,
         EventProcessChild(url(proxy), "tls", tmp_path / "lock"),
@@ -46,7 +46,7 @@ def test_a_delayed_message_reaches_a_sleeping_dequeuer_through_tls(proxy: FlakyP
     assert proxy.requests
 
 
-def test_a_task_sleeps_and_is_woken_through_tls(proxy: FlakyProxy) -> None:
+def test_a_waiting_task_is_woken_through_tls(proxy: FlakyProxy) -> None:
     async def wake_a_task() -> bytes:
         async with aio.Tickwheel(url(proxy), namespace="tls") as tickwheel:
             work = tickwheel.queue("work")
@@ -70,14 +70,14 @@ def test_lost_replies_duplicate_nothing_through_tls(proxy: FlakyProxy) -> None:
     assert proxy.lost
 
 
-def test_a_server_with_a_certificate_that_is_not_trusted_is_not_spoken_to(proxy: FlakyProxy) -> None:
+def test_a_server_with_an_untrusted_certificate_is_refused(proxy: FlakyProxy) -> None:
     with pytest.raises(Unavailable, match="certificate verify failed") as raised:
         Tickwheel(url(proxy, "stranger.pem"), namespace="tls", timeout=timedelta(milliseconds=200))
     assert not raised.value.may_have_happened
     assert proxy.requests == []
 
 
-def test_a_server_that_speaks_no_tls_is_not_spoken_to_without(
+def test_a_client_with_tls_sends_no_command_to_a_server_without_tls(
     faulty: FaultyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pools, "ANSWER_S", 0.2)

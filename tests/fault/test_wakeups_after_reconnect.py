@@ -55,7 +55,7 @@ def asleep(server: Any, before: int) -> bool:
     return looks(server) >= before + 2 * SLEEPERS
 
 
-def test_all_threads_look_again_when_their_subscription_was_cut(url: str, server: Any) -> None:
+def test_all_threads_check_their_queues_after_their_subscription_was_cut(url: str, server: Any) -> None:
     with Tickwheel(url, namespace="again") as tickwheel, ThreadPoolExecutor(SLEEPERS) as threads:
         work = tickwheel.create_queue("work")
         waiting = sleeping_threads(tickwheel, threads, server)
@@ -65,7 +65,7 @@ def test_all_threads_look_again_when_their_subscription_was_cut(url: str, server
         assert [len(each.result(SOON_S)) for each in waiting] == [1] * SLEEPERS
 
 
-def test_all_threads_are_told_that_they_may_not_listen_any_more(url: str, server: Any) -> None:
+def test_all_threads_report_that_their_right_to_subscribe_was_withdrawn(url: str, server: Any) -> None:
     with Tickwheel(url, namespace="again") as tickwheel, ThreadPoolExecutor(SLEEPERS) as threads:
         tickwheel.create_queue("work")
         waiting = sleeping_threads(tickwheel, threads, server)
@@ -81,7 +81,7 @@ def sleeping_threads(tickwheel: Tickwheel, threads: ThreadPoolExecutor, server: 
     return waiting
 
 
-def test_all_tasks_look_again_when_their_subscription_was_cut(url: str, server: Any) -> None:
+def test_all_tasks_check_their_queues_after_their_subscription_was_cut(url: str, server: Any) -> None:
     async def sleep_through_a_cut() -> list[int]:
         async with aio.Tickwheel(url, namespace="again") as tickwheel:
             work = await tickwheel.create_queue("work")
@@ -95,7 +95,7 @@ def test_all_tasks_look_again_when_their_subscription_was_cut(url: str, server: 
     assert asyncio.run(sleep_through_a_cut()) == [1] * SLEEPERS
 
 
-def test_all_tasks_are_told_that_they_may_not_listen_any_more(url: str, server: Any) -> None:
+def test_all_tasks_report_that_their_right_to_subscribe_was_withdrawn(url: str, server: Any) -> None:
     async def sleep_until_refused() -> list[Any]:
         async with aio.Tickwheel(url, namespace="again") as tickwheel:
             waiting = await sleeping_tasks(await tickwheel.create_queue("work"), server)

@@ -46,7 +46,7 @@ def service(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[Service
     tickwheel_server.clear(NAMESPACE)
 
 
-def test_a_worker_with_a_token_to_consume_does_what_a_producer_has_sent(
+def test_a_worker_with_a_consume_token_runs_the_tasks_of_a_producer(
     service: ServiceThread, tickwheel_server: PrivateServer, tmp_path: Path
 ) -> None:
     with pytest.raises(QueueNotFound, match="this token may not create it"):
@@ -71,7 +71,7 @@ def test_a_worker_with_a_token_to_consume_does_what_a_producer_has_sent(
             assert worker.stop(30) == 0
 
 
-def test_a_process_that_closes_the_files_it_is_watched_by_is_replaced(
+def test_a_worker_process_that_closes_its_supervisor_pipe_over_grpc_is_replaced(
     service: ServiceThread, tickwheel_server: PrivateServer, tmp_path: Path
 ) -> None:
     with Tickwheel(tickwheel_server.url, namespace=NAMESPACE) as inside:

@@ -76,7 +76,7 @@ def test_tasks_run_and_their_results_are_kept(deployment: WorkerDeployment, opti
     assert len(worker.record) == 40
 
 
-def test_more_messages_than_a_turn_takes_run_once_each(deployment: WorkerDeployment) -> None:
+def test_more_messages_than_one_turn_takes_run_once_each(deployment: WorkerDeployment) -> None:
     # A turn is five batches of ten.
     messages = [worker_app.double.message((n,), {}) for n in range(150)]
     ids = [result.id for result in worker_app.app.declared("work").enqueue_many(messages)]
@@ -86,7 +86,7 @@ def test_more_messages_than_a_turn_takes_run_once_each(deployment: WorkerDeploym
         assert len(worker.record) == len(messages)
 
 
-def test_an_error_is_kept_and_the_task_tried_again_until_its_attempts_are_used_up(deployment: WorkerDeployment) -> None:
+def test_an_error_is_stored_and_the_task_retried_until_its_attempts_are_used_up(deployment: WorkerDeployment) -> None:
     id = deployment.send(worker_app.boom, "no such user")
     with deployment.worker() as worker:
         message = deployment.becomes(id, "errored")
@@ -94,7 +94,7 @@ def test_an_error_is_kept_and_the_task_tried_again_until_its_attempts_are_used_u
         assert len(worker.list_actions("boom")) == 2
 
 
-def test_a_task_says_that_it_is_hopeless_or_is_to_be_tried_later(deployment: WorkerDeployment) -> None:
+def test_a_task_can_reject_its_message_or_ask_for_a_later_retry(deployment: WorkerDeployment) -> None:
     hopeless, later = deployment.send(worker_app.reject, "no"), deployment.send(worker_app.try_later)
     with deployment.worker():
         assert (deployment.becomes(hopeless, "errored").attempt, deployment.message(hopeless).error) == (
@@ -104,7 +104,7 @@ def test_a_task_says_that_it_is_hopeless_or_is_to_be_tried_later(deployment: Wor
         assert deployment.becomes(later, "completed").attempt == 2
 
 
-def test_a_worker_tells_prometheus_what_became_of_its_tasks_and_processes(deployment: WorkerDeployment) -> None:
+def test_a_worker_exports_metrics_of_its_tasks_and_processes(deployment: WorkerDeployment) -> None:
     port = free_port()
 
     def figure(name: str, **labels: str) -> float:
@@ -131,7 +131,7 @@ def test_a_worker_tells_prometheus_what_became_of_its_tasks_and_processes(deploy
     assert deployment.message(blocking).attempt == 1
 
 
-def test_what_happens_is_told_with_fields_for_programs_to_read(deployment: WorkerDeployment) -> None:
+def test_a_worker_logs_events_with_fields_as_json(deployment: WorkerDeployment) -> None:
     id = deployment.send(worker_app.boom, "no such user")
     with deployment.worker("--json") as worker:
         deployment.becomes(id, "errored")
@@ -167,7 +167,7 @@ def test_a_task_past_its_time_limit_is_stopped_and_has_failed(
         assert deployment.becomes(after, "completed").attempt == 1
 
 
-def test_a_process_that_is_killed_leaves_its_batch_to_others(deployment: WorkerDeployment) -> None:
+def test_a_killed_process_leaves_its_batch_to_others(deployment: WorkerDeployment) -> None:
     go = deployment.folder / "go"
     running = deployment.send(worker_app.wait_for, str(go))
     others = [deployment.send(worker_app.double, n) for n in range(5)]
@@ -181,7 +181,7 @@ def test_a_process_that_is_killed_leaves_its_batch_to_others(deployment: WorkerD
         assert "ended by SIGKILL" in worker.log
 
 
-def test_a_message_that_kills_its_workers_ends_with_the_reason_and_others_go_on(deployment: WorkerDeployment) -> None:
+def test_a_message_that_kills_its_workers_is_errored_and_others_run(deployment: WorkerDeployment) -> None:
     before = [deployment.send(worker_app.double, n) for n in range(3)]
     poison = deployment.send(worker_app.poison)
     after = [deployment.send(worker_app.double, n) for n in range(20)]
@@ -192,7 +192,7 @@ def test_a_message_that_kills_its_workers_ends_with_the_reason_and_others_go_on(
         assert len(worker.list_actions("poison")) == 3
 
 
-def test_a_process_that_closes_the_files_it_is_watched_by_is_replaced(deployment: WorkerDeployment) -> None:
+def test_a_worker_process_that_closes_its_supervisor_pipe_is_replaced(deployment: WorkerDeployment) -> None:
     with deployment.worker() as worker:
         deployment.becomes(deployment.send(worker_app.double, 3), "completed")
         [watched] = worker.children
@@ -204,9 +204,7 @@ def test_a_process_that_closes_the_files_it_is_watched_by_is_replaced(deployment
         assert worker.stop(30) == 0
 
 
-def test_when_the_whole_worker_is_killed_its_processes_end_and_its_messages_come_back(
-    deployment: WorkerDeployment,
-) -> None:
+def test_a_killed_worker_ends_its_processes_and_its_messages_come_back(deployment: WorkerDeployment) -> None:
     go = deployment.folder / "go"
     running = deployment.send(worker_app.wait_for, str(go))
     with deployment.worker("--drain", "100ms") as worker:
@@ -221,7 +219,7 @@ def test_when_the_whole_worker_is_killed_its_processes_end_and_its_messages_come
         assert deployment.becomes(running, "completed").attempt == 2
 
 
-def test_terminated_it_finishes_what_runs_and_gives_back_what_has_not_begun(deployment: WorkerDeployment) -> None:
+def test_a_terminated_worker_finishes_running_tasks_and_releases_the_others(deployment: WorkerDeployment) -> None:
     go = deployment.folder / "go"
     running = deployment.send(worker_app.wait_for, str(go))
     others = [deployment.send(worker_app.double, n) for n in range(3)]
@@ -236,7 +234,9 @@ def test_terminated_it_finishes_what_runs_and_gives_back_what_has_not_begun(depl
 
 
 @pytest.mark.parametrize("how", ["again", "drained"])
-def test_told_twice_or_out_of_time_it_ends_at_once_and_gives_all_back(deployment: WorkerDeployment, how: str) -> None:
+def test_a_second_signal_or_the_end_of_the_drain_time_releases_everything(
+    deployment: WorkerDeployment, how: str
+) -> None:
     running = deployment.send(worker_app.wait_for, str(deployment.folder / "never"))
     with deployment.worker("--drain", "60s" if how == "again" else "100ms") as worker:
         worker.wait_until_recorded("began")
@@ -248,7 +248,7 @@ def test_told_twice_or_out_of_time_it_ends_at_once_and_gives_all_back(deployment
         assert (deployment.message(running).state, deployment.message(running).attempt) == ("pending", 0)
 
 
-def test_a_process_over_its_memory_limit_makes_place_for_another(deployment: WorkerDeployment) -> None:
+def test_a_process_over_its_memory_limit_is_replaced(deployment: WorkerDeployment) -> None:
     ids = [deployment.send(worker_app.grow, 200) for _ in range(3)]
     with deployment.worker("--memory-limit", "250MiB") as worker:
         pids = {deployment.becomes(id, "completed").result for id in ids[:1]}
@@ -268,7 +268,7 @@ def test_a_task_can_see_that_its_message_was_cancelled(deployment: WorkerDeploym
         assert deployment.message(id).state == "cancelled"
 
 
-def test_async_tasks_of_a_process_run_side_by_side(deployment: WorkerDeployment) -> None:
+def test_async_tasks_of_a_process_run_concurrently(deployment: WorkerDeployment) -> None:
     go = deployment.folder / "go"
     ids = [deployment.send(worker_app.await_for, str(go)) for _ in range(8)]
     with deployment.worker("--threads", "8") as worker:
@@ -278,7 +278,7 @@ def test_async_tasks_of_a_process_run_side_by_side(deployment: WorkerDeployment)
         assert {deployment.becomes(id, "completed").attempt for id in ids} == {1}
 
 
-def test_a_worker_goes_on_when_its_server_is_killed_and_comes_back(faulty: FaultyServer, tmp_path: Path) -> None:
+def test_a_worker_continues_after_its_server_was_killed_and_restarted(faulty: FaultyServer, tmp_path: Path) -> None:
     with deploy_workers(faulty.url, "outage", tmp_path) as deployment, deployment.worker() as worker:
         go = deployment.folder / "go"
         running = deployment.send(worker_app.wait_for, str(go))
@@ -314,7 +314,7 @@ def test_a_worker_goes_on_when_its_server_is_killed_and_comes_back(faulty: Fault
     ],
     ids=lambda value: value.__name__ if hasattr(value, "__name__") else "",
 )
-def test_whatever_a_task_raises_it_has_failed_and_the_next_one_runs(
+def test_a_task_that_raises_any_exception_fails_and_the_next_task_runs(
     deployment: WorkerDeployment, task: Task[..., object], says: str
 ) -> None:
     raising, after = deployment.send(task), deployment.send(worker_app.double_async, 4)
@@ -324,7 +324,7 @@ def test_whatever_a_task_raises_it_has_failed_and_the_next_one_runs(
         assert worker.stop(30) == 0
 
 
-def test_whatever_a_payload_does_its_message_has_failed_and_the_next_one_runs(deployment: WorkerDeployment) -> None:
+def test_a_message_with_any_bad_payload_fails_and_the_next_task_runs(deployment: WorkerDeployment) -> None:
     name, queue = worker_app.pick.name, deployment.tickwheel.create_queue("work", update=True, **worker_app.WORK)
     payloads = {
         "nested": b"[" * 2_000,
@@ -341,7 +341,7 @@ def test_whatever_a_payload_does_its_message_has_failed_and_the_next_one_runs(de
         assert worker.stop(30) == 0
 
 
-def test_what_a_task_leaves_behind_holds_nobody_up(deployment: WorkerDeployment) -> None:
+def test_a_program_that_a_failed_task_leaves_behind_is_ended(deployment: WorkerDeployment) -> None:
     dying, after = deployment.send(worker_app.leave_a_child_and_die), deployment.send(worker_app.double, 4)
     with deployment.worker() as worker:
         deployment.becomes(dying, "errored")
@@ -351,13 +351,13 @@ def test_what_a_task_leaves_behind_holds_nobody_up(deployment: WorkerDeployment)
         assert worker.stop(30) == 0
 
 
-def test_programs_that_tasks_start_read_nothing_of_ours(deployment: WorkerDeployment) -> None:
+def test_programs_that_tasks_start_do_not_read_the_input_of_the_worker(deployment: WorkerDeployment) -> None:
     id = deployment.send(worker_app.read_input)
     with deployment.worker():
         assert deployment.becomes(id, "completed").result == '""'
 
 
-def test_a_task_beside_one_that_is_killed_for_its_time_limit_has_lost_no_attempt(deployment: WorkerDeployment) -> None:
+def test_a_task_beside_a_task_killed_at_its_time_limit_loses_no_attempt(deployment: WorkerDeployment) -> None:
     go = deployment.folder / "go"
     innocent = deployment.send(worker_app.wait_for, str(go))
     with deployment.worker("--threads", "2") as worker:
@@ -368,7 +368,7 @@ def test_a_task_beside_one_that_is_killed_for_its_time_limit_has_lost_no_attempt
         assert deployment.becomes(innocent, "completed").attempt == 1
 
 
-def test_a_process_that_cannot_start_while_the_server_is_away_follows_later(
+def test_a_process_that_cannot_start_while_the_server_is_away_starts_later(
     faulty: FaultyServer, tmp_path: Path
 ) -> None:
     with deploy_workers(faulty.url, "away", tmp_path) as deployment, deployment.worker(TIMEOUT="1") as worker:
@@ -381,20 +381,18 @@ def test_a_process_that_cannot_start_while_the_server_is_away_follows_later(
         assert worker.stop(30) == 0
 
 
-def test_middleware_hears_of_processes_and_batches(deployment: WorkerDeployment) -> None:
+def test_middleware_is_called_for_processes_and_batches(deployment: WorkerDeployment) -> None:
     ids = [deployment.send(worker_app.double, n) for n in range(3)]
     with deployment.worker(DIARY="yes") as worker:
         for id in ids:
             deployment.becomes(id, "completed")
         assert worker.stop(30) == 0
         assert [line[0] for line in worker.record] == ["startup", "batch", *["double"] * 3, "ran", "shutdown"]
-        assert [worker.list_actions("batch"), worker.list_actions("ran")] == [
-            [["batch", "work", "3"]],
-            [["ran", "work", "3"]],
-        ]
+        assert worker.list_actions("batch") == [["batch", "work", "3"]]
+        assert worker.list_actions("ran") == [["ran", "work", "3"]]
 
 
-def test_a_worker_takes_from_the_queues_that_it_is_told_to(deployment: WorkerDeployment) -> None:
+def test_a_worker_takes_only_from_the_queues_of_its_options(deployment: WorkerDeployment) -> None:
     id = deployment.send(worker_app.double, 1)
     with deployment.worker("--queue", "other", "--selector", "lottery") as worker:
         eventually(lambda: "queues other" in worker.log, "it works", 30)
@@ -402,7 +400,7 @@ def test_a_worker_takes_from_the_queues_that_it_is_told_to(deployment: WorkerDep
     assert deployment.message(id).state == "pending"
 
 
-def test_what_a_selector_asked_about_and_did_not_choose_is_given_back(deployment: WorkerDeployment) -> None:
+def test_messages_that_a_selector_looked_at_and_did_not_choose_are_released(deployment: WorkerDeployment) -> None:
     left = deployment.send(worker_app.double, 1)
     chosen = worker_app.app.declared("other").enqueue(worker_app.double.message((2,), {}).payload).id
     with deployment.worker("--selector", "tests.fault.worker_app:Indecisive") as worker:
@@ -412,7 +410,7 @@ def test_what_a_selector_asked_about_and_did_not_choose_is_given_back(deployment
     assert (deployment.message(left).state, deployment.message(left).attempt) == ("pending", 0)
 
 
-def test_a_message_that_is_no_task_fails_and_says_why(deployment: WorkerDeployment) -> None:
+def test_a_message_that_is_not_a_task_fails_with_the_reason(deployment: WorkerDeployment) -> None:
     queue = deployment.tickwheel.queue("work")
     with deployment.worker() as worker:
         queue.enqueue(b"order 17", id="no-task", max_attempts=1)
@@ -435,7 +433,7 @@ def test_a_message_that_is_no_task_fails_and_says_why(deployment: WorkerDeployme
     ],
     ids=["module", "name", "kind", "notation", "queue", "selector", "selector-class"],
 )
-def test_a_worker_that_cannot_start_says_why(
+def test_a_worker_that_cannot_start_reports_the_reason(
     deployment: WorkerDeployment, app: str, options: tuple[str, ...], says: str
 ) -> None:
     with Worker(deployment.url, deployment.namespace, deployment.folder, *options, app=app) as worker:

@@ -67,7 +67,7 @@ def messages() -> list[NewMessage]:
     ]
 
 
-def test_no_two_messages_of_a_value_are_ever_with_workers_at_once(faulty: FaultyServer, tmp_path: Path) -> None:
+def test_two_messages_of_a_value_are_never_leased_at_once(faulty: FaultyServer, tmp_path: Path) -> None:
     with (
         Tickwheel(faulty.url, namespace="many", history="relay") as tickwheel,
         EventProcessChild(faulty.url, "many", tmp_path / "lock"),
@@ -98,7 +98,7 @@ def test_no_two_messages_of_a_value_are_ever_with_workers_at_once(faulty: Faulty
     assert len({transition.worker for transition in transitions if transition.worker}) == WORKERS
 
 
-def test_an_overlap_would_be_noticed() -> None:
+def test_the_check_notices_an_overlap() -> None:
     def step(id: str, value: str, before: State, after: State) -> OutboxTransition:
         return OutboxTransition(1, id, value, 1, 1, before, after, 0, 0, 1)
 

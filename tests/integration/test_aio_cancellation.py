@@ -15,7 +15,7 @@ WAITERS = 20
 
 
 @pytest.mark.parametrize("turns", range(0, 60, 3))
-def test_waiting_dequeues_end_when_they_are_cancelled(tickwheel_server: PrivateServer, turns: int) -> None:
+def test_cancelled_waiting_dequeues_end(tickwheel_server: PrivateServer, turns: int) -> None:
     """Cancelled after so many turns of the event loop: while connecting, sending, reading, subscribing or asleep."""
     namespace = f"aio-{os.urandom(6).hex()}"
 
@@ -38,7 +38,7 @@ def test_waiting_dequeues_end_when_they_are_cancelled(tickwheel_server: PrivateS
 
 @pytest.mark.parametrize("turns", range(0, 60, 3))
 @pytest.mark.parametrize("shards", [1, 4])
-def test_the_same_request_again_gets_what_a_cancelled_dequeue_had_leased(
+def test_a_repeated_request_returns_the_messages_that_a_cancelled_dequeue_leased(
     tickwheel_server: PrivateServer, turns: int, shards: int
 ) -> None:
     namespace = f"aio-{os.urandom(6).hex()}"

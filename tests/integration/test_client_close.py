@@ -30,7 +30,7 @@ def test_a_closed_client_refuses_calls_and_leaves_its_messages(
             assert other.queue("q").get("m").payload == b"stays"
 
 
-def test_a_client_that_is_closed_ends_who_waits_and_takes_nothing_more(tickwheel_server: PrivateServer) -> None:
+def test_closing_a_client_ends_its_waiting_dequeues_and_leases_nothing_more(tickwheel_server: PrivateServer) -> None:
     with sandbox(tickwheel_server) as (tickwheel, _), ThreadPoolExecutor() as threads:
         namespace = tickwheel._context.namespace
         closed = Tickwheel(tickwheel_server.url, namespace=namespace)
@@ -46,7 +46,7 @@ def test_a_client_that_is_closed_ends_who_waits_and_takes_nothing_more(tickwheel
         assert tickwheel.queue("q").counts()["pending"] == 1
 
 
-def test_an_asyncio_client_that_is_closed_ends_who_waits(tickwheel_server: PrivateServer) -> None:
+def test_closing_an_asyncio_client_ends_its_waiting_dequeues(tickwheel_server: PrivateServer) -> None:
     async def closed() -> None:
         async with aio.Tickwheel(tickwheel_server.url, namespace="closed") as tickwheel:
             queue = await tickwheel.create_queue("q")
@@ -61,6 +61,6 @@ def test_an_asyncio_client_that_is_closed_ends_who_waits(tickwheel_server: Priva
     tickwheel_server.clear("closed")
 
 
-def test_an_asyncio_client_that_was_never_opened_says_so(tickwheel_server: PrivateServer) -> None:
+def test_an_asyncio_client_that_was_never_opened_raises_an_error(tickwheel_server: PrivateServer) -> None:
     with pytest.raises(TickwheelError, match="not open"):
         asyncio.run(aio.Tickwheel(tickwheel_server.url).queues())

@@ -32,9 +32,7 @@ def calls_of(server: Any, command: str) -> int:
     return int(server.info("commandstats").get(f"cmdstat_{command}", {}).get("calls", 0))
 
 
-def test_a_queue_that_is_empty_for_many_is_looked_at_once_for_many(
-    tickwheel_server: PrivateServer, server: Any
-) -> None:
+def test_one_check_of_an_empty_queue_answers_many_calls(tickwheel_server: PrivateServer, server: Any) -> None:
     async def ask() -> tuple[list[list[LeasedMessage]], int]:
         async with namespace(tickwheel_server) as of:
             await of.run(dequeue(of, "empty"))
@@ -67,7 +65,7 @@ def test_each_call_has_leases_of_its_own(tickwheel_server: PrivateServer, named:
     assert [[message.token for message in messages] for messages in again] == (tokens if named else [[]] * CALLS)
 
 
-def test_what_the_server_refuses_to_one_is_refused_to_no_other(tickwheel_server: PrivateServer, server: Any) -> None:
+def test_a_refusal_of_one_call_refuses_no_other(tickwheel_server: PrivateServer, server: Any) -> None:
     async def ask() -> list[Any]:
         async with namespace(tickwheel_server) as of:
             await of.run(dequeue(of, "empty"))
@@ -83,7 +81,7 @@ def test_what_the_server_refuses_to_one_is_refused_to_no_other(tickwheel_server:
     assert "WRONGTYPE" in str(refused)
 
 
-def test_a_call_that_gives_up_takes_nobodys_answer_away(tickwheel_server: PrivateServer) -> None:
+def test_a_call_that_is_cancelled_takes_no_other_calls_answer(tickwheel_server: PrivateServer) -> None:
     async def one_gives_up() -> list[Any]:
         async with namespace(tickwheel_server) as of:
             await of.run(enqueue_many(of.context, "given-up", [NewMessage() for _ in range(CALLS)]))

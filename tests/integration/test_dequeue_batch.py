@@ -59,7 +59,7 @@ def request(direct: Tickwheel, queue: str, slot: str, **fields: Any) -> dict[str
 
 
 @pytest.mark.parametrize(("messages", "limit"), [(0, 10), (1, 10), (POLLS, 1), (5, 1), (200, 10)])
-def test_polls_that_come_together_are_one_call_and_each_message_goes_to_one(
+def test_polls_made_together_are_one_call_and_each_message_goes_to_one_poll(
     service: ServiceThread, direct: Tickwheel, messages: int, limit: int
 ) -> None:
     direct.queue("q").enqueue_many(NewMessage() for _ in range(messages))
@@ -78,7 +78,7 @@ def test_polls_that_come_together_are_one_call_and_each_message_goes_to_one(
     assert calls(service, "Dequeue") == alone
 
 
-def test_a_poll_that_comes_alone_is_a_call_of_its_own(service: ServiceThread, direct: Tickwheel) -> None:
+def test_a_single_poll_is_a_call_of_its_own(service: ServiceThread, direct: Tickwheel) -> None:
     async def poll() -> None:
         async with client_of(service, direct) as tickwheel:
             assert await tickwheel.queue("q").dequeue() == []
@@ -88,7 +88,7 @@ def test_a_poll_that_comes_alone_is_a_call_of_its_own(service: ServiceThread, di
     assert (calls(service, "Dequeue"), calls(service, "DequeueBatch")) == (alone + 1, together)
 
 
-def test_one_that_is_refused_hears_why_and_the_others_have_their_messages(
+def test_a_refused_poll_raises_its_error_and_the_others_receive_their_messages(
     service: ServiceThread, direct: Tickwheel
 ) -> None:
     direct.create_queue("blocked").block(enqueue=False)
@@ -105,7 +105,9 @@ def test_one_that_is_refused_hears_why_and_the_others_have_their_messages(
     assert isinstance(blocked, QueueBlocked)
 
 
-def test_filters_limits_leases_and_workers_are_each_request_s_own(service: ServiceThread, direct: Tickwheel) -> None:
+def test_each_request_of_a_batch_has_its_own_filters_limits_leases_and_worker(
+    service: ServiceThread, direct: Tickwheel
+) -> None:
     films = direct.create_queue("films", indexed=["kind"])
     films.enqueue_many(NewMessage(metadata={"kind": kind}) for kind in ("hd", "hd", "uhd"))
 
@@ -125,7 +127,7 @@ def test_filters_limits_leases_and_workers_are_each_request_s_own(service: Servi
     assert {films.explain(message.id).worker for message in hd} == {"one"}
 
 
-def test_what_is_found_for_one_who_has_left_is_given_back(service: ServiceThread, direct: Tickwheel) -> None:
+def test_a_message_leased_for_a_caller_that_left_is_released(service: ServiceThread, direct: Tickwheel) -> None:
     queue = direct.create_queue("q")
     queue.enqueue_many(NewMessage() for _ in range(POLLS))
 
@@ -153,7 +155,7 @@ def test_what_is_found_for_one_who_has_left_is_given_back(service: ServiceThread
     assert {message.attempt for message in queue.dequeue(POLLS)} == {1}
 
 
-def test_what_was_answered_to_one_who_is_cancelled_before_its_turn_is_given_back(
+def test_a_message_for_a_caller_cancelled_before_its_turn_is_released(
     service: ServiceThread, direct: Tickwheel
 ) -> None:
     queue = direct.create_queue("q", lease=timedelta(hours=1))
@@ -175,9 +177,7 @@ def test_what_was_answered_to_one_who_is_cancelled_before_its_turn_is_given_back
     assert queue.counts()["pending"] == POLLS
 
 
-def test_what_was_found_for_polls_of_a_client_that_is_closed_is_given_back(
-    service: ServiceThread, direct: Tickwheel
-) -> None:
+def test_messages_leased_for_polls_of_a_closed_client_are_released(service: ServiceThread, direct: Tickwheel) -> None:
     """Some are cancelled, some hear that their client is closed, and some have their messages by then."""
     queue = direct.create_queue("q", lease=timedelta(hours=1))
     queue.enqueue_many(NewMessage() for _ in range(POLLS))
@@ -199,7 +199,7 @@ def test_what_was_found_for_polls_of_a_client_that_is_closed_is_given_back(
         assert queue.counts()["pending"] == POLLS
 
 
-def test_who_waits_or_names_its_request_is_not_gathered(service: ServiceThread, direct: Tickwheel) -> None:
+def test_dequeues_that_wait_or_have_a_request_id_are_not_batched(service: ServiceThread, direct: Tickwheel) -> None:
     direct.create_queue("q")
 
     async def poll() -> None:
@@ -214,7 +214,7 @@ def test_who_waits_or_names_its_request_is_not_gathered(service: ServiceThread, 
     assert (calls(service, "Dequeue"), calls(service, "DequeueBatch")) == (alone + 6, together)
 
 
-def test_a_service_of_before_is_asked_one_by_one(
+def test_an_older_service_without_the_batch_call_receives_single_calls(
     service: ServiceThread, direct: Tickwheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     direct.queue("q").enqueue_many(NewMessage() for _ in range(POLLS))
@@ -238,7 +238,7 @@ def test_a_service_of_before_is_asked_one_by_one(
     assert asyncio.run(poll()) == [4, POLLS - 4]
 
 
-def test_a_stranger_has_an_answer_to_each_that_can_be_answered(
+def test_a_generic_client_gets_an_answer_to_each_request_that_can_be_answered(
     service: ServiceThread, direct: Tickwheel, stranger: GenericClient
 ) -> None:
     direct.queue("a").enqueue(b"x", id="m")
@@ -273,7 +273,7 @@ def test_a_stranger_has_an_answer_to_each_that_can_be_answered(
         ({"request_id": "slot-0:1"}, "two requests have the same request_id"),
     ],
 )
-def test_a_call_that_makes_no_sense_leases_nothing(
+def test_an_invalid_batch_leases_nothing(
     direct: Tickwheel, stranger: GenericClient, changed: dict[str, Any], said: str
 ) -> None:
     direct.queue("q").enqueue(b"x")
@@ -293,7 +293,7 @@ def test_a_call_that_makes_no_sense_leases_nothing(
         (3, 400, "requests are for 1200 messages, and at most 1000 are allowed in one call"),
     ],
 )
-def test_so_many_requests_are_refused(
+def test_a_batch_with_too_many_requests_is_refused(
     direct: Tickwheel, stranger: GenericClient, count: int, limit: int, said: str
 ) -> None:
     asked = [request(direct, "q", f"slot-{n}", limit=limit) for n in range(count)]
@@ -304,7 +304,7 @@ def test_so_many_requests_are_refused(
 
 
 @pytest.mark.parametrize(("count", "limit", "several"), [(250, 1, 3), (20, 100, 2), (5, 600, 0)])
-def test_more_than_one_call_takes_are_several(
+def test_more_polls_than_one_call_takes_are_several_calls(
     service: ServiceThread, direct: Tickwheel, count: int, limit: int, several: int
 ) -> None:
     direct.queue("q").enqueue_many(NewMessage() for _ in range(250))
@@ -318,7 +318,7 @@ def test_more_than_one_call_takes_are_several(
     eventually(lambda: calls(service, "DequeueBatch") == together + several, "there were so many calls")
 
 
-def test_it_is_counted_by_queue(service: ServiceThread, direct: Tickwheel) -> None:
+def test_batched_dequeues_are_counted_by_queue(service: ServiceThread, direct: Tickwheel) -> None:
     direct.queue("x").enqueue(b"1")
     direct.queue("y").enqueue_many(NewMessage() for _ in range(3))
 

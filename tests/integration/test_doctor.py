@@ -162,7 +162,7 @@ def test_a_namespace_in_order_has_no_findings(patient: Patient) -> None:
 
 
 @pytest.mark.parametrize("harm", HARM)
-def test_the_audit_finds(patient: Patient, harm: str) -> None:
+def test_the_audit_finds_each_kind_of_damage(patient: Patient, harm: str) -> None:
     do_harm, said = HARM[harm]
     do_harm(patient)
     assert any(said in finding for finding in patient.findings()), patient.findings()
@@ -192,7 +192,7 @@ def damage(patient: Patient, name: str, junk: bytes) -> None:
         *(f"q:exclusive:{kind}" for kind in ("ready", "waiting", "locks", "pairs", "vpairs", "parked")),
     ],
 )
-def test_damage_is_a_finding_and_no_failure(patient: Patient, name: str, junk: bytes) -> None:
+def test_damage_is_a_finding_and_no_exception(patient: Patient, name: str, junk: bytes) -> None:
     damage(patient, name, junk)
     assert patient.findings()
 
@@ -206,7 +206,7 @@ def test_an_event_cut_short_is_named(patient: Patient) -> None:
     assert any(f"event {entry_id.decode()}" in finding and "cut short" in finding for finding in patient.findings())
 
 
-def test_what_every_pass_finds_is_found_on_a_live_system_too(patient: Patient) -> None:
+def test_the_passes_for_live_systems_find_damage(patient: Patient) -> None:
     patient.server.zpopmin(patient.key("q:plain:ready"))
     assert len(patient.findings(passes=LIVE_PASSES)) == 1
 
@@ -234,7 +234,7 @@ def work(tw: Tickwheel, started: threading.Event, stop: threading.Event) -> None
                     message.complete()
 
 
-def test_a_system_at_work_has_no_findings(tickwheel_server: PrivateServer) -> None:
+def test_a_system_under_load_has_no_findings(tickwheel_server: PrivateServer) -> None:
     stop, started, until = threading.Event(), threading.Event(), time.monotonic() + 30
     with Tickwheel(tickwheel_server.url, namespace="busy", shards=2, drive=True) as tw, ThreadPoolExecutor() as threads:
         worker = threads.submit(work, tw, started, stop)

@@ -68,7 +68,7 @@ def test_a_call_handles_as_many_messages_as_its_entries_allow(
 
 
 @pytest.mark.tickwheel(now=WITHIN_A_SLOT - timedelta(hours=3))
-def test_a_cascade_moves_as_many_timers_as_it_may_in_chunks_of_their_size(
+def test_a_cascade_moves_as_many_timers_as_its_limit_in_chunks(
     tw: Tickwheel, clock: VirtualClock, server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     enough, chunk = 60, 10

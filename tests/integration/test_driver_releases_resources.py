@@ -18,7 +18,7 @@ from tickwheel.testing import PrivateServer
 pytestmark = pytest.mark.integration
 
 
-def test_links_take_nothing_out_of_the_pool_of_their_client(tickwheel_server: PrivateServer) -> None:
+def test_connections_of_shards_are_not_taken_from_the_pool_of_the_client(tickwheel_server: PrivateServer) -> None:
     woken, wake = os.pipe()
     with Redis.from_url(tickwheel_server.url, protocol=2, max_connections=1) as client:
         for _ in range(5):

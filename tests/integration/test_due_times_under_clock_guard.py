@@ -42,7 +42,7 @@ def driven_and_stepped(queue: Queue, clock: VirtualClock, id: str) -> datetime:
 
 
 @CALLS
-def test_a_due_time_is_taken_for_reached_as_far_as_the_clock_guard_allows(
+def test_a_due_time_counts_as_reached_within_the_clock_guard(
     tw: Tickwheel, clock: VirtualClock, neighbours: Neighbours, call: Call
 ) -> None:
     queue, (driven, within, beyond) = tw.queue("q"), neighbours("q", 3)
@@ -54,7 +54,9 @@ def test_a_due_time_is_taken_for_reached_as_far_as_the_clock_guard_allows(
 
 
 @CALLS
-def test_the_guard_is_as_wide_as_the_namespace_says(tickwheel_server: PrivateServer, call: Call) -> None:
+def test_the_clock_guard_of_the_namespace_decides_which_due_times_count_as_reached(
+    tickwheel_server: PrivateServer, call: Call
+) -> None:
     namespace, guard = f"guarded-{os.urandom(6).hex()}", timedelta(minutes=1)
     with (
         Tickwheel(tickwheel_server.url, namespace=namespace, clock_guard=guard, clock=FRAGMENT) as tickwheel,
@@ -67,9 +69,7 @@ def test_the_guard_is_as_wide_as_the_namespace_says(tickwheel_server: PrivateSer
     tickwheel_server.clear(namespace)
 
 
-def test_delays_count_from_the_servers_time_whatever_it_shows(
-    tw: Tickwheel, clock: VirtualClock, neighbours: Neighbours
-) -> None:
+def test_delays_count_from_the_time_of_the_server(tw: Tickwheel, clock: VirtualClock, neighbours: Neighbours) -> None:
     queue, (driven, at_once, delayed) = tw.queue("q"), neighbours("q", 3)
     driven_and_stepped(queue, clock, driven)
     assert queue.enqueue(id=at_once).state == "pending"

@@ -31,7 +31,7 @@ EDGES = [0, 1, limits.INLINE_BYTES - 1, limits.INLINE_BYTES, limits.INLINE_BYTES
 
 @pytest.mark.parametrize("size", EDGES)
 @pytest.mark.parametrize("exclusive", [False, True])
-def test_payloads_of_every_size_come_back_as_they_were(tw: Tickwheel, size: int, exclusive: bool) -> None:
+def test_payloads_of_every_size_are_delivered_unchanged(tw: Tickwheel, size: int, exclusive: bool) -> None:
     queue = tw.create_queue("sized", exclusive_key="of" if exclusive else None)
     payload = bytes(n * 7 % 256 for n in range(size))
     value = "acme" if exclusive else None
@@ -49,7 +49,7 @@ def test_payloads_of_every_size_come_back_as_they_were(tw: Tickwheel, size: int,
 
 @pytest.mark.parametrize("size", [limits.INLINE_BYTES, limits.INLINE_BYTES + 1])
 @pytest.mark.parametrize("end", ["complete", "cancel", "retire"])
-def test_a_large_payload_is_kept_apart_and_goes_with_its_message(
+def test_a_large_payload_is_stored_separately_and_deleted_with_its_message(
     queue: Queue, clock: VirtualClock, bodies: Callable[[], int], size: int, end: str
 ) -> None:
     queue.enqueue(bytes(size), id="m", max_attempts=1)
@@ -76,7 +76,7 @@ def bodies(dump: Dump) -> Callable[[], int]:
 LARGE = bytes(limits.INLINE_BYTES + 1)
 
 
-def test_of_a_large_payload_that_is_not_added_nothing_stays(
+def test_a_large_payload_of_a_message_that_is_not_added_is_not_stored(
     tw: Tickwheel, queue: Queue, bodies: Callable[[], int]
 ) -> None:
     queue.enqueue(LARGE, id="m")
@@ -91,7 +91,7 @@ def test_of_a_large_payload_that_is_not_added_nothing_stays(
     assert [message.payload for message in queue.dequeue()] == [LARGE]
 
 
-def test_a_call_that_is_refused_leaves_no_large_payload(
+def test_a_refused_call_leaves_no_large_payload(
     tw: Tickwheel, queue: Queue, bodies: Callable[[], int], clock: VirtualClock
 ) -> None:
     queue.enqueue(LARGE, id="there", delay=timedelta(hours=1))
@@ -104,7 +104,7 @@ def test_a_call_that_is_refused_leaves_no_large_payload(
     assert queue.get("there").payload == LARGE
 
 
-def test_large_payloads_come_also_to_a_server_that_has_forgotten_its_scripts(
+def test_large_payloads_reach_a_server_that_has_lost_its_scripts(
     queue: Queue, server: Any, bodies: Callable[[], int]
 ) -> None:
     queue.enqueue(LARGE, id="m")
@@ -113,7 +113,7 @@ def test_large_payloads_come_also_to_a_server_that_has_forgotten_its_scripts(
     assert bodies() == 2
 
 
-def test_a_message_whose_large_payload_goes_before_it_is_read_is_not_delivered(
+def test_a_message_whose_large_payload_is_deleted_before_it_is_read_is_not_delivered(
     tw: Tickwheel, tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = tw.create_queue("exclusive", exclusive_key="of")
@@ -146,12 +146,12 @@ def test_a_payload_over_the_limit_is_refused(tw: Tickwheel, dump: Dump) -> None:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_any_kind_of_bytes_is_a_payload(queue: Queue, kind: Callable[[bytes], Any]) -> None:
+def test_every_bytes_like_type_is_a_payload(queue: Queue, kind: Callable[[bytes], Any]) -> None:
     queue.enqueue(kind(b"payload"), id="m")
     assert queue.get("m").payload == b"payload"
 
 
-def test_all_that_was_given_is_there(queue: Queue, clock: VirtualClock) -> None:
+def test_a_message_has_all_fields_that_were_set(queue: Queue, clock: VirtualClock) -> None:
     metadata = {"k" * 64: "v" * 256, "é": "ü", "empty": ""}
     queue.enqueue(b"p", id="m", delay=timedelta(hours=1), deadline=clock.now, metadata=metadata)
     found = queue.get("m")
@@ -160,7 +160,7 @@ def test_all_that_was_given_is_there(queue: Queue, clock: VirtualClock) -> None:
     assert (found.attempt, found.version, found.exclusive_value) == (0, 1, None)
 
 
-def test_messages_without_an_id_get_one_that_sorts_by_time(queue: Queue) -> None:
+def test_messages_without_an_id_get_an_id_that_sorts_by_time(queue: Queue) -> None:
     ids = [queue.enqueue().id for _ in range(50)] + [result.id for result in queue.enqueue_many([NewMessage()] * 50)]
     assert len(set(ids)) == 100
     assert {len(id) for id in ids} == {20}
@@ -168,7 +168,7 @@ def test_messages_without_an_id_get_one_that_sorts_by_time(queue: Queue) -> None
 
 
 @pytest.mark.parametrize("state", ["invisible", "pending", "running", "completed", "cancelled", "errored"])
-def test_the_same_message_again_changes_nothing_and_says_where_it_stands(
+def test_the_same_message_again_changes_nothing_and_returns_its_state(
     queue: Queue, bring: Callable[..., Any], dump: Dump, state: str
 ) -> None:
     bring(state, queue)
@@ -179,7 +179,9 @@ def test_the_same_message_again_changes_nothing_and_says_where_it_stands(
     assert dump() == before
 
 
-def test_the_same_message_later_is_the_same_though_its_delay_ends_later(queue: Queue, clock: VirtualClock) -> None:
+def test_a_repeated_message_with_a_delay_is_the_same_message_though_its_delay_would_end_later(
+    queue: Queue, clock: VirtualClock
+) -> None:
     queue.enqueue(b"p", id="m", delay=timedelta(hours=1), deadline=timedelta(hours=2))
     due = queue.get("m").due
     clock.advance(timedelta(minutes=30))
@@ -202,7 +204,7 @@ OTHER: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("other", OTHER)
-def test_another_content_under_the_same_id_is_a_conflict(queue: Queue, dump: Dump, other: str) -> None:
+def test_other_content_under_the_same_id_is_a_conflict(queue: Queue, dump: Dump, other: str) -> None:
     given: dict[str, Any] = {
         "payload": b"p",
         "delay": timedelta(hours=1),
@@ -216,7 +218,7 @@ def test_another_content_under_the_same_id_is_a_conflict(queue: Queue, dump: Dum
     assert dump() == before
 
 
-def test_a_batch_with_a_conflict_is_added_but_for_that_message(queue: Queue) -> None:
+def test_a_batch_with_a_conflict_adds_all_other_messages(queue: Queue) -> None:
     queue.enqueue(b"first", id="m5")
     with pytest.raises(IdConflict, match="'m5'") as refused:
         queue.enqueue_many(NewMessage(b"second", id=f"m{n}") for n in range(10))
@@ -240,7 +242,7 @@ def test_the_results_of_a_batch_are_in_the_order_given(queue: Queue) -> None:
     assert [(r.id, r.state) for r in results] == [(f"m{n}", "invisible" if n % 2 else "pending") for n in range(50)]
 
 
-def test_a_batch_is_split_into_calls_of_a_bounded_size(queue: Queue) -> None:
+def test_a_batch_is_split_into_calls_of_a_limited_size(queue: Queue) -> None:
     results = queue.enqueue_many(NewMessage(bytes(30_000), id=f"large{n}") for n in range(100))
     results += queue.enqueue_many(NewMessage(id=f"m{n}", metadata={str(k): "v" for k in range(16)}) for n in range(500))
     results += queue.enqueue_many(NewMessage(id=f"n{n}") for n in range(2_500))
@@ -249,7 +251,7 @@ def test_a_batch_is_split_into_calls_of_a_bounded_size(queue: Queue) -> None:
     assert queue.enqueue_many([]) == []
 
 
-def test_a_message_that_is_refused_ends_its_batch_before_its_call_is_sent(queue: Queue) -> None:
+def test_an_invalid_message_ends_its_batch_before_its_call_is_sent(queue: Queue) -> None:
     queue.enqueue(id="there")
     with pytest.raises(InvalidArgument, match="payload must be bytes"):
         queue.enqueue_many([NewMessage(id="m"), NewMessage("text")])  # type: ignore[arg-type]
@@ -257,7 +259,7 @@ def test_a_message_that_is_refused_ends_its_batch_before_its_call_is_sent(queue:
         queue.get("m")
 
 
-def test_a_due_time_five_years_ahead_is_the_furthest(queue: Queue, clock: VirtualClock, dump: Dump) -> None:
+def test_the_latest_due_time_is_five_years_ahead(queue: Queue, clock: VirtualClock, dump: Dump) -> None:
     most = timedelta(milliseconds=limits.DELAY_MS_MAX)
     queue.enqueue(id="delay", delay=most)
     queue.enqueue(id="due", due=clock.now + most)
@@ -275,7 +277,7 @@ def test_a_due_time_five_years_ahead_is_the_furthest(queue: Queue, clock: Virtua
     assert queue.counts()["pending"] == 2
 
 
-def test_a_due_time_too_far_ahead_stops_no_other_and_the_error_says_which_it_is(
+def test_a_due_time_too_far_ahead_refuses_no_other_message_and_the_error_names_the_message(
     tw: Tickwheel, queue: Queue, clock: VirtualClock
 ) -> None:
     too_far = clock.now + timedelta(milliseconds=limits.DELAY_MS_MAX + 1)
@@ -295,14 +297,14 @@ def test_a_due_time_too_far_ahead_stops_no_other_and_the_error_says_which_it_is(
     assert not any(result.created for result in again)
 
 
-def test_a_message_that_is_there_stays_so_when_the_servers_clock_goes_back(queue: Queue, clock: VirtualClock) -> None:
+def test_an_existing_message_stays_when_the_servers_clock_steps_back(queue: Queue, clock: VirtualClock) -> None:
     due = clock.now + timedelta(milliseconds=limits.DELAY_MS_MAX)
     queue.enqueue(id="m", due=due)
     clock.set(clock.now - timedelta(hours=1))
     assert not queue.enqueue(id="m", due=due).created
 
 
-def test_a_delay_between_two_milliseconds_ends_at_the_later_one(queue: Queue, clock: VirtualClock) -> None:
+def test_a_delay_between_two_milliseconds_ends_at_the_later_millisecond(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="m", delay=timedelta(microseconds=1))
     assert queue.get("m").due == clock.now + MS
     queue.enqueue(id="n", due=clock.now + timedelta(microseconds=1))

@@ -35,7 +35,7 @@ async def enqueue_all(tickwheel: aio.Tickwheel, messages: list[NewMessage]) -> t
         return await asyncio.gather(*calls, return_exceptions=True), counted.plans
 
 
-def test_those_that_come_while_a_call_is_under_way_share_the_next(
+def test_calls_made_while_a_call_is_in_progress_share_the_next_call(
     tickwheel_aio: aio.Tickwheel,
 ) -> None:
     results, plans = asyncio.run(enqueue_all(tickwheel_aio, [NewMessage(b"%d" % n, id=f"m{n}") for n in range(100)]))
@@ -44,14 +44,14 @@ def test_those_that_come_while_a_call_is_under_way_share_the_next(
     assert plans <= 2
 
 
-def test_one_that_is_refused_refuses_no_other(tickwheel_aio: aio.Tickwheel) -> None:
+def test_a_refused_message_refuses_no_other_message_of_its_call(tickwheel_aio: aio.Tickwheel) -> None:
     messages = [NewMessage(b"a", id="m"), NewMessage(b"b", id="m"), NewMessage(bytes(10**6)), NewMessage(b"c", id="n")]
     results, _ = asyncio.run(enqueue_all(tickwheel_aio, messages))
     assert [type(result) for result in results[1:3]] == [IdConflict, PayloadTooLarge]
     assert [results[0].created, results[3].created] == [True, True]
 
 
-def test_what_shares_a_call_is_bounded(tickwheel_aio: aio.Tickwheel) -> None:
+def test_the_size_of_a_shared_call_is_limited(tickwheel_aio: aio.Tickwheel) -> None:
     size = 1_000
     count = 3 * CALL_BYTES // size
     results, plans = asyncio.run(enqueue_all(tickwheel_aio, [NewMessage(bytes(size)) for _ in range(count)]))
@@ -59,7 +59,7 @@ def test_what_shares_a_call_is_bounded(tickwheel_aio: aio.Tickwheel) -> None:
     assert plans >= 3
 
 
-def test_a_caller_that_gives_up_takes_nobody_elses_answer(tickwheel_aio: aio.Tickwheel) -> None:
+def test_a_cancelled_caller_takes_no_other_callers_answer(tickwheel_aio: aio.Tickwheel) -> None:
     async def one_gives_up() -> tuple[list[Any], dict[str, int]]:
         async with tickwheel_aio as tickwheel:
             queue = await tickwheel.create_queue("q")

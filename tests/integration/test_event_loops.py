@@ -27,7 +27,9 @@ async def in_another_loop(work: Callable[[], Awaitable[Any]]) -> Any:
     return (await asyncio.gather(asyncio.to_thread(asyncio.run, done()), return_exceptions=True))[0]
 
 
-def test_another_loop_is_refused_and_the_owner_works_on(tickwheel_server: PrivateServer) -> None:
+def test_a_call_from_another_event_loop_is_refused_and_the_owning_loop_continues(
+    tickwheel_server: PrivateServer,
+) -> None:
     async def main() -> None:
         async with aio.Tickwheel(tickwheel_server.url, namespace="loops") as tw:
             queue = tw.queue("q")
@@ -48,7 +50,7 @@ def test_another_loop_is_refused_and_the_owner_works_on(tickwheel_server: Privat
 
 # Python's own complaints about a loop that ended before its connections.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_client_whose_loop_has_ended_is_refused_and_can_be_closed(tickwheel_server: PrivateServer) -> None:
+def test_a_client_of_an_ended_event_loop_is_refused_and_can_be_closed(tickwheel_server: PrivateServer) -> None:
     tw = aio.Tickwheel(tickwheel_server.url, namespace="loops")
     asyncio.run(tw.open())
     with pytest.raises(TickwheelError, match=ANOTHER_LOOP):
@@ -81,7 +83,7 @@ for _ in range(3):
 """
 
 
-def test_what_was_cancelled_in_a_loop_that_has_ended_troubles_no_other(tickwheel_server: PrivateServer) -> None:
+def test_a_call_cancelled_in_an_ended_event_loop_disturbs_no_other(tickwheel_server: PrivateServer) -> None:
     with ServiceThread(tickwheel_server.url) as service:
         command = [sys.executable, "-c", TWO_LOOPS, service.url, "loops"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)

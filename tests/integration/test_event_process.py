@@ -84,7 +84,7 @@ def test_a_message_is_deliverable_at_its_time_and_not_before(
     assert timedelta(0) <= late < timedelta(milliseconds=500)
 
 
-def test_delays_longer_than_the_memory_reaches_are_kept_too(
+def test_delays_beyond_the_levels_in_memory_are_kept_too(
     tickwheel_server: PrivateServer, namespace: str, jobs: Queue, tmp_path: Path
 ) -> None:
     with driven(tickwheel_server, namespace, tmp_path / "lock") as driving:
@@ -99,7 +99,7 @@ def test_delays_longer_than_the_memory_reaches_are_kept_too(
         assert driving.process.health()[0].lateness_max_ms < 500
 
 
-def test_broken_connections_and_flushed_scripts_are_survived_under_the_same_epoch(
+def test_the_event_process_survives_broken_connections_and_flushed_scripts_under_the_same_epoch(
     tickwheel_server: PrivateServer, namespace: str, jobs: Queue, tmp_path: Path, server: Any
 ) -> None:
     with driven(tickwheel_server, namespace, tmp_path / "lock") as driving:
@@ -113,7 +113,7 @@ def test_broken_connections_and_flushed_scripts_are_survived_under_the_same_epoc
         assert driving.epoch() == epoch
 
 
-def test_the_loss_of_everything_stored_is_survived(
+def test_the_event_process_survives_the_loss_of_all_stored_data(
     tickwheel_server: PrivateServer, namespace: str, tmp_path: Path, server: Any
 ) -> None:
     with (
@@ -130,7 +130,7 @@ def test_the_loss_of_everything_stored_is_survived(
             assert len(queue.dequeue(wait=10 * SECOND)) == 1
 
 
-def test_timers_of_a_queue_that_home_has_lost_are_kept_until_it_is_there_again(
+def test_timers_of_a_queue_that_the_metadata_shard_has_lost_are_kept_until_the_queue_returns(
     tickwheel_server: PrivateServer,
     namespace: str,
     jobs: Queue,
@@ -151,7 +151,7 @@ def test_timers_of_a_queue_that_home_has_lost_are_kept_until_it_is_there_again(
         message.complete()
 
 
-def test_a_namespace_that_is_made_anew_with_other_shards_ends_who_drives_those_of_before(
+def test_drivers_of_a_namespace_that_is_recreated_with_other_shards_end(
     tickwheel_server: PrivateServer, namespace: str, tmp_path: Path
 ) -> None:
     with driven(tickwheel_server, namespace, tmp_path / "lock") as driving:
@@ -189,7 +189,7 @@ def survives_queues_that_are_made_anew(server: PrivateServer, namespace: str, lo
     return True
 
 
-def test_queues_made_anew_under_other_numbers_are_told_from_those_before(
+def test_recreated_queues_with_other_numbers_are_told_apart_from_the_queues_before(
     tickwheel_server: PrivateServer, namespace: str, tmp_path: Path
 ) -> None:
     assert survives_queues_that_are_made_anew(tickwheel_server, namespace, tmp_path / "lock")
@@ -212,7 +212,7 @@ def test_a_second_event_process_waits_for_the_lock_and_follows_at_once(
             assert second.epoch() == 2
 
 
-def test_a_process_that_another_has_deposed_ends_with_fenced(
+def test_a_deposed_event_process_ends_with_fenced(
     tickwheel_server: PrivateServer, namespace: str, jobs: Queue, tmp_path: Path
 ) -> None:
     with driven(tickwheel_server, namespace, tmp_path / "lock of this host") as first:
@@ -227,7 +227,7 @@ def test_a_process_that_another_has_deposed_ends_with_fenced(
             assert second.error is None
 
 
-def test_a_shard_is_driven_by_one_kind_of_election_for_good(
+def test_a_shard_keeps_its_kind_of_election(
     tickwheel_server: PrivateServer, namespace: str, jobs: Queue, tmp_path: Path, server: Any
 ) -> None:
     server.hset(shard_key(namespace, 0, "clock"), "election", "another")
@@ -238,7 +238,7 @@ def test_a_shard_is_driven_by_one_kind_of_election_for_good(
     assert "another" in str(driving.error)
 
 
-def test_stopping_takes_no_time_whatever_is_waited_for(
+def test_stopping_is_immediate_in_every_wait(
     tickwheel_server: PrivateServer, namespace: str, jobs: Queue, tmp_path: Path
 ) -> None:
     with driven(tickwheel_server, namespace, tmp_path / "lock") as leading:

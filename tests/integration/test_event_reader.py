@@ -97,7 +97,7 @@ def group() -> str:
 
 
 @pytest.mark.timeout(180)
-def test_what_another_reader_of_the_group_read_is_no_gap(kafka: Kafka, group: str) -> None:
+def test_entries_that_another_reader_of_the_group_read_are_no_gap(kafka: Kafka, group: str) -> None:
     history = History(kafka)
     history.write(1)
     one = Reader(history, group=group)
@@ -117,7 +117,7 @@ def test_what_another_reader_of_the_group_read_is_no_gap(kafka: Kafka, group: st
 
 
 @pytest.mark.timeout(180)
-def test_what_comes_again_after_another_reader_came_and_went_is_read_once(kafka: Kafka, group: str) -> None:
+def test_entries_that_are_read_again_after_another_reader_left_are_yielded_once(kafka: Kafka, group: str) -> None:
     history = History(kafka)
     history.write(1)
     history.write(2)
@@ -135,7 +135,7 @@ def test_what_comes_again_after_another_reader_came_and_went_is_read_once(kafka:
     assert one.gaps == []
 
 
-def test_the_transition_that_a_reader_was_abandoned_at_is_the_first_of_the_next_reader(
+def test_the_transition_at_which_a_reader_was_abandoned_is_the_first_of_the_next_reader(
     kafka: Kafka, group: str
 ) -> None:
     history = History(kafka, (0,))
@@ -151,7 +151,7 @@ def test_the_transition_that_a_reader_was_abandoned_at_is_the_first_of_the_next_
 
 
 @pytest.mark.parametrize("with_group", [False, True])
-def test_from_the_latest_on_nothing_older_is_read(kafka: Kafka, group: str, with_group: bool) -> None:
+def test_a_reader_from_the_latest_position_yields_nothing_older(kafka: Kafka, group: str, with_group: bool) -> None:
     history = History(kafka, (0,))
     history.write(1)
     reader = Reader(history, start="latest", group=group if with_group else None)

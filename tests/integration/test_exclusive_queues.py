@@ -44,7 +44,7 @@ def test_a_message_without_the_exclusive_key_is_refused(
     assert dump() == before
 
 
-def test_the_second_worker_gets_the_less_urgent_message_while_the_value_of_the_more_urgent_is_leased(
+def test_a_second_worker_gets_the_less_urgent_message_while_the_value_of_the_more_urgent_is_leased(
     videos: Queue, clock: VirtualClock
 ) -> None:
     add(videos, "msg_0", "project-1", deadline=clock.now)
@@ -96,7 +96,7 @@ FREE: dict[str, Callable[[Queue, VirtualClock, Message], object]] = {
 
 
 @pytest.mark.parametrize("how", FREE)
-def test_the_value_is_free_after(videos: Queue, clock: VirtualClock, how: str) -> None:
+def test_the_exclusive_value_is_free_after_each_end_of_a_lease(videos: Queue, clock: VirtualClock, how: str) -> None:
     add(videos, "first")
     message = take(videos)
     add(videos, "second")
@@ -203,7 +203,7 @@ def test_another_workers_call_does_not_free_the_value_of_a_cancelled_message(
     assert videos.dequeue() == []
 
 
-def test_a_value_that_is_held_is_released_by_cancelling_again(videos: Queue) -> None:
+def test_cancelling_again_frees_a_held_value(videos: Queue) -> None:
     add(videos, "first")
     take(videos)
     add(videos, "second")
@@ -214,7 +214,7 @@ def test_a_value_that_is_held_is_released_by_cancelling_again(videos: Queue) -> 
     assert take(videos).id == "second"
 
 
-def test_the_retention_of_a_cancelled_message_begins_when_it_lets_go_of_its_value(
+def test_the_retention_of_a_cancelled_message_begins_when_it_frees_its_value(
     videos: Queue, clock: VirtualClock
 ) -> None:
     add(videos, "first")
@@ -288,7 +288,7 @@ def test_values_are_told_apart_byte_by_byte(videos: Queue) -> None:
         assert [(message.id, message.exclusive_value) for message in videos.dequeue(limit=100)] == [("second", value)]
 
 
-def test_messages_of_a_leased_value_are_back_in_filters_once_it_is_free(videos: Queue) -> None:
+def test_messages_of_a_leased_value_are_found_by_filters_again_once_the_value_is_free(videos: Queue) -> None:
     add(videos, "first")
     first = take(videos)
     for n in range(200):
@@ -300,7 +300,7 @@ def test_messages_of_a_leased_value_are_back_in_filters_once_it_is_free(videos: 
     assert take(videos, where={"kind": "99"}).id == "m99"
 
 
-def test_messages_of_a_leased_value_are_back_in_filters_though_others_of_their_pair_were_cancelled(
+def test_messages_of_a_leased_value_are_found_by_filters_again_though_others_with_their_pair_were_cancelled(
     videos: Queue,
 ) -> None:
     add(videos, "first")
@@ -314,7 +314,7 @@ def test_messages_of_a_leased_value_are_back_in_filters_though_others_of_their_p
     assert take(videos, where={"kind": "99"}).id == "b99"
 
 
-def test_the_more_urgent_of_a_filter_is_found_though_it_is_not_the_head_of_its_value(
+def test_a_filter_finds_the_more_urgent_message_though_it_is_not_the_head_of_its_value(
     videos: Queue, clock: VirtualClock
 ) -> None:
     add(videos, "head", "a", deadline=clock.now - timedelta(days=1))
@@ -324,7 +324,7 @@ def test_the_more_urgent_of_a_filter_is_found_though_it_is_not_the_head_of_its_v
     assert "head" not in ids(videos.dequeue(limit=10, where={"gpu": "a100"}))
 
 
-def test_a_queue_may_index_other_keys_than_its_exclusive_one(tw: Tickwheel) -> None:
+def test_a_queue_may_index_keys_other_than_its_exclusive_key(tw: Tickwheel) -> None:
     queue = tw.create_queue("q", exclusive_key="project", indexed=["gpu"])
     queue.enqueue_many(NewMessage(id=f"m{n}", metadata={"project": "p", "gpu": f"{n}"}) for n in range(3))
     assert ids(queue.dequeue(where={"gpu": "1"})) == ["m1"]

@@ -23,7 +23,7 @@ def exclusive(tw: Tickwheel) -> Queue:
     return tw.create_queue("exclusive", exclusive_key="of")
 
 
-def test_it_is_not_due(queue: Queue, clock: VirtualClock) -> None:
+def test_explain_reports_a_message_that_is_not_due(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="m", delay=timedelta(hours=1))
     found = queue.explain("m")
     assert (found.id, found.state, found.code, found.until) == (
@@ -35,7 +35,7 @@ def test_it_is_not_due(queue: Queue, clock: VirtualClock) -> None:
     assert found.reason == f"it is not due until {text(clock.now + 3600 * SECOND)}"
 
 
-def test_it_waits_for_its_back_off(queue: Queue, clock: VirtualClock) -> None:
+def test_explain_reports_a_back_off(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="m")
     queue.dequeue()[0].fail(retry_in=SECOND)
     found = queue.explain("m")
@@ -43,7 +43,7 @@ def test_it_waits_for_its_back_off(queue: Queue, clock: VirtualClock) -> None:
     assert found.reason.startswith("its next attempt waits for its back-off until ")
 
 
-def test_a_failed_message_that_was_rescheduled_does_not_wait_for_its_back_off(
+def test_explain_reports_no_back_off_for_a_failed_message_that_was_rescheduled(
     queue: Queue, clock: VirtualClock
 ) -> None:
     queue.enqueue(id="m")
@@ -54,7 +54,7 @@ def test_a_failed_message_that_was_rescheduled_does_not_wait_for_its_back_off(
     assert queue.explain("m").reason == f"it is not due until {text(clock.now + 3600 * SECOND)}"
 
 
-def test_it_has_been_due_and_nobody_has_promoted_it(queue: Queue, clock: VirtualClock) -> None:
+def test_explain_reports_a_due_message_that_was_not_promoted(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="m", delay=SECOND)
     due = clock.now + SECOND
     clock.set(due)
@@ -67,7 +67,7 @@ def test_it_has_been_due_and_nobody_has_promoted_it(queue: Queue, clock: Virtual
     assert queue.explain("m").code == "next"
 
 
-def test_its_back_off_is_over_and_nobody_has_promoted_it(queue: Queue, clock: VirtualClock) -> None:
+def test_explain_reports_an_ended_back_off_without_promotion(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="m")
     queue.dequeue()[0].fail(retry_in=SECOND)
     end = clock.now + SECOND
@@ -77,7 +77,7 @@ def test_its_back_off_is_over_and_nobody_has_promoted_it(queue: Queue, clock: Vi
     )
 
 
-def test_its_lease_is_over_and_nobody_has_taken_it_back(queue: Queue, clock: VirtualClock) -> None:
+def test_explain_reports_an_ended_lease_that_was_not_expired(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="m")
     queue.dequeue(worker="worker 7")
     end = clock.now + 30 * SECOND
@@ -92,7 +92,7 @@ def test_its_lease_is_over_and_nobody_has_taken_it_back(queue: Queue, clock: Vir
     assert queue.explain("m").code == "next"
 
 
-def test_the_lease_of_its_values_holder_is_over_and_nobody_has_taken_it_back(
+def test_explain_reports_an_ended_lease_of_the_holder_of_the_value_that_was_not_expired(
     exclusive: Queue, clock: VirtualClock
 ) -> None:
     for n in range(3):
@@ -112,7 +112,7 @@ def test_the_lease_of_its_values_holder_is_over_and_nobody_has_taken_it_back(
         assert sees in exclusive.explain(id, "a").reason
 
 
-def test_its_retention_is_over_and_nobody_has_removed_it(queue: Queue, clock: VirtualClock) -> None:
+def test_explain_reports_an_ended_retention_without_removal(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="done")
     queue.dequeue()[0].complete()
     end = clock.now + timedelta(minutes=10)
@@ -123,13 +123,15 @@ def test_its_retention_is_over_and_nobody_has_removed_it(queue: Queue, clock: Vi
     )
 
 
-def test_it_is_next(queue: Queue) -> None:
+def test_explain_reports_the_next_message(queue: Queue) -> None:
     queue.enqueue(id="m")
     found = queue.explain("m")
     assert (found.state, found.code, found.ahead, found.until) == ("pending", "next", 0, None)
 
 
-def test_others_are_more_urgent(queue: Queue, clock: VirtualClock, neighbours: Callable[[str, int], list[str]]) -> None:
+def test_explain_counts_more_urgent_messages(
+    queue: Queue, clock: VirtualClock, neighbours: Callable[[str, int], list[str]]
+) -> None:
     first, second, third = neighbours("q", 3)
     for n, id in enumerate((first, second, third)):
         queue.enqueue(id=id, deadline=clock.now + n * SECOND)
@@ -139,7 +141,7 @@ def test_others_are_more_urgent(queue: Queue, clock: VirtualClock, neighbours: C
     assert queue.explain(second).reason == "1 more urgent message is ahead of it"
 
 
-def test_what_is_more_urgent_on_other_shards_is_ahead_too(queue: Queue, clock: VirtualClock) -> None:
+def test_explain_counts_more_urgent_messages_of_other_shards(queue: Queue, clock: VirtualClock) -> None:
     for n in range(20):
         queue.enqueue(id=f"m{n}", deadline=clock.now + n * SECOND)
     assert queue.explain("m0").code == "next"
@@ -148,7 +150,9 @@ def test_what_is_more_urgent_on_other_shards_is_ahead_too(queue: Queue, clock: V
         assert (found.code, found.ahead) == ("behind_others", n)
 
 
-def test_what_is_as_urgent_on_other_shards_is_not_ahead(tw: Tickwheel, queue: Queue, clock: VirtualClock) -> None:
+def test_explain_does_not_count_equally_urgent_messages_of_other_shards(
+    tw: Tickwheel, queue: Queue, clock: VirtualClock
+) -> None:
     for n in range(8):
         queue.enqueue(id=f"m{n}", deadline=clock.now)
     heads = [n for n in range(8) if queue.explain(f"m{n}").code == "next"]
@@ -156,7 +160,7 @@ def test_what_is_as_urgent_on_other_shards_is_not_ahead(tw: Tickwheel, queue: Qu
     assert len(heads) == len(shards)
 
 
-def test_its_value_is_held_by_a_running_message(exclusive: Queue, clock: VirtualClock) -> None:
+def test_explain_names_the_running_message_that_holds_the_value(exclusive: Queue, clock: VirtualClock) -> None:
     for n in range(4):
         exclusive.enqueue(id=f"m{n}", metadata={"of": "a"})
     exclusive.dequeue(worker="worker 7", lease=timedelta(minutes=5))
@@ -168,7 +172,9 @@ def test_its_value_is_held_by_a_running_message(exclusive: Queue, clock: Virtual
     assert exclusive.explain("m1", "a").ahead_in_value == 0
 
 
-def test_its_value_is_held_by_a_cancelled_message_until_its_worker_calls(exclusive: Queue, clock: VirtualClock) -> None:
+def test_explain_names_the_cancelled_message_that_holds_the_value_until_its_worker_calls(
+    exclusive: Queue, clock: VirtualClock
+) -> None:
     exclusive.enqueue(id="m0", metadata={"of": "a"})
     exclusive.dequeue(worker="worker 7")
     exclusive.enqueue(id="m1", metadata={"of": "a"})
@@ -177,7 +183,7 @@ def test_its_value_is_held_by_a_cancelled_message_until_its_worker_calls(exclusi
     assert (found.code, found.holder, found.until) == ("behind_value", "m0", clock.now + 30 * SECOND)
 
 
-def test_others_of_its_free_value_go_first(exclusive: Queue) -> None:
+def test_explain_counts_earlier_messages_of_the_free_value(exclusive: Queue) -> None:
     for n in range(3):
         exclusive.enqueue(id=f"m{n}", metadata={"of": "a"})
     found = exclusive.explain("m2", "a")
@@ -187,7 +193,7 @@ def test_others_of_its_free_value_go_first(exclusive: Queue) -> None:
     assert exclusive.explain("m0", "a").code == "next"
 
 
-def test_the_queue_is_blocked(queue: Queue) -> None:
+def test_explain_reports_a_blocked_queue(queue: Queue) -> None:
     queue.enqueue(id="m")
     queue.block()
     assert queue.explain("m").code == "blocked"
@@ -195,7 +201,7 @@ def test_the_queue_is_blocked(queue: Queue) -> None:
     assert queue.explain("m").code == "next"
 
 
-def test_it_is_running(queue: Queue, clock: VirtualClock) -> None:
+def test_explain_reports_a_running_message(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="m")
     queue.dequeue(worker="worker 7")
     found = queue.explain("m")
@@ -208,7 +214,7 @@ def test_it_is_running(queue: Queue, clock: VirtualClock) -> None:
     assert found.reason.startswith("worker 'worker 7' holds its lease until ")
 
 
-def test_its_attempts_are_used_up(queue: Queue, clock: VirtualClock) -> None:
+def test_explain_reports_used_up_attempts(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="m", max_attempts=1)
     queue.dequeue()[0].fail("boom")
     found = queue.explain("m")
@@ -216,7 +222,9 @@ def test_its_attempts_are_used_up(queue: Queue, clock: VirtualClock) -> None:
     assert found.reason.startswith("its 1 attempt is used up: boom; redrive it to try again; kept until ")
 
 
-def test_it_was_cancelled_while_it_ran_and_holds_its_value(exclusive: Queue, clock: VirtualClock) -> None:
+def test_explain_reports_a_message_cancelled_while_running_that_holds_its_value(
+    exclusive: Queue, clock: VirtualClock
+) -> None:
     for id in ("m", "next"):
         exclusive.enqueue(id=id, metadata={"of": "a"})
     [message] = exclusive.dequeue(worker="worker 7")
@@ -246,7 +254,7 @@ def test_it_was_cancelled_while_it_ran_and_holds_its_value(exclusive: Queue, clo
     assert exclusive.explain("m", "a").reason.startswith("it was cancelled; kept until ")
 
 
-def test_it_was_completed_or_cancelled(queue: Queue, clock: VirtualClock) -> None:
+def test_explain_reports_a_completed_or_cancelled_message(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="done")
     queue.dequeue()[0].complete()
     queue.enqueue(id="cancelled")

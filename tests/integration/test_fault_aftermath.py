@@ -66,13 +66,13 @@ def findings(system: SystemUnderTest) -> list[str]:
     return system.tickwheel._run(audit(system.tickwheel._context))
 
 
-def test_a_file_that_ends_anywhere_in_whole_transitions_is_sound(system: SystemUnderTest) -> None:
+def test_a_file_cut_at_any_end_of_a_transition_is_sound(system: SystemUnderTest) -> None:
     enqueue(system, 30)
     found = cut_file(system)
     assert (found.violations, found.faults) == ([], COPIES)
 
 
-def test_a_file_that_ends_in_half_a_transition_is_noticed(system: SystemUnderTest) -> None:
+def test_a_file_cut_inside_a_transition_is_noticed(system: SystemUnderTest) -> None:
     enqueue(system, 1)
     with system.place.client() as client:
         # What a script that is not all or nothing does: there is a moment in which the message is gone.
@@ -87,7 +87,7 @@ def test_a_file_that_ends_in_half_a_transition_is_noticed(system: SystemUnderTes
     assert len({violation.text.partition(":")[0] for violation in found.violations}) == COPIES
 
 
-def test_bytes_that_are_others_are_refused_or_reported_or_make_no_difference(
+def test_flipped_bytes_are_refused_or_reported_or_make_no_difference(
     system: SystemUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.fault.harness.aftermath._COPIES", 12)
@@ -102,7 +102,7 @@ def test_bytes_that_are_others_are_refused_or_reported_or_make_no_difference(
     assert refused + reported + same == 12
 
 
-def test_a_state_that_differs_and_that_nobody_tells_is_noticed(system: SystemUnderTest) -> None:
+def test_an_unreported_wrong_state_is_noticed(system: SystemUnderTest) -> None:
     with system.place.client() as client:
         fill(client, ALMOST_ALL)
     copy_disk(system)
@@ -111,7 +111,7 @@ def test_a_state_that_differs_and_that_nobody_tells_is_noticed(system: SystemUnd
     assert [violation.invariant for violation in found.violations] == ["I4"] * COPIES
 
 
-def test_what_the_audit_reports_of_a_flipped_byte_is_told(system: SystemUnderTest) -> None:
+def test_the_audit_findings_of_a_flipped_byte_are_reported(system: SystemUnderTest) -> None:
     enqueue(system, 1)
     with system.place.client() as client:
         client.delete(MESSAGES)
@@ -120,7 +120,7 @@ def test_what_the_audit_reports_of_a_flipped_byte_is_told(system: SystemUnderTes
     assert (found.violations, found.marks) == ([], [f"0 refused, {COPIES} reported, 0 no state differs"])
 
 
-def test_a_file_that_the_server_refuses_is_told(system: SystemUnderTest) -> None:
+def test_a_file_that_the_server_refuses_is_reported(system: SystemUnderTest) -> None:
     disk = copy_disk(system)
     [file] = disk.glob("appendonlydir/*.incr.aof")
     file.write_bytes(b"no command\r\n" + file.read_bytes())
@@ -128,12 +128,12 @@ def test_a_file_that_the_server_refuses_is_told(system: SystemUnderTest) -> None
     assert (found.violations, found.marks) == ([], [f"{COPIES} refused, 0 reported, 0 no state differs"])
 
 
-def test_nothing_is_left_where_nothing_was(system: SystemUnderTest) -> None:
+def test_an_empty_namespace_has_no_leftovers(system: SystemUnderTest) -> None:
     assert let_retention_pass(system).violations == []
     assert system.place.faketime.read_text() == "+360\n"
 
 
-def test_what_is_left_when_retention_is_over_is_noticed(system: SystemUnderTest) -> None:
+def test_leftovers_after_the_retention_are_noticed(system: SystemUnderTest) -> None:
     enqueue(system, 1)
     [message] = system.tickwheel.queue("q").dequeue()
     message.complete()
@@ -149,13 +149,13 @@ def test_what_is_left_when_retention_is_over_is_noticed(system: SystemUnderTest)
         (("XADD", INBOX, "*", "field", "value"), INBOX),
     ],
 )
-def test_each_key_that_is_left_is_noticed(system: SystemUnderTest, command: tuple[str, ...], key: str) -> None:
+def test_each_leftover_key_is_noticed(system: SystemUnderTest, command: tuple[str, ...], key: str) -> None:
     with system.place.client() as client:
         client.execute_command(*command)
     assert let_retention_pass(system).violations == [Violation("I6", f"{key} is left over")]
 
 
-def test_what_has_not_ended_when_none_has_for_long_is_told(
+def test_messages_that_have_not_ended_are_reported_once_none_has_ended_for_long(
     system: SystemUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "ENDS_S", 0.3)
@@ -164,7 +164,9 @@ def test_what_has_not_ended_when_none_has_for_long_is_told(
     assert run._until_all_ended(system) == {"pending": 2}
 
 
-def test_who_ends_one_by_one_is_waited_for(system: SystemUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wait_continues_while_messages_end_one_by_one(
+    system: SystemUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(run, "ENDS_S", 1.0)
     queue = system.tickwheel.queue("q")
     enqueue(system, 15)

@@ -35,7 +35,7 @@ def claim(client: Any, wanted: Claim) -> None:
     client.eval(call.script.source, len(call.keys), *call.keys, *call.args)
 
 
-def test_all_claims_that_were_obeyed_are_read_in_their_order(tmp_path: Path) -> None:
+def test_all_accepted_claims_are_read_in_order(tmp_path: Path) -> None:
     server = ValkeyServer("valkey", tmp_path, {"appendfsync": "always"})
     server.start()
     try:

@@ -87,7 +87,7 @@ def test_no_claim_goes_below_the_fence_that_holds_the_shard(tw: Tickwheel, serve
     server.delete(key)
 
 
-def test_who_is_refused_at_its_claim_gives_its_leadership_up_and_drives_once_it_is_elected_again(
+def test_a_leader_refused_at_its_claim_resigns_and_drives_once_it_is_elected_again(
     tickwheel_server: PrivateServer, server: Any, zookeeper: ZooKeeper
 ) -> None:
     """Its session lives on, so nothing else would end the leadership that it is refused with."""

@@ -33,7 +33,7 @@ def drained(queue: Queue, where: dict[str, str]) -> list[str]:
     return found
 
 
-def test_of_a_shards_messages_with_the_pair_the_most_urgent_is_first(
+def test_a_filter_on_one_shard_delivers_the_most_urgent_match_first(
     queue: Queue, clock: VirtualClock, neighbours: Neighbours
 ) -> None:
     ids = neighbours("q", 20)
@@ -44,7 +44,7 @@ def test_of_a_shards_messages_with_the_pair_the_most_urgent_is_first(
     assert queue.counts()["pending"] == 13
 
 
-def test_over_shards_all_messages_with_the_pair_are_delivered(queue: Queue) -> None:
+def test_a_filter_over_shards_delivers_all_matches(queue: Queue) -> None:
     queue.enqueue_many(new(f"m{n}", {"gpu": "a100" if n % 3 else "h100"}) for n in range(60))
     assert sorted(drained(queue, {"gpu": "h100"})) == sorted(f"m{n}" for n in range(0, 60, 3))
 
@@ -83,7 +83,7 @@ def test_pairs_are_told_apart_byte_by_byte(queue: Queue, stored: dict[str, str],
     assert drained(queue, stored) == ["m"]
 
 
-def test_sixteen_pairs_of_the_longest_kind_can_be_asked_for(queue: Queue) -> None:
+def test_sixteen_pairs_of_the_maximum_length_can_be_filtered(queue: Queue) -> None:
     pairs = {f"{n:064}": chr(0x10FFFF) * 64 for n in range(15)}
     queue.enqueue_many([new("m", pairs)])
     assert queue.depth(pairs | {"value": "m"}) == 1
@@ -93,7 +93,7 @@ def test_sixteen_pairs_of_the_longest_kind_can_be_asked_for(queue: Queue) -> Non
 
 
 @pytest.mark.parametrize("where", [{"gpu": "a100"}, {"gpu": "a100", "region": "eu"}])
-def test_a_message_that_is_not_pending_is_not_found(queue: Queue, clock: VirtualClock, where: dict[str, str]) -> None:
+def test_a_filter_finds_pending_messages_only(queue: Queue, clock: VirtualClock, where: dict[str, str]) -> None:
     exclusive = queue.config().exclusive_key is not None
 
     def value(id: str) -> str | None:
@@ -119,7 +119,7 @@ def test_a_message_that_is_not_pending_is_not_found(queue: Queue, clock: Virtual
     assert (queue.depth(where), drained(queue, where)) == (1, ["errored"])
 
 
-def test_any_filter_agrees_with_looking_at_all_messages_of_a_shard(
+def test_every_filter_agrees_with_a_scan_of_all_messages_of_a_shard(
     queue: Queue, clock: VirtualClock, neighbours: Neighbours
 ) -> None:
     chosen = random.Random(7)
@@ -142,7 +142,7 @@ def test_any_filter_agrees_with_looking_at_all_messages_of_a_shard(
         left.difference_update(found)
 
 
-def test_a_walk_that_is_split_finds_the_needle(queue: Queue, clock: VirtualClock) -> None:
+def test_a_filter_walk_split_over_calls_finds_the_only_match(queue: Queue, clock: VirtualClock) -> None:
     # Half carry one pair, half the other, one both: far more entries than one call may touch.
     queue.enqueue_many(
         new(f"m{n}", {"a": "1"} if n % 2 else {"b": "1"}, deadline=clock.now - timedelta(days=1)) for n in range(6_000)
@@ -153,7 +153,7 @@ def test_a_walk_that_is_split_finds_the_needle(queue: Queue, clock: VirtualClock
     assert queue.dequeue(limit=10, where={"a": "1", "b": "1"}) == []
 
 
-def test_only_indexed_keys_can_be_asked_for(tw: Tickwheel) -> None:
+def test_only_indexed_keys_can_be_filtered(tw: Tickwheel) -> None:
     queue = tw.create_queue("some", indexed=["gpu", "region"])
     queue.enqueue(id="m", metadata={"gpu": "a100", "note": "n", "region": "eu"})
     for call in (lambda: queue.dequeue(where={"note": "n"}), lambda: queue.depth({"note": "n"})):

@@ -33,7 +33,7 @@ def held(videos: Queue, neighbours: Neighbours) -> Message:
     return message
 
 
-def test_every_pair_of_a_leased_value_is_found_once_it_is_free(videos: Queue, held: Message) -> None:
+def test_every_pair_of_a_leased_value_can_be_filtered_once_the_value_is_free(videos: Queue, held: Message) -> None:
     held.complete()
     found = []
     # What comes last in the indexes first: each message that is completed brings back what is put aside by then.

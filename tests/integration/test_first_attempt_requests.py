@@ -65,14 +65,14 @@ def test_a_first_attempt_that_finds_nothing_leaves_no_trace(caller: Caller, wait
     assert caller.traces() == 1
 
 
-def test_a_first_attempt_that_comes_after_its_repetition_leases_nothing(caller: Caller) -> None:
+def test_a_first_attempt_that_arrives_after_its_repetition_leases_nothing(caller: Caller) -> None:
     assert caller.ask(1, first=False) == []
     caller.enqueue("a", "b", "c")
     assert caller.ask(1, first=True, limit=10) == []
     assert sorted(caller.ask(2, first=True, limit=10)) == ["a", "b", "c"]
 
 
-def test_a_first_attempt_that_comes_after_its_repetition_is_answered_the_same(caller: Caller) -> None:
+def test_a_first_attempt_that_arrives_after_its_repetition_gets_the_same_answer(caller: Caller) -> None:
     caller.enqueue("a", "b", "c", "d")
     taken = caller.ask(1, first=False, limit=2)
     assert caller.ask(1, first=True, limit=2) == taken
@@ -86,7 +86,7 @@ def test_a_first_attempt_is_refused_after_a_later_one_that_left_a_trace(caller: 
         caller.ask(1, first=True)
 
 
-def test_what_a_first_attempt_was_given_its_repetition_is_given_again(caller: Caller) -> None:
+def test_the_repetition_of_a_first_attempt_returns_the_same_messages(caller: Caller) -> None:
     caller.enqueue("a", "b", "c", "d")
     taken = caller.ask(1, first=True, limit=2)
     assert len(taken) == 2
@@ -102,7 +102,7 @@ def test_first_attempts_at_an_empty_queue_call_no_script(caller: Caller) -> None
     assert caller.scripts() == before
 
 
-def test_what_the_service_sends_again_to_the_shard_leaves_a_trace() -> None:
+def test_a_request_that_the_service_repeats_to_the_shard_leaves_a_trace() -> None:
     slot = ClientSession("mine")
     slot.pin_sequence(0, final=True, is_first=True)
     _, first, again = slot.begin_call("tw", 0)
@@ -111,7 +111,9 @@ def test_what_the_service_sends_again_to_the_shard_leaves_a_trace() -> None:
     assert again[-1] & (keeps_empty | may_be_a_repeat) == keeps_empty | may_be_a_repeat
 
 
-def test_after_a_call_without_an_answer_a_slot_is_not_first_until_one_of_that_queue_was_answered() -> None:
+def test_after_a_call_without_an_answer_requests_of_a_slot_are_first_again_once_a_call_of_that_queue_was_answered() -> (
+    None
+):
     slot = ClientSession("mine")
     assert slot.begin_rpc("q")
     slot.rpc_answered("q")

@@ -20,7 +20,7 @@ from tickwheel.testing import PrivateServer, sandbox
 pytestmark = pytest.mark.integration
 
 
-def test_a_message_that_was_pickled_is_finished_by_a_client_of_the_other_process(
+def test_a_pickled_message_is_completed_by_a_client_of_the_other_process(
     tickwheel_server: PrivateServer,
 ) -> None:
     with sandbox(tickwheel_server) as (tickwheel, _):
@@ -37,7 +37,7 @@ def test_a_message_that_was_pickled_is_finished_by_a_client_of_the_other_process
         assert queue.counts()["completed"] == 2
 
 
-def test_a_copy_of_a_message_is_as_good(tickwheel_server: PrivateServer) -> None:
+def test_a_copy_of_a_message_can_be_settled(tickwheel_server: PrivateServer) -> None:
     with sandbox(tickwheel_server) as (tickwheel, _):
         queue = tickwheel.create_queue("q")
         queue.enqueue_many([NewMessage(), NewMessage()])
@@ -67,7 +67,7 @@ def in_a_fork(work: Callable[[], object]) -> str:
     return said
 
 
-def test_a_forked_process_may_not_use_the_client_and_takes_nothing_from_its_parent(
+def test_a_forked_process_cannot_use_the_client_and_takes_nothing_from_its_parent(
     tickwheel_server: PrivateServer,
 ) -> None:
     with sandbox(tickwheel_server) as (tickwheel, _):
@@ -89,7 +89,7 @@ def test_a_forked_process_may_not_use_the_client_and_takes_nothing_from_its_pare
         assert queue.counts() == {**dict.fromkeys(queue.counts(), 0), "running": 2, "completed": 1, "cancelled": 1}
 
 
-def test_a_forked_process_may_not_use_an_asyncio_client(tickwheel_server: PrivateServer) -> None:
+def test_a_forked_process_cannot_use_an_asyncio_client(tickwheel_server: PrivateServer) -> None:
     with aio_sandbox(tickwheel_server) as (tickwheel, _):
         queue = tickwheel.create_queue("q")
         theirs = queue._awaited  # type: ignore[attr-defined]
@@ -98,7 +98,7 @@ def test_a_forked_process_may_not_use_an_asyncio_client(tickwheel_server: Privat
         assert queue.enqueue().created
 
 
-def test_a_fork_that_closes_or_ends_leaves_the_event_process_alone(tmp_path: Path) -> None:
+def test_a_forked_process_that_closes_or_ends_does_not_affect_the_event_process(tmp_path: Path) -> None:
     with Tickwheel(data_dir=tmp_path) as tickwheel:
         child = tickwheel._processes._child
         assert child is not None
@@ -108,7 +108,7 @@ def test_a_fork_that_closes_or_ends_leaves_the_event_process_alone(tmp_path: Pat
         assert tickwheel.queue("q").enqueue().created
 
 
-def test_the_event_process_ends_with_its_parent_though_a_fork_lives_on(tmp_path: Path) -> None:
+def test_the_event_process_ends_with_its_parent_though_a_forked_process_continues(tmp_path: Path) -> None:
     program = """
 import os, sys, time, signal, tickwheel
 tw = tickwheel.Tickwheel(data_dir=sys.argv[1])

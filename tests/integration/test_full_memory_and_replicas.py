@@ -26,7 +26,7 @@ def full(server: PrivateServer) -> Iterator[None]:
         client.close()
 
 
-def test_at_the_memory_limit_enqueue_is_refused_and_what_is_there_can_be_worked_on_by_newcomers() -> None:
+def test_at_the_memory_limit_enqueue_is_refused_and_new_clients_can_work_on_existing_messages() -> None:
     with PrivateServer() as server, Tickwheel(server.url) as producer:
         producer.queue("jobs").enqueue(b"first", id="first")
         producer.queue("jobs").enqueue(b"second", id="second")
@@ -48,7 +48,7 @@ def test_at_the_memory_limit_enqueue_is_refused_and_what_is_there_can_be_worked_
         assert producer.queue("jobs").counts()["completed"] == 1
 
 
-def test_a_repeated_call_is_not_durable_before_the_replica_has_what_the_first_one_did() -> None:
+def test_a_repeated_call_is_not_durable_before_the_replica_has_the_writes_of_the_first() -> None:
     with PrivateServer() as primary, PrivateServer() as replica:
         primary.client().config_set("repl-diskless-sync-delay", "0")
         primary.client().config_set("port", "0")

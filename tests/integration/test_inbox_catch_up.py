@@ -19,7 +19,7 @@ CALLS, UNFILED = 600, 50
 
 
 @pytest.mark.tickwheel(shards=1)
-def test_no_more_is_read_while_as_much_as_may_be_is_not_filed(
+def test_no_more_entries_are_read_while_the_unfiled_timers_are_at_their_limit(
     tw: Tickwheel, clock: VirtualClock, server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shard_driver, "UNFILED_TIMERS", UNFILED)

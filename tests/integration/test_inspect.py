@@ -85,19 +85,19 @@ def test_the_forecast_follows_every_way_into_and_out_of_invisible(queue: Queue, 
 
 
 @pytest.mark.parametrize("minutes", [0, -1, 1_441, 1.5, "60"])
-def test_a_forecast_is_of_1_to_1440_minutes(queue: Queue, minutes: Any) -> None:
+def test_a_forecast_covers_1_to_1440_minutes(queue: Queue, minutes: Any) -> None:
     with pytest.raises(InvalidArgument, match="minutes must be a whole number from 1 to 1440"):
         queue.forecast(minutes)
     assert len(queue.forecast(1_440)) == 1_440
 
 
-def test_a_queue_that_keeps_no_forecast_says_how_to_have_one(tw: Tickwheel) -> None:
+def test_forecast_of_a_queue_without_forecast_names_the_remedy(tw: Tickwheel) -> None:
     tw.create_queue("none")
     with pytest.raises(InvalidArgument, match="create it with forecast=True"):
         tw.queue("none").forecast()
 
 
-def test_lateness_counts_how_late_the_wheel_was(queue: Queue, clock: VirtualClock) -> None:
+def test_lateness_counts_the_delay_of_each_promotion(queue: Queue, clock: VirtualClock) -> None:
     assert (queue.lateness().promoted, queue.lateness().percentile(0.99)) == ({}, 0)
     for n, late in enumerate([0, 0, 0, 1, 3, 4, 1_000]):
         queue.enqueue(id=f"m{n}", delay=SECOND)
@@ -115,9 +115,7 @@ def test_a_message_that_did_not_wait_on_the_wheel_has_no_lateness(queue: Queue) 
     assert queue.lateness().promoted == {}
 
 
-def test_deadlines_are_missed_when_a_message_is_delivered_after_the_one_it_was_given(
-    queue: Queue, clock: VirtualClock
-) -> None:
+def test_a_delivery_after_the_deadline_counts_as_a_missed_deadline(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="in time", deadline=clock.now)
     queue.enqueue(id="late", deadline=clock.now - 3 * MS)
     queue.enqueue(id="very late", deadline=timedelta(days=-1))
@@ -134,7 +132,7 @@ def test_deadlines_missed_by_the_same_time_are_all_counted(queue: Queue, clock: 
     assert (found.deadlines, found.missed) == (40, {4: 20, 128: 20})
 
 
-def test_messages_walks_over_all_of_a_queue(tw: Tickwheel, queue: Queue, bring: Bring) -> None:
+def test_messages_iterates_over_all_messages_of_a_queue(tw: Tickwheel, queue: Queue, bring: Bring) -> None:
     tw.queue("other").enqueue(id="other")
     for state in ("completed", "cancelled", "errored", "running", "invisible", "pending"):
         bring(state, queue, id=state)

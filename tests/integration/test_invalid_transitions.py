@@ -54,7 +54,7 @@ def test_cancel_of_a_finished_message_is_refused(
 
 
 @pytest.mark.parametrize("state", ["running", "completed", "cancelled", "errored"])
-def test_reschedule_of_a_message_that_was_delivered_or_finished_is_refused(
+def test_reschedule_of_a_delivered_or_finished_message_is_refused(
     queue: Queue, value: str | None, bring: Bring, dump: Dump, state: str
 ) -> None:
     bring(state, queue, metadata={"of": "acme"})
@@ -105,7 +105,7 @@ def lose_lease(queue: Queue, clock: VirtualClock, message: Message, value: str |
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("state", [*STATES, "gone"])
-def test_a_token_that_is_not_the_messages_is_refused(
+def test_a_token_of_another_lease_is_refused(
     queue: Queue,
     value: str | None,
     clock: VirtualClock,
@@ -125,7 +125,7 @@ def test_a_token_that_is_not_the_messages_is_refused(
 
 
 @pytest.mark.parametrize("operation", ["fail", "extend"])
-def test_a_completed_message_can_be_neither_failed_nor_extended_by_who_completed_it(
+def test_a_completed_message_can_be_neither_failed_nor_extended_by_its_worker(
     queue: Queue, bring: Bring, dump: Dump, operation: str
 ) -> None:
     message = bring("completed", queue, metadata={"of": "acme"})
@@ -148,7 +148,7 @@ def test_dequeue_of_a_queue_with_nothing_pending_is_empty_and_writes_nothing(
 
 
 @pytest.mark.parametrize("operation", ["cancel", "reschedule", "redrive", "get", "explain"])
-def test_a_message_that_is_not_there_is_not_found(
+def test_a_missing_message_raises_not_found(
     queue: Queue, value: str | None, bring: Bring, dump: Dump, operation: str
 ) -> None:
     bring("pending", queue, metadata={"of": "acme"})
@@ -161,7 +161,7 @@ def test_a_message_that_is_not_there_is_not_found(
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("kind", list(Kind))
-def test_a_timer_that_the_message_does_not_wait_for_changes_nothing(
+def test_a_timer_that_no_longer_matches_its_message_changes_nothing(
     queue: Queue,
     value: str | None,
     tw: Tickwheel,
@@ -202,7 +202,7 @@ def test_a_timer_that_the_message_does_not_wait_for_changes_nothing(
         ("errored", Kind.RETIRE, None),
     ],
 )
-def test_a_timer_that_fires_a_millisecond_too_soon_changes_nothing(
+def test_a_timer_that_fires_a_millisecond_early_changes_nothing(
     queue: Queue,
     value: str | None,
     tw: Tickwheel,

@@ -15,7 +15,7 @@ from tickwheel.kafka.producer import KafkaProducers
 pytestmark = pytest.mark.integration
 
 
-def test_a_producer_that_one_gives_up_is_closed_for_all_and_the_next_is_another(kafka: Kafka) -> None:
+def test_a_shared_producer_is_closed_for_all_users_and_replaced_by_the_next(kafka: Kafka) -> None:
     topic = make_topic(kafka)
     broker = KafkaProducers(kafka.bootstrap, topic)
     first = broker.producer()
@@ -33,12 +33,12 @@ def test_a_producer_that_one_gives_up_is_closed_for_all_and_the_next_is_another(
     assert [record.value() for record in read_topic(kafka, topic)] == [b"value"]
 
 
-def test_a_setting_that_kafkas_client_does_not_know_is_named() -> None:
+def test_an_unknown_setting_of_kafkas_client_is_named() -> None:
     with pytest.raises(InvalidArgument, match=r"no\.such\.setting"):
         KafkaProducers("localhost:9092", overrides={"no.such.setting": "1"})
 
 
-def test_a_broker_that_is_away_is_told_of_once_and_not_at_each_attempt(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreachable_broker_is_logged_once_and_not_at_each_attempt(caplog: pytest.LogCaptureFixture) -> None:
     broker = KafkaProducers(f"127.0.0.1:{free_port()}")
     attempts: list[logging.LogRecord] = []
 
@@ -57,7 +57,9 @@ def test_a_broker_that_is_away_is_told_of_once_and_not_at_each_attempt(caplog: p
     assert sum("Connection refused" in record.getMessage() for record in caplog.records) == 1
 
 
-def test_what_is_purged_at_our_own_close_is_not_called_fatal(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:
+def test_messages_purged_by_our_own_close_are_not_reported_as_fatal(
+    kafka: Kafka, caplog: pytest.LogCaptureFixture
+) -> None:
     broker = KafkaProducers(kafka.bootstrap, make_topic(kafka))
     producer = broker.producer()
     answers: list[object] = []
@@ -80,12 +82,12 @@ def test_a_setting_that_would_weaken_acknowledgements_is_refused(setting: str, v
 
 
 @pytest.mark.parametrize("topic", ["", "a b", "a/b", ".", "x" * 250])
-def test_a_topic_that_no_broker_can_have_is_refused(topic: str) -> None:
+def test_an_invalid_topic_name_is_refused(topic: str) -> None:
     with pytest.raises(InvalidArgument, match="a topic's name must have 1 to 249 letters"):
         KafkaProducers("localhost:9092", topic)
 
 
-def test_that_the_topic_is_not_there_is_told_before_anything_is_published(
+def test_a_missing_topic_is_reported_before_anything_is_published(
     kafka: Kafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = f"no.such.{os.urandom(6).hex()}"

@@ -28,7 +28,9 @@ def take(queue: Queue, **given: Any) -> Message:
     return message
 
 
-def test_a_lease_is_the_calls_or_else_the_messages_or_else_the_queues(queue: Queue, clock: VirtualClock) -> None:
+def test_the_lease_of_a_call_precedes_that_of_the_message_and_that_of_the_queue(
+    queue: Queue, clock: VirtualClock
+) -> None:
     queue.enqueue(id="a")
     assert take(queue).lease_until == clock.now + 30 * SECOND
     queue.enqueue(id="b", lease=10 * SECOND)
@@ -38,16 +40,14 @@ def test_a_lease_is_the_calls_or_else_the_messages_or_else_the_queues(queue: Que
 
 
 @pytest.mark.parametrize("lease", [SECOND - MS, timedelta(hours=12) + MS, timedelta(0), -SECOND])
-def test_a_lease_is_of_one_second_to_twelve_hours(queue: Queue, lease: timedelta) -> None:
+def test_a_lease_lasts_from_one_second_to_twelve_hours(queue: Queue, lease: timedelta) -> None:
     for call in (lambda: queue.enqueue(lease=lease), lambda: queue.dequeue(lease=lease)):
         with pytest.raises(InvalidArgument, match=r"lease must be from 0:00:01 to 12:00:00"):
             call()
 
 
 @pytest.mark.parametrize("lease", [SECOND, timedelta(hours=12)])
-def test_the_shortest_and_the_longest_lease_end_when_they_should(
-    queue: Queue, clock: VirtualClock, lease: timedelta
-) -> None:
+def test_the_shortest_and_the_longest_lease_end_on_time(queue: Queue, clock: VirtualClock, lease: timedelta) -> None:
     queue.enqueue(id="m")
     take(queue, lease=lease)
     clock.advance(lease - MS)
@@ -56,7 +56,9 @@ def test_the_shortest_and_the_longest_lease_end_when_they_should(
     assert queue.get("m").state == "pending"
 
 
-def test_completing_after_the_lease_is_fine_while_it_has_not_been_taken_away(queue: Queue, clock: VirtualClock) -> None:
+def test_a_message_can_be_completed_after_its_lease_until_the_lease_is_taken_away(
+    queue: Queue, clock: VirtualClock
+) -> None:
     queue.enqueue(id="m")
     message = take(queue)
     # The event process is away, so nobody has ended the lease.
@@ -67,7 +69,7 @@ def test_completing_after_the_lease_is_fine_while_it_has_not_been_taken_away(que
 
 
 @pytest.mark.parametrize("late", ["fail", "extend"])
-def test_failing_and_extending_after_the_lease_are_fine_while_it_has_not_been_taken_away(
+def test_a_message_can_be_failed_and_extended_after_its_lease_until_the_lease_is_taken_away(
     queue: Queue, clock: VirtualClock, late: str
 ) -> None:
     queue.enqueue(id="m")
@@ -90,7 +92,7 @@ def test_completing_after_the_lease_was_taken_away_is_refused(queue: Queue, cloc
     assert take(queue).attempt == 2
 
 
-def test_completing_twice_is_completing_once(queue: Queue, dump: Dump) -> None:
+def test_completing_twice_completes_once(queue: Queue, dump: Dump) -> None:
     queue.enqueue(id="m")
     message = take(queue)
     message.complete()
@@ -131,12 +133,12 @@ def test_extend_many_extends_all_that_are_still_held_and_names_the_others(queue:
 
 
 @pytest.mark.parametrize("messages", ["m", None, ["m"], [None], 3])
-def test_what_was_not_dequeued_cannot_be_extended(queue: Queue, messages: Any) -> None:
+def test_a_message_that_was_not_dequeued_cannot_be_extended(queue: Queue, messages: Any) -> None:
     with pytest.raises(InvalidArgument, match="extend_many takes"):
         queue.extend_many(messages, SECOND)
 
 
-def test_a_worker_hears_how_long_its_lease_was_by_the_shards_clock(queue: Queue) -> None:
+def test_a_message_reports_the_length_of_its_lease_by_the_clock_of_the_shard(queue: Queue) -> None:
     # The clock of the tests is not the host's.
     queue.enqueue(id="a")
     assert take(queue)._lease_ms == 30_000
@@ -174,7 +176,7 @@ def test_a_message_that_is_extended_again_and_again_is_never_delivered_twice(que
     assert queue.get("m").attempt == 1
 
 
-def test_a_lease_is_taken_up_elsewhere_by_its_token(queue: Queue, clock: VirtualClock) -> None:
+def test_another_process_resumes_a_lease_by_its_token(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(b"payload", id="m", metadata={"a": "b"})
     message = take(queue)
     elsewhere = queue.leased("m", message.token)
@@ -185,7 +187,7 @@ def test_a_lease_is_taken_up_elsewhere_by_its_token(queue: Queue, clock: Virtual
         queue.leased("m", bytes(16))
 
 
-def test_deliveries_are_bounded_whether_they_fail_or_expire(queue: Queue, clock: VirtualClock) -> None:
+def test_failed_and_expired_deliveries_count_towards_the_limit_of_attempts(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="m")
     attempts = []
     for how in ("fail", "expire", "fail"):
@@ -202,7 +204,7 @@ def test_deliveries_are_bounded_whether_they_fail_or_expire(queue: Queue, clock:
 
 
 @pytest.mark.parametrize("most", [1, 2, 5])
-def test_the_messages_own_bound_on_attempts_goes_before_the_queues(
+def test_the_limit_of_attempts_of_a_message_precedes_that_of_the_queue(
     queue: Queue, clock: VirtualClock, most: int
 ) -> None:
     queue.enqueue(id="m", max_attempts=most)
@@ -211,7 +213,7 @@ def test_the_messages_own_bound_on_attempts_goes_before_the_queues(
     assert queue.get("m").state == "errored"
 
 
-def test_a_cancelled_delivery_counts_for_nothing(queue: Queue, bring: Bring) -> None:
+def test_cancelling_a_running_message_ends_its_deliveries(queue: Queue, bring: Bring) -> None:
     bring("running", queue)
     queue.cancel("m")
     assert queue.get("m").attempt == 1
@@ -242,7 +244,7 @@ def test_a_redriven_message_is_not_retired_by_the_timer_of_its_error(queue: Queu
     assert queue.get("m").state == "pending"
 
 
-def test_the_lease_of_a_redriven_message_ends_when_it_should(queue: Queue, clock: VirtualClock) -> None:
+def test_the_lease_of_a_redriven_message_ends_on_time(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="m", max_attempts=1)
     take(queue).fail("boom")
     # Long enough for what the error left to be filed.
@@ -255,7 +257,7 @@ def test_the_lease_of_a_redriven_message_ends_when_it_should(queue: Queue, clock
     assert queue.get("m").state == "errored"
 
 
-def test_the_back_off_doubles_up_to_its_bound_with_full_jitter(tw: Tickwheel, clock: VirtualClock) -> None:
+def test_the_back_off_doubles_up_to_its_limit_with_full_jitter(tw: Tickwheel, clock: VirtualClock) -> None:
     queue = tw.create_queue("retry", max_attempts=1000, backoff=SECOND, backoff_max=8 * SECOND)
     queue.enqueue(id="m")
     waits: dict[int, list[timedelta]] = {}
@@ -283,7 +285,7 @@ def test_without_a_back_off_a_failed_message_is_pending_at_once(tw: Tickwheel) -
     assert take(queue).fail() == "pending"
 
 
-def test_the_text_of_an_error_is_kept_up_to_1_kib_and_the_newest_counts(queue: Queue) -> None:
+def test_the_newest_error_text_is_kept_up_to_1_kib(queue: Queue) -> None:
     queue.enqueue(id="m")
     take(queue).fail("é" * 600, retry_in=timedelta(0))
     assert queue.get("m").error == "é" * 512
@@ -293,7 +295,7 @@ def test_the_text_of_an_error_is_kept_up_to_1_kib_and_the_newest_counts(queue: Q
     assert queue.get("m").error == ""
 
 
-def test_the_end_of_the_last_lease_says_so_and_keeps_the_error_of_the_attempt_before(
+def test_the_expiry_of_the_last_lease_is_an_error_that_includes_the_error_of_the_attempt_before(
     queue: Queue, clock: VirtualClock
 ) -> None:
     queue.enqueue(id="m", max_attempts=2)
@@ -305,7 +307,7 @@ def test_the_end_of_the_last_lease_says_so_and_keeps_the_error_of_the_attempt_be
 
 
 @pytest.mark.parametrize("error", ["x" * 1024, "é" * 512, "x" + "é" * 511, "xy" + "𝄞" * 255])
-def test_what_the_end_of_the_last_lease_says_is_cut_between_characters_to_1_kib(
+def test_the_error_text_of_the_last_expiry_is_cut_to_1_kib_between_characters(
     queue: Queue, clock: VirtualClock, error: str
 ) -> None:
     queue.enqueue(id="m", max_attempts=2)
@@ -316,7 +318,7 @@ def test_what_the_end_of_the_last_lease_says_is_cut_between_characters_to_1_kib(
     assert queue.get("m").error == whole.encode()[:1024].decode(errors="ignore")
 
 
-def test_a_final_failure_is_errored_whatever_attempts_are_left(queue: Queue, clock: VirtualClock) -> None:
+def test_a_final_failure_is_errored_with_any_number_of_attempts_left(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="m", max_attempts=9)
     message = take(queue)
     with pytest.raises(InvalidArgument, match="give retry_in or final=True, not both"):
@@ -328,7 +330,7 @@ def test_a_final_failure_is_errored_whatever_attempts_are_left(queue: Queue, clo
     assert take(queue).attempt == 1
 
 
-def test_a_request_that_is_repeated_never_hands_out_what_another_worker_has_by_now(
+def test_a_repeated_request_never_returns_a_message_that_another_worker_has_leased_since(
     queue: Queue, clock: VirtualClock
 ) -> None:
     queue.enqueue(id="m")
@@ -339,7 +341,7 @@ def test_a_request_that_is_repeated_never_hands_out_what_another_worker_has_by_n
     assert queue.dequeue(request_id="caller:1") == []
 
 
-def test_a_worker_is_named_as_long_as_it_holds_the_lease(queue: Queue, clock: VirtualClock) -> None:
+def test_a_message_names_its_worker_while_the_worker_holds_the_lease(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="m")
     take(queue, worker="encoder 7")
     assert queue.get("m").worker == "encoder 7"
@@ -347,7 +349,7 @@ def test_a_worker_is_named_as_long_as_it_holds_the_lease(queue: Queue, clock: Vi
     assert queue.get("m").worker == ""
 
 
-def test_finished_messages_are_gone_after_their_retention_and_their_ids_are_free(
+def test_finished_messages_are_deleted_after_their_retention_and_their_ids_can_be_used_again(
     tw: Tickwheel, clock: VirtualClock, bring: Bring
 ) -> None:
     queue = tw.create_queue("q", retention=timedelta(hours=1), errored_retention=timedelta(hours=2))
@@ -366,9 +368,7 @@ def test_finished_messages_are_gone_after_their_retention_and_their_ids_are_free
     assert queue.counts()["errored"] == 0
 
 
-def test_a_message_of_a_free_id_is_not_touched_by_the_timers_of_its_former_life(
-    queue: Queue, clock: VirtualClock
-) -> None:
+def test_the_timers_of_a_former_life_do_not_touch_a_message_of_the_same_id(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="m", delay=timedelta(hours=2))
     queue.cancel("m")
     clock.advance(timedelta(minutes=10))
@@ -379,7 +379,9 @@ def test_a_message_of_a_free_id_is_not_touched_by_the_timers_of_its_former_life(
     assert queue.get("m").state == "pending"
 
 
-def test_retention_is_never_shorter_than_a_call_may_be_repeated(tw: Tickwheel, clock: VirtualClock) -> None:
+def test_retention_is_never_shorter_than_the_time_in_which_a_call_may_be_repeated(
+    tw: Tickwheel, clock: VirtualClock
+) -> None:
     queue = tw.create_queue("brief", retention=timedelta(0), errored_retention=timedelta(0))
     queue.enqueue(id="m")
     message = take(queue)
@@ -391,7 +393,7 @@ def test_retention_is_never_shorter_than_a_call_may_be_repeated(tw: Tickwheel, c
         queue.get("m")
 
 
-def test_the_timer_of_a_lease_that_ended_in_order_asks_the_server_nothing(
+def test_the_timer_of_a_lease_that_was_settled_sends_no_call(
     tw: Tickwheel, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[str] = []

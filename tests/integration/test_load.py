@@ -110,7 +110,7 @@ def is_part(pid: int) -> bool:
         return False
 
 
-def test_orders_time_out_unless_they_are_paid(load: Load) -> None:
+def test_unpaid_orders_time_out_in_a_load(load: Load) -> None:
     found = document(
         load("order-timeouts", "--start", "18h", "--length", "1h", "--scale", 0.01, "--speed-up", 1_800, *JSON)
     )
@@ -123,7 +123,7 @@ def test_orders_time_out_unless_they_are_paid(load: Load) -> None:
     assert found["capacity"]["hours"][0]["workers"] > 1
 
 
-def test_encodes_are_run_one_at_a_time_for_each_project_over_the_service(
+def test_encodes_run_one_at_a_time_for_each_project_over_the_service(
     load: Load, real_time_service: ServiceThread, driven: str
 ) -> None:
     options = ["--scale", 0.03, "--start", "20h", "--length", "20m", "--speed-up", 600]
@@ -135,7 +135,7 @@ def test_encodes_are_run_one_at_a_time_for_each_project_over_the_service(
     assert "0 unfinished messages were cancelled" in found["run"]["left"]
 
 
-def test_the_published_mix_runs_on_a_server_by_url_and_leaves_nothing(
+def test_the_published_mix_runs_on_a_server_by_url_and_leaves_nothing_behind(
     load: Load, tickwheel_server: PrivateServer
 ) -> None:
     found = document(load("timestone", "--scale", 0.02, "--length", "6s", "--url", tickwheel_server.url, "--json"))
@@ -146,7 +146,7 @@ def test_the_published_mix_runs_on_a_server_by_url_and_leaves_nothing(
         assert list(client.scan_iter(match=f"{found['run']['namespace']}*")) == []
 
 
-def test_a_recording_is_replayed_faster(load: Load, tmp_path: Path) -> None:
+def test_a_recording_can_be_replayed_faster(load: Load, tmp_path: Path) -> None:
     rows = "".join(f"mail,{8 * 3600 + n},0.5\n" for n in range(120))
     (tmp_path / "monday.csv").write_text(f"queue,arrival,run seconds\n{rows}")
     done = load("monday.csv", "--speed-up", 60, "--workers", 4)
@@ -160,7 +160,7 @@ def test_a_recording_is_replayed_faster(load: Load, tmp_path: Path) -> None:
     assert found["scenario"]["start_hour"] == 8
 
 
-def test_measured_waits_are_those_of_erlang_c_and_of_the_simulator(load: Load, tmp_path: Path) -> None:
+def test_measured_waits_match_erlang_c_and_the_simulator(load: Load, tmp_path: Path) -> None:
     (tmp_path / "textbook.toml").write_text(TEXTBOOK)
     found = document(load("textbook.toml", "--json"))
     check_all_is_done(found, 60)
@@ -180,7 +180,7 @@ def test_measured_waits_are_those_of_erlang_c_and_of_the_simulator(load: Load, t
         assert abs(each["apart_s"]) < 0.1 + 2 * enqueue_s + each["simulated_s"]
 
 
-def test_on_a_terminal_a_bar_shows_how_far_it_is_and_the_report_is_by_itself(tmp_path: Path) -> None:
+def test_on_a_terminal_a_bar_shows_the_progress_and_the_report_is_separate(tmp_path: Path) -> None:
     (tmp_path / "textbook.toml").write_text(TEXTBOOK.replace("6s", "3s"))
     ours, theirs = pty.openpty()
     with subprocess.Popen(
@@ -201,7 +201,7 @@ def test_on_a_terminal_a_bar_shows_how_far_it_is_and_the_report_is_by_itself(tmp
     assert "workers needed" in output
 
 
-def test_only_the_workers_needed_are_told_without_a_server(load: Load, tmp_path: Path) -> None:
+def test_the_number_of_workers_is_computed_without_a_server(load: Load, tmp_path: Path) -> None:
     (tmp_path / "textbook.toml").write_text(TEXTBOOK)
     first = document(load("textbook.toml", "--simulate-only", "--wait-target", "20ms", "--json"))
     assert first["run"] is None
@@ -219,12 +219,14 @@ def test_only_the_workers_needed_are_told_without_a_server(load: Load, tmp_path:
     ],
     ids=["start", "report"],
 )
-def test_what_makes_no_sense_is_refused_before_anything_runs(load: Load, options: tuple[str, ...], said: str) -> None:
+def test_invalid_options_of_load_are_refused_before_anything_runs(
+    load: Load, options: tuple[str, ...], said: str
+) -> None:
     assert said in load("order-timeouts", "--scale", 0.0001, *options, code=2).stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_load_whose_server_does_not_answer_ends_when_it_is_told(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_load_whose_server_does_not_answer_ends_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(ENDS_S)
         where = ["--url", f"grpc://127.0.0.1:{silent.getsockname()[1]}", "--namespace", "x"]
@@ -240,7 +242,7 @@ def test_a_load_whose_server_does_not_answer_ends_when_it_is_told(tmp_path: Path
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_it_reports_what_ran_and_leaves_nothing_behind(
+def test_an_interrupted_load_reports_its_results_and_leaves_nothing_behind(
     tmp_path: Path, tickwheel_server: PrivateServer, number: signal.Signals
 ) -> None:
     (tmp_path / "textbook.toml").write_text(TEXTBOOK.replace("6s", "1h"))
@@ -261,7 +263,7 @@ def test_interrupted_it_reports_what_ran_and_leaves_nothing_behind(
         assert list(client.scan_iter(match=f"{run['namespace']}*")) == []
 
 
-def test_a_process_of_the_load_that_dies_ends_the_run_with_a_report_and_an_error(
+def test_a_dead_process_of_the_load_ends_the_run_with_a_report_and_an_error(
     tmp_path: Path, tickwheel_server: PrivateServer
 ) -> None:
     (tmp_path / "textbook.toml").write_text(TEXTBOOK.replace("6s", "1h"))
@@ -284,7 +286,7 @@ def test_a_process_of_the_load_that_dies_ends_the_run_with_a_report_and_an_error
     assert run["counts"]["enqueued"] > 0
 
 
-def test_its_processes_end_when_it_is_killed(tmp_path: Path, tickwheel_server: PrivateServer) -> None:
+def test_the_processes_of_a_load_end_when_the_load_is_killed(tmp_path: Path, tickwheel_server: PrivateServer) -> None:
     (tmp_path / "textbook.toml").write_text(TEXTBOOK.replace("6s", "1h"))
     with subprocess.Popen(
         [*TICKWHEEL, "load", "textbook.toml", "--url", tickwheel_server.url, "--json"], cwd=tmp_path
@@ -298,7 +300,7 @@ def test_its_processes_end_when_it_is_killed(tmp_path: Path, tickwheel_server: P
     tickwheel_server.clear(counts.decode().partition(":")[0])
 
 
-def test_a_bound_ends_it_and_what_is_left_is_cancelled_in_a_namespace_that_stays(
+def test_a_limit_ends_a_load_and_the_remaining_messages_are_cancelled_in_a_namespace_that_stays(
     load: Load, tmp_path: Path, tickwheel_server: PrivateServer, driven: str
 ) -> None:
     (tmp_path / "later.toml").write_text(TEXTBOOK.replace("[[workers]]", 'delay = "1h"\n[[workers]]'))
@@ -311,7 +313,7 @@ def test_a_bound_ends_it_and_what_is_left_is_cancelled_in_a_namespace_that_stays
         assert tickwheel.queue("q").counts()["cancelled"] == 20
 
 
-def test_a_queue_with_messages_of_others_is_refused(
+def test_a_queue_with_messages_of_other_programs_is_refused(
     load: Load, tmp_path: Path, tickwheel_server: PrivateServer, driven: str
 ) -> None:
     (tmp_path / "textbook.toml").write_text(TEXTBOOK)
@@ -330,11 +332,11 @@ def test_a_queue_with_messages_of_others_is_refused(
         (["timestone", "--for", "soon"], "a duration is written like"),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_is_sent(load: Load, options: list[str], said: str) -> None:
+def test_errors_in_a_scenario_are_reported_before_anything_is_sent(load: Load, options: list[str], said: str) -> None:
     assert said in " ".join(load(*options, code=2).stderr.split())
 
 
-def test_a_stall_of_the_server_is_felt_by_every_message_that_was_planned_meanwhile(
+def test_a_stall_of_the_server_counts_for_every_message_that_was_planned_during_the_stall(
     tickwheel_server: PrivateServer,
 ) -> None:
     found = asyncio.run(run_stalled_load(tickwheel_server, stall_s=0.5, per_s=200.0, seconds=1.0))

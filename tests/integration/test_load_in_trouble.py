@@ -47,7 +47,7 @@ def count(meter: Measurements, name: str) -> int:
     return int(meter.histograms[name].get_total_count())
 
 
-def test_calls_that_fail_are_among_the_latencies(tickwheel_server: PrivateServer) -> None:
+def test_failed_calls_count_in_the_latencies(tickwheel_server: PrivateServer) -> None:
     async def produce() -> Measurements:
         meter = Measurements(1.0)
         async with queue(tickwheel_server) as (tickwheel, blocked):
@@ -61,7 +61,7 @@ def test_calls_that_fail_are_among_the_latencies(tickwheel_server: PrivateServer
     assert count(meter, "enqueue") == meter.counts["enqueue errors"]
 
 
-def test_of_a_batch_of_cancels_each_that_was_too_late_is_told(tickwheel_server: PrivateServer) -> None:
+def test_each_late_cancel_of_a_batch_is_reported(tickwheel_server: PrivateServer) -> None:
     async def produce() -> tuple[Measurements, dict[str, int]]:
         meter = Measurements(1.0)
         async with queue(tickwheel_server) as (tickwheel, mine):
@@ -82,7 +82,7 @@ def test_of_a_batch_of_cancels_each_that_was_too_late_is_told(tickwheel_server: 
 
 
 @pytest.mark.parametrize("together", [1, 7])
-def test_polls_without_an_answer_are_counted_with_how_long_they_had_waited(
+def test_polls_without_an_answer_are_counted_with_the_time_of_their_wait(
     tickwheel_server: PrivateServer, together: int
 ) -> None:
     async def poll() -> tuple[Measurements, float]:
@@ -108,7 +108,7 @@ def test_polls_without_an_answer_are_counted_with_how_long_they_had_waited(
 
 
 @pytest.mark.parametrize("bound", ["interrupt", "for"])
-def test_a_run_ends_though_the_server_does_not_say_how_its_queues_stand(
+def test_a_run_ends_though_the_server_does_not_report_the_counts_of_its_queues(
     tickwheel_server: PrivateServer, bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "_SAMPLE_TIMEOUT_S", 0.5)

@@ -42,7 +42,7 @@ def open_client(request: pytest.FixtureRequest, tickwheel_server: PrivateServer)
     tickwheel_server.clear(namespace)
 
 
-def test_a_call_for_a_queue_that_is_gone_is_refused_and_made_again_it_is_for_the_new_one(
+def test_a_call_for_a_deleted_queue_is_refused_and_the_repeated_call_applies_to_the_new_queue(
     open_client: Callable[[], Tickwheel], tickwheel_server: PrivateServer, contents: Contents
 ) -> None:
     old = open_client()
@@ -82,7 +82,7 @@ def test_a_call_for_a_queue_that_is_gone_is_refused_and_made_again_it_is_for_the
     assert not new._run(audit(new._context))
 
 
-def test_a_batch_under_way_is_refused_where_its_queue_was_made_anew(
+def test_a_batch_in_progress_is_refused_if_its_queue_was_recreated(
     open_client: Callable[[], Tickwheel], tickwheel_server: PrivateServer
 ) -> None:
     old = open_client()
@@ -105,7 +105,7 @@ def test_a_batch_under_way_is_refused_where_its_queue_was_made_anew(
     assert not old._run(audit(old._context))
 
 
-def test_a_number_is_not_given_twice_where_the_counter_is_lost(
+def test_a_queue_number_is_not_reused_after_the_counter_was_lost(
     open_client: Callable[[], Tickwheel], server: Any
 ) -> None:
     client = open_client()
@@ -114,7 +114,7 @@ def test_a_number_is_not_given_twice_where_the_counter_is_lost(
     assert client.create_queue("c").config().number == max(numbers) + 1
 
 
-def test_every_call_says_so_where_the_namespace_is_gone(
+def test_every_call_reports_that_the_namespace_is_gone(
     open_client: Callable[[], Tickwheel], tickwheel_server: PrivateServer
 ) -> None:
     old = open_client()
@@ -141,7 +141,7 @@ def test_every_call_says_so_where_the_namespace_is_gone(
 
 
 @pytest.mark.parametrize(("before", "after"), [(4, 1), (1, 4)])
-def test_a_client_of_other_shards_than_there_are_now_puts_nothing_anywhere(
+def test_a_client_with_an_outdated_number_of_shards_adds_nothing(
     tickwheel_server: PrivateServer, before: int, after: int
 ) -> None:
     namespace = f"lost-{os.urandom(6).hex()}"
@@ -160,7 +160,7 @@ def test_a_client_of_other_shards_than_there_are_now_puts_nothing_anywhere(
     tickwheel_server.clear(namespace)
 
 
-def test_a_queue_is_not_made_in_a_namespace_whose_shards_are_not_known(
+def test_no_queue_is_created_in_a_namespace_without_a_known_number_of_shards(
     open_client: Callable[[], Tickwheel], tickwheel_server: PrivateServer, contents: Contents
 ) -> None:
     old = open_client()
@@ -172,7 +172,7 @@ def test_a_queue_is_not_made_in_a_namespace_whose_shards_are_not_known(
     assert contents(old._context.namespace) == {}
 
 
-def test_shards_that_have_their_state_follow_a_home_that_lost_its_own(
+def test_shards_with_state_follow_a_metadata_shard_that_lost_its_state(
     open_client: Callable[[], Tickwheel], server: Any
 ) -> None:
     old = open_client()

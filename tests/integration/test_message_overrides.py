@@ -16,12 +16,12 @@ def take(queue: Queue) -> Message:
     return message
 
 
-def test_with_a_lease_of_its_own_a_message_that_fails_has_the_queues_attempts(queue: Queue) -> None:
+def test_a_message_with_its_own_lease_has_the_attempts_of_the_queue_when_it_fails(queue: Queue) -> None:
     queue.enqueue(id="m", lease=10 * SECOND)
     assert [take(queue).fail(retry_in=timedelta(0)) for _ in range(3)] == ["pending", "pending", "errored"]
 
 
-def test_with_a_lease_of_its_own_a_message_whose_leases_end_has_the_queues_attempts(
+def test_a_message_with_its_own_lease_has_the_attempts_of_the_queue_when_its_leases_end(
     queue: Queue, clock: VirtualClock
 ) -> None:
     queue.enqueue(id="m", lease=10 * SECOND)
@@ -33,6 +33,6 @@ def test_with_a_lease_of_its_own_a_message_whose_leases_end_has_the_queues_attem
     assert states == ["pending", "pending", "errored"]
 
 
-def test_with_attempts_of_its_own_a_message_has_the_queues_lease(queue: Queue, clock: VirtualClock) -> None:
+def test_a_message_with_its_own_attempts_has_the_lease_of_the_queue(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="m", max_attempts=2)
     assert take(queue).lease_until == clock.now + 30 * SECOND

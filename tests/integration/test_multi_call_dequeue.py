@@ -45,7 +45,7 @@ def after_each_call(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[int], obj
         ("CALL_ENTRIES", 200, NewMessage(metadata=PAIRS), "k0", 2),
     ],
 )
-def test_one_call_is_bounded_and_the_next_goes_on(
+def test_the_size_of_a_call_is_limited_and_the_next_call_continues(
     tw: Tickwheel,
     monkeypatch: pytest.MonkeyPatch,
     after_each_call: list[Callable[[int], object]],
@@ -68,7 +68,7 @@ def test_one_call_is_bounded_and_the_next_goes_on(
 
 
 @pytest.mark.parametrize("consistency", ["heads", "exact"])
-def test_what_is_leased_is_handed_out_though_the_next_call_is_refused(
+def test_leased_messages_are_returned_though_the_next_call_is_refused(
     tw: Tickwheel,
     tickwheel_server: PrivateServer,
     monkeypatch: pytest.MonkeyPatch,
@@ -93,7 +93,7 @@ class Kept(dict[str, Any]):
         raise AssertionError("another thread may need it")
 
 
-def test_to_look_at_a_configuration_takes_it_from_nobody(tw: Tickwheel) -> None:
+def test_reading_a_configuration_keeps_it_for_other_callers(tw: Tickwheel) -> None:
     queue: Queue = tw.create_queue("q", lease=timedelta(minutes=1))
     tw._context.configs = Kept(tw._context.configs)
     assert queue.config().lease_ms == 60_000

@@ -29,7 +29,7 @@ def test_a_queue_is_blocked_and_unblocked_on_all_shards(tw: Tickwheel) -> None:
     assert len(queue.dequeue(limit=1_000)) == len(MANY)
 
 
-def test_an_updated_configuration_holds_on_all_shards(tw: Tickwheel, clock: VirtualClock) -> None:
+def test_an_updated_configuration_applies_on_all_shards(tw: Tickwheel, clock: VirtualClock) -> None:
     queue = tw.create_queue("q", lease=timedelta(minutes=1), max_attempts=2)
     queue.enqueue_many(MANY)
     tw.create_queue("q", update=True, lease=timedelta(hours=1), max_attempts=1)
@@ -39,7 +39,7 @@ def test_an_updated_configuration_holds_on_all_shards(tw: Tickwheel, clock: Virt
     assert {message.fail("no more") for message in messages} == {"errored"}
 
 
-def test_a_namespace_is_deleted_with_all_that_is_in_it(tw: Tickwheel, inside: Tickwheel, server: Any) -> None:
+def test_a_namespace_is_deleted_with_all_its_data(tw: Tickwheel, inside: Tickwheel, server: Any) -> None:
     tw.create_queue("q").enqueue_many(MANY)
     namespace, shards = tw._context.namespace, tw._context.shards
     names = [namespace_key(namespace), queues_key(namespace)]

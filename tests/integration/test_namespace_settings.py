@@ -13,7 +13,7 @@ pytestmark = pytest.mark.integration
 Dump = Callable[[], dict[str, Any]]
 
 
-def test_a_setting_is_what_was_set_last_for_all_clients(tw: Tickwheel, inside: Tickwheel) -> None:
+def test_every_client_reads_the_value_that_was_set_last(tw: Tickwheel, inside: Tickwheel) -> None:
     assert (tw.setting("mail.sender"), tw.settings()) == (None, {})
     tw.set_setting("mail.sender", "shop@example.com")
     assert inside.setting("mail.sender") == "shop@example.com"
@@ -21,13 +21,13 @@ def test_a_setting_is_what_was_set_last_for_all_clients(tw: Tickwheel, inside: T
     assert tw.setting("mail.sender") == "orders@example.com"
 
 
-def test_they_are_listed_by_name(tw: Tickwheel) -> None:
+def test_settings_are_listed_by_name(tw: Tickwheel) -> None:
     for name in ("route:mail.send", "b-2", "a_1"):
         tw.set_setting(name, f"of {name}")
     assert list(tw.settings().items()) == [(name, f"of {name}") for name in ("a_1", "b-2", "route:mail.send")]
 
 
-def test_none_removes_a_setting_and_again_is_fine(tw: Tickwheel, dump: Dump) -> None:
+def test_none_removes_a_setting_and_may_be_repeated(tw: Tickwheel, dump: Dump) -> None:
     before = dump()
     tw.set_setting("a", "b")
     tw.set_setting("a", None)
@@ -37,14 +37,14 @@ def test_none_removes_a_setting_and_again_is_fine(tw: Tickwheel, dump: Dump) -> 
 
 
 @pytest.mark.parametrize("value", ["", "x" * 1024, "é" * 512, '{"to": "tickwheel"}', "nul \0 and line\n"])
-def test_a_value_is_any_text_of_up_to_1_kib(tw: Tickwheel, value: str) -> None:
+def test_a_value_is_a_text_of_up_to_1_kib(tw: Tickwheel, value: str) -> None:
     tw.set_setting("n" * 128, value)
     assert tw.setting("n" * 128) == value
     assert tw.settings() == {"n" * 128: value}
 
 
 @pytest.mark.parametrize("name", ["", "n" * 129, "with space", "é", "a{b}", "a\n", None, b"a", 3])
-def test_what_is_no_name_is_refused(tw: Tickwheel, name: Any) -> None:
+def test_an_invalid_name_of_a_setting_is_refused(tw: Tickwheel, name: Any) -> None:
     with pytest.raises(InvalidArgument, match="a setting's name must be 1 to 128 of letters"):
         tw.setting(name)
     with pytest.raises(InvalidArgument, match="a setting's name must be"):
@@ -52,13 +52,13 @@ def test_what_is_no_name_is_refused(tw: Tickwheel, name: Any) -> None:
 
 
 @pytest.mark.parametrize("value", ["x" * 1025, "é" * 513, "\ud800", b"bytes", 3, {"a": "b"}])
-def test_what_is_no_value_is_refused(tw: Tickwheel, value: Any) -> None:
+def test_an_invalid_value_of_a_setting_is_refused(tw: Tickwheel, value: Any) -> None:
     with pytest.raises(InvalidArgument, match="a setting's value must be"):
         tw.set_setting("a", value)
     assert tw.setting("a") is None
 
 
-def test_a_namespace_has_at_most_1000_of_them_and_those_can_still_be_changed(
+def test_a_namespace_has_at_most_1000_settings_and_existing_settings_can_still_be_changed(
     tw: Tickwheel, inside: Tickwheel, server: Any
 ) -> None:
     server.hset(settings_key(inside._context.namespace), mapping={f"s{n}": "v" for n in range(1_000)})

@@ -40,7 +40,7 @@ def no_server(data_dir: Path) -> bool:
     return not (data_dir / "server.lock").exists() or not is_server_alive(data_dir)
 
 
-def test_a_client_that_is_open_is_not_opened_again(data_dir: Path) -> None:
+def test_opening_an_open_client_does_nothing(data_dir: Path) -> None:
     async def main() -> None:
         tw = await aio.Tickwheel(data_dir=data_dir).open()
         connections = tw._io
@@ -54,7 +54,7 @@ def test_a_client_that_is_open_is_not_opened_again(data_dir: Path) -> None:
     assert not is_server_alive(data_dir)
 
 
-def test_tasks_that_open_a_client_together_open_it_once(data_dir: Path) -> None:
+def test_tasks_that_open_a_client_at_once_open_it_once(data_dir: Path) -> None:
     async def main() -> None:
         tw = aio.Tickwheel(data_dir=data_dir)
         assert await asyncio.gather(*(tw.open() for _ in range(3))) == [tw] * 3
@@ -67,7 +67,7 @@ def test_tasks_that_open_a_client_together_open_it_once(data_dir: Path) -> None:
     assert not is_server_alive(data_dir)
 
 
-def test_who_waits_for_an_opening_that_is_cancelled_opens_it(tickwheel_server: PrivateServer) -> None:
+def test_a_task_waiting_for_an_opening_that_is_cancelled_opens_the_client(tickwheel_server: PrivateServer) -> None:
     async def main() -> None:
         tw = aio.Tickwheel(tickwheel_server.url, namespace="opening")
         first, second = asyncio.create_task(tw.open()), asyncio.create_task(tw.open())
@@ -138,7 +138,7 @@ def test_a_forked_process_opens_the_client_that_it_inherited(tickwheel_server: P
         assert opened.queues() == []
 
 
-def test_a_close_that_is_cancelled_leaves_no_server(data_dir: Path) -> None:
+def test_a_cancelled_close_leaves_no_server(data_dir: Path) -> None:
     async def main() -> None:
         tw = await aio.Tickwheel(data_dir=data_dir).open()
         await tw.queue("q").dequeue(wait=timedelta(milliseconds=1))
@@ -153,7 +153,7 @@ def test_a_close_that_is_cancelled_leaves_no_server(data_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("ms", [0, 1, 5, 10, 20, 35, 50, 75, 100, 150])
-def test_an_opening_that_runs_out_of_time_leaves_no_server(data_dir: Path, ms: int) -> None:
+def test_an_opening_that_times_out_leaves_no_server(data_dir: Path, ms: int) -> None:
     async def main() -> None:
         try:
             async with asyncio.timeout(ms / 1000), aio.Tickwheel(data_dir=data_dir):

@@ -33,7 +33,9 @@ def test_the_earliest_deadline_is_first(queue: Queue, clock: VirtualClock) -> No
     assert drained(queue) == ["1", "1.5", "2", "3", "4", "6", "9"]
 
 
-def test_one_call_answers_in_the_order_of_deadlines(queue: Queue, clock: VirtualClock, neighbours: Neighbours) -> None:
+def test_one_call_returns_messages_in_the_order_of_deadlines(
+    queue: Queue, clock: VirtualClock, neighbours: Neighbours
+) -> None:
     ids = neighbours("q", 7)
     queue.enqueue_many(NewMessage(id=id, deadline=clock.now + n * MS) for n, id in reversed(list(enumerate(ids))))
     assert [message.id for message in queue.dequeue(limit=5)] == ids[:5]
@@ -56,7 +58,7 @@ def test_a_message_that_is_due_first_may_be_less_urgent(queue: Queue, clock: Vir
     assert drained(queue) == ["due last", "due first"]
 
 
-def test_of_equal_deadlines_the_first_enqueued_is_first(
+def test_among_equal_deadlines_the_first_enqueued_message_is_first(
     queue: Queue, clock: VirtualClock, neighbours: Neighbours
 ) -> None:
     ids = neighbours("q", 20)
@@ -66,7 +68,7 @@ def test_of_equal_deadlines_the_first_enqueued_is_first(
     assert drained(queue) == shuffled
 
 
-def test_of_messages_in_one_call_with_equal_deadlines_the_first_given_is_first(
+def test_among_equal_deadlines_in_one_call_the_first_message_of_the_call_is_first(
     queue: Queue, neighbours: Neighbours
 ) -> None:
     ids = neighbours("q", 20)[::-1]
@@ -97,7 +99,7 @@ def test_a_message_without_a_deadline_never_outranks_one_that_has_it_at_the_same
     assert drained(queue) == [with_deadline, without, later]
 
 
-def test_deadlines_before_1970_are_as_good_as_any(queue: Queue, clock: VirtualClock, neighbours: Neighbours) -> None:
+def test_deadlines_before_1970_work_like_all_others(queue: Queue, clock: VirtualClock, neighbours: Neighbours) -> None:
     moments = [
         clock.now + timedelta(days=365 * 1000),
         clock.now,
@@ -115,9 +117,7 @@ def test_deadlines_before_1970_are_as_good_as_any(queue: Queue, clock: VirtualCl
     assert drained(queue) == ids[::-1]
 
 
-def test_neighbouring_milliseconds_are_told_apart_at_both_ends_of_the_years(
-    queue: Queue, neighbours: Neighbours
-) -> None:
+def test_neighbouring_milliseconds_differ_at_both_ends_of_the_range(queue: Queue, neighbours: Neighbours) -> None:
     ends = [datetime.max.replace(tzinfo=UTC, microsecond=999_000), datetime(1, 1, 1, 0, 0, 0, 2000, tzinfo=UTC)]
     ids = neighbours("q", 4)
     for end, (second, first) in zip(ends, [ids[:2], ids[2:]], strict=True):
@@ -134,19 +134,19 @@ def test_a_relative_deadline_counts_from_the_enqueue(queue: Queue, clock: Virtua
 
 
 @pytest.mark.parametrize("deadline", [timedelta(days=365 * 150_000), timedelta(days=-365 * 150_000)])
-def test_a_relative_deadline_beyond_what_numbers_can_tell_apart_is_refused(queue: Queue, deadline: timedelta) -> None:
+def test_a_relative_deadline_beyond_the_exact_range_of_numbers_is_refused(queue: Queue, deadline: timedelta) -> None:
     with pytest.raises(InvalidArgument, match="deadline"):
         queue.enqueue(deadline=deadline)
 
 
-def test_over_shards_the_most_urgent_head_is_first(queue: Queue, clock: VirtualClock) -> None:
+def test_across_shards_the_most_urgent_head_is_first(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue_many(NewMessage(id=f"m{n}", deadline=clock.now + n * 7919 % 100 * SECOND) for n in range(100))
     expected = sorted(range(100), key=lambda n: n * 7919 % 100)
     assert drained(queue) == [f"m{n}" for n in expected]
 
 
 @pytest.mark.tickwheel(shards=4)
-def test_over_shards_what_others_make_more_urgent_is_first_a_tenth_of_a_second_later(
+def test_across_shards_a_change_of_urgency_by_another_client_applies_a_tenth_of_a_second_later(
     tw: Tickwheel, clock: VirtualClock, engine: PrivateServer
 ) -> None:
     queue, ids = tw.queue("q"), [f"m{n}" for n in range(100)]
@@ -163,7 +163,7 @@ def test_over_shards_what_others_make_more_urgent_is_first_a_tenth_of_a_second_l
 
 @pytest.mark.tickwheel(shards=4)
 @pytest.mark.parametrize("where", [None, {"gpu": "a"}], ids=["all", "filtered"])
-def test_what_has_come_to_a_shard_that_was_empty_fills_a_call(
+def test_messages_on_a_shard_that_was_empty_fill_a_call(
     tw: Tickwheel, clock: VirtualClock, engine: PrivateServer, where: dict[str, str] | None
 ) -> None:
     queue = tw.queue("q")
@@ -182,7 +182,7 @@ def test_what_has_come_to_a_shard_that_was_empty_fills_a_call(
     assert queue.dequeue(limit=10, where=where) == []
 
 
-def test_a_limit_beyond_what_is_there_empties_all_shards(queue: Queue) -> None:
+def test_a_limit_above_the_number_of_messages_empties_all_shards(queue: Queue) -> None:
     queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(100))
     assert {message.id for message in queue.dequeue(limit=1_000)} == {f"m{n}" for n in range(100)}
 
@@ -207,14 +207,14 @@ def test_a_message_without_a_deadline_gets_its_urgency_from_its_new_due_time(
     assert drained(queue) == [second, first]
 
 
-def test_a_deadline_outlives_a_new_due_time(queue: Queue, clock: VirtualClock) -> None:
+def test_a_deadline_stays_when_the_due_time_changes(queue: Queue, clock: VirtualClock) -> None:
     deadline = clock.now + timedelta(minutes=5)
     queue.enqueue(id="m", delay=SECOND, deadline=deadline)
     queue.reschedule("m", delay=timedelta(hours=1))
     assert queue.get("m").deadline == deadline
 
 
-def test_a_new_deadline_leaves_a_back_off_as_it_is(queue: Queue, clock: VirtualClock) -> None:
+def test_a_new_deadline_does_not_change_a_back_off(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="m")
     [message] = queue.dequeue()
     message.fail(retry_in=timedelta(minutes=1))

@@ -69,7 +69,7 @@ def trim(tickwheel: Tickwheel, server: Any, count: int, *, first: bytes | None =
     return int(cut)
 
 
-def test_every_byte_of_it_is_counted(open_one: Open, server: Any) -> None:
+def test_every_byte_of_the_outbox_is_counted(open_one: Open, server: Any) -> None:
     tickwheel = open_one()
     tickwheel.queue("q").enqueue_many(NewMessage(id=f"m{n}", metadata={"n": str(n)}) for n in range(10))
     tickwheel.queue("q").dequeue()[0].complete()
@@ -77,13 +77,13 @@ def test_every_byte_of_it_is_counted(open_one: Open, server: Any) -> None:
     assert clock_of(tickwheel, server, "outbox") == size > 0
 
 
-def test_a_namespace_that_is_not_relayed_counts_nothing(open_one: Open, server: Any) -> None:
+def test_a_namespace_without_a_relay_counts_no_bytes(open_one: Open, server: Any) -> None:
     tickwheel = open_one(history="capped", outbox_limit=None)
     tickwheel.queue("q").enqueue()
     assert clock_of(tickwheel, server, "outbox") == 0
 
 
-def test_at_its_limit_new_messages_are_refused_and_the_error_names_size_and_limit(open_one: Open, server: Any) -> None:
+def test_new_messages_are_refused_at_the_limit_and_the_error_names_size_and_limit(open_one: Open, server: Any) -> None:
     tickwheel = open_one()
     refused = fill(tickwheel)
     assert refused.size == clock_of(tickwheel, server, "outbox") >= refused.limit == LIMIT
@@ -100,7 +100,7 @@ def test_a_batch_with_one_new_message_changes_nothing_at_the_limit(open_one: Ope
     assert contents(tickwheel._context.namespace) == before
 
 
-def test_what_would_have_more_to_tell_is_refused_at_the_limit_and_changes_nothing(
+def test_operations_that_add_events_are_refused_at_the_limit_and_change_nothing(
     open_one: Open, server: Any, contents: Any
 ) -> None:
     tickwheel = open_one()
@@ -121,7 +121,7 @@ def test_what_would_have_more_to_tell_is_refused_at_the_limit_and_changes_nothin
     assert queue.redrive("errored").changed
 
 
-def test_where_events_are_dropped_nothing_is_refused_at_the_limit(open_one: Open) -> None:
+def test_with_the_policy_drop_nothing_is_refused_at_the_limit(open_one: Open) -> None:
     tickwheel = open_one(outbox_full="drop")
     queue = tickwheel.queue("q")
     for n in range(200):
@@ -129,13 +129,13 @@ def test_where_events_are_dropped_nothing_is_refused_at_the_limit(open_one: Open
     assert queue.reschedule("m0", delay=timedelta(hours=2)).changed
 
 
-def test_what_is_there_is_answered_at_the_limit(open_one: Open) -> None:
+def test_existing_messages_are_confirmed_at_the_limit(open_one: Open) -> None:
     tickwheel = open_one()
     fill(tickwheel)
     assert not tickwheel.queue("q").enqueue(id="m0").created
 
 
-def test_whatever_frees_is_done_at_the_limit(open_one: Open) -> None:
+def test_operations_that_free_memory_work_at_the_limit(open_one: Open) -> None:
     tickwheel = open_one()
     fill(tickwheel)
     queue = tickwheel.queue("q")
@@ -147,14 +147,14 @@ def test_whatever_frees_is_done_at_the_limit(open_one: Open) -> None:
     assert [queue.get(m.id).state for m in (done, failed, other)] == ["completed", "pending", "cancelled"]
 
 
-def test_once_enough_is_trimmed_it_takes_messages_again(open_one: Open, server: Any) -> None:
+def test_messages_are_accepted_again_once_the_outbox_is_trimmed(open_one: Open, server: Any) -> None:
     tickwheel = open_one()
     fill(tickwheel)
     assert trim(tickwheel, server, 5) == 5
     assert tickwheel.queue("q").enqueue(id="new").created
 
 
-def test_a_trim_that_comes_twice_counts_once(open_one: Open, server: Any) -> None:
+def test_a_repeated_trim_counts_once(open_one: Open, server: Any) -> None:
     tickwheel = open_one()
     fill(tickwheel)
     first = entries(tickwheel, server)[0][0]
@@ -164,7 +164,7 @@ def test_a_trim_that_comes_twice_counts_once(open_one: Open, server: Any) -> Non
     assert clock_of(tickwheel, server, "outbox") == size == sum(len(e) for _, e in entries(tickwheel, server))
 
 
-def test_where_it_may_drop_nothing_is_refused_and_what_is_dropped_is_counted(open_one: Open, server: Any) -> None:
+def test_with_the_policy_drop_no_message_is_refused_and_dropped_events_are_counted(open_one: Open, server: Any) -> None:
     tickwheel = open_one(outbox_full="drop")
     tickwheel.queue("q").enqueue_many(NewMessage(id=f"m{n}") for n in range(1_000))
     tickwheel.queue("q").enqueue_many(NewMessage(id=f"n{n}") for n in range(7))
@@ -177,13 +177,15 @@ def test_where_it_may_drop_nothing_is_refused_and_what_is_dropped_is_counted(ope
     ("settings", "text"),
     [({"outbox_limit": 2 * LIMIT}, "outbox of 4 KiB"), ({"outbox_full": "drop"}, "policy 'block'")],
 )
-def test_limit_and_policy_are_fixed_with_the_namespace(open_one: Open, settings: dict[str, Any], text: str) -> None:
+def test_limit_and_policy_are_fixed_when_the_namespace_is_created(
+    open_one: Open, settings: dict[str, Any], text: str
+) -> None:
     open_one()
     with pytest.raises(InvalidArgument, match=text):
         open_one(**settings)
 
 
-def test_of_a_limit_what_is_beyond_whole_kib_is_left_off(open_one: Open) -> None:
+def test_the_limit_is_rounded_down_to_whole_kib(open_one: Open) -> None:
     open_one(outbox_limit=LIMIT + 1023)
     open_one(outbox_limit=LIMIT)
     with pytest.raises(InvalidArgument, match="outbox of 4 KiB"):

@@ -46,14 +46,14 @@ def polled(server: PrivateServer, messages: int, limit: int) -> tuple[list[list[
     return asyncio.run(poll())
 
 
-def test_one_looks_for_all_where_nothing_is(tickwheel_server: PrivateServer) -> None:
+def test_one_poll_checks_an_empty_queue_for_all(tickwheel_server: PrivateServer) -> None:
     found, looked = polled(tickwheel_server, 0, 10)
     assert found == [[]] * CALLS
     assert looked <= 3
 
 
 @pytest.mark.parametrize(("messages", "limit"), [(CALLS, 1), (5, 1), (100, 10), (1, 10)])
-def test_each_message_goes_to_one_of_them_and_none_stays(
+def test_each_message_goes_to_one_of_the_polls_and_none_is_left(
     tickwheel_server: PrivateServer, messages: int, limit: int
 ) -> None:
     found, _ = polled(tickwheel_server, messages, limit)
@@ -62,7 +62,7 @@ def test_each_message_goes_to_one_of_them_and_none_stays(
     assert len(ids) == len(set(ids)) == messages
 
 
-def test_all_hear_that_the_queue_is_blocked(tickwheel_server: PrivateServer) -> None:
+def test_all_polls_learn_that_the_queue_is_blocked(tickwheel_server: PrivateServer) -> None:
     async def poll() -> list[Any]:
         async with open_namespace(tickwheel_server, "polling") as of:
             await of.run(ensure(of.context, "blocked"))
@@ -75,7 +75,7 @@ def test_all_hear_that_the_queue_is_blocked(tickwheel_server: PrivateServer) -> 
     assert {type(each) for each in asyncio.run(poll())} == {QueueBlocked}
 
 
-def test_who_gives_up_while_another_looks_is_given_nothing(tickwheel_server: PrivateServer) -> None:
+def test_a_poll_cancelled_during_the_check_of_another_receives_nothing(tickwheel_server: PrivateServer) -> None:
     async def poll() -> tuple[list[Any], int]:
         async with open_namespace(tickwheel_server, "polling") as of:
             await of.run(enqueue_many(of.context, "left", [NewMessage() for _ in range(CALLS)]))
@@ -99,7 +99,7 @@ def test_who_gives_up_while_another_looks_is_given_nothing(tickwheel_server: Pri
     assert len(found[0]) == running == 1
 
 
-def test_one_that_gives_up_takes_nobodys_answer_away(tickwheel_server: PrivateServer) -> None:
+def test_a_cancelled_poll_takes_no_other_polls_answer(tickwheel_server: PrivateServer) -> None:
     async def poll() -> list[Any]:
         async with open_namespace(tickwheel_server, "polling") as of:
             await of.run(enqueue_many(of.context, "given-up", [NewMessage() for _ in range(CALLS)]))

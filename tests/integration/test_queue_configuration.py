@@ -104,7 +104,9 @@ def test_another_configuration_is_a_conflict_unless_it_is_an_update(tw: Tickwhee
 
 @pytest.mark.parametrize("setting", [{"exclusive_key": "of"}, {"indexed": ["a"]}, {"forecast": True}])
 @pytest.mark.parametrize("update", [False, True])
-def test_what_indexes_depend_on_never_changes(tw: Tickwheel, dump: Dump, setting: dict[str, Any], update: bool) -> None:
+def test_settings_that_indexes_depend_on_never_change(
+    tw: Tickwheel, dump: Dump, setting: dict[str, Any], update: bool
+) -> None:
     tw.create_queue("q")
     before = dump()
     with pytest.raises(QueueConfigConflict, match=next(iter(setting)) + ".*never changes"):
@@ -112,12 +114,12 @@ def test_what_indexes_depend_on_never_changes(tw: Tickwheel, dump: Dump, setting
     assert dump() == before
 
 
-def test_a_setting_that_does_not_exist_is_named(tw: Tickwheel) -> None:
+def test_an_unknown_setting_is_named(tw: Tickwheel) -> None:
     with pytest.raises(InvalidArgument, match="'leese'; the settings are backoff, "):
         tw.create_queue("q", leese=SECOND)
 
 
-def test_a_client_with_an_old_configuration_follows_the_new_one(
+def test_a_client_with_an_old_configuration_adopts_the_new_one(
     tw: Tickwheel, clock: VirtualClock, connect: Connect
 ) -> None:
     old = tw.create_queue("q", lease=10 * SECOND)
@@ -142,7 +144,7 @@ OPERATIONS: dict[str, Callable[[Queue], object]] = {
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_every_operation_goes_on_after_the_configuration_has_changed(
+def test_every_operation_works_after_the_configuration_has_changed(
     tw: Tickwheel, connect: Connect, bring: Callable[..., Any], operation: str
 ) -> None:
     queue = tw.create_queue("q")
@@ -153,7 +155,9 @@ def test_every_operation_goes_on_after_the_configuration_has_changed(
 
 
 @pytest.mark.parametrize("operation", ["complete", "fail", "release", "extend"])
-def test_a_worker_goes_on_after_the_configuration_has_changed(tw: Tickwheel, connect: Connect, operation: str) -> None:
+def test_a_worker_continues_after_the_configuration_has_changed(
+    tw: Tickwheel, connect: Connect, operation: str
+) -> None:
     queue = tw.create_queue("q")
     queue.enqueue(id="m")
     [message] = queue.dequeue()
@@ -171,7 +175,7 @@ def test_a_worker_goes_on_after_the_configuration_has_changed(tw: Tickwheel, con
         message.extend(timedelta(minutes=1))
 
 
-def test_the_event_process_follows_a_new_configuration(tw: Tickwheel, clock: VirtualClock, connect: Connect) -> None:
+def test_the_event_process_adopts_a_new_configuration(tw: Tickwheel, clock: VirtualClock, connect: Connect) -> None:
     queue = tw.create_queue("q")
     queue.enqueue_many(NewMessage(id=f"m{n}", delay=SECOND) for n in range(20))
     clock.advance(SECOND)
@@ -183,7 +187,7 @@ def test_the_event_process_follows_a_new_configuration(tw: Tickwheel, clock: Vir
     assert sum(queue.counts().values()) == 0
 
 
-def test_shards_follow_as_they_are_used(tw: Tickwheel, server: Any, connect: Connect) -> None:
+def test_shards_adopt_a_new_configuration_when_they_are_used(tw: Tickwheel, server: Any, connect: Connect) -> None:
     queue = tw.create_queue("q")
     # A client that died in the middle of an update: home has the new configuration, the shards do not.
     other = connect().create_queue("q", lease=10 * SECOND, update=True)
@@ -194,7 +198,7 @@ def test_shards_follow_as_they_are_used(tw: Tickwheel, server: Any, connect: Con
     assert len(queue.dequeue(limit=20)) == 20
 
 
-def test_a_shard_does_not_go_back_to_an_older_configuration(tw: Tickwheel, server: Any, connect: Connect) -> None:
+def test_a_shard_does_not_return_to_an_older_configuration(tw: Tickwheel, server: Any, connect: Connect) -> None:
     queue = tw.create_queue("q")
     queue.enqueue(id="m")
     old = connect()
@@ -206,7 +210,7 @@ def test_a_shard_does_not_go_back_to_an_older_configuration(tw: Tickwheel, serve
         assert server.hget(f"{tw._context.namespace}:{{{shard}}}:q:q:config", "version")[:4] == b"\0\0\0\2"
 
 
-def test_two_clients_that_create_a_queue_at_once_agree_or_one_hears_of_the_conflict(connect: Connect) -> None:
+def test_two_clients_that_create_a_queue_at_once_agree_or_one_gets_a_conflict(connect: Connect) -> None:
     one, two = connect(), connect()
     one.create_queue("same", lease=10 * SECOND)
     two.create_queue("same", lease=10 * SECOND)
@@ -215,7 +219,7 @@ def test_two_clients_that_create_a_queue_at_once_agree_or_one_hears_of_the_confl
         two.create_queue("other", lease=20 * SECOND)
 
 
-def test_a_queue_blocked_for_enqueue_takes_no_message_and_still_gives_out_what_it_has(
+def test_a_queue_blocked_for_enqueue_accepts_no_message_and_still_delivers(
     tw: Tickwheel, dump: Dump, connect: Connect
 ) -> None:
     queue = tw.create_queue("q")
@@ -229,7 +233,7 @@ def test_a_queue_blocked_for_enqueue_takes_no_message_and_still_gives_out_what_i
     assert len(queue.dequeue()) == 1
 
 
-def test_a_queue_blocked_for_dequeue_gives_out_nothing_and_still_takes_messages(
+def test_a_queue_blocked_for_dequeue_delivers_nothing_and_still_accepts_messages(
     tw: Tickwheel, clock: VirtualClock, dump: Dump, connect: Connect
 ) -> None:
     queue = tw.create_queue("q")
@@ -247,7 +251,7 @@ def test_a_queue_blocked_for_dequeue_gives_out_nothing_and_still_takes_messages(
 
 
 @pytest.mark.parametrize("consistency", ["heads", "exact"])
-def test_a_poller_of_an_empty_queue_is_told_when_it_is_blocked(
+def test_a_poll_of_an_empty_queue_raises_queue_blocked_after_a_block(
     tw: Tickwheel, connect: Connect, consistency: str
 ) -> None:
     queue = tw.create_queue("q")
@@ -261,7 +265,7 @@ def test_a_poller_of_an_empty_queue_is_told_when_it_is_blocked(
     assert queue.dequeue(consistency=consistency) == []
 
 
-def test_what_runs_goes_on_while_the_queue_is_blocked(tw: Tickwheel, clock: VirtualClock) -> None:
+def test_running_messages_continue_while_the_queue_is_blocked(tw: Tickwheel, clock: VirtualClock) -> None:
     queue = tw.create_queue("q")
     for n in range(4):
         queue.enqueue(id=f"m{n}")
@@ -275,7 +279,7 @@ def test_what_runs_goes_on_while_the_queue_is_blocked(tw: Tickwheel, clock: Virt
     assert queue.counts() | {"pending": 2, "running": 0} == queue.counts()
 
 
-def test_unblocking_lets_go_on_what_was_blocked_and_nothing_else(tw: Tickwheel) -> None:
+def test_unblocking_permits_what_was_blocked_and_nothing_else(tw: Tickwheel) -> None:
     queue = tw.create_queue("q")
     queue.block()
     queue.unblock(dequeue=False)
@@ -286,7 +290,7 @@ def test_unblocking_lets_go_on_what_was_blocked_and_nothing_else(tw: Tickwheel) 
     assert len(queue.dequeue()) == 1
 
 
-def test_a_dequeue_that_waits_is_told_when_its_queue_is_blocked(tw: Tickwheel) -> None:
+def test_a_waiting_dequeue_raises_queue_blocked_after_a_block(tw: Tickwheel) -> None:
     queue = tw.create_queue("q")
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(queue.dequeue, wait=30 * SECOND)

@@ -125,7 +125,7 @@ def fail(message: Message, wanted: Record, state: str, sections: set[str]) -> No
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_record_is_as_python_would_write_it(
+def test_a_record_equals_the_encoding_by_python(
     tw: Tickwheel, clock: VirtualClock, server: Any, contents: Callable[[str], dict[str, Any]], state: str
 ) -> None:
     queue = tw.create_queue("q", exclusive_key="of", indexed=["of", "k"])
@@ -157,7 +157,7 @@ def remove(queue: Queue, clock: VirtualClock) -> None:
     assert sum(queue.counts().values()) == 0
 
 
-def test_a_timer_is_as_python_would_write_it(tw: Tickwheel, clock: VirtualClock, server: Any) -> None:
+def test_a_timer_equals_the_encoding_by_python(tw: Tickwheel, clock: VirtualClock, server: Any) -> None:
     plain, exclusive = tw.create_queue("plain"), tw.create_queue("exclusive", exclusive_key="of")
     now_ms = (clock.now - EPOCH) // MS
     plain.enqueue(id="m", delay=timedelta(hours=1))
@@ -174,7 +174,7 @@ def test_a_timer_is_as_python_would_write_it(tw: Tickwheel, clock: VirtualClock,
     assert sorted(stored(tw, server, "inbox")) == sorted(map(pack, timers))
 
 
-def test_an_event_is_as_python_reads_it(
+def test_an_event_can_be_read_by_python(
     tw: Tickwheel, clock: VirtualClock, history: Callable[[str], list[OutboxTransition]]
 ) -> None:
     queue = tw.create_queue("q", exclusive_key="of")
@@ -241,7 +241,7 @@ def test_generations_wrap_around(tw: Tickwheel, clock: VirtualClock, server: Any
     assert queue.counts()["pending"] == 9
 
 
-def test_events_tell_whole_incarnations_and_versions(
+def test_events_contain_whole_incarnations_and_versions(
     tw: Tickwheel, server: Any, history: Callable[[str], list[OutboxTransition]]
 ) -> None:
     queue = tw.queue("q")
@@ -268,7 +268,7 @@ def test_events_tell_whole_incarnations_and_versions(
         server.xtrim(shard_key(tw._context.namespace, shard, "events"), maxlen=0, approximate=False)
 
 
-def test_a_record_whose_worker_has_no_name_is_read_back(tw: Tickwheel) -> None:
+def test_a_record_of_an_unnamed_worker_can_be_read(tw: Tickwheel) -> None:
     queue = tw.queue("q")
     queue.enqueue(id="m")
     [message] = queue.dequeue()

@@ -31,7 +31,7 @@ STATES = {"promote": "invisible", "expire": "running", "retire": "completed"}
         pytest.param("STALECONFIG", STALE_CONFIG_RETRIES + 1, id="a configuration that is never the right one"),
     ],
 )
-def test_a_batch_that_was_refused_waits_and_is_sent_again(
+def test_a_refused_batch_waits_and_is_sent_again(
     tw: Tickwheel, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, script: str, error: str, times: int
 ) -> None:
     refused: Counter[str] = Counter()

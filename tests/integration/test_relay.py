@@ -89,7 +89,7 @@ def every_kind(tw: Tickwheel) -> tuple[Queue, Queue]:
     return plain, owned
 
 
-def test_every_transition_is_published_by_the_schema_and_only_then_cut(
+def test_every_transition_is_published_by_the_schema_and_only_then_trimmed(
     tw: Tickwheel, server: Any, kafka: Kafka, topic: str, relaying: Relaying
 ) -> None:
     with relaying() as process:
@@ -131,7 +131,7 @@ def test_read_yields_each_transition_once_and_in_order(
     assert lives["plain", "done", None][1].worker == 'w "1"'
 
 
-def test_what_is_published_twice_is_read_once(
+def test_an_event_published_twice_is_read_once(
     tw: Tickwheel, server: Any, kafka: Kafka, topic: str, relaying: Relaying
 ) -> None:
     tw.create_queue("q").enqueue_many(NewMessage(id=f"m{n}") for n in range(3_000))
@@ -149,7 +149,7 @@ def test_what_is_published_twice_is_read_once(
     assert sorted(one.id for one in told) == sorted(f"m{n}" for n in range(3_000))
 
 
-def test_event_processes_in_turn_leave_no_gap(
+def test_consecutive_event_processes_leave_no_gap(
     tw: Tickwheel, server: Any, kafka: Kafka, topic: str, relaying: Relaying
 ) -> None:
     queue = tw.create_queue("q")
@@ -165,7 +165,7 @@ def test_event_processes_in_turn_leave_no_gap(
     assert len(told) == 2_000 + 2 * 4 * 300
 
 
-def test_readers_of_a_group_go_on_where_it_was(
+def test_readers_of_a_group_continue_at_its_position(
     tw: Tickwheel, server: Any, kafka: Kafka, topic: str, relaying: Relaying
 ) -> None:
     group = os.urandom(6).hex()
@@ -197,6 +197,6 @@ def test_a_namespace_without_history_for_a_relay_is_refused(
 
 
 @pytest.mark.parametrize("group", [None, "readers"])
-def test_a_topic_that_is_not_there_is_refused_with_a_group_or_without(kafka: Kafka, group: str | None) -> None:
+def test_a_missing_topic_is_refused_with_and_without_a_group(kafka: Kafka, group: str | None) -> None:
     with pytest.raises(TickwheelError, match=r"topic 'no-such-topic' cannot be read"):
         events.read(kafka.bootstrap, topic="no-such-topic", group=group)

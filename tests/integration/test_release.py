@@ -22,7 +22,7 @@ def films(tw: Tickwheel) -> Queue:
     return tw.create_queue("films", exclusive_key="project", lease=30 * SECOND)
 
 
-def test_a_released_message_is_pending_at_once_with_all_it_had(
+def test_a_released_message_is_pending_at_once_and_keeps_all_its_fields(
     queue: Queue, history: Callable[[str], list[OutboxTransition]]
 ) -> None:
     queue.enqueue(b"payload", id="m", metadata={"a": "b"}, deadline=SECOND)
@@ -37,7 +37,7 @@ def test_a_released_message_is_pending_at_once_with_all_it_had(
     assert released.attempt == 0
 
 
-def test_attempts_are_those_that_were_not_released(queue: Queue, clock: VirtualClock) -> None:
+def test_released_deliveries_do_not_count_as_attempts(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="m")
     attempts = []
     for _ in range(3):
@@ -50,7 +50,7 @@ def test_attempts_are_those_that_were_not_released(queue: Queue, clock: VirtualC
     assert (attempts, queue.get("m").state) == ([1, 2, 3], "errored")
 
 
-def test_the_error_of_the_attempt_before_stays(queue: Queue) -> None:
+def test_a_release_keeps_the_error_of_the_attempt_before(queue: Queue) -> None:
     queue.enqueue(id="m")
     queue.dequeue()[0].fail("boom", retry_in=timedelta(0))
     queue.dequeue()[0].release()
@@ -90,7 +90,7 @@ def test_a_timer_of_the_released_lease_does_nothing(queue: Queue, clock: Virtual
     message.complete()
 
 
-def test_a_lease_that_is_lost_cannot_be_released(queue: Queue, clock: VirtualClock, dump: Dump) -> None:
+def test_a_lost_lease_cannot_be_released(queue: Queue, clock: VirtualClock, dump: Dump) -> None:
     queue.enqueue(id="m")
     [message] = queue.dequeue()
     message.release()
@@ -101,7 +101,7 @@ def test_a_lease_that_is_lost_cannot_be_released(queue: Queue, clock: VirtualClo
     assert dump() == before
 
 
-def test_release_many_gives_back_all_that_are_still_held_and_names_the_others(queue: Queue) -> None:
+def test_release_many_releases_all_held_messages_and_names_the_others(queue: Queue) -> None:
     queue.enqueue_many(NewMessage(id=f"m{n}", metadata={"a": str(n)}) for n in range(200))
     messages = queue.dequeue(limit=200)
     lost = messages[::50]
@@ -123,6 +123,6 @@ def test_release_many_works_over_queues_and_values(queue: Queue, films: Queue) -
 
 
 @pytest.mark.parametrize("messages", ["m", None, ["m"], [None], 3])
-def test_what_was_not_dequeued_cannot_be_released(queue: Queue, messages: Any) -> None:
+def test_a_message_that_was_not_dequeued_cannot_be_released(queue: Queue, messages: Any) -> None:
     with pytest.raises(InvalidArgument, match="release_many takes"):
         queue.release_many(messages)

@@ -30,14 +30,14 @@ def test_a_result_is_kept_for_the_retention(
     assert queue.leased("m", message.token).payload == b""
 
 
-def test_who_has_not_completed_it_has_no_result(queue: Queue) -> None:
+def test_a_message_that_is_not_completed_has_no_result(queue: Queue) -> None:
     queue.enqueue(id="m")
     [message] = queue.dequeue()
     message.fail("boom", final=True)
     assert (queue.get("m").result, queue.get("m").error) == (None, "boom")
 
 
-def test_a_result_takes_the_place_of_an_earlier_attempts_error(queue: Queue) -> None:
+def test_a_result_replaces_the_error_of_an_earlier_attempt(queue: Queue) -> None:
     queue.enqueue(id="m", max_attempts=3)
     queue.dequeue()[0].fail("boom", retry_in=timedelta(0))
     queue.dequeue()[0].complete()
@@ -55,7 +55,7 @@ def test_completing_again_with_another_result_changes_nothing(queue: Queue, dump
     assert queue.get("m").result == "first"
 
 
-def test_each_of_many_has_its_own_result(queue: Queue) -> None:
+def test_each_of_many_messages_has_its_own_result(queue: Queue) -> None:
     for n in range(300):
         queue.enqueue(id=f"m{n}")
     messages = queue.dequeue(limit=300)
@@ -65,7 +65,7 @@ def test_each_of_many_has_its_own_result(queue: Queue) -> None:
     assert kept == {message.id: result for message, result in zip(messages, results, strict=True)}
 
 
-def test_those_behind_a_lost_lease_get_their_own_results(queue: Queue) -> None:
+def test_messages_after_a_lost_lease_get_their_own_results(queue: Queue) -> None:
     for n in range(9):
         queue.enqueue(id=f"m{n}")
     messages = queue.dequeue(limit=9)
@@ -87,7 +87,7 @@ def test_those_behind_a_lost_lease_get_their_own_results(queue: Queue) -> None:
         (17, "result must be a str, not int"),
     ],
 )
-def test_what_is_no_result_is_refused_before_anything_is_sent(queue: Queue, dump: Dump, result: Any, why: str) -> None:
+def test_an_invalid_result_is_refused_before_anything_is_sent(queue: Queue, dump: Dump, result: Any, why: str) -> None:
     queue.enqueue(id="m")
     [message] = queue.dequeue()
     before = dump()
@@ -99,7 +99,7 @@ def test_what_is_no_result_is_refused_before_anything_is_sent(queue: Queue, dump
 
 
 @pytest.mark.parametrize("results", [[], ["a", "b"], "a", {"a": "b"}])
-def test_results_are_a_list_with_one_for_each_message(queue: Queue, results: Any) -> None:
+def test_results_are_a_list_with_one_entry_for_each_message(queue: Queue, results: Any) -> None:
     queue.enqueue(id="m")
     messages = queue.dequeue()
     with pytest.raises(InvalidArgument, match="results"):

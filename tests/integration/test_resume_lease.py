@@ -33,24 +33,24 @@ def message(queue: Queue) -> Message:
     return found
 
 
-def test_it_is_the_message_that_was_dequeued(message: Message, elsewhere: Queue) -> None:
+def test_a_resumed_lease_returns_the_message_that_was_dequeued(message: Message, elsewhere: Queue) -> None:
     same = elsewhere.leased("film", message.token, "p")
     for name in ("id", "queue", "payload", "metadata", "due", "deadline", "attempt", "version", "token", "lease_until"):
         assert getattr(same, name) == getattr(message, name), name
 
 
-def test_it_completes_the_message_and_does_so_again(message: Message, elsewhere: Queue) -> None:
+def test_a_resumed_lease_completes_the_message_also_twice(message: Message, elsewhere: Queue) -> None:
     elsewhere.leased("film", message.token, "p").complete()
     elsewhere.leased("film", message.token, "p").complete()
     assert elsewhere.counts()["completed"] == 1
 
 
-def test_it_fails_and_extends_the_message(message: Message, elsewhere: Queue, clock: VirtualClock) -> None:
+def test_a_resumed_lease_fails_and_extends_the_message(message: Message, elsewhere: Queue, clock: VirtualClock) -> None:
     assert elsewhere.leased("film", message.token, "p").extend(timedelta(minutes=1)) == clock.now + timedelta(minutes=1)
     assert elsewhere.leased("film", message.token, "p").fail(retry_in=timedelta()) == "pending"
 
 
-def test_another_token_is_not_the_lease(message: Message, elsewhere: Queue) -> None:
+def test_another_token_does_not_resume_the_lease(message: Message, elsewhere: Queue) -> None:
     with pytest.raises(LeaseLost, match="the token is not that of message 'film'"):
         elsewhere.leased("film", bytes(16), "p")
 
@@ -72,7 +72,7 @@ def test_the_worker_of_a_cancelled_message_frees_its_value_from_elsewhere(
     assert [found.id for found in queue.dequeue()] == ["next"]
 
 
-def test_what_is_not_there_or_no_token_is_told(queue: Queue, elsewhere: Queue) -> None:
+def test_a_missing_message_or_an_invalid_token_is_reported(queue: Queue, elsewhere: Queue) -> None:
     with pytest.raises(MessageNotFound):
         elsewhere.leased("film", bytes(16), "p")
     with pytest.raises(InvalidArgument, match="token must be the 16 bytes of a lease"):

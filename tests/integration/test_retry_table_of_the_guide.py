@@ -12,7 +12,7 @@ pytestmark = pytest.mark.integration
 HOUR = timedelta(hours=1)
 
 
-def test_what_may_be_called_again_changes_nothing_more(tw: Tickwheel, clock: VirtualClock) -> None:
+def test_calls_that_the_guide_permits_to_repeat_change_nothing_more(tw: Tickwheel, clock: VirtualClock) -> None:
     queue = tw.create_queue("q", max_attempts=1)
     first = queue.enqueue(b"a", id="a")
     assert queue.enqueue(b"a", id="a").id == first.id
@@ -54,7 +54,7 @@ def test_what_may_be_called_again_changes_nothing_more(tw: Tickwheel, clock: Vir
 @pytest.mark.parametrize("consistency", ["heads", "exact"])
 @pytest.mark.parametrize("deadlines", [3, 300], ids=["ties", "distinct"])
 @pytest.mark.parametrize("where", [None, {"odd": "1"}], ids=["all", "filter"])
-def test_a_request_that_is_sent_again_gets_its_messages_in_the_same_order(
+def test_a_repeated_request_returns_its_messages_in_the_same_order(
     tw: Tickwheel, where: dict[str, str] | None, deadlines: int, consistency: str
 ) -> None:
     queue = tw.create_queue("q")

@@ -39,7 +39,7 @@ def guarded(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[Service
         yield serving
 
 
-def test_a_worker_with_a_token_to_produce_and_consume_fires_schedules(
+def test_a_worker_with_a_produce_and_consume_token_fires_schedules(
     guarded: ServiceThread, tickwheel_server: PrivateServer
 ) -> None:
     fates: list[OccurrenceOutcome] = []

@@ -72,7 +72,7 @@ def test_a_wrong_password_is_forbidden_at_once(private: PrivateServer, admin: An
         (["~other:*", "&*", "+@all"], r"No permissions to access a key"),
     ],
 )
-def test_a_user_without_every_right_that_scripts_need_is_forbidden_before_anything_is_written(
+def test_a_user_that_lacks_a_right_of_the_scripts_is_forbidden_before_anything_is_written(
     private: PrivateServer, admin: Any, rights: list[str], said: str
 ) -> None:
     admin.execute_command("ACL", "SETUSER", "short", "reset", "on", ">p", *rights)
@@ -81,7 +81,7 @@ def test_a_user_without_every_right_that_scripts_need_is_forbidden_before_anythi
     assert admin.dbsize() == 0
 
 
-def test_a_user_who_loses_a_right_is_forbidden(private: PrivateServer, admin: Any) -> None:
+def test_a_user_that_loses_a_right_is_forbidden(private: PrivateServer, admin: Any) -> None:
     admin.execute_command("ACL", "SETUSER", "reader", "on", ">p", "~*", "&*", "+@all")
     with Tickwheel(url_of(private, "reader", "p")) as tickwheel:
         queue = tickwheel.queue("jobs")
@@ -120,7 +120,7 @@ def web_server() -> Iterator[str]:
         serving.join()
 
 
-def test_another_kind_of_server_is_no_server(web_server: str) -> None:
+def test_a_server_of_another_protocol_is_refused(web_server: str) -> None:
     with pytest.raises(Unavailable, match="Protocol"):
         Tickwheel(web_server, timeout=timedelta(milliseconds=100))
 
@@ -134,7 +134,7 @@ def test_another_kind_of_server_is_no_server(web_server: str) -> None:
     assert (result.exit_code, result.stderr.count("\n")) == (3, 1)
 
 
-def test_an_answer_takes_no_longer_than_the_call_may(private: PrivateServer) -> None:
+def test_an_answer_takes_no_longer_than_the_timeout_of_the_call(private: PrivateServer) -> None:
     for timeout, answer_s in ((timedelta(milliseconds=300), 0.3), (timedelta(seconds=20), 5.0), (None, 5.0)):
         with Tickwheel(private.url, timeout=timeout) as tickwheel:
             settings = tickwheel._io._servers.pool(SINGLE).connection_kwargs
@@ -153,7 +153,7 @@ def test_a_database_that_the_server_does_not_have_is_refused_at_once(private: Pr
         asyncio.run(opened())
 
 
-def test_the_rights_of_all_that_acl_names_are_enough_for_a_program_that_does_everything(
+def test_the_rights_printed_by_acl_suffice_for_a_program_that_uses_every_operation(
     private: PrivateServer, admin: Any
 ) -> None:
     rights = {part for user in users("tw") for part in user.rule.split() if part[0] in "~&+"}
@@ -180,7 +180,9 @@ def test_the_rights_of_all_that_acl_names_are_enough_for_a_program_that_does_eve
     Tickwheel(url, durability="fsync").close()
 
 
-def test_who_may_not_listen_any_more_is_told_so_and_does_not_wait(private: PrivateServer, admin: Any) -> None:
+def test_a_dequeue_without_the_right_to_subscribe_is_forbidden_and_does_not_wait(
+    private: PrivateServer, admin: Any
+) -> None:
     admin.execute_command("ACL", "SETUSER", "deaf", "on", ">p", "~*", "allchannels", "+@all")
     with Tickwheel(url_of(private, "deaf", "p")) as tickwheel:
         queue = tickwheel.queue("jobs")
@@ -203,7 +205,9 @@ def test_who_may_not_listen_any_more_is_told_so_and_does_not_wait(private: Priva
     asyncio.run(told())
 
 
-def test_who_waits_is_told_when_the_right_to_listen_is_taken(private: PrivateServer, admin: Any) -> None:
+def test_a_waiting_dequeue_is_forbidden_when_the_right_to_subscribe_is_withdrawn(
+    private: PrivateServer, admin: Any
+) -> None:
     admin.execute_command("ACL", "SETUSER", "deaf", "on", ">p", "~*", "allchannels", "+@all")
     with Tickwheel(url_of(private, "deaf", "p")) as tickwheel, ThreadPoolExecutor() as threads:
         waiting = threads.submit(tickwheel.queue("jobs").dequeue, wait=HOUR)
@@ -226,7 +230,7 @@ def waits(queue: Queue) -> bool:
     ("appendonly", "appendfsync", "fit"),
     [("yes", "always", True), ("yes", "everysec", False), ("yes", "no", False), ("no", "always", False)],
 )
-def test_fsync_is_promised_only_by_a_server_that_writes_before_it_answers(
+def test_durability_fsync_requires_a_server_that_writes_before_it_replies(
     private: PrivateServer, admin: Any, appendonly: str, appendfsync: str, fit: bool
 ) -> None:
     admin.config_set("appendfsync", appendfsync)

@@ -56,7 +56,7 @@ def namespace(tickwheel_server: PrivateServer) -> Iterator[str]:
     tickwheel_server.clear(name)
 
 
-def test_a_message_goes_its_way(stranger: GenericClient, namespace: str) -> None:
+def test_a_message_passes_all_states_over_the_service(stranger: GenericClient, namespace: str) -> None:
     where = {"namespace": namespace, "queue": "orders"}
     new = {"id": "order-17", "payload": payload("17"), "metadata": {"region": "eu"}, "deadline_ms": -(2**51)}
     first = stranger.call("Enqueue", **where, message=new)["result"]
@@ -74,7 +74,7 @@ def test_a_message_goes_its_way(stranger: GenericClient, namespace: str) -> None
     assert stranger.call("GetCounts", **where)["counts"]["completed"] == "1"
 
 
-def test_a_lease_needs_no_number_of_its_queue(stranger: GenericClient, namespace: str) -> None:
+def test_a_lease_works_without_the_number_of_its_queue(stranger: GenericClient, namespace: str) -> None:
     where = {"namespace": namespace, "queue": "orders"}
     stranger.call("Enqueue", **where, message={"id": "a"})
     [delivery] = stranger.call("Dequeue", **where)["deliveries"]
@@ -82,7 +82,7 @@ def test_a_lease_needs_no_number_of_its_queue(stranger: GenericClient, namespace
     assert stranger.call("Complete", **where, leases=[lease])["lost"] == []
 
 
-def test_one_call_again_under_its_request_id_changes_nothing_more(stranger: GenericClient, namespace: str) -> None:
+def test_a_call_repeated_under_its_request_id_changes_nothing_more(stranger: GenericClient, namespace: str) -> None:
     where = {"namespace": namespace, "queue": "orders"}
     for id_ in ("a", "b", "c"):
         stranger.call("Enqueue", **where, message={"id": id_})
@@ -106,7 +106,7 @@ def test_one_call_again_under_its_request_id_changes_nothing_more(stranger: Gene
     ],
 )
 @pytest.mark.parametrize("before", [("Dequeue", {}), ("Cancel", {"ids": ["x", "y", "z"]})], ids=["Dequeue", "Cancel"])
-def test_a_request_id_of_another_call_is_no_mistake_of_the_service(
+def test_a_request_id_of_another_call_is_an_error_of_the_caller(
     stranger: GenericClient, namespace: str, before: tuple[str, dict[str, Any]], name: str, fields: dict[str, Any]
 ) -> None:
     where = {"namespace": namespace, "queue": "orders"}
@@ -132,7 +132,9 @@ def test_messages_are_released_once_under_a_request_id(stranger: GenericClient, 
     assert len(taken) == 199
 
 
-def test_results_go_with_their_leases_and_a_final_failure_is_errored(stranger: GenericClient, namespace: str) -> None:
+def test_results_are_stored_with_their_leases_and_a_final_failure_is_errored(
+    stranger: GenericClient, namespace: str
+) -> None:
     where = {"namespace": namespace, "queue": "orders"}
     stranger.call("EnqueueBatch", **where, messages=[{"id": f"m{n}"} for n in range(4)])
     leases = [each["lease"] for each in stranger.call("Dequeue", **where, limit=4)["deliveries"]]
@@ -144,7 +146,7 @@ def test_results_go_with_their_leases_and_a_final_failure_is_errored(stranger: G
     assert failed["states"] == ["STATE_ERRORED"]
 
 
-def test_a_refusal_names_its_reason_for_programs(stranger: GenericClient, namespace: str) -> None:
+def test_a_refusal_contains_its_reason_for_programs(stranger: GenericClient, namespace: str) -> None:
     where = {"namespace": namespace, "queue": "orders"}
     stranger.call("Enqueue", **where, message={"id": "a", "payload": payload("x")})
     with pytest.raises(grpc.RpcError) as refused:
@@ -186,7 +188,7 @@ def test_a_refusal_names_its_reason_for_programs(stranger: GenericClient, namesp
         ("GetMessage", {"id": "none"}, "NOT_FOUND"),
     ],
 )
-def test_what_is_not_allowed_is_refused(
+def test_an_invalid_request_is_refused(
     stranger: GenericClient, namespace: str, method: str, fields: dict[str, Any], code: str
 ) -> None:
     stranger.call("Enqueue", namespace=namespace, queue="orders", message={})
@@ -196,13 +198,13 @@ def test_what_is_not_allowed_is_refused(
     assert stranger.call("GetCounts", namespace=namespace, queue="orders")["counts"]["pending"] == "1"
 
 
-def test_bytes_that_are_no_request_are_refused(stranger: GenericClient) -> None:
+def test_bytes_that_are_not_a_request_are_refused(stranger: GenericClient) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         stranger.raw("Enqueue", b"\xff" * 100)
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_a_request_beyond_4_mib_is_refused(stranger: GenericClient) -> None:
+def test_a_request_over_4_mib_is_refused(stranger: GenericClient) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         stranger.raw("Enqueue", bytes(5 * 1024 * 1024))
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -217,7 +219,7 @@ def test_a_stream_of_batches_is_answered_once(stranger: GenericClient, namespace
     assert [(each["id"], each["refusal"]["reason"]) for each in told["refused"]] == [("m0", "ID_CONFLICT")]
 
 
-def test_a_stream_delivers_no_more_than_there_is_credit_for(stranger: GenericClient, namespace: str) -> None:
+def test_a_stream_delivers_no_more_than_its_credit(stranger: GenericClient, namespace: str) -> None:
     where = {"namespace": namespace, "queue": "orders"}
     requests: queue.Queue[dict[str, Any] | None] = queue.Queue()
     stream = stranger.stream("DequeueStream", iter(requests.get, None))
@@ -242,14 +244,14 @@ def test_a_stream_delivers_no_more_than_there_is_credit_for(stranger: GenericCli
     assert sorted(found) == sorted(f"m{n}" for n in range(10))
 
 
-def test_its_health_is_told(service: ServiceThread) -> None:
+def test_the_service_reports_its_health(service: ServiceThread) -> None:
     with grpc.insecure_channel(service.target) as channel:
         stub: Any = HealthStub(channel)
         for name in ("", "tickwheel.v1.MessageService", "tickwheel.v1.QueueService"):
             assert stub.Check(HealthCheckRequest(service=name), timeout=20).status == HealthCheckResponse.SERVING
 
 
-def test_what_it_serves_can_be_asked_for(service: ServiceThread) -> None:
+def test_the_service_reports_its_methods_by_reflection(service: ServiceThread) -> None:
     with grpc.insecure_channel(service.target) as channel:
         asked = iter([ServerReflectionRequest(list_services="")])
         stub: Any = ServerReflectionStub(channel)
@@ -258,7 +260,7 @@ def test_what_it_serves_can_be_asked_for(service: ServiceThread) -> None:
         assert names > {"tickwheel.v1.MessageService", "tickwheel.v1.QueueService"}
 
 
-def test_who_waits_is_answered_when_the_server_ends(tickwheel_server: PrivateServer, namespace: str) -> None:
+def test_a_waiting_call_is_answered_when_the_server_stops(tickwheel_server: PrivateServer, namespace: str) -> None:
     with Tickwheel(tickwheel_server.url, namespace=namespace) as direct:
         direct.create_queue("orders")
     answers: list[Any] = []

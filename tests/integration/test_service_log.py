@@ -69,19 +69,19 @@ def tw(tickwheel_server: PrivateServer, service: ServiceThread) -> Iterator[Tick
         yield client
 
 
-def test_a_call_that_goes_well_has_no_line(tw: Tickwheel, lines: Lines) -> None:
+def test_a_successful_call_is_not_logged(tw: Tickwheel, lines: Lines) -> None:
     tw.queue("orders").enqueue(metadata={"of": "1"})
     assert not lines.calls()
 
 
-def test_at_debug_level_every_call_has_one(tw: Tickwheel, lines: Lines) -> None:
+def test_every_call_is_logged_at_debug_level(tw: Tickwheel, lines: Lines) -> None:
     LOG.setLevel(logging.DEBUG)
     tw.queue("orders").enqueue(metadata={"of": "1"})
     [line] = eventually(lines.calls, "its line")
     assert (line["level"], line["method"], line["code"]) == ("DEBUG", "EnqueueBatch", "OK")
 
 
-def test_a_refused_call_says_whose_it_was_and_why(tw: Tickwheel, lines: Lines) -> None:
+def test_a_refused_call_is_logged_with_its_caller_and_reason(tw: Tickwheel, lines: Lines) -> None:
     with pytest.raises(MessageNotFound):
         tw.queue("orders").get("nobody", "1")
     [line] = eventually(lines.calls, "its line")
@@ -92,7 +92,7 @@ def test_a_refused_call_says_whose_it_was_and_why(tw: Tickwheel, lines: Lines) -
     assert line["text"].startswith("GetMessage of shop at ipv4:127.0.0.1:")
 
 
-def test_who_may_not_do_it_and_who_is_unknown_have_a_line(tw: Tickwheel, service: ServiceThread, lines: Lines) -> None:
+def test_forbidden_and_unauthenticated_calls_are_logged(tw: Tickwheel, service: ServiceThread, lines: Lines) -> None:
     with pytest.raises(Forbidden):
         tw.queue("orders").dequeue()
     with pytest.raises(Unauthenticated):
@@ -106,7 +106,7 @@ def test_who_may_not_do_it_and_who_is_unknown_have_a_line(tw: Tickwheel, service
     assert TOKEN not in lines.text.getvalue()
 
 
-def test_what_a_caller_gave_wrongly_is_quoted_at_debug_level_alone(tw: Tickwheel, lines: Lines) -> None:
+def test_a_wrong_argument_is_quoted_at_debug_level_only(tw: Tickwheel, lines: Lines) -> None:
     for level in (logging.INFO, logging.DEBUG):
         LOG.setLevel(level)
         before = len(lines.calls())
@@ -116,7 +116,7 @@ def test_what_a_caller_gave_wrongly_is_quoted_at_debug_level_alone(tw: Tickwheel
     assert ["4111" in str(line) for line in lines.calls()] == [False, True]
 
 
-def test_a_call_that_failed_is_a_warning(tw: Tickwheel, lines: Lines, tickwheel_server: PrivateServer) -> None:
+def test_a_failed_call_is_logged_as_a_warning(tw: Tickwheel, lines: Lines, tickwheel_server: PrivateServer) -> None:
     with tickwheel_server.client() as client:
         client.config_set("maxmemory", 1)
         try:

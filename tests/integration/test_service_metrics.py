@@ -68,7 +68,7 @@ def test_calls_are_counted_by_method_and_code(tw: Tickwheel, registry: Collector
     assert 0 < value(registry, "call_seconds_sum", method="Dequeue") < 20
 
 
-def test_what_is_done_to_messages_is_counted_by_queue(tw: Tickwheel, registry: CollectorRegistry) -> None:
+def test_operations_on_messages_are_counted_by_queue(tw: Tickwheel, registry: CollectorRegistry) -> None:
     queue = tw.queue("jobs")
     queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(5))
     queue.enqueue(id="m0")
@@ -86,7 +86,7 @@ def test_what_is_done_to_messages_is_counted_by_queue(tw: Tickwheel, registry: C
     assert value(registry, "cancelled_messages_total", **labels) == 1
 
 
-def test_no_more_queues_are_told_by_name_than_a_page_can_take(
+def test_the_number_of_queues_with_metrics_of_their_own_is_limited(
     tw: Tickwheel, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(counters, "QUEUES", 2)
@@ -106,7 +106,7 @@ def test_a_refused_call_names_no_queue(tw: Tickwheel, registry: CollectorRegistr
     assert not [sample for metric in registry.collect() for sample in metric.samples if "queue" in sample.labels]
 
 
-def test_dequeues_that_wait_are_parked_and_woken(
+def test_waiting_dequeues_are_counted_as_parked_and_woken(
     direct: Tickwheel, serving: ServiceThread, registry: CollectorRegistry
 ) -> None:
     async def program() -> None:
@@ -124,7 +124,7 @@ def test_dequeues_that_wait_are_parked_and_woken(
     asyncio.run(program())
 
 
-def test_a_client_that_leaves_is_no_error(
+def test_a_client_that_leaves_is_not_counted_as_an_error(
     direct: Tickwheel, serving: ServiceThread, registry: CollectorRegistry
 ) -> None:
     async def program() -> None:
@@ -140,7 +140,7 @@ def test_a_client_that_leaves_is_no_error(
     assert value(registry, "parked_calls") == 0
 
 
-def test_streams_count_while_they_are_open(
+def test_streams_are_counted_while_they_are_open(
     direct: Tickwheel, serving: ServiceThread, registry: CollectorRegistry
 ) -> None:
     named = {"namespace": direct._context.namespace, "queue": "q"}
@@ -180,7 +180,7 @@ def _until(ended: threading.Event, *requests: T) -> Iterator[T]:
     ended.wait(60)
 
 
-def test_enqueues_that_come_together_are_counted_as_groups(
+def test_enqueues_made_together_are_counted_as_groups(
     direct: Tickwheel, serving: ServiceThread, registry: CollectorRegistry
 ) -> None:
     async def program() -> None:

@@ -84,14 +84,14 @@ def test_a_server_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path) -> 
     assert not server.is_running
 
 
-def test_a_server_that_never_serves_is_given_up_at_its_deadline(tmp_path: Path) -> None:
+def test_a_server_that_never_serves_is_killed_at_its_deadline(tmp_path: Path) -> None:
     server = Process("mute", ["sleep", "60"], tmp_path, ready_when=lambda: False, start_s=0.1)
     with pytest.raises(ServiceError, match=r"mute did not serve within 0\.1 s"):
         server.start()
     assert not server.is_running
 
 
-def test_a_paused_server_is_silent_until_it_is_resumed(tmp_path: Path) -> None:
+def test_a_paused_server_does_not_answer_until_it_is_resumed(tmp_path: Path) -> None:
     with ValkeyServer("valkey", tmp_path) as server:
         with server.paused(), server.client(socket_timeout=0.05) as client, pytest.raises(redis.TimeoutError):
             client.ping()
@@ -107,7 +107,7 @@ def test_a_stopped_server_is_gone(tmp_path: Path) -> None:
     assert is_gone(pid)
 
 
-def test_a_server_ends_with_the_program_that_started_it_however_that_ends(tmp_path: Path) -> None:
+def test_a_server_ends_with_the_program_that_started_it(tmp_path: Path) -> None:
     program = (
         "import pathlib, sys; from services.valkey import ValkeyServer; server = ValkeyServer('v', pathlib.Path('.'));"
         " server.start(); print(server.pid, flush=True); sys.stdin.read()"
@@ -125,7 +125,7 @@ def test_a_server_ends_with_the_program_that_started_it_however_that_ends(tmp_pa
     eventually(lambda: not background.is_running(tmp_path, pid), "the server ends, too")
 
 
-def test_a_machine_without_java_is_told_what_to_do(tmp_path: Path) -> None:
+def test_a_machine_without_java_gets_an_error_with_the_remedy(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", "from services.jvm import java_command; java_command('Main', heap_mb=1)"],
         cwd=REPOSITORY,
@@ -150,7 +150,7 @@ def test_a_replica_confirms_a_write_and_has_it_when_it_is_promoted(tmp_path: Pat
         assert old.call("ROLE")[0] == "slave"
 
 
-def test_a_killed_primary_starts_again_with_its_data(replica_set: ReplicaSet) -> None:
+def test_a_killed_primary_restarts_with_its_data(replica_set: ReplicaSet) -> None:
     with replica_set.primary.client() as client:
         client.set("kept", "value")
         assert client.wait(1, 10_000) == 1
@@ -160,7 +160,7 @@ def test_a_killed_primary_starts_again_with_its_data(replica_set: ReplicaSet) ->
     eventually(lambda: replica_set.is_in_sync(replica), "the replica follows again", within=60)
 
 
-def test_a_killed_primary_of_the_cluster_is_failed_over_and_comes_back_as_a_replica(
+def test_a_killed_primary_of_the_cluster_is_failed_over_and_returns_as_a_replica(
     redis_cluster: RedisCluster,
 ) -> None:
     with redis.RedisCluster.from_url(f"redis://{redis_cluster.nodes[0].address}", decode_responses=True) as client:
@@ -183,7 +183,7 @@ def test_a_killed_primary_of_the_cluster_is_failed_over_and_comes_back_as_a_repl
         assert client.get("kept") == "value"
 
 
-def test_a_slot_stays_half_moved_for_as_long_as_a_test_needs(redis_cluster: RedisCluster) -> None:
+def test_a_slot_stays_half_moved_until_a_test_finishes_the_move(redis_cluster: RedisCluster) -> None:
     with redis.RedisCluster.from_url(f"redis://{redis_cluster.nodes[0].address}", decode_responses=True) as client:
         keys = [f"{{half}}{n}" for n in range(20)]
         for key in keys:
@@ -206,7 +206,7 @@ def test_a_slot_stays_half_moved_for_as_long_as_a_test_needs(redis_cluster: Redi
         assert [client.get(key) for key in keys] == keys
 
 
-def test_a_killed_zookeeper_starts_again_with_its_nodes(zookeeper: ZooKeeper) -> None:
+def test_a_killed_zookeeper_restarts_with_its_nodes(zookeeper: ZooKeeper) -> None:
     with kazoo(zookeeper) as client:
         assert client.client_state == "CONNECTED"
         client.create("/kept", b"value")
@@ -217,7 +217,7 @@ def test_a_killed_zookeeper_starts_again_with_its_nodes(zookeeper: ZooKeeper) ->
         client.delete("/kept")
 
 
-def test_a_quorum_goes_on_without_its_leader_and_takes_it_back(zookeeper_quorum: ZooKeeper) -> None:
+def test_a_quorum_continues_without_its_leader_and_accepts_it_again(zookeeper_quorum: ZooKeeper) -> None:
     old = zookeeper_quorum.leader()
     assert old is not None
     with kazoo(zookeeper_quorum) as client:
@@ -242,7 +242,7 @@ def test_a_quorum_without_a_majority_does_not_serve(zookeeper_quorum: ZooKeeper)
     assert zookeeper_quorum.leader() is not None
 
 
-def test_a_killed_kafka_starts_again_with_its_records(kafka: Kafka) -> None:
+def test_a_killed_kafka_restarts_with_its_records(kafka: Kafka) -> None:
     topic = f"kept-{uuid.uuid4().hex}"
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)

@@ -34,7 +34,7 @@ def as_printed(text: str, more: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_services_for_people_outlive_their_command_and_end_with_another(tmp_path: Path) -> None:
+def test_services_outlive_the_command_that_started_them_and_another_command_ends_them(tmp_path: Path) -> None:
     # A relative one, too, is where this command runs, wherever the servers do.
     folder = os.path.relpath(tmp_path / "services", REPOSITORY)
     try:
@@ -91,7 +91,7 @@ def kill(folder: Path, pid: int) -> None:
     eventually(lambda: not background.is_running(folder, pid), "it has ended")
 
 
-def test_services_of_which_some_have_ended_are_left_as_they_are(tmp_path: Path) -> None:
+def test_services_are_left_unchanged_if_some_have_ended(tmp_path: Path) -> None:
     with two_let_go(tmp_path) as found:
         kill(tmp_path, found.pids["one"])
         refused = services("up", tmp_path)
@@ -105,7 +105,7 @@ def test_services_of_which_some_have_ended_are_left_as_they_are(tmp_path: Path) 
         assert (tmp_path / "cluster" / "precious").read_text() == "mine"
 
 
-def test_services_that_have_all_ended_are_started_anew(tmp_path: Path) -> None:
+def test_services_that_have_all_ended_are_restarted(tmp_path: Path) -> None:
     with two_let_go(tmp_path) as found:
         for pid in found.pids.values():
             kill(tmp_path, pid)
@@ -116,7 +116,7 @@ def test_services_that_have_all_ended_are_started_anew(tmp_path: Path) -> None:
         assert not (tmp_path / "cluster" / "precious").exists()
 
 
-def test_a_folder_that_the_services_did_not_make_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_folder_that_the_services_did_not_create_is_left_unchanged(tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "kafka").write_text("mine")
     assert services("down", tmp_path / "precious").returncode == 0
@@ -127,7 +127,7 @@ def test_a_folder_that_the_services_did_not_make_is_left_as_it_is(tmp_path: Path
     assert (tmp_path / "precious" / "kafka").read_text() == "mine"
 
 
-def test_what_somebody_else_put_beside_the_services_stays(tmp_path: Path) -> None:
+def test_files_of_others_beside_the_services_stay(tmp_path: Path) -> None:
     background.claim(tmp_path, ["kafka"])
     (tmp_path / "kafka").mkdir()
     (tmp_path / "notes").write_text("mine")
@@ -135,7 +135,7 @@ def test_what_somebody_else_put_beside_the_services_stays(tmp_path: Path) -> Non
     assert os.listdir(tmp_path) == ["notes"]
 
 
-def test_services_that_were_not_started_to_the_end_are_started_anew(tmp_path: Path) -> None:
+def test_services_whose_start_was_interrupted_are_restarted(tmp_path: Path) -> None:
     background.claim(tmp_path, ["kafka"])
     (tmp_path / "kafka").mkdir()
     background.claim(tmp_path, ["kafka"])

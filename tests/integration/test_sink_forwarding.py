@@ -57,7 +57,7 @@ def completed(queue: Queue, count: int) -> None:
     eventually(lambda: queue.counts()["completed"] == count, f"{count} messages are completed", 60)
 
 
-def test_a_due_message_is_in_the_topic_with_all_that_is_known_of_it_and_completed(
+def test_a_due_message_is_published_with_all_its_fields_and_completed(
     tw: Tickwheel, kafka: Kafka, topic: str, driving: Driving
 ) -> None:
     queue = tw.create_queue("q", sink=f"kafka://{topic}")
@@ -104,7 +104,7 @@ def test_messages_come_in_the_order_of_their_deadlines(tw: Tickwheel, kafka: Kaf
     ]
 
 
-def test_of_an_exclusive_value_the_next_is_handed_over_once_the_one_before_is_acknowledged(
+def test_the_next_message_of_an_exclusive_value_is_published_after_the_one_before_is_acknowledged(
     tw: Tickwheel, kafka: Kafka, topic: str, driving: Driving
 ) -> None:
     queue = tw.create_queue("q", sink=f"kafka://{topic}", exclusive_key="owner")
@@ -120,7 +120,7 @@ def test_of_an_exclusive_value_the_next_is_handed_over_once_the_one_before_is_ac
         assert {told["tickwheel-exclusive-value"] for told in of_owner} == {owner}
 
 
-def test_a_queue_gets_a_sink_and_loses_it_while_the_event_process_runs(
+def test_a_queue_gains_and_loses_a_sink_while_the_event_process_runs(
     tw: Tickwheel, kafka: Kafka, topic: str, driving: Driving
 ) -> None:
     queue = tw.create_queue("q")
@@ -141,7 +141,7 @@ def test_a_queue_gets_a_sink_and_loses_it_while_the_event_process_runs(
     assert {headers(record)["tickwheel-id"] for record in read_topic(kafka, topic)} == {"waiting", "handed over"}
 
 
-def test_a_worker_that_waits_hears_that_the_queue_has_a_sink_by_now(tw: Tickwheel, topic: str) -> None:
+def test_a_waiting_worker_learns_that_its_queue_now_has_a_sink(tw: Tickwheel, topic: str) -> None:
     queue = tw.create_queue("q")
     heard: list[Exception] = []
 
@@ -159,7 +159,7 @@ def test_a_worker_that_waits_hears_that_the_queue_has_a_sink_by_now(tw: Tickwhee
     assert len(heard) == 1
 
 
-def test_a_worker_with_an_old_configuration_leases_nothing(tw: Tickwheel, topic: str) -> None:
+def test_a_worker_with_an_old_configuration_leases_nothing_from_a_queue_with_a_sink(tw: Tickwheel, topic: str) -> None:
     queue = tw.create_queue("q")
     queue.enqueue(id="m")
     with Tickwheel(tw._client_settings.url, namespace=tw._context.namespace) as other:
@@ -169,7 +169,7 @@ def test_a_worker_with_an_old_configuration_leases_nothing(tw: Tickwheel, topic:
     assert queue.get("m").state == "pending"
 
 
-def test_a_blocked_queue_is_handed_over_once_it_is_unblocked(
+def test_a_blocked_queue_is_forwarded_after_it_is_unblocked(
     tw: Tickwheel, kafka: Kafka, topic: str, driving: Driving
 ) -> None:
     queue = tw.create_queue("q", sink=f"kafka://{topic}")
@@ -184,7 +184,7 @@ def test_a_blocked_queue_is_handed_over_once_it_is_unblocked(
         completed(queue, 1)
 
 
-def test_an_idle_sink_listens_to_its_queues_and_to_changes_of_them(
+def test_an_idle_sink_subscribes_to_its_queues_and_their_changes(
     tw: Tickwheel, server: Any, kafka: Kafka, topic: str, driving: Driving
 ) -> None:
     queue = tw.create_queue("q", sink=f"kafka://{topic}")
@@ -195,12 +195,12 @@ def test_an_idle_sink_listens_to_its_queues_and_to_changes_of_them(
         assert {name.decode().rpartition(":")[2] for name in channels} == {"adopted", "wake"}
 
 
-def test_what_is_no_sink_is_refused(tw: Tickwheel) -> None:
+def test_an_invalid_sink_is_refused(tw: Tickwheel) -> None:
     with pytest.raises(InvalidArgument, match="amqp"):
         tw.create_queue("q", sink="amqp://exchange")
 
 
-def test_an_event_process_without_a_broker_says_once_which_queues_wait_for_one(
+def test_an_event_process_without_a_broker_warns_once_about_queues_with_a_sink(
     tw: Tickwheel, tickwheel_server: PrivateServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tw.create_queue("q", sink="kafka://mail")
@@ -212,7 +212,7 @@ def test_an_event_process_without_a_broker_says_once_which_queues_wait_for_one(
     assert "queue q has the sink kafka://mail" in told[0]
 
 
-def test_a_namespace_that_is_not_relayed_hands_its_messages_over_all_the_same(
+def test_a_namespace_without_a_relay_forwards_its_messages(
     tickwheel_server: PrivateServer, kafka: Kafka, topic: str, tmp_path: Path
 ) -> None:
     namespace = f"sinks-{os.urandom(6).hex()}"

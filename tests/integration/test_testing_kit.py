@@ -59,7 +59,7 @@ def test_a_reminder_comes_after_a_week(tickwheel_aio, tickwheel_clock, tickwheel
 """
 
 
-def test_the_fixtures_are_there_without_an_import(tmp_path: Path) -> None:
+def test_the_fixtures_are_available_without_an_import(tmp_path: Path) -> None:
     (tmp_path / "test_orders.py").write_text(USERS_TESTS)
     run = subprocess.run(
         [
@@ -83,14 +83,14 @@ def test_the_fixtures_are_there_without_an_import(tmp_path: Path) -> None:
     assert "4 passed" in run.stdout, run.stdout + run.stderr
 
 
-def test_the_clock_stands_still_until_it_is_turned(tw: Tickwheel, clock: VirtualClock) -> None:
+def test_the_clock_stands_still_until_it_is_advanced(tw: Tickwheel, clock: VirtualClock) -> None:
     then = clock.now
     tw.queue("q").enqueue(id="a", delay=MS)
     assert clock.now == then
     assert tw.queue("q").get("a").until == then + MS
 
 
-def test_on_the_way_everything_happens_at_its_own_time(tw: Tickwheel, clock: VirtualClock) -> None:
+def test_while_the_clock_advances_everything_happens_at_its_own_time(tw: Tickwheel, clock: VirtualClock) -> None:
     start = clock.now
     queue = tw.create_queue("q", max_attempts=1, errored_retention=timedelta(hours=1))
     queue.enqueue(id="a")
@@ -104,7 +104,7 @@ def test_on_the_way_everything_happens_at_its_own_time(tw: Tickwheel, clock: Vir
     assert sum(queue.counts().values()) == 0
 
 
-def test_advance_takes_as_long_as_there_is_work(tw: Tickwheel, clock: VirtualClock) -> None:
+def test_advancing_over_years_takes_no_longer_than_the_work(tw: Tickwheel, clock: VirtualClock) -> None:
     tw.queue("q").enqueue(delay=timedelta(days=5 * 365))
     started = time.monotonic()
     clock.advance(timedelta(days=5 * 365))
@@ -112,7 +112,7 @@ def test_advance_takes_as_long_as_there_is_work(tw: Tickwheel, clock: VirtualClo
     assert time.monotonic() - started < 2
 
 
-def test_after_a_jump_what_is_due_waits_until_it_is_run(tw: Tickwheel, clock: VirtualClock) -> None:
+def test_after_a_jump_due_messages_wait_until_the_wheel_runs(tw: Tickwheel, clock: VirtualClock) -> None:
     queue = tw.queue("q")
     queue.enqueue(id="a", delay=timedelta(days=1))
     clock.set(clock.now + timedelta(days=2))
@@ -133,12 +133,12 @@ def test_a_clock_that_is_set_back_makes_nothing_early(tw: Tickwheel, clock: Virt
     assert queue.counts()["pending"] == 1
 
 
-def test_the_clock_does_not_run_backwards_by_advancing(clock: VirtualClock) -> None:
+def test_advance_refuses_a_negative_time(clock: VirtualClock) -> None:
     with pytest.raises(InvalidArgument, match="duration"):
         clock.advance(-MS)
 
 
-def test_two_clocks_of_a_namespace_take_turns(
+def test_two_clocks_of_a_namespace_alternate(
     tw: Tickwheel, clock: VirtualClock, tickwheel_server: PrivateServer
 ) -> None:
     queue = tw.queue("q")
@@ -160,7 +160,7 @@ async def _asyncio_program(url: str, namespace: str, clock: VirtualClock) -> lis
         return [message.payload for message in await tw.queue("q").dequeue()]
 
 
-def test_a_client_for_asyncio_follows_the_clock_too(
+def test_an_asyncio_client_follows_the_clock_too(
     tw: Tickwheel, clock: VirtualClock, tickwheel_server: PrivateServer
 ) -> None:
     assert asyncio.run(_asyncio_program(tickwheel_server.url, tw._context.namespace, clock)) == [b"later"]
@@ -176,7 +176,7 @@ def test_a_sandbox_leaves_nothing_behind(tickwheel_server: PrivateServer) -> Non
         assert list(client.scan_iter(match=f"{namespace}*")) == []
 
 
-def test_a_private_server_ends_with_its_program_even_if_that_is_killed() -> None:
+def test_a_private_server_ends_with_its_program_even_if_the_program_is_killed() -> None:
     program = """
 import os
 from tickwheel.testing import PrivateServer

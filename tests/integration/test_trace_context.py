@@ -35,7 +35,7 @@ def test_the_trace_is_delivered_with_the_message(queue: Queue) -> None:
     assert message.metadata == pairs(ONE)
 
 
-def test_the_trace_stays_over_attempts(queue: Queue, clock: VirtualClock) -> None:
+def test_the_trace_stays_the_same_over_attempts(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="m", metadata=pairs(ONE), delay=timedelta(minutes=1))
     clock.advance(timedelta(minutes=1))
     queue.dequeue()[0].fail(retry_in=timedelta(seconds=5))
@@ -44,13 +44,15 @@ def test_the_trace_stays_over_attempts(queue: Queue, clock: VirtualClock) -> Non
 
 
 @pytest.mark.parametrize("again", [OTHER, {}], ids=["from another span", "without a trace"])
-def test_the_same_message_of_another_trace_is_the_same_and_keeps_its_first(queue: Queue, again: dict[str, str]) -> None:
+def test_a_repeated_message_with_another_trace_is_the_same_message_and_keeps_its_first_trace(
+    queue: Queue, again: dict[str, str]
+) -> None:
     assert queue.enqueue(b"x", id="m", metadata=pairs(ONE)).created
     assert not queue.enqueue(b"x", id="m", metadata=pairs(again)).created
     assert queue.dequeue()[0].metadata == pairs(ONE)
 
 
-def test_a_message_that_had_no_trace_gets_none_by_being_enqueued_again(queue: Queue) -> None:
+def test_a_message_without_a_trace_gets_none_by_being_enqueued_again(queue: Queue) -> None:
     queue.enqueue(id="m", metadata=pairs())
     assert not queue.enqueue(id="m", metadata=pairs(ONE)).created
     assert queue.dequeue()[0].metadata == pairs()
@@ -63,7 +65,7 @@ def test_another_message_of_the_same_trace_is_a_conflict(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("key", ["traceparent", "tracestate"])
-def test_where_does_not_name_the_trace(queue: Queue, key: str) -> None:
+def test_a_filter_cannot_name_the_trace(queue: Queue, key: str) -> None:
     with pytest.raises(InvalidArgument, match=key):
         queue.dequeue(where={key: ONE[key]})
     with pytest.raises(InvalidArgument, match=key):
@@ -71,14 +73,14 @@ def test_where_does_not_name_the_trace(queue: Queue, key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["traceparent", "tracestate"])
-def test_a_queue_neither_indexes_the_trace_nor_is_exclusive_by_it(tw: Tickwheel, key: str) -> None:
+def test_a_queue_can_neither_index_the_trace_nor_be_exclusive_by_it(tw: Tickwheel, key: str) -> None:
     with pytest.raises(InvalidArgument, match=key):
         tw.create_queue("q", indexed=[key])
     with pytest.raises(InvalidArgument, match=key):
         tw.create_queue("q", exclusive_key=key)
 
 
-def test_the_trace_is_beyond_the_number_of_pairs(tw: Tickwheel) -> None:
+def test_the_trace_does_not_count_towards_the_limit_of_pairs(tw: Tickwheel) -> None:
     most = {f"key{n}": "v" for n in range(limits.PAIRS_MAX)}
     tw.queue("q").enqueue(metadata=most | ONE)
     assert tw.queue("q").dequeue(where={"key15": "v"})[0].metadata == most | ONE
@@ -86,7 +88,7 @@ def test_the_trace_is_beyond_the_number_of_pairs(tw: Tickwheel) -> None:
         tw.queue("q").enqueue(metadata=most | {"one": "more"} | ONE)
 
 
-def test_a_message_with_nothing_but_its_trace_is_the_same_as_one_with_no_metadata(tw: Tickwheel) -> None:
+def test_a_message_with_only_a_trace_equals_a_message_without_metadata(tw: Tickwheel) -> None:
     queue = tw.queue("q")
     assert queue.enqueue(b"x", id="m", metadata=ONE, max_attempts=3).created
     assert not queue.enqueue(b"x", id="m", max_attempts=3).created

@@ -86,7 +86,9 @@ def test_a_message_is_sent_received_and_completed_in_one_trace(
     }
 
 
-def test_the_workers_span_is_of_the_messages_trace_and_holds_what_it_does(tickwheel: Tickwheel, spans: Spans) -> None:
+def test_the_span_of_a_worker_belongs_to_the_trace_of_the_message_and_contains_the_worker_s_calls(
+    tickwheel: Tickwheel, spans: Spans
+) -> None:
     tickwheel.queue("orders").enqueue()
     [message] = tickwheel.queue("orders").dequeue()
     with tracing.processing(message):
@@ -97,7 +99,7 @@ def test_the_workers_span_is_of_the_messages_trace_and_holds_what_it_does(tickwh
     assert parent_of(spans.one("send mail")) == parent_of(spans.one("fail orders")) == id_of(processed)
 
 
-def test_what_fails_in_the_workers_span_is_told_by_it(tickwheel: Tickwheel, spans: Spans) -> None:
+def test_an_exception_in_the_span_of_a_worker_is_recorded_in_the_span(tickwheel: Tickwheel, spans: Spans) -> None:
     tickwheel.queue("orders").enqueue()
     [message] = tickwheel.queue("orders").dequeue()
     with pytest.raises(ZeroDivisionError), tracing.processing(message):
@@ -107,13 +109,13 @@ def test_what_fails_in_the_workers_span_is_told_by_it(tickwheel: Tickwheel, span
     assert (processed.attributes or {})["error.type"] == "ZeroDivisionError"
 
 
-def test_the_producers_span_belongs_to_the_span_that_is_open(tickwheel: Tickwheel, spans: Spans) -> None:
+def test_the_span_of_a_producer_is_a_child_of_the_current_span(tickwheel: Tickwheel, spans: Spans) -> None:
     with trace.get_tracer("test").start_as_current_span("checkout"):
         tickwheel.queue("orders").enqueue()
     assert parent_of(spans.one("send orders")) == id_of(spans.one("checkout"))
 
 
-def test_a_batch_of_one_call_is_of_one_trace(tickwheel: Tickwheel, spans: Spans) -> None:
+def test_a_batch_of_one_call_has_one_trace(tickwheel: Tickwheel, spans: Spans) -> None:
     queue = tickwheel.queue("orders")
     queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(20))
     queue.complete_many(queue.dequeue(20))
@@ -135,12 +137,12 @@ def test_a_batch_of_several_traces_is_linked_to_each(tickwheel: Tickwheel, spans
         assert trace_of(span) not in map(trace_of, sent)
 
 
-def test_a_dequeue_that_finds_nothing_is_no_span(tickwheel: Tickwheel, spans: Spans) -> None:
+def test_a_dequeue_that_finds_nothing_makes_no_span(tickwheel: Tickwheel, spans: Spans) -> None:
     assert not tickwheel.queue("orders").dequeue()
     assert not spans.by_name("receive orders")
 
 
-def test_the_same_message_again_from_another_span_is_no_conflict_and_stays_in_its_trace(
+def test_a_message_repeated_from_another_span_is_no_conflict_and_stays_in_its_trace(
     tickwheel: Tickwheel, spans: Spans
 ) -> None:
     queue = tickwheel.queue("orders")
@@ -151,7 +153,7 @@ def test_the_same_message_again_from_another_span_is_no_conflict_and_stays_in_it
     assert trace_of(spans.one("complete orders")) == trace_of(first) != trace_of(second)
 
 
-def test_a_trace_that_the_message_was_given_is_kept(tickwheel: Tickwheel, spans: Spans) -> None:
+def test_a_trace_in_the_metadata_is_kept(tickwheel: Tickwheel, spans: Spans) -> None:
     tickwheel.queue("orders").enqueue(metadata={"traceparent": SENT})
     [message] = tickwheel.queue("orders").dequeue()
     assert message.metadata == {"traceparent": SENT}
@@ -159,13 +161,13 @@ def test_a_trace_that_the_message_was_given_is_kept(tickwheel: Tickwheel, spans:
     assert trace_of(spans.one("complete orders")) == SENT.split("-")[1]
 
 
-def test_a_trace_that_is_none_is_ignored(tickwheel: Tickwheel, spans: Spans) -> None:
+def test_an_invalid_trace_is_ignored(tickwheel: Tickwheel, spans: Spans) -> None:
     tickwheel.queue("orders").enqueue(metadata={"traceparent": "hello", "tracestate": "\0"})
     tickwheel.queue("orders").dequeue()[0].complete()
     assert not spans.one("complete orders").links
 
 
-def test_a_call_that_is_refused_ends_its_span_with_the_error(tickwheel: Tickwheel, spans: Spans) -> None:
+def test_a_refused_call_ends_its_span_with_the_error(tickwheel: Tickwheel, spans: Spans) -> None:
     tickwheel.queue("orders").enqueue()
     [message] = tickwheel.queue("orders").dequeue()
     message.complete()
@@ -211,7 +213,7 @@ def test_the_service_is_part_of_the_trace(direct: Tickwheel, served: ServiceThre
 
 
 @pytest.mark.parametrize("method", ["Enqueue", "EnqueueBatch", "EnqueueStream"])
-def test_messages_of_a_client_that_only_calls_in_a_trace_are_of_that_trace(
+def test_a_call_of_another_grpc_client_puts_its_messages_into_the_trace_of_the_call(
     direct: Tickwheel, served: ServiceThread, spans: Spans, method: str
 ) -> None:
     new = message_pb2.NewMessage(id="a", metadata={"region": "eu"})
@@ -230,7 +232,7 @@ def test_messages_of_a_client_that_only_calls_in_a_trace_are_of_that_trace(
     assert parent_of(spans.one("complete orders")) == id_of(spans.one(f"{SERVICE}/{method}"))
 
 
-def test_requests_that_go_together_are_a_span_that_is_linked_to_what_they_are_given(
+def test_batched_requests_have_a_span_linked_to_their_messages(
     direct: Tickwheel, served: ServiceThread, spans: Spans
 ) -> None:
     direct.queue("orders").enqueue()
@@ -242,7 +244,7 @@ def test_requests_that_go_together_are_a_span_that_is_linked_to_what_they_are_gi
     assert links_of(spans.one(f"{SERVICE}/DequeueBatch")) == [id_of(spans.one("send orders"))]
 
 
-def test_in_a_program_with_spans_each_poll_is_a_call(direct: Tickwheel, served: ServiceThread, spans: Spans) -> None:
+def test_in_a_program_with_spans_polls_are_not_batched(direct: Tickwheel, served: ServiceThread, spans: Spans) -> None:
     async def poll() -> None:
         async with aio.Tickwheel(served.url, namespace=direct._context.namespace) as tickwheel:
             await asyncio.gather(*(tickwheel.queue("orders").dequeue() for _ in range(3)))
@@ -295,7 +297,7 @@ print(json.dumps([message.metadata, "tickwheel.telemetry.spans" in sys.modules])
 
 
 @pytest.mark.parametrize("api", ["imported", "not imported"])
-def test_where_no_provider_is_set_nothing_is_carried_and_no_span_is_made(
+def test_without_a_provider_no_trace_is_stored_and_no_span_is_made(
     tickwheel_server: PrivateServer, direct: Tickwheel, api: str
 ) -> None:
     namespace = f"{direct._context.namespace}-off"
@@ -322,7 +324,7 @@ def test_threads_have_spans_of_their_own(tickwheel: Tickwheel, spans: Spans) -> 
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_the_command_that_serves_traces_where_its_environment_sets_a_provider(
+def test_serve_traces_if_its_environment_sets_a_provider(
     direct: Tickwheel, tickwheel_server: PrivateServer, processes: str, tmp_path: Path
 ) -> None:
     namespace = f"{direct._context.namespace}-served"

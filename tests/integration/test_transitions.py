@@ -51,7 +51,7 @@ def test_a_message_whose_due_is_reached_is_pending(
     assert last(history) == (None, "pending", 1, 0)
 
 
-def test_the_wheel_makes_a_message_pending_at_its_due_and_not_a_millisecond_before(
+def test_the_wheel_promotes_a_message_at_its_due_time_and_not_a_millisecond_earlier(
     queue: Queue, clock: VirtualClock, history: History
 ) -> None:
     queue.enqueue(id="m", delay=timedelta(hours=5))
@@ -143,7 +143,7 @@ def test_the_end_of_a_lease_with_the_attempts_used_up_makes_it_errored(
     assert last(history) == ("running", "errored", 3, 1)
 
 
-def test_extend_leaves_it_running_without_a_version_or_an_event(
+def test_extend_keeps_the_message_running_without_a_new_version_or_event(
     queue: Queue, clock: VirtualClock, bring: Bring, history: History
 ) -> None:
     message = bring("running", queue)
@@ -191,7 +191,7 @@ def test_reschedule_makes_it_invisible_or_pending(
     assert [message.id for message in queue.dequeue()] == ["m"]
 
 
-def test_cancel_many_cancels_all_and_tells_which_were_not_before(queue: Queue) -> None:
+def test_cancel_many_cancels_all_and_reports_the_messages_that_it_changed(queue: Queue) -> None:
     ids = [f"m{n}" for n in range(600)]
     queue.enqueue_many(NewMessage(id=id) for id in ids)
     queue.cancel("m7")
@@ -202,7 +202,7 @@ def test_cancel_many_cancels_all_and_tells_which_were_not_before(queue: Queue) -
     assert queue.counts()["cancelled"] == 600
 
 
-def test_cancel_many_cancels_the_others_where_one_is_refused(queue: Queue) -> None:
+def test_cancel_many_cancels_the_others_if_one_is_refused(queue: Queue) -> None:
     queue.enqueue_many(NewMessage(id=id) for id in ("a", "b"))
     with pytest.raises(MessageNotFound, match="'no'"):
         queue.cancel_many(["a", "no", "b"])
@@ -224,7 +224,7 @@ def test_redrive_makes_an_errored_message_pending_with_attempts_from_zero(
     ("state", "retention"),
     [("completed", timedelta(minutes=10)), ("cancelled", timedelta(minutes=10)), ("errored", timedelta(days=7))],
 )
-def test_it_is_gone_once_its_retention_is_over(
+def test_a_message_is_deleted_after_its_retention(
     queue: Queue, clock: VirtualClock, bring: Bring, history: History, state: str, retention: timedelta
 ) -> None:
     bring(state, queue)
@@ -278,7 +278,7 @@ def test_each_transition_of_the_table_happens(
         assert (*last(history)[:2], len(history("m"))) == (before, after, events + 1)
 
 
-def test_a_message_is_told_in_full_when_it_is_enqueued_and_rescheduled_and_briefly_otherwise(
+def test_enqueue_and_reschedule_events_contain_the_whole_message_and_other_events_do_not(
     queue: Queue, clock: VirtualClock, history: History
 ) -> None:
     deadline = clock.now + timedelta(days=1)
@@ -295,7 +295,7 @@ def test_a_message_is_told_in_full_when_it_is_enqueued_and_rescheduled_and_brief
 
 
 @pytest.mark.tickwheel(history="off")
-def test_without_history_nothing_is_told_and_all_else_is_the_same(
+def test_without_history_no_events_are_stored_and_all_else_is_the_same(
     queue: Queue, clock: VirtualClock, history: History
 ) -> None:
     queue.enqueue(id="m", delay=MS)

@@ -29,7 +29,7 @@ def loads(members: list[str], assignment: Assignment) -> list[int]:
 
 
 @given(NAMES, SHARDS, st.data())
-def test_loads_differ_by_at_most_one_whatever_was_before(members: list[str], shards: int, data: st.DataObject) -> None:
+def test_loads_differ_by_at_most_one_after_any_assignment(members: list[str], shards: int, data: st.DataObject) -> None:
     before = data.draw(st.lists(st.sampled_from([*members, "gone", None]), max_size=shards + 2))
     found = assign(dict.fromkeys(members, frozenset()), shards, before)
     assert len(found) == shards
@@ -38,7 +38,7 @@ def test_loads_differ_by_at_most_one_whatever_was_before(members: list[str], sha
 
 
 @given(settled())
-def test_a_join_moves_the_joiners_share_and_nothing_else(world: tuple[list[str], int, Assignment]) -> None:
+def test_a_join_moves_only_the_share_of_the_new_member(world: tuple[list[str], int, Assignment]) -> None:
     members, shards, before = world
     after = assign(dict.fromkeys([*members, "joiner"], frozenset()), shards, before)
     assert {now for now, then in zip(after, before, strict=True) if now != then} <= {"joiner"}
@@ -46,7 +46,7 @@ def test_a_join_moves_the_joiners_share_and_nothing_else(world: tuple[list[str],
 
 
 @given(settled())
-def test_a_leave_moves_what_the_leaver_had_and_nothing_else(world: tuple[list[str], int, Assignment]) -> None:
+def test_a_leave_moves_only_the_shards_of_the_leaving_member(world: tuple[list[str], int, Assignment]) -> None:
     [leaver, *others], shards, before = world
     after = assign(dict.fromkeys(others, frozenset()), shards, before)
     if others:
@@ -56,7 +56,9 @@ def test_a_leave_moves_what_the_leaver_had_and_nothing_else(world: tuple[list[st
 
 
 @given(settled(), st.data())
-def test_a_shard_is_avoided_unless_all_avoid_it(world: tuple[list[str], int, Assignment], data: st.DataObject) -> None:
+def test_a_shard_is_not_assigned_to_members_that_avoid_it_unless_all_avoid_it(
+    world: tuple[list[str], int, Assignment], data: st.DataObject
+) -> None:
     members, shards, before = world
     avoids = {member: data.draw(st.frozensets(st.integers(0, shards - 1))) for member in members}
     after = assign(avoids, shards, before)
@@ -66,7 +68,7 @@ def test_a_shard_is_avoided_unless_all_avoid_it(world: tuple[list[str], int, Ass
 
 
 @given(settled(), st.randoms())
-def test_every_member_computes_the_same_and_then_there_is_nothing_to_change(
+def test_every_member_computes_the_same_assignment_and_a_second_computation_changes_nothing(
     world: tuple[list[str], int, Assignment], chance: Random
 ) -> None:
     members, shards, before = world
@@ -78,12 +80,12 @@ def test_every_member_computes_the_same_and_then_there_is_nothing_to_change(
 
 
 @given(settled())
-def test_an_assignment_is_stored_and_read_again(world: tuple[list[str], int, Assignment]) -> None:
+def test_a_stored_assignment_can_be_read(world: tuple[list[str], int, Assignment]) -> None:
     _, _, assignment = world
     assert unpack(pack(assignment)) == assignment
     assert unpack(pack([*assignment, None])) == [*assignment, None]
 
 
 @pytest.mark.parametrize("damaged", [b"", b"{}", b"[]", b'{"members": [], "shards": [7]}', b"\xff"])
-def test_a_damaged_assignment_counts_as_none(damaged: bytes) -> None:
+def test_a_damaged_assignment_counts_as_no_assignment(damaged: bytes) -> None:
     assert unpack(damaged) == []

@@ -133,7 +133,7 @@ def compare(tickwheel: Tickwheel, exclusive: bool, seed: int) -> None:
 
 @pytest.mark.parametrize("entries", [3, 17, 100, 2_000])
 @pytest.mark.parametrize("exclusive", [False, True], ids=["plain", "exclusive"])
-def test_a_walk_in_small_steps_finds_what_a_search_through_all_finds(
+def test_a_walk_in_small_steps_finds_the_same_messages_as_a_full_search(
     tickwheel: Tickwheel, exclusive: bool, entries: int
 ) -> None:
     compare(tickwheel, exclusive, entries)
@@ -141,7 +141,7 @@ def test_a_walk_in_small_steps_finds_what_a_search_through_all_finds(
 
 @pytest.mark.parametrize("entries", [3, 100, 2_000])
 @pytest.mark.parametrize("exclusive", [False, True], ids=["plain", "exclusive"])
-def test_over_shards_the_exact_order_is_that_of_a_plain_sort(
+def test_across_shards_the_exact_order_equals_a_plain_sort(
     tickwheel_server: PrivateServer, exclusive: bool, entries: int
 ) -> None:
     with sandbox(tickwheel_server, shards=4) as (tickwheel, _):
@@ -160,9 +160,7 @@ def test_over_shards_the_exact_order_is_that_of_a_plain_sort(
     ],
     ids=lambda mutant: mutant.name.replace(" ", "-"),
 )
-def test_the_comparison_notices_a_walk_that_errs(
-    tickwheel_server: PrivateServer, tmp_path: Path, mutant: Mutant
-) -> None:
+def test_the_comparison_notices_a_wrong_walk(tickwheel_server: PrivateServer, tmp_path: Path, mutant: Mutant) -> None:
     def compare_all() -> None:
         for entries, exclusive in itertools.product((3, 17, 50), (False, True)):
             with sandbox(tickwheel_server) as (tickwheel, _):
@@ -174,7 +172,7 @@ def test_the_comparison_notices_a_walk_that_errs(
 
 @pytest.mark.parametrize("entries", [10, 30])
 @pytest.mark.parametrize("exclusive", [False, True], ids=["plain", "exclusive"])
-def test_no_call_reads_more_entries_than_it_may(
+def test_no_call_reads_more_entries_than_its_limit(
     tickwheel_server: PrivateServer, tickwheel: Tickwheel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
     exclusive: bool, entries: int,
 ) -> None:  # fmt: skip

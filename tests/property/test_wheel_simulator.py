@@ -33,13 +33,13 @@ def world(tickwheel_server: PrivateServer) -> Iterator[WheelNamespace]:
 
 
 @pytest.mark.parametrize("seed", [*KEPT, *NEW])
-def test_nothing_is_lost_or_early_or_left_behind(tickwheel_server: PrivateServer, seed: int) -> None:
+def test_no_message_is_lost_or_early_or_left_behind(tickwheel_server: PrivateServer, seed: int) -> None:
     with WheelNamespace(tickwheel_server, seed) as world:
         Simulation(world).run(STEPS)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_same_holds_where_memory_and_portions_are_tiny(
+def test_the_wheel_is_exact_with_tiny_memory_and_small_portions(
     tickwheel_server: PrivateServer, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiny = {
@@ -63,7 +63,7 @@ def test_the_same_holds_where_memory_and_portions_are_tiny(
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
-def test_nothing_is_lost_or_early_or_left_behind_in_many_runs(tickwheel_server: PrivateServer) -> None:
+def test_no_message_is_lost_or_early_or_left_behind_in_many_runs(tickwheel_server: PrivateServer) -> None:
     # Others each time: a seed that fails is told, and is kept above.
     first = random.SystemRandom().randrange(10_000, 1 << 32)
     for seed in range(first, first + MANY):
@@ -135,7 +135,7 @@ def test_no_duty_waits_until_promotion_has_caught_up(world: WheelNamespace, in_m
         assert scripts[: scripts.index(duty)].count("promote") <= most, duty
 
 
-def test_an_extended_lease_outlives_a_step_of_the_clock_that_nobody_has_seen_yet(
+def test_an_extended_lease_outlives_a_clock_step_that_no_process_has_seen(
     world: WheelNamespace,
 ) -> None:
     process = Process(world, ShardDriver, None, 0)
@@ -150,7 +150,7 @@ def test_an_extended_lease_outlives_a_step_of_the_clock_that_nobody_has_seen_yet
     assert world.pending() == 0
 
 
-def test_after_days_away_promotion_starts_at_once_with_the_oldest(world: WheelNamespace) -> None:
+def test_after_days_without_a_driver_promotion_starts_at_once_with_the_oldest_message(world: WheelNamespace) -> None:
     process = Process(world, ShardDriver, None, 0)
     for _ in range(6):
         world.enqueue([world.random.randrange(10_000, 3 * DAY_MS) for _ in range(1_000)])

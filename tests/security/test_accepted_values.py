@@ -296,7 +296,7 @@ CHECKS: dict[str, Callable[[ValueEffects, Any], None]] = {
 
 
 @pytest.mark.parametrize("argument", CHECKS)
-def test_what_is_accepted_is_done_as_it_says(
+def test_accepted_values_have_the_documented_effect(
     argument: str, tickwheel: Tickwheel, tickwheel_clock: VirtualClock
 ) -> None:
     effects, accepted = ValueEffects(tickwheel, tickwheel_clock), 0

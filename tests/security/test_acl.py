@@ -53,7 +53,7 @@ def client(server: ValkeyServer, user: User) -> Any:
     return redis.Redis.from_url(url(server, user), protocol=2, decode_responses=True)
 
 
-def test_each_process_does_all_that_it_does_under_its_own_user_and_is_refused_nothing(
+def test_each_process_works_under_its_own_user_without_a_refused_command(
     server: ValkeyServer, kafka: Kafka, tmp_path: Path
 ) -> None:
     broker = KafkaProducers(kafka.bootstrap, make_topic(kafka))
@@ -85,9 +85,7 @@ def test_each_process_does_all_that_it_does_under_its_own_user_and_is_refused_no
     nobody_may_run_what_nobody_needs(server)
 
 
-def test_the_service_starts_under_the_user_of_the_namespace_that_it_is_told(
-    server: ValkeyServer, tmp_path: Path
-) -> None:
+def test_the_service_starts_under_the_user_of_its_namespace(server: ValkeyServer, tmp_path: Path) -> None:
     user = users("other")[0]
     server.call("ACL", "SETUSER", *user.rule.split()[1:])
     with (
@@ -97,7 +95,7 @@ def test_the_service_starts_under_the_user_of_the_namespace_that_it_is_told(
         assert tickwheel.queue("q").enqueue(id="m").created
 
 
-def test_a_worker_with_schedules_and_routes_is_refused_nothing_under_the_services_user(
+def test_a_worker_with_schedules_and_routes_works_under_the_user_of_the_service(
     server: ValkeyServer, tmp_path: Path
 ) -> None:
     server.call("ACL", "LOG", "RESET")
@@ -194,19 +192,21 @@ FORBIDDEN: list[tuple[str, list[Any]]] = [
 
 @pytest.mark.parametrize("user", [SERVICE, EVENTS, OPERATOR], ids=["service", "events", "operator"])
 @pytest.mark.parametrize(("name", "arguments"), FORBIDDEN, ids=[f"{n} {name}" for n, (name, _) in enumerate(FORBIDDEN)])
-def test_what_no_process_needs_is_refused(server: ValkeyServer, user: User, name: str, arguments: list[Any]) -> None:
+def test_commands_that_no_process_needs_are_refused(
+    server: ValkeyServer, user: User, name: str, arguments: list[Any]
+) -> None:
     with client(server, user) as mine, pytest.raises(redis.exceptions.NoPermissionError):
         mine.execute_command(name, *arguments)
 
 
-def test_the_service_may_not_touch_the_wheel(server: ValkeyServer) -> None:
+def test_the_service_cannot_touch_the_wheel(server: ValkeyServer) -> None:
     with client(server, SERVICE) as mine:
         for key in (shard_key(NAMESPACE, 0, "slots"), slot_key(NAMESPACE, 0, 2, 17)):
             with pytest.raises(redis.exceptions.NoPermissionError):
                 mine.execute_command("EXISTS", key)
 
 
-def test_a_script_does_no_more_than_its_user_may(server: ValkeyServer) -> None:
+def test_a_script_can_do_no_more_than_its_user(server: ValkeyServer) -> None:
     with client(server, SERVICE) as mine:
         for text in ("return redis.call('FLUSHALL')", "return redis.call('HGET', 'other:{0}:clock', 'x')"):
             sha = mine.script_load(text)
@@ -214,12 +214,12 @@ def test_a_script_does_no_more_than_its_user_may(server: ValkeyServer) -> None:
                 mine.evalsha(sha, 0)
 
 
-def test_a_user_without_its_password_is_nobody(server: ValkeyServer) -> None:
+def test_a_user_without_its_password_is_refused(server: ValkeyServer) -> None:
     with pytest.raises(redis.exceptions.AuthenticationError):
         redis.Redis.from_url(f"redis://{SERVICE.name}:wrong@{server.address}").ping()
 
 
-def test_the_command_prints_lines_for_a_file_and_the_passwords_beside_it() -> None:
+def test_acl_prints_lines_for_a_file_and_separately_the_passwords() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tickwheel", "acl", "--namespace", "shop"],
         capture_output=True,

@@ -34,7 +34,7 @@ def neighbour(tickwheel_server: PrivateServer, contents: Contents) -> Iterator[N
 
 @pytest.mark.usefixtures("neighbour")
 @pytest.mark.parametrize("argument", ARGUMENTS)
-def test_a_hostile_argument_is_a_clear_error_or_does_what_it_says(
+def test_a_hostile_argument_is_a_clear_error_or_has_its_documented_effect(
     argument: str, tickwheel: Tickwheel, server: Any, dump: Callable[[], dict[str, Any]]
 ) -> None:
     targets, (types, call) = CallTargets(tickwheel), ARGUMENTS[argument]
@@ -110,7 +110,7 @@ def test_every_argument_of_every_call_is_in_the_table() -> None:
         ("timeout", 1), ("timeout", timedelta(0)), ("timeout", -timedelta(seconds=1)), ("timeout", timedelta.max),
     ],
 )  # fmt: skip
-def test_a_client_is_not_opened_with_what_it_does_not_understand(
+def test_a_client_with_invalid_settings_is_not_opened(
     argument: str, value: object, tickwheel_server: PrivateServer, server: Any
 ) -> None:
     before = set(server.scan_iter(count=10_000))
@@ -120,7 +120,7 @@ def test_a_client_is_not_opened_with_what_it_does_not_understand(
     assert set(server.scan_iter(count=10_000)) == before
 
 
-def test_a_number_is_taken_for_what_it_is(tickwheel_server: PrivateServer) -> None:
+def test_subclasses_of_numbers_are_accepted_by_their_value(tickwheel_server: PrivateServer) -> None:
     with Tickwheel(tickwheel_server.url, namespace="numbered", shards=Number.FOUR) as tickwheel:
         tickwheel.create_queue("q", max_attempts=Number.FOUR)
     with Tickwheel(tickwheel_server.url, namespace="numbered", shards=4) as tickwheel:
@@ -128,7 +128,9 @@ def test_a_number_is_taken_for_what_it_is(tickwheel_server: PrivateServer) -> No
     tickwheel_server.clear("numbered")
 
 
-def test_a_text_is_taken_for_what_it_is(tickwheel: Tickwheel, dump: Callable[[], dict[str, Any]]) -> None:
+def test_subclasses_of_strings_are_accepted_by_their_text(
+    tickwheel: Tickwheel, dump: Callable[[], dict[str, Any]]
+) -> None:
     red = tickwheel.create_queue(Colour.RED, exclusive_key=Colour.RED, indexed=[Colour.RED])
     result = red.enqueue(id=Colour.RED, metadata={Colour.RED: Colour.RED})
     assert [red.name, result.id, *red.dequeue()[0].metadata] == ["red"] * 3
@@ -147,13 +149,13 @@ def test_a_text_is_taken_for_what_it_is(tickwheel: Tickwheel, dump: Callable[[],
         ("x" * 5_000, "data_dir must be 0 to 4096 bytes"),
     ],
 )
-def test_an_embedded_server_is_not_opened_without_the_name_of_a_directory(data_dir: str, why: str) -> None:
+def test_an_embedded_server_without_a_directory_name_is_not_opened(data_dir: str, why: str) -> None:
     with pytest.raises(InvalidArgument, match=why):
         Tickwheel(data_dir=data_dir)
 
 
 @pytest.mark.parametrize("indexed", [{"a": "b"}, "ab", b"ab", iter(["a"]), [1], ["a", ["b"]], {"a", 1}, 5])
-def test_the_keys_to_index_are_a_list_of_names(indexed: Any, tickwheel: Tickwheel) -> None:
+def test_indexed_keys_must_be_a_list_of_names(indexed: Any, tickwheel: Tickwheel) -> None:
     with pytest.raises(InvalidArgument, match=r"indexed must be|a key of indexed must be"):
         tickwheel.create_queue("q", indexed=indexed)
     for fine in (["b", "a", "a"], ("a", "b"), {"a", "b"}, frozenset("ab")):
@@ -161,7 +163,7 @@ def test_the_keys_to_index_are_a_list_of_names(indexed: Any, tickwheel: Tickwhee
 
 
 @pytest.mark.parametrize("text", [text for text in TEXTS if 1 <= len(text.encode(errors="replace")) <= 128])
-def test_any_text_without_nul_is_an_id_and_a_value(text: str, tickwheel: Tickwheel) -> None:
+def test_every_text_without_nul_is_an_id_and_a_value(text: str, tickwheel: Tickwheel) -> None:
     work = tickwheel.create_queue("own", exclusive_key="of")
     if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
         with pytest.raises(InvalidArgument):

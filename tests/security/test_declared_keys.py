@@ -217,13 +217,13 @@ def test_a_script_touches_no_key_that_it_did_not_declare(watched: list[Watched],
             assert not undeclared, f"{call.name} touched {undeclared} by {command}"
 
 
-def test_all_keys_of_a_call_are_of_one_shard(watched: list[Watched]) -> None:
+def test_all_keys_of_a_call_belong_to_one_shard(watched: list[Watched]) -> None:
     for call in watched:
         tags = {key[key.index(b"{") : key.index(b"}") + 1] for key in call.declared}
         assert len(tags) == 1, f"{call.name} declared {call.declared}"
 
 
-def test_scripts_that_only_read_write_nothing(watched: list[Watched], server: Any) -> None:
+def test_read_only_scripts_write_nothing(watched: list[Watched], server: Any) -> None:
     reading = {name for name in scripts.names() if "no-writes" in scripts.load(name).source.splitlines()[0]}
     assert reading == {"counts", "depth", "explain", "forecast", "get", "check_permissions"}
     used = {command[0].decode().lower() for call in watched if call.name in reading for command in call.commands}

@@ -43,12 +43,12 @@ def service(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFa
     ["", "tw_wrong", PRODUCER[:-1], PRODUCER.swapcase(), EXPIRED],
     ids=["none", "wrong", "cut", "in other letters", "expired"],
 )
-def test_who_has_no_good_token_is_not_known(service: ServiceThread, token: str) -> None:
+def test_a_caller_without_a_valid_token_is_unauthenticated(service: ServiceThread, token: str) -> None:
     with pytest.raises(Unauthenticated):
         client(service, token)
 
 
-def test_each_does_what_its_token_is_for(service: ServiceThread) -> None:
+def test_a_token_permits_the_calls_of_its_roles_only(service: ServiceThread) -> None:
     with client(service, ADMIN) as admin, client(service, PRODUCER) as producer, client(service, CONSUMER) as consumer:
         admin.create_queue("orders-1", lease=timedelta(seconds=30))
         producer.queue("orders-1").enqueue(b"x", id="a")
@@ -62,7 +62,7 @@ def test_each_does_what_its_token_is_for(service: ServiceThread) -> None:
         message.complete()
 
 
-def test_a_batch_of_dequeues_is_refused_where_one_of_them_is_once_the_others_are_answered(
+def test_a_batch_of_dequeues_is_refused_if_one_of_them_is_after_the_others_were_answered(
     service: ServiceThread,
 ) -> None:
     with client(service, ADMIN) as admin, grpc.insecure_channel(service.target) as channel:
@@ -80,7 +80,7 @@ def test_a_batch_of_dequeues_is_refused_where_one_of_them_is_once_the_others_are
         assert [each["lease"]["id"] for each in answer["response"]["deliveries"]] == ["a"]
 
 
-def test_of_polls_that_come_together_each_hears_what_its_token_is_for(service: ServiceThread) -> None:
+def test_batched_polls_are_each_judged_by_their_own_token(service: ServiceThread) -> None:
     with client(service, ADMIN) as admin:
         admin.queue("orders-6").enqueue(b"x", id="a")
 
@@ -95,7 +95,7 @@ def test_of_polls_that_come_together_each_hears_what_its_token_is_for(service: S
     assert nothing == []
 
 
-def test_a_queue_that_no_pattern_names_is_refused_before_it_is_made(service: ServiceThread) -> None:
+def test_a_queue_outside_the_patterns_of_a_token_is_refused_before_it_is_created(service: ServiceThread) -> None:
     with client(service, PRODUCER) as producer, client(service, ADMIN) as admin:
         with pytest.raises(Forbidden, match="is not for queue 'mail'"):
             producer.queue("mail").enqueue(b"x")
@@ -104,7 +104,7 @@ def test_a_queue_that_no_pattern_names_is_refused_before_it_is_made(service: Ser
         assert "mail" not in [queue.name for queue in admin.queues()]
 
 
-def test_settings_are_read_by_all_and_written_by_who_is_admin_of_all_queues(service: ServiceThread) -> None:
+def test_every_token_reads_settings_and_only_admins_of_all_queues_write_them(service: ServiceThread) -> None:
     with client(service, ADMIN) as admin, client(service, PRODUCER) as producer, client(service, SOME) as some:
         admin.set_setting("a", "b")
         assert (producer.setting("a"), producer.settings()["a"]) == ("b", "b")
@@ -120,7 +120,7 @@ def test_a_namespace_that_a_token_does_not_name_is_refused(service: ServiceThrea
         client(service, ELSEWHERE)
 
 
-def test_a_token_is_in_no_text(service: ServiceThread) -> None:
+def test_no_text_contains_a_token(service: ServiceThread) -> None:
     with client(service, PRODUCER) as producer:
         assert PRODUCER not in repr(producer)
     with pytest.raises(Unauthenticated) as refused:
@@ -144,7 +144,7 @@ def test_a_token_is_in_no_text(service: ServiceThread) -> None:
         (entry(PRODUCER, '["produce"]') * 2, "contains the same sha256 twice"),
     ],
 )
-def test_a_file_that_is_wrong_is_refused_by_what_is_wrong_in_it(tmp_path: Path, text: str, said: str) -> None:
+def test_an_error_in_the_token_file_is_named(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "tokens.toml"
     path.write_text(text)
     with pytest.raises(InvalidArgument) as refused:

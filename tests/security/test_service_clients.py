@@ -65,7 +65,7 @@ async def parked(channel: Any, namespace: str, queue: str) -> list[str]:
 
 
 @pytest.mark.timeout(120)
-def test_2000_connections_of_which_half_wait_are_answered_and_the_service_is_well_afterwards(
+def test_two_thousand_connections_of_which_half_wait_are_answered_and_the_service_stays_healthy(
     tickwheel_server: PrivateServer, namespace: str, tmp_path: Path
 ) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -124,7 +124,7 @@ def subscribed(server: PrivateServer, namespace: str) -> int:
 
 
 @pytest.mark.timeout(120)
-def test_clients_that_never_read_make_the_service_hold_no_more_than_a_response_each(
+def test_clients_that_never_read_make_the_service_buffer_at_most_one_response_each(
     tickwheel_server: PrivateServer, jobs: Queue, namespace: str, tmp_path: Path
 ) -> None:
     streams, each = 4, 350
@@ -163,7 +163,7 @@ def test_clients_that_never_read_make_the_service_hold_no_more_than_a_response_e
         assert [taken["lease"]["id"] for taken in anybody.call("Dequeue", **here)["deliveries"]] == ["last"]
 
 
-def test_a_stream_of_batches_that_never_ends_is_held_no_more_of_than_a_batch(
+def test_of_an_endless_stream_of_batches_the_service_buffers_at_most_one_batch(
     tickwheel_server: PrivateServer, jobs: Queue, namespace: str, tmp_path: Path
 ) -> None:
     batches = 25
@@ -207,7 +207,9 @@ def _park_and_never_return(target: str, namespace: str, streams: int, ready: Any
     FOREVER.wait()
 
 
-def test_what_a_killed_client_held_comes_back(tickwheel_server: PrivateServer, namespace: str, tmp_path: Path) -> None:
+def test_messages_of_a_killed_client_are_delivered_again(
+    tickwheel_server: PrivateServer, namespace: str, tmp_path: Path
+) -> None:
     streams = 5
     with (
         Tickwheel(tickwheel_server.url, namespace=namespace, drive=True) as direct,
@@ -246,7 +248,7 @@ def _is_taken(anybody: Any, asked: dict[str, Any]) -> bool:
     return True
 
 
-def test_a_client_whose_network_is_gone_without_a_word_is_let_go(
+def test_a_client_whose_network_fails_silently_is_disconnected(
     tickwheel_server: PrivateServer, jobs: Queue, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grpc_options, "PING_MS", 1_000)

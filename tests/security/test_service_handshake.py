@@ -88,7 +88,7 @@ def served(tickwheel_server: PrivateServer) -> Iterator[dict[str, ServiceThread]
         "other certificate",
     ],
 )
-def test_what_can_never_work_is_told_at_once(
+def test_a_url_that_can_never_work_is_refused_at_once(
     served: dict[str, ServiceThread], use: Use, server: str, url: str, said: str
 ) -> None:
     began = time.monotonic()
@@ -148,7 +148,9 @@ def restarting(service: ServiceThread, closes: int) -> Iterator[Restarting]:
 @pytest.mark.parametrize(
     ("server", "use"), [("plain", blocking), ("mtls", in_loop)], ids=["plain, blocking", "mTLS, asyncio"]
 )
-def test_a_server_that_is_starting_again_is_waited_for(served: dict[str, ServiceThread], use: Use, server: str) -> None:
+def test_a_client_waits_for_a_server_that_is_restarting(
+    served: dict[str, ServiceThread], use: Use, server: str
+) -> None:
     # Once the library, which waits a second then; once when the client asks what this is.
     with restarting(served[server], closes=2) as port:
         tls = f"grpcs://{port.address}?tls_ca={CERT}&tls_cert={CERT}&tls_key={KEY}"
@@ -157,7 +159,7 @@ def test_a_server_that_is_starting_again_is_waited_for(served: dict[str, Service
 
 
 @ways
-def test_a_server_that_is_not_there_is_tried_for_the_whole_time(use: Use) -> None:
+def test_a_client_tries_to_reach_an_absent_server_for_the_whole_timeout(use: Use) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     began = time.monotonic()

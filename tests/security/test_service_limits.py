@@ -74,7 +74,7 @@ def open_stream(stranger: GenericClient, asked: dict[str, Any]) -> Stream:
     return stream
 
 
-def test_a_token_over_its_rate_is_told_when_to_come_again_and_what_it_holds_it_can_finish(
+def test_a_token_over_its_rate_is_told_when_to_retry_and_can_settle_its_leases(
     channel: grpc.Channel,
 ) -> None:
     slow, where = stranger(channel, SLOW), {"namespace": NAMESPACE, "queue": "slow"}
@@ -95,7 +95,7 @@ def test_a_token_over_its_rate_is_told_when_to_come_again_and_what_it_holds_it_c
     assert free.call("GetCounts", **where)["counts"]["pending"] == "20"
 
 
-def test_a_client_waits_until_its_token_may_go_on(service: ServiceThread) -> None:
+def test_a_client_waits_until_the_rate_of_its_token_permits_the_call(service: ServiceThread) -> None:
     with client(service, QUICK, LONG, namespace=NAMESPACE) as quick:
         jobs, began = quick.queue("quick"), time.monotonic()
         for n in range(60):
@@ -106,7 +106,7 @@ def test_a_client_waits_until_its_token_may_go_on(service: ServiceThread) -> Non
         assert time.monotonic() - began >= 140 / 200
 
 
-def test_a_client_that_cannot_wait_so_long_says_why_at_once(service: ServiceThread) -> None:
+def test_a_client_that_cannot_wait_long_enough_raises_at_once(service: ServiceThread) -> None:
     with client(service, LATE, timedelta(seconds=10), namespace=NAMESPACE) as late:
         many = [NewMessage(b"x") for _ in range(100)]
 
@@ -125,7 +125,7 @@ def test_a_client_that_cannot_wait_so_long_says_why_at_once(service: ServiceThre
         assert found.retry_after_ms > 10_000
 
 
-def test_a_stream_of_batches_is_slowed_and_not_refused(channel: grpc.Channel) -> None:
+def test_a_stream_of_batches_over_the_rate_is_slowed_and_not_refused(channel: grpc.Channel) -> None:
     quick, began = stranger(channel, QUICK), time.monotonic()
     batches: list[dict[str, Any]] = [{"messages": [{} for _ in range(50)]} for _ in range(4)]
     batches[0] |= {"namespace": NAMESPACE, "queue": "streamed"}
@@ -133,7 +133,7 @@ def test_a_stream_of_batches_is_slowed_and_not_refused(channel: grpc.Channel) ->
     assert time.monotonic() - began >= 130 / 200
 
 
-def test_calls_of_a_token_that_wait_are_bounded_and_their_places_are_given_back(
+def test_waiting_calls_of_a_token_are_limited_and_their_places_are_freed(
     service: ServiceThread, channel: grpc.Channel
 ) -> None:
     waiter, asked = stranger(channel, WAITER), {"namespace": NAMESPACE, "queue": "empty"}
@@ -163,7 +163,7 @@ def test_calls_of_a_token_that_wait_are_bounded_and_their_places_are_given_back(
         assert [message.id for [message] in found] == ["one"]
 
 
-def test_a_process_takes_so_many_calls_that_wait_whoever_makes_them(tickwheel_server: PrivateServer) -> None:
+def test_waiting_calls_of_a_process_are_limited_over_all_callers(tickwheel_server: PrivateServer) -> None:
     with ServiceThread(tickwheel_server.url, waiting=3) as serving, grpc.insecure_channel(serving.target) as channel:
         anybody, asked = stranger(channel, ""), {"namespace": NAMESPACE, "queue": "jobs"}
         streams = [open_stream(anybody, asked) for _ in range(3)]
@@ -174,7 +174,7 @@ def test_a_process_takes_so_many_calls_that_wait_whoever_makes_them(tickwheel_se
             stream.cancel()
 
 
-def test_calls_beyond_all_that_a_process_takes_are_refused_and_clients_come_again(
+def test_calls_over_the_limit_of_a_process_are_refused_and_clients_retry(
     tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "OTHER_CALLS", 2)
@@ -195,7 +195,7 @@ def test_calls_beyond_all_that_a_process_takes_are_refused_and_clients_come_agai
             assert "jobs" in [queue.name for queue in python.queues()]
 
 
-def test_a_process_takes_so_many_connections_and_no_more(tickwheel_server: PrivateServer) -> None:
+def test_connections_of_a_process_are_limited(tickwheel_server: PrivateServer) -> None:
     alone = [("grpc.use_local_subchannel_pool", 1)]
     with ServiceThread(tickwheel_server.url, connections=4) as serving, ExitStack() as opened:
         channels = [opened.enter_context(grpc.insecure_channel(serving.target, options=alone)) for _ in range(4)]
@@ -209,7 +209,7 @@ def test_a_process_takes_so_many_connections_and_no_more(tickwheel_server: Priva
             python.queues()
 
 
-def test_a_call_without_a_token_is_refused_before_its_request_is_there(
+def test_a_call_without_a_token_is_refused_before_its_request_is_read(
     service: ServiceThread, channel: grpc.Channel
 ) -> None:
     send: Any = channel.stream_stream("/tickwheel.v1.MessageService/EnqueueBatch", None, None)
@@ -221,7 +221,7 @@ def test_a_call_without_a_token_is_refused_before_its_request_is_there(
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_the_file_may_say_no_limits_that_make_no_sense(tmp_path: Path) -> None:
+def test_invalid_limits_in_the_token_file_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "tokens.toml"
     for rest, said in (
         ("messages_per_second = 0", "must be a whole number from 1 to 1000000"),
@@ -247,7 +247,7 @@ def test_headers_beyond_16_kib_are_refused(channel: grpc.Channel) -> None:
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def test_who_may_not_read_a_queue_is_refused_it_in_every_way(service: ServiceThread, channel: grpc.Channel) -> None:
+def test_every_read_of_a_forbidden_queue_is_refused(service: ServiceThread, channel: grpc.Channel) -> None:
     asked = {"namespace": "another", "queue": "jobs"}
     free = stranger(channel, FREE)
     for call in (

@@ -117,9 +117,7 @@ def code_of(send: Any, request: Any) -> tuple[grpc.StatusCode, str]:
 
 
 @pytest.mark.parametrize("name", OF_ONE_REQUEST)
-def test_a_request_that_makes_no_sense_is_refused_and_never_a_mistake_of_the_service(
-    channel: grpc.Channel, name: str
-) -> None:
+def test_an_invalid_request_is_refused_and_never_an_internal_error(channel: grpc.Channel, name: str) -> None:
     method = METHODS[name]
     send = sender(channel, method, method.request.SerializeToString)
     seed = f"{os.environ['TICKWHEEL_TEST_SEED']} {name}"
@@ -140,7 +138,7 @@ def test_a_request_that_makes_no_sense_is_refused_and_never_a_mistake_of_the_ser
 
 
 @pytest.mark.parametrize("name", OF_ONE_REQUEST)
-def test_bytes_that_are_no_message_are_refused(channel: grpc.Channel, name: str) -> None:
+def test_bytes_that_are_not_a_protobuf_message_are_refused(channel: grpc.Channel, name: str) -> None:
     send = sender(channel, METHODS[name])
     draw = random.Random(name)
     for size in (1, 7, 100, 10_000):
@@ -164,7 +162,7 @@ def test_a_message_that_is_too_large_is_refused(channel: grpc.Channel, name: str
     ids=["malformed", "oversized"],
 )
 @pytest.mark.parametrize("place", ["first", "later"])
-def test_a_stream_ends_at_what_is_no_message(
+def test_a_stream_ends_at_an_invalid_message(
     channel: grpc.Channel, name: str, bad: bytes, code: grpc.StatusCode, place: str
 ) -> None:
     method = METHODS[name]
@@ -176,7 +174,7 @@ def test_a_stream_ends_at_what_is_no_message(
     assert refused.value.code() is code
 
 
-def test_credit_that_no_stream_may_have_ends_it(channel: grpc.Channel) -> None:
+def test_invalid_credit_ends_a_stream(channel: grpc.Channel) -> None:
     asked = {"namespace": NAMESPACE, "queue": "streamed"}
     for credits in ([-1], [1_001], [0, -1], [1_000] * 11):
         requests: Any = chain([asked | {"credit": each} for each in credits], iter(threading.Event().wait, None))
@@ -208,7 +206,7 @@ def test_credit_that_no_stream_may_have_ends_it(channel: grpc.Channel) -> None:
         "headers that are none",
     ],
 )
-def test_a_connection_that_breaks_off_in_the_middle_harms_nobody(
+def test_a_connection_that_breaks_during_a_request_affects_no_other(
     service: ServiceThread, channel: grpc.Channel, sent: bytes
 ) -> None:
     # The channel looks afterwards.
@@ -218,7 +216,7 @@ def test_a_connection_that_breaks_off_in_the_middle_harms_nobody(
             connection.sendall(sent)
 
 
-def test_a_flood_of_streams_that_are_reset_as_soon_as_they_are_open_is_survived(
+def test_the_service_survives_a_flood_of_streams_that_are_reset_at_once(
     service: ServiceThread, tickwheel_server: PrivateServer
 ) -> None:
     flood = (frame(1, 4, 2 * n + 1, STREAM_OF_BATCHES) + frame(3, 0, 2 * n + 1, b"\0\0\0\x08") for n in range(200))
@@ -233,7 +231,7 @@ def test_a_flood_of_streams_that_are_reset_as_soon_as_they_are_open_is_survived(
             client.queues()
 
 
-def test_a_stream_of_batches_that_breaks_off_has_added_what_came_whole(
+def test_an_interrupted_stream_of_batches_has_added_its_complete_batches(
     service: ServiceThread, channel: grpc.Channel
 ) -> None:
     request = METHODS["EnqueueStream"].request(namespace=NAMESPACE, queue="broken-off")

@@ -41,7 +41,7 @@ def options(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]], ids=["lines", "JSON"])
-def test_no_token_payload_or_key_is_in_the_log_however_much_it_tells(
+def test_no_token_payload_or_key_is_in_the_log_at_any_level(
     tickwheel_server: PrivateServer, options: list[str], form: list[str], tmp_path: Path
 ) -> None:
     with ServingProgram(tmp_path, *SERVE, tickwheel_server.url, "--verbose", *options, *form) as service:
@@ -74,7 +74,7 @@ def test_no_token_payload_or_key_is_in_the_log_however_much_it_tells(
     assert "clinic" in log
 
 
-def test_a_mistake_of_the_service_is_told_by_a_number_that_the_log_explains(
+def test_an_internal_error_is_reported_by_a_number_that_the_log_explains(
     tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken(*_: object) -> None:
@@ -106,7 +106,7 @@ PICKLES = re.compile(
 BUILDS = re.compile(r"(?<![\w.])(?:eval|exec|__import__)\(|yaml\.(?:unsafe_)?load\(")
 
 
-def test_nothing_that_is_shipped_unpickles_or_evaluates() -> None:
+def test_no_shipped_code_unpickles_or_evaluates() -> None:
     for folder in ("scheduler", "wheel"):
         for file in (ROOT / folder).rglob("*.py"):
             text = file.read_text()

@@ -57,7 +57,7 @@ def folder(tmp_path: Path) -> Path:
         ("--listen [::]:0", "without encryption"),
     ],
 )
-def test_what_does_not_go_together_or_is_not_there_is_refused(folder: Path, options: str, said: str) -> None:
+def test_inconsistent_or_missing_options_are_refused(folder: Path, options: str, said: str) -> None:
     given = options.format(
         folder=folder, **{name: folder / name for name in ("cert", "key", "stranger", "empty", "none")}
     )
@@ -83,7 +83,7 @@ def test_what_does_not_go_together_or_is_not_there_is_refused(folder: Path, opti
         ("[[token]\n", "is not valid TOML"),
     ],
 )
-def test_a_tokens_file_that_is_wrong_is_refused(folder: Path, text: str, said: str) -> None:
+def test_an_invalid_token_file_is_refused(folder: Path, text: str, said: str) -> None:
     file = folder / "tokens"
     file.write_text(text)
     file.chmod(0o600)
@@ -92,7 +92,7 @@ def test_a_tokens_file_that_is_wrong_is_refused(folder: Path, text: str, said: s
 
 @pytest.mark.parametrize("mode", [0o604, 0o602])
 @pytest.mark.parametrize("name", ["key", "tokens"])
-def test_a_secret_file_that_is_open_to_everybody_is_refused(folder: Path, name: str, mode: int) -> None:
+def test_a_secret_file_that_others_can_read_is_refused(folder: Path, name: str, mode: int) -> None:
     (folder / "tokens").write_text(GOOD)
     (folder / "tokens").chmod(0o600)
     (folder / name).chmod(mode)

@@ -30,24 +30,24 @@ def mutual(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
         yield serving
 
 
-def test_a_client_that_knows_the_authority_is_served(encrypted: ServiceThread) -> None:
+def test_a_client_that_trusts_the_authority_is_served(encrypted: ServiceThread) -> None:
     with Tickwheel(f"{encrypted.url}?tls_ca={CERT}") as tickwheel:
         assert tickwheel.queue("q").enqueue(b"x", id="tls").state == "pending"
 
 
 @pytest.mark.parametrize("url", ["grpcs://{0}", f"grpcs://{{0}}?tls_ca={STRANGER}", "grpc://{0}"])
-def test_a_client_that_does_not_is_told_so(encrypted: ServiceThread, url: str) -> None:
+def test_a_client_that_does_not_trust_the_authority_gets_a_clear_error(encrypted: ServiceThread, url: str) -> None:
     with pytest.raises(Unavailable) as refused:
         Tickwheel(url.format(encrypted.target), timeout=SHORT)
     assert not refused.value.may_have_happened
 
 
-def test_a_client_with_a_certificate_of_the_authorities_is_served(mutual: ServiceThread) -> None:
+def test_a_client_with_a_certificate_of_the_authority_is_served(mutual: ServiceThread) -> None:
     with Tickwheel(f"{mutual.url}?tls_ca={CERT}&tls_cert={CERT}&tls_key={KEY}") as tickwheel:
         tickwheel.queues()
 
 
-def test_a_client_without_one_is_not(mutual: ServiceThread) -> None:
+def test_a_client_without_a_certificate_is_refused(mutual: ServiceThread) -> None:
     with pytest.raises(Unavailable):
         Tickwheel(f"{mutual.url}?tls_ca={CERT}", timeout=SHORT)
 
@@ -64,7 +64,7 @@ def test_a_client_without_one_is_not(mutual: ServiceThread) -> None:
         (CERT, CERTS / "none.pem", None, "cannot be served with"),
     ],
 )
-def test_half_of_it_is_refused_before_anything_listens(
+def test_incomplete_tls_options_are_refused_before_the_service_listens(
     cert: Path | None, key: Path | None, client_ca: Path | None, said: str
 ) -> None:
     with pytest.raises(InvalidArgument, match=said):
@@ -88,12 +88,12 @@ def test_half_of_it_is_refused_before_anything_listens(
         "grpcs://host:1?other=secret",
     ],
 )
-def test_a_url_that_is_not_understood_is_refused_without_what_is_secret_in_it(url: str) -> None:
+def test_an_invalid_url_is_refused_without_its_secrets(url: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
         Tickwheel(url, timeout=SHORT)
     assert "secret" not in str(refused.value)
 
 
-def test_a_file_that_is_not_there_is_named() -> None:
+def test_a_missing_file_is_named() -> None:
     with pytest.raises(InvalidArgument, match=r"tls_ca none\.pem cannot be read"):
         Tickwheel("grpcs://localhost:1?tls_ca=none.pem", timeout=SHORT)

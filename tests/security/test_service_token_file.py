@@ -81,7 +81,7 @@ def in_stream(stranger: GenericClient, started: threading.Event) -> Waiting:
     return Waiting(read)
 
 
-def test_a_new_token_is_good_soon_and_calls_of_one_that_is_gone_end_those_that_wait_too(
+def test_a_new_token_works_soon_and_calls_of_a_removed_token_end_also_while_they_wait(
     service: ServiceThread, file: Path
 ) -> None:
     started = threading.Event()
@@ -107,7 +107,7 @@ def test_a_new_token_is_good_soon_and_calls_of_one_that_is_gone_end_those_that_w
         assert [message.id for message in other.ended()] == ["one"]
 
 
-def test_a_file_that_is_broken_keeps_the_tokens_and_the_log_says_why_once(
+def test_an_invalid_file_keeps_the_tokens_and_is_logged_once(
     service: ServiceThread, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = file.read_text()
@@ -126,7 +126,7 @@ def test_a_file_that_is_broken_keeps_the_tokens_and_the_log_says_why_once(
             goes.queue("jobs").counts()
 
 
-def test_whatever_reading_the_file_raises_later_changes_of_it_are_taken_up(
+def test_after_any_error_of_reading_the_file_later_changes_are_loaded(
     service: ServiceThread, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     # Deeper than Python's reader of TOML can go.
@@ -138,7 +138,7 @@ def test_whatever_reading_the_file_raises_later_changes_of_it_are_taken_up(
         eventually(lambda: not is_unknown(comes), "the new token is good")
 
 
-def test_other_limits_of_a_token_hold_at_once_for_who_is_connected(service: ServiceThread, file: Path) -> None:
+def test_new_limits_of_a_token_apply_at_once_to_connected_clients(service: ServiceThread, file: Path) -> None:
     with client(service, STAYS, namespace=NAMESPACE) as stays:
         for _ in range(50):
             stays.queue("jobs").counts()
@@ -154,7 +154,7 @@ def test_other_limits_of_a_token_hold_at_once_for_who_is_connected(service: Serv
         eventually(is_put_off, "the new limit holds")
 
 
-def test_a_call_that_waits_for_what_its_token_may_no_longer_have_ends(service: ServiceThread, file: Path) -> None:
+def test_a_waiting_call_ends_when_its_token_loses_the_right(service: ServiceThread, file: Path) -> None:
     with client(service, GOES, namespace=NAMESPACE) as goes, client(service, STAYS, namespace=NAMESPACE) as stays:
         mine, others = (Waiting(lambda q=q: goes.queue(q).dequeue(wait=WAIT)) for q in ("mail", "jobs"))
         file.write_text(entry(STAYS, ROLES, HERE) + entry(GOES, ROLES, f'{HERE}queues = ["mail"]'))
@@ -164,7 +164,7 @@ def test_a_call_that_waits_for_what_its_token_may_no_longer_have_ends(service: S
         assert [message.id for message in mine.ended()] == ["one"]
 
 
-def test_a_token_that_expires_ends_the_calls_that_wait(service: ServiceThread, file: Path) -> None:
+def test_a_token_that_expires_ends_its_waiting_calls(service: ServiceThread, file: Path) -> None:
     soon = datetime.now(UTC) + timedelta(seconds=2)
     file.write_text(entry(STAYS, ROLES, HERE) + entry(GOES, ROLES, f"{HERE}expires = {soon.isoformat()}"))
     with client(service, GOES, namespace=NAMESPACE) as goes:

@@ -61,7 +61,7 @@ ENCODINGS = pytest.mark.parametrize("encoding", ["json", "msgpack"])
 
 
 @ENCODINGS
-def test_what_is_sent_is_read_back_by_the_types_of_the_signature(encoding: str) -> None:
+def test_arguments_are_read_by_the_types_of_the_signature(encoding: str) -> None:
     assert there_and_back(order, encoding, 7, to=Address("Elm", 3)) == {"user": 7, "to": Address("Elm", 3)}
     given = {
         "at": datetime(2026, 5, 17, 18, tzinfo=UTC),
@@ -85,7 +85,7 @@ def test_what_is_sent_is_read_back_by_the_types_of_the_signature(encoding: str) 
         max_leaves=10,
     )
 )
-def test_any_plain_value_arrives_as_it_was(encoding: str, value: Any) -> None:
+def test_every_plain_value_arrives_unchanged(encoding: str, value: Any) -> None:
     assert there_and_back(anything, encoding, value) == {"value": value}
 
 
@@ -102,7 +102,7 @@ def test_any_plain_value_arrives_as_it_was(encoding: str, value: Any) -> None:
     ],
     ids=["type", "missing", "unknown", "inner", "dataclass", "object"],
 )
-def test_arguments_that_do_not_fit_are_refused_before_anything_is_sent(
+def test_arguments_that_do_not_match_the_signature_are_refused_before_anything_is_sent(
     encoding: str, args: tuple[Any, ...], kwargs: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(ArgumentsRefused, match=says):
@@ -120,7 +120,7 @@ def test_a_value_that_would_arrive_as_another_type_is_refused(encoding: str) -> 
     [(1, 2), [(1, 2)], {1: 2}, {"a": {1.5: 1}}, {1}, Colour.RED],
     ids=["tuple", "inner tuple", "key", "inner key", "set", "enum"],
 )
-def test_an_untyped_value_is_refused_where_json_has_another_type_for_it(value: Any) -> None:
+def test_an_untyped_value_that_json_would_change_is_refused(value: Any) -> None:
     with pytest.raises(ArgumentsRefused, match="annotate the parameter with its type"):
         Signature("t", anything).payload((value,), {}, "json")
 
@@ -138,7 +138,7 @@ def test_an_untyped_value_may_be_nested_deeper_than_calls_may_be(encoding: str) 
     assert there_and_back(anything, encoding, value) == {"value": value}
 
 
-def test_arguments_of_another_version_are_refused_where_they_are_read() -> None:
+def test_arguments_of_another_version_are_refused_when_they_are_read() -> None:
     signature = Signature("t", order)
     with pytest.raises(ArgumentsRefused, match="unknown field `colour`"):
         signature.read(b'{"user": 7, "colour": "red"}')
@@ -147,7 +147,7 @@ def test_arguments_of_another_version_are_refused_where_they_are_read() -> None:
 
 
 @pytest.mark.parametrize("payload", [b"", b"{", b"\x80\x04.", b"[]", b"\xff" * 40, b'{"args": {}}'], ids=repr)
-def test_a_payload_that_is_no_task_is_refused(payload: bytes) -> None:
+def test_a_payload_that_is_not_a_task_is_refused(payload: bytes) -> None:
     with pytest.raises(ArgumentsRefused, match="not a call of a task"):
         read_envelope(payload)
 
@@ -158,7 +158,7 @@ def test_a_payload_that_is_nested_too_deeply_is_refused(payload: bytes) -> None:
         read_envelope(payload)
 
 
-def test_whatever_reading_an_argument_raises_the_arguments_are_refused() -> None:
+def test_arguments_are_refused_after_any_error_of_reading_them() -> None:
     signature = Signature("t", paint)
     with pytest.raises(ArgumentsRefused, match="KeyError: 'mauve'"):
         signature.read(b'{"paint": {"name": "mauve"}}')
@@ -167,12 +167,12 @@ def test_whatever_reading_an_argument_raises_the_arguments_are_refused() -> None
 
 
 @given(st.binary(max_size=200))
-def test_no_payload_does_anything_but_be_refused(payload: bytes) -> None:
+def test_a_payload_raises_no_error_but_arguments_refused(payload: bytes) -> None:
     with suppress(ArgumentsRefused):
         Signature("t", order).read(read_envelope(payload).args)
 
 
-def test_functions_whose_parameters_cannot_be_named_are_refused() -> None:
+def test_functions_with_positional_only_or_variadic_parameters_are_refused() -> None:
     def stars(*args: int) -> None: ...
     def named(**kwargs: int) -> None: ...
     def positional(a: int, /) -> None: ...
@@ -182,21 +182,21 @@ def test_functions_whose_parameters_cannot_be_named_are_refused() -> None:
             Signature("t", function)
 
 
-def test_types_that_cannot_be_read_back_are_told_when_a_worker_starts() -> None:
+def test_unreadable_types_are_reported_when_a_worker_starts() -> None:
     def open_file(file: "NoSuchType") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
     with pytest.raises(InvalidArgument, match="NoSuchType"):
         Signature("t", open_file).check()
 
 
-def test_a_name_stands_for_one_task_of_an_app() -> None:
+def test_a_task_name_is_unique_in_an_app() -> None:
     app = TaskApp()
     app.task(name="send")(order)
     with pytest.raises(InvalidArgument, match="two tasks 'send'"):
         app.task(name="send")(anything)
 
 
-def test_a_task_is_still_its_function() -> None:
+def test_a_task_can_be_called_as_a_function() -> None:
     app = TaskApp()
 
     @app.task
@@ -206,7 +206,7 @@ def test_a_task_is_still_its_function() -> None:
 
     assert double(4) == 8
     assert double.__doc__ == "Twice."
-    assert double.name.endswith("test_arguments.test_a_task_is_still_its_function.<locals>.double")
+    assert double.name.endswith("test_arguments.test_a_task_can_be_called_as_a_function.<locals>.double")
 
 
 @pytest.mark.parametrize(
@@ -221,12 +221,12 @@ def test_a_task_is_still_its_function() -> None:
     ],
     ids=["metadata", "max_attempts", "lease", "time_limit", "queue", "name"],
 )
-def test_a_task_that_is_declared_wrongly_is_refused_at_once(given: dict[str, Any], says: str) -> None:
+def test_an_invalid_declaration_of_a_task_is_refused_at_once(given: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidArgument, match=says):
         TaskApp().task(**given)(order)
 
 
-def test_back_off_doubles_with_full_jitter_up_to_its_bound() -> None:
+def test_the_back_off_doubles_with_full_jitter_up_to_its_limit() -> None:
     retry, rng = Retry(timedelta(seconds=1), timedelta(seconds=10)), random.Random(1)
     for attempt, bound in ((1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (1_000, 10)):
         delays = [retry.delay(attempt, rng).total_seconds() for _ in range(300)]

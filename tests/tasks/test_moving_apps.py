@@ -21,7 +21,7 @@ def namespaces(tickwheel_server: PrivateServer) -> Iterator[list[str]]:
         tickwheel_server.clear(name)
 
 
-def test_calls_of_an_event_loop_that_is_open_go_to_where_the_app_has_moved(
+def test_calls_in_an_open_event_loop_go_to_the_new_target_of_a_moved_app(
     tickwheel_server: PrivateServer, namespaces: list[str]
 ) -> None:
     app = TaskApp(tickwheel_server.url, namespace=namespaces[0], drive=False)
@@ -43,7 +43,7 @@ def test_calls_of_an_event_loop_that_is_open_go_to_where_the_app_has_moved(
             assert tickwheel.queue("default").counts()["pending"] == 1
 
 
-def test_a_queue_that_was_declared_and_is_gone_is_made_again(
+def test_a_declared_queue_that_was_deleted_is_created_again(
     tickwheel_server: PrivateServer, namespaces: list[str]
 ) -> None:
     with TaskApp(tickwheel_server.url, namespace=namespaces[0], drive=False, auto_create=False) as app:

@@ -74,7 +74,7 @@ def scheduled_app(tickwheel: Tickwheel, tickwheel_clock: VirtualClock) -> Iterat
     app.close()
 
 
-def test_a_schedule_fires_at_each_of_its_times_and_the_task_sees_which_it_is(scheduled_app: ScheduledApp) -> None:
+def test_a_schedule_fires_at_each_of_its_times_and_the_task_sees_the_time(scheduled_app: ScheduledApp) -> None:
     scheduled_app.app.cron("30 2 * * *", scheduled_app.app.tasks["digest"], timezone="Europe/Berlin", name="night")
     outcomes = scheduled_app.tester.advance(4 * DAY)
     assert [json.loads(outcome.result or "") for outcome in outcomes] == [
@@ -95,7 +95,7 @@ def test_no_time_before_the_first_worker_is_missed(scheduled_app: ScheduledApp) 
     assert scheduled_app.fired() == [NOON + HOUR]
 
 
-def test_however_late_it_is_seen_to_the_times_do_not_drift(scheduled_app: ScheduledApp) -> None:
+def test_late_firings_do_not_shift_later_times(scheduled_app: ScheduledApp) -> None:
     scheduled_app.declare(MINUTE, missed="all")
     scheduled_app.look()
     for late in (3, 17, 0, 59, 31):
@@ -104,7 +104,7 @@ def test_however_late_it_is_seen_to_the_times_do_not_drift(scheduled_app: Schedu
     assert scheduled_app.fired() == [NOON + n * MINUTE for n in range(1, 6)]
 
 
-def test_any_number_of_processes_fire_a_time_once(scheduled_app: ScheduledApp) -> None:
+def test_many_processes_fire_each_time_once(scheduled_app: ScheduledApp) -> None:
     scheduled_app.declare(MINUTE, missed="all")
     others = [ScheduleRunner(scheduled_app.app) for _ in range(3)]
     for _ in range(20):
@@ -117,7 +117,7 @@ def test_any_number_of_processes_fire_a_time_once(scheduled_app: ScheduledApp) -
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2], ids=["nothing", "fired", "and-the-next-enqueued"])
-def test_a_process_that_dies_on_the_way_is_followed_by_another_and_it_has_fired_once(
+def test_after_a_process_dies_another_continues_and_each_time_fires_once(
     scheduled_app: ScheduledApp, steps: int
 ) -> None:
     schedule = scheduled_app.declare()
@@ -135,7 +135,7 @@ def test_a_process_that_dies_on_the_way_is_followed_by_another_and_it_has_fired_
     assert scheduled_app.fired() == [NOON + HOUR, NOON + 2 * HOUR]
 
 
-def test_a_process_that_wakes_up_late_changes_nothing(scheduled_app: ScheduledApp) -> None:
+def test_a_process_that_wakes_late_changes_nothing(scheduled_app: ScheduledApp) -> None:
     scheduled_app.declare(missed="all")
     scheduled_app.look()
     scheduled_app.clock.advance(HOUR)
@@ -148,7 +148,7 @@ def test_a_process_that_wakes_up_late_changes_nothing(scheduled_app: ScheduledAp
 
 
 @pytest.mark.parametrize("behind", [MINUTE, 23 * HOUR], ids=["a-minute", "a-day"])
-def test_a_worker_whose_clock_is_late_does_not_fire_again(scheduled_app: ScheduledApp, behind: timedelta) -> None:
+def test_a_worker_with_a_slow_clock_does_not_fire_again(scheduled_app: ScheduledApp, behind: timedelta) -> None:
     scheduled_app.declare()
     scheduled_app.look()
     for _ in range(24):
@@ -164,7 +164,7 @@ def test_a_worker_whose_clock_is_late_does_not_fire_again(scheduled_app: Schedul
     [("all", [1, 2, 3, 4, 5, 6]), ("last", [5, 6]), ("skip", [6])],
     ids=["all", "last", "skip"],
 )
-def test_after_a_time_without_workers_all_the_last_or_none_of_the_missed_fire(
+def test_after_a_time_without_workers_all_or_the_last_or_none_of_the_missed_times_fire(
     scheduled_app: ScheduledApp, missed: Missed, fired: list[int]
 ) -> None:
     scheduled_app.declare(missed=missed)
@@ -177,7 +177,7 @@ def test_after_a_time_without_workers_all_the_last_or_none_of_the_missed_fire(
 
 
 @pytest.mark.parametrize(("task", "queue"), [("digest", "work"), ("alone", "exclusive")], ids=["plain", "exclusive"])
-def test_without_overlap_it_is_skipped_until_the_firing_before_is_finished(
+def test_without_overlap_a_time_is_skipped_until_the_firing_before_is_finished(
     scheduled_app: ScheduledApp, task: str, queue: str
 ) -> None:
     scheduled_app.declare(task=task, overlap=False)
@@ -209,7 +209,7 @@ def test_without_overlap_it_is_skipped_until_the_firing_before_is_finished(
 
 
 @pytest.mark.parametrize("missed", ["last", "skip"])
-def test_without_overlap_the_firing_before_is_known_after_a_time_without_workers(
+def test_without_overlap_the_firing_before_is_found_after_a_time_without_workers(
     scheduled_app: ScheduledApp, missed: Missed
 ) -> None:
     scheduled_app.declare(MINUTE, overlap=False, missed=missed)
@@ -223,7 +223,9 @@ def test_without_overlap_the_firing_before_is_known_after_a_time_without_workers
     assert scheduled_app.fired() == [NOON + MINUTE]
 
 
-def test_without_overlap_it_is_known_too_where_another_made_the_next_occurrence(scheduled_app: ScheduledApp) -> None:
+def test_without_overlap_the_firing_before_is_found_if_another_process_made_the_next_occurrence(
+    scheduled_app: ScheduledApp,
+) -> None:
     schedule = scheduled_app.declare(overlap=False)
     scheduled_app.look()
     for n in range(1, 4):
@@ -233,7 +235,7 @@ def test_without_overlap_it_is_known_too_where_another_made_the_next_occurrence(
     assert scheduled_app.fired() == [NOON + HOUR]
 
 
-def test_without_overlap_a_later_time_waits_for_the_one_that_a_process_died_with(scheduled_app: ScheduledApp) -> None:
+def test_without_overlap_a_later_time_waits_for_the_firing_of_a_process_that_died(scheduled_app: ScheduledApp) -> None:
     scheduled_app.declare(SECOND, overlap=False)
     scheduled_app.look()
     scheduled_app.clock.advance(SECOND)
@@ -248,7 +250,7 @@ def test_without_overlap_a_later_time_waits_for_the_one_that_a_process_died_with
     assert [fate for _, fate in scheduled_app.fates] == [OccurrenceOutcome.FIRED, *[OccurrenceOutcome.SKIPPED] * 8]
 
 
-def test_without_overlap_a_later_time_waits_for_the_one_that_could_not_be_seen_to(scheduled_app: ScheduledApp) -> None:
+def test_without_overlap_a_later_time_waits_for_a_firing_that_could_not_be_checked(scheduled_app: ScheduledApp) -> None:
     schedule = scheduled_app.declare(overlap=False, missed="all")
     scheduled_app.look()
     scheduled_app.clock.advance(HOUR)
@@ -265,7 +267,7 @@ def test_without_overlap_a_later_time_waits_for_the_one_that_could_not_be_seen_t
     assert [fate for _, fate in scheduled_app.fates] == [OccurrenceOutcome.FIRED, OccurrenceOutcome.SKIPPED]
 
 
-def test_an_occurrence_that_is_cancelled_does_not_fire_and_those_after_it_do(scheduled_app: ScheduledApp) -> None:
+def test_a_cancelled_occurrence_does_not_fire_and_later_ones_do(scheduled_app: ScheduledApp) -> None:
     schedule = scheduled_app.declare()
     scheduled_app.look()
     scheduled_app.tickwheel.queue("schedules").cancel(schedule.occurrence_id(NOON + HOUR), "s")
@@ -276,7 +278,7 @@ def test_an_occurrence_that_is_cancelled_does_not_fire_and_those_after_it_do(sch
     assert scheduled_app.fired() == [NOON + 2 * HOUR]
 
 
-def test_a_blocked_queue_of_the_task_makes_it_late_and_no_more(scheduled_app: ScheduledApp) -> None:
+def test_a_blocked_queue_of_the_task_delays_the_firing_only(scheduled_app: ScheduledApp) -> None:
     scheduled_app.declare()
     scheduled_app.look()
     scheduled_app.app.declared("work").block()
@@ -288,7 +290,7 @@ def test_a_blocked_queue_of_the_task_makes_it_late_and_no_more(scheduled_app: Sc
     assert scheduled_app.fired() == [NOON + HOUR]
 
 
-def test_while_versions_change_each_fires_what_it_knows(scheduled_app: ScheduledApp) -> None:
+def test_during_an_upgrade_each_version_fires_its_own_schedules(scheduled_app: ScheduledApp) -> None:
     scheduled_app.declare()
     scheduled_app.look()
     newer = declared()
@@ -313,7 +315,7 @@ def test_while_versions_change_each_fires_what_it_knows(scheduled_app: Scheduled
     newer.close()
 
 
-def test_times_that_a_schedule_has_no_more_do_not_fire_and_are_dropped(scheduled_app: ScheduledApp) -> None:
+def test_times_that_a_schedule_no_longer_has_do_not_fire_and_are_dropped(scheduled_app: ScheduledApp) -> None:
     old = Schedule("s", scheduled_app.app.tasks["digest"].call(), Every(HOUR))
     scheduled_app.app.declared("schedules").enqueue_many([old.occurrence(NOON + HOUR)])
     scheduled_app.declare(2 * HOUR, missed="all")
@@ -329,7 +331,7 @@ def test_times_that_a_schedule_has_no_more_do_not_fire_and_are_dropped(scheduled
     assert scheduled_app.fired() == [NOON + 2 * HOUR]
 
 
-def test_apps_of_one_namespace_have_queues_of_their_own(scheduled_app: ScheduledApp) -> None:
+def test_apps_of_one_namespace_have_separate_queues(scheduled_app: ScheduledApp) -> None:
     scheduled_app.declare()
     other = declared(schedule_queue="other-schedules")
     other.every(2 * HOUR, other.tasks["digest"], name="other")
@@ -346,7 +348,7 @@ def test_apps_of_one_namespace_have_queues_of_their_own(scheduled_app: Scheduled
     other.close()
 
 
-def test_a_message_that_is_no_occurrence_is_errored(scheduled_app: ScheduledApp) -> None:
+def test_a_message_that_is_not_an_occurrence_is_errored(scheduled_app: ScheduledApp) -> None:
     scheduled_app.declare()
     scheduled_app.look()
     queue = scheduled_app.tickwheel.queue("schedules")
@@ -355,6 +357,6 @@ def test_a_message_that_is_no_occurrence_is_errored(scheduled_app: ScheduledApp)
     assert queue.get("stray", "s").error.startswith("the payload is not an occurrence of a schedule")
 
 
-def test_an_app_without_schedules_has_no_queue_for_them(scheduled_app: ScheduledApp) -> None:
+def test_an_app_without_schedules_creates_no_queue_for_them(scheduled_app: ScheduledApp) -> None:
     scheduled_app.look()
     assert scheduled_app.tickwheel.queues() == []

@@ -30,7 +30,7 @@ def local(zone: str, *moment: int, fold: int = 0) -> datetime:
     return found.astimezone(UTC)
 
 
-def test_the_hours_of_an_expression_are_those_of_its_time_zone() -> None:
+def test_the_hours_of_an_expression_are_in_its_time_zone() -> None:
     found = following(Cron("30 9 * * MON-FRI", BERLIN), local(BERLIN, 2026, 3, 26, 12), 3)
     # A Friday in winter, then a Monday and a Tuesday in summer.
     assert found == [
@@ -45,7 +45,7 @@ def test_the_hours_of_an_expression_are_those_of_its_time_zone() -> None:
     [(BERLIN, (2026, 3, 29), local(BERLIN, 2026, 3, 29, 3)), (NEW_YORK, (2026, 3, 8), local(NEW_YORK, 2026, 3, 8, 3))],
     ids=["berlin", "new-york"],
 )
-def test_a_time_of_day_that_is_left_out_in_spring_fires_once_when_the_clock_goes_on(
+def test_a_time_skipped_in_spring_fires_once_when_the_clock_moves_forward(
     zone: str, day: tuple[int, int, int], goes_on: datetime
 ) -> None:
     before = local(zone, *day) - timedelta(hours=12)
@@ -57,7 +57,7 @@ def test_a_time_of_day_that_is_left_out_in_spring_fires_once_when_the_clock_goes
     [(BERLIN, (2026, 10, 25), (2, 30)), (NEW_YORK, (2026, 11, 1), (1, 30))],
     ids=["berlin", "new-york"],
 )
-def test_a_time_of_day_that_comes_twice_in_autumn_fires_the_first_time_alone(
+def test_a_time_repeated_in_autumn_fires_the_first_time_only(
     zone: str, day: tuple[int, int, int], clock_time: tuple[int, int]
 ) -> None:
     hour, minute = clock_time
@@ -72,7 +72,7 @@ def test_a_time_of_day_that_comes_twice_in_autumn_fires_the_first_time_alone(
 
 
 @pytest.mark.parametrize("zone", [BERLIN, NEW_YORK])
-def test_what_follows_the_time_that_passes_fires_in_both_hours_of_autumn_and_not_at_all_in_what_spring_leaves_out(
+def test_an_hourly_expression_fires_in_both_hours_of_autumn_and_not_in_the_hour_skipped_in_spring(
     zone: str,
 ) -> None:
     for begin in (local(zone, 2026, 3, 1), local(zone, 2026, 10, 20)):
@@ -80,20 +80,20 @@ def test_what_follows_the_time_that_passes_fires_in_both_hours_of_autumn_and_not
         assert {later - earlier for earlier, later in pairwise(found)} == {timedelta(minutes=30)}
 
 
-def test_seconds_come_first_where_there_are_six_fields() -> None:
+def test_with_six_fields_the_first_is_seconds() -> None:
     found = following(Cron("*/20 0 12 * * *", "UTC"), datetime(2026, 1, 1, tzinfo=UTC), 4)
     at = datetime(2026, 1, 1, 12, tzinfo=UTC)
     assert found == [at, at + timedelta(seconds=20), at + timedelta(seconds=40), at + timedelta(days=1)]
 
 
-def test_a_leap_day_comes_every_four_years_and_the_last_day_of_a_month_is_known() -> None:
+def test_leap_days_and_last_days_of_months_are_supported() -> None:
     assert [(each.year, each.month, each.day) for each in following(Cron("0 0 29 2 *", "UTC"), LONG_AGO, 3)] == [
         (2024, 2, 29), (2028, 2, 29), (2032, 2, 29)
     ]  # fmt: skip
     assert [each.day for each in following(Cron("0 0 L * *", "UTC"), LONG_AGO, 3)] == [31, 29, 31]
 
 
-def test_day_of_month_and_day_of_week_are_either_where_both_are_given() -> None:
+def test_if_day_of_month_and_day_of_week_are_both_set_either_matches() -> None:
     found = following(Cron("0 0 13 * FRI", "UTC"), datetime(2026, 1, 1, tzinfo=UTC), 4)
     assert [each.day for each in found] == [2, 9, 13, 16]
 
@@ -114,7 +114,7 @@ LONG_AGO = datetime(2024, 1, 1, tzinfo=UTC)
     ],
     ids=["before", "at", "six-hours", "day", "week", "seven-seconds"],
 )
-def test_an_interval_fires_at_its_multiples_whenever_it_was_asked(
+def test_an_interval_fires_at_its_multiples_from_any_start(
     interval: timedelta, moment: datetime, then: datetime
 ) -> None:
     assert Every(interval).next_after(moment) == then
@@ -141,9 +141,7 @@ schedules = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(schedules, moments, st.floats(0, 1))
-def test_every_process_finds_the_same_times_from_wherever_it_begins(
-    times: FireTimes, moment: datetime, part: float
-) -> None:
+def test_every_process_computes_the_same_times_from_any_start(times: FireTimes, moment: datetime, part: float) -> None:
     first, second = following(times, moment, 2)
     between = first + (second - first) * part
     assert moment < first < second
@@ -183,13 +181,13 @@ def test_every_process_finds_the_same_times_from_wherever_it_begins(
         "type",
     ],
 )
-def test_an_expression_that_is_none_is_refused_and_the_error_says_why(expression: str, says: str) -> None:
+def test_an_invalid_expression_is_refused_with_the_reason(expression: str, says: str) -> None:
     with pytest.raises(InvalidArgument, match=says):
         Cron(expression, "UTC")
 
 
 @given(st.text("0123456789*/-,#LW SUNJAé½²", max_size=20))
-def test_any_text_is_an_expression_or_refused(text: str) -> None:
+def test_every_text_is_an_expression_or_refused(text: str) -> None:
     try:
         times = Cron(text, BERLIN)
     except InvalidArgument:
@@ -200,7 +198,7 @@ def test_any_text_is_an_expression_or_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "zone", ["Berlin", "", "Europe", "../etc/passwd", "/etc/localtime", "UTC+1", "x" * 65, None, 1]
 )
-def test_a_time_zone_that_is_none_is_refused(zone: str) -> None:
+def test_an_unknown_time_zone_is_refused(zone: str) -> None:
     with pytest.raises(InvalidArgument, match="zone"):
         Cron("0 9 * * *", zone)
 
@@ -210,6 +208,6 @@ def test_a_time_zone_that_is_none_is_refused(zone: str) -> None:
     [timedelta(0), timedelta(milliseconds=999), timedelta(seconds=1.5), timedelta(days=366), -timedelta(hours=1), 60],
     ids=str,
 )
-def test_an_interval_is_of_whole_seconds_up_to_a_year(interval: timedelta) -> None:
+def test_an_interval_lasts_whole_seconds_up_to_a_year(interval: timedelta) -> None:
     with pytest.raises(InvalidArgument, match="interval must be"):
         Every(interval)

@@ -31,7 +31,7 @@ def hourly(app: TaskApp, missed: Missed, grace: timedelta = MINUTE) -> Schedule:
 
 
 @pytest.mark.parametrize("missed", ["last", "all", "skip"])
-def test_what_comes_within_the_grace_fires(app: TaskApp, missed: Missed) -> None:
+def test_times_within_the_grace_fire(app: TaskApp, missed: Missed) -> None:
     assert hourly(app, missed).decide(NOON, NOON + MINUTE - SECOND) == (True, NOON + HOUR)
 
 
@@ -49,19 +49,19 @@ def test_what_comes_within_the_grace_fires(app: TaskApp, missed: Missed) -> None
     ],
     ids=["all", "all-day", "last-alone", "last-of-two", "last-of-many", "skip", "skip-many"],
 )
-def test_what_was_missed_fires_all_or_the_last_or_not_at_all(
+def test_of_the_missed_times_all_or_the_last_or_none_fire(
     app: TaskApp, missed: Missed, late: timedelta, decided: tuple[bool, datetime]
 ) -> None:
     assert hourly(app, missed).decide(NOON, NOON + late) == decided
 
 
-def test_what_is_within_the_grace_fires_each_time_after_a_pause_however_short_the_interval(app: TaskApp) -> None:
+def test_times_within_the_grace_all_fire_after_a_pause_also_with_a_short_interval(app: TaskApp) -> None:
     schedule = app.every(SECOND, app.tasks["digest"], grace=3 * SECOND)
     assert schedule.decide(NOON, NOON + 10 * SECOND) == (False, NOON + 8 * SECOND)
     assert schedule.decide(NOON + 8 * SECOND, NOON + 10 * SECOND) == (True, NOON + 9 * SECOND)
 
 
-def test_a_schedule_is_named_after_its_task_and_times_and_its_messages_after_it_and_the_time(app: TaskApp) -> None:
+def test_a_schedule_is_named_by_its_task_and_times_and_its_messages_by_the_schedule_and_the_time(app: TaskApp) -> None:
     schedule = app.cron("0  9 * * mon-fri", app.tasks["digest"], timezone="Europe/Berlin")
     assert app.schedules == {"digest cron 0 9 * * MON-FRI Europe/Berlin": schedule}
     at = schedule.next(NOON)
@@ -70,7 +70,7 @@ def test_a_schedule_is_named_after_its_task_and_times_and_its_messages_after_it_
     assert (schedule.firing(at).due, schedule.firing(at).payload) == (at, b'{"task":"digest","args":{}}')
 
 
-def test_one_of_other_times_has_other_occurrences_and_the_same_firings(app: TaskApp) -> None:
+def test_a_schedule_with_other_times_has_other_occurrences_and_the_same_firings(app: TaskApp) -> None:
     call = app.tasks["digest"].call("weekly")
     schedules = [Schedule("noon", call, Cron("0 12 * * *", "UTC")), Schedule("noon", call, Every(HOUR * 12))]
     assert len({each.occurrence_id(NOON) for each in schedules}) == 2
@@ -131,7 +131,7 @@ def test_two_schedules_of_an_app_have_different_names(app: TaskApp) -> None:
     app.every(HOUR, app.tasks["digest"].call("weekly"), name="weekly")
 
 
-def test_no_task_goes_to_the_queue_of_the_schedules(app: TaskApp) -> None:
+def test_no_task_can_use_the_queue_of_the_schedules(app: TaskApp) -> None:
     with pytest.raises(InvalidArgument, match=r"queue 'schedules' is reserved for the app's schedules"):
         app.task(queue="schedules", name="other")(lambda: None)
     TaskApp("redis://localhost", schedule_queue="cron").queue("schedules")

@@ -58,7 +58,7 @@ def test_an_empty_queue_leaves_the_draw() -> None:
     )
 
 
-def test_where_all_are_empty_one_draw_is_over_all() -> None:
+def test_with_all_queues_empty_the_shares_are_those_of_the_tickets() -> None:
     assert shares(ReducedLottery(ALL, random.Random(3)), set()) == pytest.approx(tickets(ALL), abs=0.02)
 
 
@@ -75,7 +75,7 @@ def test_each_queue_is_asked_at_most_once_a_draw() -> None:
 
 
 @pytest.mark.parametrize("busy", [{LOW, MIDDLE, HIGH}, {LOW, HIGH}, {LOW}], ids=["all", "two", "alone"])
-def test_the_lightest_queue_waits_no_longer_than_its_bound(busy: set[Queue]) -> None:
+def test_the_queue_with_the_smallest_weight_waits_no_longer_than_its_limit(busy: set[Queue]) -> None:
     selector, waits, waited = ReducedLottery(ALL, random.Random(5)), list[int](), 0
     for _ in range(DRAWS):
         waited += 1
@@ -89,7 +89,7 @@ def test_the_lightest_queue_waits_no_longer_than_its_bound(busy: set[Queue]) -> 
         assert longer <= (1 - chance) ** turns + 0.02
 
 
-def test_highest_priority_first_takes_the_heaviest_that_has_work() -> None:
+def test_highest_priority_first_takes_the_heaviest_queue_with_work() -> None:
     selector = HighestPriorityFirst(ALL, random.Random(6))
     assert [shares(selector, busy, 10) for busy in (set(ALL), {LOW, MIDDLE}, {LOW}, set[Queue]())] == [
         {"high": 1.0},
@@ -106,13 +106,13 @@ def test_highest_priority_lottery_draws_among_the_others_only_once_the_heaviest_
     assert shares(selector, set()) == pytest.approx(tickets(ALL), abs=0.02)
 
 
-def test_random_knows_no_weights() -> None:
+def test_the_selector_random_ignores_weights() -> None:
     assert shares(Random(ALL, random.Random(8)), set(ALL)) == pytest.approx(
         {"high": 1 / 3, "middle": 1 / 3, "low": 1 / 3}, abs=0.02
     )
 
 
-def test_a_selector_of_the_users_own_may_simply_return_a_queue() -> None:
+def test_a_selector_of_a_user_may_return_a_queue() -> None:
     class Last(QueueSelector[Queue]):
         def select_queue(self) -> Queue:
             return self.queues[-1]
@@ -122,11 +122,11 @@ def test_a_selector_of_the_users_own_may_simply_return_a_queue() -> None:
 
 @pytest.mark.parametrize("weight", [0, 101, -5, 1.5, True, "5"], ids=repr)
 @pytest.mark.parametrize("name", SELECTORS)
-def test_a_weight_that_is_none_is_refused(name: str, weight: object) -> None:
+def test_an_invalid_weight_is_refused(name: str, weight: object) -> None:
     with pytest.raises(InvalidArgument, match="from 1 to 100"):
         SELECTORS[name]([Queue("mail", weight)])  # type: ignore[arg-type]
 
 
-def test_no_queue_at_all_is_refused() -> None:
+def test_an_empty_list_of_queues_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="at least one queue"):
         ReducedLottery[Queue]([])

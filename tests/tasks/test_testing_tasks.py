@@ -61,7 +61,7 @@ def tasks(tickwheel_tasks: Callable[[TaskApp], TaskTester]) -> Iterator[TaskTest
     app.middleware.clear()
 
 
-def test_what_was_sent_is_seen_with_its_arguments_and_due_time(tasks: TaskTester, clock: VirtualClock) -> None:
+def test_sent_tasks_are_visible_with_their_arguments_and_due_times(tasks: TaskTester, clock: VirtualClock) -> None:
     send.later(timedelta(days=30), user=7)
     send.now(8, template="hello")
     chain.at(clock.now + DAY, 2)
@@ -82,7 +82,7 @@ def test_nothing_runs_before_it_is_due(tasks: TaskTester) -> None:
     assert tasks.sent() == []
 
 
-def test_async_tasks_run_too_and_are_sent_from_async_code(tasks: TaskTester) -> None:
+def test_async_tasks_run_too_and_can_be_sent_from_async_code(tasks: TaskTester) -> None:
     async def handle_request() -> None:
         async with app:
             await send_async.anow(7)
@@ -93,7 +93,7 @@ def test_async_tasks_run_too_and_are_sent_from_async_code(tasks: TaskTester) -> 
     assert said == ["async send_async 7", "async send_async 8"]
 
 
-def test_what_a_task_sends_runs_at_its_own_time(tasks: TaskTester, clock: VirtualClock) -> None:
+def test_a_task_sent_by_a_task_runs_at_its_own_time(tasks: TaskTester, clock: VirtualClock) -> None:
     chain.now(3)
     tasks.run_due()
     assert said == ["left 3"]
@@ -102,7 +102,7 @@ def test_what_a_task_sends_runs_at_its_own_time(tasks: TaskTester, clock: Virtua
     assert [each.due for each in tasks.sent()] == [clock.now + DAY]
 
 
-def test_failures_are_outcomes_and_are_tried_again(tasks: TaskTester) -> None:
+def test_failures_are_outcomes_and_are_retried(tasks: TaskTester) -> None:
     result = flaky.now(2)
     assert [outcome.error for outcome in tasks.run_due()] == ["ConnectionError: no route"]
     assert [outcome.error for outcome in tasks.advance(2 * MINUTE)] == ["ConnectionError: no route", None]
@@ -112,26 +112,26 @@ def test_failures_are_outcomes_and_are_tried_again(tasks: TaskTester) -> None:
     assert app.tickwheel.queue("mail").get(result.id).state == "errored"
 
 
-def test_tasks_that_send_each_other_for_ever_are_told_of(tasks: TaskTester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_that_send_each_other_forever_are_reported(tasks: TaskTester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tickwheel.testing.task_tester._MAX_RUNS", 50)
     forever.now()
     with pytest.raises(TickwheelError, match="and more are due: check for tasks that enqueue each other"):
         tasks.run_due()
 
 
-def test_an_id_makes_a_call_that_is_repeated_one(tasks: TaskTester) -> None:
+def test_calls_with_the_same_id_are_one_call(tasks: TaskTester) -> None:
     welcome = send.with_options(id="welcome-7")
     assert [welcome.later(DAY, 7).created for _ in range(2)] == [True, False]
     assert len(tasks.advance(2 * DAY)) == 1
 
 
-def test_the_app_makes_its_queues_as_it_says(tasks: TaskTester) -> None:
+def test_the_app_creates_its_queues_as_declared(tasks: TaskTester) -> None:
     encode.now("p1")
     assert app.tickwheel.queue("encode").config().exclusive_key == "project"
     assert tasks.sent()[0].metadata == {"project": "p1"}
 
 
-def test_arguments_that_do_not_fit_send_nothing(tasks: TaskTester) -> None:
+def test_arguments_that_do_not_match_send_nothing(tasks: TaskTester) -> None:
     with pytest.raises(InvalidArgument, match="Expected `int`"):
         send.now("seven")  # type: ignore[arg-type]
     assert tasks.sent() == []
@@ -157,7 +157,7 @@ class Notebook(Middleware):
         raise AssertionError("the test kit has no batches")
 
 
-def test_middleware_goes_around_tasks_from_the_first_to_the_last_and_back(tasks: TaskTester) -> None:
+def test_middleware_wraps_tasks_in_the_order_of_declaration(tasks: TaskTester) -> None:
     outer, inner = Notebook("outer"), Notebook("inner")
     inner.notes = outer.notes
     app.add_middleware(outer)

@@ -32,7 +32,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spans]:
         yield found
 
 
-def test_what_a_task_does_and_sends_is_in_the_trace_of_who_sent_it(
+def test_the_spans_and_messages_of_a_task_belong_to_the_trace_of_its_sender(
     spans: Spans, tickwheel_tasks: Callable[[TaskApp], TaskTester]
 ) -> None:
     tasks = tickwheel_tasks(app)

@@ -20,7 +20,7 @@ CALLS: dict[str, Callable[[TimingWheel[str], object], object]] = {
 
 @pytest.mark.parametrize("value", NO_TIMES, ids=repr)
 @pytest.mark.parametrize("name", CALLS)
-def test_what_is_not_an_int_is_refused_and_changes_nothing(name: str, value: object) -> None:
+def test_a_value_that_is_not_an_int_is_refused_and_changes_nothing(name: str, value: object) -> None:
     wheel: TimingWheel[str] = TimingWheel(100)
     wheel.add(50, "due")
     wheel.add(10**6, "later")
@@ -35,7 +35,7 @@ def test_what_is_not_an_int_is_refused_and_changes_nothing(name: str, value: obj
 
 
 @pytest.mark.parametrize("value", [*(value for value in NO_TIMES if value is not None)], ids=repr)
-def test_a_limit_that_is_not_an_int_is_refused_before_anything_is_taken(value: object) -> None:
+def test_a_limit_that_is_not_an_int_is_refused_before_any_timer_is_taken(value: object) -> None:
     wheel: TimingWheel[str] = TimingWheel(0)
     wheel.add(5, "x")
 
@@ -46,7 +46,7 @@ def test_a_limit_that_is_not_an_int_is_refused_before_anything_is_taken(value: o
 
 
 @pytest.mark.parametrize("value", [0, -1, -(10**20)])
-def test_a_limit_below_one_is_refused_before_anything_is_taken(value: int) -> None:
+def test_a_limit_below_one_is_refused_before_any_timer_is_taken(value: int) -> None:
     wheel: TimingWheel[str] = TimingWheel(0)
     wheel.add(5, "x")
 
@@ -57,7 +57,7 @@ def test_a_limit_below_one_is_refused_before_anything_is_taken(value: int) -> No
 
 
 @pytest.mark.parametrize("value", NO_TIMES, ids=repr)
-def test_a_wheel_is_not_made_of_what_is_not_an_int(value: object) -> None:
+def test_a_wheel_refuses_settings_that_are_not_ints(value: object) -> None:
     with pytest.raises(TypeError, match="now must be a whole number"):
         TimingWheel(value)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="tick must be a whole number"):
@@ -78,7 +78,7 @@ def test_a_radix_below_two_is_refused(radix: int) -> None:
         TimingWheel(0, radix=radix)
 
 
-def test_a_long_value_is_named_in_short() -> None:
+def test_an_error_shortens_a_long_value() -> None:
     wheel: TimingWheel[str] = TimingWheel(0)
     with pytest.raises(TypeError) as refusal:
         wheel.add("9" * 100_000, "x")  # type: ignore[arg-type]
@@ -86,7 +86,7 @@ def test_a_long_value_is_named_in_short() -> None:
 
 
 @pytest.mark.parametrize("timer", [0, -1, 5, 10**40, -(10**40)])
-def test_an_int_that_never_was_a_timer_cancels_nothing(timer: int) -> None:
+def test_an_int_that_is_not_a_timer_cancels_nothing(timer: int) -> None:
     wheel: TimingWheel[str] = TimingWheel(0)
     wheel.add(0, "due")
     wheel.add(5, "later")

@@ -93,7 +93,7 @@ def test_a_timer_is_moved_less_often_than_there_are_levels(radix: int, monkeypat
     assert max(moves.values()) <= 3
 
 
-def test_adding_and_firing_cost_no_more_lines_each_with_thirty_times_the_timers() -> None:
+def test_adding_and_firing_cost_the_same_for_each_timer_with_thirty_times_the_timers() -> None:
     span = 100_000
     few, many = 500, 15_000
 
@@ -103,7 +103,7 @@ def test_adding_and_firing_cost_no_more_lines_each_with_thirty_times_the_timers(
     assert lines_of_many / many <= lines_of_few / few
 
 
-def test_cancelling_one_of_many_in_a_slot_costs_what_cancelling_the_only_one_does() -> None:
+def test_cancelling_one_of_many_timers_in_a_slot_costs_the_same_as_cancelling_the_only_one() -> None:
     alone: TimingWheel[int] = TimingWheel(0)
     only = alone.add(1_000, 0)
     crowded: TimingWheel[int] = TimingWheel(0)
@@ -112,7 +112,7 @@ def test_cancelling_one_of_many_in_a_slot_costs_what_cancelling_the_only_one_doe
     assert lines_run(lambda: crowded.cancel(timers[5_000])) <= lines_run(lambda: alone.cancel(only))
 
 
-def test_taking_one_by_one_costs_the_same_for_each_of_a_crowded_tick() -> None:
+def test_taking_timers_one_by_one_costs_the_same_for_each_timer_of_a_crowded_tick() -> None:
     wheel: TimingWheel[int] = TimingWheel(0)
     for number in range(20_000):
         wheel.add(5, number)
@@ -126,7 +126,7 @@ def test_taking_one_by_one_costs_the_same_for_each_of_a_crowded_tick() -> None:
     assert last <= first
 
 
-def test_asking_for_the_next_expiry_after_each_of_many_cancels_costs_no_rescan() -> None:
+def test_next_expiry_after_each_of_many_cancels_does_not_rescan() -> None:
     # The usual fate of time-outs: cancelled in about the order in which they would fire.
     wheel: TimingWheel[int] = TimingWheel(0)
     timers = [wheel.add(100_000 + number, number) for number in range(20_000)]
@@ -149,7 +149,7 @@ def test_timers_added_in_a_pattern_do_not_share_their_hashes(step: int, adds_per
     assert len(hashes) == 2_000
 
 
-def test_timers_are_nothing_the_garbage_collector_must_follow() -> None:
+def test_the_garbage_collector_does_not_track_timers() -> None:
     wheel: TimingWheel[int] = TimingWheel(0)
     dice = random.Random(7)
     gc.collect()
@@ -160,7 +160,7 @@ def test_timers_are_nothing_the_garbage_collector_must_follow() -> None:
     assert len(gc.get_objects()) - before < 500
 
 
-def test_cancelled_timers_leave_no_memory_behind_even_while_next_expiry_is_asked() -> None:
+def test_cancelled_timers_free_their_memory_also_between_calls_of_next_expiry() -> None:
     wheel: TimingWheel[bytes] = TimingWheel(0)
     wheel.add(100_000, b"the one that stays")
 

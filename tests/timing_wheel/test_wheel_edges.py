@@ -41,7 +41,7 @@ def starts(tick: int, radix: int) -> list[int]:
 
 @pytest.mark.parametrize("tick", TICKS)
 @pytest.mark.parametrize("radix", RADICES)
-def test_alone_in_the_wheel_a_timer_fires_at_its_tick_exactly(radix: int, tick: int) -> None:
+def test_a_single_timer_fires_exactly_at_its_tick(radix: int, tick: int) -> None:
     for start in starts(tick, radix):
         for time in around(edges(start, tick, radix)):
             wheel: TimingWheel[int] = TimingWheel(start, tick=tick, radix=radix)
@@ -55,7 +55,7 @@ def test_alone_in_the_wheel_a_timer_fires_at_its_tick_exactly(radix: int, tick: 
 
 @pytest.mark.parametrize("tick", TICKS)
 @pytest.mark.parametrize("radix", RADICES)
-def test_all_together_they_fire_each_at_its_tick(radix: int, tick: int) -> None:
+def test_many_timers_fire_each_at_its_tick(radix: int, tick: int) -> None:
     for start in starts(tick, radix):
         wheel: TimingWheel[int] = TimingWheel(start, tick=tick, radix=radix)
         expected: dict[int, list[int]] = {}
@@ -75,7 +75,7 @@ def test_all_together_they_fire_each_at_its_tick(radix: int, tick: int) -> None:
 
 @pytest.mark.parametrize("tick", TICKS)
 @pytest.mark.parametrize("radix", RADICES)
-def test_a_wheel_stopped_at_any_edge_goes_on_from_there(radix: int, tick: int) -> None:
+def test_a_wheel_stopped_at_any_edge_continues_from_there(radix: int, tick: int) -> None:
     start = 1_700_000_000_123
     stops = sorted(stop for stop in around(edges(start, tick, radix)) if stop > start)
     wheel: TimingWheel[int] = TimingWheel(start, tick=tick, radix=radix)
@@ -92,7 +92,7 @@ def test_a_wheel_stopped_at_any_edge_goes_on_from_there(radix: int, tick: int) -
 
 
 @pytest.mark.parametrize("tick", [1, 2, 7, 10, 64])
-def test_rounding_goes_up_to_the_tick_and_never_past_it(tick: int) -> None:
+def test_times_are_rounded_up_to_the_tick_and_never_beyond(tick: int) -> None:
     for edge in (-1_000 * tick, -tick, 0, tick, 64 * tick, 1_700_000_000_000 // tick * tick):
         assert round_up(edge, tick) == edge
         assert round_up(edge - 1, tick) == (edge if tick > 1 else edge - 1)

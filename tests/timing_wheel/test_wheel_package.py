@@ -16,13 +16,13 @@ pytestmark = pytest.mark.unit
 PACKAGE = Path(timing_wheel.__file__).parent
 
 
-def test_what_is_public_is_what_the_package_imports_by_name() -> None:
+def test_the_package_exports_its_two_classes_and_is_typed() -> None:
     assert timing_wheel.__all__ == ["Timer", "TimingWheel"]
     assert all(hasattr(timing_wheel, name) for name in timing_wheel.__all__)
     assert (PACKAGE / "py.typed").exists()
 
 
-def test_it_needs_nothing_but_the_standard_library() -> None:
+def test_the_package_needs_only_the_standard_library() -> None:
     imported = set()
     for file in PACKAGE.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
@@ -35,14 +35,14 @@ def test_it_needs_nothing_but_the_standard_library() -> None:
     assert not imported & {"time", "datetime", "threading", "asyncio", "socket", "os", "io"}
 
 
-def test_the_examples_of_its_readme_do_what_they_show() -> None:
+def test_the_examples_of_the_readme_produce_the_output_shown() -> None:
     result = doctest.testfile(str(PACKAGE / "README.md"), module_relative=False)
 
     assert result.attempted >= 8
     assert result.failed == 0
 
 
-def test_the_loop_of_its_readme_fires_each_timer_in_time_and_in_order() -> None:
+def test_the_loop_of_the_readme_fires_each_timer_on_time_and_in_order() -> None:
     readme = (PACKAGE / "README.md").read_text()
     loop = next(block for block in readme.split("```python\n") if block.startswith("def run"))
     wheel: timing_wheel.TimingWheel[int] = timing_wheel.TimingWheel(0)
@@ -73,7 +73,7 @@ def test_the_loop_of_its_readme_fires_each_timer_in_time_and_in_order() -> None:
     assert handled == [(0, 0), (20, 20), (70, 70), (70, 70), (5_000, 5_000)]
 
 
-def test_its_benchmark_measures_both_settings() -> None:
+def test_the_benchmark_measures_both_settings() -> None:
     result = timing_wheel_program.measure(few=100, many=1_000, rounds=1)
 
     assert set(result) == {"same_delays", "same_rate"}

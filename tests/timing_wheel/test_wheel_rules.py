@@ -16,7 +16,7 @@ def test_an_item_is_handed_out_at_its_time_and_not_before() -> None:
     assert wheel.advance(106) == []
 
 
-def test_the_very_item_comes_back_whatever_it_is() -> None:
+def test_the_same_object_is_handed_out() -> None:
     class Touchy:
         __hash__ = None  # type: ignore[assignment]
 
@@ -31,7 +31,7 @@ def test_the_very_item_comes_back_whatever_it_is() -> None:
     assert [id(item) for item in wheel.advance(5)] == [id(item) for item in items]
 
 
-def test_items_come_in_order_of_tick_however_they_were_added() -> None:
+def test_items_are_handed_out_in_the_order_of_ticks() -> None:
     wheel: TimingWheel[int] = TimingWheel(0)
     for time in (70_000, 3, 4_096, 65, 1, 63, 64, 300_000, 128):
         wheel.add(time, time)
@@ -39,7 +39,7 @@ def test_items_come_in_order_of_tick_however_they_were_added() -> None:
     assert wheel.advance(1_000_000) == [1, 3, 63, 64, 65, 128, 4_096, 70_000, 300_000]
 
 
-def test_in_one_tick_the_first_added_comes_first_even_through_cascades() -> None:
+def test_items_of_one_tick_are_handed_out_in_the_order_of_adding_even_through_cascades() -> None:
     wheel: TimingWheel[str] = TimingWheel(0)
     wheel.add(5_000, "added from two levels up")
     wheel.advance(4_960)
@@ -58,7 +58,7 @@ def test_in_one_tick_the_first_added_comes_first_even_through_cascades() -> None
     ("time", "fires_at"),
     [(101, 110), (109, 110), (110, 110), (111, 120), (739, 740), (740, 740), (741, 750)],
 )
-def test_a_time_between_two_ticks_counts_as_the_tick_after_it(time: int, fires_at: int) -> None:
+def test_a_time_between_two_ticks_counts_as_the_later_tick(time: int, fires_at: int) -> None:
     wheel: TimingWheel[int] = TimingWheel(100, tick=10)
     wheel.add(time, time)
 
@@ -76,7 +76,7 @@ def test_a_time_already_reached_is_due_at_once(time: int) -> None:
     assert wheel.advance(105) == [time]
 
 
-def test_what_is_late_comes_before_what_is_in_time_and_in_the_order_of_adding() -> None:
+def test_late_items_precede_items_on_time_and_keep_the_order_of_adding() -> None:
     wheel: TimingWheel[str] = TimingWheel(1_000)
     wheel.add(1_001, "in time")
     wheel.add(7, "late")
@@ -85,7 +85,7 @@ def test_what_is_late_comes_before_what_is_in_time_and_in_the_order_of_adding() 
     assert wheel.advance(1_001) == ["late", "later still", "in time"]
 
 
-def test_times_before_zero_are_times_like_others() -> None:
+def test_times_before_zero_work_like_all_others() -> None:
     wheel: TimingWheel[int] = TimingWheel(-5_000, tick=7)
     for time in (3, -4_999, -1, -64, 0, -4_096):
         wheel.add(time, time)
@@ -96,7 +96,7 @@ def test_times_before_zero_are_times_like_others() -> None:
     assert wheel.advance(7) == [3]
 
 
-def test_a_time_beyond_all_levels_makes_the_levels_it_needs() -> None:
+def test_a_time_beyond_all_levels_adds_levels() -> None:
     far = 10**30
     wheel: TimingWheel[str] = TimingWheel(1_700_000_000_000)
     wheel.add(far, "the end")
@@ -115,7 +115,7 @@ def test_a_cancelled_item_is_never_handed_out() -> None:
     assert wheel.advance(10_000) == ["kept"]
 
 
-def test_cancel_is_true_once_and_false_after_that() -> None:
+def test_cancel_returns_true_once_and_false_afterwards() -> None:
     wheel: TimingWheel[str] = TimingWheel(0)
     timer = wheel.add(500, "x")
 
@@ -124,7 +124,7 @@ def test_cancel_is_true_once_and_false_after_that() -> None:
     assert not wheel.cancel(timer)
 
 
-def test_cancel_is_false_for_what_was_handed_out() -> None:
+def test_cancel_returns_false_for_an_item_that_was_handed_out() -> None:
     wheel: TimingWheel[str] = TimingWheel(0)
     early, late = wheel.add(5, "early"), wheel.add(0, "late")
     wheel.advance(5)
@@ -133,7 +133,7 @@ def test_cancel_is_false_for_what_was_handed_out() -> None:
     assert not wheel.cancel(late)
 
 
-def test_what_is_due_but_not_taken_can_still_be_cancelled() -> None:
+def test_a_due_item_that_was_not_taken_can_still_be_cancelled() -> None:
     wheel: TimingWheel[str] = TimingWheel(0)
     for name in ("first", "third"):
         wheel.add(5, name)
@@ -146,7 +146,7 @@ def test_what_is_due_but_not_taken_can_still_be_cancelled() -> None:
     assert wheel.advance(5) == ["third"]
 
 
-def test_a_timer_means_nothing_to_another_wheel() -> None:
+def test_a_timer_of_one_wheel_cancels_nothing_in_another() -> None:
     one: TimingWheel[str] = TimingWheel(0)
     other: TimingWheel[str] = TimingWheel(0)
     timers = [one.add(time, "one's") for time in (0, 5, 10**9)]
@@ -164,7 +164,7 @@ def test_timers_sort_in_firing_order() -> None:
     assert sorted([c, b, a]) == [a, b, c]
 
 
-def test_a_clock_that_steps_back_moves_nothing() -> None:
+def test_a_clock_that_steps_back_fires_nothing() -> None:
     wheel: TimingWheel[str] = TimingWheel(1_000)
     wheel.add(1_500, "later")
 
@@ -174,7 +174,7 @@ def test_a_clock_that_steps_back_moves_nothing() -> None:
     assert wheel.advance(1_500) == ["later"]
 
 
-def test_after_a_step_back_adds_go_by_the_furthest_time_reached() -> None:
+def test_after_a_step_back_new_items_count_from_the_furthest_time_reached() -> None:
     wheel: TimingWheel[str] = TimingWheel(0)
     wheel.advance(1_000)
     wheel.advance(400)
@@ -187,7 +187,7 @@ def test_after_a_step_back_adds_go_by_the_furthest_time_reached() -> None:
     assert wheel.advance(1_001) == ["not passed"]
 
 
-def test_a_limit_hands_out_the_rest_later_and_loses_nothing() -> None:
+def test_advance_with_a_limit_hands_out_the_rest_later_and_loses_nothing() -> None:
     wheel: TimingWheel[int] = TimingWheel(0)
     times = [5, 5, 5, 64, 64, 4_096, 9_000, 9_000]
     for time in times:
@@ -213,7 +213,7 @@ def test_a_full_list_stops_the_wheel_at_its_last_tick_and_a_shorter_one_at_now()
     assert wheel.reached == 100
 
 
-def test_what_is_added_between_two_batches_finds_its_place_in_the_order() -> None:
+def test_an_item_added_between_two_batches_has_its_place_in_the_order() -> None:
     wheel: TimingWheel[str] = TimingWheel(0)
     for time, name in ((10, "a"), (10, "b"), (90, "d")):
         wheel.add(time, name)
@@ -224,7 +224,7 @@ def test_what_is_added_between_two_batches_finds_its_place_in_the_order() -> Non
     assert wheel.advance(100) == ["b", "late: after what is due already", "c", "d"]
 
 
-def test_after_a_full_list_and_a_step_back_only_what_the_new_time_allows_comes() -> None:
+def test_after_a_full_list_and_a_step_back_only_items_due_at_the_new_time_are_handed_out() -> None:
     wheel: TimingWheel[int] = TimingWheel(0)
     for time in (10, 20, 30):
         wheel.add(time, time)
@@ -235,7 +235,7 @@ def test_after_a_full_list_and_a_step_back_only_what_the_new_time_allows_comes()
     assert wheel.advance(100) == [30]
 
 
-def test_a_handler_may_add_and_cancel_while_it_works_off_a_list() -> None:
+def test_a_handler_may_add_and_cancel_while_it_processes_a_list() -> None:
     wheel: TimingWheel[str] = TimingWheel(0)
     wheel.add(5, "adds")
     same_list = wheel.add(6, "in the same list")
@@ -268,7 +268,7 @@ def test_a_handler_may_advance_the_wheel_itself() -> None:
     assert not wheel
 
 
-def test_a_handler_that_always_adds_for_now_does_not_keep_advance_from_ending() -> None:
+def test_a_handler_that_always_adds_due_items_does_not_keep_advance_from_ending() -> None:
     wheel: TimingWheel[str] = TimingWheel(0)
     wheel.add(1, "again")
 
@@ -279,7 +279,7 @@ def test_a_handler_that_always_adds_for_now_does_not_keep_advance_from_ending() 
     assert wheel.advance(1) == ["again"]
 
 
-def test_a_sleeper_until_next_expiry_is_in_time_for_all_and_never_woken_for_nothing() -> None:
+def test_sleeping_until_next_expiry_is_on_time_for_all_items_and_never_wakes_for_nothing() -> None:
     wheel: TimingWheel[int] = TimingWheel(1_700_000_000_000)
     times = [1_700_000_000_000 + 3**power for power in range(30)]
     for time in times:
@@ -292,7 +292,7 @@ def test_a_sleeper_until_next_expiry_is_in_time_for_all_and_never_woken_for_noth
     assert woken_for == [(time, [time]) for time in times]
 
 
-def test_next_expiry_forgets_what_is_cancelled() -> None:
+def test_next_expiry_ignores_cancelled_items() -> None:
     wheel: TimingWheel[str] = TimingWheel(0)
     first, second = wheel.add(70_000, "first"), wheel.add(70_001, "second")
     wheel.add(70_002, "third")
@@ -317,7 +317,7 @@ def test_an_empty_wheel_has_no_next_expiry() -> None:
     assert wheel.next_expiry() is None
 
 
-def test_its_length_counts_what_is_not_handed_out_and_it_is_false_when_empty() -> None:
+def test_the_length_counts_items_not_handed_out_and_an_empty_wheel_is_false() -> None:
     wheel: TimingWheel[str] = TimingWheel(0)
     assert (len(wheel), bool(wheel)) == (0, False)
     timers = [wheel.add(time, "x") for time in (0, 5, 5, 500_000)]
@@ -329,7 +329,7 @@ def test_its_length_counts_what_is_not_handed_out_and_it_is_false_when_empty() -
     assert (len(wheel), bool(wheel)) == (0, False)
 
 
-def test_it_can_be_looked_at_without_changing() -> None:
+def test_reading_a_wheel_does_not_change_it() -> None:
     wheel: TimingWheel[str] = TimingWheel(1_003, tick=10)
     for time, name in ((1_700, "b"), (1_009, "a"), (0, "late")):
         wheel.add(time, name)

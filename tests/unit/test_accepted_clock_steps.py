@@ -41,25 +41,25 @@ def accepted() -> Host:
     return host
 
 
-def test_a_server_that_was_never_accepted_leaves_nothing_to_keep() -> None:
+def test_without_an_accepted_step_nothing_is_stored() -> None:
     host = Host()
     host.look(0)
     host.accept()
     assert host.clock.unsaved_offset is None
 
 
-def test_an_accepted_step_is_kept_once() -> None:
+def test_an_accepted_step_is_stored_once() -> None:
     host = accepted()
     assert not host.clock.guard.is_holding
     assert host.clock.unsaved_offset is None
 
 
 @pytest.mark.parametrize(("ahead", "held"), [(HOUR, False), (HOUR + LIMIT, False), (HOUR + LIMIT + 1, True)])
-def test_the_next_process_believes_what_was_accepted_and_the_limit_beyond(ahead: int, held: bool) -> None:
+def test_the_next_process_trusts_an_accepted_step_up_to_the_limit(ahead: int, held: bool) -> None:
     assert Host(ahead, kept=HOUR).clock.guard.is_holding == held
 
 
-def test_what_was_accepted_follows_the_drift_of_the_clocks() -> None:
+def test_an_accepted_step_follows_the_drift_of_the_clocks() -> None:
     host = accepted()
     host.look(HOUR + 400)
     assert host.clock.unsaved_offset is None
@@ -68,26 +68,26 @@ def test_what_was_accepted_follows_the_drift_of_the_clocks() -> None:
 
 
 @pytest.mark.parametrize("ahead", [LIMIT, 0, -HOUR])
-def test_what_was_accepted_is_forgotten_when_the_clocks_agree_again(ahead: int) -> None:
+def test_an_accepted_step_is_forgotten_when_the_clocks_agree_again(ahead: int) -> None:
     host = accepted()
     host.look(ahead)
     assert host.clock.unsaved_offset == 0
 
 
-def test_a_reply_that_was_long_under_way_forgets_nothing() -> None:
+def test_a_slow_reply_forgets_no_accepted_step() -> None:
     host = accepted()
     host.look(HOUR, took=HOUR)
     assert host.clock.unsaved_offset is None
 
 
-def test_a_step_that_is_held_is_not_followed() -> None:
+def test_a_held_step_does_not_change_the_accepted_step() -> None:
     host = accepted()
     host.look(2 * HOUR)
     assert host.clock.guard.is_holding
     assert host.clock.unsaved_offset is None
 
 
-def test_a_shard_that_lost_it_is_told_again() -> None:
+def test_an_accepted_step_is_written_again_to_a_shard_that_lost_it() -> None:
     host = accepted()
     # A failover to a server that had not heard of it.
     host.clock.on_claimed(int(BASE + host.at) + HOUR, None, 0)
@@ -97,7 +97,7 @@ def test_a_shard_that_lost_it_is_told_again() -> None:
 @pytest.mark.parametrize(
     ("ahead", "held"), [(HOUR, False), (HOUR + LIMIT, False), (HOUR + LIMIT + 1, True), (2_000, True)]
 )
-def test_a_step_that_was_accepted_of_another_shard_is_accepted_when_it_is_met(ahead: int, held: bool) -> None:
+def test_a_step_accepted_on_another_shard_is_accepted_when_it_is_met(ahead: int, held: bool) -> None:
     host = Host()
     host.look(0)
     host.clock.accept_similar_steps([HOUR])
@@ -106,7 +106,7 @@ def test_a_step_that_was_accepted_of_another_shard_is_accepted_when_it_is_met(ah
     assert host.clock.unsaved_offset == (None if held else ahead)
 
 
-def test_it_counts_for_as_long_as_an_idle_shard_may_not_have_been_looked_at() -> None:
+def test_an_accepted_step_counts_until_every_idle_shard_has_been_checked() -> None:
     host = Host()
     host.clock.accept_similar_steps([HOUR])
     for _ in range(13):
@@ -115,7 +115,7 @@ def test_it_counts_for_as_long_as_an_idle_shard_may_not_have_been_looked_at() ->
     assert host.clock.guard.is_holding
 
 
-def test_where_nothing_was_accepted_nothing_is_alike() -> None:
+def test_without_an_accepted_step_no_step_counts_as_accepted() -> None:
     host = Host()
     host.clock.accept_similar_steps([])
     host.look(HOUR)

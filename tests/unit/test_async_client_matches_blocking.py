@@ -45,13 +45,13 @@ def test_both_clients_have_the_same_properties(blocking: type, awaited: type) ->
 
 
 @pytest.mark.parametrize("awaited", [pair[1] for pair in PAIRS], ids=lambda each: each.__name__)
-def test_every_method_of_the_asyncio_client_that_sends_is_awaited(awaited: type) -> None:
+def test_every_method_of_the_asyncio_client_that_sends_must_be_awaited(awaited: type) -> None:
     for name, method in methods(awaited).items():
         waits = inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method)
         assert waits == (name not in NEVER_SENDS), name
 
 
 @pytest.mark.parametrize(("blocking", "awaited"), PAIRS, ids=lambda each: each.__name__)
-def test_every_method_says_what_it_is_for(blocking: type, awaited: type) -> None:
+def test_every_method_has_a_docstring(blocking: type, awaited: type) -> None:
     for name, method in (methods(blocking) | methods(awaited)).items():
         assert method.__doc__, name

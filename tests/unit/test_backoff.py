@@ -9,7 +9,7 @@ from tickwheel.runtime.backoff import Backoff, exponential, full_jitter
 pytestmark = pytest.mark.unit
 
 
-def test_waits_double_up_to_the_longest_and_are_at_least_half_of_that() -> None:
+def test_waits_double_up_to_the_longest_and_last_at_least_half() -> None:
     backoff = Backoff()
     wait = backoff.first
     for _ in range(10):
@@ -18,7 +18,7 @@ def test_waits_double_up_to_the_longest_and_are_at_least_half_of_that() -> None:
     assert wait == backoff.longest
 
 
-def test_after_a_success_the_first_wait_comes_again() -> None:
+def test_after_a_success_the_first_wait_is_used_again() -> None:
     backoff = Backoff()
     for _ in range(10):
         backoff.next()
@@ -26,7 +26,7 @@ def test_after_a_success_the_first_wait_comes_again() -> None:
     assert backoff.first / 2 <= backoff.next() <= backoff.first
 
 
-def test_the_bound_doubles_and_stays_an_integer_and_has_room_for_any_number_of_failures() -> None:
+def test_the_upper_bound_doubles_as_an_integer_for_any_number_of_failures() -> None:
     bounds = [exponential(3, 10**12, failures) for failures in range(1, 100)]
     assert bounds[:3] == [3, 6, 12]
     assert all(isinstance(bound, int) and bound <= later for bound, later in pairwise(bounds))
@@ -34,6 +34,6 @@ def test_the_bound_doubles_and_stays_an_integer_and_has_room_for_any_number_of_f
     assert exponential(0, 10, 3) == 0
 
 
-def test_full_jitter_is_the_drawn_part_of_the_bound() -> None:
+def test_full_jitter_is_a_random_part_of_the_upper_bound() -> None:
     assert full_jitter(8.0, lambda: 0.25) == 2.0
     assert all(0 <= full_jitter(8.0) <= 8.0 for _ in range(100))

@@ -52,7 +52,7 @@ LAYOUTS = [
 
 
 @pytest.mark.parametrize(("layout", "file", "text"), LAYOUTS, ids=lambda value: value if isinstance(value, str) else "")
-def test_a_layout_is_the_one_of_its_script(layout: Struct, file: str, text: str) -> None:
+def test_a_binary_layout_matches_its_script(layout: Struct, file: str, text: str) -> None:
     lines = (scripts.folder() / f"{file}.lua").read_text().splitlines()
     comments = " ".join(line.strip().removeprefix("--").strip() for line in lines if line.lstrip().startswith("--"))
     assert text in comments
@@ -60,7 +60,7 @@ def test_a_layout_is_the_one_of_its_script(layout: Struct, file: str, text: str)
     assert layout.format == ">" + "".join(_FORMATS[field] for field in fields)
 
 
-def test_the_tail_of_an_event_is_packed_as_it_is_read() -> None:
+def test_the_packed_tail_of_an_event_can_be_read() -> None:
     source = scripts.load("promote").source
     assert (transition._TAIL.format, "pack('>I4I2I2B'" in source) == (">IHHB", True)
     assert (transition._DETAIL.format, "pack('>BI6I8I2c0'" in source) == (">HIQH", True)

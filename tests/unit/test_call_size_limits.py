@@ -52,7 +52,7 @@ def test_messages_are_split_by_the_index_entries_they_make(exclusive_key: str | 
     assert sum(len(part) for part in found) == 500
 
 
-def test_each_shard_has_the_bounds_of_a_call_for_itself() -> None:
+def test_each_shard_has_its_own_limits_of_a_call() -> None:
     messages = [NewMessage(id=f"{n:020}") for n in range(10_000)]
     found = parts(QueueConfig(), messages, shards=16)
     calls = [Counter(packed.shard for packed in part) for part in found]
@@ -62,7 +62,7 @@ def test_each_shard_has_the_bounds_of_a_call_for_itself() -> None:
     assert [packed.id for part in found for packed in part] == [new.id for new in messages]
 
 
-def test_what_is_sent_at_once_is_bounded_however_many_shards_there_are() -> None:
+def test_the_size_of_concurrent_calls_is_limited_for_any_number_of_shards() -> None:
     config = QueueConfig(payload_limit=limits.PAYLOAD_BYTES_MAX)
     found = parts(config, [NewMessage(bytes(256 * KIB)) for _ in range(200)], shards=1_024)
     assert len(found) == 4

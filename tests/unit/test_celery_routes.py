@@ -19,11 +19,11 @@ def moved(route: Route) -> set[str]:
 
 
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9])
-def test_a_share_is_that_part_of_the_calls(share: float) -> None:
+def test_a_share_moves_that_part_of_the_calls(share: float) -> None:
     assert len(moved(Route("tickwheel", share))) / len(IDS) == pytest.approx(share, abs=0.012)
 
 
-def test_a_greater_share_only_moves_more() -> None:
+def test_a_larger_share_only_moves_more_calls() -> None:
     shares = [moved(Route("tickwheel", n / 10)) for n in range(11)]
     assert all(less < more for less, more in itertools.pairwise(shares))
     assert (shares[0], shares[10]) == (set(), set(IDS))
@@ -34,7 +34,7 @@ def test_a_share_of_celery_leaves_the_rest_to_tickwheel() -> None:
     assert moved(Route("celery")) == set()
 
 
-def test_which_call_goes_where_is_the_same_for_all_programs_and_versions() -> None:
+def test_the_target_of_a_call_is_the_same_in_all_programs_and_versions() -> None:
     assert [Route("tickwheel", 0.5).target(f"call-{n}") for n in range(6)] == [
         "tickwheel", "celery", "celery", "tickwheel", "tickwheel", "tickwheel",
     ]  # fmt: skip
@@ -66,7 +66,7 @@ def test_a_route_is_read_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("trouble", ["away", "damaged"])
-def test_what_cannot_be_read_is_what_was_last_known(monkeypatch: pytest.MonkeyPatch, trouble: str) -> None:
+def test_a_route_that_cannot_be_read_keeps_its_last_value(monkeypatch: pytest.MonkeyPatch, trouble: str) -> None:
     now = 100.0
     monkeypatch.setattr("tickwheel.tasks.celery_routes.time.monotonic", lambda: now)
     said: list[str] = ['{"to": "tickwheel"}']
@@ -90,7 +90,7 @@ def test_what_cannot_be_read_is_what_was_last_known(monkeypatch: pytest.MonkeyPa
     eventually(lambda: known.get("a") == Route("celery"), "it is known again")
 
 
-def test_while_one_thread_reads_the_others_go_by_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_one_thread_reads_the_routes_the_others_use_the_last_value(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("tickwheel.tasks.celery_routes.time.monotonic", lambda: now)
     go_on, reads = threading.Event(), threading.Event()

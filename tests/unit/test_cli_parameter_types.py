@@ -31,18 +31,18 @@ def test_a_duration_has_units(text: str, meant: timedelta) -> None:
 @pytest.mark.parametrize(
     "text", ["", "15", "m", "-5m", "15 m", "15x", "1h-5m", "1e3s", "nan", "９m", "15m\n", "9" * 400 + "d"]
 )
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgument, match="a duration"):
         parse_duration(text)
 
 
 @pytest.mark.parametrize("text", ["15m", "2h30m", "250ms", "40d", "1d2h3m4s5ms", "0s"])
-def test_a_duration_is_written_as_it_is_read(text: str) -> None:
+def test_a_printed_duration_can_be_read(text: str) -> None:
     assert format_duration(parse_duration(text) // timedelta(milliseconds=1)) == text
 
 
 @pytest.mark.parametrize("text", ["2026-05-17T18:00:00+02:00", "2026-05-17T16:00:00Z", "2026-05-17 16:00+00:00"])
-def test_a_time_with_an_offset_is_that_time(text: str) -> None:
+def test_a_time_with_an_offset_keeps_the_offset(text: str) -> None:
     assert moment(text) == datetime(2026, 5, 17, 16, tzinfo=UTC)
 
 
@@ -51,7 +51,7 @@ def test_a_time_without_an_offset_is_local() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "tomorrow", "18:00", "2026-13-01", "0001-01-01T00:00:00+23:59:59"])
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_an_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgument, match="is not a time: write 2026-05-17T18:00:00"):
         moment(text)
 
@@ -67,7 +67,7 @@ def test_a_pair_is_split_at_its_first_equals_sign() -> None:
 
 
 @pytest.mark.parametrize("texts", [["a"], ["=1"], ["a=1", "a=2"]])
-def test_what_is_no_pair_is_refused(texts: list[str]) -> None:
+def test_an_invalid_pair_is_refused(texts: list[str]) -> None:
     with pytest.raises(InvalidArgument, match=r"a pair is written key=value|is set twice"):
         pairs(texts)
 
@@ -112,12 +112,12 @@ def test_a_json_line_may_hold_any_bytes_in_base64() -> None:
         (b'{"due": 1700000000}', "1700000000 is not a time: write 2026-05-17T18:00:00"),
     ],
 )
-def test_a_line_that_is_no_message_says_what_is_wrong_and_where(line: bytes, said: str) -> None:
+def test_an_invalid_json_line_is_reported_with_its_error_and_position(line: bytes, said: str) -> None:
     with pytest.raises(LineError, match=f"line 3: .*{said}"):
         list(lines([b"{}", b"", line]))
 
 
-def test_messages_without_an_id_get_one_so_that_a_batch_may_be_sent_again() -> None:
+def test_messages_without_an_id_get_an_id_so_that_a_batch_may_be_sent_again() -> None:
     first, second = (line.message.id for line in lines([b"{}\n", b"{}\n"]))
     assert first
     assert second

@@ -25,7 +25,7 @@ def see(guard: ClockGuard, server: float, at: float, took: float = 0) -> None:
     guard.observe(int(server), at - took, at)
 
 
-def test_time_goes_on_with_the_monotonic_clock_between_looks() -> None:
+def test_between_checks_time_follows_the_monotonic_clock() -> None:
     guard = started()
 
     assert guard.now(250.5) == BASE + 250.5
@@ -36,7 +36,7 @@ def test_time_goes_on_with_the_monotonic_clock_between_looks() -> None:
     st.floats(0, 0.999),
     st.lists(st.tuples(st.floats(0, 50), st.floats(0, 50), st.floats(0, 400)), min_size=1, max_size=30),
 )
-def test_the_estimate_is_never_ahead_of_a_steady_server_and_hardly_behind(
+def test_the_estimate_is_never_ahead_of_a_steady_server_and_hardly_behind_it(
     fraction: float, calls: list[tuple[float, float, float]]
 ) -> None:
     guard = started()
@@ -60,7 +60,7 @@ def test_a_step_within_the_limit_is_followed(step: int) -> None:
     assert guard.now(100) == BASE + 100 + step
 
 
-def test_a_step_beyond_the_limit_stops_time_where_it_was() -> None:
+def test_a_step_over_the_limit_stops_the_estimate() -> None:
     guard = started()
 
     see(guard, BASE + 100 + LIMIT + 1, 100)
@@ -80,7 +80,7 @@ def test_steps_that_add_up_within_ten_seconds_count_as_one() -> None:
 
 
 @pytest.mark.parametrize("parts_per_million", [-1_000, 1_000])
-def test_slow_drift_is_followed_for_ever(parts_per_million: int) -> None:
+def test_slow_drift_is_followed_forever(parts_per_million: int) -> None:
     guard = started()
 
     for minute in range(1, 2_000):
@@ -91,7 +91,7 @@ def test_slow_drift_is_followed_for_ever(parts_per_million: int) -> None:
         assert server - 2 <= guard.now(at) <= server
 
 
-def test_of_a_slow_server_whose_replies_are_slow_too_the_estimate_is_never_ahead_and_hardly_behind() -> None:
+def test_with_a_slow_server_and_slow_replies_the_estimate_is_never_ahead_and_hardly_behind() -> None:
     guard = started()
 
     # The estimate falls as fast as clocks drift, so no reply contradicts it; each proves only a time 200 ms ago.
@@ -102,7 +102,7 @@ def test_of_a_slow_server_whose_replies_are_slow_too_the_estimate_is_never_ahead
         assert server - 1 - 0.2 * DRIFT * at <= guard.now(at) <= server
 
 
-def test_a_held_clock_goes_on_when_the_server_agrees_again() -> None:
+def test_a_held_clock_continues_when_the_server_agrees_again() -> None:
     guard = started()
     see(guard, BASE + 100 + 3_600_000, 100)
 
@@ -112,7 +112,7 @@ def test_a_held_clock_goes_on_when_the_server_agrees_again() -> None:
     assert guard.now(5_000) == BASE + 5_000
 
 
-def test_a_held_clock_does_not_go_on_because_time_has_passed() -> None:
+def test_a_held_clock_does_not_continue_because_time_has_passed() -> None:
     guard = started()
 
     for second in range(1, 100):
@@ -137,7 +137,7 @@ def test_an_operator_accepts_the_time_and_the_next_step_is_guarded_again() -> No
     assert guard.steps == 2
 
 
-def test_accepting_without_need_changes_nothing() -> None:
+def test_accepting_without_a_held_step_changes_nothing() -> None:
     guard = started()
 
     guard.accept()
@@ -145,7 +145,7 @@ def test_accepting_without_need_changes_nothing() -> None:
     assert guard.now(10) == BASE + 10
 
 
-def test_a_backward_step_is_followed_at_once_and_makes_things_late_only() -> None:
+def test_a_step_back_is_followed_at_once_and_only_makes_messages_late() -> None:
     guard = started()
 
     see(guard, BASE - 3_600_000 + 100, 100)
@@ -154,7 +154,7 @@ def test_a_backward_step_is_followed_at_once_and_makes_things_late_only() -> Non
     assert guard.now(100) <= BASE - 3_600_000 + 101
 
 
-def test_a_server_that_comes_back_from_a_short_backward_step_is_believed() -> None:
+def test_a_server_that_returns_from_a_short_step_back_is_trusted() -> None:
     guard = started()
     see(guard, BASE - 60_000 + 100, 100)
 
@@ -164,7 +164,7 @@ def test_a_server_that_comes_back_from_a_short_backward_step_is_believed() -> No
     assert guard.now(2_000) == BASE + 2_000
 
 
-def test_a_reply_that_was_long_under_way_says_little_and_holds_nothing() -> None:
+def test_a_slow_reply_starts_no_hold() -> None:
     guard = started()
 
     see(guard, BASE + 100, 30_000, took=29_900)
@@ -173,7 +173,7 @@ def test_a_reply_that_was_long_under_way_says_little_and_holds_nothing() -> None
     assert guard.now(30_000) >= BASE + 30_000 * (1 - DRIFT)
 
 
-def test_a_reply_that_was_long_under_way_does_not_end_a_hold() -> None:
+def test_a_slow_reply_does_not_end_a_hold() -> None:
     guard = started()
     see(guard, BASE + 100 + 5_000, 100)
 
@@ -182,7 +182,7 @@ def test_a_reply_that_was_long_under_way_does_not_end_a_hold() -> None:
     assert guard.is_holding
 
 
-def test_a_frozen_process_wakes_to_the_time_that_has_passed() -> None:
+def test_a_process_that_was_frozen_follows_the_time_that_has_passed() -> None:
     guard = started()
 
     see(guard, BASE + 86_400_000, 86_400_000)
@@ -202,7 +202,7 @@ def test_a_frozen_process_wakes_to_the_time_that_has_passed() -> None:
         pytest.param(BASE, BASE, BASE + 50_000, True, id="the server went back since"),
     ],
 )
-def test_at_the_first_claim_the_hosts_clock_and_the_high_water_mark_are_witnesses(
+def test_at_the_first_claim_the_hosts_clock_and_the_high_water_mark_are_compared(
     server: int, wall: float, high: int | None, believed: bool
 ) -> None:
     guard = started(server=server, wall=wall, high=high)
@@ -211,7 +211,7 @@ def test_at_the_first_claim_the_hosts_clock_and_the_high_water_mark_are_witnesse
     assert guard.now(0) == (BASE if believed else max(wall, high or 0))
 
 
-def test_the_anchor_follows_only_every_ten_seconds() -> None:
+def test_the_reference_time_is_updated_only_every_ten_seconds() -> None:
     guard = started()
     see(guard, BASE + 5_000 + 900, 5_000)
 

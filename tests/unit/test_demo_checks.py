@@ -73,7 +73,7 @@ class Day:
         return [check.claim for check in verdict.checks if not check.holds]
 
 
-def test_a_day_that_went_well_passes_with_its_figures() -> None:
+def test_a_correct_day_passes_with_its_figures() -> None:
     verdict = Day().judged()
     assert verdict.passed
     assert (verdict.flights, verdict.completed, verdict.cancelled) == (4, 2, 2)
@@ -82,13 +82,13 @@ def test_a_day_that_went_well_passes_with_its_figures() -> None:
     assert verdict.document()["passed"] is True
 
 
-def test_the_order_in_which_shards_were_read_does_not_matter() -> None:
+def test_the_order_of_reading_the_shards_does_not_matter() -> None:
     day = Day()
     day.history.reverse()
     assert day.fails() == []
 
 
-def test_a_flight_that_vanished_fails() -> None:
+def test_a_lost_flight_fails() -> None:
     day = Day()
     day.history = [each for each in day.history if each.id != day.second]
     day.landings.pop()
@@ -109,7 +109,7 @@ def test_an_errored_flight_fails() -> None:
     assert "completed + cancelled = 4" in day.fails()
 
 
-def test_a_flight_that_was_cancelled_and_should_have_flown_fails() -> None:
+def test_a_cancelled_flight_that_should_have_flown_fails() -> None:
     day = Day()
     day.history = [each for each in day.history if (each.id, each.version) not in ((day.second, 3), (day.second, 4))]
     day.change(day.second, 2, to_state=CANCELLED, time_ms=1_900)
@@ -117,13 +117,13 @@ def test_a_flight_that_was_cancelled_and_should_have_flown_fails() -> None:
     assert day.fails() == ["flights flown that day were flown, the rest cancelled"]
 
 
-def test_a_completed_flight_that_nobody_landed_fails() -> None:
+def test_a_completed_flight_without_a_landing_fails() -> None:
     day = Day()
     day.landings.pop()
     assert day.fails() == ["nothing lost, nothing twice"]
 
 
-def test_a_landing_that_the_scheduler_does_not_know_fails() -> None:
+def test_a_landing_without_a_completed_message_fails() -> None:
     day = Day()
     day.landings.append(replace(day.landings[0], flight=day.third, off_ns=0, on_ns=1))
     assert day.fails() == ["nothing lost, nothing twice"]
@@ -135,7 +135,7 @@ def test_a_flight_that_landed_twice_fails() -> None:
     assert day.fails() == ["nothing lost, nothing twice"]
 
 
-def test_a_landing_whose_lease_was_lost_is_no_second_one() -> None:
+def test_a_landing_with_a_lost_lease_does_not_count() -> None:
     day = Day()
     day.landings.append(replace(day.landings[0], off_ns=5_000 * MS, on_ns=5_100 * MS, completed=False))
     assert day.fails() == []
@@ -147,7 +147,7 @@ def test_a_gap_in_the_versions_fails() -> None:
     assert day.fails() == ["nothing lost, nothing twice"]
 
 
-def test_events_that_do_not_follow_from_each_other_fail() -> None:
+def test_inconsistent_events_fail() -> None:
     day = Day()
     day.change(day.first, 3, from_state=INVISIBLE)
     assert day.fails() == ["nothing lost, nothing twice"]
@@ -178,7 +178,7 @@ def test_an_aircraft_in_two_places_by_the_events_fails() -> None:
     assert day.fails() == ["no aircraft in two places at once, by the events"]
 
 
-def test_a_long_flight_is_compared_with_every_later_one_not_only_with_the_next() -> None:
+def test_a_long_flight_is_compared_with_every_later_flight() -> None:
     day = Day()
     day.departures.append(departure("5", 2_500))
     last = day.departures[-1].flight.id
@@ -201,7 +201,7 @@ def test_flights_that_touch_do_not_overlap() -> None:
     assert day.fails() == []
 
 
-def test_a_flight_without_a_tail_number_that_was_not_refused_fails() -> None:
+def test_a_flight_without_a_tail_number_must_be_refused() -> None:
     day = Day()
     day.refused.clear()
     assert day.fails() == ["flights without a tail number rejected by the exclusive queue"]

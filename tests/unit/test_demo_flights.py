@@ -27,7 +27,7 @@ def test_the_sample_is_the_day_of_the_blizzard() -> None:
     assert sum(flight.past_midnight for flight in day) == 11
 
 
-def test_a_line_is_a_flight() -> None:
+def test_a_line_becomes_a_flight() -> None:
     flight = one(LINE)
     assert (flight.id, flight.aircraft, flight.origin, flight.destination) == (
         "UA1018-EWR-0525",
@@ -47,7 +47,7 @@ def test_a_flight_that_never_departed_is_cancelled() -> None:
 
 
 @pytest.mark.parametrize("empty", ["", "NA"])
-def test_a_tail_number_that_is_not_known_is_none(empty: str) -> None:
+def test_an_unknown_tail_number_counts_as_none(empty: str) -> None:
     assert one(f"F9,837,{empty},LGA,DEN,1730,,2000,,,1620\n").aircraft is None
 
 
@@ -63,13 +63,13 @@ def test_a_tail_number_that_is_not_known_is_none(empty: str) -> None:
         (600, 600, 400, 120, "the same time by both clocks"),
     ],
 )
-def test_block_time_is_right_over_zones_and_midnight(
+def test_block_time_is_correct_across_time_zones_and_midnight(
     departs: int, arrives: int, distance: int, minutes: int, why: str
 ) -> None:
     assert block_minutes(departs, arrives, distance) == minutes, why
 
 
-def test_block_time_without_a_distance_minds_midnight_only() -> None:
+def test_block_time_without_a_distance_is_corrected_for_midnight_only() -> None:
     assert block_minutes(1410, 12, None) == 42
     assert block_minutes(600, 600, None) == 1440
 
@@ -99,7 +99,7 @@ def test_block_time_without_a_distance_minds_midnight_only() -> None:
         (LINE, r"flight UA1018-EWR-0525 is on line 2 already"),
     ],
 )
-def test_a_line_that_is_no_flight_is_named_with_what_is_wrong(line: str, said: str) -> None:
+def test_an_invalid_line_is_named_with_its_error(line: str, said: str) -> None:
     with pytest.raises(InvalidArgument, match=f"day.csv line 3: {said}"):
         parse(HEAD + LINE + line, "day.csv")
 

@@ -35,17 +35,17 @@ def first(call: Dequeue) -> list[str]:
     return [each.call.script.name if each.call else str(each.command[0]) for each in step.requests if each]  # type: ignore[index]
 
 
-def test_the_script_is_called_where_something_was_there_the_last_time() -> None:
+def test_the_script_is_called_if_the_last_call_found_a_message() -> None:
     assert first(asked(core())) == first(asked(core(), WHERE)) == ["dequeue"]
 
 
-def test_a_queue_that_was_empty_is_asked_by_plain_commands_whatever_the_pairs() -> None:
+def test_a_queue_that_was_empty_is_checked_by_plain_commands_with_any_filter() -> None:
     known = core()
     known.heads.known_empty.add(("q", b""))
     assert first(asked(known)) == first(asked(known, WHERE)) == ["EXISTS", "HGET"]
 
 
-def test_pairs_that_matched_nothing_are_asked_for_one_by_one_and_only_they() -> None:
+def test_only_the_pairs_that_matched_nothing_are_checked_one_by_one() -> None:
     known = core()
     call = asked(known, WHERE)
     call._ready_shards.record_empty(matching=True)
@@ -53,7 +53,7 @@ def test_pairs_that_matched_nothing_are_asked_for_one_by_one_and_only_they() -> 
     assert first(asked(known)) == first(asked(known, {"region": "eu"})) == ["dequeue"]
 
 
-def test_a_call_that_must_leave_a_trace_is_a_script_call() -> None:
+def test_a_call_that_must_leave_a_trace_calls_the_script() -> None:
     known = core()
     known.heads.known_empty.add(("q", b""))
     assert first(asked(known, request_id="w:1")) == ["dequeue"]
@@ -66,7 +66,7 @@ def test_a_call_that_must_leave_a_trace_is_a_script_call() -> None:
     assert first(asked(known)) == ["EXISTS", "HGET"]
 
 
-def test_of_too_many_queues_and_pairs_all_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_too_many_queues_and_pairs_everything_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ready_shards, "_MAX_KNOWN_EMPTY", 3)
     known = core()
     for n in range(4):
@@ -84,7 +84,7 @@ def shards_of_which(*ready: int) -> NamespaceContext:
     return known
 
 
-def test_shards_that_were_empty_a_moment_ago_are_not_looked_at_where_another_has_something() -> None:
+def test_shards_that_were_empty_recently_are_skipped_while_another_has_messages() -> None:
     assert first(asked(shards_of_which(2))) == ["dequeue"]
     assert first(asked(shards_of_which(0, 1, 2, 3))) == ["dequeue"]
     assert first(asked(shards_of_which())) == ["ZRANGE"] * 4 + ["HGET"]
@@ -93,7 +93,7 @@ def test_shards_that_were_empty_a_moment_ago_are_not_looked_at_where_another_has
 
 
 @pytest.mark.parametrize("script", ["enqueue", "fail", "release", "reschedule", "redrive"])
-def test_a_shard_to_which_this_client_may_have_given_something_more_urgent_is_looked_at(script: str) -> None:
+def test_a_shard_to_which_this_client_added_something_more_urgent_is_checked(script: str) -> None:
     known = shards_of_which(2)
     requests = [Request(3, known.call(script, 3, "q", []))]
     known.heads.forget_changed("q", known.configs["q"].exclusive_key is not None, requests)
@@ -102,7 +102,7 @@ def test_a_shard_to_which_this_client_may_have_given_something_more_urgent_is_lo
 
 @pytest.mark.parametrize("script", ["complete", "cancel"])
 @pytest.mark.parametrize(("key", "looks"), [(None, False), ("customer", True)])
-def test_the_end_of_a_message_makes_another_ready_in_exclusive_queues_only(
+def test_the_end_of_a_message_makes_another_deliverable_in_exclusive_queues_only(
     script: str, key: str | None, looks: bool
 ) -> None:
     known = shards_of_which(2)

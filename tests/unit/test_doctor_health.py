@@ -32,7 +32,7 @@ SHARD = ShardFacts(0, b"", "", NOW, 0, b"", None, 0, locked=True)
         ({}, {"appendonly": None}, "durability", "warning"),
     ],
 )
-def test_a_server_is_judged_by_what_it_says(
+def test_a_server_is_judged_by_its_info(
     info: dict[str, str], settings: dict[str, str | None], check: str, verdict: str
 ) -> None:
     known = {name: value for name, value in (SETTINGS | settings).items() if value is not None}
@@ -44,13 +44,13 @@ def test_a_server_is_judged_by_what_it_says(
 @pytest.mark.parametrize(
     ("apart_ms", "verdict"), [(1_000, "ok"), (-1_000, "ok"), (1_001, "warning"), (-1_001, "warning")]
 )
-def test_a_clock_is_near_within_its_guard(apart_ms: int, verdict: str) -> None:
+def test_a_clock_within_its_guard_is_ok(apart_ms: int, verdict: str) -> None:
     facts = ServerFacts(INFO, SETTINGS, NOW + apart_ms)
     assert {f.check: f.verdict for f in check_server(facts, NOW, 1.0, 1_000)}["clock"] == verdict
 
 
 @pytest.mark.parametrize(("back_ms", "is_told"), [(1_000, False), (1_001, True)])
-def test_a_clock_that_was_set_back_is_known_by_the_mark_of_the_wheel(back_ms: int, is_told: bool) -> None:
+def test_a_clock_that_was_set_back_is_detected_by_the_high_water_mark(back_ms: int, is_told: bool) -> None:
     shards = [SHARD, replace(SHARD, number=1, high_ms=NOW + back_ms)]
     found = {
         f.check: f.verdict
@@ -63,7 +63,7 @@ def test_a_clock_that_was_set_back_is_known_by_the_mark_of_the_wheel(back_ms: in
     "error",
     [ValueError("x"), KeyError("x"), OverflowError("x"), TypeError("x"), struct.error("x"), TickwheelError("x")],
 )
-def test_damage_is_told_and_ends_the_block_alone(error: Exception) -> None:
+def test_damage_is_reported_and_ends_its_block_only(error: Exception) -> None:
     told: list[str] = []
     with report_damage(told.append):
         raise error
@@ -71,7 +71,7 @@ def test_damage_is_told_and_ends_the_block_alone(error: Exception) -> None:
 
 
 @pytest.mark.parametrize("error", [Unavailable("x"), Forbidden("x"), OSError("x")])
-def test_what_says_nothing_of_the_bytes_is_no_damage(error: Exception) -> None:
+def test_an_error_that_does_not_concern_the_bytes_is_not_damage(error: Exception) -> None:
     told: list[str] = []
     with pytest.raises(type(error)), report_damage(told.append):
         raise error
@@ -86,7 +86,7 @@ def test_what_says_nothing_of_the_bytes_is_no_damage(error: Exception) -> None:
         ({7}, "warning", "no event process was detected"),
     ],
 )
-def test_who_drives_elsewhere_is_known_by_the_inboxes_that_are_followed(
+def test_drivers_elsewhere_are_detected_by_the_inboxes_that_they_read(
     followed: set[int], verdict: str, said: str
 ) -> None:
     fence = struct.pack(">QQ", 3, 1)
@@ -97,7 +97,7 @@ def test_who_drives_elsewhere_is_known_by_the_inboxes_that_are_followed(
     assert found.text.startswith(said)
 
 
-def test_queues_with_a_sink_are_told_of() -> None:
+def test_queues_with_a_sink_are_reported() -> None:
     configs = {"mail": QueueConfig(sink="kafka://mails"), "work": QueueConfig()}
     _, found = check_queues(configs)
     assert (found.check, found.verdict) == ("sinks", "ok")

@@ -23,26 +23,26 @@ def take(order: Deduplicator, *transitions: Transition) -> list[Gap]:
     return [gap for gap in gaps if gap is not None]
 
 
-def test_what_came_before_is_not_new() -> None:
+def test_an_earlier_version_is_not_new() -> None:
     order = Deduplicator()
     take(order, transition(1), transition(2))
     assert [order.is_new(transition(version)) for version in (1, 2, 3)] == [False, False, True]
 
 
-def test_a_later_life_of_an_id_begins_anew() -> None:
+def test_a_later_life_of_an_id_starts_again() -> None:
     order = Deduplicator()
     assert take(order, transition(1), transition(2), transition(1, incarnation=5)) == []
     assert not order.is_new(transition(3))
 
 
-def test_messages_are_told_apart_by_queue_and_id() -> None:
+def test_messages_are_identified_by_queue_and_id() -> None:
     order = Deduplicator()
     take(order, transition(1))
     assert order.is_new(transition(1, id="other"))
     assert order.is_new(transition(1, queue="other"))
 
 
-def test_a_missing_version_is_a_gap_and_what_follows_is_taken() -> None:
+def test_a_missing_version_is_a_gap_and_the_following_version_is_accepted() -> None:
     order = Deduplicator()
     missing = transition(4)
     assert take(order, transition(1), missing, transition(5)) == [Gap(missing, 1)]
@@ -54,13 +54,13 @@ def test_a_later_life_without_its_beginning_is_a_gap() -> None:
     assert take(order, transition(1), second) == [Gap(second, 0)]
 
 
-def test_those_that_changed_last_are_remembered() -> None:
+def test_the_most_recently_changed_messages_are_remembered() -> None:
     order = Deduplicator(remembered=2)
     take(order, transition(1, id="a"), transition(1, id="b"), transition(2, id="a"), transition(1, id="c"))
     assert [order.is_new(transition(1, id=id)) for id in "abc"] == [False, True, False]
 
 
-def test_a_partition_is_forgotten_and_no_other() -> None:
+def test_only_the_revoked_partition_is_forgotten() -> None:
     order = Deduplicator()
     for partition in (0, 1):
         order.record(transition(1, id=f"of {partition}"), partition)
@@ -74,7 +74,7 @@ def skipped(partitions: PartitionOffsets, *offsets: int) -> list[bool]:
 
 
 @pytest.mark.parametrize(("back_at", "expected"), [(5, False), (6, False), (7, True)])
-def test_a_partition_that_comes_back_was_read_by_others_where_it_goes_on_later(back_at: int, expected: bool) -> None:
+def test_a_partition_that_returns_at_a_later_position_was_read_by_others(back_at: int, expected: bool) -> None:
     partitions = PartitionOffsets()
     partitions.assign([0, 1])
     assert skipped(partitions, 4, 5) == [False, False]
@@ -82,7 +82,7 @@ def test_a_partition_that_comes_back_was_read_by_others_where_it_goes_on_later(b
     assert skipped(partitions, back_at, 9) == [expected, False]
 
 
-def test_a_partition_that_is_read_again_from_earlier_on_misses_nothing_up_to_where_it_was() -> None:
+def test_a_partition_that_returns_at_an_earlier_position_yields_each_event_once() -> None:
     partitions = PartitionOffsets()
     partitions.assign([0])
     skipped(partitions, *range(10))
@@ -92,7 +92,7 @@ def test_a_partition_that_is_read_again_from_earlier_on_misses_nothing_up_to_whe
     assert skipped(partitions, 10) == [False]
 
 
-def test_another_partition_that_is_assigned_changes_nothing() -> None:
+def test_the_assignment_of_another_partition_changes_nothing() -> None:
     partitions = PartitionOffsets()
     partitions.assign([0])
     skipped(partitions, 1)
@@ -101,6 +101,6 @@ def test_another_partition_that_is_assigned_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"{}", b"[]", b"\xff", b'{"schema_version":2}', b'{"schema_version":1}'])
-def test_a_record_of_another_kind_is_refused_by_what_it_is(value: bytes) -> None:
+def test_a_record_of_another_kind_is_refused_with_its_kind(value: bytes) -> None:
     with pytest.raises(TickwheelError, match="not a transition"):
         decode(value)

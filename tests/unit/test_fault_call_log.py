@@ -15,7 +15,7 @@ from tickwheel.storage.transition import OutboxTransition
 pytestmark = pytest.mark.unit
 
 
-def test_a_call_that_was_not_answered_before_its_process_was_killed_is_unknown(tmp_path: Path) -> None:
+def test_a_call_without_an_answer_of_a_killed_process_is_unknown(tmp_path: Path) -> None:
     history = CallLog(tmp_path, "p")
     with history.call("enqueue", "plain", ["a"]) as answer:
         answer.value = [True]
@@ -41,7 +41,7 @@ def test_a_call_that_was_not_answered_before_its_process_was_killed_is_unknown(t
         (TickwheelError("whatever"), UNKNOWN),
     ],
 )
-def test_a_call_has_failed_only_where_nothing_was_done(error: TickwheelError, outcome: str, tmp_path: Path) -> None:
+def test_a_call_has_failed_only_if_nothing_was_done(error: TickwheelError, outcome: str, tmp_path: Path) -> None:
     with CallLog(tmp_path, "p").call("complete", "plain", ["a"]):
         raise error
     [call] = read(tmp_path)
@@ -75,23 +75,23 @@ def recovery(*shards: list[OutboxTransition], since_ms: float = 1_000, until_ms:
     return recovery_s(list(waits(list(shards))), since_ms, until_ms)
 
 
-def test_recovery_is_until_the_last_late_one_of_what_was_due_after_the_fault_on_the_slowest_shard() -> None:
+def test_recovery_lasts_until_the_last_late_message_due_after_the_fault_on_the_slowest_shard() -> None:
     assert recovery(QUICK, SLOW) == pytest.approx(4.0)
     assert recovery(QUICK) == 0.0
     assert recovery(QUICK, since_ms=2_000) is None
     assert spread_ms([QUICK, SLOW]) == {"p50": 90, "p99": 3_500, "max": 3_500}
 
 
-def test_a_shard_that_is_never_in_time_again_has_not_recovered() -> None:
+def test_a_shard_that_stays_late_has_not_recovered() -> None:
     assert recovery(QUICK, [invisible("f", 1_500)]) == inf
 
 
-def test_what_was_cancelled_long_after_it_was_due_was_late() -> None:
+def test_a_message_cancelled_long_after_its_due_time_was_late() -> None:
     assert recovery(QUICK, [invisible("f", 1_500), cancelled("f", 9_000)]) == pytest.approx(8.0)
     assert recovery(QUICK, [invisible("f", 1_500), cancelled("f", 1_400)]) == 0.0
 
 
-def test_what_is_late_because_of_the_next_fault_only_is_not_counted() -> None:
+def test_lateness_caused_by_the_next_fault_does_not_count() -> None:
     late = [promoted("f", 9_000, 3_100)]
     assert recovery(QUICK, late, until_ms=6_000) == 0.0
     assert recovery(QUICK, late, since_ms=6_000) is None

@@ -39,7 +39,7 @@ def only(evidence: Evidence, message: PlannedMessage, version: int) -> int:
     return found
 
 
-def test_a_sound_history_has_no_violation() -> None:
+def test_a_valid_history_has_no_violation() -> None:
     assert check(valid_run()) == []
 
 
@@ -281,20 +281,20 @@ def poisoned_and_completed(evidence: Evidence) -> None:
         (poisoned_and_completed, "attempts: .* is poisoned and ended as completed"),
     ],
 )
-def test_a_doctored_history_is_noticed(doctored: Callable[[Evidence], None], violation: str) -> None:
+def test_a_falsified_history_is_noticed(doctored: Callable[[Evidence], None], violation: str) -> None:
     evidence = valid_run()
     doctored(evidence)
     assert any(re.match(violation, text) for text in told(evidence)), told(evidence)
 
 
-def test_a_file_that_was_rewritten_may_have_lost_all_claims_of_a_shard() -> None:
+def test_a_rewritten_file_may_have_lost_all_claims_of_a_shard() -> None:
     evidence = valid_run()
     a_shard_driven_without_a_claim(evidence)
     evidence.rewritten = True
     assert check(evidence) == []
 
 
-def test_a_complete_whose_answer_was_lost_may_have_ended_the_lease_when_it_was_sent() -> None:
+def test_a_complete_without_an_answer_may_have_ended_the_lease_when_it_was_sent() -> None:
     evidence = valid_run()
     complete = call(evidence, "complete", FIRST.id)
     # Done at once, but its first answer never came, and the second when the value was with another worker already.

@@ -48,22 +48,22 @@ def invariants(outcome: Outcome) -> list[str]:
 
 
 @pytest.mark.parametrize("row", ["F1", "F5", "F24"])
-def test_a_run_in_which_all_is_in_time_has_no_violation(row: str) -> None:
+def test_a_run_in_time_has_no_violation(row: str) -> None:
     outcome = found(row, *in_time_for(30))
     assert (outcome.violations, outcome.void, outcome.recoveries_s) == ([], [], [0.0])
 
 
-def test_who_stops_some_time_after_the_quorum_was_lost_is_noticed() -> None:
+def test_a_process_that_stops_some_time_after_the_quorum_was_lost_is_noticed() -> None:
     stopped = (promoted(due_ms, 31_000 - due_ms) for due_ms in range(12_000, 30_000, 100))
     assert invariants(found("F5", *in_time_for(12), *stopped)) == ["L1"]
 
 
-def test_who_follows_too_late_is_noticed() -> None:
+def test_a_late_successor_is_noticed() -> None:
     away = (promoted(due_ms, 9_000 - due_ms) for due_ms in range(0, 9_000, 100))
     assert invariants(found("F1", *away, promoted(9_500, 0))) == ["L2"]
 
 
-def test_who_never_follows_is_noticed() -> None:
+def test_a_missing_successor_is_noticed() -> None:
     waits = OutboxTransition(
         1, "n", None, 1, 1, None, State.INVISIBLE, BEGAN_MS, BEGAN_MS + 500, 0, due_ms=BEGAN_MS + 500
     )
@@ -71,13 +71,13 @@ def test_who_never_follows_is_noticed() -> None:
     assert (invariants(outcome), outcome.recoveries_s) == (["L2"], [])
 
 
-def test_that_busy_processors_depose_who_drives_is_noticed() -> None:
+def test_a_leader_deposed_because_of_busy_processors_is_noticed() -> None:
     assert invariants(found("F24", *in_time_for(3), epochs=(1, 2))) == ["L3"]
     assert invariants(found("F1", *in_time_for(3), epochs=(1, 2))) == []
 
 
 @pytest.mark.parametrize(("late", "violations"), [(2, []), (3, ["L1"])])
-def test_more_than_one_of_a_hundred_that_are_late_are_noticed_where_the_row_bounds_them(
+def test_more_than_one_late_message_in_a_hundred_is_noticed_if_the_row_has_a_limit(
     late: int, violations: list[str]
 ) -> None:
     # In time by what a recovery is judged by.
@@ -87,7 +87,7 @@ def test_more_than_one_of_a_hundred_that_are_late_are_noticed_where_the_row_boun
 
 
 @pytest.mark.parametrize("row", ["F1", "F20D"])
-def test_what_has_not_ended_is_noticed_and_told(row: str) -> None:
+def test_messages_that_have_not_ended_are_noticed_and_reported(row: str) -> None:
     outcome = found(row, *in_time_for(3), unfinished={"running": 2})
     assert invariants(outcome) == ["L2"]
     assert "{'running': 2}" in outcome.violations[0].text

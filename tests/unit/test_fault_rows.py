@@ -10,7 +10,7 @@ pytestmark = pytest.mark.unit
 
 
 @pytest.mark.parametrize(("row", "least", "most"), [("F2", 6, 20), ("F2L", 5, 20), ("F9", 0.1, 10), ("F5", 30, 30)])
-def test_a_fault_lasts_as_long_as_its_row_says(row: str, least: float, most: float) -> None:
+def test_a_fault_lasts_as_long_as_its_row_defines(row: str, least: float, most: float) -> None:
     lasts = [fault.lasts for seed in range(500) for fault in plan(row, seed).faults]
     assert min(lasts) >= least
     assert max(lasts) <= most
@@ -23,7 +23,7 @@ def test_kafka_is_away_for_a_minute_in_a_campaign_and_for_ten_in_a_soak() -> Non
     assert [fault.lasts for seed in range(20) for fault in plan("F21", seed, soak=True).faults] == [600.0] * 20
 
 
-def test_a_campaign_begins_with_kafka_away_and_goes_on_with_all_rows_in_turn() -> None:
+def test_a_campaign_begins_with_kafka_away_and_continues_with_all_rows_in_turn() -> None:
     for seed in range(10):
         runs = campaign(seed, list(ROWS))
         first = [next(runs)[0] for _ in ROWS]
@@ -41,7 +41,7 @@ def test_the_clock_steps_both_ways_one_after_the_other(row: str, seed: int) -> N
     assert second.at + second.lasts < ROWS[row].seconds
 
 
-def test_two_faults_at_once_are_of_all_kinds_that_fit_and_done_to_different_things() -> None:
+def test_two_simultaneous_faults_cover_all_compatible_kinds_and_have_different_targets() -> None:
     pairs = [plan("F29", seed).faults for seed in range(1_000)]
     kinds = {fault.kind for pair in pairs for fault in pair}
     assert kinds <= set(KINDS)
@@ -54,5 +54,5 @@ def test_two_faults_at_once_are_of_all_kinds_that_fit_and_done_to_different_thin
         assert 0 <= second.at - first.at <= 0.8
 
 
-def test_every_fault_of_a_row_is_of_a_kind_that_there_is() -> None:
+def test_every_fault_of_a_row_has_a_known_kind() -> None:
     assert {fault.kind for row in ROWS for fault in plan(row, 1).faults} <= set(KINDS)

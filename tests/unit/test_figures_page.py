@@ -13,19 +13,19 @@ pytestmark = pytest.mark.unit
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_table_is_that_of_the_results() -> None:
+def test_the_table_on_the_page_equals_the_results() -> None:
     document = (ROOT / "docs" / "figures.md").read_text()
     shown = document.partition(BEGIN)[2].partition(END)[0]
     assert shown == markdown(load(ROOT / "bench" / "results"))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_the_comparison_is_that_of_the_results(document: Path) -> None:
+def test_the_comparison_on_the_page_equals_the_results(document: Path) -> None:
     shown = document.read_text().partition(BEGIN)[2].partition(END)[0]
     assert shown == table(json.loads(RESULTS.read_text())["results"])
 
 
-def test_the_results_are_of_a_full_run_and_no_row_is_missing() -> None:
+def test_the_results_come_from_a_full_run_and_no_row_is_missing() -> None:
     results = load(ROOT / "bench" / "results")
     assert not results["quick"]
     with_goals = [name for name, figure in results["figures"].items() if figure["bar"] is not None]

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.unit
 
 
 @pytest.mark.parametrize("topic", sorted(record.PURE))
-def test_what_others_rely_on_is_as_recorded(topic: str) -> None:
+def test_the_public_surface_is_as_recorded(topic: str) -> None:
     now = record.as_json(record.PURE[topic]())
     found = list(record.differences(record.recorded(topic), now, topic))
     assert not found, "\n".join([f"{topic} is not as recorded:", *found, record.REMEDY])
@@ -45,7 +45,7 @@ def test_a_difference_is_named(was: Any, now: Any, line: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(pickles.EXPECTED))
-def test_what_was_pickled_by_the_version_before_is_read(name: str) -> None:
+def test_pickles_of_the_version_before_can_be_read(name: str) -> None:
     found = pickle.loads(base64.b64decode(record.recorded("pickles")[name]))
     assert type(found) is type(pickles.EXPECTED[name])
     assert pickles.contents(found) == pickles.contents(pickles.EXPECTED[name])
@@ -56,7 +56,7 @@ def test_every_pickle_is_compared() -> None:
 
 
 @pytest.mark.parametrize("name", ["Message", "aio.Message"])
-def test_a_message_that_was_pickled_says_that_its_client_is_elsewhere(name: str) -> None:
+def test_a_pickled_message_reports_that_its_client_is_elsewhere(name: str) -> None:
     message = pickle.loads(base64.b64decode(record.recorded("pickles")[name]))
     assert message.due == datetime(2030, 1, 1, tzinfo=UTC)
     assert message.lease_until - message.due == timedelta(seconds=30)
@@ -71,6 +71,6 @@ def _finish(message: Any) -> None:
         coroutine.send(None)
 
 
-def test_a_pickle_is_of_a_class_of_the_doors() -> None:
+def test_every_pickle_is_of_a_public_class() -> None:
     message = pickle.loads(base64.b64decode(record.recorded("pickles")["Message"]))
     assert isinstance(message, tickwheel.Message)

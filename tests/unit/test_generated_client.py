@@ -46,7 +46,7 @@ def test_a_generated_file_neither_awaits_nor_names_asyncio(source: Path) -> None
     assert not re.search(r"async|await", text)
 
 
-def test_a_paragraph_about_asyncio_is_in_the_docs_of_that_client_alone() -> None:
+def test_a_paragraph_about_asyncio_is_only_in_the_docs_of_the_asyncio_client() -> None:
     assert "asyncio.timeout" in (aio.Queue.dequeue.__doc__ or "")
     assert "asyncio" not in (Queue.dequeue.__doc__ or "")
     assert (aio.Queue.enqueue.__doc__ or "") == Queue.enqueue.__doc__

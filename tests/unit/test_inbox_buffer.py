@@ -58,7 +58,7 @@ def test_an_entry_is_filed_in_the_second_period_after_it_was_read() -> None:
     assert found.prefix(10) == [read]
 
 
-def test_what_is_read_after_a_rotation_waits_for_two_more() -> None:
+def test_an_entry_read_after_a_rotation_waits_for_two_more_rotations() -> None:
     first, second = entry(1, timer(Kind.PROMOTE)), entry(2, timer(Kind.PROMOTE))
     found = unfiled(first)
     found.rotate(ROTATE_MS)
@@ -73,7 +73,7 @@ def test_what_is_read_after_a_rotation_waits_for_two_more() -> None:
 
 
 @pytest.mark.parametrize(("late", "is_filed"), [(ROTATE_MS - 1, False), (ROTATE_MS, True)])
-def test_a_rotation_that_comes_a_whole_period_late_files_everything(late: int, is_filed: bool) -> None:
+def test_a_rotation_that_is_a_whole_period_late_files_everything(late: int, is_filed: bool) -> None:
     read = [entry(1, timer(Kind.PROMOTE)), entry(2, timer(Kind.PROMOTE))]
     found = unfiled(*read)
 
@@ -92,7 +92,7 @@ def test_with_too_many_timers_everything_is_filed_at_once(more: int, is_filed: b
     assert found.prefix(2 * HURRY_TIMERS) == (read if is_filed else [])
 
 
-def test_what_is_being_filed_is_finished_before_anything_else() -> None:
+def test_a_batch_in_progress_is_filed_before_anything_else() -> None:
     first, second, third = (entry(n, timer(Kind.PROMOTE)) for n in range(3))
     found = unfiled(first, second)
     found.rotate(2 * ROTATE_MS)
@@ -115,7 +115,7 @@ def test_the_timer_of_a_lease_that_has_ended_is_not_filed() -> None:
     assert filed(unfiled(*read), read, ended(*read)) == promotion + at_work + retention
 
 
-def test_the_lease_of_a_message_that_was_redriven_is_filed() -> None:
+def test_the_lease_of_a_redriven_message_is_filed() -> None:
     retention, lease = timer(Kind.RETIRE, version=3), timer(Kind.EXPIRE, version=5)
     read = [entry(1, timer(Kind.EXPIRE, version=2)), entry(2, retention), entry(3, lease)]
 
@@ -147,11 +147,11 @@ def test_near_timers_are_filed_unless_they_are_answered() -> None:
         (Timer(NOW, 1, generation(1, 6), Kind.EXPIRE, b"m"), False),
     ],
 )
-def test_the_lease_of_the_version_before_is_over_and_no_other(lease: Timer, is_over: bool) -> None:
+def test_only_the_lease_of_the_version_before_has_ended(lease: Timer, is_over: bool) -> None:
     assert ended(entry(1, timer(Kind.RETIRE, version=7))).has(pack(lease)) == is_over
 
 
-def test_a_lease_that_begins_is_not_over_though_one_of_its_name_was() -> None:
+def test_a_new_lease_has_not_ended_though_a_lease_of_the_same_name_has() -> None:
     over = ended(entry(1, timer(Kind.RETIRE, version=7)))
     over.on_started(timer(Kind.EXPIRE, version=6))
     assert not over.has(timer(Kind.EXPIRE, version=6))
@@ -160,13 +160,13 @@ def test_a_lease_that_begins_is_not_over_though_one_of_its_name_was() -> None:
     assert over.has(timer(Kind.EXPIRE, version=6))
 
 
-def test_versions_start_again_at_their_end() -> None:
+def test_versions_wrap_around() -> None:
     over = ended(entry(1, pack(Timer(NOW, 1, generation(3, 0x10000), Kind.RETIRE, b"m"))))
 
     assert over.has(pack(Timer(NOW, 1, generation(3, 0xFFFF), Kind.EXPIRE, b"m")))
 
 
-def test_the_oldest_half_is_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_too_many_ended_leases_the_oldest_half_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_process_ended, "FINISHED_LEASES", 2)
     over = ended(*(entry(n, timer(Kind.RETIRE, f"m{n}", 3)) for n in range(5)))
 

@@ -26,7 +26,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     return seen
 
 
-def test_the_relays_producer_and_that_of_the_sinks_are_idempotent_and_wait_for_all_replicas(
+def test_the_producers_of_relay_and_sinks_are_idempotent_and_wait_for_all_replicas(
     made: list[Settings],
 ) -> None:
     broker = KafkaProducers("localhost:1", overrides={"linger.ms": "7"})
@@ -40,7 +40,7 @@ def test_the_relays_producer_and_that_of_the_sinks_are_idempotent_and_wait_for_a
         assert settings["message.timeout.ms"] == "0"
 
 
-def test_only_the_relays_producer_fills_no_gap_later(made: list[Settings]) -> None:
+def test_only_the_producer_of_the_relay_never_fills_a_gap_later(made: list[Settings]) -> None:
     broker = KafkaProducers("localhost:1")
     broker.sink_producers()
     broker.close()

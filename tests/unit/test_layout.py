@@ -28,7 +28,7 @@ def test_the_root_holds_few_modules() -> None:
     assert len(modules(ROOT)) <= ROOT_MODULES_MAX, modules(ROOT)
 
 
-def test_no_package_holds_more_modules_than_a_reader_can_take_in() -> None:
+def test_no_package_holds_more_modules_than_a_reader_can_survey() -> None:
     sizes = {str(package.relative_to(ROOT)): len(modules(package)) for package in packages()}
     assert {name: size for name, size in sizes.items() if size > PACKAGE_MODULES_MAX} == {}
 
@@ -37,7 +37,7 @@ def test_every_folder_with_modules_is_a_package() -> None:
     assert {file.parent for file in ROOT.rglob("*.py")} == set(packages())
 
 
-def test_no_module_imports_itself_by_way_of_others() -> None:
+def test_no_module_imports_itself_through_others() -> None:
     """Imports inside functions count; those that only a type checker sees do not."""
     graph = grimp.build_graph("tickwheel", "timing_wheel", exclude_type_checking_imports=True, cache_dir=None)
     imported = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
@@ -50,5 +50,5 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 
 
 @pytest.mark.parametrize("folder", [package for package in packages() if modules(package)], ids=lambda path: path.name)
-def test_a_package_opening_says_what_the_package_is_for(folder: Path) -> None:
+def test_a_package_opening_describes_the_package(folder: Path) -> None:
     assert (folder / "__init__.py").read_text().startswith('"""') or folder.name == "v1"

@@ -81,16 +81,16 @@ def table(title: str = "## Limits and defaults", end: str = "\n## ") -> dict[str
 
 
 @pytest.mark.parametrize("what", ROWS)
-def test_the_limit_in_the_guide_is_the_one_in_the_code(what: str) -> None:
+def test_a_limit_in_the_guide_equals_the_code(what: str) -> None:
     assert table()[what][1] == ROWS[what]
 
 
 @pytest.mark.parametrize("what", DEFAULTS)
-def test_the_default_in_the_guide_is_the_one_in_the_code(what: str) -> None:
+def test_a_default_in_the_guide_equals_the_code(what: str) -> None:
     assert table()[what][0] == DEFAULTS[what]
 
 
-def test_the_limits_of_the_service_in_the_guide_are_those_in_the_code() -> None:
+def test_the_limits_of_the_service_in_the_guide_equal_the_code() -> None:
     told = table("### Limits of the service")
     assert {what: told[what][1] for what in SERVICE_ROWS} == SERVICE_ROWS
     assert {what: told[what][0] for what in SERVICE_DEFAULTS} == SERVICE_DEFAULTS

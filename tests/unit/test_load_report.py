@@ -45,7 +45,7 @@ def test_the_page_is_one_file_and_all_of_it_is_text() -> None:
     assert re.findall(r'(?:src|href)="(?!data:)', page) == []
 
 
-def test_waits_are_told_in_the_time_of_the_scenario_and_calls_in_real_time() -> None:
+def test_waits_are_reported_in_scenario_time_and_calls_in_real_time() -> None:
     run = outcome()
     document = report.build_document(run, advise(run.scenario, CapacityTarget(), run))
     queue = document["run"]["queues"]["q"]
@@ -54,7 +54,7 @@ def test_waits_are_told_in_the_time_of_the_scenario_and_calls_in_real_time() -> 
     assert document["run"]["calls"]["enqueue"]["count"] == 20
 
 
-def test_what_two_processes_measured_is_added_up() -> None:
+def test_the_measurements_of_two_processes_are_added_up() -> None:
     one, other = Measurements(0.5), outcome().measurements
     one.latency_at("enqueue", 1.0, 0.1)
     one.merge(other.document())
@@ -65,14 +65,14 @@ def test_what_two_processes_measured_is_added_up() -> None:
     assert one.errors == {"ValueError": 1}
 
 
-def test_what_is_measured_while_it_warms_up_is_not_counted() -> None:
+def test_measurements_during_the_warm_up_are_not_counted() -> None:
     meter = Measurements(0.5, warm_up_s=2.0)
     for n in range(4):
         meter.latency_at("enqueue", 0.001, float(n))
     assert meter.histograms["enqueue"].get_total_count() == 2
 
 
-def test_a_harness_that_could_not_keep_up_is_said_to_be_the_bottleneck() -> None:
+def test_a_harness_that_could_not_keep_up_is_reported_as_the_bottleneck() -> None:
     run = outcome()
     assert run.bottlenecks == []
     run.cpu = {"producer": 0.97}
@@ -80,7 +80,7 @@ def test_a_harness_that_could_not_keep_up_is_said_to_be_the_bottleneck() -> None
     assert run.bottlenecks == ["process 'producer' used 97 % of a core", "the producer was 300 ms late (p99)"]
 
 
-def test_lateness_is_that_of_the_run_alone() -> None:
+def test_lateness_counts_messages_of_the_run_only() -> None:
     run = outcome()
     run.samples = [replace(run.samples[1], lateness={"q": Lateness({1: 10, 4: 1}, {2: 5}, 7)}), run.samples[2]]
     run.samples[1].lateness["q"].promoted.update({1: 12})

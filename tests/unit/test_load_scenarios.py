@@ -32,7 +32,7 @@ def scenario_of(folder: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize("name", ["media-encoding", "order-timeouts", "timestone"])
-def test_what_is_shipped_can_be_read_and_planned(name: str) -> None:
+def test_shipped_scenarios_can_be_read_and_planned(name: str) -> None:
     assert name in shipped_scenarios()
     scenario = Source(name, scale=0.01).scenario()
     first = list(islice(plan_arrivals(scenario), 100))
@@ -40,14 +40,14 @@ def test_what_is_shipped_can_be_read_and_planned(name: str) -> None:
     assert all(earlier.at_s <= later.at_s for earlier, later in pairwise(first))
 
 
-def test_a_million_orders_are_planned_of_which_95_percent_are_paid() -> None:
+def test_a_million_orders_are_planned_and_95_percent_are_paid() -> None:
     scenario = Source("order-timeouts").scenario()
     assert expected_count(scenario) == 1_000_000
     orders = list(islice(plan_arrivals(scenario), 20_000))
     assert sum(order.cancel_s is not None for order in orders) / len(orders) == pytest.approx(0.95, abs=0.01)
 
 
-def test_the_same_seed_plans_the_same_day_and_another_one_does_not() -> None:
+def test_the_same_seed_plans_the_same_day_and_another_seed_another_day() -> None:
     scenario = Source("media-encoding", scale=0.1).scenario()
 
     def first(seed: int) -> list[object]:
@@ -57,7 +57,7 @@ def test_the_same_seed_plans_the_same_day_and_another_one_does_not() -> None:
     assert first(7) != first(8)
 
 
-def test_a_scale_makes_messages_workers_and_values_fewer_together() -> None:
+def test_a_scale_reduces_messages_workers_and_values_together() -> None:
     whole, part = Source("media-encoding").scenario(), Source("media-encoding", scale=0.1).scenario()
     assert expected_count(part) == pytest.approx(expected_count(whole) / 10, rel=0.01)
     assert part.worker_count == whole.worker_count / 10
@@ -77,7 +77,7 @@ def test_arrivals_follow_the_curve_of_the_day() -> None:
     assert curve.count(0, 43_200) == pytest.approx(43_200, rel=0.001)
 
 
-def test_bursts_come_on_top() -> None:
+def test_bursts_are_added_to_the_curve() -> None:
     curve = ArrivalRate((0.0,), (10.0,), Burst(60.0, 5.0, 100.0))
     assert curve.rate_at(2.0) == curve.rate_at(63.0) == 100.0
     assert curve.rate_at(30.0) == 10.0
@@ -102,14 +102,14 @@ def test_a_distribution_draws_about_its_mean(written: object, meant: object) -> 
     assert sum(found.draw(random) for _ in range(20_000)) / 20_000 == pytest.approx(found.mean, rel=0.05)
 
 
-def test_a_few_values_have_most_of_the_messages_where_they_are_skewed() -> None:
+def test_skewed_values_give_a_few_values_most_of_the_messages() -> None:
     random, values = Random(1), numbered_values("project", 100, 1.0)
     drawn = [values.draw(random) for _ in range(5_000)]
     assert drawn.count("project-1") / 5_000 == pytest.approx(1 / 5.187, rel=0.1)
     assert numbered_values("project", 4, 0.0).sums == [1, 2, 3, 4]
 
 
-def test_what_is_due_is_what_was_enqueued_before_the_delay_less_what_was_cancelled() -> None:
+def test_the_planned_due_messages_are_those_enqueued_before_the_delay_minus_those_cancelled() -> None:
     scenario = one_queue(arrivals=ArrivalRate((0.0, 3_600.0, 3_601.0), (0.0, 0.0, 5.0)), delay=Constant(900.0))
     scenario = replace(scenario, queues=[replace(scenario.queues[0], cancel=Cancel(0.8, Constant(60.0)))])
     assert due_tasks.tasks_of_period(scenario, 1_000, 4_400, 1) == []
@@ -117,7 +117,7 @@ def test_what_is_due_is_what_was_enqueued_before_the_delay_less_what_was_cancell
     assert len(tasks) == pytest.approx(due_tasks.rate(scenario, scenario.queues[0], 4_600, 5_600) * 1_000, rel=0.25)
 
 
-def test_batches_go_out_when_they_are_full_or_have_waited_long_enough() -> None:
+def test_batches_are_sent_when_they_are_full_or_have_waited_long_enough() -> None:
     batches: Batches[str, int] = Batches(2, 1.0)
     for n in range(3):
         batches.add("q", 0.1 * n, n)
@@ -154,13 +154,13 @@ def test_batches_go_out_when_they_are_full_or_have_waited_long_enough() -> None:
         (f"recording = 'none.csv'\n{QUEUE}", "cannot read"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_in_a_file_is_named_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+def test_an_error_in_a_file_is_named_with_its_position(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(InvalidArgument) as raised:
         scenario_file.read(scenario_of(tmp_path, text))
     assert said in str(raised.value)
 
 
-def test_a_name_that_is_none_is_answered_with_those_there_are() -> None:
+def test_an_unknown_name_is_answered_with_the_known_names() -> None:
     with pytest.raises(
         InvalidArgument, match=r"unknown scenario .*: use media-encoding, order-timeouts, timestone, a .toml file"
     ):
@@ -170,7 +170,7 @@ def test_a_name_that_is_none_is_answered_with_those_there_are() -> None:
 RECORDED = "queue,arrival,run seconds\nmail,3600,1.5\nencode,3660.5,30\nmail,3605,0.5\n"
 
 
-def test_a_recording_is_replayed_as_it_was(tmp_path: Path) -> None:
+def test_a_recording_is_replayed_as_recorded(tmp_path: Path) -> None:
     path = tmp_path / "monday.csv"
     path.write_text(RECORDED)
     scenario = Source(str(path)).scenario()
@@ -183,7 +183,7 @@ def test_a_recording_is_replayed_as_it_was(tmp_path: Path) -> None:
     assert expected_count(scenario) == 3
 
 
-def test_times_of_a_recording_are_those_of_the_clock_on_the_wall(tmp_path: Path) -> None:
+def test_times_of_a_recording_are_wall_clock_times(tmp_path: Path) -> None:
     path = tmp_path / "monday.csv"
     path.write_text("queue,arrival,run seconds\nmail,2026-05-17T18:00:00+02:00,1\nmail,2026-05-17T18:00:30+02:00,1\n")
     assert [row.arrival_s for row in recording.read(path)] == [64_800, 64_830]
@@ -211,7 +211,7 @@ def test_a_scenario_gives_a_recording_its_workers_and_settings(tmp_path: Path) -
         ("queue,arrival,run seconds\nm,1,2\nm,2026-05-17,2\n", "3: arrival must be written as on the lines before"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_in_a_recording_is_told_by_its_line(tmp_path: Path, text: str, said: str) -> None:
+def test_an_error_in_a_recording_is_named_with_its_line(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "monday.csv"
     path.write_text(text)
     with pytest.raises(InvalidArgument) as raised:

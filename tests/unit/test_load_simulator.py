@@ -20,7 +20,7 @@ NONE = Overheads(0.0, 0.0)
 
 
 @pytest.mark.parametrize("workers", [1, 5, 20])
-def test_waits_are_exactly_those_of_the_recursion_for_servers_that_take_who_comes_first(workers: int) -> None:
+def test_waits_equal_the_recursion_for_servers_in_the_order_of_arrival(workers: int) -> None:
     plan = one_queue(workers)
     tasks = poisson(5_000, 0.9 * workers, 1.0)
     free, waits = [0.0] * workers, []
@@ -33,7 +33,7 @@ def test_waits_are_exactly_those_of_the_recursion_for_servers_that_take_who_come
 
 
 @pytest.mark.parametrize(("workers", "busy"), [(1, 0.5), (2, 1.2), (5, 3.0)])
-def test_waits_are_those_of_erlang_c(workers: int, busy: float) -> None:
+def test_waits_match_erlang_c(workers: int, busy: float) -> None:
     plan, waits = one_queue(workers, busy), []
     # Waits that follow each other are much alike, so several days say more than a long one.
     for day in range(4):
@@ -56,7 +56,7 @@ def test_the_same_tasks_and_seed_give_the_same_waits() -> None:
     assert waits() == waits()
 
 
-def test_what_a_call_takes_keeps_workers_busy_too() -> None:
+def test_the_time_of_calls_keeps_workers_busy_too() -> None:
     plan = one_queue(1, 1.0)
     tasks = [Task(0.0, "q", 1.0, 0.0) for _ in range(4)]
     found = simulate(plan, plan.workers, tasks, overheads=Overheads(fetch_s=0.25, finish_s=0.5, per_message_s=0.25))
@@ -64,7 +64,7 @@ def test_what_a_call_takes_keeps_workers_busy_too() -> None:
     assert found.starts["q"] == pytest.approx([0.25, 2.25, 4.25, 6.25])
 
 
-def test_the_most_urgent_is_taken_first_and_of_a_value_one_at_a_time() -> None:
+def test_the_most_urgent_message_is_taken_first_and_those_of_a_value_one_at_a_time() -> None:
     pending = ReadyQueue([{}])
     first, second, other = (
         Task(0.0, "q", 1.0, deadline, value=value) for deadline, value in ((1.0, "x"), (2.0, "x"), (3.0, "y"))
@@ -77,7 +77,7 @@ def test_the_most_urgent_is_taken_first_and_of_a_value_one_at_a_time() -> None:
     assert pending.take(0, 10) == [second]
 
 
-def test_a_filter_finds_its_own_behind_what_others_wait_for() -> None:
+def test_a_filter_finds_its_messages_behind_those_that_others_wait_for() -> None:
     pending = ReadyQueue([{}, {"gpu": "a100"}])
     plain = Task(0.0, "q", 1.0, 1.0, value="x", metadata={"gpu": "none"})
     special = Task(0.0, "q", 1.0, 2.0, value="x", metadata={"gpu": "a100"})
@@ -91,7 +91,7 @@ def test_a_filter_finds_its_own_behind_what_others_wait_for() -> None:
     assert not pending.has(0)
 
 
-def test_a_task_that_fails_is_run_again_after_its_back_off() -> None:
+def test_a_failed_task_is_run_again_after_its_back_off() -> None:
     plan = one_queue(1, 1.0, backoff_s=2.0)
     failing, next_one = Task(0.0, "q", 1.0, 0.0, failures=1), Task(3.0, "q", 1.0, 3.0)
     found = simulate(plan, plan.workers, [failing, next_one], overheads=NONE)
@@ -109,7 +109,7 @@ def test_a_light_queue_is_not_starved_by_a_heavy_one() -> None:
     assert percentile(found.starts["light"], 1.0) < 400
 
 
-def test_so_many_workers_are_needed_as_erlang_c_says() -> None:
+def test_the_number_of_workers_matches_erlang_c() -> None:
     # 17 busy ones in the mean: the least number with which 95 % of the messages wait for a second at most.
     plan = replace(one_queue(1, 17.0), length_s=3_600.0)
     [hour] = hourly_needs(plan, CapacityTarget(1.0, 0.95), NONE)
@@ -122,7 +122,7 @@ def test_so_many_workers_are_needed_as_erlang_c_says() -> None:
     assert hour.busy == pytest.approx(17.0)
 
 
-def test_hours_of_the_day_have_needs_of_their_own() -> None:
+def test_each_hour_of_the_day_has_its_own_number_of_workers() -> None:
     plan = one_queue(1, run_s=10.0, arrivals=ArrivalRate((0.0, 3_600.0, 7_200.0), (0.1, 0.1, 2.0)))
     first, second, _ = list(hourly_needs(replace(plan, length_s=3 * 3_600.0), CapacityTarget(5.0), NONE))
     assert first.workers is not None
@@ -130,7 +130,7 @@ def test_hours_of_the_day_have_needs_of_their_own() -> None:
     assert first.workers < second.workers / 4
 
 
-def test_where_no_number_of_workers_is_enough_it_says_so() -> None:
+def test_if_no_number_of_workers_suffices_the_report_states_it() -> None:
     from tickwheel.load.scenario.metadata_values import numbered_values
 
     plan = one_queue(1, rate=1.0, run=Constant(2.0), exclusive=numbered_values("project", 1, 0.0))
@@ -138,13 +138,13 @@ def test_where_no_number_of_workers_is_enough_it_says_so() -> None:
     assert hour.workers is None
 
 
-def test_the_least_number_is_found_whatever_it_is() -> None:
+def test_the_smallest_sufficient_number_is_found() -> None:
     for wanted in (1, 2, 17, 100, 399, 400):
         assert find_minimum(lambda count, wanted=wanted: count >= wanted, 1, 400) == wanted  # type: ignore[misc]
     assert find_minimum(lambda count: False, 1, 400) is None
 
 
-def test_workers_are_shared_out_as_the_groups_have_them() -> None:
+def test_workers_are_divided_in_the_proportion_of_the_groups() -> None:
     groups = [WorkerGroup("gpu", ["q"], 1, 3), WorkerGroup("cpu", ["q"], 2, 8)]
     assert [group.count for group in with_workers(groups, 38)] == [6, 32]
     assert [group.count for group in with_workers(groups, 2)] == [1, 1]

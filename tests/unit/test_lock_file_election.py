@@ -17,7 +17,7 @@ def acquired(election: LockFileElection) -> lock_file.LockFileLeadership:
     return found
 
 
-def test_a_lock_that_is_given_up_leaves_no_file(tmp_path: Path) -> None:
+def test_a_released_lock_leaves_no_file(tmp_path: Path) -> None:
     leadership = acquired(LockFileElection(tmp_path / "lock"))
     assert [path.name for path in tmp_path.iterdir()] == ["lock.3"]
     leadership.release()
@@ -25,7 +25,7 @@ def test_a_lock_that_is_given_up_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_who_waits_follows_and_who_is_told_to_stop_does_not(tmp_path: Path) -> None:
+def test_a_waiting_process_succeeds_and_a_stopped_process_does_not(tmp_path: Path) -> None:
     first = acquired(LockFileElection(tmp_path / "lock"))
     stop = threading.Event()
     stop.set()
@@ -40,12 +40,12 @@ def test_who_waits_follows_and_who_is_told_to_stop_does_not(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_a_killed_process_left_is_no_lock(tmp_path: Path) -> None:
+def test_a_file_left_by_a_killed_process_is_not_a_lock(tmp_path: Path) -> None:
     (tmp_path / "lock.3").touch()
     acquired(LockFileElection(tmp_path / "lock")).release()
 
 
-def test_however_often_it_changes_hands_one_has_it_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lock_has_one_holder_at_a_time_over_many_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock_file, "RETRY_SECONDS", 0)
     inside, overlaps, turns = [0], [0], [0]
 

@@ -11,7 +11,7 @@ from tickwheel.runtime.log_throttle import PAUSE_S, LogThrottle
 pytestmark = pytest.mark.unit
 
 
-def test_the_same_is_told_once_in_a_while_and_another_at_once() -> None:
+def test_a_repeated_text_is_logged_once_in_a_while_and_another_text_at_once() -> None:
     log_throttle = LogThrottle()
     with freeze_time() as clock:
         assert [log_throttle.level("refused"), log_throttle.level("refused"), log_throttle.level("frozen")] == [
@@ -25,7 +25,7 @@ def test_the_same_is_told_once_in_a_while_and_another_at_once() -> None:
         assert log_throttle.level("refused") == logging.WARNING
 
 
-def test_the_same_trouble_is_told_once_whatever_it_counts_and_whichever_shard_has_it() -> None:
+def test_counts_and_shard_numbers_do_not_make_texts_different() -> None:
     log_throttle = LogThrottle()
     assert log_throttle.should_log("lost: no answer from a:1 in 5.1 s and 14 attempts: refused")
     assert not log_throttle.should_log("lost: no answer from a:1 in 10 s and 9 attempts: refused")
@@ -34,7 +34,7 @@ def test_the_same_trouble_is_told_once_whatever_it_counts_and_whichever_shard_ha
     assert not log_throttle.should_log("no server of the cluster has shard 63 now")
 
 
-def test_it_is_known_that_something_was_told() -> None:
+def test_has_logged_is_true_after_a_log_line() -> None:
     log_throttle = LogThrottle()
     assert not log_throttle.has_logged
     log_throttle.level("refused")

@@ -24,7 +24,7 @@ def test_every_rpc_has_exactly_one_row_and_every_row_is_an_rpc() -> None:
         ("Complete", calls.CompleteRequest(leases=[{}, {}]), 0),
     ],
 )
-def test_a_call_costs_its_messages_and_at_least_one_unless_the_enqueue_paid_for_it(
+def test_a_call_costs_its_messages_and_at_least_one_unless_the_enqueue_paid(
     name: str, request_: object, cost: int
 ) -> None:
     assert METHOD_TABLE[name].cost(request_) == cost

@@ -50,7 +50,7 @@ def labelled_table(figures: tuple[MetricSpec[Any], ...]) -> str:
     return f"| metric | labels | meaning |\n|---|---|---|\n{rows}"
 
 
-def test_every_figure_is_told_once() -> None:
+def test_every_metric_is_exported_once() -> None:
     def values(stats: WheelStats) -> dict[str, Any]:
         samples = {spec.name: list(spec.samples(ShardStats("tw", {0: stats}))) for spec in METRICS}
         return {name: value for name, [(_, value)] in samples.items()}
@@ -64,17 +64,17 @@ def test_every_figure_is_told_once() -> None:
     assert sorted(metrics_of_fields) == sorted([spec.name] for spec in METRICS)
 
 
-def test_the_operations_page_shows_every_figure() -> None:
+def test_the_operations_page_lists_every_metric() -> None:
     assert PAGE.partition("<!-- begin: metrics -->\n")[2].partition("<!-- end -->")[0] == table()
 
 
 @pytest.mark.parametrize("of", LABELLED)
-def test_the_operations_page_shows_every_figure_of_the_service_and_of_workers(of: str) -> None:
+def test_the_operations_page_lists_every_metric_of_the_service_and_of_workers(of: str) -> None:
     shown = PAGE.partition(f"<!-- begin: {of} metrics -->\n")[2].partition("<!-- end -->")[0]
     assert shown == labelled_table(LABELLED[of])
 
 
-def test_the_operations_page_calls_figures_by_the_names_that_prometheus_shows() -> None:
+def test_the_operations_page_uses_the_names_that_prometheus_shows() -> None:
     named = set(re.findall(r"`(tickwheel_\w+)", PAGE))
     labelled = {name_of(told) for figures in LABELLED.values() for told in figures}
     assert named == labelled | {name_of(told) for told in METRICS}
@@ -82,7 +82,7 @@ def test_the_operations_page_calls_figures_by_the_names_that_prometheus_shows() 
     assert not set(re.findall(r"`(\w+)`", PAGE)) & {field.name for field in fields(WheelStats)}
 
 
-def test_figures_are_served_for_each_shard_in_base_units() -> None:
+def test_metrics_are_served_for_each_shard_in_base_units() -> None:
     port = free_port()
     health = {0: WheelStats(epoch=7, lateness_ms=12, fired_timers=3), 5: WheelStats(held=True)}
     stop = start_metrics_server("127.0.0.1", port, ShardMetrics("tw", lambda: health))

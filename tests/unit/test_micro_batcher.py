@@ -38,7 +38,7 @@ class Work:
         return first, others
 
 
-def test_calls_that_come_one_after_the_other_are_done_alone() -> None:
+def test_sequential_calls_are_made_alone() -> None:
     async def one_by_one() -> tuple[list[int], list[list[int]]]:
         work = Work()
         return [await work.line.submit(number) for number in range(5)], work.groups
@@ -46,7 +46,7 @@ def test_calls_that_come_one_after_the_other_are_done_alone() -> None:
     assert asyncio.run(one_by_one()) == ([0, 2, 4, 6, 8], [[0], [1], [2], [3], [4]])
 
 
-def test_those_that_come_while_one_is_under_way_go_together() -> None:
+def test_calls_made_while_a_call_is_in_progress_form_a_batch() -> None:
     async def together() -> tuple[list[int], list[list[int]]]:
         work = Work()
         first, others = await work.held()
@@ -56,7 +56,7 @@ def test_those_that_come_while_one_is_under_way_go_together() -> None:
     assert asyncio.run(together()) == ([0, 2, 4, 6, 8, 10], [[0], [1, 2, 3, 4, 5]])
 
 
-def test_no_group_is_larger_than_fits() -> None:
+def test_no_batch_is_larger_than_its_limit() -> None:
     async def many() -> list[list[int]]:
         work = Work()
         first, others = await work.held()
@@ -71,7 +71,7 @@ def test_no_group_is_larger_than_fits() -> None:
     assert max(map(len, groups)) == 10
 
 
-def test_what_nobody_waits_for_any_more_is_not_done() -> None:
+def test_a_call_that_no_caller_waits_for_any_more_is_not_made() -> None:
     async def one_gives_up() -> list[list[int]]:
         work = Work()
         first, others = await work.held()
@@ -83,7 +83,7 @@ def test_what_nobody_waits_for_any_more_is_not_done() -> None:
     assert asyncio.run(one_gives_up()) == [[0], [1, 2, 4, 5]]
 
 
-def test_who_gives_up_while_a_group_is_under_way_takes_nobodys_answer_away() -> None:
+def test_a_caller_cancelled_while_a_batch_is_in_progress_takes_no_other_callers_answer() -> None:
     async def one_gives_up() -> list[int | BaseException]:
         work = Work()
         first, others = await work.held()
@@ -94,7 +94,7 @@ def test_who_gives_up_while_a_group_is_under_way_takes_nobodys_answer_away() -> 
     assert asyncio.run(one_gives_up()) == [2, 4, 6, 8, 10]
 
 
-def test_an_error_reaches_all_of_its_group_and_the_next_group_is_done() -> None:
+def test_an_error_reaches_all_callers_of_its_batch_and_the_next_batch_is_made() -> None:
     async def fails() -> tuple[Sequence[int | BaseException], int]:
         work = Work()
         first, _ = await work.held()

@@ -33,7 +33,7 @@ def take_all(near: NearTimers, now_ms: int, most: int = 1_000) -> list[bytes]:
 
 
 @given(st.lists(st.integers(-5_000, 9_000), max_size=60), st.lists(st.integers(0, 2_000), max_size=8))
-def test_what_is_due_is_taken_in_order_of_time_and_nothing_else(times: list[int], steps: list[int]) -> None:
+def test_only_due_timers_are_taken_in_the_order_of_time(times: list[int], steps: list[int]) -> None:
     near, now = held(timer(NOW + time, name=f"m{n}") for n, time in enumerate(times)), NOW
     expected = sorted((NOW + time, f"m{n}") for n, time in enumerate(times))
 
@@ -48,7 +48,7 @@ def test_what_is_due_is_taken_in_order_of_time_and_nothing_else(times: list[int]
         assert near.count == len(expected)
 
 
-def test_a_batch_is_of_one_queue_and_the_queues_take_turns() -> None:
+def test_a_batch_has_timers_of_one_queue_and_the_queues_alternate() -> None:
     near = held(timer(NOW, queue, f"m{n}") for queue in (1, 2) for n in range(5))
 
     batches = []
@@ -58,7 +58,7 @@ def test_a_batch_is_of_one_queue_and_the_queues_take_turns() -> None:
     assert batches == [(1, 3), (2, 3), (1, 2), (2, 2)]
 
 
-def test_timers_that_are_given_back_come_first_again_in_their_order() -> None:
+def test_timers_that_are_returned_come_first_again_in_their_order() -> None:
     near = held(timer(NOW, name=f"m{n}") for n in range(6))
     _, taken = near.take(NOW, lambda _: 4) or (0, [])
 
@@ -68,7 +68,7 @@ def test_timers_that_are_given_back_come_first_again_in_their_order() -> None:
     assert [one.name for one in unpack(b"".join(take_all(near, NOW)))] == [b"m1", b"m2", b"m3", b"m4", b"m5"]
 
 
-def test_giving_nothing_back_leaves_nothing_to_take() -> None:
+def test_returning_nothing_leaves_nothing_to_take() -> None:
     near = NearTimers(NOW)
 
     near.put_back(1, [])
@@ -76,7 +76,7 @@ def test_giving_nothing_back_leaves_nothing_to_take() -> None:
     assert near.take(NOW, lambda _: 10) is None
 
 
-def test_a_clock_that_went_back_makes_the_rest_wait_for_its_time() -> None:
+def test_after_the_clock_stepped_back_the_rest_waits_for_its_time() -> None:
     near = held([timer(NOW + 5_000), timer(NOW + 8_000)])
     assert len(take_all(near, NOW + 6_000)) == 1
 
@@ -88,7 +88,7 @@ def test_a_clock_that_went_back_makes_the_rest_wait_for_its_time() -> None:
     assert len(take_all(near, NOW + 8_000)) == 1
 
 
-def test_a_hundred_thousand_timers_of_one_tick_are_taken_apart_piece_by_piece() -> None:
+def test_a_hundred_thousand_timers_of_one_tick_are_taken_in_portions() -> None:
     near = held(timer(NOW + 5, name=f"m{n}") for n in range(100_000))
 
     first = near.take(NOW + 5, lambda _: 200)
@@ -116,7 +116,7 @@ def test_a_slot_is_quiet_when_the_last_of_its_timers_is_answered() -> None:
     assert memory.count == 1
 
 
-def test_a_timer_read_twice_is_open_until_both_are_answered() -> None:
+def test_a_timer_read_twice_stays_open_until_both_are_answered() -> None:
     memory = LoadedTimers(NOW)
     memory.add_packed(timer(NOW))
     memory.add_packed(timer(NOW))

@@ -20,5 +20,7 @@ pytestmark = pytest.mark.unit
         (OutboxLevel.FULL, 49, OutboxLevel.LOW),
     ],
 )
-def test_a_level_is_left_well_below_where_it_begins(before: OutboxLevel, size: int, after: OutboxLevel) -> None:
+def test_an_outbox_level_ends_well_below_the_size_where_it_begins(
+    before: OutboxLevel, size: int, after: OutboxLevel
+) -> None:
     assert next_level(size, 100, before) is after

@@ -15,19 +15,19 @@ EMBEDDED = [EmbeddedServerError, ServerEnded]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in EVERY if kind not in EMBEDDED])
-def test_an_error_comes_out_as_it_went_in(kind: type[TickwheelError]) -> None:
+def test_a_pickled_error_equals_the_original(kind: type[TickwheelError]) -> None:
     found = pickle.loads(pickle.dumps(kind("what was wrong")))
     assert (type(found), str(found)) == (kind, "what was wrong")
 
 
 @pytest.mark.parametrize("kind", EMBEDDED)
-def test_an_error_of_the_embedded_server_does_too(kind: type[EmbeddedServerError]) -> None:
+def test_a_pickled_error_of_the_embedded_server_equals_the_original(kind: type[EmbeddedServerError]) -> None:
     error = kind("it ended", data_dir=Path("data"), log_tail="why")
     found = pickle.loads(pickle.dumps(error))
     assert (type(found), str(found), found.data_dir, found.log_tail) == (kind, str(error), Path("data"), "why")
 
 
-def test_what_an_error_says_to_programs_comes_along() -> None:
+def test_the_attributes_of_an_error_are_pickled() -> None:
     assert not pickle.loads(pickle.dumps(Unavailable("x", may_have_happened=False))).may_have_happened
     results = [EnqueueResult("a", "pending", created=True), None]
     assert pickle.loads(pickle.dumps(InvalidArgument("x", results))).results == results

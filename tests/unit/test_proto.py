@@ -22,13 +22,13 @@ def _buf(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([BUF, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_they_follow_the_rules_of_buf_and_every_field_has_a_comment() -> None:
+def test_the_protos_follow_the_rules_of_buf_and_every_field_has_a_comment() -> None:
     done = _buf("lint", "proto")
     assert not done.stdout + done.stderr
     assert done.returncode == 0
 
 
-def test_no_client_that_was_made_from_them_before_is_broken() -> None:
+def test_the_protos_break_no_released_client() -> None:
     done = _buf("breaking", "proto", "--against", "proto/released.binpb")
     assert not done.stdout + done.stderr
     assert done.returncode == 0
@@ -45,7 +45,7 @@ def test_a_field_that_changes_its_number_is_a_break(tmp_path: Path) -> None:
     assert 'field "2"' in done.stdout
 
 
-def test_the_code_is_the_one_that_they_make(tmp_path: Path) -> None:
+def test_the_generated_code_is_current(tmp_path: Path) -> None:
     out = f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"
     names = [str(file.relative_to(ROOT)) for file in FILES]
     command = [str(BUF.with_name("protoc")), "-Iproto", *out, *names]
@@ -55,11 +55,11 @@ def test_the_code_is_the_one_that_they_make(tmp_path: Path) -> None:
     assert made == there
 
 
-def test_every_call_is_known_by_its_name() -> None:
+def test_the_table_of_methods_has_every_rpc() -> None:
     assert len(METHODS) == sum(len(service.methods) for service in SERVICES)
 
 
-def test_every_error_is_named_in_the_documentation_of_the_calls() -> None:
+def test_every_error_is_documented_in_the_comments_of_the_rpcs() -> None:
     told = (ROOT / "proto/tickwheel/v1/message_service.proto").read_text()
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TickwheelError)]
     # An event process alone is fenced, and without a handshake there is no call.

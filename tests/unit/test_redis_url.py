@@ -49,24 +49,24 @@ def test_a_clusters_url_names_its_servers() -> None:
 
 
 @pytest.mark.parametrize("url", ["redis+cluster://", "redis+cluster://:7001", "rediss+cluster://a:7001,,b:7002"])
-def test_a_cluster_without_a_host_is_told_so(url: str) -> None:
+def test_a_cluster_url_without_a_host_is_refused(url: str) -> None:
     with pytest.raises(InvalidArgument, match="lacks a host"):
         validate_redis_url(url)
 
 
 @pytest.mark.parametrize("url", ["redis://h:notaport", "redis://h:99999", "redis+cluster://a:7001,b:x"])
-def test_a_port_that_is_none_is_told_so(url: str) -> None:
+def test_an_invalid_port_is_refused(url: str) -> None:
     with pytest.raises(InvalidArgument, match="a port in url"):
         validate_redis_url(url)
 
 
 @pytest.mark.parametrize("url", ["redis://user:p/w@h", "redis+cluster://user:p@ss/w@a:7001", "redis://user:p@h:x"])
-def test_a_password_that_is_not_escaped_is_not_taken_for_a_port(url: str) -> None:
+def test_an_unescaped_password_is_not_read_as_a_port(url: str) -> None:
     with pytest.raises(InvalidArgument, match="'%40' for '@'"):
         validate_redis_url(url)
 
 
-def test_the_url_of_one_server_is_as_it_is() -> None:
+def test_the_url_of_a_single_server_is_not_changed() -> None:
     for url in ("redis://h:1/2", "unix:///a/b.sock?db=1"):
         assert [node_url(url, server) for server in servers(url)] == [url]
 
@@ -85,7 +85,7 @@ def test_the_url_of_one_server_is_as_it_is() -> None:
         "unix+cluster:///a.sock",
     ],
 )
-def test_a_clusters_url_that_is_not_understood_is_refused(url: str) -> None:
+def test_an_invalid_cluster_url_is_refused(url: str) -> None:
     with pytest.raises(InvalidArgument):
         validate_redis_url(url)
 

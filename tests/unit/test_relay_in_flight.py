@@ -16,7 +16,7 @@ def flight() -> InFlightWindows:
     return InFlightWindows(lambda: None)
 
 
-def test_a_window_may_be_cut_once_all_of_it_is_acknowledged(flight: InFlightWindows) -> None:
+def test_a_window_can_be_trimmed_once_all_of_it_is_acknowledged(flight: InFlightWindows) -> None:
     window = flight.add(entries(1, 2), 2)
     window.on_delivery(None, None)
     assert flight.take_acknowledged() is None
@@ -25,7 +25,7 @@ def test_a_window_may_be_cut_once_all_of_it_is_acknowledged(flight: InFlightWind
     assert flight.take_acknowledged() is None
 
 
-def test_nothing_is_cut_behind_a_window_that_is_not_acknowledged(flight: InFlightWindows) -> None:
+def test_nothing_is_trimmed_behind_an_unacknowledged_window(flight: InFlightWindows) -> None:
     older, younger = flight.add(entries(1), 1), flight.add(entries(2, 3), 1)
     younger.on_delivery(None, None)
     assert flight.take_acknowledged() is None
@@ -33,7 +33,7 @@ def test_nothing_is_cut_behind_a_window_that_is_not_acknowledged(flight: InFligh
     assert flight.take_acknowledged() == TrimRange(b"7-1", b"7-4", 30, 2)
 
 
-def test_an_error_is_told_and_nothing_of_its_window_is_cut(flight: InFlightWindows) -> None:
+def test_an_error_is_kept_and_nothing_of_its_window_is_trimmed(flight: InFlightWindows) -> None:
     window = flight.add(entries(1), 2)
     window.on_delivery(None, None)
     window.on_delivery("why", None)
@@ -41,7 +41,7 @@ def test_an_error_is_told_and_nothing_of_its_window_is_cut(flight: InFlightWindo
     assert flight.take_acknowledged() is None
 
 
-def test_so_many_windows_are_under_way_and_no_more(flight: InFlightWindows) -> None:
+def test_the_number_of_windows_in_flight_is_limited(flight: InFlightWindows) -> None:
     for number in range(WINDOWS):
         assert not flight.is_full
         flight.add(entries(number), 1)
@@ -49,13 +49,13 @@ def test_so_many_windows_are_under_way_and_no_more(flight: InFlightWindows) -> N
 
 
 @pytest.mark.parametrize("size", [100, 4096, WINDOW_BYTES // 16])
-def test_a_megabyte_is_under_way_at_most(flight: InFlightWindows, size: int) -> None:
+def test_at_most_a_megabyte_is_in_flight(flight: InFlightWindows, size: int) -> None:
     under_way = 0
     while not flight.is_full:
         under_way += flight.add(entries(*range(flight.count), size=size), 1).trim_range.size
     assert under_way <= WINDOWS * WINDOW_BYTES == 2**20
 
 
-def test_windows_aim_at_a_size_whatever_the_entries_are(flight: InFlightWindows) -> None:
+def test_windows_have_a_target_size_with_entries_of_any_size(flight: InFlightWindows) -> None:
     flight.add(entries(1, 2, size=WINDOW_BYTES), 2)
     assert flight.count == 1

@@ -46,7 +46,7 @@ def call(log_throttle: LogThrottle, trouble: Exception, attempts: int = 5) -> Re
     return made
 
 
-def test_the_same_trouble_of_all_calls_is_a_warning_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_same_failure_of_all_calls_is_a_warning_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
     log_throttle = LogThrottle()
     with freeze_time() as clock:
         call(log_throttle, AWAY)
@@ -59,7 +59,7 @@ def test_the_same_trouble_of_all_calls_is_a_warning_once_in_a_while(caplog: pyte
         assert len(told(caplog)) == 2
 
 
-def test_another_trouble_is_told_at_once_and_that_of_all_shards_together(caplog: pytest.LogCaptureFixture) -> None:
+def test_another_failure_is_logged_at_once_and_one_warning_covers_all_shards(caplog: pytest.LogCaptureFixture) -> None:
     log_throttle = LogThrottle()
     call(log_throttle, AWAY)
     for shard in range(64):
@@ -71,12 +71,14 @@ def test_another_trouble_is_told_at_once_and_that_of_all_shards_together(caplog:
     )
 
 
-def test_what_is_raised_names_every_server() -> None:
+def test_an_error_names_every_server() -> None:
     with pytest.raises(Unavailable, match=r"^no answer from redis\+cluster://a:1,b:2,c:3 in 0\.0 s and 1 attempts: "):
         RetryBudget(WHERE, 0, LogThrottle()).backoff_or_raise(AWAY, sent=False)
 
 
-def test_the_first_call_that_is_answered_after_it_is_told_and_no_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_first_call_answered_after_a_failure_logs_the_recovery_and_no_other_call_does(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     log_throttle = LogThrottle()
     waiting = [call(log_throttle, AWAY) for _ in range(3)]
     call(log_throttle, AWAY, attempts=0).on_answer()
@@ -191,7 +193,7 @@ clients = pytest.mark.parametrize("send", [blocking, with_asyncio])
 
 
 @clients
-def test_a_client_that_calls_again_and_again_warns_once(send: Send, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_that_retries_warns_once(send: Send, caplog: pytest.LogCaptureFixture) -> None:
     send(inf, 0.02, [Round([PING_63])] * 5)
     assert len(told(caplog)) == 1
     assert len(told(caplog, logging.DEBUG)) >= 4
@@ -199,13 +201,13 @@ def test_a_client_that_calls_again_and_again_warns_once(send: Send, caplog: pyte
 
 
 @clients
-def test_a_client_tells_that_a_call_was_answered_at_last(send: Send, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_logs_that_a_call_was_answered_after_retries(send: Send, caplog: pytest.LogCaptureFixture) -> None:
     send(3, 30, [Round([PING_3, PING_63])])
     assert told(caplog, logging.INFO) == ["answered again by redis+cluster://a:1,… (attempt 4)"]
 
 
 @clients
-def test_what_was_answered_in_part_is_not_told_as_answered(send: Send, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_partly_answered_call_logs_no_recovery(send: Send, caplog: pytest.LogCaptureFixture) -> None:
     send(inf, 30, [Round([PING_3, PING_63], allow_partial=True)])
     assert len(told(caplog)) == 1
     assert told(caplog, logging.INFO) == []

@@ -68,13 +68,13 @@ def values(delivery: RoundTrip) -> list[Any]:
     return [reply and reply.value for reply in delivery.replies]
 
 
-def test_requests_go_together_to_the_server_of_their_shard() -> None:
+def test_requests_to_the_shards_of_one_server_are_sent_together() -> None:
     delivery = RoundTrip([call(3), call(63), call(3)], cluster(), 0)
     parcels: list[ServerBatch] = delivery.next_batches()
     assert [(parcel.server, [n for n, _ in parcel.requests]) for parcel in parcels] == [(A, [0, 2]), (B, [1])]
 
 
-def test_what_is_answered_is_kept_and_only_the_rest_is_sent_again() -> None:
+def test_answered_requests_are_kept_and_only_the_others_are_sent_again() -> None:
     delivery = RoundTrip([call(3), call(63)], cluster(), 0)
     assert isinstance(attempt(delivery, {A: [1]}), ConnectionError)
     assert (values(delivery), delivery.in_doubt, delivery.unresponsive) == ([1, None], True, {B})
@@ -84,7 +84,7 @@ def test_what_is_answered_is_kept_and_only_the_rest_is_sent_again() -> None:
     assert [reply.resent for reply in delivery.replies if reply] == [False, True]
 
 
-def test_of_a_round_only_the_request_that_may_have_been_done_counts_as_sent_again() -> None:
+def test_only_the_request_that_may_have_been_executed_counts_as_repeated() -> None:
     delivery = RoundTrip([call(3), call(63)], cluster(), 0)
     # One server has lost its connection, the other has refused.
     attempt(delivery, {A: [TryAgainError("half moved")]})
@@ -92,7 +92,7 @@ def test_of_a_round_only_the_request_that_may_have_been_done_counts_as_sent_agai
     assert [reply.resent for reply in delivery.replies if reply] == [False, True]
 
 
-def test_a_call_that_was_put_off_until_its_slot_has_moved_was_answered_and_is_told_so() -> None:
+def test_a_call_deferred_until_its_slot_has_moved_is_reported_as_answered() -> None:
     trouble = attempt(
         RoundTrip([call(3)], cluster(), 0), {A: [TryAgainError("Multiple keys request during rehashing")]}
     )
@@ -103,14 +103,14 @@ def test_a_call_that_was_put_off_until_its_slot_has_moved_was_answered_and_is_to
 
 
 @pytest.mark.parametrize("reached", [0, 1])
-def test_fewer_replicas_than_asked_for_are_not_durable(reached: int) -> None:
+def test_fewer_replicas_than_required_raise_not_durable(reached: int) -> None:
     delivery = RoundTrip([call(3, durable=True)], cluster(), 2)
     with pytest.raises(NotDurable, match=f"{reached} of 2 replicas"):
         attempt(delivery, {A: [1, 1, reached]})
     assert delivery.in_doubt
 
 
-def test_a_slot_that_has_moved_is_asked_for_at_its_new_server_at_once() -> None:
+def test_a_request_of_a_moved_slot_is_sent_to_the_new_server_at_once() -> None:
     topology = cluster()
     delivery = RoundTrip([call(3)], topology, 0)
     assert attempt(delivery, {A: [MovedError(f"{hash_slot(3)} b:2")]}) is None
@@ -119,7 +119,7 @@ def test_a_slot_that_has_moved_is_asked_for_at_its_new_server_at_once() -> None:
     assert [reply.resent for reply in delivery.replies if reply] == [False]
 
 
-def test_a_key_that_has_moved_ahead_of_its_slot_is_asked_for_once_and_the_map_stays() -> None:
+def test_a_request_of_a_key_that_moved_ahead_of_its_slot_is_redirected_once_and_the_map_stays() -> None:
     topology = cluster()
     delivery = RoundTrip([call(3)], topology, 0)
     assert attempt(delivery, {A: [AskError(f"{hash_slot(3)} b:2")]}) is None
@@ -128,7 +128,7 @@ def test_a_key_that_has_moved_ahead_of_its_slot_is_asked_for_once_and_the_map_st
     assert list(sent(delivery)) == [A]
 
 
-def test_a_transaction_is_asked_for_as_a_whole_and_the_wait_for_replicas_after_it() -> None:
+def test_a_transaction_is_redirected_as_a_whole_with_the_wait_for_replicas_after_it() -> None:
     delivery = RoundTrip([call(3, prelude=("SET", "tw:{3}:x", 1), durable=True)], cluster(), 1)
     moved = AskError(f"{hash_slot(3)} b:2")
     attempt(delivery, {A: [b"OK", moved, moved, Exception("EXECABORT"), 1, 0]})
@@ -136,7 +136,7 @@ def test_a_transaction_is_asked_for_as_a_whole_and_the_wait_for_replicas_after_i
     assert names == ["ASKING", "MULTI", "SET", "EVALSHA", "EXEC", "ASKING", "EVALSHA", "ASKING", "WAIT"]
 
 
-def test_the_answers_of_asking_are_nobodys() -> None:
+def test_replies_to_asking_are_dropped() -> None:
     delivery = RoundTrip([call(3, durable=True)], cluster(), 1)
     attempt(delivery, {A: [AskError(f"{hash_slot(3)} b:2"), 1, 1]})
     assert [command for command in sent(delivery)[B] if command is ASKING] == [ASKING] * 3
@@ -155,20 +155,20 @@ def test_the_answers_of_asking_are_nobodys() -> None:
         (TryAgainError("half moved"), False),
     ],
 )
-def test_what_is_refused_for_now_was_not_done_and_is_sent_later(refusal: Exception, elsewhere: bool) -> None:
+def test_a_request_refused_temporarily_was_not_executed_and_is_sent_later(refusal: Exception, elsewhere: bool) -> None:
     delivery = RoundTrip([call(3)], cluster(), 0)
     assert attempt(delivery, {A: [refusal]}) is not None
     assert (delivery.in_doubt, delivery.slots_stale) == (False, elsewhere)
 
 
-def test_what_was_in_doubt_before_a_refusal_still_is() -> None:
+def test_a_request_in_doubt_before_a_refusal_stays_in_doubt() -> None:
     delivery = RoundTrip([call(3)], cluster(), 0)
     attempt(delivery, {})
     attempt(delivery, {A: [TryAgainError("half moved")]})
     assert delivery.in_doubt
 
 
-def test_a_call_that_was_done_stays_in_doubt_where_its_slot_moved_before_the_wait_for_replicas() -> None:
+def test_an_executed_call_stays_in_doubt_if_its_slot_moved_before_the_wait_for_replicas() -> None:
     delivery = RoundTrip([call(3, durable=True)], cluster(), 1)
     assert attempt(delivery, {A: [1, MovedError(f"{hash_slot(3)} b:2"), 1]}) is None
     assert delivery.in_doubt
@@ -176,7 +176,7 @@ def test_a_call_that_was_done_stays_in_doubt_where_its_slot_moved_before_the_wai
     assert [reply.resent for reply in delivery.replies if reply] == [True]
 
 
-def test_a_script_that_a_server_lacks_goes_there_ahead_of_the_calls() -> None:
+def test_a_script_that_a_server_lacks_is_loaded_before_the_calls() -> None:
     delivery = RoundTrip([call(3), call(63)], cluster(), 0)
     assert attempt(delivery, {A: [NoScriptError("none")], B: [2]}) is None
     assert not delivery.in_doubt
@@ -187,7 +187,7 @@ def test_a_script_that_a_server_lacks_goes_there_ahead_of_the_calls() -> None:
     assert values(delivery) == [1]
 
 
-def test_a_server_that_lacks_a_script_gets_it_before_a_silent_one_is_waited_for_again() -> None:
+def test_a_server_gets_its_missing_script_before_the_client_waits_again_for_a_silent_server() -> None:
     delivery = RoundTrip([call(3), call(63)], cluster(), 0)
     assert attempt(delivery, {A: [NoScriptError("none")]}) is None
     # Only there, and why to wait for the other one is told then.
@@ -199,14 +199,14 @@ def test_a_server_that_lacks_a_script_gets_it_before_a_silent_one_is_waited_for_
     assert sent(delivery).keys() == {B}
 
 
-def test_a_server_that_goes_on_to_lack_a_script_keeps_no_other_waiting() -> None:
+def test_a_server_that_keeps_lacking_a_script_delays_no_other() -> None:
     delivery = RoundTrip([call(3), call(63)], cluster(), 0)
     attempt(delivery, {A: [NoScriptError("none")], B: [TryAgainError("half moved")]})
     assert isinstance(attempt(delivery, {A: [b"sha", NoScriptError("none")]}), TemporaryError)
     assert sent(delivery).keys() == {A, B}
 
 
-def test_a_script_that_a_server_does_not_take_ends_the_round() -> None:
+def test_a_server_that_refuses_a_script_ends_the_round_trip() -> None:
     delivery = RoundTrip([call(3)], cluster(), 0)
     attempt(delivery, {A: [NoScriptError("none")]})
     with pytest.raises(Forbidden, match="no permissions"):
@@ -214,7 +214,7 @@ def test_a_script_that_a_server_does_not_take_ends_the_round() -> None:
 
 
 @pytest.mark.parametrize("refusal", [BusyLoadingError("loading"), ResponseError("BUSY running a script")])
-def test_a_script_that_a_server_does_not_take_for_now_is_sent_again(refusal: Exception) -> None:
+def test_a_script_refused_temporarily_is_sent_again(refusal: Exception) -> None:
     delivery = RoundTrip([call(3)], cluster(), 0)
     attempt(delivery, {A: [NoScriptError("none")]})
     assert isinstance(attempt(delivery, {A: [refusal, NoScriptError("none")]}), TemporaryError)
@@ -223,7 +223,7 @@ def test_a_script_that_a_server_does_not_take_for_now_is_sent_again(refusal: Exc
     assert values(delivery) == [1]
 
 
-def test_a_script_that_the_server_that_takes_a_slot_over_lacks_goes_there_and_the_call_after_it() -> None:
+def test_a_script_missing_on_the_new_server_of_a_slot_is_loaded_there_before_the_call() -> None:
     delivery = RoundTrip([call(3)], cluster(), 0)
     attempt(delivery, {A: [AskError(f"{hash_slot(3)} b:2")]})
     assert attempt(delivery, {B: [b"OK", NoScriptError("none")]}) is None
@@ -232,7 +232,7 @@ def test_a_script_that_the_server_that_takes_a_slot_over_lacks_goes_there_and_th
     assert values(delivery) == [1]
 
 
-def test_servers_that_send_a_call_in_a_circle_are_given_time() -> None:
+def test_circular_redirects_are_retried_after_a_while() -> None:
     delivery = RoundTrip([call(3)], cluster(), 0)
     moved: dict[str, list[object]] = {A: [MovedError(f"{hash_slot(3)} b:2")], B: [MovedError(f"{hash_slot(3)} a:1")]}
     at_once = 0
@@ -242,7 +242,7 @@ def test_servers_that_send_a_call_in_a_circle_are_given_time() -> None:
     assert delivery.slots_stale
 
 
-def test_a_shard_that_no_server_has_is_waited_for() -> None:
+def test_a_shard_without_a_server_is_retried() -> None:
     topology = cluster()
     topology.update_from_cluster_slots(HALVES[1:], B)
     delivery = RoundTrip([call(3), call(63)], topology, 0)
@@ -250,19 +250,19 @@ def test_a_shard_that_no_server_has_is_waited_for() -> None:
     assert (values(delivery), delivery.in_doubt, delivery.slots_stale) == ([None, 2], False, True)
 
 
-def test_what_is_refused_for_good_ends_the_round_once_all_is_read() -> None:
+def test_a_permanent_refusal_ends_the_round_trip_once_all_replies_are_read() -> None:
     delivery = RoundTrip([call(3), call(63)], cluster(), 0)
     with pytest.raises(OutOfMemory):
         attempt(delivery, {A: [OutOfMemoryError("full")], B: [2]})
     assert values(delivery) == [None, 2]
 
 
-def test_a_url_of_one_server_does_not_lead_into_a_cluster() -> None:
+def test_a_url_of_one_server_is_refused_by_a_cluster() -> None:
     with pytest.raises(TickwheelError, match=r"redis\+cluster://"):
         attempt(RoundTrip([call(3)], Topology(), 0), {"": [MovedError(f"{hash_slot(3)} b:2")]})
 
 
-def test_a_call_of_which_one_server_has_done_its_part_may_have_happened_though_the_other_was_never_reached() -> None:
+def test_a_call_executed_by_one_server_may_have_happened_though_the_other_was_never_reached() -> None:
     delivery = RoundTrip([call(3, durable=True), call(63, durable=True)], cluster(), 0)
     parcels = delivery.next_batches()
     for parcel in parcels:
@@ -275,7 +275,7 @@ def test_a_call_of_which_one_server_has_done_its_part_may_have_happened_though_t
     assert delivery.in_doubt
 
 
-def test_a_call_whose_answers_are_refusals_has_not_happened() -> None:
+def test_a_call_with_refusals_only_has_not_happened() -> None:
     delivery = RoundTrip([call(3, durable=True), call(63, durable=True)], cluster(), 0)
     for parcel in delivery.next_batches():
         if parcel.server == A:
@@ -286,7 +286,7 @@ def test_a_call_whose_answers_are_refusals_has_not_happened() -> None:
     assert not delivery.in_doubt
 
 
-def test_what_was_only_read_leaves_nothing_in_doubt() -> None:
+def test_reads_leave_nothing_in_doubt() -> None:
     delivery = RoundTrip([call(3), call(63, durable=True)], cluster(), 0)
     for parcel in delivery.next_batches():
         if parcel.server == A:
@@ -297,12 +297,12 @@ def test_what_was_only_read_leaves_nothing_in_doubt() -> None:
     assert not delivery.in_doubt
 
 
-def test_a_call_whose_earlier_round_was_done_may_have_happened() -> None:
+def test_a_call_with_an_earlier_executed_round_trip_may_have_happened() -> None:
     delivery = RoundTrip([call(3, durable=True)], cluster(), 0, already_applied=True)
     assert delivery.in_doubt
 
 
-def test_of_a_round_that_may_stay_in_part_what_a_silent_server_has_is_asked_for_twice() -> None:
+def test_in_a_partial_round_trip_a_silent_server_is_tried_twice() -> None:
     topology = cluster()
     delivery = RoundTrip([call(3), call(63)], topology, 0, allow_partial=True)
     assert attempt(delivery, {A: [1]}) is not None
@@ -315,7 +315,7 @@ def test_of_a_round_that_may_stay_in_part_what_a_silent_server_has_is_asked_for_
     assert values(delivery) == [1, None]
 
 
-def test_a_round_that_may_stay_in_part_waits_for_its_first_answer() -> None:
+def test_a_partial_round_trip_waits_for_its_first_answer() -> None:
     delivery = RoundTrip([call(3), call(63)], cluster(), 0, allow_partial=True)
     for _ in range(3):
         attempt(delivery, {})

@@ -40,13 +40,13 @@ def over_the_network(error: TickwheelError) -> TickwheelError | None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_error_comes_back_as_what_it_was(kind: type[TickwheelError]) -> None:
+def test_an_error_survives_the_conversion_to_a_status(kind: type[TickwheelError]) -> None:
     found = over_the_network(kind("what was wrong"))
     assert type(found) is kind
     assert str(found) == "what was wrong"
 
 
-def test_attributes_come_along() -> None:
+def test_attributes_survive_the_conversion_to_a_status() -> None:
     transition = over_the_network(errors.InvalidTransition("no", "errored"))
     assert isinstance(transition, errors.InvalidTransition)
     assert transition.state == "errored"
@@ -60,19 +60,19 @@ def test_attributes_come_along() -> None:
 
 
 @pytest.mark.parametrize("kind", [errors.IdConflict, errors.MessageNotFound, errors.LeaseLost])
-def test_a_refusal_of_one_message_comes_back_as_what_it_was(kind: type[TickwheelError]) -> None:
+def test_the_refusal_of_one_message_survives_the_conversion(kind: type[TickwheelError]) -> None:
     found = error_from_proto(error_to_proto(kind("what was wrong")))
     assert type(found) is kind
     assert str(found) == "what was wrong"
 
 
-def test_a_refusal_has_the_state_that_is_why() -> None:
+def test_a_refusal_contains_the_state_that_caused_it() -> None:
     found = error_from_proto(error_to_proto(errors.InvalidTransition("no", "completed")))
     assert isinstance(found, errors.InvalidTransition)
     assert found.state == "completed"
 
 
-def test_a_status_of_another_service_is_none_of_ours() -> None:
+def test_a_status_of_another_service_is_not_converted() -> None:
     assert error_from_status(Failed()) is None
     assert error_from_status(Failed(("grpc-message", "away"))) is None
     other = error_to_status(errors.LeaseLost("no"))
@@ -80,6 +80,6 @@ def test_a_status_of_another_service_is_none_of_ours() -> None:
     assert error_from_status(Failed((DETAILS, other.SerializeToString()))) is None
 
 
-def test_reasons_are_names_in_capitals() -> None:
+def test_reasons_are_upper_case_names() -> None:
     assert DOMAIN == "tickwheel"
     assert reason(errors.QueueConfigConflict) == "QUEUE_CONFIG_CONFLICT"

@@ -43,30 +43,30 @@ def code(name: str) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
-def test_the_folder_is_found() -> None:
+def test_the_folder_of_scripts_is_found() -> None:
     assert len(NAMES) > 20
     assert {"_clock", "_clock_test", "_record"} <= set(FRAGMENTS)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_script_starts_so_that_the_server_refuses_keys_of_another_slot(name: str) -> None:
+def test_a_script_begins_so_that_the_server_refuses_keys_of_another_slot(name: str) -> None:
     assert re.fullmatch(r"#!lua( flags=(allow-oom|no-writes))?", text(name).splitlines()[0])
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_full_memory_stops_only_what_brings_more(name: str) -> None:
+def test_a_full_memory_stops_only_scripts_that_add_data(name: str) -> None:
     assert ("flags=" not in text(name).splitlines()[0]) == (name in NEEDS_MEMORY)
 
 
 @pytest.mark.parametrize(
     "name", ["file_timers", "cascade_slot", "drop_slot", "promote", "expire", "retire", "trim_outbox"]
 )
-def test_what_an_event_process_writes_is_fenced(name: str) -> None:
+def test_scripts_that_write_for_an_event_process_are_fenced(name: str) -> None:
     assert "_require_fence" in declared(name, "INCLUDE")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_header_says_what_the_script_does_and_declares_all_of_it(name: str) -> None:
+def test_a_header_describes_and_declares_the_whole_script(name: str) -> None:
     lines = header(name)
     assert lines[0].endswith((".", ":")) or lines[1].endswith("."), "it starts with a sentence"
     assert not re.match(r"(KEYS|INCLUDE|ARGV|Reply|Errors|Cost)\b", lines[0])
@@ -86,7 +86,7 @@ def codes_in(name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_errors_of_a_script_are_those_of_its_header(name: str) -> None:
+def test_the_errors_of_a_script_equal_those_of_its_header(name: str) -> None:
     included = declared(name, "INCLUDE")
     raised = set().union(*map(codes_in, [name, *included]))
     if name not in ("enqueue", "dequeue"):
@@ -98,7 +98,7 @@ def test_the_errors_of_a_script_are_those_of_its_header(name: str) -> None:
     assert set(re.findall(r"\b[A-Z]{6,}\b", errors)) == raised
 
 
-def test_the_table_of_script_errors_has_the_codes_that_scripts_raise() -> None:
+def test_the_table_of_script_errors_has_exactly_the_codes_that_scripts_raise() -> None:
     assert set(SCRIPT_ERRORS) == set().union(*map(codes_in, [*NAMES, *FRAGMENTS]))
 
 
@@ -141,7 +141,7 @@ def test_a_number_that_the_script_did_not_send_is_none() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_script_declares_keys_that_there_are_each_once(name: str) -> None:
+def test_a_script_declares_only_known_keys_each_once(name: str) -> None:
     found = declared(name, "KEYS")
     assert found
     assert set(found) <= {*keys.SHARD_KEYS, *keys.QUEUE_KEYS, *OTHER_KEYS}
@@ -149,21 +149,21 @@ def test_a_script_declares_keys_that_there_are_each_once(name: str) -> None:
     assert all(not key.endswith("...") for key in found[:-1])
 
 
-def test_what_waits_for_replicas_has_a_hash_first_that_a_barrier_may_be_counted_in() -> None:
+def test_scripts_that_wait_for_replicas_have_a_hash_as_first_key() -> None:
     # `queues` holds a field for each queue, and nothing else.
     firsts = {declared(name, "KEYS")[0] for name in NAMES if name not in ("replication_barrier", "check_permissions")}
     assert firsts <= {"clock", "namespace", "messages", "config"}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_script_includes_fragments_that_there_are_each_once(name: str) -> None:
+def test_a_script_includes_only_existing_fragments_each_once(name: str) -> None:
     found = declared(name, "INCLUDE")
     assert set(found) <= set(FRAGMENTS)
     assert len(set(found)) == len(found)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_script_has_the_fragments_that_its_fragments_need(name: str) -> None:
+def test_a_script_includes_the_fragments_that_its_fragments_need(name: str) -> None:
     included = declared(name, "INCLUDE")
     for position, fragment in enumerate(included):
         needs = [line for line in text(fragment).splitlines() if line.startswith("-- Needs:")]
@@ -172,14 +172,14 @@ def test_a_script_has_the_fragments_that_its_fragments_need(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FRAGMENTS)
-def test_a_fragment_says_what_it_is_for_and_is_used(name: str) -> None:
+def test_a_fragment_has_a_description_and_is_used(name: str) -> None:
     assert text(name).startswith("-- ")
     users = [script for script in NAMES if name in declared(script, "INCLUDE")]
     assert users or name == "_clock_test"
 
 
 @pytest.mark.parametrize("name", [*NAMES, *FRAGMENTS])
-def test_keys_are_called_by_the_names_declared_and_never_made_up(name: str) -> None:
+def test_keys_have_their_declared_names_and_are_never_computed(name: str) -> None:
     for number, line in code(name):
         assert "KEYS" not in line, f"line {number}: a key by its position"
         assert not re.search(r"'tw:|\{\d+\}", line), f"line {number}: a key spelled out"
@@ -187,19 +187,19 @@ def test_keys_are_called_by_the_names_declared_and_never_made_up(name: str) -> N
         assert called is None, f"line {number}: a key that is a literal"
 
 
-def test_the_rights_that_are_asked_for_are_those_that_scripts_need() -> None:
+def test_the_rights_of_the_acl_equal_the_commands_of_the_scripts() -> None:
     others = [name for name in [*NAMES, *FRAGMENTS] if name not in ("check_permissions", "replication_barrier")]
     run = {command for name in others for command in re.findall(r"call\(\s*'([A-Z]+)'", text(name))}
     assert set(re.findall(r"\{ '([A-Z]+)'", text("check_permissions"))) == run | {"MULTI", "EXEC"}
 
 
 @pytest.mark.parametrize("name", [*NAMES, *FRAGMENTS])
-def test_no_script_tells_orders_apart_by_the_locale_of_the_server(name: str) -> None:
+def test_no_script_compares_strings_by_the_locale_of_the_server(name: str) -> None:
     assert not re.search(r"table\.sort|os\.|math\.random", "\n".join(line for _, line in code(name)))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_only_the_test_composition_can_be_told_the_time(name: str) -> None:
+def test_only_the_scripts_of_tests_can_set_the_time(name: str) -> None:
     production, test = scripts.load(name), scripts.load(name, "_clock_test")
     assert "'now'" not in production.source
     assert production.keys == test.keys
@@ -210,7 +210,7 @@ def test_only_the_test_composition_can_be_told_the_time(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_sent_to_the_server_has_no_comments(name: str) -> None:
+def test_the_scripts_sent_to_the_server_have_no_comments(name: str) -> None:
     lines = scripts.load(name).source.splitlines()
     assert lines[0].startswith("#!lua")
     assert not [line for line in lines[1:] if not line.strip() or line.lstrip().startswith("--")]

@@ -44,7 +44,7 @@ class Failing:
 
 
 @pytest.mark.parametrize("failure", [Unavailable("no server"), ZeroDivisionError("a mistake")], ids=type)
-def test_it_begins_again_and_is_closed_only_when_it_is_told_to_stop(failure: Exception) -> None:
+def test_a_sidecar_restarts_and_is_closed_only_when_it_is_stopped(failure: Exception) -> None:
     work = Failing(failure, 3)
     companion = Sidecar(FencedShard("tw", 0), work)
     eventually(work.progressed.is_set, "it works")
@@ -55,7 +55,9 @@ def test_it_begins_again_and_is_closed_only_when_it_is_told_to_stop(failure: Exc
     assert work.is_closed
 
 
-def test_a_mistake_is_told_with_its_traceback_and_not_at_each_attempt(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexpected_error_is_logged_with_its_traceback_and_not_at_each_attempt(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     work = Failing(ZeroDivisionError("a mistake"), 3)
     companion = Sidecar(FencedShard("tw", 7), work)
     eventually(work.progressed.is_set, "it works")
@@ -67,7 +69,7 @@ def test_a_mistake_is_told_with_its_traceback_and_not_at_each_attempt(caplog: py
     assert told.exc_info[0] is ZeroDivisionError
 
 
-def test_a_server_that_is_away_is_told_of_once_though_its_calls_took_more_and_less(
+def test_an_unreachable_server_is_logged_once_though_its_calls_take_different_times(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     for n in range(3):
@@ -80,7 +82,7 @@ def test_a_server_that_is_away_is_told_of_once_though_its_calls_took_more_and_le
     assert told.getMessage().startswith("shard 0: the work failed; retrying in ")
 
 
-def test_a_newer_fence_ends_it() -> None:
+def test_a_newer_fence_ends_a_sidecar() -> None:
     work = Failing(Fenced("by epoch 8"), 1)
     Sidecar(FencedShard("tw", 0), work).join()
     assert work.is_closed

@@ -29,7 +29,7 @@ while heard < 200:
 """
 
 
-def test_a_signal_never_waits_for_what_it_has_interrupted() -> None:
+def test_a_signal_handler_never_waits_for_the_code_that_it_interrupted() -> None:
     with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"

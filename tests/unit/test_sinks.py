@@ -35,7 +35,7 @@ class Taking:
 
 
 @pytest.mark.parametrize("url", ["kafka://orders", "kafka://A.b_c-9", "kafka://" + "t" * 249])
-def test_the_name_of_any_kafka_topic_is_a_sink(url: str) -> None:
+def test_every_kafka_topic_name_is_a_sink(url: str) -> None:
     assert parse({"sink": url}).sink == url
 
 
@@ -46,39 +46,39 @@ def test_the_name_of_any_kafka_topic_is_a_sink(url: str) -> None:
         *("kafka:orders", "orders", "KAFKA://orders", "kafka://" + "t" * 250, 7, b"kafka://orders", True),
     ],
 )
-def test_anything_else_is_refused(url: object) -> None:
+def test_every_other_sink_is_refused(url: object) -> None:
     with pytest.raises(InvalidArgument, match="sink"):
         parse({"sink": url})
 
 
-def test_a_sink_of_rabbitmq_is_refused_with_what_there_is() -> None:
+def test_a_sink_of_rabbitmq_is_refused_and_the_error_lists_the_sinks() -> None:
     with pytest.raises(InvalidArgument, match=r"amqp://orders.* is not supported: a sink is one of kafka://"):
         parse({"sink": "amqp://orders"})
 
 
-def test_a_sink_stays_unless_it_is_named_and_goes_by_an_empty_one() -> None:
+def test_an_update_without_a_sink_keeps_the_sink_and_an_empty_sink_removes_it() -> None:
     there = parse({"sink": "kafka://orders"})
     assert parse({"max_attempts": 3}, there).sink == "kafka://orders"
     assert parse({"sink": ""}, there).sink is None
 
 
-def test_a_configuration_from_before_there_were_sinks_has_none() -> None:
+def test_a_configuration_from_before_sinks_existed_has_none() -> None:
     stored = QueueConfig().to_bytes().replace(b', "sink": null', b"")
     assert b"sink" not in stored
     assert QueueConfig.from_bytes("q", bytes(10) + stored).sink is None
 
 
-def test_the_key_is_the_exclusive_value_else_the_id() -> None:
+def test_the_key_of_a_record_is_the_exclusive_value_or_the_id() -> None:
     assert key(message("m")) == b"m"
 
 
-def test_headers_tell_two_lives_of_an_id_apart() -> None:
+def test_headers_distinguish_two_lives_of_an_id() -> None:
     told = dict(headers("tw", message()))
     assert told["tickwheel-incarnation"] == b"%d" % (2**32 + 7)
     assert (told["tickwheel-due"], told["tickwheel-attempt"]) == (b"1000", b"1")
 
 
-def test_the_trace_of_a_message_has_headers_of_its_own_names() -> None:
+def test_the_trace_of_a_message_has_separate_headers() -> None:
     one = message()
     one._pairs = encode_pairs({"region": "eu", "traceparent": "00-1-2-01"})
     told = dict(headers("tw", one))
@@ -86,7 +86,7 @@ def test_the_trace_of_a_message_has_headers_of_its_own_names() -> None:
     assert "tickwheel-metadata-traceparent" not in told
 
 
-def test_a_message_stays_in_hand_until_it_is_settled_and_is_sent_again_where_nothing_is_known_of_it() -> None:
+def test_a_message_is_held_until_it_is_settled_and_sent_again_if_its_outcome_is_unknown() -> None:
     woken: list[bool] = []
     handed, sink, one = InFlightMessages(lambda: woken.append(True)), Taking(2), message()
     handed.add(sink, [one], 30_000, 0)
@@ -102,14 +102,14 @@ def test_a_message_stays_in_hand_until_it_is_settled_and_is_sent_again_where_not
     assert (len(handed), handed.capacity) == (0, 1_000)
 
 
-def test_nothing_more_is_leased_while_a_sink_has_no_room() -> None:
+def test_nothing_is_leased_while_a_sink_has_no_room() -> None:
     handed = InFlightMessages(lambda: None)
     handed.add(Taking(1), [message("a"), message("b")], 30_000, 0)
     handed.send()
     assert (len(handed.unsent), handed.capacity) == (1, 0)
 
 
-def test_no_more_is_leased_while_what_is_in_hand_is_as_large_as_it_may_be() -> None:
+def test_nothing_is_leased_while_the_held_messages_are_at_their_limit() -> None:
     handed, half = InFlightMessages(lambda: None), bytes(BYTES // 2)
     one, another = message("a", body=half), message("b", body=half)
     handed.add(Taking(9), [one], 30_000, 0)
@@ -122,7 +122,7 @@ def test_no_more_is_leased_while_what_is_in_hand_is_as_large_as_it_may_be() -> N
     assert handed.capacity == MESSAGES - 1
 
 
-def test_what_is_settled_makes_room_for_as_much_again_and_again() -> None:
+def test_settled_messages_make_room_for_as_many_others() -> None:
     handed, sink = InFlightMessages(lambda: None), Taking(9)
     for _ in range(3):
         large = message(body=bytes(BYTES))
@@ -135,7 +135,7 @@ def test_what_is_settled_makes_room_for_as_much_again_and_again() -> None:
         assert handed.capacity == MESSAGES
 
 
-def test_leases_are_extended_when_a_third_of_them_is_over() -> None:
+def test_leases_are_extended_after_a_third_of_their_time() -> None:
     handed = InFlightMessages(lambda: None)
     handed.add(Taking(9), [message("a"), message("b")], 30_000, now=100)
     assert handed.next_extension() == 10_100

@@ -30,7 +30,7 @@ def transitions_of_header(name: str) -> set[tuple[str | None, str, str | None]]:
     }
 
 
-def test_the_page_has_the_table_of_the_code() -> None:
+def test_the_guarantees_page_has_the_table_of_the_code() -> None:
     assert table_of_page() == state_table(), "run `python -m tests.support.state_table`"
 
 
@@ -46,5 +46,5 @@ def test_the_headers_of_the_scripts_have_the_transitions_of_the_table() -> None:
         ("redrive", "errored"),
     ],
 )
-def test_the_states_that_a_call_starts_from_are_described(script: str, text: str) -> None:
+def test_the_start_states_of_every_call_are_described(script: str, text: str) -> None:
     assert describe_sources(script) == text

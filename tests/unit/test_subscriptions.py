@@ -68,7 +68,7 @@ def test_each_channel_is_wanted_once_at_the_server_of_its_shard(heard: Heard) ->
     assert heard.of.missing_by_server() == {}
 
 
-def test_a_queue_stands_once_all_its_channels_are_confirmed(heard: Heard) -> None:
+def test_a_queue_is_ready_once_all_its_channels_are_confirmed(heard: Heard) -> None:
     heard.of.missing_by_server()
     heard.of.on_message(B, [b"ssubscribe", ZERO, 1])
     assert heard.stand == []
@@ -82,7 +82,7 @@ def test_a_message_wakes_the_queue(heard: Heard) -> None:
     assert heard.woken == 1
 
 
-def test_a_subscription_that_is_taken_back_is_made_again_where_the_map_says(heard: Heard) -> None:
+def test_a_withdrawn_subscription_is_renewed_at_the_server_of_the_map(heard: Heard) -> None:
     heard.subscribed()
     heard.of.on_message(A, [b"sunsubscribe", ONE, 0])
     assert heard.of.slots_stale
@@ -93,7 +93,7 @@ def test_a_subscription_that_is_taken_back_is_made_again_where_the_map_says(hear
     assert heard.woken == 1
 
 
-def test_a_slot_that_has_moved_by_the_map_is_followed(heard: Heard) -> None:
+def test_a_subscription_follows_a_slot_that_moved_in_the_map(heard: Heard) -> None:
     heard.subscribed()
     heard.topology.apply_moved(hash_slot(1), B)
     assert heard.of.missing_by_server() == {B: [ONE]}
@@ -102,7 +102,7 @@ def test_a_slot_that_has_moved_by_the_map_is_followed(heard: Heard) -> None:
     assert heard.of.missing_by_server() == {}
 
 
-def test_a_server_that_passes_a_subscription_on_is_believed(heard: Heard) -> None:
+def test_a_subscription_follows_the_redirect_of_a_server(heard: Heard) -> None:
     heard.subscribed()
     heard.of.on_connection_lost(A)
     assert heard.of.missing_by_server() == {A: [ONE]}
@@ -110,7 +110,7 @@ def test_a_server_that_passes_a_subscription_on_is_believed(heard: Heard) -> Non
     assert heard.of.missing_by_server() == {B: [ONE]}
 
 
-def test_all_look_once_when_everything_of_a_lost_server_stands_again(heard: Heard) -> None:
+def test_all_waiters_check_once_after_the_subscriptions_of_a_lost_server_are_restored(heard: Heard) -> None:
     heard.add("other")
     heard.subscribed()
     heard.of.on_connection_lost(A)
@@ -123,7 +123,7 @@ def test_all_look_once_when_everything_of_a_lost_server_stands_again(heard: Hear
     assert heard.woken == 1
 
 
-def test_all_stand_once_nothing_is_unconfirmed_or_interrupted(heard: Heard) -> None:
+def test_all_queues_are_ready_once_nothing_is_unconfirmed_or_interrupted(heard: Heard) -> None:
     assert not heard.of.all_confirmed
     heard.subscribed()
     assert heard.of.all_confirmed

@@ -15,9 +15,9 @@ def test_no_two_test_files_have_the_same_name() -> None:
     assert [name for name, files in names.items() if files > 1] == []
 
 
-def test_the_slow_files_are_there() -> None:
+def test_the_slow_files_exist() -> None:
     assert [name for name in SLOW_FILES if not (TESTS / name).is_file()] == []
 
 
-def test_what_is_to_run_on_a_cluster_is_there() -> None:
+def test_the_files_that_run_on_a_cluster_exist() -> None:
     assert [name for name in ON_A_CLUSTER if not (TESTS / "integration" / f"{name}.py").is_file()] == []

@@ -39,7 +39,7 @@ def test_a_call_ends_when_its_token_is_withdrawn_or_has_other_rights(
     asyncio.run(program())
 
 
-def test_a_call_goes_on_when_its_token_has_other_limits() -> None:
+def test_a_call_continues_when_only_the_limits_of_its_token_change() -> None:
     async def program() -> None:
         usage = TokenQuota("shop")
         usage.update_limits(OLD, None, None, None)

@@ -19,7 +19,7 @@ def cluster() -> Topology:
     return topology
 
 
-def test_the_slot_of_a_shard_is_that_of_its_tag() -> None:
+def test_the_slot_of_a_shard_is_the_slot_of_its_tag() -> None:
     # CLUSTER KEYSLOT 'tw:{3}:clock' and 'tw:{63}:clock'
     assert (hash_slot(3), hash_slot(63)) == (1_584, 10_499)
 
@@ -31,7 +31,7 @@ def test_a_single_server_has_every_shard() -> None:
     assert topology.representative_shards() == {SINGLE: 0}
 
 
-def test_of_a_cluster_nothing_is_known_before_its_map_was_read() -> None:
+def test_nothing_is_known_of_a_cluster_before_its_map_was_read() -> None:
     topology = Topology(["a:1", "b:2"])
     assert (topology.version, topology.server(0), topology.all_nodes()) == (0, None, ["a:1", "b:2"])
 
@@ -44,11 +44,11 @@ def test_each_shard_is_at_the_primary_of_its_slot() -> None:
     } == topology.representative_shards()
 
 
-def test_primaries_replicas_and_those_that_the_url_names_are_known() -> None:
+def test_primaries_replicas_and_the_servers_of_the_url_are_known() -> None:
     assert set(cluster().all_nodes()) == {"10.0.0.1:7001", "10.0.0.1:7003", "10.0.0.2:7002", "seed:7000"}
 
 
-def test_a_slot_that_has_moved_is_elsewhere_and_no_other_is() -> None:
+def test_only_the_moved_slot_is_elsewhere() -> None:
     topology = cluster()
     topology.apply_moved(hash_slot(3), "10.0.0.2:7002")
     assert (topology.server(3), topology.server(2)) == (
@@ -57,7 +57,7 @@ def test_a_slot_that_has_moved_is_elsewhere_and_no_other_is() -> None:
     )
 
 
-def test_a_slot_that_nobody_serves_has_no_server() -> None:
+def test_a_slot_without_a_server_has_none() -> None:
     topology = cluster()
     topology.update_from_cluster_slots(HALVES[1:], "seed:7000")
     assert (topology.server(3), topology.version) == (None, 2)
@@ -67,5 +67,5 @@ def test_a_slot_that_nobody_serves_has_no_server() -> None:
     ("host", "name"),
     [(b"10.0.0.1", "10.0.0.1:7"), ("::1", "[::1]:7"), (b"", "teller:7"), (None, "teller:7"), (b"?", "teller:7")],
 )
-def test_a_server_without_a_host_of_its_own_is_at_that_of_who_told(host: bytes | str | None, name: str) -> None:
+def test_a_server_without_a_host_has_the_host_of_the_server_that_named_it(host: bytes | str | None, name: str) -> None:
     assert node_name(host, 7, "teller:1") == name

@@ -25,7 +25,7 @@ class Line:
         assert all(self.list.consume(self[name]) for name in names)
 
 
-def test_as_many_are_woken_as_messages_became_ready_who_came_first_before_the_others() -> None:
+def test_as_many_waiters_are_woken_as_messages_became_ready_in_the_order_of_arrival() -> None:
     line = Line("abc")
 
     line.list.wake("q", 2)
@@ -33,7 +33,7 @@ def test_as_many_are_woken_as_messages_became_ready_who_came_first_before_the_ot
     assert line.told == ["a", "b"]
 
 
-def test_for_more_messages_than_waiters_each_is_woken_once() -> None:
+def test_with_more_messages_than_waiters_each_waiter_is_woken_once() -> None:
     line = Line("abc")
 
     line.list.wake("q", 10)
@@ -41,7 +41,7 @@ def test_for_more_messages_than_waiters_each_is_woken_once() -> None:
     assert line.told == ["a", "b", "c"]
 
 
-def test_who_is_woken_and_has_not_looked_yet_is_not_woken_for_another_message() -> None:
+def test_a_woken_waiter_that_has_not_checked_yet_is_not_woken_for_another_message() -> None:
     line = Line("abc")
 
     for count in (1, 2, 1):
@@ -50,7 +50,7 @@ def test_who_is_woken_and_has_not_looked_yet_is_not_woken_for_another_message() 
     assert line.told == ["a", "b", "c"]
 
 
-def test_waiters_take_turns() -> None:
+def test_waiters_are_woken_in_turn() -> None:
     line = Line("abc")
 
     for name in "abca":
@@ -60,7 +60,7 @@ def test_waiters_take_turns() -> None:
     assert line.told == ["a", "b", "c", "a"]
 
 
-def test_a_message_wakes_nobody_who_waits_for_another_queue() -> None:
+def test_a_message_wakes_no_waiter_of_another_queue() -> None:
     line = Line("ab")
 
     line.list.wake("another", 1)
@@ -68,7 +68,7 @@ def test_a_message_wakes_nobody_who_waits_for_another_queue() -> None:
     assert line.told == []
 
 
-def test_a_waiter_is_woken_until_it_looks() -> None:
+def test_a_waiter_stays_woken_until_it_checks() -> None:
     line = Line("a")
     assert not line.list.consume(line["a"])
 
@@ -78,7 +78,7 @@ def test_a_waiter_is_woken_until_it_looks() -> None:
     assert not line.list.consume(line["a"])
 
 
-def test_a_wake_up_that_a_leaving_waiter_did_not_use_goes_to_another() -> None:
+def test_the_unused_wake_up_of_a_leaving_waiter_goes_to_another() -> None:
     line = Line("abc")
     line.list.wake("q", 1)
 
@@ -88,7 +88,7 @@ def test_a_wake_up_that_a_leaving_waiter_did_not_use_goes_to_another() -> None:
     line.looks("b")
 
 
-def test_a_wake_up_that_a_leaving_waiter_used_goes_to_nobody() -> None:
+def test_the_used_wake_up_of_a_leaving_waiter_goes_to_no_other() -> None:
     line = Line("abc")
     line.list.wake("q", 1)
     line.looks("a")
@@ -98,7 +98,7 @@ def test_a_wake_up_that_a_leaving_waiter_used_goes_to_nobody() -> None:
     assert line.told == ["a"]
 
 
-def test_whoever_gets_the_wake_up_of_one_that_left_passes_it_on() -> None:
+def test_a_waiter_passes_an_inherited_wake_up_on() -> None:
     line = Line("abc")
     line.list.wake("q", 1)
     line.list.remove(line["a"])
@@ -109,7 +109,7 @@ def test_whoever_gets_the_wake_up_of_one_that_left_passes_it_on() -> None:
     assert line.told == ["a", "b", "c"]
 
 
-def test_a_wake_up_ends_with_the_last_waiter_that_leaves() -> None:
+def test_a_wake_up_ends_with_the_last_waiter() -> None:
     line = Line("ab")
     line.list.wake("q", 1)
 
@@ -120,7 +120,7 @@ def test_a_wake_up_ends_with_the_last_waiter_that_leaves() -> None:
     assert line.told == ["a", "b"]
 
 
-def test_to_leave_twice_is_to_leave_once() -> None:
+def test_leaving_twice_equals_leaving_once() -> None:
     line = Line("abc")
     line.list.wake("q", 1)
 
@@ -130,7 +130,7 @@ def test_to_leave_twice_is_to_leave_once() -> None:
     assert line.told == ["a", "b", "c"]
 
 
-def test_who_has_left_is_not_woken() -> None:
+def test_a_waiter_that_left_is_not_woken() -> None:
     line = Line("abc")
     line.list.remove(line["a"])
 
@@ -139,7 +139,7 @@ def test_who_has_left_is_not_woken() -> None:
     assert line.told == ["b"]
 
 
-def test_a_wake_up_is_passed_on_to_each_of_the_others_once() -> None:
+def test_a_wake_up_is_passed_to_each_of_the_other_waiters_once() -> None:
     line = Line("abc")
     line.list.wake("q", 1)
 
@@ -150,7 +150,7 @@ def test_a_wake_up_is_passed_on_to_each_of_the_others_once() -> None:
     assert line.told == ["a", "b", "c"]
 
 
-def test_who_has_passed_a_wake_up_on_has_none_left() -> None:
+def test_a_waiter_that_passed_a_wake_up_on_has_none_left() -> None:
     line = Line("abc")
     line.list.wake("q", 1)
     line.looks("a")
@@ -161,7 +161,7 @@ def test_who_has_passed_a_wake_up_on_has_none_left() -> None:
     assert line.told == ["a", "b"]
 
 
-def test_a_wake_up_is_still_passed_on_after_everybody_was_asked_to_look() -> None:
+def test_a_wake_up_is_still_passed_on_after_all_waiters_were_woken() -> None:
     line = Line("abc")
     line.list.wake("q", 1)
     line.list.wake_all()
@@ -173,7 +173,7 @@ def test_a_wake_up_is_still_passed_on_after_everybody_was_asked_to_look() -> Non
     assert line.told == ["b"]
 
 
-def test_a_sweep_asks_the_next_waiter_of_each_queue_and_nobody_passes_it_on() -> None:
+def test_a_sweep_wakes_the_next_waiter_of_each_queue_and_its_wake_up_is_not_passed_on() -> None:
     line = Line("abc")
     others = Line("de", "another", line.list)
 
@@ -186,7 +186,7 @@ def test_a_sweep_asks_the_next_waiter_of_each_queue_and_nobody_passes_it_on() ->
     assert others.told == ["d", "e"]
 
 
-def test_everybody_is_asked_to_look_when_wake_ups_may_be_lost() -> None:
+def test_all_waiters_are_woken_when_wake_ups_may_be_lost() -> None:
     line = Line("abc")
     others = Line("de", "another", line.list)
 

@@ -14,7 +14,7 @@ def not_refused() -> None:
     """Nothing was."""
 
 
-def test_a_waiter_that_is_woken_and_cancelled_at_once_is_cancelled() -> None:
+def test_a_waiter_woken_and_cancelled_at_once_is_cancelled() -> None:
     async def woken_and_cancelled() -> None:
         waiters = WaitList()
         parked = asyncio.create_task(TaskWaiter(waiters, "q", not_refused).wait(60))
@@ -27,7 +27,7 @@ def test_a_waiter_that_is_woken_and_cancelled_at_once_is_cancelled() -> None:
         asyncio.run(woken_and_cancelled())
 
 
-def test_a_waiter_wakes_when_its_queue_has_something() -> None:
+def test_a_waiter_wakes_when_its_queue_has_a_message() -> None:
     async def woken() -> None:
         waiters = WaitList()
         parked = asyncio.create_task(TaskWaiter(waiters, "q", not_refused).wait(60))

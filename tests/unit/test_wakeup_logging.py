@@ -148,7 +148,7 @@ def in_task(topology: Topology, is_told: Callable[[], bool]) -> None:
     [(Topology, "subscribing again"), (partial(Topology, [A]), "no server returns the slots of the cluster")],
     ids=["server", "cluster"],
 )
-def test_an_interruption_is_a_warning_once_and_its_end_is_told_once_all_is_confirmed(
+def test_an_interruption_is_one_warning_and_its_end_is_logged_once_all_channels_are_confirmed(
     watch: Callable[[Topology, Callable[[], bool]], None],
     topology: Callable[[], Topology],
     what: str,
@@ -163,7 +163,7 @@ def test_an_interruption_is_a_warning_once_and_its_end_is_told_once_all_is_confi
     assert sum("ssubscribe" in text for text in caplog.messages[: caplog.messages.index(BACK)]) == len(channels("work"))
 
 
-def test_a_subscription_that_does_not_stand_in_time_is_told_of_once(
+def test_a_subscription_that_is_not_confirmed_in_time_is_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("tickwheel.redis.wakeup_task.CONFIRM_S", 0.001)

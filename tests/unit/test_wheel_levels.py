@@ -64,7 +64,7 @@ def test_a_timer_is_filed_on_the_highest_level_that_is_not_yet_served(now: int) 
 
 
 @given(MOMENTS, MOMENTS)
-def test_past_times_are_of_the_lowest_level(now: int, ago: int) -> None:
+def test_past_times_belong_to_the_lowest_level(now: int, ago: int) -> None:
     assert level_for(max(0, now - ago), now) == LOWEST
 
 
@@ -75,5 +75,5 @@ def test_a_slot_of_the_lowest_level_is_read_when_its_timers_are_near(now: int) -
         assert is_near(moment, now) == (served_from <= now)
 
 
-def test_the_name_of_a_slot_is_read_back() -> None:
+def test_the_name_of_a_slot_can_be_read() -> None:
     assert parse(name(5, 2**40).encode()) == (5, 2**40)

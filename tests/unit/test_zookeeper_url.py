@@ -23,7 +23,7 @@ pytestmark = pytest.mark.unit
         ("zk://h/path/", ("h:2181",), "/path"),
     ],
 )
-def test_hosts_and_path_are_read_from_it(url: str, hosts: tuple[str, ...], path: str) -> None:
+def test_hosts_and_path_are_read_from_the_url(url: str, hosts: tuple[str, ...], path: str) -> None:
     assert ZooKeeperUrl.parse(url) == ZooKeeperUrl(hosts, path, 4.0)
 
 
@@ -44,14 +44,14 @@ def test_hosts_and_path_are_read_from_it(url: str, hosts: tuple[str, ...], path:
         ("zk://a/b?c=d", "path '/b?c=d'"),
     ],
 )
-def test_what_is_not_understood_is_refused_by_name(url: str, reason: str) -> None:
+def test_an_invalid_part_of_the_url_is_named(url: str, reason: str) -> None:
     with pytest.raises(InvalidArgument) as refusal:
         ZooKeeperUrl.parse(url)
     assert reason in str(refusal.value)
 
 
 @pytest.mark.parametrize("session_timeout", [timedelta(milliseconds=999), timedelta(seconds=61)])
-def test_a_session_time_out_is_from_a_second_to_a_minute(session_timeout: timedelta) -> None:
+def test_a_session_timeout_lasts_from_a_second_to_a_minute(session_timeout: timedelta) -> None:
     with pytest.raises(InvalidArgument, match="from 1 to 60 s"):
         ZooKeeperUrl.parse("zk://h", session_timeout)
     assert ZooKeeperUrl.parse("zk://h", timedelta(seconds=60)).session_timeout_s == 60

@@ -29,7 +29,7 @@ def test_doctor_finds_a_healthy_namespace_healthy(run: Run) -> None:
     }
 
 
-def test_doctor_looks_at_every_server_of_a_cluster(
+def test_doctor_checks_every_server_of_a_cluster(
     run: Run, redis_cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TICKWHEEL_URL", redis_cluster.url)
@@ -45,7 +45,7 @@ def is_primary(node: ValkeyServer) -> bool:
     return bool(node.call("ROLE")[0] == "master")
 
 
-def test_doctor_finds_a_wrong_record_and_ends_with_code_1(
+def test_doctor_finds_a_wrong_record_and_exits_with_code_1(
     run: Run, place: Tickwheel, tickwheel_server: PrivateServer
 ) -> None:
     run("enqueue", "jobs", "x")
@@ -56,7 +56,7 @@ def test_doctor_finds_a_wrong_record_and_ends_with_code_1(
     assert "BAD" in run("doctor", code=1).stdout
 
 
-def test_doctor_does_not_create_what_it_looks_for(run: Run, tickwheel_server: PrivateServer) -> None:
+def test_doctor_does_not_create_the_namespace_that_it_checks(run: Run, tickwheel_server: PrivateServer) -> None:
     result = run("doctor", "--namespace", "cli-nowhere", code=4)
     assert "there is no namespace 'cli-nowhere'" in result.stderr
     with tickwheel_server.client() as client:
@@ -97,7 +97,7 @@ def driver_finding(run: Run, code: int = 0) -> tuple[str, str]:
     return driver["verdict"], driver["text"]
 
 
-def test_doctor_says_that_nobody_drives(run: Run, old_timer: Callable[[], None]) -> None:
+def test_doctor_reports_that_no_process_drives(run: Run, old_timer: Callable[[], None]) -> None:
     old_timer()
     verdict, text = driver_finding(run, code=1)
     assert verdict == "bad"
@@ -118,7 +118,7 @@ def test_doctor_raises_no_alarm_when_an_event_process_has_just_started(
     assert (verdict, text.split(",")[0]) == ("ok", "a process of this host drives every shard")
 
 
-def test_doctor_sees_an_event_process_of_another_lock_file_at_work(
+def test_doctor_recognizes_an_event_process_with_another_lock_file(
     place: Tickwheel,
     run: Run,
     old_timer: Callable[[], None],
@@ -144,7 +144,7 @@ def test_doctor_sees_an_event_process_of_another_lock_file_at_work(
     )
 
 
-def test_doctor_says_that_an_event_process_stands_still(
+def test_doctor_reports_that_an_event_process_has_stalled(
     place: Tickwheel, run: Run, old_timer: Callable[[], None], tickwheel_server: PrivateServer
 ) -> None:
     with Tickwheel(tickwheel_server.url, namespace=place._context.namespace, drive=True) as driving:
@@ -161,7 +161,7 @@ def test_doctor_says_that_an_event_process_stands_still(
     assert "a process of this host holds its lock, but is frozen or stuck" in text
 
 
-def test_bench_measures_and_leaves_nothing(
+def test_bench_measures_and_leaves_nothing_behind(
     run: Run, monkeypatch: pytest.MonkeyPatch, tickwheel_server: PrivateServer
 ) -> None:
     monkeypatch.delenv("TICKWHEEL_NAMESPACE")

@@ -32,7 +32,7 @@ def test_the_version_is_printed(run: Run) -> None:
     assert run("--version").stdout.startswith("tickwheel ")
 
 
-def test_a_message_goes_from_enqueue_to_complete_by_what_is_printed(run: Run, place: Tickwheel) -> None:
+def test_the_output_of_each_command_leads_a_message_from_enqueue_to_complete(run: Run, place: Tickwheel) -> None:
     run("queue", "create", "encode", *ENCODE)
     added = document(
         run("enqueue", "encode", "film", "--id", "f1", "--meta", "project=p 1", "--meta", "gpu=a100", "--json")
@@ -53,7 +53,7 @@ def test_a_message_goes_from_enqueue_to_complete_by_what_is_printed(run: Run, pl
     assert place.queue("encode").counts()["completed"] == 1
 
 
-def test_json_lines_of_dequeue_are_what_complete_reads(run: Run, place: Tickwheel) -> None:
+def test_complete_reads_the_json_lines_of_dequeue(run: Run, place: Tickwheel) -> None:
     place.create_queue("encode", exclusive_key="project")
     for n in range(3):
         place.queue("encode").enqueue(b"\xff%d" % n, id=f"f{n}", metadata={"project": f"p{n}"})
@@ -64,7 +64,7 @@ def test_json_lines_of_dequeue_are_what_complete_reads(run: Run, place: Tickwhee
     assert place.queue("encode").counts()["completed"] == 3
 
 
-def test_text_shows_what_complete_needs(run: Run) -> None:
+def test_the_text_of_dequeue_has_every_argument_of_complete(run: Run) -> None:
     run("enqueue", "jobs", "hello", "--id", "j1")
     shown = run("dequeue", "jobs").stdout
     assert shown.splitlines()[0] == "j1"
@@ -78,7 +78,7 @@ def test_raw_output_is_the_payload_and_nothing_else(run: Run, place: Tickwheel) 
     assert place.queue("jobs").counts()["completed"] == 1
 
 
-def test_fail_gives_back_and_redrive_tries_again(run: Run, place: Tickwheel) -> None:
+def test_fail_retries_a_message_and_redrive_retries_an_errored_message(run: Run, place: Tickwheel) -> None:
     for n in range(3):
         run("enqueue", "jobs", f"x{n}", "--id", f"j{n}", "--max-attempts", 1)
     for message in documents(run("dequeue", "jobs", "--limit", 3, "--json")):
@@ -93,7 +93,7 @@ def test_fail_gives_back_and_redrive_tries_again(run: Run, place: Tickwheel) -> 
     assert place.queue("jobs").counts()["pending"] == 3
 
 
-def test_extend_holds_a_lease_longer(run: Run) -> None:
+def test_extend_prolongs_a_lease(run: Run) -> None:
     run("enqueue", "jobs", "x", "--id", "j")
     message = document(run("dequeue", "jobs", "--json"))
     until = document(run("extend", "jobs", "j", "10m", "--token", message["token"], "--json"))["lease_until"]
@@ -101,7 +101,7 @@ def test_extend_holds_a_lease_longer(run: Run) -> None:
     assert longer > timedelta(minutes=9)
 
 
-def test_a_result_is_kept_and_shown(run: Run) -> None:
+def test_a_result_is_stored_and_shown(run: Run) -> None:
     run("enqueue", "jobs", "x", "--id", "j")
     message = document(run("dequeue", "jobs", "--json"))
     run("complete", "jobs", "j", "--token", message["token"], "--result", "card 4711")
@@ -116,7 +116,7 @@ def test_a_final_failure_is_errored_at_once(run: Run) -> None:
     assert document(run("fail", "jobs", "j", "--token", token, "--final", "--json"))["state"] == "errored"
 
 
-def test_release_gives_back_what_dequeue_printed_as_if_it_had_not_been_delivered(run: Run, place: Tickwheel) -> None:
+def test_release_returns_a_message_of_dequeue_as_if_it_had_not_been_delivered(run: Run, place: Tickwheel) -> None:
     for n in range(3):
         run("enqueue", "jobs", f"x{n}", "--id", f"j{n}")
     printed = run("dequeue", "jobs", "--limit", 3, "--json").stdout
@@ -153,7 +153,7 @@ def test_a_route_is_set_listed_and_removed(run: Run) -> None:
     assert document(run("route", "list", "--json")) == {}
 
 
-def test_cancel_tries_every_id_and_tells_the_first_refusal(run: Run) -> None:
+def test_cancel_tries_every_id_and_reports_the_first_refusal(run: Run) -> None:
     run("enqueue", "jobs", "x", "--id", "a", "--delay", "1h")
     run("enqueue", "jobs", "x", "--id", "b", "--delay", "1h")
     result = run("cancel", "jobs", "a", "missing", "b", "--json", code=4)
@@ -202,7 +202,7 @@ def test_a_queue_is_created_listed_shown_blocked_and_unblocked(run: Run) -> None
     assert "exclusive key" in run("queue", "show", "encode").stdout
 
 
-def test_counts_depth_and_forecast(run: Run) -> None:
+def test_counts_depth_and_forecast_print_numbers(run: Run) -> None:
     run("queue", "create", "jobs", "--forecast")
     for region in ("eu", "eu", "us"):
         run("enqueue", "jobs", "x", "--meta", f"region={region}")
@@ -249,7 +249,7 @@ def test_messages_of_an_exclusive_queue_are_listed_with_their_values(run: Run) -
 
 
 @pytest.mark.parametrize("command", [("queue", "list"), ("counts",)])
-def test_a_namespace_without_queues_says_so_to_people_only(run: Run, command: tuple[str, ...]) -> None:
+def test_only_the_text_output_mentions_that_a_namespace_has_no_queues(run: Run, command: tuple[str, ...]) -> None:
     shown = run(*command)
     assert (shown.stdout, shown.stderr) == ("", "no queues\n")
     shown = run(*command, "--json")

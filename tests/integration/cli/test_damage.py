@@ -79,7 +79,7 @@ DAMAGE: dict[str, tuple[Callable[[Keys], object], str, str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_doctor_makes_a_finding_of_damage_and_goes_on(run: Run, keys: Keys, damage: str) -> None:
+def test_doctor_reports_damage_as_a_finding_and_continues(run: Run, keys: Keys, damage: str) -> None:
     do_damage, check, said = DAMAGE[damage]
     do_damage(keys)
     result = run("doctor", "--json", code=1)
@@ -92,7 +92,7 @@ def test_doctor_makes_a_finding_of_damage_and_goes_on(run: Run, keys: Keys, dama
     assert "BAD" in run("doctor", code=1).stdout
 
 
-def test_a_damaged_shard_hides_no_other(
+def test_a_damaged_shard_hides_no_other_shard(
     run: Run, tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch, place: Tickwheel
 ) -> None:
     namespace = f"{place._context.namespace}-3"
@@ -138,7 +138,7 @@ def test_counts_refuses_damaged_counters_in_one_line(run: Run, keys: Keys, name:
     assert "counters of queue 'p' are damaged on shard 0" in result.stderr
 
 
-def test_doctor_ends_where_the_server_goes_away(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_exits_with_code_3_if_the_server_does_not_answer(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TICKWHEEL_URL", "redis://127.0.0.1:1")
     result = run("doctor", "--timeout", "200ms", "--json", code=3)
     assert result.stdout == ""
@@ -147,7 +147,7 @@ def test_doctor_ends_where_the_server_goes_away(run: Run, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     "value", ["{", b"\xff", b"\0" * 10 + b"[]", b"\0" * 10 + b"{}", b"\0" * 10 + b'{"indexed": 3}']
 )
-def test_a_queue_whose_configuration_is_damaged_is_named_in_one_line(run: Run, keys: Keys, value: str | bytes) -> None:
+def test_a_queue_with_a_damaged_configuration_is_reported_in_one_line(run: Run, keys: Keys, value: str | bytes) -> None:
     keys.server.hset(keys("queues"), "p", value)
     for command in (("enqueue", "p", "x"), ("dequeue", "p"), ("counts",), ("queue", "list")):
         refused = run(*command, code=1).stderr
@@ -167,14 +167,14 @@ RECORDS = {
     ("command", "record"),
     [(c, r) for c in ("messages", "get", "explain") for r in RECORDS if (c, r) != ("explain", "cut off")],
 )
-def test_a_damaged_record_is_one_line(run: Run, keys: Keys, command: str, record: str) -> None:
+def test_a_damaged_record_is_reported_in_one_line(run: Run, keys: Keys, command: str, record: str) -> None:
     (field,) = keys.server.hkeys(keys("messages"))
     keys.server.hset(keys("messages"), field, RECORDS[record])
     result = run(command, "p", *([field[2:].decode()] if command != "messages" else []), code=1)
     assert "of queue 'p' is damaged: " in result.stderr
 
 
-def test_a_record_cut_off_before_the_name_of_its_body_is_one_line(run: Run, keys: Keys) -> None:
+def test_a_record_cut_off_before_the_name_of_its_body_is_reported_in_one_line(run: Run, keys: Keys) -> None:
     (field,) = keys.server.hkeys(keys("messages"))
     keys.server.hset(keys("messages"), field, b"\x02\x22")
     assert "of queue 'p' is damaged: " in run("messages", "p", code=1).stderr

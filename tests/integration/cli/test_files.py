@@ -11,7 +11,7 @@ from tickwheel import Tickwheel
 pytestmark = pytest.mark.integration
 
 
-def test_what_is_refused_is_code_1_with_one_line(run: Run) -> None:
+def test_a_refused_command_exits_with_code_1_and_one_line(run: Run) -> None:
     run("queue", "create", "jobs")
     run("queue", "block", "jobs", "--enqueue")
     result = run("enqueue", "jobs", "x", code=1)
@@ -20,7 +20,7 @@ def test_what_is_refused_is_code_1_with_one_line(run: Run) -> None:
     assert result.stderr.count("\n") == 1
 
 
-def test_deadline_decides_who_is_first(run: Run) -> None:
+def test_the_deadline_decides_the_order(run: Run) -> None:
     for id, deadline in (("late", "2h"), ("soon", "1m"), ("past", "1999-01-01T00:00:00Z")):
         run("enqueue", "jobs", "x", "--id", id, "--deadline", deadline)
     order = [message["id"] for message in documents(run("dequeue", "jobs", "--limit", 3, "--json"))]
@@ -45,7 +45,7 @@ def test_json_lines_are_enqueued_from_a_file_and_from_a_pipe(run: Run, place: Ti
         ('{"metadata": {"project": "1"}, "id": ""}', "id must be 1 to 128 bytes"),
     ],
 )
-def test_a_bad_line_is_named_and_exactly_what_stands_before_it_is_in(
+def test_a_bad_line_is_named_and_exactly_the_lines_before_it_are_enqueued(
     run: Run, place: Tickwheel, tmp_path: Path, bad: str, said: str
 ) -> None:
     place.create_queue("encode", exclusive_key="project")
@@ -58,7 +58,9 @@ def test_a_bad_line_is_named_and_exactly_what_stands_before_it_is_in(
     assert place.queue("encode").counts()["pending"] == 120
 
 
-def test_a_bad_line_is_told_with_what_is_in_and_what_was_refused(run: Run, place: Tickwheel, tmp_path: Path) -> None:
+def test_a_bad_line_is_reported_with_the_added_and_the_rejected_lines(
+    run: Run, place: Tickwheel, tmp_path: Path
+) -> None:
     ids = [json.dumps({"id": f"m{n}", "payload": "x"}) for n in range(4)]
     run("enqueue", "jobs", "--from", lines_file(tmp_path, *ids[:2]))
     taken = json.dumps({"id": "m1", "payload": "other"})
@@ -69,15 +71,13 @@ def test_a_bad_line_is_told_with_what_is_in_and_what_was_refused(run: Run, place
     )
 
 
-def test_a_first_line_that_is_bad_means_that_nothing_was_enqueued(run: Run, place: Tickwheel, tmp_path: Path) -> None:
+def test_a_bad_first_line_means_that_nothing_was_enqueued(run: Run, place: Tickwheel, tmp_path: Path) -> None:
     result = run("enqueue", "jobs", "--from", lines_file(tmp_path, "no", "{}"), code=1)
     assert result.stderr.startswith("tickwheel: line 1: not JSON")
     assert result.stderr.endswith("; nothing is enqueued: fix the line and continue there\n")
 
 
-def test_lines_that_are_sent_again_are_told_apart_from_those_that_are_added(
-    run: Run, place: Tickwheel, tmp_path: Path
-) -> None:
+def test_repeated_lines_are_counted_apart_from_added_lines(run: Run, place: Tickwheel, tmp_path: Path) -> None:
     ids = [json.dumps({"id": f"m{n}", "payload": "x"}) for n in range(3)]
     run("enqueue", "jobs", "--from", lines_file(tmp_path, *ids[:2]))
     taken = json.dumps({"id": "m1", "payload": "other"})
@@ -89,7 +89,9 @@ def test_lines_that_are_sent_again_are_told_apart_from_those_that_are_added(
     )
 
 
-def test_a_line_whose_id_is_taken_is_told_after_all_others_are_in(run: Run, place: Tickwheel, tmp_path: Path) -> None:
+def test_a_line_with_a_taken_id_is_reported_after_all_other_lines_were_enqueued(
+    run: Run, place: Tickwheel, tmp_path: Path
+) -> None:
     place.queue("jobs").enqueue(b"first", id="m1")
     file = lines_file(tmp_path, *(json.dumps({"id": f"m{n}", "payload": "second"}) for n in range(3)))
     result = run("enqueue", "jobs", "--from", file, code=1)
@@ -98,7 +100,7 @@ def test_a_line_whose_id_is_taken_is_told_after_all_others_are_in(run: Run, plac
     assert place.queue("jobs").counts()["pending"] == 3
 
 
-def test_a_line_that_is_due_too_far_ahead_is_told_after_all_others_are_in(
+def test_a_line_due_too_far_ahead_is_reported_after_all_other_lines_were_enqueued(
     run: Run, place: Tickwheel, tmp_path: Path
 ) -> None:
     file = lines_file(

@@ -17,11 +17,11 @@ def answers(tickwheel_server: PrivateServer) -> Any:
     return record.as_json(command_json.answers_of(tickwheel_server))
 
 
-def test_what_commands_answer_in_json_has_the_recorded_keys(answers: Any) -> None:
+def test_the_json_answers_of_commands_have_the_recorded_keys(answers: Any) -> None:
     found = list(record.differences(record.recorded("cli_json"), answers, "cli_json"))
     assert not found, "\n".join(["cli_json is not as recorded:", *found, record.REMEDY])
 
 
-def test_every_command_that_answers_in_json_is_run(answers: Any) -> None:
+def test_every_command_with_json_answers_is_run(answers: Any) -> None:
     # What an entry is of stands behind a comma.
     assert {entry.partition(",")[0] for entry in answers} == command_json.commands_with_json()

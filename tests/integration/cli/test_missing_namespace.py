@@ -41,7 +41,7 @@ def keys(server: PrivateServer, namespace: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("command", NEED_IT, ids=" ".join)
-def test_a_command_that_needs_what_is_there_says_in_one_line_that_it_is_not_and_makes_nothing(
+def test_a_command_that_needs_a_namespace_reports_in_one_line_that_it_is_missing_and_creates_nothing(
     run: Run, tickwheel_server: PrivateServer, nowhere: str, command: tuple[str, ...]
 ) -> None:
     refused = run(*command, "--namespace", nowhere, code=4)
@@ -51,12 +51,12 @@ def test_a_command_that_needs_what_is_there_says_in_one_line_that_it_is_not_and_
 
 
 @pytest.mark.parametrize("command", MAKE_IT, ids=" ".join)
-def test_a_command_that_adds_makes_it(run: Run, nowhere: str, command: tuple[str, ...]) -> None:
+def test_a_command_that_adds_creates_the_namespace(run: Run, nowhere: str, command: tuple[str, ...]) -> None:
     run(*command, "--namespace", nowhere, stdin="{}\n")
     run("shards", "--namespace", nowhere)
 
 
-def test_whoever_comes_after_a_look_still_fixes_shards_and_history(
+def test_shards_and_history_are_still_free_to_choose_after_a_read_of_a_missing_namespace(
     run: Run, tickwheel_server: PrivateServer, nowhere: str
 ) -> None:
     run("shards", "--namespace", nowhere, code=4)
@@ -64,7 +64,7 @@ def test_whoever_comes_after_a_look_still_fixes_shards_and_history(
         assert len(json.loads(run("shards", "--namespace", nowhere, "--json").stdout)) == 64
 
 
-def test_a_client_of_existing_namespaces_alone_takes_one_as_it_is(
+def test_a_client_of_existing_namespaces_creates_none_and_accepts_any_settings(
     tickwheel_server: PrivateServer, nowhere: str
 ) -> None:
     def opened() -> Tickwheel:
@@ -82,7 +82,7 @@ def test_a_client_of_existing_namespaces_alone_takes_one_as_it_is(
     assert _settings(tickwheel_server, nowhere) == before
 
 
-def test_a_namespace_of_before_there_were_outboxes_is_taken_without_a_write(
+def test_a_namespace_from_before_outboxes_existed_opens_without_a_write(
     tickwheel_server: PrivateServer, nowhere: str
 ) -> None:
     Tickwheel(tickwheel_server.url, namespace=nowhere).close()

@@ -86,12 +86,12 @@ def test_the_embedded_server_keeps_messages_between_commands(run: Run) -> None:
     assert json.loads(run("counts", "orders", "--json").stdout)["completed"] == 1
 
 
-def test_a_dequeue_on_the_embedded_server_drives_the_wheel_meanwhile(run: Run) -> None:
+def test_a_dequeue_on_the_embedded_server_drives_the_wheel(run: Run) -> None:
     run("enqueue", "orders", "later", "--delay", "1500ms")
     assert run("dequeue", "orders", "--raw", "--complete", "--wait", "20s").stdout == "later\n"
 
 
-def test_a_message_that_fell_due_while_nobody_drove_is_there_at_once(run: Run) -> None:
+def test_a_message_that_fell_due_while_no_process_drove_is_delivered_at_once(run: Run) -> None:
     run("enqueue", "orders", "past", "--delay", "1ms")
     assert run("dequeue", "orders", "--raw", "--complete").stdout == "past\n"
 
@@ -103,7 +103,7 @@ def test_doctor_finds_nothing_wrong_between_two_commands_on_the_embedded_server(
     assert driver["text"].startswith("no program has the directory open to drive the wheel")
 
 
-def test_the_event_process_runs_alone_and_ends_cleanly_by_sigterm(run: Run, events: Start, tmp_path: Path) -> None:
+def test_the_event_process_drives_alone_and_exits_cleanly_on_sigterm(run: Run, events: Start, tmp_path: Path) -> None:
     process = events()
     [driver] = [each for each in json.loads(run("doctor", "--json").stdout) if each["check"] == "driver"]
     assert (driver["verdict"], driver["text"].split(",")[0]) == ("ok", "a process of this host drives every shard")
@@ -138,19 +138,19 @@ def test_events_works_on_a_server_by_url(
     tickwheel_server.clear(namespace)
 
 
-def test_events_on_a_server_that_is_not_there_is_code_3(run: Run) -> None:
+def test_events_exits_with_code_3_if_the_server_does_not_answer(run: Run) -> None:
     done = run("events", "--url", "redis://127.0.0.1:1", "--timeout", "100ms", code=3)
     assert done.stderr.splitlines()[-1].startswith("tickwheel: no answer from redis://127.0.0.1:1")
 
 
-def test_events_logs_json_lines_where_asked(events: Start) -> None:
+def test_events_logs_json_lines_on_request(events: Start) -> None:
     process = events("--json")
     process.stop(ENDS_S)
     ended = json.loads(process.log.splitlines()[-1])
     assert (ended["level"], ended["logger"], ended["text"]) == ("INFO", "tickwheel.events", "ended")
 
 
-def test_a_reader_that_leaves_ends_a_command_quietly(run: Run, environment: dict[str, str]) -> None:
+def test_a_reader_that_leaves_ends_a_command_without_an_error(run: Run, environment: dict[str, str]) -> None:
     lines = "".join(json.dumps({"payload": "x" * 100}) + "\n" for _ in range(3_000))
     run("enqueue", "orders", "--from", "-", stdin=lines)
     command = [*TICKWHEEL, "dequeue", "orders", "--limit", "1000", "--json", "--complete"]
@@ -168,7 +168,7 @@ def test_a_reader_that_leaves_ends_a_command_quietly(run: Run, environment: dict
     assert (counts["completed"], counts["pending"] + counts["running"]) == (0, 3_000)
 
 
-def test_commands_are_joined_by_pipes(run: Run, environment: dict[str, str]) -> None:
+def test_commands_can_be_joined_by_pipes(run: Run, environment: dict[str, str]) -> None:
     run("enqueue", "orders", "--from", "-", stdin="{}\n" * 20)
     command = " ".join(TICKWHEEL)
     script = f"{command} dequeue orders --limit 20 --json | {command} complete orders - --json | wc -l"
@@ -178,7 +178,7 @@ def test_commands_are_joined_by_pipes(run: Run, environment: dict[str, str]) -> 
     assert done.stdout.strip() == "20"
 
 
-def test_what_messages_prints_is_what_redrive_takes(run: Run, environment: dict[str, str]) -> None:
+def test_redrive_reads_the_output_of_messages(run: Run, environment: dict[str, str]) -> None:
     run("queue", "create", "jobs", "--max-attempts", "1")
     run("enqueue", "jobs", "--from", "-", stdin="{}\n" * 3)
     for line in run("dequeue", "jobs", "--limit", "2", "--json").stdout.splitlines():
@@ -201,7 +201,7 @@ def in_shell(environment: dict[str, str], command: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("command", ["enqueue orders -", "enqueue orders --from -", "complete orders -"])
-def test_a_closed_input_that_is_to_be_read_is_code_2_and_one_line(
+def test_a_command_that_must_read_a_closed_input_exits_with_code_2_and_one_line(
     run: Run, environment: dict[str, str], command: str
 ) -> None:
     run("queue", "create", "orders")
@@ -209,7 +209,7 @@ def test_a_closed_input_that_is_to_be_read_is_code_2_and_one_line(
     assert in_shell(environment, f"{command} <&-") == (2, "", closed)
 
 
-def test_a_closed_input_that_is_not_read_does_no_harm(environment: dict[str, str]) -> None:
+def test_a_closed_input_that_is_not_read_is_ignored(environment: dict[str, str]) -> None:
     assert in_shell(environment, "enqueue orders x --id o1 <&-") == (0, "o1\n", "")
     # The server and the event process, started meanwhile, have one like any other.
     assert in_shell(environment, "dequeue orders --raw --complete <&-") == (0, "x\n", "")
@@ -224,12 +224,12 @@ def test_a_closed_output_is_refused_before_anything_is_done(run: Run, environmen
     assert json.loads(run("counts", "orders", "--json").stdout)["pending"] == 0
 
 
-def test_a_closed_error_output_is_no_problem(environment: dict[str, str]) -> None:
+def test_a_closed_error_output_is_ignored(environment: dict[str, str]) -> None:
     assert in_shell(environment, "enqueue orders x --id o1 2>&-") == (0, "o1\n", "")
     assert in_shell(environment, "get orders missing 2>&-") == (4, "", "")
 
 
-def test_there_is_no_colour_and_no_cut_line_where_there_is_no_terminal(run: Run) -> None:
+def test_output_without_a_terminal_has_no_colour_and_no_cut_lines(run: Run) -> None:
     long = "n" * 60
     run("enqueue", long, "x")
     for command in (("counts",), ("queue", "list"), ("queue", "show", long), ("doctor",)):
@@ -283,7 +283,7 @@ def test_ctrl_c_ends_a_waiting_dequeue_with_130(run: Run, start: Start, environm
         assert (dequeue.wait(ENDS_S), dequeue.log) == (130, "")
 
 
-def test_events_waits_for_kafka_and_ends_at_once_without_it(run: Run, events: Start) -> None:
+def test_events_waits_for_kafka_and_exits_at_once_on_a_signal(run: Run, events: Start) -> None:
     process = events("--kafka", "127.0.0.1:1", "--topic", "no-one-listens")
     run("enqueue", "orders", "--id", "order-17")
     assert "kept until relayed; the fullest shard has" in run("doctor").stdout
@@ -293,7 +293,7 @@ def test_events_waits_for_kafka_and_ends_at_once_without_it(run: Run, events: St
     assert time.monotonic() - asked < 5
 
 
-def test_events_names_a_setting_of_kafka_that_is_none(run: Run) -> None:
+def test_events_names_an_unknown_setting_of_kafka(run: Run) -> None:
     assert "NAME=VALUE" in run("events", "--kafka", "127.0.0.1:1", "--kafka-setting", "nonsense", code=2).stderr
     refused = run("events", "--kafka", "127.0.0.1:1", "--kafka-setting", "no.such=1", code=2)
     assert "no.such" in refused.stderr
@@ -317,7 +317,7 @@ def test_events_names_a_setting_of_kafka_that_is_none(run: Run) -> None:
     ],
     ids=lambda each: each[-2] if isinstance(each, list) and len(each) > 1 else None,
 )
-def test_what_is_of_kafka_alone_is_refused_without_it(
+def test_options_of_kafka_are_refused_without_kafka(
     run: Run, tickwheel_server: PrivateServer, given: list[str], refusal: str
 ) -> None:
     where = ("--url", tickwheel_server.url, "--namespace", f"cli-{os.urandom(6).hex()}")
@@ -326,13 +326,13 @@ def test_what_is_of_kafka_alone_is_refused_without_it(
     assert "there is no namespace" in run("doctor", *where, code=4).stderr
 
 
-def test_a_setting_of_kafka_that_is_none_leaves_no_namespace_behind(run: Run, tickwheel_server: PrivateServer) -> None:
+def test_an_unknown_setting_of_kafka_leaves_no_namespace_behind(run: Run, tickwheel_server: PrivateServer) -> None:
     where = ("--url", tickwheel_server.url, "--namespace", f"cli-{os.urandom(6).hex()}")
     run("events", *where, "--kafka", "127.0.0.1:1", "--kafka-setting", "no.such=1", code=2)
     assert "there is no namespace" in run("doctor", *where, code=4).stderr
 
 
-def test_a_lock_or_an_address_that_cannot_be_had_leaves_no_namespace_behind(
+def test_an_unusable_lock_or_address_leaves_no_namespace_behind(
     run: Run, tickwheel_server: PrivateServer, tmp_path: Path
 ) -> None:
     where = ("--url", tickwheel_server.url, "--namespace", f"cli-{os.urandom(6).hex()}")
@@ -347,7 +347,7 @@ def test_a_lock_or_an_address_that_cannot_be_had_leaves_no_namespace_behind(
     assert "there is no namespace" in run("doctor", *where, code=4).stderr
 
 
-def test_events_of_another_kind_of_election_is_refused_in_one_line_that_says_what_to_do(
+def test_events_with_another_kind_of_election_is_refused_in_one_line_with_the_remedy(
     run: Run, tickwheel_server: PrivateServer, tmp_path: Path
 ) -> None:
     namespace = f"cli-{os.urandom(6).hex()}"
@@ -362,12 +362,12 @@ def test_events_of_another_kind_of_election_is_refused_in_one_line_that_says_wha
     assert "reset-epoch" in refused.splitlines()[-1]
 
 
-def test_events_relays_no_namespace_that_keeps_only_some_history(run: Run) -> None:
+def test_events_refuses_to_relay_a_namespace_with_bounded_history(run: Run) -> None:
     run("enqueue", "orders", "--id", "order-17")
     assert "history" in run("events", "--kafka", "127.0.0.1:1", code=2).stderr
 
 
-def test_events_serves_its_figures_for_prometheus(events: Start) -> None:
+def test_events_serves_prometheus_metrics(events: Start) -> None:
     address = f"127.0.0.1:{free_port()}"
     process = events("--metrics", address)
 
@@ -381,11 +381,11 @@ def test_events_serves_its_figures_for_prometheus(events: Start) -> None:
 
 
 @pytest.mark.parametrize("address", ["9464", "localhost:", "localhost:0", "localhost:x", ":9464"])
-def test_events_refuses_an_address_of_metrics_that_is_none(run: Run, address: str) -> None:
+def test_events_refuses_an_invalid_address_of_metrics(run: Run, address: str) -> None:
     assert "HOST:PORT" in run("events", "--metrics", address, code=2).stderr
 
 
-def test_the_outbox_of_a_new_namespace_is_set_where_its_relay_starts(run: Run, events: Start) -> None:
+def test_events_sets_the_outbox_of_a_new_namespace(run: Run, events: Start) -> None:
     kafka = ("--kafka", "127.0.0.1:1")
     process = events(*kafka, "--outbox-limit", str(64 * 2**20), "--outbox-full", "drop")
     assert process.stop(ENDS_S) == 0
@@ -393,8 +393,6 @@ def test_the_outbox_of_a_new_namespace_is_set_where_its_relay_starts(run: Run, e
     assert "'drop'" in run("events", *kafka, "--outbox-full", "block", code=2).stderr
 
 
-def test_events_checks_that_the_server_is_as_durable_as_it_is_to_publish(
-    run: Run, tickwheel_server: PrivateServer
-) -> None:
+def test_events_checks_that_the_server_is_as_durable_as_requested(run: Run, tickwheel_server: PrivateServer) -> None:
     where = ("--url", tickwheel_server.url, "--namespace", f"cli-{os.urandom(6).hex()}")
     assert "appendfsync" in run("events", *where, "--durability", "fsync", code=1).stderr

@@ -15,13 +15,13 @@ def test_control_characters_never_reach_a_terminal(run: Run) -> None:
         assert "\\x1b[31mred" in shown
 
 
-def test_nothing_to_deliver_is_code_4(run: Run) -> None:
+def test_a_dequeue_of_nothing_exits_with_code_4(run: Run) -> None:
     run("queue", "create", "jobs")
     result = run("dequeue", "jobs", code=4)
     assert (result.stdout, result.stderr) == ("", "tickwheel: queue 'jobs' has nothing to deliver\n")
 
 
-def test_what_is_not_there_is_code_4(run: Run) -> None:
+def test_a_missing_queue_or_message_exits_with_code_4(run: Run) -> None:
     run("queue", "create", "jobs")
     for command in (("get", "jobs", "x"), ("explain", "jobs", "x"), ("cancel", "jobs", "x"), ("counts", "none"),
                     ("messages", "none"), ("depth", "none"), ("queue", "show", "none"),
@@ -30,7 +30,7 @@ def test_what_is_not_there_is_code_4(run: Run) -> None:
         assert result.stderr.count("\n") == 1, command
 
 
-def test_a_server_that_does_not_answer_is_code_3(run: Run) -> None:
+def test_a_server_that_does_not_answer_gives_exit_code_3(run: Run) -> None:
     result = run("--url", "redis://127.0.0.1:1", "--timeout", "100ms", "counts", code=3)
     assert result.stdout == ""
     assert result.stderr.startswith("tickwheel: no answer from redis://127.0.0.1:1")
@@ -62,35 +62,37 @@ def test_a_server_that_does_not_answer_is_code_3(run: Run) -> None:
         (("nosuch",), "No such command"),
     ],
 )  # fmt: skip
-def test_a_wrong_argument_is_code_2_and_says_what_is_allowed(run: Run, command: tuple[str, ...], said: str) -> None:
+def test_a_wrong_argument_gives_exit_code_2_and_the_allowed_values(
+    run: Run, command: tuple[str, ...], said: str
+) -> None:
     result = run(*command, code=2)
     assert result.stdout == ""
     assert said in " ".join(result.stderr.replace("│", " ").split())
 
 
-def test_a_lost_lease_is_code_1(run: Run) -> None:
+def test_a_lost_lease_gives_exit_code_1(run: Run) -> None:
     run("enqueue", "jobs", "x", "--id", "j")
     token = document(run("dequeue", "jobs", "--json"))["token"]
     run("fail", "jobs", "j", "--token", token, "--retry-in", "0s")
     assert "its lease ended" in run("complete", "jobs", "j", "--token", token, code=1).stderr
 
 
-def test_a_timeout_of_nothing_is_refused(run: Run) -> None:
+def test_a_timeout_of_zero_is_refused(run: Run) -> None:
     assert "timeout must be from 0:00:00.001000 to 0:00:30" in run("counts", "--timeout", "0s", code=2).stderr
     assert "timeout must be from" in run("doctor", "--timeout", "0s", code=2).stderr
 
 
-def test_a_data_directory_without_a_name_is_refused(run: Run) -> None:
+def test_an_empty_data_directory_is_refused(run: Run) -> None:
     assert "the directory's name is empty" in run("counts", "--data-dir", "", code=2).stderr
 
 
 @pytest.mark.parametrize("token", ["abcd", "x" * 32, "00" * 17, ""])
-def test_a_token_that_is_none_is_shown_as_it_was_written(run: Run, place: Tickwheel, token: str) -> None:
+def test_an_invalid_token_is_printed_as_written(run: Run, place: Tickwheel, token: str) -> None:
     place.queue("jobs").enqueue(id="m")
     stderr = run("complete", "jobs", "m", "--token", token, code=2).stderr
     assert f"a token is 32 hexadecimal digits, as printed by dequeue, not '{token}'" in stderr
 
 
-def test_a_forecast_that_is_not_kept_names_the_option_that_keeps_it(run: Run, place: Tickwheel) -> None:
+def test_forecast_of_a_queue_without_forecast_names_the_option(run: Run, place: Tickwheel) -> None:
     place.create_queue("jobs")
     assert "create it with `tickwheel queue create --forecast`" in run("forecast", "jobs", code=2).stderr

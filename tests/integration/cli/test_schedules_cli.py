@@ -33,9 +33,9 @@ def test_the_next_times_of_each_schedule_are_listed(run: Run) -> None:
     ]  # fmt: skip
 
 
-def test_an_app_without_schedules_says_so(run: Run) -> None:
+def test_an_app_without_schedules_is_reported(run: Run) -> None:
     assert "has no schedules" in run("schedules", "tests.fault.worker_app:app").stderr
 
 
-def test_what_is_no_app_is_refused(run: Run) -> None:
+def test_a_function_in_place_of_an_app_is_refused(run: Run) -> None:
     assert "is a function, not a TaskApp" in run("schedules", "tests.fault.worker_app:record", code=2).stderr

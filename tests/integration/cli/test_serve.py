@@ -23,7 +23,7 @@ pytestmark = pytest.mark.integration
 CERTS = Path(__file__).parents[2] / "fault" / "certs"
 
 
-def test_a_client_goes_on_with_another_process_when_its_own_has_ended(
+def test_a_client_continues_with_another_service_process_after_its_own_has_ended(
     start: Start, tickwheel_server: PrivateServer, namespace: str
 ) -> None:
     service = start("serve", "--url", tickwheel_server.url, "--listen", "127.0.0.1:0")
@@ -39,7 +39,7 @@ def test_a_client_goes_on_with_another_process_when_its_own_has_ended(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_who_waits_is_answered_at_once_when_it_is_told_to_end(
+def test_a_waiting_dequeue_is_answered_at_once_when_the_service_stops(
     start: Start, tickwheel_server: PrivateServer, namespace: str, number: signal.Signals
 ) -> None:
     service = start("serve", "--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--drain", "60s")
@@ -57,7 +57,7 @@ def test_who_waits_is_answered_at_once_when_it_is_told_to_end(
 
 
 @pytest.mark.parametrize("method", ["DequeueStream", "EnqueueStream"])
-def test_streams_that_are_idle_end_at_once_when_it_is_told_to_end_and_may_begin_again(
+def test_idle_streams_end_at_once_when_the_service_stops_and_may_be_opened_again(
     start: Start, tickwheel_server: PrivateServer, namespace: str, method: str
 ) -> None:
     service = start("serve", "--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--drain", "60s")
@@ -99,7 +99,7 @@ def test_streams_that_are_idle_end_at_once_when_it_is_told_to_end_and_may_begin_
     never.set()
 
 
-def test_several_processes_share_a_port_and_are_one_to_their_clients(
+def test_several_processes_serve_one_namespace_on_one_port(
     start: Start, tickwheel_server: PrivateServer, namespace: str
 ) -> None:
     options = ["--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--processes", "3"]
@@ -115,7 +115,7 @@ def test_several_processes_share_a_port_and_are_one_to_their_clients(
     assert service.wait(ENDS_S) == 0
 
 
-def test_dev_is_all_in_one(start: Start, tmp_path: Path) -> None:
+def test_dev_runs_server_service_and_event_process(start: Start, tmp_path: Path) -> None:
     service = start("dev", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0")
     command = [*TICKWHEEL, "--url", service.url]
     subprocess.run([*command, "enqueue", "orders", "soon", "--delay", "300ms"], check=True, timeout=ENDS_S)
@@ -145,13 +145,13 @@ def test_dev_is_all_in_one(start: Start, tmp_path: Path) -> None:
         (["--drain", "soon"], "a duration is written like"),
     ],
 )
-def test_half_of_what_it_needs_is_refused_before_it_listens(options: list[str], said: str) -> None:
+def test_serve_refuses_incomplete_options_before_it_listens(options: list[str], said: str) -> None:
     done = subprocess.run([*TICKWHEEL, "serve", *options], capture_output=True, text=True, timeout=ENDS_S, check=False)
     assert done.returncode == 2, done.stderr
     assert said in " ".join(done.stderr.split())
 
 
-def test_a_token_is_printed_with_what_the_file_is_to_say_of_it(tmp_path: Path) -> None:
+def test_token_prints_a_token_and_its_entry_for_the_file(tmp_path: Path) -> None:
     done = subprocess.run([*TICKWHEEL, "token", "shop"], capture_output=True, text=True, timeout=ENDS_S, check=True)
     token, _, entry = done.stdout.partition("\n")
     path = tmp_path / "tokens.toml"
@@ -160,7 +160,7 @@ def test_a_token_is_printed_with_what_the_file_is_to_say_of_it(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("command", [["events"], ["shards"], ["doctor"], ["bench"], ["demo"]])
-def test_what_works_on_the_server_itself_says_so(command: list[str]) -> None:
+def test_commands_that_need_the_server_itself_refuse_a_service_url(command: list[str]) -> None:
     done = subprocess.run(
         [*TICKWHEEL, *command, "--url", "grpc://127.0.0.1:1"],
         capture_output=True,

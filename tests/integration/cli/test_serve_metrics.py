@@ -54,14 +54,16 @@ def enqueue_from_many(url: str, namespace: str, clients: int) -> None:
             tickwheel.queue("q").enqueue()
 
 
-def test_a_process_tells_its_figures(serve: Serve, namespace: str) -> None:
+def test_a_process_serves_its_metrics(serve: Serve, namespace: str) -> None:
     service, figures = serve()
     enqueue_from_many(service.url, namespace, 2)
     found = figures()
     assert (found["enqueued_messages_total"], found["processes"], found["namespaces"]) == (2, 1, 1)
 
 
-def test_several_processes_tell_their_sum_also_of_one_that_has_died(serve: Serve, namespace: str) -> None:
+def test_several_processes_serve_the_sum_of_their_metrics_and_include_a_dead_process(
+    serve: Serve, namespace: str
+) -> None:
     service, figures = serve("--processes", "2")
     eventually(lambda: figures().get("processes") == 2, "both tell")
     enqueue_from_many(service.url, namespace, 10)
@@ -91,7 +93,7 @@ def children(pid: int) -> list[int]:
         ("192.0.2.1:9464", "--metrics: cannot listen on 192.0.2.1:9464"),
     ],
 )
-def test_where_figures_cannot_be_served_is_said_before_anything_listens(given: str, said: str) -> None:
+def test_serve_refuses_an_unusable_address_of_metrics_before_it_listens(given: str, said: str) -> None:
     command = [*TICKWHEEL, "serve", "--listen", "127.0.0.1:0", "--metrics", given]
     done = subprocess.run(command, capture_output=True, text=True, timeout=ENDS_S, check=False)
     assert done.returncode == 2, done.stderr

@@ -30,7 +30,7 @@ def wait_until_it_drives(process: EventProcess) -> None:
     eventually(lambda: all(stats.epoch for stats in process.health().values()), "it drives")
 
 
-def test_each_shard_is_shown_with_its_owner_and_what_waits(place: Tickwheel, run: Run, tmp_path: Path) -> None:
+def test_each_shard_is_shown_with_its_owner_and_its_waiting_timers(place: Tickwheel, run: Run, tmp_path: Path) -> None:
     before = document(run("shards", "--json"))
     assert [(shard["owner"], shard["epoch"], shard["inbox"], shard["oldest_ms"]) for shard in before] == [
         ("", 0, 0, None)
@@ -50,7 +50,7 @@ def test_each_shard_is_shown_with_its_owner_and_what_waits(place: Tickwheel, run
 
 
 @pytest.mark.tickwheel(shards=3)
-def test_of_several_shards_each_is_shown_with_what_is_its_own(tw: Tickwheel, inside: Tickwheel, server: Any) -> None:
+def test_each_of_several_shards_is_shown_with_its_own_values(tw: Tickwheel, inside: Tickwheel, server: Any) -> None:
     namespace, shards = tw._context.namespace, range(3)
     for n in range(20):
         tw.queue(f"orders{n % 2}").enqueue(id=f"o{n}", delay=timedelta(hours=1))
@@ -64,7 +64,7 @@ def test_of_several_shards_each_is_shown_with_what_is_its_own(tw: Tickwheel, ins
     assert [view.lateness.promoted for view in found] == [{8: 1}, {8: 2}, {8: 3}]
 
 
-def test_epochs_are_forgotten_when_asked_twice_and_nobody_drives(place: Tickwheel, run: Run, tmp_path: Path) -> None:
+def test_epochs_are_reset_after_a_confirmation_if_no_process_drives(place: Tickwheel, run: Run, tmp_path: Path) -> None:
     def refused() -> bool:
         return "is being driven" in run("shards", "reset-epoch", "--yes", code=1).stderr
 
@@ -80,7 +80,7 @@ def test_epochs_are_forgotten_when_asked_twice_and_nobody_drives(place: Tickwhee
     assert (shard["owner"], shard["epoch"], shard["election"]) == ("", 0, "")
 
 
-def test_an_ensemble_that_was_made_anew_drives_once_the_epochs_are_forgotten(
+def test_a_new_ensemble_drives_after_its_epochs_are_reset(
     place: Tickwheel, run: Run, server: Any, zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
     def url() -> ZooKeeperUrl:
@@ -99,7 +99,7 @@ def test_an_ensemble_that_was_made_anew_drives_once_the_epochs_are_forgotten(
         wait_until_it_drives(process)
 
 
-def test_an_election_on_zookeeper_is_refused_where_it_makes_no_sense(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_election_options_that_make_no_sense_are_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     for options in (
         ("--election", "zk://h", "--lock", "file"),
         ("--election", "kafka://h"),

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.integration
 NAMESPACE = "tw"
 
 
-def test_after_each_join_and_leave_loads_differ_by_one_and_a_join_moves_its_share_only(
+def test_after_each_join_and_leave_loads_differ_by_one_and_a_join_moves_only_its_share(
     url: ZooKeeperUrl, watcher: KazooClient
 ) -> None:
     shards, members = 64, list[Member]()
@@ -45,7 +45,7 @@ def test_after_each_join_and_leave_loads_differ_by_one_and_a_join_moves_its_shar
     assert watcher.get_children(f"{url.path}/{NAMESPACE}/members") == []
 
 
-def test_each_shard_that_is_handed_over_is_told_once(url: ZooKeeperUrl, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_hand_over_of_a_shard_is_logged_once(url: ZooKeeperUrl, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "tickwheel.event_process")
     shards = 4
     with Member(url, NAMESPACE, shards) as one:
@@ -60,7 +60,7 @@ def test_each_shard_that_is_handed_over_is_told_once(url: ZooKeeperUrl, caplog: 
             assert {record.levelname for record in told} == {"INFO"}
 
 
-def test_epochs_of_a_shard_only_grow_and_no_two_lead_it_at_once(url: ZooKeeperUrl) -> None:
+def test_the_epochs_of_a_shard_only_grow_and_it_never_has_two_leaders(url: ZooKeeperUrl) -> None:
     shards = 8
     with Member(url, NAMESPACE, shards) as staying:
         for _ in range(5):
@@ -76,7 +76,7 @@ def test_epochs_of_a_shard_only_grow_and_no_two_lead_it_at_once(url: ZooKeeperUr
         assert epochs == sorted(set(epochs))
 
 
-def test_a_session_that_the_servers_end_ends_the_leaderships_and_the_member_comes_back(
+def test_a_session_ended_by_the_servers_ends_the_leaderships_and_the_member_returns(
     url: ZooKeeperUrl, watcher: KazooClient
 ) -> None:
     shards = 8
@@ -94,7 +94,7 @@ def test_a_session_that_the_servers_end_ends_the_leaderships_and_the_member_come
 
 
 @pytest.mark.timeout(300)
-def test_who_was_paused_between_being_the_lowest_and_raising_the_epoch_raises_nothing(
+def test_a_member_paused_between_being_the_lowest_and_raising_the_epoch_raises_nothing(
     url: ZooKeeperUrl, monkeypatch: pytest.MonkeyPatch, watcher: KazooClient
 ) -> None:
     raise_epoch = ZooKeeperSession.raise_epoch
@@ -132,7 +132,7 @@ def test_who_was_paused_between_being_the_lowest_and_raising_the_epoch_raises_no
     assert len(epochs) == 20
 
 
-def test_who_has_lost_its_session_since_it_raised_the_epoch_does_not_lead_under_it(
+def test_a_member_that_lost_its_session_after_raising_the_epoch_does_not_lead_under_it(
     url: ZooKeeperUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     raise_epoch = ZooKeeperSession.raise_epoch
@@ -155,7 +155,7 @@ def test_who_has_lost_its_session_since_it_raised_the_epoch_does_not_lead_under_
         assert [epoch for _, _, epoch in member.wins] == [raised[0] + 1]
 
 
-def test_who_leaves_goes_on_until_the_others_stand_for_its_shards(url: ZooKeeperUrl) -> None:
+def test_a_leaving_member_leads_until_the_others_stand_for_its_shards(url: ZooKeeperUrl) -> None:
     shards = 4
     with Member(url, NAMESPACE, shards) as leaving, Member(url, NAMESPACE, shards) as staying:
         settle([leaving, staying], shards)
@@ -165,7 +165,7 @@ def test_who_leaves_goes_on_until_the_others_stand_for_its_shards(url: ZooKeeper
         settle([staying], shards)
 
 
-def test_a_shard_that_a_member_cannot_reach_goes_to_one_that_can_and_comes_back(url: ZooKeeperUrl) -> None:
+def test_a_shard_that_a_member_cannot_reach_moves_to_a_member_that_can_and_returns(url: ZooKeeperUrl) -> None:
     shards = 4
     with Member(url, NAMESPACE, shards) as one:
         settle([one], shards)
@@ -181,7 +181,7 @@ def test_a_shard_that_a_member_cannot_reach_goes_to_one_that_can_and_comes_back(
             settle([one, another], shards)
 
 
-def test_who_drives_goes_on_where_the_nodes_of_the_election_are_gone_and_what_to_do_is_said(
+def test_leaders_continue_without_the_nodes_of_the_election_and_the_log_names_the_remedy(
     url: ZooKeeperUrl, watcher: KazooClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Member(url, NAMESPACE, 4) as member:
@@ -193,7 +193,7 @@ def test_who_drives_goes_on_where_the_nodes_of_the_election_are_gone_and_what_to
         assert watcher.exists(url.path) is None
 
 
-def test_nodes_that_another_has_made_since_are_not_those_that_a_member_entered_by(
+def test_a_member_does_not_adopt_nodes_that_another_process_created_since_it_entered(
     url: ZooKeeperUrl, watcher: KazooClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Member(url, NAMESPACE, 4) as member:
@@ -210,7 +210,7 @@ def test_nodes_that_another_has_made_since_are_not_those_that_a_member_entered_b
 
 
 @pytest.mark.parametrize("refused", ["", "/members", "/shards/2"])
-def test_a_node_that_zookeeper_refuses_is_named_and_once_allowed_the_election_goes_on(
+def test_a_node_that_zookeeper_refuses_is_named_and_the_election_continues_once_allowed(
     url: ZooKeeperUrl, watcher: KazooClient, caplog: pytest.LogCaptureFixture, refused: str
 ) -> None:
     node = f"{url.path}/{NAMESPACE}{refused}"
@@ -225,7 +225,9 @@ def test_a_node_that_zookeeper_refuses_is_named_and_once_allowed_the_election_go
         settle([member], 4)
 
 
-def test_what_no_event_tells_of_is_seen_at_the_next_look(url: ZooKeeperUrl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_without_an_event_is_noticed_at_the_next_check(
+    url: ZooKeeperUrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(zookeeper_election, "RECHECK_INTERVAL_S", 0.1)
     monkeypatch.setattr(zookeeper_election.ZooKeeperElection, "_on_event", lambda self, event: None)
     shards = 4
@@ -236,7 +238,9 @@ def test_what_no_event_tells_of_is_seen_at_the_next_look(url: ZooKeeperUrl, monk
         settle([one], shards)
 
 
-def test_a_name_without_an_address_is_told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_name_without_an_address_is_reported(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(zookeeper_election, "RECHECK_INTERVAL_S", 0.1)
     with Member(ZooKeeperUrl.parse("zk://nowhere.invalid"), NAMESPACE, 1):
         eventually(lambda: "nowhere.invalid has no address: " in caplog.text, "it is told")

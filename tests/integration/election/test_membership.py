@@ -31,7 +31,7 @@ def entered(ensemble: ZooKeeperSession, url: ZooKeeperUrl, member: str) -> membe
     return membership.Membership(ensemble, nodes, member, "host:1", SHARDS, lambda _: None)
 
 
-def test_an_assignment_is_written_only_over_the_one_that_was_looked_at(
+def test_an_assignment_is_written_only_over_the_assignment_that_was_read(
     url: ZooKeeperUrl, monkeypatch: pytest.MonkeyPatch, watcher: KazooClient
 ) -> None:
     root, by_another = f"{url.path}/{NAMESPACE}", pack(["another"] * 4)
@@ -48,7 +48,7 @@ def test_an_assignment_is_written_only_over_the_one_that_was_looked_at(
 
 
 @pytest.mark.parametrize("described", [b"", b"\xff", b"[]", b"7", b"{}", b'{"avoids": 7}', b'{"avoids": [[0]]}'])
-def test_a_member_whose_description_is_not_understood_avoids_nothing(
+def test_a_member_with_an_unreadable_description_avoids_nothing(
     url: ZooKeeperUrl, watcher: KazooClient, described: bytes
 ) -> None:
     with open_session(url) as ensemble:
@@ -59,7 +59,7 @@ def test_a_member_whose_description_is_not_understood_avoids_nothing(
     assert sorted(filter(None, called.assignment)) == ["one", "one", "other", "other"]
 
 
-def test_what_a_member_avoids_is_told_to_the_others_each_time_it_changes(
+def test_a_member_publishes_the_shards_that_it_avoids_after_each_change(
     url: ZooKeeperUrl, watcher: KazooClient
 ) -> None:
     node = f"{url.path}/{NAMESPACE}/members/one"
@@ -74,7 +74,7 @@ def test_what_a_member_avoids_is_told_to_the_others_each_time_it_changes(
             assert not [shard for shard in avoided if seen.assignment[shard] == "one"]
 
 
-def test_a_member_whose_nodes_are_gone_does_not_make_them_again(url: ZooKeeperUrl, watcher: KazooClient) -> None:
+def test_a_member_whose_nodes_are_gone_does_not_create_them_again(url: ZooKeeperUrl, watcher: KazooClient) -> None:
     with open_session(url) as ensemble:
         nodes = root(ensemble, url)
         nodes.ensure_created()
@@ -84,7 +84,7 @@ def test_a_member_whose_nodes_are_gone_does_not_make_them_again(url: ZooKeeperUr
         assert watcher.exists(nodes.path) is None
 
 
-def test_a_member_does_not_enter_by_nodes_that_were_made_since_it_entered(
+def test_a_member_does_not_enter_by_nodes_that_were_created_since_it_entered(
     url: ZooKeeperUrl, watcher: KazooClient
 ) -> None:
     with open_session(url) as ensemble, open_session(url) as of_another:

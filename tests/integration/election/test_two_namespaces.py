@@ -15,7 +15,7 @@ pytestmark = pytest.mark.integration
 NAMESPACE = "tw"
 
 
-def test_a_namespace_does_not_enter_the_election_of_another_of_its_name(
+def test_a_namespace_does_not_enter_the_election_of_another_namespace_of_its_name(
     url: ZooKeeperUrl, watcher: KazooClient
 ) -> None:
     with Member(url, NAMESPACE, 4) as member:
@@ -29,7 +29,7 @@ def test_a_namespace_does_not_enter_the_election_of_another_of_its_name(
         assert watcher.get(f"{url.path}/{NAMESPACE}/assignment") == assigned
 
 
-def test_a_namespace_made_anew_has_the_election_once_nobody_of_before_is_at_work(url: ZooKeeperUrl) -> None:
+def test_a_recreated_namespace_takes_over_the_election_once_no_earlier_member_is_left(url: ZooKeeperUrl) -> None:
     with Member(url, NAMESPACE, 4) as before:
         settle([before], 4)
         epochs = before.epochs()
@@ -38,7 +38,7 @@ def test_a_namespace_made_anew_has_the_election_once_nobody_of_before_is_at_work
         assert all(epoch > epochs[shard] for shard, epoch in member.epochs().items())
 
 
-def test_who_finds_the_election_another_namespaces_after_its_session_was_lost_stops(
+def test_a_member_that_finds_the_election_taken_by_another_namespace_after_a_lost_session_stops(
     url: ZooKeeperUrl, watcher: KazooClient
 ) -> None:
     root = f"{url.path}/{NAMESPACE}"
@@ -51,7 +51,7 @@ def test_who_finds_the_election_another_namespaces_after_its_session_was_lost_st
         assert not member.leads
 
 
-def test_an_election_of_before_without_an_id_goes_on_under_that_of_who_comes_first(
+def test_an_election_without_an_id_from_an_earlier_version_gets_the_id_of_its_first_member(
     url: ZooKeeperUrl, watcher: KazooClient
 ) -> None:
     root = f"{url.path}/{NAMESPACE}"
@@ -62,7 +62,7 @@ def test_an_election_of_before_without_an_id_goes_on_under_that_of_who_comes_fir
         assert watcher.get(root)[0] == b"one"
 
 
-def test_who_looked_before_another_namespace_took_the_election_does_not_join(url: ZooKeeperUrl) -> None:
+def test_a_member_that_read_the_election_before_another_namespace_took_it_does_not_join(url: ZooKeeperUrl) -> None:
     with open_session(url) as one, open_session(url) as another:
         path = f"{url.path}/{NAMESPACE}"
         first, second = ElectionNodes(one, path, 4, b"one"), ElectionNodes(another, path, 4, b"another")

@@ -30,7 +30,7 @@ def test_a_killed_program_leaves_the_server_to_the_next_which_stops_it(
     assert not is_server_alive(data_dir)
 
 
-def test_a_killed_server_is_started_again_with_all_that_was_acknowledged(data_dir: Path) -> None:
+def test_a_killed_server_is_restarted_with_all_acknowledged_data(data_dir: Path) -> None:
     with EmbeddedServer(data_dir) as server, closing(client(server)) as connection:
         for number in range(1_000):
             connection.set(f"key {number}", number)
@@ -41,7 +41,7 @@ def test_a_killed_server_is_started_again_with_all_that_was_acknowledged(data_di
         assert connection.dbsize() == 1_000
 
 
-def test_a_server_killed_while_it_rewrites_its_file_is_started_again(data_dir: Path) -> None:
+def test_a_server_killed_while_it_rewrites_its_file_is_restarted(data_dir: Path) -> None:
     with EmbeddedServer(data_dir) as server, closing(client(server)) as connection:
         for number in range(100):
             connection.set(f"key {number}", number)
@@ -56,7 +56,7 @@ def test_a_server_killed_while_it_rewrites_its_file_is_started_again(data_dir: P
 
 
 @pytest.mark.parametrize("crashes", [2, 3])
-def test_a_server_that_ends_while_it_loads_has_two_more_chances(
+def test_a_server_that_ends_while_it_loads_is_started_twice_more(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch, crashes: int
 ) -> None:
     wait_until_loaded, ended = ValkeyProcess.wait_until_loaded, 0
@@ -79,7 +79,7 @@ def test_a_server_that_ends_while_it_loads_has_two_more_chances(
     assert starts(data_dir) == 3
 
 
-def test_of_programs_that_restart_a_killed_server_at_once_exactly_one_does(
+def test_exactly_one_of_the_programs_that_restart_a_killed_server_at_once_does(
     data_dir: Path, start_program: StartProgram
 ) -> None:
     programs = [start_program() for _ in range(4)]
@@ -100,9 +100,7 @@ def test_ensuring_that_a_running_server_runs_changes_nothing(data_dir: Path) -> 
         assert server.pid == before
 
 
-def test_a_server_that_is_closed_while_it_is_looked_after_stays_stopped(
-    data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_closed_during_a_check_stays_stopped(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that lost its connection looks after the server in one thread, another closes the client."""
     server = EmbeddedServer(data_dir)
     server.open()
@@ -217,7 +215,7 @@ def test_a_server_whose_socket_was_deleted_is_replaced_and_keeps_its_data(
     assert not is_server_alive(data_dir)
 
 
-def test_a_server_whose_directory_was_deleted_is_not_revived_but_ended(data_dir: Path) -> None:
+def test_a_server_whose_directory_was_deleted_is_ended_and_not_restarted(data_dir: Path) -> None:
     server = EmbeddedServer(data_dir)
     server.open()
     pid = server.pid

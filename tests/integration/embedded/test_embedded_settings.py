@@ -12,7 +12,7 @@ from tickwheel.embedded import EmbeddedServer, EmbeddedServerError
 pytestmark = pytest.mark.integration
 
 
-def test_the_server_keeps_to_the_settings_that_the_guarantees_need(data_dir: Path) -> None:
+def test_the_server_keeps_the_settings_that_the_guarantees_need(data_dir: Path) -> None:
     expected = {
         "port": "0",
         "appendonly": "yes",
@@ -57,7 +57,7 @@ def test_only_its_user_can_reach_the_server_and_its_data(data_dir: Path) -> None
         assert all(not path.stat().st_mode & 0o077 for path in data_dir.rglob("*"))
 
 
-def test_a_path_too_long_for_a_socket_works_all_the_same(data_dir: Path) -> None:
+def test_a_path_too_long_for_a_socket_works(data_dir: Path) -> None:
     long = data_dir / ("long" * 20) / ("longer" * 20)
     with EmbeddedServer(long) as server:
         assert len(server.socket_path) < 104

@@ -73,7 +73,7 @@ def test_nobody_joins_or_leaves_while_another_starts_or_stops_the_server(
     assert not is_server_alive(data_dir)
 
 
-def test_a_program_that_ends_without_closing_leaves_by_itself(data_dir: Path, start_program: StartProgram) -> None:
+def test_a_program_that_ends_without_closing_leaves_the_server(data_dir: Path, start_program: StartProgram) -> None:
     program = start_program()
     program.call("open")
 
@@ -90,7 +90,7 @@ def test_two_objects_of_one_program_share_the_server(data_dir: Path) -> None:
     assert not is_server_alive(data_dir)
 
 
-def test_opening_and_closing_twice_is_the_same_as_once(data_dir: Path) -> None:
+def test_opening_and_closing_twice_equals_once(data_dir: Path) -> None:
     server = EmbeddedServer(data_dir)
     assert server.open() == server.open() == server.socket_path
     server.close()
@@ -98,7 +98,7 @@ def test_opening_and_closing_twice_is_the_same_as_once(data_dir: Path) -> None:
     assert not is_server_alive(data_dir)
 
 
-def test_what_was_written_is_there_when_the_directory_is_opened_again(data_dir: Path) -> None:
+def test_written_data_is_present_when_the_directory_is_opened_again(data_dir: Path) -> None:
     server = EmbeddedServer(data_dir)
     for expected in (None, "1"):
         with server, closing(client(server)) as connection:
@@ -121,7 +121,9 @@ def test_a_forked_child_that_closes_or_ends_does_not_stop_the_server(
     assert is_server_alive(data_dir), "the parent's share of the directory was lost by the fork"
 
 
-def test_a_forked_child_does_not_hold_the_directory_for_its_parent(data_dir: Path, start_program: StartProgram) -> None:
+def test_a_forked_child_does_not_keep_the_directory_open_for_its_parent(
+    data_dir: Path, start_program: StartProgram
+) -> None:
     program = start_program()
     program.call("open")
     child = program.call("fork_a_child_that_stays")

@@ -38,7 +38,7 @@ def left(here: Shop) -> list[bytes]:
     return [key for key in here.broker.keys("*") if not key.startswith(b"_kombu")]
 
 
-def test_what_waits_is_moved_with_its_times_and_order_and_run(here: Shop) -> None:
+def test_waiting_calls_are_moved_with_their_times_and_order_and_run(here: Shop) -> None:
     low = shop.note.apply_async(("low",), priority=9).id
     first, second = shop.note.delay("first").id, shop.note.delay("second").id
     later = shop.note.apply_async(("later",), countdown=3_600).id
@@ -56,7 +56,7 @@ def test_what_waits_is_moved_with_its_times_and_order_and_run(here: Shop) -> Non
     assert queue.get(expired).state == "completed"
 
 
-def test_a_brokers_prefix_of_its_keys_is_heeded(here: Shop) -> None:
+def test_the_key_prefix_of_a_broker_is_used(here: Shop) -> None:
     options = shop.celery.conf.broker_transport_options
     shop.celery.conf.broker_transport_options = {**options, "global_keyprefix": "shop:"}
     try:
@@ -69,7 +69,7 @@ def test_a_brokers_prefix_of_its_keys_is_heeded(here: Shop) -> None:
     assert here.tickwheel.queue("elsewhere").get(sent).state == "pending"
 
 
-def test_a_broker_may_be_named_where_other_users_of_the_host_do_not_see_it(here: Shop) -> None:
+def test_the_url_of_a_broker_can_be_passed_by_the_environment(here: Shop) -> None:
     shop.note.delay("x")
     words = command(here, "--dry-run")
     at = words.index("--from")
@@ -91,7 +91,7 @@ def test_a_dry_run_moves_nothing(here: Shop) -> None:
     assert here.tickwheel.queues() == []
 
 
-def test_what_cannot_be_moved_is_named_and_stays(here: Shop) -> None:
+def test_calls_that_cannot_be_moved_are_named_and_stay(here: Shop) -> None:
     pickled = shop.note.apply_async(("x",), serializer="pickle").id
     yaml = shop.note.apply_async(("x",), serializer="yaml").id
     linked = shop.note.apply_async(("x",), link=shop.note.s()).id
@@ -120,7 +120,7 @@ def test_what_cannot_be_moved_is_named_and_stays(here: Shop) -> None:
     assert any("chain" in reason for reason in reasons.values())
 
 
-def test_an_id_that_is_taken_by_another_message_stays(here: Shop) -> None:
+def test_a_call_whose_id_belongs_to_another_message_stays(here: Shop) -> None:
     here.tickwheel.queue("celery").enqueue(b"other", id="taken")
     shop.note.apply_async(("x",), task_id="taken")
     other = shop.note.delay("y").id
@@ -131,7 +131,7 @@ def test_an_id_that_is_taken_by_another_message_stays(here: Shop) -> None:
     assert here.tickwheel.queue("celery").get(other).state == "pending"
 
 
-def test_what_celerys_workers_had_taken_is_moved_once_they_are_gone(here: Shop) -> None:
+def test_calls_reserved_by_celery_workers_are_moved_once_the_workers_are_gone(here: Shop) -> None:
     etas = [shop.note.apply_async((str(n),), countdown=3_600).id for n in range(5)]
     with here.celery_worker("--prefetch-multiplier", "0") as worker:
         eventually(lambda: here.broker.hlen("unacked") == len(etas), "the worker waits with them", 40)
@@ -148,7 +148,7 @@ def test_what_celerys_workers_had_taken_is_moved_once_they_are_gone(here: Shop) 
     assert here.tickwheel.queue("later").get(waiting).state == "pending"
 
 
-def test_an_import_that_is_killed_again_and_again_moves_every_message_once(here: Shop) -> None:
+def test_an_import_that_is_killed_repeatedly_moves_every_message_once(here: Shop) -> None:
     ids = [shop.note.delay(str(n)).id for n in range(800)]
     ids += [shop.note.apply_async((str(n),), countdown=3_600).id for n in range(200)]
     seed = int(os.environ["TICKWHEEL_TEST_SEED"])
@@ -171,7 +171,7 @@ def test_an_import_that_is_killed_again_and_again_moves_every_message_once(here:
     assert left(here) == []
 
 
-def test_celerys_workers_may_go_on_while_their_queue_is_moved(here: Shop) -> None:
+def test_celery_workers_may_continue_while_their_queue_is_moved(here: Shop) -> None:
     ids = [shop.note.delay(str(n)).id for n in range(600)]
     with here.celery_worker():
         reports = [import_(here) for _ in range(2)]
@@ -189,7 +189,7 @@ REFUSED: list[tuple[list[str], int, str]] = [
 
 
 @pytest.mark.parametrize(("options", "code", "said"), REFUSED, ids=["zone", "away", "no Redis"])
-def test_what_is_wrong_is_said_in_a_line(here: Shop, options: list[str], code: int, said: str) -> None:
+def test_wrong_options_are_refused_in_one_line(here: Shop, options: list[str], code: int, said: str) -> None:
     done = subprocess.run([*command(here), *options], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == code
     assert said in done.stderr

@@ -18,7 +18,7 @@ def _all_moved(moved: Shop) -> None:
             route(task, "tickwheel")
 
 
-def test_it_knows_its_request_and_its_process_was_prepared(moved: Shop) -> None:
+def test_a_moved_task_knows_its_request_and_its_process_was_initialized(moved: Shop) -> None:
     sent = shop.about.apply_async(headers={"trace": "abc"}, shadow="as.shown", queue="urgent")
     about: dict[str, Any] = sent.get(timeout=40)
     assert about == {
@@ -29,20 +29,20 @@ def test_it_knows_its_request_and_its_process_was_prepared(moved: Shop) -> None:
     assert not moved.broker.exists("celery", "urgent")
 
 
-def test_what_it_calls_has_it_as_its_parent(moved: Shop) -> None:
+def test_calls_of_a_moved_task_have_it_as_their_parent(moved: Shop) -> None:
     asked = shop.ask.delay()
     child = shop.about.AsyncResult(asked.get(timeout=40)).get(timeout=40)
     assert (child["root"], child["parent"]) == (asked.id, asked.id)
 
 
-def test_arguments_arrive_as_celery_would_bring_them(moved: Shop) -> None:
+def test_arguments_arrive_as_celery_would_deliver_them(moved: Shop) -> None:
     values = (*shop.VALUES, "ä", [1, {"a": None}])
     assert shop.kinds.delay(*values[:3], **dict(zip("abcdefgh", values[3:], strict=False))).get(timeout=40) == [
         f"{type(each).__name__} {each!r}" for each in values
     ]
 
 
-def test_celerys_router_says_to_which_queue_it_goes(moved: Shop) -> None:
+def test_the_router_of_celery_chooses_the_queue(moved: Shop) -> None:
     assert moved.ends(shop.urgent.delay().id, "urgent").state == "completed"
 
 
@@ -54,7 +54,7 @@ def test_a_retry_is_a_failure_with_its_countdown(moved: Shop, throw: bool) -> No
     assert sent.get(timeout=40) == "after 2" or not throw
 
 
-def test_what_is_retried_by_itself_ends_after_its_last_retry(moved: Shop) -> None:
+def test_automatic_retries_end_after_the_last_retry(moved: Shop) -> None:
     sent = shop.unsteady.delay()
     ended = moved.ends(sent.id)
     assert (ended.state, ended.error, ended.attempt) == ("errored", "ConnectionError: no line", 3)
@@ -62,7 +62,7 @@ def test_what_is_retried_by_itself_ends_after_its_last_retry(moved: Shop) -> Non
         sent.get(timeout=40)
 
 
-def test_an_error_is_final_and_its_result(moved: Shop) -> None:
+def test_an_error_is_final_and_stored_as_the_result(moved: Shop) -> None:
     sent = shop.boom.delay()
     ended = moved.ends(sent.id)
     assert (ended.state, ended.error, ended.attempt) == ("errored", "ValueError: no such user", 1)
@@ -70,13 +70,13 @@ def test_an_error_is_final_and_its_result(moved: Shop) -> None:
         sent.get(timeout=40)
 
 
-def test_reject_and_ignore_end_it(moved: Shop) -> None:
+def test_reject_and_ignore_end_a_call(moved: Shop) -> None:
     rejected, ignored = moved.ends(shop.rejected.delay().id), moved.ends(shop.ignored.delay().id)
     assert (rejected.state, rejected.error) == ("errored", "rejected: not here")
     assert ignored.state == "completed"
 
 
-def test_what_is_rejected_to_be_queued_again_is(moved: Shop) -> None:
+def test_a_call_rejected_with_requeue_is_queued_again(moved: Shop) -> None:
     sent = shop.requeued.delay()
     assert (moved.ends(sent.id).attempt, sent.get(timeout=40)) == (2, "done")
 
@@ -95,7 +95,7 @@ def test_a_task_over_its_time_limit_is_stopped_for_good(moved: Shop) -> None:
     assert sent.state == "FAILURE"
 
 
-def test_what_expired_is_revoked_and_not_run(moved: Shop) -> None:
+def test_an_expired_call_is_revoked_and_not_run(moved: Shop) -> None:
     expired = shop.note.apply_async(("expired",), expires=datetime.now(UTC) - timedelta(seconds=1))
     kept = shop.note.apply_async(("kept",), expires=3_600)
     assert kept.get(timeout=40) == "noted kept"

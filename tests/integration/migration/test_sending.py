@@ -21,7 +21,7 @@ def waiting_at_celery(here: Shop, queue: str = "celery") -> int:
     return int(here.broker.llen(queue))
 
 
-def test_a_share_moves_that_part_of_the_calls_by_their_ids_alone(here: Shop) -> None:
+def test_a_share_moves_that_part_of_the_calls_by_their_ids(here: Shop) -> None:
     ids = [f"call-{n}" for n in range(100)]
     moved: list[set[str]] = []
     here.tickwheel.create_queue("celery")
@@ -36,7 +36,7 @@ def test_a_share_moves_that_part_of_the_calls_by_their_ids_alone(here: Shop) -> 
     assert 45 < len(more) < 75
 
 
-def test_priorities_are_those_of_celery_on_redis(here: Shop) -> None:
+def test_priorities_match_those_of_celery_on_redis(here: Shop) -> None:
     route("shop.note", "tickwheel")
     for priority in (9, 3, None, 6):
         shop.note.apply_async((), priority=priority, task_id=f"p{priority}")
@@ -58,7 +58,7 @@ UNSUPPORTED: dict[str, tuple[Callable[[], object], str]] = {
 
 
 @pytest.mark.parametrize("what", UNSUPPORTED)
-def test_what_tickwheel_cannot_do_stays_with_celery_and_is_logged_once(
+def test_calls_that_tickwheel_cannot_make_stay_with_celery_and_are_logged_once(
     here: Shop, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
     route("shop.note", "tickwheel")
@@ -72,14 +72,14 @@ def test_what_tickwheel_cannot_do_stays_with_celery_and_is_logged_once(
     assert reason in told[0]
 
 
-def test_what_celery_cannot_write_is_an_error_as_ever(here: Shop) -> None:
+def test_arguments_that_celery_cannot_serialize_raise_its_error(here: Shop) -> None:
     route("shop.note", "tickwheel")
     with pytest.raises(EncodeError):
         shop.note.delay({1, 2})
     assert here.tickwheel.queues() == []
 
 
-def test_an_eta_is_its_due_time(here: Shop) -> None:
+def test_an_eta_becomes_the_due_time(here: Shop) -> None:
     route("shop.note", "tickwheel")
     later = shop.note.apply_async(("later",), countdown=3_600)
     at = shop.note.apply_async(("at",), eta=datetime(2030, 1, 1))  # noqa: DTZ001  # in the app's zone, as ever
@@ -88,7 +88,7 @@ def test_an_eta_is_its_due_time(here: Shop) -> None:
     assert queue.get(at.id).due == datetime(2030, 1, 1, tzinfo=UTC)
 
 
-def test_a_call_is_known_by_its_id(here: Shop) -> None:
+def test_the_id_of_a_call_is_its_task_id(here: Shop) -> None:
     route("shop.note", "tickwheel")
     id_ = str(uuid.uuid4())
     for _ in range(3):
@@ -96,7 +96,7 @@ def test_a_call_is_known_by_its_id(here: Shop) -> None:
     assert here.tickwheel.queue("celery").counts()["pending"] == 1
 
 
-def test_those_who_watch_what_is_published_see_it_as_ever(here: Shop) -> None:
+def test_signal_receivers_see_published_calls_as_before(here: Shop) -> None:
     route("shop.note", "tickwheel")
     seen: list[str] = []
 
@@ -113,7 +113,7 @@ def test_those_who_watch_what_is_published_see_it_as_ever(here: Shop) -> None:
     assert b'"watched":"yes"' in here.tickwheel.queue("celery").get(sent.id).payload
 
 
-def test_while_tickwheel_is_away_calls_go_where_they_were_last_known_to_go(
+def test_while_tickwheel_is_away_calls_follow_the_last_known_route(
     here: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
     shop.note.delay("known to be Celery's")
