@@ -63,6 +63,14 @@ def server(tickwheel_server: PrivateServer) -> Iterator[Any]:
 
 
 @pytest.fixture
+def namespace(tickwheel_server: PrivateServer) -> Iterator[str]:
+    """The name of a namespace, which the test may create. It is deleted after the test."""
+    name = f"test-{os.urandom(6).hex()}"
+    yield name
+    tickwheel_server.clear(name)
+
+
+@pytest.fixture
 def contents(server: Any) -> Contents:
     """Reads everything that is stored in a namespace, except the sessions, which hold replies."""
     read: dict[bytes, Callable[[Any, bytes], Any]] = {

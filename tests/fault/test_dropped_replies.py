@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -40,13 +39,11 @@ def shards() -> int:
 
 
 @pytest.fixture
-def flaky(proxy: FlakyProxy, tickwheel_server: PrivateServer, shards: int) -> Iterator[Tickwheel]:
+def flaky(proxy: FlakyProxy, tickwheel_server: PrivateServer, namespace: str, shards: int) -> Iterator[Tickwheel]:
     """A client of a fresh namespace, where it is THEN, through the proxy."""
-    namespace = f"flaky-{os.urandom(4).hex()}"
     with Tickwheel(proxy.url, namespace=namespace, shards=shards, history="relay", clock=FRAGMENT) as tickwheel:
         VirtualClock(tickwheel_server.url, namespace, THEN).close()
         yield tickwheel
-    tickwheel_server.clear(namespace)
 
 
 @pytest.mark.parametrize("shards", [1, 4])

@@ -1,6 +1,5 @@
 """Event processes elected on ZooKeeper, killed, frozen, cut off: another follows, and the deposed change nothing."""
 
-import os
 import shutil
 import socket
 from collections.abc import Callable, Iterator
@@ -33,11 +32,9 @@ Start = Callable[..., EventProcessChild]
 
 
 @pytest.fixture
-def tickwheel(tickwheel_server: PrivateServer) -> Iterator[Tickwheel]:
-    namespace = f"fault-{os.urandom(6).hex()}"
+def tickwheel(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Tickwheel]:
     with Tickwheel(tickwheel_server.url, namespace=namespace, shards=SHARDS, history="relay") as found:
         yield found
-    tickwheel_server.clear(namespace)
 
 
 @pytest.fixture

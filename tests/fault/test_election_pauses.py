@@ -2,7 +2,6 @@
 between that and claiming the shard by it, while another is elected: they usurp nothing, and the leader is not fenced.
 """
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,11 +70,9 @@ def _state(pid: int) -> str:
 
 
 @pytest.fixture
-def tickwheel(tickwheel_server: PrivateServer) -> Iterator[Tickwheel]:
-    namespace = f"fault-{os.urandom(6).hex()}"
+def tickwheel(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Tickwheel]:
     with Tickwheel(tickwheel_server.url, namespace=namespace, shards=1) as found:
         yield found
-    tickwheel_server.clear(namespace)
 
 
 @pytest.fixture

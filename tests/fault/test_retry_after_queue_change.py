@@ -1,6 +1,5 @@
 """An answer is lost, and before the call is sent again the queue is changed or blocked: the first answer is given."""
 
-import os
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -36,16 +35,14 @@ def proxy(tickwheel_server: PrivateServer) -> Iterator[FlakyProxy]:
 
 @pytest.fixture(params=[1, 4], ids=["1-shard", "4-shards"])
 def clients(
-    request: pytest.FixtureRequest, tickwheel_server: PrivateServer, proxy: FlakyProxy
+    request: pytest.FixtureRequest, tickwheel_server: PrivateServer, namespace: str, proxy: FlakyProxy
 ) -> Iterator[tuple[Tickwheel, Tickwheel]]:
     """One through the proxy, and another."""
-    namespace = f"changed-{os.urandom(4).hex()}"
     with (
         Tickwheel(proxy.url, namespace=namespace, shards=request.param) as through,
         Tickwheel(tickwheel_server.url, namespace=namespace) as other,
     ):
         yield through, other
-    tickwheel_server.clear(namespace)
 
 
 def lose_one(proxy: FlakyProxy, change: Callable[[], object]) -> None:

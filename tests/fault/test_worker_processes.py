@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import urllib.request
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,11 +57,9 @@ def deploy_workers(url: str, namespace: str, folder: Path) -> Iterator[WorkerDep
 
 
 @pytest.fixture
-def deployment(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[WorkerDeployment]:
-    namespace = f"worker-{uuid.uuid4().hex[:8]}"
+def deployment(tickwheel_server: PrivateServer, namespace: str, tmp_path: Path) -> Iterator[WorkerDeployment]:
     with deploy_workers(tickwheel_server.url, namespace, tmp_path) as found:
         yield found
-    tickwheel_server.clear(namespace)
 
 
 @pytest.mark.parametrize("options", [(), ("--threads", "4"), ("--processes", "2")], ids=["one", "threads", "processes"])

@@ -1,7 +1,6 @@
 """A task that is cancelled in a call of the asyncio client ends, wherever in the call it was."""
 
 import asyncio
-import os
 from datetime import timedelta
 
 import pytest
@@ -15,9 +14,8 @@ WAITERS = 20
 
 
 @pytest.mark.parametrize("turns", range(0, 60, 3))
-def test_cancelled_waiting_dequeues_end(tickwheel_server: PrivateServer, turns: int) -> None:
+def test_cancelled_waiting_dequeues_end(tickwheel_server: PrivateServer, namespace: str, turns: int) -> None:
     """Cancelled after so many turns of the event loop: while connecting, sending, reading, subscribing or asleep."""
-    namespace = f"aio-{os.urandom(6).hex()}"
 
     async def cancelled() -> list[object]:
         async with aio.Tickwheel(tickwheel_server.url, namespace=namespace, shards=2) as tickwheel:
@@ -30,18 +28,14 @@ def test_cancelled_waiting_dequeues_end(tickwheel_server: PrivateServer, turns: 
             async with asyncio.timeout(20):
                 return await asyncio.gather(*waiting, return_exceptions=True)
 
-    try:
-        assert [type(ended) for ended in asyncio.run(cancelled())] == [asyncio.CancelledError] * WAITERS
-    finally:
-        tickwheel_server.clear(namespace)
+    assert [type(ended) for ended in asyncio.run(cancelled())] == [asyncio.CancelledError] * WAITERS
 
 
 @pytest.mark.parametrize("turns", range(0, 60, 3))
 @pytest.mark.parametrize("shards", [1, 4])
 def test_a_repeated_request_returns_the_messages_that_a_cancelled_dequeue_leased(
-    tickwheel_server: PrivateServer, turns: int, shards: int
+    tickwheel_server: PrivateServer, namespace: str, turns: int, shards: int
 ) -> None:
-    namespace = f"aio-{os.urandom(6).hex()}"
 
     async def cancelled_and_repeated() -> tuple[list[aio.Message], dict[str, int]]:
         async with aio.Tickwheel(tickwheel_server.url, namespace=namespace, shards=shards) as tickwheel:
@@ -55,9 +49,6 @@ def test_a_repeated_request_returns_the_messages_that_a_cancelled_dequeue_leased
             await asyncio.gather(asking, return_exceptions=True)
             return await queue.dequeue(request_id="worker:1"), await queue.counts()
 
-    try:
-        [message], counts = asyncio.run(cancelled_and_repeated())
-        assert message.attempt == 1
-        assert (counts["pending"], counts["running"]) == (1, 1)
-    finally:
-        tickwheel_server.clear(namespace)
+    [message], counts = asyncio.run(cancelled_and_repeated())
+    assert message.attempt == 1
+    assert (counts["pending"], counts["running"]) == (1, 1)

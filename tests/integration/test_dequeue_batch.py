@@ -1,7 +1,6 @@
 """Dequeue calls of one client that come together are one call, and each has the answer it would have had."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -29,11 +28,9 @@ def service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
 
 
 @pytest.fixture(params=[1, 3], ids=["1-shard", "3-shards"])
-def direct(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> Iterator[Tickwheel]:
-    namespace = f"batch-{os.urandom(6).hex()}"
+def direct(request: pytest.FixtureRequest, tickwheel_server: PrivateServer, namespace: str) -> Iterator[Tickwheel]:
     with Tickwheel(tickwheel_server.url, namespace=namespace, shards=request.param, drive=False) as tickwheel:
         yield tickwheel
-    tickwheel_server.clear(namespace)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """A due time that only a step of the server's clock has reached: the caller's script leaves it to the event process."""
 
-import os
 from collections.abc import Callable
 from contextlib import closing
 from datetime import datetime, timedelta
@@ -55,9 +54,9 @@ def test_a_due_time_counts_as_reached_within_the_clock_guard(
 
 @CALLS
 def test_the_clock_guard_of_the_namespace_decides_which_due_times_count_as_reached(
-    tickwheel_server: PrivateServer, call: Call
+    tickwheel_server: PrivateServer, namespace: str, call: Call
 ) -> None:
-    namespace, guard = f"guarded-{os.urandom(6).hex()}", timedelta(minutes=1)
+    guard = timedelta(minutes=1)
     with (
         Tickwheel(tickwheel_server.url, namespace=namespace, clock_guard=guard, clock=FRAGMENT) as tickwheel,
         closing(VirtualClock(tickwheel_server.url, namespace)) as clock,
@@ -66,7 +65,6 @@ def test_the_clock_guard_of_the_namespace_decides_which_due_times_count_as_reach
         driven_to = driven_and_stepped(queue, clock, "driven")
         assert call(queue, "within", driven_to + guard) == "pending"
         assert call(queue, "beyond", driven_to + guard + MS) == "invisible"
-    tickwheel_server.clear(namespace)
 
 
 def test_delays_count_from_the_time_of_the_server(tw: Tickwheel, clock: VirtualClock, neighbours: Neighbours) -> None:

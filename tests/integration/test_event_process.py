@@ -1,6 +1,5 @@
 """A real event process on a real server and real time: in time, through broken connections, one at a time."""
 
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -44,13 +43,6 @@ class Driving:
 
     def epoch(self) -> int:
         return self.process.health()[0].epoch
-
-
-@pytest.fixture
-def namespace(tickwheel_server: PrivateServer) -> Iterator[str]:
-    name = f"driven-{os.urandom(6).hex()}"
-    yield name
-    tickwheel_server.clear(name)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Each script of the event process, sent by one that has been deposed: it is refused, and nothing has changed."""
 
-import os
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
@@ -88,10 +87,9 @@ def test_no_claim_goes_below_the_fence_that_holds_the_shard(tw: Tickwheel, serve
 
 
 def test_a_leader_refused_at_its_claim_resigns_and_drives_once_it_is_elected_again(
-    tickwheel_server: PrivateServer, server: Any, zookeeper: ZooKeeper
+    tickwheel_server: PrivateServer, namespace: str, server: Any, zookeeper: ZooKeeper
 ) -> None:
-    """Its session lives on, so nothing else would end the leadership that it is refused with."""
-    namespace = f"fence-{os.urandom(6).hex()}"
+    """The session stays alive, so only the refusal ends the leadership."""
     election = ZooKeeperUrl.parse(f"zk://{zookeeper.hosts}")
     with (
         Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel,
@@ -104,4 +102,3 @@ def test_a_leader_refused_at_its_claim_resigns_and_drives_once_it_is_elected_aga
         queue.enqueue(delay=timedelta(milliseconds=1))
         assert len(queue.dequeue(wait=timedelta(seconds=20))) == 1
         assert process.health()[0].epoch > epoch
-    tickwheel_server.clear(namespace)

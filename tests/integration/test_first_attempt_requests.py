@@ -1,6 +1,5 @@
 """Requests sent for the first time: what finds nothing leaves no trace, and a late copy leases nothing all the same."""
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -48,11 +47,9 @@ class Caller:
 
 
 @pytest.fixture(params=[1, 3], ids=["1-shard", "3-shards"])
-def caller(request: pytest.FixtureRequest, service: ServiceThread, tickwheel_server: PrivateServer) -> Iterator[Caller]:
-    namespace = f"attempts-{os.urandom(6).hex()}"
-    with grpc.insecure_channel(service.target) as channel, tickwheel_server.client() as client:
-        yield Caller(GenericClient(channel), client, namespace, request.param)
-    tickwheel_server.clear(namespace)
+def caller(request: pytest.FixtureRequest, service: ServiceThread, server: Any, namespace: str) -> Iterator[Caller]:
+    with grpc.insecure_channel(service.target) as channel:
+        yield Caller(GenericClient(channel), server, namespace, request.param)
 
 
 @pytest.mark.parametrize("wait_ms", [0, 50])

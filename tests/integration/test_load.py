@@ -63,12 +63,10 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
 
 
 @pytest.fixture
-def driven(tickwheel_server: PrivateServer) -> Iterator[str]:
+def driven(tickwheel_server: PrivateServer, namespace: str) -> Iterator[str]:
     """A namespace with an event process of its own, as the service needs it."""
-    namespace = f"load-{os.urandom(6).hex()}"
     with Tickwheel(tickwheel_server.url, namespace=namespace, drive=True):
         yield namespace
-    tickwheel_server.clear(namespace)
 
 
 @pytest.fixture

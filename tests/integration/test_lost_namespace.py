@@ -1,6 +1,5 @@
 """A namespace that has lost its state, under clients that go on: their calls are for queues that are no more."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
@@ -29,8 +28,10 @@ CALLS: dict[str, Callable[[Queue], object]] = {
 
 
 @pytest.fixture(params=[1, 4], ids=["1-shard", "4-shards"])
-def open_client(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> Iterator[Callable[[], Tickwheel]]:
-    namespace, opened = f"lost-{os.urandom(6).hex()}", list[Tickwheel]()
+def open_client(
+    request: pytest.FixtureRequest, tickwheel_server: PrivateServer, namespace: str
+) -> Iterator[Callable[[], Tickwheel]]:
+    opened = list[Tickwheel]()
 
     def another() -> Tickwheel:
         opened.append(Tickwheel(tickwheel_server.url, namespace=namespace, shards=request.param))
@@ -39,7 +40,6 @@ def open_client(request: pytest.FixtureRequest, tickwheel_server: PrivateServer)
     yield another
     for client in opened:
         client.close()
-    tickwheel_server.clear(namespace)
 
 
 def test_a_call_for_a_deleted_queue_is_refused_and_the_repeated_call_applies_to_the_new_queue(
@@ -142,9 +142,8 @@ def test_every_call_reports_that_the_namespace_is_gone(
 
 @pytest.mark.parametrize(("before", "after"), [(4, 1), (1, 4)])
 def test_a_client_with_an_outdated_number_of_shards_adds_nothing(
-    tickwheel_server: PrivateServer, before: int, after: int
+    tickwheel_server: PrivateServer, namespace: str, before: int, after: int
 ) -> None:
-    namespace = f"lost-{os.urandom(6).hex()}"
     with Tickwheel(tickwheel_server.url, namespace=namespace, shards=before) as old:
         old.create_queue("known").enqueue()
         tickwheel_server.clear(namespace)
@@ -157,7 +156,6 @@ def test_a_client_with_an_outdated_number_of_shards_adds_nothing(
                     with pytest.raises(TickwheelError, match="recreated with a different number of shards"):
                         old.create_queue(f"{name} of old".replace(" ", "-"))
                 assert not any(queue.counts().values())
-    tickwheel_server.clear(namespace)
 
 
 def test_no_queue_is_created_in_a_namespace_without_a_known_number_of_shards(

@@ -1,6 +1,5 @@
 """The outbox of a namespace with history 'relay': counted in bytes, bounded, and what happens at its limit."""
 
-import os
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -22,9 +21,9 @@ Open = Callable[..., Tickwheel]
 
 
 @pytest.fixture
-def open_one(tickwheel_server: PrivateServer) -> Iterator[Open]:
+def open_one(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Open]:
     """Opens clients of one new namespace, whose outbox is small; at the end it is as its records say."""
-    namespace, opened = f"outbox-{os.urandom(6).hex()}", []
+    opened: list[Tickwheel] = []
 
     def with_settings(**settings: Any) -> Tickwheel:
         given: dict[str, Any] = {"history": "relay", "outbox_limit": LIMIT} | settings
@@ -35,7 +34,6 @@ def open_one(tickwheel_server: PrivateServer) -> Iterator[Open]:
     assert opened[0]._run(audit(opened[0]._context)) == []
     for tickwheel in opened:
         tickwheel.close()
-    tickwheel_server.clear(namespace)
 
 
 def clock_of(tickwheel: Tickwheel, server: Any, field: str) -> int:

@@ -37,13 +37,11 @@ def topic(kafka: Kafka) -> str:
 
 
 @pytest.fixture
-def tw(tickwheel_server: PrivateServer) -> Iterator[Tickwheel]:
+def tw(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Tickwheel]:
     """A namespace of two shards that keeps its events until they are relayed."""
-    namespace = f"relay-{os.urandom(6).hex()}"
     with Tickwheel(tickwheel_server.url, namespace=namespace, shards=2, history="relay") as opened:
         yield opened
         assert opened._run(audit(opened._context)) == []
-    tickwheel_server.clear(namespace)
 
 
 @pytest.fixture
@@ -182,9 +180,8 @@ def test_readers_of_a_group_continue_at_its_position(
 
 
 def test_a_namespace_without_history_for_a_relay_is_refused(
-    tickwheel_server: PrivateServer, kafka: Kafka, topic: str, tmp_path: Path
+    tickwheel_server: PrivateServer, namespace: str, kafka: Kafka, topic: str, tmp_path: Path
 ) -> None:
-    namespace = f"capped-{os.urandom(6).hex()}"
     Tickwheel(tickwheel_server.url, namespace=namespace).close()
     broker = KafkaProducers(kafka.bootstrap, topic)
     with (
@@ -193,7 +190,6 @@ def test_a_namespace_without_history_for_a_relay_is_refused(
     ):
         pass
     broker.close()
-    tickwheel_server.clear(namespace)
 
 
 @pytest.mark.parametrize("group", [None, "readers"])

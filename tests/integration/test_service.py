@@ -1,6 +1,5 @@
 """The service as programs of other languages see it: by its .proto files alone."""
 
-import os
 import queue
 import threading
 from base64 import b64encode
@@ -47,13 +46,6 @@ def stranger(service: ServiceThread, namespace: str) -> Iterator[GenericClient]:
         stranger = GenericClient(channel)
         stranger.call("OpenNamespace", namespace=namespace, shards=2)
         yield stranger
-
-
-@pytest.fixture
-def namespace(tickwheel_server: PrivateServer) -> Iterator[str]:
-    name = f"service-{os.urandom(6).hex()}"
-    yield name
-    tickwheel_server.clear(name)
 
 
 def test_a_message_passes_all_states_over_the_service(stranger: GenericClient, namespace: str) -> None:

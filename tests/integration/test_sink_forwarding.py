@@ -1,6 +1,5 @@
 """A queue with a sink: its due messages are in Kafka, as a worker would have got them, and then completed."""
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -32,12 +31,10 @@ def topic(kafka: Kafka) -> str:
 
 
 @pytest.fixture
-def tw(tickwheel_server: PrivateServer) -> Iterator[Tickwheel]:
-    namespace = f"sinks-{os.urandom(6).hex()}"
+def tw(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Tickwheel]:
     with Tickwheel(tickwheel_server.url, namespace=namespace, history="relay") as opened:
         yield opened
         assert opened._run(audit(opened._context)) == []
-    tickwheel_server.clear(namespace)
 
 
 @pytest.fixture
@@ -213,9 +210,8 @@ def test_an_event_process_without_a_broker_warns_once_about_queues_with_a_sink(
 
 
 def test_a_namespace_without_a_relay_forwards_its_messages(
-    tickwheel_server: PrivateServer, kafka: Kafka, topic: str, tmp_path: Path
+    tickwheel_server: PrivateServer, namespace: str, kafka: Kafka, topic: str, tmp_path: Path
 ) -> None:
-    namespace = f"sinks-{os.urandom(6).hex()}"
     with Tickwheel(tickwheel_server.url, namespace=namespace) as tw:
         queue = tw.create_queue("q", sink=f"kafka://{topic}")
         queue.enqueue(b"due", id="due")
@@ -225,4 +221,3 @@ def test_a_namespace_without_a_relay_forwards_its_messages(
             completed(queue, 1)
         [record] = read_topic(kafka, topic)
         assert record.value() == b"due"
-    tickwheel_server.clear(namespace)

@@ -40,13 +40,6 @@ FOREVER = threading.Event()
 
 
 @pytest.fixture
-def namespace(tickwheel_server: PrivateServer) -> Iterator[str]:
-    name = f"clients-{os.urandom(6).hex()}"
-    yield name
-    tickwheel_server.clear(name)
-
-
-@pytest.fixture
 def jobs(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Queue]:
     with Tickwheel(tickwheel_server.url, namespace=namespace, drive=False) as direct:
         yield direct.create_queue("jobs", lease=timedelta(minutes=5))

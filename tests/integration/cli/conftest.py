@@ -1,6 +1,5 @@
 """A namespace that the environment names, and commands that are run in it."""
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,14 +15,12 @@ from tickwheel.testing import PrivateServer
 
 
 @pytest.fixture
-def place(tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tickwheel]:
-    """A fresh namespace, which the environment names; and a client of it."""
-    namespace = f"cli-{os.urandom(6).hex()}"
+def place(tickwheel_server: PrivateServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tickwheel]:
+    """A client of a fresh namespace, which the environment names."""
     monkeypatch.setenv("TICKWHEEL_URL", tickwheel_server.url)
     monkeypatch.setenv("TICKWHEEL_NAMESPACE", namespace)
     with Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel:
         yield tickwheel
-    tickwheel_server.clear(namespace)
 
 
 @pytest.fixture
@@ -47,10 +44,3 @@ def start(tmp_path: Path) -> Iterator[Start]:
             return stack.enter_context(ServingProgram(tmp_path, "-m", "tickwheel", *args))
 
         yield start_command
-
-
-@pytest.fixture
-def namespace(tickwheel_server: PrivateServer) -> Iterator[str]:
-    name = f"serve-{os.urandom(6).hex()}"
-    yield name
-    tickwheel_server.clear(name)

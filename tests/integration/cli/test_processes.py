@@ -126,16 +126,14 @@ def test_a_second_event_process_stands_by_and_takes_over(run: Run, events: Start
 
 
 def test_events_works_on_a_server_by_url(
-    run: Run, events: Start, tickwheel_server: PrivateServer, tmp_path: Path
+    run: Run, events: Start, tickwheel_server: PrivateServer, namespace: str, tmp_path: Path
 ) -> None:
-    namespace = f"cli-{os.urandom(6).hex()}"
     where = ("--url", tickwheel_server.url, "--namespace", namespace)
     process = events(*where, "--shards", "3", "--lock", str(tmp_path / "election"))
     with Tickwheel(tickwheel_server.url, namespace=namespace, shards=3):
         run("enqueue", "orders", "soon", "--delay", "200ms", *where)
         assert run("dequeue", "orders", "--raw", "--complete", "--wait", "20s", *where).stdout == "soon\n"
     assert process.stop(ENDS_S) == 0
-    tickwheel_server.clear(namespace)
 
 
 def test_events_exits_with_code_3_if_the_server_does_not_answer(run: Run) -> None:
@@ -348,16 +346,14 @@ def test_an_unusable_lock_or_address_leaves_no_namespace_behind(
 
 
 def test_events_with_another_kind_of_election_is_refused_in_one_line_with_the_remedy(
-    run: Run, tickwheel_server: PrivateServer, tmp_path: Path
+    run: Run, tickwheel_server: PrivateServer, namespace: str, tmp_path: Path
 ) -> None:
-    namespace = f"cli-{os.urandom(6).hex()}"
     where = ("--url", tickwheel_server.url, "--namespace", namespace)
     with Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel:
         tickwheel._run(
             send_request(Request(0, command=("HSET", shard_key(namespace, 0, "clock"), "election", "zookeeper")))
         )
         refused = run("events", *where, "--lock", str(tmp_path / "election"), code=1).stderr
-    tickwheel_server.clear(namespace)
     assert "Traceback" not in refused
     assert "reset-epoch" in refused.splitlines()[-1]
 
