@@ -12,10 +12,9 @@ from tests.fault import worker_app
 from tests.fault.event_processes import EventProcessChild
 from tests.fault.worker_processes import Worker
 from tests.integration.service_thread import ServiceThread
+from tests.security.tokens import entry, write_token_file
 from tests.support.wait_until import eventually
 from tickwheel import QueueNotFound, Tickwheel
-from tickwheel.service.authorization import digest_of
-from tickwheel.service.token_file import TokenFile
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.fault
@@ -26,19 +25,12 @@ PRODUCER, CONSUMER = "tw_producer-Of-Nobody-Else", "tw_consumer-Of-Nobody-Else"
 
 @pytest.fixture
 def service(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[ServiceThread]:
-    tokens = tmp_path / "tokens.toml"
-    tokens.write_text(
-        "".join(
-            f'[[token]]\nname = "{role}"\nsha256 = "{digest_of(token).hex()}"\n'
-            f'roles = ["{role}"]\nnamespaces = ["{NAMESPACE}"]\n'
-            for role, token in (("produce", PRODUCER), ("consume", CONSUMER))
-        )
-    )
-    tokens.chmod(0o600)
+    here = f'namespaces = ["{NAMESPACE}"]'
+    tokens = write_token_file(tmp_path, entry(PRODUCER, '["produce"]', here), entry(CONSUMER, '["consume"]', here))
     with (
         Tickwheel(tickwheel_server.url, namespace=NAMESPACE),
         EventProcessChild(tickwheel_server.url, NAMESPACE, tmp_path / "lock"),
-        ServiceThread(tickwheel_server.url, tokens=TokenFile(tokens)) as serving,
+        ServiceThread(tickwheel_server.url, tokens=tokens) as serving,
     ):
         worker_app.app.move(url=serving.url.replace("//", f"//:{PRODUCER}@"), namespace=NAMESPACE)
         yield serving

@@ -94,6 +94,13 @@ def service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
         yield serving
 
 
+@pytest.fixture(scope="module")
+def real_time_service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
+    """The gRPC service of the tests' server, under the clock of the server."""
+    with ServiceThread(tickwheel_server.url) as serving:
+        yield serving
+
+
 @pytest.fixture
 def inside(tickwheel: Tickwheel) -> Tickwheel:
     """A client that goes to the server itself."""

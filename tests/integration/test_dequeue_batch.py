@@ -21,12 +21,6 @@ pytestmark = pytest.mark.integration
 POLLS = 12
 
 
-@pytest.fixture(scope="module")
-def service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
-    with ServiceThread(tickwheel_server.url) as serving:
-        yield serving
-
-
 @pytest.fixture(params=[1, 3], ids=["1-shard", "3-shards"])
 def direct(request: pytest.FixtureRequest, tickwheel_server: PrivateServer, namespace: str) -> Iterator[Tickwheel]:
     with Tickwheel(tickwheel_server.url, namespace=namespace, shards=request.param, drive=False) as tickwheel:
@@ -34,20 +28,20 @@ def direct(request: pytest.FixtureRequest, tickwheel_server: PrivateServer, name
 
 
 @pytest.fixture
-def stranger(service: ServiceThread) -> Iterator[GenericClient]:
-    with grpc.insecure_channel(service.target) as channel:
+def stranger(real_time_service: ServiceThread) -> Iterator[GenericClient]:
+    with grpc.insecure_channel(real_time_service.target) as channel:
         yield GenericClient(channel)
 
 
 @asynccontextmanager
-async def client_of(service: ServiceThread, direct: Tickwheel) -> AsyncIterator[aio.Tickwheel]:
-    async with aio.Tickwheel(service.url, namespace=direct._context.namespace) as tickwheel:
+async def client_of(real_time_service: ServiceThread, direct: Tickwheel) -> AsyncIterator[aio.Tickwheel]:
+    async with aio.Tickwheel(real_time_service.url, namespace=direct._context.namespace) as tickwheel:
         yield tickwheel
 
 
-def calls(service: ServiceThread, method: str) -> int:
+def calls(real_time_service: ServiceThread, method: str) -> int:
     """So many have ended: well, or because their client had all it asked for and left."""
-    return sum(service.server.counters.methods[method].codes.values())
+    return sum(real_time_service.server.counters.methods[method].codes.values())
 
 
 def request(direct: Tickwheel, queue: str, slot: str, **fields: Any) -> dict[str, Any]:
@@ -57,36 +51,36 @@ def request(direct: Tickwheel, queue: str, slot: str, **fields: Any) -> dict[str
 
 @pytest.mark.parametrize(("messages", "limit"), [(0, 10), (1, 10), (POLLS, 1), (5, 1), (200, 10)])
 def test_polls_made_together_are_one_call_and_each_message_goes_to_one_poll(
-    service: ServiceThread, direct: Tickwheel, messages: int, limit: int
+    real_time_service: ServiceThread, direct: Tickwheel, messages: int, limit: int
 ) -> None:
     direct.queue("q").enqueue_many(NewMessage() for _ in range(messages))
 
     async def poll() -> list[list[aio.Message]]:
-        async with client_of(service, direct) as tickwheel:
+        async with client_of(real_time_service, direct) as tickwheel:
             queue = tickwheel.queue("q")
             return await asyncio.gather(*(queue.dequeue(limit) for _ in range(POLLS)))
 
-    alone, together = calls(service, "Dequeue"), calls(service, "DequeueBatch")
+    alone, together = calls(real_time_service, "Dequeue"), calls(real_time_service, "DequeueBatch")
     found = asyncio.run(poll())
     assert max(map(len, found)) <= limit
     ids = [message.id for part in found for message in part]
     assert len(ids) == len(set(ids)) == min(messages, POLLS * limit)
-    eventually(lambda: calls(service, "DequeueBatch") == together + 1, "it was one call")
-    assert calls(service, "Dequeue") == alone
+    eventually(lambda: calls(real_time_service, "DequeueBatch") == together + 1, "it was one call")
+    assert calls(real_time_service, "Dequeue") == alone
 
 
-def test_a_single_poll_is_a_call_of_its_own(service: ServiceThread, direct: Tickwheel) -> None:
+def test_a_single_poll_is_a_call_of_its_own(real_time_service: ServiceThread, direct: Tickwheel) -> None:
     async def poll() -> None:
-        async with client_of(service, direct) as tickwheel:
+        async with client_of(real_time_service, direct) as tickwheel:
             assert await tickwheel.queue("q").dequeue() == []
 
-    alone, together = calls(service, "Dequeue"), calls(service, "DequeueBatch")
+    alone, together = calls(real_time_service, "Dequeue"), calls(real_time_service, "DequeueBatch")
     asyncio.run(poll())
-    assert (calls(service, "Dequeue"), calls(service, "DequeueBatch")) == (alone + 1, together)
+    assert (calls(real_time_service, "Dequeue"), calls(real_time_service, "DequeueBatch")) == (alone + 1, together)
 
 
 def test_a_refused_poll_raises_its_error_and_the_others_receive_their_messages(
-    service: ServiceThread, direct: Tickwheel
+    real_time_service: ServiceThread, direct: Tickwheel
 ) -> None:
     direct.create_queue("blocked").block(enqueue=False)
     names = ["a", "b", "blocked", "c"]
@@ -94,7 +88,7 @@ def test_a_refused_poll_raises_its_error_and_the_others_receive_their_messages(
         direct.queue(name).enqueue(id=f"of-{name}")
 
     async def poll() -> list[Any]:
-        async with client_of(service, direct) as tickwheel:
+        async with client_of(real_time_service, direct) as tickwheel:
             return await asyncio.gather(*(tickwheel.queue(name).dequeue() for name in names), return_exceptions=True)
 
     a, b, blocked, c = asyncio.run(poll())
@@ -103,13 +97,13 @@ def test_a_refused_poll_raises_its_error_and_the_others_receive_their_messages(
 
 
 def test_each_request_of_a_batch_has_its_own_filters_limits_leases_and_worker(
-    service: ServiceThread, direct: Tickwheel
+    real_time_service: ServiceThread, direct: Tickwheel
 ) -> None:
     films = direct.create_queue("films", indexed=["kind"])
     films.enqueue_many(NewMessage(metadata={"kind": kind}) for kind in ("hd", "hd", "uhd"))
 
     async def poll() -> tuple[list[aio.Message], ...]:
-        async with client_of(service, direct) as tickwheel:
+        async with client_of(real_time_service, direct) as tickwheel:
             queue = tickwheel.queue("films")
             return await asyncio.gather(
                 queue.dequeue(5, where={"kind": "hd"}, lease=timedelta(minutes=7), worker="one"),
@@ -124,12 +118,14 @@ def test_each_request_of_a_batch_has_its_own_filters_limits_leases_and_worker(
     assert {films.explain(message.id).worker for message in hd} == {"one"}
 
 
-def test_a_message_leased_for_a_caller_that_left_is_released(service: ServiceThread, direct: Tickwheel) -> None:
+def test_a_message_leased_for_a_caller_that_left_is_released(
+    real_time_service: ServiceThread, direct: Tickwheel
+) -> None:
     queue = direct.create_queue("q")
     queue.enqueue_many(NewMessage() for _ in range(POLLS))
 
     async def poll() -> list[Any]:
-        async with client_of(service, direct) as tickwheel:
+        async with client_of(real_time_service, direct) as tickwheel:
             polls = [asyncio.create_task(tickwheel.queue("q").dequeue()) for _ in range(POLLS)]
             io: Any = tickwheel._io
             while not io._dequeue_batcher._in_flight:
@@ -153,13 +149,13 @@ def test_a_message_leased_for_a_caller_that_left_is_released(service: ServiceThr
 
 
 def test_a_message_for_a_caller_cancelled_before_its_turn_is_released(
-    service: ServiceThread, direct: Tickwheel
+    real_time_service: ServiceThread, direct: Tickwheel
 ) -> None:
     queue = direct.create_queue("q", lease=timedelta(hours=1))
     queue.enqueue_many(NewMessage() for _ in range(POLLS))
 
     async def poll() -> int:
-        async with client_of(service, direct) as tickwheel:
+        async with client_of(real_time_service, direct) as tickwheel:
             polls = [asyncio.create_task(tickwheel.queue("q").dequeue()) for _ in range(POLLS)]
             await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)
             for each in polls:
@@ -174,13 +170,15 @@ def test_a_message_for_a_caller_cancelled_before_its_turn_is_released(
     assert queue.counts()["pending"] == POLLS
 
 
-def test_messages_leased_for_polls_of_a_closed_client_are_released(service: ServiceThread, direct: Tickwheel) -> None:
+def test_messages_leased_for_polls_of_a_closed_client_are_released(
+    real_time_service: ServiceThread, direct: Tickwheel
+) -> None:
     """Some are cancelled, some hear that their client is closed, and some have their messages by then."""
     queue = direct.create_queue("q", lease=timedelta(hours=1))
     queue.enqueue_many(NewMessage() for _ in range(POLLS))
 
     async def poll() -> None:
-        async with client_of(service, direct) as tickwheel:
+        async with client_of(real_time_service, direct) as tickwheel:
             polls = [asyncio.create_task(tickwheel.queue("q").dequeue()) for _ in range(POLLS)]
             await eventually_in_task(lambda: queue.counts()["running"], "some are leased")
             for each in polls[::2]:
@@ -196,23 +194,25 @@ def test_messages_leased_for_polls_of_a_closed_client_are_released(service: Serv
         assert queue.counts()["pending"] == POLLS
 
 
-def test_dequeues_that_wait_or_have_a_request_id_are_not_batched(service: ServiceThread, direct: Tickwheel) -> None:
+def test_dequeues_that_wait_or_have_a_request_id_are_not_batched(
+    real_time_service: ServiceThread, direct: Tickwheel
+) -> None:
     direct.create_queue("q")
 
     async def poll() -> None:
-        async with client_of(service, direct) as tickwheel:
+        async with client_of(real_time_service, direct) as tickwheel:
             queue = tickwheel.queue("q")
             waiting = [queue.dequeue(wait=timedelta(milliseconds=20)) for _ in range(3)]
             named = [queue.dequeue(request_id=f"mine-{n}:1") for n in range(3)]
             assert await asyncio.gather(*waiting, *named) == [[]] * 6
 
-    alone, together = calls(service, "Dequeue"), calls(service, "DequeueBatch")
+    alone, together = calls(real_time_service, "Dequeue"), calls(real_time_service, "DequeueBatch")
     asyncio.run(poll())
-    assert (calls(service, "Dequeue"), calls(service, "DequeueBatch")) == (alone + 6, together)
+    assert (calls(real_time_service, "Dequeue"), calls(real_time_service, "DequeueBatch")) == (alone + 6, together)
 
 
 def test_an_older_service_without_the_batch_call_receives_single_calls(
-    service: ServiceThread, direct: Tickwheel, monkeypatch: pytest.MonkeyPatch
+    real_time_service: ServiceThread, direct: Tickwheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     direct.queue("q").enqueue_many(NewMessage() for _ in range(POLLS))
     made = DequeueBatcher.__init__
@@ -226,7 +226,7 @@ def test_an_older_service_without_the_batch_call_receives_single_calls(
     monkeypatch.setattr(DequeueBatcher, "__init__", of_another)
 
     async def poll() -> list[int]:
-        async with client_of(service, direct) as tickwheel:
+        async with client_of(real_time_service, direct) as tickwheel:
             queue = tickwheel.queue("q")
             return [
                 sum(map(len, await asyncio.gather(*(queue.dequeue() for _ in range(count))))) for count in (4, POLLS)
@@ -236,7 +236,7 @@ def test_an_older_service_without_the_batch_call_receives_single_calls(
 
 
 def test_a_generic_client_gets_an_answer_to_each_request_that_can_be_answered(
-    service: ServiceThread, direct: Tickwheel, stranger: GenericClient
+    real_time_service: ServiceThread, direct: Tickwheel, stranger: GenericClient
 ) -> None:
     direct.queue("a").enqueue(b"x", id="m")
     direct.create_queue("blocked").block(enqueue=False)
@@ -302,36 +302,36 @@ def test_a_batch_with_too_many_requests_is_refused(
 
 @pytest.mark.parametrize(("count", "limit", "several"), [(250, 1, 3), (20, 100, 2), (5, 600, 0)])
 def test_more_polls_than_one_call_takes_are_several_calls(
-    service: ServiceThread, direct: Tickwheel, count: int, limit: int, several: int
+    real_time_service: ServiceThread, direct: Tickwheel, count: int, limit: int, several: int
 ) -> None:
     direct.queue("q").enqueue_many(NewMessage() for _ in range(250))
 
     async def poll() -> list[list[aio.Message]]:
-        async with client_of(service, direct) as tickwheel:
+        async with client_of(real_time_service, direct) as tickwheel:
             return await asyncio.gather(*(tickwheel.queue("q").dequeue(limit) for _ in range(count)))
 
-    together = calls(service, "DequeueBatch")
+    together = calls(real_time_service, "DequeueBatch")
     assert len({message.id for found in asyncio.run(poll()) for message in found}) == 250
-    eventually(lambda: calls(service, "DequeueBatch") == together + several, "there were so many calls")
+    eventually(lambda: calls(real_time_service, "DequeueBatch") == together + several, "there were so many calls")
 
 
-def test_batched_dequeues_are_counted_by_queue(service: ServiceThread, direct: Tickwheel) -> None:
+def test_batched_dequeues_are_counted_by_queue(real_time_service: ServiceThread, direct: Tickwheel) -> None:
     direct.queue("x").enqueue(b"1")
     direct.queue("y").enqueue_many(NewMessage() for _ in range(3))
 
     async def poll() -> None:
-        async with client_of(service, direct) as tickwheel:
+        async with client_of(real_time_service, direct) as tickwheel:
             await asyncio.gather(*(tickwheel.queue(name).dequeue(5) for name in ("x", "y", "z")))
 
     asyncio.run(poll())
-    namespace, counts = direct._context.namespace, service.server.counters.messages["delivered"].counts
+    namespace, counts = direct._context.namespace, real_time_service.server.counters.messages["delivered"].counts
     assert [counts[namespace, name] for name in ("x", "y", "z")] == [1, 3, 0]
 
 
 @pytest.mark.parametrize("turns", range(6))
-def test_polls_end_when_their_client_is_closed(service: ServiceThread, direct: Tickwheel, turns: int) -> None:
+def test_polls_end_when_their_client_is_closed(real_time_service: ServiceThread, direct: Tickwheel, turns: int) -> None:
     async def poll() -> list[Any]:
-        async with client_of(service, direct) as tickwheel:
+        async with client_of(real_time_service, direct) as tickwheel:
             await tickwheel.queue("q").dequeue()
             polls = [asyncio.create_task(tickwheel.queue("q").dequeue()) for _ in range(POLLS)]
             for _ in range(turns):
@@ -341,5 +341,5 @@ def test_polls_end_when_their_client_is_closed(service: ServiceThread, direct: T
 
     for ended in asyncio.run(poll()):
         assert isinstance(ended, TickwheelError)
-        assert f"the client of {service.url} " in str(ended)
+        assert f"the client of {real_time_service.url} " in str(ended)
         assert "closed" in str(ended)

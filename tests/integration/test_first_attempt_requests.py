@@ -9,15 +9,8 @@ import pytest
 from tests.integration.service_thread import ServiceThread
 from tests.integration.stranger import GenericClient
 from tickwheel.operations.sessions import ClientSession
-from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(scope="module")
-def service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
-    with ServiceThread(tickwheel_server.url) as serving:
-        yield serving
 
 
 class Caller:
@@ -47,8 +40,10 @@ class Caller:
 
 
 @pytest.fixture(params=[1, 3], ids=["1-shard", "3-shards"])
-def caller(request: pytest.FixtureRequest, service: ServiceThread, server: Any, namespace: str) -> Iterator[Caller]:
-    with grpc.insecure_channel(service.target) as channel:
+def caller(
+    request: pytest.FixtureRequest, real_time_service: ServiceThread, server: Any, namespace: str
+) -> Iterator[Caller]:
+    with grpc.insecure_channel(real_time_service.target) as channel:
         yield Caller(GenericClient(channel), server, namespace, request.param)
 
 

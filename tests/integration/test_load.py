@@ -69,13 +69,6 @@ def driven(tickwheel_server: PrivateServer, namespace: str) -> Iterator[str]:
         yield namespace
 
 
-@pytest.fixture
-def real_time_service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
-    """The service under the server's own clock."""
-    with ServiceThread(tickwheel_server.url) as serving:
-        yield serving
-
-
 def document(done: Result) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(done.stdout)
     return found

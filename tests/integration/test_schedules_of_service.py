@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.service_thread import ServiceThread
+from tests.security.tokens import entry, write_token_file
 from tickwheel import QueueNotFound
-from tickwheel.service.authorization import digest_of
-from tickwheel.service.token_file import TokenFile
 from tickwheel.tasks import TaskApp
 from tickwheel.tasks.schedule import OCCURRENCE_QUEUE_CONFIG
 from tickwheel.testing import PrivateServer, sandbox
@@ -29,13 +28,9 @@ def digest() -> None: ...
 @pytest.fixture
 def guarded(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[ServiceThread]:
     """The service, which knows the worker's token alone."""
-    tokens = tmp_path / "tokens.toml"
-    tokens.write_text(
-        f'[[token]]\nname = "worker"\nsha256 = "{digest_of(WORKER).hex()}"\nroles = ["produce", "consume"]\n'
-        'queues = ["schedules", "mail"]\nnamespaces = ["test-*"]\n'
-    )
-    tokens.chmod(0o600)
-    with ServiceThread(tickwheel_server.url, FRAGMENT, tokens=TokenFile(tokens)) as serving:
+    rights = 'queues = ["schedules", "mail"]\nnamespaces = ["test-*"]'
+    tokens = write_token_file(tmp_path, entry(WORKER, '["produce", "consume"]', rights))
+    with ServiceThread(tickwheel_server.url, FRAGMENT, tokens=tokens) as serving:
         yield serving
 
 

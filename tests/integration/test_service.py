@@ -34,15 +34,9 @@ def payload(text: str) -> str:
 LEASE = {"id": "a", "token": payload("of 16 bytes each")}
 
 
-@pytest.fixture(scope="module")
-def service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
-    with ServiceThread(tickwheel_server.url) as serving:
-        yield serving
-
-
 @pytest.fixture
-def stranger(service: ServiceThread, namespace: str) -> Iterator[GenericClient]:
-    with grpc.insecure_channel(service.target) as channel:
+def stranger(real_time_service: ServiceThread, namespace: str) -> Iterator[GenericClient]:
+    with grpc.insecure_channel(real_time_service.target) as channel:
         stranger = GenericClient(channel)
         stranger.call("OpenNamespace", namespace=namespace, shards=2)
         yield stranger
@@ -236,15 +230,15 @@ def test_a_stream_delivers_no_more_than_its_credit(stranger: GenericClient, name
     assert sorted(found) == sorted(f"m{n}" for n in range(10))
 
 
-def test_the_service_reports_its_health(service: ServiceThread) -> None:
-    with grpc.insecure_channel(service.target) as channel:
+def test_the_service_reports_its_health(real_time_service: ServiceThread) -> None:
+    with grpc.insecure_channel(real_time_service.target) as channel:
         stub: Any = HealthStub(channel)
         for name in ("", "tickwheel.v1.MessageService", "tickwheel.v1.QueueService"):
             assert stub.Check(HealthCheckRequest(service=name), timeout=20).status == HealthCheckResponse.SERVING
 
 
-def test_the_service_reports_its_methods_by_reflection(service: ServiceThread) -> None:
-    with grpc.insecure_channel(service.target) as channel:
+def test_the_service_reports_its_methods_by_reflection(real_time_service: ServiceThread) -> None:
+    with grpc.insecure_channel(real_time_service.target) as channel:
         asked = iter([ServerReflectionRequest(list_services="")])
         stub: Any = ServerReflectionStub(channel)
         [told] = stub.ServerReflectionInfo(asked, timeout=20)

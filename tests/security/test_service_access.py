@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from tests.integration.service_thread import ServiceThread
-from tests.security.tokens import client, entry, stranger
+from tests.security.tokens import client, entry, stranger, write_token_file
 from tickwheel import Forbidden, InvalidArgument, Tickwheel, Unauthenticated, aio
 from tickwheel.service.token_file import TokenFile
 from tickwheel.testing import PrivateServer
@@ -23,18 +23,18 @@ PRODUCER, CONSUMER, ADMIN, EXPIRED, ELSEWHERE, SOME = (f"tw_{name}-Of-Nobody-Els
 
 @pytest.fixture(scope="module")
 def service(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceThread]:
-    path = tmp_path_factory.mktemp("tokens") / "tokens.toml"
-    path.write_text(
-        entry(PRODUCER, '["produce"]', 'queues = ["orders*"]')
-        + entry(CONSUMER, '["consume"]', 'queues = ["orders*"]')
-        + entry(ADMIN, '["produce", "consume", "admin"]')
-        + entry(SOME, '["admin"]', 'queues = ["orders*"]')
-        + entry(EXPIRED, '["admin"]', "expires = 2020-01-01T00:00:00Z")
-        + entry(ELSEWHERE, '["admin"]', 'namespaces = ["other"]')
+    tokens = write_token_file(
+        tmp_path_factory.mktemp("tokens"),
+        entry(PRODUCER, '["produce"]', 'queues = ["orders*"]'),
+        entry(CONSUMER, '["consume"]', 'queues = ["orders*"]'),
+        entry(ADMIN, '["produce", "consume", "admin"]'),
+        entry(SOME, '["admin"]', 'queues = ["orders*"]'),
+        entry(EXPIRED, '["admin"]', "expires = 2020-01-01T00:00:00Z"),
+        entry(ELSEWHERE, '["admin"]', 'namespaces = ["other"]'),
     )
     with Tickwheel(tickwheel_server.url, drive=False):
         pass
-    with ServiceThread(tickwheel_server.url, tokens=TokenFile(path)) as serving:
+    with ServiceThread(tickwheel_server.url, tokens=tokens) as serving:
         yield serving
 
 

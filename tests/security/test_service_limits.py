@@ -19,7 +19,7 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from tests.integration.service_thread import ServiceThread
 from tests.integration.stranger import GenericClient, Stream
-from tests.security.tokens import client, entry, stranger
+from tests.security.tokens import client, entry, stranger, write_token_file
 from tests.support.wait_until import eventually
 from tickwheel import LimitExceeded, NewMessage, Tickwheel, Unavailable, limits
 from tickwheel.service.token_file import TokenFile
@@ -35,18 +35,18 @@ LONG = timedelta(seconds=20)
 
 @pytest.fixture(scope="module")
 def service(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceThread]:
-    path = tmp_path_factory.mktemp("tokens") / "tokens.toml"
     here = f'namespaces = ["{NAMESPACE}"]\n'
-    path.write_text(
-        entry(SLOW, ROLES, here + "messages_per_second = 1\nburst = 20")
-        + entry(LATE, ROLES, here + "messages_per_second = 1\nburst = 20")
-        + entry(QUICK, ROLES, here + "messages_per_second = 200\nburst = 20")
-        + entry(WAITER, ROLES, here + "waiting = 2")
-        + entry(FREE, ROLES, here)
+    tokens = write_token_file(
+        tmp_path_factory.mktemp("tokens"),
+        entry(SLOW, ROLES, here + "messages_per_second = 1\nburst = 20"),
+        entry(LATE, ROLES, here + "messages_per_second = 1\nburst = 20"),
+        entry(QUICK, ROLES, here + "messages_per_second = 200\nburst = 20"),
+        entry(WAITER, ROLES, here + "waiting = 2"),
+        entry(FREE, ROLES, here),
     )
     with Tickwheel(tickwheel_server.url, namespace=NAMESPACE, drive=False) as tickwheel:
         tickwheel.create_queue("jobs")
-    with ServiceThread(tickwheel_server.url, tokens=TokenFile(path)) as serving:
+    with ServiceThread(tickwheel_server.url, tokens=tokens) as serving:
         yield serving
     tickwheel_server.clear(NAMESPACE)
 

@@ -11,10 +11,9 @@ from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
 from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
 
 from tests.integration.service_thread import ServiceThread
-from tests.security.tokens import client, entry, stranger
+from tests.security.tokens import client, entry, stranger, write_token_file
 from tickwheel import Forbidden, Tickwheel, Unauthenticated
 from tickwheel.service.method_table import METHOD_TABLE
-from tickwheel.service.token_file import TokenFile
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security
@@ -27,14 +26,13 @@ WITHOUT_ROW = ("GetDepth", "DequeueBatch", "EnqueueStream", "DequeueStream")
 @pytest.fixture(scope="module")
 def service(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceThread]:
     """A service with a token for everything, and with RPCs that its table of RPCs does not name."""
-    path = tmp_path_factory.mktemp("tokens") / "tokens.toml"
-    path.write_text(entry(ADMIN, '["produce", "consume", "admin"]'))
+    tokens = write_token_file(tmp_path_factory.mktemp("tokens"), entry(ADMIN, '["produce", "consume", "admin"]'))
     with Tickwheel(tickwheel_server.url, drive=False):
         pass
     with pytest.MonkeyPatch.context() as patch:
         for name in WITHOUT_ROW:
             patch.delitem(METHOD_TABLE, name)
-        with ServiceThread(tickwheel_server.url, tokens=TokenFile(path)) as serving:
+        with ServiceThread(tickwheel_server.url, tokens=tokens) as serving:
             yield serving
 
 

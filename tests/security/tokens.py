@@ -1,6 +1,7 @@
 """Files of tokens, and clients that carry them."""
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -9,11 +10,20 @@ from tests.integration.service_thread import ServiceThread
 from tests.integration.stranger import GenericClient
 from tickwheel import Tickwheel
 from tickwheel.service.authorization import digest_of
+from tickwheel.service.token_file import TokenFile
 
 
 def entry(token: str, roles: str, rest: str = "") -> str:
-    """What a file says of a token."""
+    """Return the entry of a token in a file."""
     return f'[[token]]\nname = "{token[3:]}"\nsha256 = "{digest_of(token).hex()}"\nroles = {roles}\n{rest}\n'
+
+
+def write_token_file(folder: Path, *entries: str) -> TokenFile:
+    """Write a file of the entries, which only its owner can read."""
+    path = folder / "tokens.toml"
+    path.write_text("".join(entries))
+    path.chmod(0o600)
+    return TokenFile(path)
 
 
 def client(service: ServiceThread, token: str, timeout: timedelta = timedelta(seconds=2), **given: Any) -> Tickwheel:
