@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tickwheel.client import connect
-from tickwheel.client.asyncio_queue import Message, Queue
+from tickwheel.client.asyncio_queue import Queue
 from tickwheel.client.backend import Backend
 from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
@@ -156,8 +156,3 @@ class Tickwheel:
             )
         result: T = await self._io.run(plan)
         return result
-
-    def _attach_client(self, messages: list[Message]) -> list[Message]:
-        for message in messages:
-            message._tickwheel = self
-        return messages

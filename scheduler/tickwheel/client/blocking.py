@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar
 
 from tickwheel.client import connect
 from tickwheel.client.backend import Backend
-from tickwheel.client.blocking_queue import Message, Queue
+from tickwheel.client.blocking_queue import Queue
 from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
 from tickwheel.operations.context import NamespaceContext
@@ -145,8 +145,3 @@ class Tickwheel:
     def _run(self, plan: Plan[T]) -> T:
         result: T = self._io.run(plan)
         return result
-
-    def _attach_client(self, messages: list[Message]) -> list[Message]:
-        for message in messages:
-            message._tickwheel = self
-        return messages

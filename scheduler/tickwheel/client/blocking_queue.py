@@ -124,7 +124,7 @@ class Queue:
         """
         options = DequeueOptions.parse(limit, where, lease, wait, worker, request_id, consistency)
         plan = self._tickwheel._backend.dequeue(self.name, options, Message)
-        return self._tickwheel._attach_client(self._tickwheel._run(plan))
+        return self._attach_client(self._tickwheel._run(plan))
 
     def leased(self, id: str, token: bytes, exclusive_value: str | None = None) -> Message:
         """Return a message that another process dequeued, by the token of its lease, to settle or extend it here.
@@ -132,7 +132,7 @@ class Queue:
         Raises LeaseLost if the token no longer owns the message, MessageNotFound, InvalidArgument.
         """
         plan = self._tickwheel._backend.resume_lease(self.name, id, token, exclusive_value, Message)
-        [message] = self._tickwheel._attach_client([self._tickwheel._run(plan)])
+        [message] = self._attach_client([self._tickwheel._run(plan)])
         return message
 
     def complete_many(self, messages: Sequence[Message], results: Sequence[str | None] | None = None) -> None:
@@ -242,3 +242,8 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} of {self._tickwheel!r}>"
+
+    def _attach_client(self, messages: list[Message]) -> list[Message]:
+        for message in messages:
+            message._tickwheel = self._tickwheel
+        return messages
