@@ -10,6 +10,7 @@ outcome is unknown. The operations themselves are in `tickwheel.operations`; the
     blocking_queue.py   Queue and Message of the blocking client; generated from asyncio_queue.py
     asyncio.py          Tickwheel: the asyncio client
     asyncio_queue.py    Queue and Message of the asyncio client
+    asyncio_namespace.py  the methods of the asyncio Tickwheel that run plans
     settings.py         ClientSettings: the validated options of a client
     connect.py          picks the backend and the executor for a URL
     backend.py          Backend: the interface of both backends

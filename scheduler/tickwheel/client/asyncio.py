@@ -8,23 +8,16 @@ import asyncio
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self
 
 from tickwheel.client import connect
-from tickwheel.client.asyncio_queue import Queue
-from tickwheel.client.backend import Backend
-from tickwheel.client.local_processes import LocalProcesses
+from tickwheel.client.asyncio_namespace import NamespaceMethods
 from tickwheel.client.settings import ClientSettings
-from tickwheel.errors import TickwheelError
-from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.namespace_options import NamespaceOptions
-from tickwheel.plan import Plan
 from tickwheel.runtime.event_loop import finish_despite_cancel, run_in_thread, wrong_loop_error
 
-T = TypeVar("T")
 
-
-class Tickwheel:
+class Tickwheel(NamespaceMethods):
     """A delay scheduler and priority queue for asyncio; the parameters are those of `tickwheel.Tickwheel`.
 
     Use the client in an ``async with`` statement, or call `open` and `close`. An open client belongs to one event loop.
@@ -48,12 +41,8 @@ class Tickwheel:
         timeout: timedelta | None = None,
         clock: str = "_clock",
     ) -> None:
-        self._client_settings = ClientSettings.validate(url, namespace, data_dir, durability, drive, timeout)
-        self._processes = LocalProcesses(self._client_settings)
-        self._context = NamespaceContext(self._client_settings.namespace, clock=clock)
-        self._untraced_backend = connect.select_backend(self._client_settings, self._context)
+        super().__init__(ClientSettings.validate(url, namespace, data_dir, durability, drive, timeout), clock)
         self._namespace_options = (shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing)
-        self._io: Any = None
         # The event loop that opened the client last, and the lock that `open` and `close` hold in this loop.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
@@ -67,32 +56,6 @@ class Tickwheel:
             if self._io is None or not self._io.owned_by_this_process:
                 await self._open()
         return self
-
-    def queue(self, name: str) -> Queue:
-        """Return the queue ``name``. Sends nothing. Raises InvalidArgument."""
-        return Queue(self, name)
-
-    async def create_queue(self, name: str, *, update: bool = False, **config: Any) -> Queue:
-        """Create a queue, or check its configuration; see `tickwheel.Tickwheel.create_queue`."""
-        queue = Queue(self, name)
-        await self._run(self._backend.create(queue.name, config, update=update))
-        return queue
-
-    async def queues(self) -> list[Queue]:
-        """Return all queues of the namespace, sorted by name."""
-        return [Queue(self, name) for name in await self._run(self._backend.queues())]
-
-    async def settings(self) -> dict[str, str]:
-        """Return all settings of the namespace; see `tickwheel.Tickwheel.settings`."""
-        return await self._run(self._backend.settings())
-
-    async def setting(self, name: str) -> str | None:
-        """Return one setting; see `tickwheel.Tickwheel.setting`."""
-        return await self._run(self._backend.setting(name))
-
-    async def set_setting(self, name: str, value: str | None) -> None:
-        """Set or remove a setting; see `tickwheel.Tickwheel.set_setting`."""
-        await self._run(self._backend.set_setting(name, value))
 
     async def close(self) -> None:
         """Close the connections; messages stay on the server. Closing a closed client does nothing.
@@ -143,16 +106,3 @@ class Tickwheel:
                 await io.close()
         finally:
             await run_in_thread(self._processes.close)
-
-    @property
-    def _backend(self) -> Backend:
-        return connect.with_tracing(self._untraced_backend)
-
-    async def _run(self, plan: Plan[T]) -> T:
-        if self._io is None:
-            plan.close()
-            raise TickwheelError(
-                f"{self!r} is closed, or not opened yet: use the client in `async with`, or await its open()"
-            )
-        result: T = await self._io.run(plan)
-        return result

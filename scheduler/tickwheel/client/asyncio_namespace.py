@@ -1,0 +1,64 @@
+"""The methods of the asyncio client for the namespace, its queues and its settings."""
+
+from typing import Any, TypeVar
+
+from tickwheel.client import connect
+from tickwheel.client.asyncio_queue import Queue
+from tickwheel.client.backend import Backend
+from tickwheel.client.local_processes import LocalProcesses
+from tickwheel.client.settings import ClientSettings
+from tickwheel.errors import TickwheelError
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.plan import Plan
+
+T = TypeVar("T")
+
+
+class NamespaceMethods:
+    """The part of `Tickwheel` that runs plans. The subclass opens and closes the executor."""
+
+    def __init__(self, client_settings: ClientSettings, clock: str) -> None:
+        self._client_settings = client_settings
+        self._processes = LocalProcesses(client_settings)
+        self._context = NamespaceContext(client_settings.namespace, clock=clock)
+        self._untraced_backend = connect.select_backend(client_settings, self._context)
+        self._io: Any = None
+
+    def queue(self, name: str) -> Queue:
+        """Return the queue ``name``. Sends nothing. Raises InvalidArgument."""
+        return Queue(self, name)  # type: ignore[arg-type]  # every instance is a Tickwheel
+
+    async def create_queue(self, name: str, *, update: bool = False, **config: Any) -> Queue:
+        """Create a queue, or check its configuration; see `tickwheel.Tickwheel.create_queue`."""
+        queue = self.queue(name)
+        await self._run(self._backend.create(queue.name, config, update=update))
+        return queue
+
+    async def queues(self) -> list[Queue]:
+        """Return all queues of the namespace, sorted by name."""
+        return [self.queue(name) for name in await self._run(self._backend.queues())]
+
+    async def settings(self) -> dict[str, str]:
+        """Return all settings of the namespace; see `tickwheel.Tickwheel.settings`."""
+        return await self._run(self._backend.settings())
+
+    async def setting(self, name: str) -> str | None:
+        """Return one setting; see `tickwheel.Tickwheel.setting`."""
+        return await self._run(self._backend.setting(name))
+
+    async def set_setting(self, name: str, value: str | None) -> None:
+        """Set or remove a setting; see `tickwheel.Tickwheel.set_setting`."""
+        await self._run(self._backend.set_setting(name, value))
+
+    @property
+    def _backend(self) -> Backend:
+        return connect.with_tracing(self._untraced_backend)
+
+    async def _run(self, plan: Plan[T]) -> T:
+        if self._io is None:
+            plan.close()
+            raise TickwheelError(
+                f"{self!r} is closed, or not opened yet: use the client in `async with`, or await its open()"
+            )
+        result: T = await self._io.run(plan)
+        return result
