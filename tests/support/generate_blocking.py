@@ -5,7 +5,7 @@
 
 Edit the asyncio modules, never the results. REPLACEMENTS holds all differences but one: a paragraph that begins with
 "asyncio:" is left out. In a docstring, the paragraph is text. In code, it is a comment and the statements under it, up
-to a blank line.
+to a blank line. Imports that are then unused are removed.
 """
 
 import re
@@ -18,6 +18,7 @@ PACKAGE: Final = Path(__file__).parents[2] / "scheduler" / "tickwheel"
 # The asyncio modules, and the modules generated from them.
 MODULES: Final = {
     PACKAGE / "client" / "asyncio_queue.py": PACKAGE / "client" / "blocking_queue.py",
+    PACKAGE / "client" / "asyncio_namespace.py": PACKAGE / "client" / "blocking_namespace.py",
     PACKAGE / "redis" / "asyncio_executor.py": PACKAGE / "redis" / "blocking_executor.py",
 }
 HEADER: Final = "# Generated from {} by `make format` (tests/support/generate_blocking.py). Do not edit.\n\n"
@@ -45,8 +46,7 @@ REPLACEMENTS: Final = (
     (r"\basyncio_pools\b", "pools"),
     (r"\bwakeup_task\b", "wakeup_thread"),
     (r"\bWakeupTask\b", "WakeupThread"),
-    (r"\nfrom tickwheel\.runtime\.event_loop import [^\n]+", ""),
-    (r"\btickwheel\.client\.asyncio\b", "tickwheel.client.blocking"),
+    (r"\btickwheel\.client\.asyncio(?=\b|_)", "tickwheel.client.blocking"),
     (r"\bthe asyncio client\b", "the blocking client"),
     (r"Cheap to create; belongs to the event loop of its client\.", "Cheap to create, safe to share between threads."),
     (r"\bin one event loop, on redis-py's connections\b", "with blocking sockets, on redis-py's connections"),
@@ -64,13 +64,15 @@ def main() -> None:
 
 
 def generate(source: Path) -> str:
-    """Return the blocking module for an asyncio module, formatted."""
+    """Return the blocking module for an asyncio module, with sorted imports and without unused ones."""
     text = source.read_text()
     for pattern, replacement in REPLACEMENTS:
         text = re.sub(pattern, replacement, text, flags=re.DOTALL)
-    ruff = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(source), "-"]
     text = HEADER.format(source.name) + text
-    return subprocess.run(ruff, input=text, capture_output=True, text=True, check=True).stdout
+    for command in (["check", "--select", "F401,I", "--fix", "--quiet"], ["format"]):
+        ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(source), "-"]
+        text = subprocess.run(ruff, input=text, capture_output=True, text=True, check=True).stdout
+    return text
 
 
 if __name__ == "__main__":

@@ -6,19 +6,20 @@ the same rules, errors and limits in both. A client retries a call until its tim
 outcome is unknown. The operations themselves are in `tickwheel.operations`; the connections to Redis and Valkey are in
 `tickwheel.redis`.
 
-    blocking.py         Tickwheel: the blocking client; thread-safe
-    blocking_queue.py   Queue and Message of the blocking client; generated from asyncio_queue.py
-    asyncio.py          Tickwheel: the asyncio client
-    asyncio_queue.py    Queue and Message of the asyncio client
-    asyncio_namespace.py  the methods of the asyncio Tickwheel that run plans
-    settings.py         ClientSettings: the validated options of a client
-    connect.py          picks the backend and the executor for a URL
-    backend.py          Backend: the interface of both backends
-    redis_backend.py    RedisBackend: operations as script calls on the shards
-    tracing_backend.py  TracingBackend: spans around the operations of another backend
-    local_processes.py  the embedded server and the event process that a client starts
-    admin.py            Admin: runs plans of administrative commands through a client
-    grpc/               GrpcBackend, its executors, and the retries of calls
+    blocking.py            Tickwheel: the blocking client; thread-safe
+    blocking_queue.py      Queue and Message of the blocking client; generated from asyncio_queue.py
+    blocking_namespace.py  methods of the blocking Tickwheel that run plans; generated from asyncio_namespace.py
+    asyncio.py             Tickwheel: the asyncio client
+    asyncio_queue.py       Queue and Message of the asyncio client
+    asyncio_namespace.py   methods of the asyncio Tickwheel that run plans
+    settings.py            ClientSettings: the validated options of a client
+    connect.py             picks the backend and the executor for a URL
+    backend.py             Backend: the interface of both backends
+    redis_backend.py       RedisBackend: operations as script calls on the shards
+    tracing_backend.py     TracingBackend: spans around the operations of another backend
+    local_processes.py     the embedded server and the event process that a client starts
+    admin.py               Admin: runs plans of administrative commands through a client
+    grpc/                  GrpcBackend, its executors, and the retries of calls
 """
 
 from tickwheel.client.blocking import Tickwheel

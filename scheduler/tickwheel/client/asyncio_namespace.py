@@ -29,7 +29,17 @@ class NamespaceMethods:
         return Queue(self, name)  # type: ignore[arg-type]  # every instance is a Tickwheel
 
     async def create_queue(self, name: str, *, update: bool = False, **config: Any) -> Queue:
-        """Create a queue, or check its configuration; see `tickwheel.Tickwheel.create_queue`."""
+        """Create a queue, or check that it has this configuration. With ``update``, change the named settings.
+
+        ``exclusive_key``: a metadata key; at most one message of each of its values is Running.
+        ``indexed``: the metadata keys that ``where`` may name (default: all).
+        ``lease`` (30 s), ``max_attempts`` (5), ``backoff`` (1 s), ``backoff_max`` (10 min), ``payload_limit`` (32 KiB).
+        ``retention``: how long completed and cancelled messages are kept (10 min).
+        ``errored_retention``: how long errored messages are kept (7 days).
+        ``forecast``: count the messages that fall due in each minute (False).
+        ``sink``: deliver due messages to ``kafka://topic`` instead of to workers; ``""`` removes the sink.
+        Raises QueueConfigConflict, InvalidArgument.
+        """
         queue = self.queue(name)
         await self._run(self._backend.create(queue.name, config, update=update))
         return queue
@@ -39,15 +49,18 @@ class NamespaceMethods:
         return [self.queue(name) for name in await self._run(self._backend.queues())]
 
     async def settings(self) -> dict[str, str]:
-        """Return all settings of the namespace; see `tickwheel.Tickwheel.settings`."""
+        """Return all settings of the namespace, by name: short texts that programs read while they run.
+
+        Settings are not for secrets.
+        """
         return await self._run(self._backend.settings())
 
     async def setting(self, name: str) -> str | None:
-        """Return one setting; see `tickwheel.Tickwheel.setting`."""
+        """Return one setting, read from the metadata shard, or None if it is not set."""
         return await self._run(self._backend.setting(name))
 
     async def set_setting(self, name: str, value: str | None) -> None:
-        """Set or remove a setting; see `tickwheel.Tickwheel.set_setting`."""
+        """Set a setting of up to 1 KiB; None removes the setting. Raises InvalidArgument."""
         await self._run(self._backend.set_setting(name, value))
 
     @property
@@ -55,10 +68,12 @@ class NamespaceMethods:
         return connect.with_tracing(self._untraced_backend)
 
     async def _run(self, plan: Plan[T]) -> T:
+        # asyncio: the blocking client is open from the start, and its executor rejects calls after `close`.
         if self._io is None:
             plan.close()
             raise TickwheelError(
                 f"{self!r} is closed, or not opened yet: use the client in `async with`, or await its open()"
             )
+
         result: T = await self._io.run(plan)
         return result

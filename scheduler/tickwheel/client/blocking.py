@@ -3,21 +3,15 @@
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self
 
 from tickwheel.client import connect
-from tickwheel.client.backend import Backend
-from tickwheel.client.blocking_queue import Queue
-from tickwheel.client.local_processes import LocalProcesses
+from tickwheel.client.blocking_namespace import NamespaceMethods
 from tickwheel.client.settings import ClientSettings
-from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.namespace_options import NamespaceOptions
-from tickwheel.plan import Plan
-
-T = TypeVar("T")
 
 
-class Tickwheel:
+class Tickwheel(NamespaceMethods):
     """A delay scheduler and priority queue.
 
     ``url``: the server. None starts or joins an embedded server on ``data_dir`` (default: the platform's folder for
@@ -62,10 +56,7 @@ class Tickwheel:
         timeout: timedelta | None = None,
         clock: str = "_clock",
     ) -> None:
-        self._client_settings = ClientSettings.validate(url, namespace, data_dir, durability, drive, timeout)
-        self._processes = LocalProcesses(self._client_settings)
-        self._context = NamespaceContext(self._client_settings.namespace, clock=clock)
-        self._untraced_backend = connect.select_backend(self._client_settings, self._context)
+        super().__init__(ClientSettings.validate(url, namespace, data_dir, durability, drive, timeout), clock)
         server_url = self._processes.open()
         try:
             self._io = connect.blocking_executor(self._client_settings, self._context, self._processes, server_url)
@@ -77,45 +68,6 @@ class Tickwheel:
         except BaseException:
             self._processes.close()
             raise
-
-    def queue(self, name: str) -> Queue:
-        """Return the queue ``name``. Sends nothing. Raises InvalidArgument."""
-        return Queue(self, name)
-
-    def create_queue(self, name: str, *, update: bool = False, **config: Any) -> Queue:
-        """Create a queue, or check that it has this configuration. With ``update``, change the named settings.
-
-        ``exclusive_key``: a metadata key; at most one message of each of its values is Running.
-        ``indexed``: the metadata keys that ``where`` may name (default: all).
-        ``lease`` (30 s), ``max_attempts`` (5), ``backoff`` (1 s), ``backoff_max`` (10 min), ``payload_limit`` (32 KiB).
-        ``retention``: how long completed and cancelled messages are kept (10 min).
-        ``errored_retention``: how long errored messages are kept (7 days).
-        ``forecast``: count the messages that fall due in each minute (False).
-        ``sink``: deliver due messages to ``kafka://topic`` instead of to workers; ``""`` removes the sink.
-        Raises QueueConfigConflict, InvalidArgument.
-        """
-        queue = Queue(self, name)
-        self._run(self._backend.create(queue.name, config, update=update))
-        return queue
-
-    def queues(self) -> list[Queue]:
-        """Return all queues of the namespace, sorted by name."""
-        return [Queue(self, name) for name in self._run(self._backend.queues())]
-
-    def settings(self) -> dict[str, str]:
-        """Return all settings of the namespace, by name: short texts that programs read while they run.
-
-        Settings are not for secrets.
-        """
-        return self._run(self._backend.settings())
-
-    def setting(self, name: str) -> str | None:
-        """Return one setting, read from the metadata shard, or None if it is not set."""
-        return self._run(self._backend.setting(name))
-
-    def set_setting(self, name: str, value: str | None) -> None:
-        """Set a setting of up to 1 KiB; None removes the setting. Raises InvalidArgument."""
-        self._run(self._backend.set_setting(name, value))
 
     def close(self) -> None:
         """Close the connections; messages stay on the server. Closing a closed client does nothing."""
@@ -137,11 +89,3 @@ class Tickwheel:
             f"<Tickwheel {self._client_settings.display_url} namespace={self._context.namespace!r}"
             f" shards={self._context.shards}>"
         )
-
-    @property
-    def _backend(self) -> Backend:
-        return connect.with_tracing(self._untraced_backend)
-
-    def _run(self, plan: Plan[T]) -> T:
-        result: T = self._io.run(plan)
-        return result

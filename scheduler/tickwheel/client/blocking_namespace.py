@@ -1,0 +1,73 @@
+# Generated from asyncio_namespace.py by `make format` (tests/support/generate_blocking.py). Do not edit.
+
+"""The methods of the blocking client for the namespace, its queues and its settings."""
+
+from typing import Any, TypeVar
+
+from tickwheel.client import connect
+from tickwheel.client.backend import Backend
+from tickwheel.client.blocking_queue import Queue
+from tickwheel.client.local_processes import LocalProcesses
+from tickwheel.client.settings import ClientSettings
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.plan import Plan
+
+T = TypeVar("T")
+
+
+class NamespaceMethods:
+    """The part of `Tickwheel` that runs plans. The subclass opens and closes the executor."""
+
+    def __init__(self, client_settings: ClientSettings, clock: str) -> None:
+        self._client_settings = client_settings
+        self._processes = LocalProcesses(client_settings)
+        self._context = NamespaceContext(client_settings.namespace, clock=clock)
+        self._untraced_backend = connect.select_backend(client_settings, self._context)
+        self._io: Any = None
+
+    def queue(self, name: str) -> Queue:
+        """Return the queue ``name``. Sends nothing. Raises InvalidArgument."""
+        return Queue(self, name)  # type: ignore[arg-type]  # every instance is a Tickwheel
+
+    def create_queue(self, name: str, *, update: bool = False, **config: Any) -> Queue:
+        """Create a queue, or check that it has this configuration. With ``update``, change the named settings.
+
+        ``exclusive_key``: a metadata key; at most one message of each of its values is Running.
+        ``indexed``: the metadata keys that ``where`` may name (default: all).
+        ``lease`` (30 s), ``max_attempts`` (5), ``backoff`` (1 s), ``backoff_max`` (10 min), ``payload_limit`` (32 KiB).
+        ``retention``: how long completed and cancelled messages are kept (10 min).
+        ``errored_retention``: how long errored messages are kept (7 days).
+        ``forecast``: count the messages that fall due in each minute (False).
+        ``sink``: deliver due messages to ``kafka://topic`` instead of to workers; ``""`` removes the sink.
+        Raises QueueConfigConflict, InvalidArgument.
+        """
+        queue = self.queue(name)
+        self._run(self._backend.create(queue.name, config, update=update))
+        return queue
+
+    def queues(self) -> list[Queue]:
+        """Return all queues of the namespace, sorted by name."""
+        return [self.queue(name) for name in self._run(self._backend.queues())]
+
+    def settings(self) -> dict[str, str]:
+        """Return all settings of the namespace, by name: short texts that programs read while they run.
+
+        Settings are not for secrets.
+        """
+        return self._run(self._backend.settings())
+
+    def setting(self, name: str) -> str | None:
+        """Return one setting, read from the metadata shard, or None if it is not set."""
+        return self._run(self._backend.setting(name))
+
+    def set_setting(self, name: str, value: str | None) -> None:
+        """Set a setting of up to 1 KiB; None removes the setting. Raises InvalidArgument."""
+        self._run(self._backend.set_setting(name, value))
+
+    @property
+    def _backend(self) -> Backend:
+        return connect.with_tracing(self._untraced_backend)
+
+    def _run(self, plan: Plan[T]) -> T:
+        result: T = self._io.run(plan)
+        return result
