@@ -11,8 +11,7 @@ from tickwheel.operations.inspect import decode_record
 from tickwheel.operations.locate import locate
 from tickwheel.operations.results import message_not_found_error
 from tickwheel.plan import Plan, Request, Round
-from tickwheel.storage import record
-from tickwheel.storage.record import State
+from tickwheel.storage.record import Record, State, split_name
 
 _POSITION = Struct(">HIHIHI")
 _NONE = 2**48 - 1
@@ -69,7 +68,7 @@ def explain(context: NamespaceContext, queue: str, id_: str, exclusive_value: st
     if holder is None or not (holder.state is State.RUNNING or holder.holds_exclusive_value):
         return Explanation(id_, state, "behind_value", others, ahead_in_value=behind)
     frees = validation.from_ms(holder.until_ms)
-    holder_id = record.split_name(holder_name, True)[0]
+    holder_id = split_name(holder_name, True)[0]
     if holder.holds_exclusive_value:
         reason = (
             f"message {holder_id!r} of its exclusive value was cancelled while it ran, and holds the value until"
@@ -100,12 +99,12 @@ def _count_ahead_on_other_shards(context: NamespaceContext, queue: str, here: in
     return sum(reply.value for reply in replies)
 
 
-def _is_overdue(message: record.Record, now_ms: int) -> bool:
+def _is_overdue(message: Record, now_ms: int) -> bool:
     """Return whether the time that the message waits for has passed. Then it waits for an event process."""
     return message.until_ms <= now_ms
 
 
-def _describe_invisible(message: record.Record, now_ms: int) -> str:
+def _describe_invisible(message: Record, now_ms: int) -> str:
     # A back-off changes only `until_ms`; a reschedule changes the due time, too.
     backs_off = message.until_ms != message.due_ms
     when = _format_time(message.until_ms)
@@ -115,18 +114,18 @@ def _describe_invisible(message: record.Record, now_ms: int) -> str:
     return f"{'its next attempt waits for its back-off' if backs_off else 'it is not due'} until {when}"
 
 
-def _describe_lease(message: record.Record, now_ms: int) -> str:
+def _describe_lease(message: Record, now_ms: int) -> str:
     when = _format_time(message.until_ms)
     if _is_overdue(message, now_ms):
         return f"the lease of {_describe_worker(message)} ended at {when}"
     return f"{_describe_worker(message)} holds its lease until {when}"
 
 
-def _describe_expired_lease(message: record.Record, now_ms: int) -> str:
+def _describe_expired_lease(message: Record, now_ms: int) -> str:
     return f", and no event process has ended it yet {_IS_ONE}" if _is_overdue(message, now_ms) else ""
 
 
-def _describe_value_release(message: record.Record, now_ms: int) -> str:
+def _describe_value_release(message: Record, now_ms: int) -> str:
     """Return the events that free the value of a cancelled message: a call of its worker, or the end of its lease."""
     when = _format_time(message.until_ms)
     if _is_overdue(message, now_ms):
@@ -134,14 +133,14 @@ def _describe_value_release(message: record.Record, now_ms: int) -> str:
     return f"calls again or its lease ends at {when}"
 
 
-def _describe_retention(message: record.Record, now_ms: int) -> str:
+def _describe_retention(message: Record, now_ms: int) -> str:
     when = _format_time(message.until_ms)
     if _is_overdue(message, now_ms):
         return f"its retention ended at {when}, and no event process has removed it yet {_IS_ONE}"
     return f"kept until {when}"
 
 
-def _describe_worker(message: record.Record) -> str:
+def _describe_worker(message: Record) -> str:
     return f"worker {message.worker!r}" if message.worker else "a worker"
 
 

@@ -15,11 +15,10 @@ from tickwheel.operations.dispatch import read_shard
 from tickwheel.operations.locate import read_message
 from tickwheel.plan import Plan, Request, Round, pairs_from_flat
 from tickwheel.storage import record
-from tickwheel.storage.record import State
 
 # The fields of a queue's histograms: buckets by powers of two in ms, and the number of explicit deadlines.
 BUCKET = re.compile(rb"(late|missed):[0-9]{1,2}|deadlines")
-_STATES = [state.label for state in State]
+_STATES = [state.label for state in record.State]
 
 
 def get(context: NamespaceContext, queue: str, id_: str, exclusive_value: str | None) -> Plan[MessageView]:
@@ -50,7 +49,7 @@ def to_message_view(queue: str, raw_name: bytes, stored: bytes, body: bytes, exc
     with raise_if_damaged(queue, raw_name):
         id_, value = record.split_name(raw_name, exclusive)
     message = decode_record(queue, raw_name, stored, body)
-    completed = message.state is State.COMPLETED
+    completed = message.state is record.State.COMPLETED
     return MessageView(
         id=id_,
         queue=queue,
@@ -64,7 +63,7 @@ def to_message_view(queue: str, raw_name: bytes, stored: bytes, body: bytes, exc
         exclusive_value=value,
         worker=message.worker,
         error="" if completed else message.error,
-        until=None if message.state is State.PENDING else validation.from_ms(message.until_ms),
+        until=None if message.state is record.State.PENDING else validation.from_ms(message.until_ms),
         result=message.error if completed and message.flags & record.ERROR else None,
     )
 
@@ -153,7 +152,7 @@ def _sum_buckets(buckets: Iterable[tuple[tuple[bytes, int], int]]) -> Lateness:
 
 def _read_counters(
     context: NamespaceContext, queue: str
-) -> Plan[list[tuple[dict[State, int], dict[tuple[bytes, int], int]]]]:
+) -> Plan[list[tuple[dict[record.State, int], dict[tuple[bytes, int], int]]]]:
     """Return for each shard: state -> messages; kind and exponent of a bucket -> messages."""
     yield from context.config(queue)
     requests = [Request(shard, context.call("counts", shard, queue, [])) for shard in range(context.shards)]
@@ -163,7 +162,7 @@ def _read_counters(
         try:
             counters.append(
                 (
-                    {State(int(state)): int(count) for state, count in pairs_from_flat(states)},
+                    {record.State(int(state)): int(count) for state, count in pairs_from_flat(states)},
                     {_parse_bucket(field): int(count) for field, count in pairs_from_flat(late)},
                 )
             )

@@ -2,9 +2,8 @@
 
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.plan import Plan, Request, Round
-from tickwheel.storage import transition
 from tickwheel.storage.keys import shard_key
-from tickwheel.storage.transition import OutboxTransition
+from tickwheel.storage.transition import OutboxTransition, decode
 
 _PAGE = 1_000
 
@@ -28,5 +27,5 @@ class OutboxReader:
         for shard, reply in zip(list(self._last_ids), replies, strict=True):
             for entry_id, fields in reply.value:
                 self._last_ids[shard] = b"(" + entry_id
-                page += transition.decode(fields[1])
+                page += decode(fields[1])
         return page

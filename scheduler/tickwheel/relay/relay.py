@@ -30,11 +30,10 @@ from tickwheel.operations.context import outbox_of
 from tickwheel.relay.outbox_level import OutboxLevel, next_level
 from tickwheel.runtime.time import monotonic_ms
 from tickwheel.runtime.wake_pipe import WakePipe
-from tickwheel.storage import transition
 from tickwheel.storage.script_errors import ScriptError
 from tickwheel.storage.scripts import bind, load
 from tickwheel.storage.stream_id import id_after
-from tickwheel.storage.transition import OutboxTransition
+from tickwheel.storage.transition import OutboxTransition, decode as decode_entry
 
 # Bytes of events in one window, which is read in one piece, and the maximum number of windows in flight. Their product
 # limits the events that are sent twice after a failure.
@@ -248,7 +247,7 @@ class Relay:
 
     def _decode(self, entry_id: bytes, entry: bytes) -> list[OutboxTransition]:
         try:
-            return transition.decode(entry)
+            return decode_entry(entry)
         except ValueError as error:
             raise TickwheelError(f"entry {entry_id.decode()} of the outbox is damaged: {error}") from error
 

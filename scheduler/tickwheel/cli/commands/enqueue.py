@@ -7,11 +7,10 @@ from typing import Annotated
 import typer
 
 from tickwheel import InvalidArgument, NewMessage
-from tickwheel.cli import parameter_types
 from tickwheel.cli.arguments import Name
 from tickwheel.cli.command import command
 from tickwheel.cli.enqueue_file import enqueue_file, print_result
-from tickwheel.cli.parameter_types import moment, option_parser, pairs, parse_duration
+from tickwheel.cli.parameter_types import deadline as parse_deadline, moment, option_parser, pairs, parse_duration
 from tickwheel.cli.standard_streams import standard_input
 from tickwheel.cli.target import Target
 
@@ -82,7 +81,7 @@ def enqueue(
         id,
         delay,
         due,
-        None if deadline is None else parameter_types.deadline(deadline),
+        None if deadline is None else parse_deadline(deadline),
         pairs(meta) if meta else None,
         lease,
         max_attempts,

@@ -82,7 +82,10 @@ def messages(
             for view in views:
                 _print_view(view)
             return
-        rows = [_row(view) for view in views]
+        rows = [
+            (view.id, view.state, format_moment(view.due), view.attempt, view.error, view.exclusive_value)
+            for view in views
+        ]
         exclusive = handle.config().exclusive_key is not None
     if rows:
         columns = ("id", "state", "due", "attempt", "error", *(["exclusive value"] if exclusive else []))
@@ -184,10 +187,6 @@ def _print_view(view: MessageView) -> None:
     fields = asdict(view)
     del fields["payload"]
     print_json(fields | payload_fields(view.payload))
-
-
-def _row(view: MessageView) -> tuple[object, ...]:
-    return view.id, view.state, format_moment(view.due), view.attempt, view.error, view.exclusive_value
 
 
 def _counts_document(queue: Queue, states: dict[str, int], late: Lateness) -> dict[str, object]:

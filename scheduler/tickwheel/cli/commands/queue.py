@@ -16,8 +16,6 @@ from tickwheel.model.queue_config import QueueConfig
 
 commands = typer.Typer(no_args_is_help=True, help="Create, list, show, block and unblock queues.")
 
-_COUNTED = ("invisible", "pending", "running", "completed", "cancelled", "errored")
-
 
 def _duration(flag: str, text: str) -> Any:
     return typer.Option(flag, parser=option_parser(parse_duration), metavar="DURATION", help=text, show_default=False)
@@ -103,7 +101,8 @@ def list_(target: Target) -> None:
         print_status("no queues")
     else:
         rows = [(queue.name, *n.values(), ", ".join(_blocked_operations(config))) for queue, config, n in entries]
-        print_table(("queue", *_COUNTED, "blocked"), rows, right=_COUNTED)
+        states = tuple(entries[0][2])
+        print_table(("queue", *states, "blocked"), rows, right=states)
 
 
 @commands.command()

@@ -5,11 +5,10 @@ from typing import Annotated
 
 import typer
 
-from tickwheel.cli import parameter_types
 from tickwheel.cli.arguments import ExclusiveValue, Id, Name
 from tickwheel.cli.command import command
 from tickwheel.cli.message_output import print_change
-from tickwheel.cli.parameter_types import moment, option_parser, parse_duration
+from tickwheel.cli.parameter_types import deadline as parse_deadline, moment, option_parser, parse_duration
 from tickwheel.cli.target import Target
 
 
@@ -38,7 +37,7 @@ def reschedule(
     ] = None,
 ) -> None:
     """Set a new due time, a new deadline, or both, for a message that has not been delivered."""
-    until = None if deadline is None else parameter_types.deadline(deadline)
+    until = None if deadline is None else parse_deadline(deadline)
     with target.open() as tickwheel:
         change = tickwheel.queue(queue).reschedule(id, exclusive_value, delay=delay, due=due, deadline=until)
     print_change(target, change)

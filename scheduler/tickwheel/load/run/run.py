@@ -12,7 +12,7 @@ from typing import Any
 from tickwheel import InvalidArgument, TickwheelError, aio
 from tickwheel.load.run.measurements import Measurements
 from tickwheel.load.run.processes import LoadProcesses
-from tickwheel.load.run.run_result import RunResult, Sample
+from tickwheel.load.run.run_result import LIVE_STATES, RunResult, Sample
 from tickwheel.load.scenario import arrivals
 from tickwheel.load.scenario.scenario import QueueLoad, Scenario
 from tickwheel.load.scenario.source import Source
@@ -95,7 +95,7 @@ async def cancel_remaining(tickwheel: aio.Tickwheel, scenario: Scenario, prefix:
     """Cancel the messages of the run that are not finished, in a namespace that remains. Return their number."""
     count = 0
     for queue in scenario.queues:
-        for state in ("invisible", "pending", "running"):
+        for state in LIVE_STATES:
             ids_by_value: dict[str | None, list[str]] = {}
             async for message in tickwheel.queue(queue.name).messages(state):
                 if message.id.startswith(prefix):
@@ -220,7 +220,7 @@ async def _create_queue(tickwheel: aio.Tickwheel, scenario: Scenario, load: Queu
         config |= {"exclusive_key": load.exclusive.key, "indexed": [item.key for item in load.metadata]}
     queue = await tickwheel.create_queue(load.name, **config)
     counts = await queue.counts()
-    if any(counts[state] for state in ("invisible", "pending", "running")):
+    if any(counts[state] for state in LIVE_STATES):
         raise InvalidArgument(
             f"queue {load.name!r} of this namespace has messages that the load would mix with: use another namespace"
         )

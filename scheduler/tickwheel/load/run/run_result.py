@@ -14,7 +14,7 @@ _BUSY = 0.85
 _IDLE = 0.5
 # Beyond this lag the load was not the planned one.
 _LAG_S = 0.05
-_LIVE = ("invisible", "pending", "running")
+LIVE_STATES = ("invisible", "pending", "running")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Sample:
     @property
     def live(self) -> int:
         """Return the number of messages that are not finished."""
-        return sum(counts[state] for counts in self.counts.values() for state in _LIVE)
+        return sum(counts[state] for counts in self.counts.values() for state in LIVE_STATES)
 
 
 @dataclass(slots=True)

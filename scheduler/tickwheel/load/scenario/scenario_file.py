@@ -20,8 +20,7 @@ from tickwheel.load.scenario.scenario import (
     default_workers,
 )
 from tickwheel.load.scenario.toml_fields import TomlTable, items, seconds
-from tickwheel.model import validation
-from tickwheel.model.validation import preview
+from tickwheel.model.validation import filters, preview
 from tickwheel.runtime.text_file import read_text
 from tickwheel.tasks.task_queue import MAX_WEIGHT
 from tickwheel.worker.selectors import SELECTORS
@@ -165,7 +164,7 @@ def _workers(table: TomlTable, number: int, names: list[str]) -> WorkerGroup:
 
 def _where(table: TomlTable) -> dict[str, str]:
     try:
-        return validation.filters(table.take("where", {}))
+        return filters(table.take("where", {}))
     except InvalidArgument as error:
         raise InvalidArgument(f"{table.path('where')}: {error}") from error
 
