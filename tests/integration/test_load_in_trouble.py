@@ -19,7 +19,7 @@ from tickwheel.load.run.processes import LoadProcesses
 from tickwheel.load.run.producer import Producer
 from tickwheel.load.run.run_result import RunResult
 from tickwheel.load.run.worker import Worker
-from tickwheel.load.scenario.distributions import Constant
+from tickwheel.load.scenario.distributions import constant
 from tickwheel.load.scenario.scenario import Cancel, Polls
 from tickwheel.load.scenario.source import Source
 from tickwheel.testing import PrivateServer
@@ -65,7 +65,7 @@ def test_each_late_cancel_of_a_batch_is_reported(tickwheel_server: PrivateServer
     async def produce() -> tuple[Measurements, dict[str, int]]:
         meter = Measurements(1.0)
         async with queue(tickwheel_server) as (tickwheel, mine):
-            scenario = one_queue(rate=100.0, cancel=Cancel(1.0, Constant(1.0)))
+            scenario = one_queue(rate=100.0, cancel=Cancel(1.0, constant(1.0)))
             scenario = replace(scenario, length_s=0.5, producer_batch=50, linger_s=0.3)
             producing = asyncio.create_task(
                 Producer(scenario, tickwheel, meter, monotonic(), "load").run(asyncio.Event())

@@ -6,13 +6,13 @@ from typing import Any
 
 from tickwheel.load.capacity.ready_queue import Task
 from tickwheel.load.scenario.arrival_rate import ArrivalRate
-from tickwheel.load.scenario.distributions import Exponential
+from tickwheel.load.scenario.distributions import exponential
 from tickwheel.load.scenario.scenario import QueueLoad, Scenario, WorkerGroup
 
 
 def one_queue(workers: int = 1, rate: float = 1.0, run_s: float = 1.0, **given: Any) -> Scenario:
     """Messages of a Poisson process with exponential run times, as in the textbooks."""
-    settings: dict[str, Any] = {"batch": 1, "arrivals": ArrivalRate((0.0,), (rate,)), "run": Exponential(run_s)} | given
+    settings: dict[str, Any] = {"batch": 1, "arrivals": ArrivalRate((0.0,), (rate,)), "run": exponential(run_s)} | given
     return scenario([QueueLoad("q", **settings)], [WorkerGroup("w", ["q"], 1, workers)])
 
 

@@ -11,7 +11,7 @@ from tickwheel.load.capacity.hourly_needs import CapacityTarget, find_minimum, h
 from tickwheel.load.capacity.ready_queue import ReadyQueue, Task
 from tickwheel.load.capacity.simulator import Overheads, simulate
 from tickwheel.load.scenario.arrival_rate import ArrivalRate
-from tickwheel.load.scenario.distributions import Constant, Exponential
+from tickwheel.load.scenario.distributions import constant, exponential
 from tickwheel.load.scenario.scenario import QueueLoad, WorkerGroup, with_workers
 
 pytestmark = pytest.mark.unit
@@ -46,7 +46,7 @@ def test_waits_match_erlang_c(workers: int, busy: float) -> None:
 
 
 def test_the_same_tasks_and_seed_give_the_same_waits() -> None:
-    queues = [QueueLoad(name, weight, run=Exponential(1.0)) for name, weight in (("a", 10), ("b", 90))]
+    queues = [QueueLoad(name, weight, run=exponential(1.0)) for name, weight in (("a", 10), ("b", 90))]
     plan = scenario(queues, [WorkerGroup("w", ["a", "b"], 1, 3)])
 
     def waits() -> dict[str, list[float]]:
@@ -133,7 +133,7 @@ def test_each_hour_of_the_day_has_its_own_number_of_workers() -> None:
 def test_if_no_number_of_workers_suffices_the_report_states_it() -> None:
     from tickwheel.load.scenario.metadata_values import numbered_values
 
-    plan = one_queue(1, rate=1.0, run=Constant(2.0), exclusive=numbered_values("project", 1, 0.0))
+    plan = one_queue(1, rate=1.0, run=constant(2.0), exclusive=numbered_values("project", 1, 0.0))
     [hour] = hourly_needs(replace(plan, length_s=600.0), CapacityTarget(5.0), NONE)
     assert hour.workers is None
 

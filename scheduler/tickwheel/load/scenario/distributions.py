@@ -11,10 +11,9 @@ A scenario contains a duration, or a table with one of these:
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol
 
 from tickwheel.errors import InvalidArgument
 from tickwheel.load.scenario.toml_fields import TomlTable, items, number, seconds
@@ -23,89 +22,47 @@ KINDS = ("uniform", "exponential", "lognormal", "list", "mix")
 _SIGMA_MAX = 5.0
 
 
-class Distribution(Protocol):
-    """A distribution of durations, in seconds."""
-
-    @property
-    def mean(self) -> float: ...
-
-    def draw(self, random: Random) -> float: ...
-
-
 @dataclass(frozen=True, slots=True)
-class Constant:
+class Distribution:
+    """A distribution of durations, in seconds. ``draw`` returns one duration."""
+
     mean: float
-
-    def draw(self, random: Random) -> float:
-        return self.mean
+    draw: Callable[[Random], float]
 
 
-@dataclass(frozen=True, slots=True)
-class Uniform:
-    low: float
-    high: float
-
-    @property
-    def mean(self) -> float:
-        return (self.low + self.high) / 2
-
-    def draw(self, random: Random) -> float:
-        return random.uniform(self.low, self.high)
+def constant(value: float) -> Distribution:
+    return Distribution(value, lambda random: value)
 
 
-@dataclass(frozen=True, slots=True)
-class Exponential:
-    mean: float
-
-    def draw(self, random: Random) -> float:
-        return random.expovariate(1) * self.mean
+def uniform(low: float, high: float) -> Distribution:
+    return Distribution((low + high) / 2, lambda random: random.uniform(low, high))
 
 
-@dataclass(frozen=True, slots=True)
-class Lognormal:
-    median: float
-    sigma: float
-
-    @property
-    def mean(self) -> float:
-        return self.median * math.exp(self.sigma**2 / 2)
-
-    def draw(self, random: Random) -> float:
-        return self.median * math.exp(random.gauss(0, self.sigma))
+def exponential(mean: float) -> Distribution:
+    return Distribution(mean, lambda random: random.expovariate(1) * mean)
 
 
-@dataclass(frozen=True, slots=True)
-class Empirical:
-    values: Sequence[float]
-
-    @property
-    def mean(self) -> float:
-        return sum(self.values) / len(self.values)
-
-    def draw(self, random: Random) -> float:
-        return random.choice(self.values)
+def lognormal(median: float, sigma: float) -> Distribution:
+    mean = median * math.exp(sigma**2 / 2)
+    return Distribution(mean, lambda random: median * math.exp(random.gauss(0, sigma)))
 
 
-@dataclass(frozen=True, slots=True)
-class Mix:
-    weights: Sequence[float]
-    parts: Sequence[Distribution]
-
-    @property
-    def mean(self) -> float:
-        return sum(w * part.mean for w, part in zip(self.weights, self.parts, strict=True)) / sum(self.weights)
-
-    def draw(self, random: Random) -> float:
-        return random.choices(self.parts, self.weights)[0].draw(random)
+def empirical(values: Sequence[float]) -> Distribution:
+    return Distribution(sum(values) / len(values), lambda random: random.choice(values))
 
 
-ZERO = Constant(0.0)
+def mix(weights: Sequence[float], parts: Sequence[Distribution]) -> Distribution:
+    mean = sum(weight * part.mean for weight, part in zip(weights, parts, strict=True)) / sum(weights)
+    return Distribution(mean, lambda random: random.choices(parts, weights)[0].draw(random))
+
+
+ZERO = constant(0.0)
 
 
 def parse(label: str, value: object) -> Distribution:
     """Parse the distribution of a field. Raises InvalidArgument, which names the field."""
     if not isinstance(value, dict):
-        return Constant(seconds(label, value))
+        return constant(seconds(label, value))
     table = TomlTable(label, value)
     if len(value) != 1 or next(iter(value)) not in KINDS:
         raise InvalidArgument(
@@ -114,28 +71,28 @@ def parse(label: str, value: object) -> Distribution:
     return _parse_table(table, next(iter(value)))
 
 
-def _lognormal(table: TomlTable) -> Lognormal:
-    return Lognormal(seconds(table.path("median"), table.take("median")), table.number("sigma", 0, _SIGMA_MAX))
+def _parse_lognormal(table: TomlTable) -> Distribution:
+    return lognormal(seconds(table.path("median"), table.take("median")), table.number("sigma", 0, _SIGMA_MAX))
 
 
 def _parse_table(table: TomlTable, kind: str) -> Distribution:
     label = table.path(kind)
     if kind == "lognormal":
-        return table.table(kind).parse(_lognormal)
+        return table.table(kind).parse(_parse_lognormal)
     value = table.take(kind)
     if kind == "exponential":
-        return Exponential(seconds(label, value))
+        return exponential(seconds(label, value))
     if kind == "list":
-        return Empirical(tuple(seconds(f"{label}[{n}]", item) for n, item in enumerate(items(label, value), 1)))
+        return empirical(tuple(seconds(f"{label}[{n}]", item) for n, item in enumerate(items(label, value), 1)))
     if kind == "uniform":
         ends = items(label, value, 2)
         low, high = (seconds(f"{label}[{n}]", item) for n, item in enumerate(ends[:2], 1))
         if len(ends) != 2 or low > high:
             raise InvalidArgument(f"{label} must be two durations, the shorter one first, not {value}")
-        return Uniform(low, high)
+        return uniform(low, high)
     weights, parts = [], []
     for n, item in enumerate(items(label, value), 1):
         pair = items(f"{label}[{n}]", item, 2)
         weights.append(number(f"{label}[{n}][1]", pair[0], 1e-9, 1e9))
         parts.append(parse(f"{label}[{n}][2]", pair[1]))
-    return Mix(tuple(weights), tuple(parts))
+    return mix(tuple(weights), tuple(parts))

@@ -14,7 +14,7 @@ from importlib.resources.abc import Traversable
 
 from tickwheel.errors import InvalidArgument
 from tickwheel.load.scenario.arrival_rate import DAY_S
-from tickwheel.load.scenario.distributions import Empirical
+from tickwheel.load.scenario.distributions import empirical
 from tickwheel.load.scenario.scenario import QueueLoad, Row, Scenario, default_workers
 from tickwheel.model.validation import plain_name, preview
 from tickwheel.runtime.text_file import read_text
@@ -74,7 +74,7 @@ def complete_queues(queues: Iterable[QueueLoad], rows: Iterable[Row]) -> list[Qu
     for name in by_name:
         if name not in runs:
             raise InvalidArgument(f"queue {name!r} is not in the recording, which has {', '.join(sorted(runs))}")
-    return [replace(by_name.get(name, QueueLoad(name)), run=Empirical(seen)) for name, seen in sorted(runs.items())]
+    return [replace(by_name.get(name, QueueLoad(name)), run=empirical(seen)) for name, seen in sorted(runs.items())]
 
 
 def _lines(text: str, name: str) -> Iterable[tuple[int, list[str]]]:
