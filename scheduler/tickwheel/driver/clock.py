@@ -27,8 +27,8 @@ class Clock(Protocol):
     def observe(self, server_ms: int) -> None:
         """Record the server's time in the last reply."""
 
-    def needs_probe(self, waiting: bool) -> bool:
-        """Return whether to read the server's clock now. ``waiting``: timers in memory wait for the time."""
+    def next_probe(self, waiting: bool) -> float:
+        """Return the moment on the monotonic clock at which to read the server's clock; infinity if never.
 
-    def next_probe(self, waiting: bool) -> float | None:
-        """Return the moment on the monotonic clock at which `needs_probe` becomes true."""
+        ``waiting``: timers in memory wait for the time.
+        """

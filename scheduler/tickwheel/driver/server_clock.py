@@ -82,9 +82,6 @@ class ServerClock:
         elif self._accepted_offset and not self.guard.is_holding and self._received - self._sent < self._limit / 4:
             self._follow_accepted(self._ahead_of_this_host(server_ms))
 
-    def needs_probe(self, waiting: bool) -> bool:
-        return self.monotonic() >= self.next_probe(waiting)
-
     def next_probe(self, waiting: bool) -> float:
         if self.guard.is_holding:
             return self._probed_at + PROBE_HOLDING_MS

@@ -172,7 +172,7 @@ class ShardDriver:
         prefix = self._inbox_buffer.prefix(FILE_TIMERS)
         if prefix:
             yield from self._file_prefix(prefix)
-        elif self._clock.needs_probe(self._loaded_timers.count > 0):
+        elif self._clock.monotonic() >= self._clock.next_probe(self._loaded_timers.count > 0):
             [now] = yield from self._shard.call_fenced(self._file, [b""])
             self._clock.observe(now)
         return bool(prefix)

@@ -1,5 +1,7 @@
 """A clock for the driver of a shard. The test sets its time."""
 
+from math import inf
+
 
 class ManualClock:
     """A clock that shows ``now_ms`` until the test sets another time.
@@ -27,8 +29,5 @@ class ManualClock:
     def observe(self, server_ms: int) -> None:
         pass
 
-    def needs_probe(self, waiting: bool) -> bool:
-        return False
-
-    def next_probe(self, waiting: bool) -> float | None:
-        return None
+    def next_probe(self, waiting: bool) -> float:
+        return inf
