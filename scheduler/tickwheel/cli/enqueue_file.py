@@ -10,7 +10,7 @@ from typing import BinaryIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from tickwheel import EnqueueResult, IdConflict, InvalidArgument, NewMessage, Queue, TickwheelError
+from tickwheel import EnqueueResult, IdConflict, InvalidArgument, NewMessage, Queue
 from tickwheel.cli.exit_codes import CommandError
 from tickwheel.cli.json_lines import Line, LineError, lines
 from tickwheel.cli.output import print_json
@@ -46,11 +46,10 @@ def enqueue_file(queue: Queue, source: Path, *, json: bool) -> None:
             batch, line_error = _next_batch(remaining_lines)
             try:
                 add(batch)
-            except _BatchLineError as invalid:
+            except LineError as invalid:
                 # Part of the batch may have been sent. Send the lines before the invalid one again, with the same ids.
-                add(batch[: invalid.index])
-                line = batch[invalid.index]
-                line_error = LineError(line.number, str(invalid.__cause__))
+                add([line for line in batch if line.number < invalid.number])
+                line_error = invalid
             if line_error is not None:
                 raise CommandError(
                     f"{line_error}; {_describe_progress(added + existing, refused)}: fix the line and continue there"
@@ -96,16 +95,11 @@ def _next_batch(remaining_lines: Iterator[Line]) -> tuple[list[Line], LineError 
     return batch, None
 
 
-class _BatchLineError(TickwheelError):
-    """The client rejected the line at ``index`` of a batch."""
-
-    def __init__(self, index: int) -> None:
-        super().__init__()
-        self.index = index
-
-
 def _send(queue: Queue, batch: list[Line]) -> tuple[list[EnqueueResult | None], str]:
-    """Return the result of each line, None if the server rejected the line, and the reason of the first rejection."""
+    """Return the result of each line, None if the server rejected the line, and the reason of the first rejection.
+
+    Raises LineError for the first line that the client rejects.
+    """
     taken = 0
 
     def messages() -> Iterator[NewMessage]:
@@ -118,7 +112,7 @@ def _send(queue: Queue, batch: list[Line]) -> tuple[list[EnqueueResult | None], 
         return list(queue.enqueue_many(messages())), ""
     except (IdConflict, InvalidArgument) as error:
         if not error.results:
-            raise _BatchLineError(taken - 1) from error
+            raise LineError(batch[taken - 1].number, str(error)) from error
         # The suffix counts the other messages of this batch. The final report counts the lines of the file.
         return error.results, str(error).removesuffix(describe_other_results(error.results))
 
