@@ -10,23 +10,11 @@ from tickwheel.runtime.log_throttle import LogThrottle
 TOPIC = "tickwheel.transitions"
 
 
-class _ThrottleFilter(logging.Filter):
-    """Throttles the lines about an unreachable broker, which the library logs several times a second.
-
-    Lines that differ only in the duration of an attempt count as the same line.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._throttle = LogThrottle()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return self._throttle.should_log(record.getMessage().partition(" (after ")[0])
-
-
-# The library's log.
+# The library's log. The library logs an unreachable broker several times a second, so its lines are throttled. Lines
+# that differ only in the duration of an attempt count as the same line.
 library_log = logging.getLogger("tickwheel.kafka")
-library_log.addFilter(_ThrottleFilter())
+_log_throttle = LogThrottle()
+library_log.addFilter(lambda record: _log_throttle.should_log(record.getMessage().partition(" (after ")[0]))
 
 
 def kafka_library() -> ModuleType:

@@ -46,10 +46,6 @@ class SimulationResult:
     worker_s: float = 0.0
     """Total time of all workers in that period."""
 
-    @property
-    def utilisation(self) -> float:
-        return self.busy_s / self.worker_s if self.worker_s else 0.0
-
 
 # A step of a worker: an amount of time, or the queue at which it waits.
 _WorkerSteps = Generator[float | QueueLoad, list[Task], None]
