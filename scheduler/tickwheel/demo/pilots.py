@@ -10,15 +10,15 @@ import argparse
 import asyncio
 import json
 import os
-import threading
 import time
-from contextlib import closing, suppress
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
 from tickwheel import LeaseLost, aio
 from tickwheel.demo.logbook import Landing, Logbook
 from tickwheel.redis.url import VARIABLE
+from tickwheel.runtime.event_loop import open_standard_input
 
 _WAIT = timedelta(seconds=20)
 
@@ -41,9 +41,7 @@ async def fly(queue: aio.Queue, worker: str, logbook: Logbook) -> None:
 
 async def work(args: argparse.Namespace) -> None:
     """Run all pilots of this process until standard input ends."""
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    threading.Thread(target=_wait_for_end, args=(loop, ended), daemon=True).start()
+    standard_input = await open_standard_input()
     with closing(Logbook(args.logbook)) as logbook:
         async with aio.Tickwheel(
             os.environ.get(VARIABLE) or None, namespace=args.namespace, data_dir=args.data_dir, drive=False
@@ -54,21 +52,13 @@ async def work(args: argparse.Namespace) -> None:
                 for _ in range(int(count))
             ]
             print("ready", flush=True)
-            stop_task = asyncio.create_task(ended.wait())
+            stop_task = asyncio.create_task(standard_input.read())
             done, _ = await asyncio.wait([stop_task, *pilots], return_when=asyncio.FIRST_COMPLETED)
             for task in (stop_task, *pilots):
                 task.cancel()
             await asyncio.gather(stop_task, *pilots, return_exceptions=True)
             for task in done - {stop_task}:
                 task.result()
-
-
-def _wait_for_end(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
-    # Not through sys.stdin: Python aborts if it exits while a thread holds the lock of sys.stdin.
-    while os.read(0, 1024):
-        pass
-    with suppress(RuntimeError):
-        loop.call_soon_threadsafe(ended.set)
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ Modules here import nothing of Tickwheel but `errors`, so every other package ma
 
     child_process.py  ChildProcess: a child that is restarted if it dies, and ends with this program
     process_guard.py  ProcessGuard: rejects calls on a closed or forked client
-    event_loop.py     threads, cancellation and ownership in asyncio
+    event_loop.py     threads, standard input, cancellation and ownership in asyncio
     signals.py        handles signals in a thread
     wake_pipe.py      WakePipe: wakes a thread that polls sockets
     backoff.py        exponential back-off with jitter

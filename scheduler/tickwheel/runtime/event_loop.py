@@ -1,6 +1,7 @@
-"""Threads, cancellation and ownership in asyncio, for code that holds resources in an event loop."""
+"""Threads, standard input, cancellation and ownership in asyncio, for code that holds resources in an event loop."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -33,6 +34,13 @@ async def finish_despite_cancel(future: asyncio.Future[T]) -> T:
     if cancelled is None or future.cancelled():
         return future.result()
     raise cancelled from future.exception()
+
+
+async def open_standard_input() -> asyncio.StreamReader:
+    """Return a reader of standard input, which must be a pipe."""
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    return reader
 
 
 def wrong_loop_error(display_url: str, *, closing: bool = False) -> TickwheelError:

@@ -10,9 +10,7 @@ the end of its input.
 import asyncio
 import json
 import os
-import threading
 from collections.abc import Coroutine
-from contextlib import suppress
 from pathlib import Path
 from time import monotonic, process_time
 from typing import Any
@@ -25,6 +23,7 @@ from tickwheel.load.run.worker import Worker
 from tickwheel.load.scenario.scenario import Scenario, WorkerGroup
 from tickwheel.load.scenario.source import Source
 from tickwheel.redis.url import VARIABLE
+from tickwheel.runtime.event_loop import open_standard_input
 from tickwheel.runtime.gc_freeze import freeze_gc
 
 _PROGRESS_INTERVAL_S = 0.5
@@ -94,9 +93,8 @@ class LoadProcess:
 
 
 async def _work() -> None:
-    lines: asyncio.Queue[bytes] = asyncio.Queue()
-    threading.Thread(target=_read, args=(asyncio.get_running_loop(), lines), daemon=True).start()
-    job = json.loads(await lines.get() or b"null")
+    standard_input = await open_standard_input()
+    job = json.loads(await standard_input.readline() or b"null")
     if job is None:
         return
     where = os.environ.get(VARIABLE) or None
@@ -105,29 +103,17 @@ async def _work() -> None:
         process = LoadProcess(job, tickwheel)
         freeze_gc()
         _write_message({"ready": True})
-        start = await lines.get()
+        start = await standard_input.readline()
         if not start:
             return
         running = asyncio.create_task(process.run(float(start)))
-        next_line = asyncio.create_task(lines.get())
+        next_line = asyncio.create_task(standard_input.readline())
         await asyncio.wait([running, next_line], return_when=asyncio.FIRST_COMPLETED)
         if not next_line.done() or next_line.result():
             process.stop()
             await running
         else:
             running.cancel()
-
-
-def _read(loop: asyncio.AbstractEventLoop, lines: "asyncio.Queue[bytes]") -> None:
-    """Pass every line of standard input to the loop; an empty line means the end."""
-    # Not through sys.stdin: Python aborts if it exits while a thread holds the lock of sys.stdin.
-    with os.fdopen(os.dup(0), "rb", buffering=0) as stream:
-        while True:
-            line = stream.readline()
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(lines.put_nowait, line)
-            if not line:
-                return
 
 
 def _write_message(document: dict[str, Any]) -> None:
