@@ -46,7 +46,7 @@ def check_keys(context: NamespaceContext, queues: Queues, findings: Findings) ->
         types = yield from execute_commands(0, (("TYPE", key) for key in page))
         ttls = yield from execute_commands(0, (("PTTL", key) for key in page))
         for raw, kind, ttl in zip(page, types, ttls, strict=True):
-            key, matched = raw.decode(errors="backslashreplace"), None
+            key = raw.decode(errors="backslashreplace")
             matched = shape.fullmatch(key)
             shard, rest = (int(matched[1]), matched[2]) if matched else (-1, "")
             expected = _expected_type(rest, shard, names) if 0 <= shard < context.shards else None

@@ -128,9 +128,7 @@ def _open_consumer(
             # Subscribe first: the group assigns partitions while the topic is checked.
             consumer.subscribe(
                 [topic],
-                on_assign=lambda _, consumer_settings: partition_offsets.assign(
-                    one.partition for one in consumer_settings
-                ),
+                on_assign=lambda _, assigned: partition_offsets.assign(item.partition for item in assigned),
             )
         metadata = consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
         if metadata.error is not None:

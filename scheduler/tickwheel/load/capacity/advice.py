@@ -24,10 +24,6 @@ class Agreement:
     measured_s: float
     simulated_s: float
 
-    @property
-    def difference_s(self) -> float:
-        return self.measured_s - self.simulated_s
-
 
 @dataclass(slots=True)
 class Advice:

@@ -129,7 +129,7 @@ def advice_document(advice: Advice) -> dict[str, Any]:
                 "share": item.share,
                 "measured_s": round(item.measured_s, 4),
                 "simulated_s": round(item.simulated_s, 4),
-                "apart_s": round(item.difference_s, 4),
+                "apart_s": round(item.measured_s - item.simulated_s, 4),
             }
             for item in advice.agreement
         ],
