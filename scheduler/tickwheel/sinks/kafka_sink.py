@@ -65,8 +65,8 @@ def headers(namespace: str, message: SinkMessage) -> list[tuple[str, bytes]]:
         "id": message.id,
         "incarnation": message.incarnation,
         "attempt": message.attempt,
-        "due": message.due_ms,
-        "deadline": message.deadline_ms,
+        "due": message._due_ms,
+        "deadline": message._deadline_ms,
     }
     if message.exclusive_value is not None:
         fields["exclusive-value"] = message.exclusive_value

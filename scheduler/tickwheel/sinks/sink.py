@@ -13,15 +13,13 @@ _TOKEN_BYTES = 16
 class SinkMessage(LeasedMessage):
     """A message leased for a sink. ``incarnation`` distinguishes messages that used the same id one after the other."""
 
-    __slots__ = ("deadline_ms", "due_ms", "incarnation", "size")
+    __slots__ = ("incarnation", "size")
 
     def __init__(self, queue: str, field: bytes, record: bytes, body: bytes, exclusive: bool) -> None:
         super().__init__(queue, field, record, body, exclusive)
         worker_at = HEAD.size + _TOKEN_BYTES
         high, low, *_ = FIXED.unpack_from(record, worker_at + 1 + record[worker_at])
         self.incarnation: int = high << 32 | low
-        self.due_ms: int = self._due_ms
-        self.deadline_ms: int = self._deadline_ms
         # Approximate bytes in memory.
         self.size = len(record) + len(body)
 
