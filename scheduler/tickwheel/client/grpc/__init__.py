@@ -8,6 +8,7 @@ protobuf messages are in `tickwheel.rpc`, which the service shares.
     channel.py            opens the channel and creates backend and executors; imports grpc on demand
     grpc_backend.py       GrpcBackend: operations as plans of RPCs
     request_chunks.py     cuts messages and leases into requests of bounded size
+    channel_calls.py      ChannelCalls: the common part of both executors
     blocking_executor.py  GrpcExecutor: runs plans for any thread
     asyncio_executor.py   AsyncGrpcExecutor: runs plans in one event loop
     call_retry.py         CallRetry: time limits, back-off and errors of one call

@@ -8,14 +8,10 @@ import grpc
 import grpc.aio
 
 from tickwheel import tracing
-from tickwheel.client.grpc.call_retry import CallRetry, not_supported_error
+from tickwheel.client.grpc.channel_calls import ChannelCalls
 from tickwheel.client.grpc.dequeue_batcher import DequeueBatcher
-from tickwheel.client.grpc.handshake_probe import HandshakeProbe
-from tickwheel.plan import Plan, PlanRun, RpcCall
-from tickwheel.rpc.methods import METHODS
+from tickwheel.plan import Plan, PlanRun, Step
 from tickwheel.runtime.event_loop import run_in_thread, wrong_loop_error
-from tickwheel.runtime.log_throttle import LogThrottle
-from tickwheel.runtime.process_guard import ProcessGuard
 
 # grpc has one poller thread for all event loops of a process. It reports the end of cancelled calls to their event
 # loop. If this loop has ended, grpc logs an error in another loop. So `close` waits for these last reports: for 1,000
@@ -25,43 +21,18 @@ _LAST_EVENTS_S: Final = 0.1
 _RELEASE_TIMEOUT_S: Final = 2.0
 
 T = TypeVar("T")
-Metadata = tuple[tuple[str, str], ...]
 
 
-class AsyncGrpcExecutor:
+class AsyncGrpcExecutor(ChannelCalls):
     """Runs plans on one channel, in the event loop that created the executor."""
 
-    def __init__(
-        self,
-        channel: grpc.aio.Channel,
-        display_url: str,
-        seconds: float,
-        handshake: HandshakeProbe,
-        metadata: Metadata = (),
-    ) -> None:
-        """``seconds`` is how long a call is retried. Every call carries ``metadata``."""
-        self._channel = channel
-        self._display_url = display_url
-        self._seconds = seconds
-        self._metadata = metadata
-        self._handshake = handshake
-        self._process_guard = ProcessGuard(display_url)
-        self._log_throttle = LogThrottle()
-        self._calls = {
-            method.path: channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
-            for method in METHODS.values()
-            if not (method.client_streaming or method.server_streaming)
-        }
-        self._dequeue_batcher = DequeueBatcher(channel, metadata)
+    def __init__(self, *connection: Any) -> None:
+        super().__init__(*connection)
+        self._dequeue_batcher = DequeueBatcher(self._channel, self._metadata)
         self._loop = asyncio.get_running_loop()
         self._closing = asyncio.Event()
         # Calls in flight, and calls that were cancelled.
         self._open_calls = 0
-
-    @property
-    def owned_by_this_process(self) -> bool:
-        """Whether this process created the executor; False in a process forked from that one."""
-        return self._process_guard.owned_by_this_process
 
     async def run(self, plan: Plan[T]) -> T:
         """Run a plan and return its result. Raises TickwheelError in another event loop than the client's."""
@@ -71,25 +42,22 @@ class AsyncGrpcExecutor:
         plan_run = PlanRun(plan)
         while (step := plan_run.next_step()) is not None:
             try:
-                if not isinstance(step, RpcCall):
-                    raise not_supported_error(self._display_url)
                 plan_run.answer = await self._call(step)
             except BaseException as raised:
                 plan_run.error = raised
         return plan_run.result
 
-    async def _call(self, step: RpcCall) -> Any:
-        retry = CallRetry(step, self._display_url, self._seconds, self._log_throttle, self._handshake)
-        self._process_guard.check()
+    async def _call(self, step: Step) -> Any:
+        retry = self._begin_call(step)
         while True:
             self._open_calls += 1
             try:
                 answer = None
-                if self._dequeue_batcher.can_batch(step):
-                    answer = await self._dequeue_batcher.submit(step.request, retry.attempt_s())
+                if self._dequeue_batcher.can_batch(retry.call):
+                    answer = await self._dequeue_batcher.submit(retry.call.request, retry.attempt_s())
                 if answer is None:
                     answer = await self._calls[retry.path](
-                        step.request, timeout=retry.attempt_s(), metadata=self._metadata + tracing.carried()
+                        retry.call.request, timeout=retry.attempt_s(), metadata=self._metadata + tracing.carried()
                     )
                 self._open_calls -= 1
                 retry.record_success()

@@ -6,41 +6,17 @@ from typing import Any, TypeVar
 import grpc
 
 from tickwheel import tracing
-from tickwheel.client.grpc.call_retry import CallRetry, not_supported_error
-from tickwheel.client.grpc.handshake_probe import HandshakeProbe
-from tickwheel.plan import Plan, PlanRun, RpcCall
-from tickwheel.rpc.methods import METHODS
-from tickwheel.runtime.log_throttle import LogThrottle
-from tickwheel.runtime.process_guard import ProcessGuard
+from tickwheel.client.grpc.channel_calls import ChannelCalls
+from tickwheel.plan import Plan, PlanRun, Step
 
 T = TypeVar("T")
-Metadata = tuple[tuple[str, str], ...]
 
 
-class GrpcExecutor:
+class GrpcExecutor(ChannelCalls):
     """Runs plans on one channel. Thread-safe."""
 
-    def __init__(
-        self,
-        channel: grpc.Channel,
-        display_url: str,
-        seconds: float,
-        handshake: HandshakeProbe,
-        metadata: Metadata = (),
-    ) -> None:
-        """``seconds`` is how long a call is retried. Every call carries ``metadata``."""
-        self._channel = channel
-        self._display_url = display_url
-        self._seconds = seconds
-        self._metadata = metadata
-        self._handshake = handshake
-        self._process_guard = ProcessGuard(display_url)
-        self._log_throttle = LogThrottle()
-        self._calls = {
-            method.path: channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
-            for method in METHODS.values()
-            if not (method.client_streaming or method.server_streaming)
-        }
+    def __init__(self, *connection: Any) -> None:
+        super().__init__(*connection)
         self._in_flight: set[Any] = set()
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -50,19 +26,16 @@ class GrpcExecutor:
         plan_run = PlanRun(plan)
         while (step := plan_run.next_step()) is not None:
             try:
-                if not isinstance(step, RpcCall):
-                    raise not_supported_error(self._display_url)
                 plan_run.answer = self._call(step)
             except BaseException as raised:
                 plan_run.error = raised
         return plan_run.result
 
-    def _call(self, step: RpcCall) -> Any:
-        retry = CallRetry(step, self._display_url, self._seconds, self._log_throttle, self._handshake)
-        self._process_guard.check()
+    def _call(self, step: Step) -> Any:
+        retry = self._begin_call(step)
         while True:
             call = self._calls[retry.path].future(
-                step.request, timeout=retry.attempt_s(), metadata=self._metadata + tracing.carried()
+                retry.call.request, timeout=retry.attempt_s(), metadata=self._metadata + tracing.carried()
             )
             with self._lock:
                 self._in_flight.add(call)
