@@ -1,5 +1,6 @@
 """The backend and the executor for a client's URL: Redis or Valkey directly, or the gRPC service."""
 
+from collections.abc import Callable
 from typing import Any, cast
 
 from tickwheel import tracing
@@ -42,13 +43,7 @@ def blocking_executor(
     if client_settings.is_service:
         return channel.blocking_executor(client_settings)
     servers = ConnectionPools(server_url, client_settings.answer_s)
-    io = RedisExecutor(
-        servers,
-        client_settings.display_url,
-        client_settings.timeout_s,
-        client_settings.durability.replicas,
-        processes.restart_embedded_server,
-    )
+    io = RedisExecutor(servers, *_executor_arguments(client_settings, processes))
     io.wakeups = WakeupThread(servers, context.channels)
     return io
 
@@ -60,12 +55,18 @@ def asyncio_executor(
     if client_settings.is_service:
         return channel.asyncio_executor(client_settings)
     servers = AsyncConnectionPools(server_url, client_settings.answer_s)
-    io = AsyncRedisExecutor(
-        servers,
+    io = AsyncRedisExecutor(servers, *_executor_arguments(client_settings, processes))
+    io.wakeups = WakeupTask(servers, context.channels)
+    return io
+
+
+def _executor_arguments(
+    client_settings: ClientSettings, processes: LocalProcesses
+) -> tuple[str, float, int, Callable[[], None]]:
+    """Return the arguments of both Redis executors after the first one."""
+    return (
         client_settings.display_url,
         client_settings.timeout_s,
         client_settings.durability.replicas,
         processes.restart_embedded_server,
     )
-    io.wakeups = WakeupTask(servers, context.channels)
-    return io
