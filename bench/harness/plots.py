@@ -28,9 +28,9 @@ def _lateness(axes: Axes, measurement: dict[str, Any]) -> None:
     bins, width = details["histogram"], details["bin_ms"]
     axes.bar([n * width for n in range(len(bins))], bins, width=width, align="edge")
     axes.set_yscale("symlog")
-    axes.set_xlabel("from due to the worker's hands, ms (the last bar holds all that is later)")
+    axes.set_xlabel("from the due time to the worker, ms (last bar: all higher values)")
     axes.set_ylabel("messages")
-    axes.set_title(measurement["what"].rpartition(":")[0], fontsize=10)
+    axes.set_title("Lateness of delayed messages", fontsize=10)
 
 
 def _backlog(axes: Axes, measurement: dict[str, Any]) -> None:
@@ -41,14 +41,14 @@ def _backlog(axes: Axes, measurement: dict[str, Any]) -> None:
     axes.plot([int(size) for size in medians], list(medians.values()), "o-", color="tab:blue")
     axes.set_xscale("log")
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("messages that wait for a later day")
-    axes.set_ylabel("server CPU of a whole life, µs")
-    axes.set_title("Cost against backlog", fontsize=10)
+    axes.set_xlabel("other delayed messages")
+    axes.set_ylabel("server CPU time for a life, µs")
+    axes.set_title("Server CPU time and the number of delayed messages", fontsize=10)
 
 
 def _phases(axes: Axes, measurement: dict[str, Any]) -> None:
     phases = measurement["details"]["phases_us"]
     axes.barh(list(phases), list(phases.values()))
     axes.invert_yaxis()
-    axes.set_xlabel("server CPU, µs a message in batches of 100")
-    axes.set_title("Where the server's time goes in a whole delayed life", fontsize=10)
+    axes.set_xlabel("server CPU time for a message in calls of 100, µs")
+    axes.set_title("Server CPU time for the steps of a life", fontsize=10)

@@ -46,14 +46,14 @@ def save(folder: Path, measurements: list[Measurement], quick: bool, server: dic
 def table(measurements: list[Measurement], quick: bool) -> Table:
     """What was measured against what was promised."""
     rich_table = Table(title="Benchmarks", title_justify="left")
-    rich_table.add_column("figure", overflow="fold")
+    rich_table.add_column("measurement", overflow="fold")
     rich_table.add_column("measured", justify="right")
-    rich_table.add_column("bar", justify="right")
+    rich_table.add_column("goal", justify="right")
     rich_table.add_column("runs", justify="right")
     rich_table.add_column("")
     for measurement in measurements:
         bar = (
-            "reported"
+            "none"
             if measurement.bar is None
             else f"{'≥' if measurement.at_least else '≤'} {measurement.bar:,} {measurement.unit}"
         )
@@ -70,10 +70,10 @@ def table(measurements: list[Measurement], quick: bool) -> Table:
 
 def markdown(results: dict[str, Any]) -> str:
     """The same of all results, with the spread of the samples."""
-    lines = ["| what | measured | samples | goal |", "|---|---|---|---|"]
+    lines = ["| measurement | measured | samples | goal |", "|---|---|---|---|"]
     for measurement in results["figures"].values():
         unit, samples = measurement["unit"], measurement["samples"]
-        goal = "reported"
+        goal = "none"
         if measurement["bar"] is not None:
             goal = f"{'≥' if measurement['bar_is'] == 'at least' else '≤'} {_format_value(measurement['bar'])}"
         missed = ", **missed**" if measurement["passed"] is False else ""

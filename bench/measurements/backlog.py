@@ -42,7 +42,7 @@ def backlog(scale: Scale) -> list[Measurement]:
     return [
         Measurement(
             "backlog",
-            f"cost of {lives:,} lives through a backlog of {many:,} delayed messages against {few:,}",
+            f"server CPU time for a life while {many:,} other messages are delayed, relative to {few:,}",
             "×",
             [high / low for high, low in zip(costs[many], costs[few], strict=True)],
             1.15,

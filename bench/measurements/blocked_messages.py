@@ -46,7 +46,7 @@ def blocked_messages(scale: Scale) -> list[Measurement]:
     return [
         Measurement(
             "blocked",
-            f"dequeue with {behind:,} messages blocked behind running values, against none",
+            f"server CPU time of a dequeue from an exclusive queue with {behind:,} blocked messages, relative to none",
             "×",
             worst,
             1.4,

@@ -45,8 +45,8 @@ def client_rates(scale: Scale) -> list[Measurement]:
     return [
         Measurement(
             "client_enqueue",
-            "one client: enqueue_many, immediate messages",
-            "/s",
+            f"rate at which one client enqueues messages without a delay, {BATCH} in each call",
+            "messages/s",
             enqueued[-scale.runs() :],
             50_000,
             at_least=True,
@@ -54,8 +54,8 @@ def client_rates(scale: Scale) -> list[Measurement]:
         ),
         Measurement(
             "client_finish",
-            "one client: dequeue + complete_many",
-            "/s",
+            f"rate at which one client dequeues and completes messages, {BATCH} in each call",
+            "messages/s",
             finished[-scale.runs() :],
             35_000,
             at_least=True,
@@ -94,8 +94,8 @@ def delayed_lives(scale: Scale) -> list[Measurement]:
     return [
         Measurement(
             "delayed_lives",
-            "one client + one event process: whole delayed lives",
-            "/s",
+            "rate at which one client and one event process take delayed messages from enqueue to complete",
+            "messages/s",
             rates,
             10_000,
             at_least=True,

@@ -13,12 +13,12 @@ from bench.measurements.message_life import BATCH, PAYLOAD
 from services.replica_set import ReplicaSet
 from tickwheel import NewMessage, Queue, Tickwheel
 
-# Durability of the client, settings of the server, replicas.
-KINDS: dict[str, tuple[str, dict[str, str], int]] = {
-    "memory, no AOF": ("memory", {"appendonly": "no"}, 0),
-    "memory, AOF everysec": ("memory", {"appendfsync": "everysec"}, 0),
-    "fsync": ("fsync", {"appendfsync": "always"}, 0),
-    "replica:1": ("replica:1", {"appendonly": "no"}, 1),
+# Durability of the client, description of the server, its settings, its number of replicas.
+KINDS: dict[str, tuple[str, str, dict[str, str], int]] = {
+    "memory": ("memory", "a server without an append-only file", {"appendonly": "no"}, 0),
+    "memory_aof": ("memory", "a server with appendfsync everysec", {"appendfsync": "everysec"}, 0),
+    "fsync": ("fsync", "a server with appendfsync always", {"appendfsync": "always"}, 0),
+    "replica_1": ("replica:1", "a server with one replica", {"appendonly": "no"}, 1),
 }
 
 
@@ -31,7 +31,7 @@ def durability(scale: Scale) -> list[Measurement]:
     # No core is kept awake by another process: a disk's answer would wait for that one's tick.
     with ExitStack() as stack:
         queues = {}
-        for name, (level, settings, replicas) in KINDS.items():
+        for name, (level, _, settings, replicas) in KINDS.items():
             url = stack.enter_context(_server(settings, replicas))
             tickwheel = stack.enter_context(Tickwheel(url, durability=level, drive=False))
             queues[name] = tickwheel.create_queue("costs")
@@ -49,8 +49,8 @@ def durability(scale: Scale) -> list[Measurement]:
     # From disk to disk these differ more than from anything of ours: reported, without a bar.
     return [
         Measurement(
-            f"durability_{name.split(',')[0].replace(':', '_')}{'_aof' if 'everysec' in name else ''}",
-            f"an enqueue under {name}: p50 of its time",
+            f"durability_{name}",
+            f"time of an enqueue with the durability {level}, on {server}: median",
             "µs",
             medians[name],
             None,
@@ -59,7 +59,7 @@ def durability(scale: Scale) -> list[Measurement]:
                 "enqueued_per_second_in_batches_of_100": [round(rate) for rate in rates[name]],
             },
         )
-        for name in KINDS
+        for name, (level, server, _, _) in KINDS.items()
     ]
 
 

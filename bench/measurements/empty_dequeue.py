@@ -53,7 +53,7 @@ def empty_dequeue(scale: Scale) -> list[Measurement]:
     return [
         Measurement(
             "empty",
-            "empty dequeue, filtered or not, server CPU",
+            "server CPU time of an empty dequeue, with or without a filter",
             "PING",
             worst,
             3,

@@ -36,7 +36,7 @@ def failover(scale: Scale) -> list[Measurement]:
     return [
         Measurement(
             "failover",
-            "a primary of a cluster is killed: until a call over all its shards has succeeded",
+            "time from the kill of a primary of a Redis Cluster until one call to all shards has succeeded",
             "ms",
             first_ms,
             BAR_MS,

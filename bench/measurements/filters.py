@@ -75,7 +75,8 @@ def filtered_dequeue(scale: Scale) -> list[Measurement]:
     return [
         Measurement(
             "filtered",
-            f"filtered dequeue, 1 of {kinds:,} matching among {pending:,} pending, against unfiltered",
+            f"server CPU time of a dequeue whose filter matches 1 in {kinds:,} of {pending:,} pending messages, "
+            "relative to a dequeue without a filter",
             "×",
             [max(pair) for pair in zip(*ratios, strict=True)],
             2,
@@ -153,7 +154,8 @@ def exclusive_filtered_dequeue(scale: Scale) -> list[Measurement]:
     return [
         Measurement(
             "exclusive_filtered",
-            f"filtered dequeue on an exclusive queue with {behind:,} blocked matching, against none",
+            f"server CPU time of a filtered dequeue from an exclusive queue with {behind:,} blocked messages "
+            "that match, relative to none",
             "×",
             [max(run) for run in per_run],
             1.5,
@@ -189,7 +191,7 @@ def longest_call(scale: Scale) -> list[Measurement]:
     return [
         Measurement(
             "longest_call",
-            "the longest script call: filtered dequeues, and batches of 1,000",
+            "server CPU time of the longest script call, with filtered dequeues and calls of 1,000 messages",
             "ms",
             list(longest.values()),
             None,

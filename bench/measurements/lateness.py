@@ -42,18 +42,28 @@ def lateness(scale: Scale) -> list[Measurement]:
         "p90_ms": [round(_percentile(samples, 0.9), 3) for samples in runs],
         "p999_ms": [round(_percentile(samples, 0.999), 3) for samples in runs],
     }
-    label = f"lateness at {RATE:,} delayed messages/s for {seconds:.0f} s, embedded"
+    load = f"at {RATE:,} delayed messages a second for {seconds:.0f} s on the embedded server"
+    label = f"time from the due time of a message until a worker has it, {load}"
     return [
         Measurement(
             "lateness_p50",
-            f"{label}: p50",
+            f"{label}: median",
             "ms",
             [_percentile(samples, 0.5) for samples in runs],
             3,
             details=details | {"bin_ms": BIN_MS, "histogram": bins},
         ),
-        Measurement("lateness_p99", f"{label}: p99", "ms", [_percentile(samples, 0.99) for samples in runs], 20),
-        Measurement("lateness_early", f"{label}: early", "messages", early, 0, value=max(early)),
+        Measurement(
+            "lateness_p99", f"{label}: 99th percentile", "ms", [_percentile(samples, 0.99) for samples in runs], 20
+        ),
+        Measurement(
+            "lateness_early",
+            f"messages that a worker received before their due time, {load}",
+            "messages",
+            early,
+            0,
+            value=max(early),
+        ),
     ]
 
 

@@ -44,8 +44,8 @@ def memory(scale: Scale) -> list[Measurement]:
     return [
         Measurement(
             "memory",
-            "memory per delayed message, ids of 20 characters",
-            "B",
+            "server memory for one delayed message with an id of 20 characters",
+            "bytes",
             from_here,
             380,
             details={
@@ -71,8 +71,8 @@ def pairs(scale: Scale) -> list[Measurement]:
     return [
         Measurement(
             "pairs",
-            "memory per metadata pair of a pending message",
-            "B",
+            "server memory for one metadata pair of a pending message",
+            "bytes",
             one,
             160,
             details={
@@ -138,16 +138,16 @@ def cancelled_memory(scale: Scale) -> list[Measurement]:
     return [
         Measurement(
             "cancelled_retained",
-            "memory of a cancelled order time-out while it is retained",
-            "B",
+            "server memory for one message cancelled before its due time, during its retention",
+            "bytes",
             retained,
             160,
             details=details | {"dearest": round(max(retained), 1)},
         ),
         Measurement(
             "cancelled_gone",
-            "memory of a cancelled order time-out from then until its time",
-            "B",
+            "server memory for one message cancelled before its due time, after its retention until its due time",
+            "bytes",
             after,
             60,
             details=details | {"dearest": round(max(after), 1)},

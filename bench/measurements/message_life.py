@@ -117,13 +117,24 @@ def clock_cost_us(shard: ManualTimeShard, calls: int) -> float:
 
 def life(scale: Scale) -> list[Measurement]:
     """Server CPU of a whole life of a message of 200 bytes."""
-    return [_life(scale, "life", "server CPU of a whole delayed life", PAYLOAD, scale.size(20_000, 200), 16)]
+    return [
+        _life(scale, "life", "server CPU time for the life of a delayed message", PAYLOAD, scale.size(20_000, 200), 16)
+    ]
 
 
 def big_life(scale: Scale) -> list[Measurement]:
     """The same with a payload of 32 KiB."""
     payload = bytes(32 * 1024)
-    return [_life(scale, "big_life", "whole life with a 32 KiB payload", payload, scale.size(3_000, 100), 50)]
+    return [
+        _life(
+            scale,
+            "big_life",
+            "server CPU time for the life of a delayed message of 32 KiB",
+            payload,
+            scale.size(3_000, 100),
+            50,
+        )
+    ]
 
 
 def _fresh_zadd_us(scale: Scale) -> float:

@@ -53,7 +53,7 @@ def _measure(scale: Scale, server: BenchServer, kafka: Kafka, name: str, batch: 
         return server_us / transitions
 
     ratios, zadds = ratios_to_zadd(server, scale, scale.runs(3), run_us, warm_up=False)
-    how = f"calls of {batch}, 2 pairs of metadata"
+    load = f"enqueued in calls of {batch}, with {len(METADATA)} metadata pairs each"
     details = {
         "transitions": transitions,
         "own_cpu_us_per_transition": [round(us, 2) for us in cores],
@@ -65,15 +65,19 @@ def _measure(scale: Scale, server: BenchServer, kafka: Kafka, name: str, batch: 
     return [
         Measurement(
             name,
-            f"transitions relayed a second, one shard, {how}",
-            "1/s",
+            f"rate at which the relay of one shard publishes transitions of messages {load}",
+            "transitions/s",
             rates,
             RATE_BAR if whole else None,
             at_least=True,
             details=details,
         ),
         Measurement(
-            f"{name}_server", f"server CPU of a transition relayed, {how}", "ZADD", ratios, 1 if whole else None
+            f"{name}_server",
+            f"server CPU time for one transition that the relay publishes, of messages {load}",
+            "ZADD",
+            ratios,
+            1 if whole else None,
         ),
     ]
 

@@ -49,8 +49,8 @@ def service_rates(scale: Scale) -> list[Measurement]:
     return [
         Measurement(
             "service_enqueue",
-            "service: unary enqueue, 32 in flight",
-            "/s",
+            f"rate at which the service answers enqueue calls of one message, {IN_FLIGHT} in flight",
+            "calls/s",
             single.rates,
             4_000,
             at_least=True,
@@ -58,7 +58,7 @@ def service_rates(scale: Scale) -> list[Measurement]:
         ),
         Measurement(
             "service_enqueue_share",
-            "the same, of a bare echo",
+            "rate of enqueue calls of one message, relative to a gRPC server that only echoes requests",
             "%",
             share,
             55,
@@ -67,7 +67,7 @@ def service_rates(scale: Scale) -> list[Measurement]:
         ),
         Measurement(
             "service_batch",
-            f"service: enqueue in batches of {BATCH}",
+            f"rate at which the service enqueues messages, {BATCH} in each call",
             "messages/s",
             batched[1:],
             25_000,
@@ -100,7 +100,12 @@ def service_processes(scale: Scale) -> list[Measurement]:
     about = {"calls": count, "in_flight": IN_FLIGHT, "connections": CONNECTIONS, "per_s": rates, "aof": "off"}
     return [
         Measurement(
-            "service_processes", "service: unary enqueue, 2 processes against 1", "×", ratios, None, details=about
+            "service_processes",
+            "rate of enqueue calls of one message to two processes of the service, relative to one process",
+            "×",
+            ratios,
+            None,
+            details=about,
         )
     ]
 

@@ -45,7 +45,7 @@ def shards(scale: Scale) -> list[Measurement]:
     return [
         Measurement(
             f"life_{count}_shards",
-            f"server CPU of a whole life with {count} shards against 1, 100 messages to a shard's call",
+            f"server CPU time for a life with {count} shards, relative to one shard, with {BATCH} messages a call",
             "×",
             # Each against its own turn: between turns the machine may change its pace.
             [us / one for us, one in zip(dense[count], dense[1], strict=True)],

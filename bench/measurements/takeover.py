@@ -50,25 +50,25 @@ def takeover(scale: Scale) -> list[Measurement]:
     return [
         _worst(
             "handover",
-            "lateness at most when one of two event processes ends by SIGTERM",
+            "longest lateness of a message when one of two event processes receives SIGTERM",
             [sample.latest for sample in ended],
             ENDED_BAR,
         ),
         _worst(
             "handover_time",
-            "from SIGTERM to the end of an event process that has handed over its shards",
+            "time from SIGTERM until an event process has handed over its shards and exited",
             [sample.gone for sample in ended],
             HANDED_BAR,
         ),
         _worst(
             "takeover",
-            "lateness at most when one of two event processes is killed",
+            "longest lateness of a message when one of two event processes is killed",
             [sample.latest for sample in killed],
             KILLED_BAR,
         ),
         _worst(
             "takeover_first",
-            "from the kill of an event process to the first promotion by its successor",
+            "time from the kill of an event process until its successor promotes the first message",
             [sample.first for sample in killed],
             FIRST_BAR,
         ),

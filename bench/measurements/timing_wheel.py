@@ -13,13 +13,13 @@ def wheel(scale: Scale) -> list[Measurement]:
     rounds = scale.runs(timing_wheel_program.ROUNDS)
     settings = timing_wheel_program.measure(few, many, rounds)
     return [
-        _measurement("timing_wheel", "the same delays", settings["same_delays"], few, many, 1.2),
-        _measurement("timing_wheel_same_rate", "delays 100 times as long", settings["same_rate"], few, many, None),
+        _measurement("timing_wheel", "with the same delays", settings["same_delays"], few, many, 1.2),
+        _measurement("timing_wheel_same_rate", "with delays 100 times as long", settings["same_rate"], few, many, None),
     ]
 
 
 def _measurement(
     name: str, delays: str, setting: dict[str, Any], few: int, many: int, bar: float | None
 ) -> Measurement:
-    label = f"timing_wheel: add + fire per timer at {many:,} against {few:,} timers, {delays}"
+    label = f"CPU time to add and fire a timer of {many:,} in the package timing_wheel, relative to {few:,}, {delays}"
     return Measurement(name, label, "×", setting["ratios"], bar, value=setting["ratio"], details=setting)

@@ -34,17 +34,16 @@ def service_wakes(scale: Scale) -> list[Measurement]:
             asleep.append(median(asyncio.run(_wake_latencies(service.target, rounds))))
             idle.append(asyncio.run(_parked_cpu_percent(service.target, server, parked, idle_s)))
     about = {"messages": rounds, "aof": "off"}
+    label = "time from an enqueue over the service until a waiting dequeue has the message"
     return [
+        Measurement("service_wake_p50", f"{label}: median", "ms", p50, 3, details=about),
+        Measurement("service_wake_p99", f"{label}: 99th percentile", "ms", p99, 15, details=about),
         Measurement(
-            "service_wake_p50", "service: enqueue until a parked dequeuer has it, p50", "ms", p50, 3, details=about
-        ),
-        Measurement("service_wake_p99", "the same, p99", "ms", p99, 15, details=about),
-        Measurement(
-            "service_wake_asleep", "the same where all cores slept before: p50", "ms", asleep, None, details=about
+            "service_wake_asleep", f"{label}, if all cores were asleep: median", "ms", asleep, None, details=about
         ),
         Measurement(
             "service_parked",
-            f"service: Redis, {PARKED:,} parked dequeuers on {QUEUES} empty queues",
+            f"CPU use of Redis while {PARKED:,} dequeues of the service wait for {QUEUES} empty queues",
             "% of a core",
             idle,
             1,

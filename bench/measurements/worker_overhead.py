@@ -109,18 +109,25 @@ def worker_overhead(scale: Scale) -> list[Measurement]:
             for name, runs in by_settings.items():
                 runs.append(measure(PEERS[peer][name], max(count // 4, 1)))
     about = {"tasks": count, "processes": 1, "batch": 10, "aof": "off"}
+    task = "a task that does nothing, on one worker process with batches of 10"
     return [
         Measurement(
             "worker_overhead",
-            "worker: a task that does nothing, one process, batch 10",
+            f"time for {task}",
             "µs",
             [run.wall_us for run in ours],
             150,
             details=about,
         ),
-        Measurement("worker_cpu", "the same, CPU of the worker process", "µs", [run.process_us for run in ours], None),
         Measurement(
-            "worker_supervisor_cpu", "the same, CPU of its supervisor", "µs", [run.supervisor_us for run in ours], None
+            "worker_cpu", f"CPU time of the worker process for {task}", "µs", [run.process_us for run in ours], None
+        ),
+        Measurement(
+            "worker_supervisor_cpu",
+            f"CPU time of the worker's supervisor for {task}",
+            "µs",
+            [run.supervisor_us for run in ours],
+            None,
         ),
         *(_compare(peer, by_settings, ours) for peer, by_settings in theirs.items()),
     ]
@@ -134,7 +141,7 @@ def _compare(peer: str, theirs: Mapping[str, list[Run]], ours: list[Run]) -> Mea
         name: {"tasks_per_s": [round(run.per_s) for run in runs], "cpu_us": [round(run.cpu_us) for run in runs]}
         for name, runs in theirs.items()
     }
-    label = f"worker: tasks a second, against {peer} with its best settings"
+    label = f"rate of tasks that do nothing on one worker process, relative to {peer} with its best settings"
     return Measurement(
         f"worker_against_{peer.lower()}", label, "×", ratios, 1, at_least=True, details={"best": best, **details}
     )

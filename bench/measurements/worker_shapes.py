@@ -15,9 +15,10 @@ from tickwheel import Tickwheel
 
 SHAPES = {
     "lane": ("one process", "sync_no_op", ()),
-    "processes_2": ("2 processes", "sync_no_op", ("--processes", "2")),
-    "async_8": ("one process, 8 lanes of async tasks", "async_no_op", ("--threads", "8")),
+    "processes_2": ("two processes", "sync_no_op", ("--processes", "2")),
+    "async_8": ("one process that runs 8 async tasks at a time", "async_no_op", ("--threads", "8")),
 }
+OVER = {"redis": "connected to Redis", "grpc": "connected to the service"}
 _POLL_S = 0.02
 
 
@@ -25,11 +26,13 @@ def worker_shapes(scale: Scale) -> list[Measurement]:
     """Each shape, on Redis and over one process of the service."""
     count = scale.size(10_000, 200)
     measurements = []
-    for over, name in list(product(("redis", "grpc"), SHAPES))[-scale.size(2 * len(SHAPES), 1) :]:
+    for over, name in list(product(OVER, SHAPES))[-scale.size(2 * len(SHAPES), 1) :]:
         label, task, options = SHAPES[name]
         rates = [_rate(over, task, options, count) for _ in range(scale.runs(3))]
-        named = f"worker_{name}_{over}", f"worker over {over}: no-op tasks, {label}"
-        measurements.append(Measurement(*named, "/s", rates, None, details={"tasks": count, "batch": 10, "aof": "off"}))
+        named = f"worker_{name}_{over}", f"rate of tasks that do nothing on a worker with {label}, {OVER[over]}"
+        measurements.append(
+            Measurement(*named, "tasks/s", rates, None, details={"tasks": count, "batch": 10, "aof": "off"})
+        )
     return measurements
 
 

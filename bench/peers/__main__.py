@@ -23,14 +23,14 @@ RUNS, JOBS, DELAYED, LATE = 3, 20_000, 30_000, 5_000
 VERSIONS = {"Tickwheel": "", "BullMQ": "6.7.0", "Celery": "5.7.0"}
 IOREDIS = "ioredis@6.0.0"
 COLUMNS = {
-    "enqueue_per_s": "enqueue /s",
-    "drain_per_s": "finish /s",
-    "enqueue_zadd": "server CPU of an enqueue",
-    "drain_zadd": "server CPU of a delivery",
-    "bytes_per_delayed": "bytes per delayed message",
-    "late_p50_ms": "lateness p50",
-    "late_p99_ms": "lateness p99",
-    "early": "early",
+    "enqueue_per_s": "enqueued messages/s",
+    "drain_per_s": "completed messages/s",
+    "enqueue_zadd": "server CPU time for an enqueue",
+    "drain_zadd": "server CPU time for a delivery",
+    "bytes_per_delayed": "server memory for a delayed message, bytes",
+    "late_p50_ms": "lateness: median",
+    "late_p99_ms": "lateness: 99th percentile",
+    "early": "early messages",
 }
 UNITS = {"enqueue_zadd": " ZADD", "drain_zadd": " ZADD", "late_p50_ms": " ms", "late_p99_ms": " ms"}
 Run = Callable[[str, BenchServer, int], dict[str, Any]]
