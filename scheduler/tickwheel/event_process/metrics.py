@@ -36,28 +36,44 @@ def _counter(field: str, name: str, help: str) -> MetricSpec[ShardStats]:
 # All metrics. The table of docs/operations.md is generated from this one.
 METRICS: Final = (
     _gauge("epoch", "shard_epoch", "Epoch under which this process drives the shard; 0 if it does not drive the shard"),
-    _gauge("in_memory", "wheel_timers_in_memory", "Timers of the current and next slots that wait in memory"),
+    _gauge(
+        "in_memory",
+        "wheel_timers_in_memory",
+        "Timers of the current and the next slots, which the leader keeps in memory",
+    ),
     _gauge("unfiled", "wheel_timers_unfiled", "Timers read from the inbox that are not in a slot yet"),
     _gauge("slots", "wheel_slots", "Slots of the wheel in use"),
     _counter("inbox_timers", "inbox_timers", "Timers read from the inbox"),
     _counter("filed_timers", "filed_timers", "Timers written to slots"),
     _counter("fired_timers", "fired_timers", "Timers that fired, including stale ones"),
-    _counter("early_answers", "early_answers", "Timers whose message was not due by the server's clock"),
-    _counter("unknown_queue_timers", "unknown_queue_timers", "Timers of queues that the metadata shard lacks"),
-    _gauge("lateness_ms", "lateness_seconds", "Lateness of the last batch of promoted messages", scale=1e-3),
+    _counter("early_answers", "early_answers", "Fired timers whose message was not due yet by the server's clock"),
+    _counter(
+        "unknown_queue_timers",
+        "unknown_queue_timers",
+        "Fired timers of queues that the metadata shard does not contain",
+    ),
+    _gauge("lateness_ms", "lateness_seconds", "Maximum lateness in the last batch of promoted messages", scale=1e-3),
     _gauge("lateness_max_ms", "lateness_max_seconds", "Maximum lateness since the process started", scale=1e-3),
     _gauge("held", "clock_held", "1 while the clock guard holds promotion"),
-    _counter("clock_steps", "clock_steps", "Forward steps of the server's clock, detected by the guard"),
+    _counter("clock_steps", "clock_steps", "Forward steps of the server's clock that the clock guard detected"),
     _counter("relayed", "relayed_transitions", "Transitions that Kafka has acknowledged"),
-    _gauge("outbox_entries", "outbox_entries", "Entries of events that wait for the relay"),
-    _gauge("outbox_bytes", "outbox_bytes", "Bytes of these entries, which count against the outbox's limit"),
+    _gauge("outbox_entries", "outbox_entries", "Entries of the outbox that wait for the relay"),
     _gauge(
-        "outbox_dropped", "outbox_dropped_transitions", "Transitions dropped at the limit since the shard was created"
+        "outbox_bytes",
+        "outbox_bytes",
+        "Bytes of the outbox entries that wait for the relay; the setting `outbox_limit` limits them",
+    ),
+    _gauge(
+        "outbox_dropped",
+        "outbox_dropped_transitions",
+        "Transitions dropped from a full outbox since the shard was created",
     ),
     _gauge("outbox_age_ms", "outbox_age_seconds", "Age of the oldest entry of the outbox", scale=1e-3),
     _counter("sink_acknowledged", "sink_acknowledged_messages", "Messages that a sink's broker has acknowledged"),
     _counter("sink_refused", "sink_refused_messages", "Messages that a sink's broker has rejected"),
-    _gauge("sink_in_flight", "sink_in_flight_messages", "Messages leased for a sink whose broker has not answered"),
+    _gauge(
+        "sink_in_flight", "sink_in_flight_messages", "Messages that were sent to a sink's broker and not answered yet"
+    ),
 )
 
 

@@ -20,7 +20,7 @@ _QUEUE: Final = ("namespace", "queue")
 # docs/operations.md lists the same metrics.
 METRICS: Final[tuple[MetricSpec[Server], ...]] = (
     MetricSpec(
-        *("service_calls", "Calls that have ended", _C, ("method", "code")),
+        *("service_calls", "Calls that ended, by method and status code", _C, ("method", "code")),
         lambda server: (
             ((method, code), count)
             for method, calls in server.counters.methods.items()
@@ -28,7 +28,7 @@ METRICS: Final[tuple[MetricSpec[Server], ...]] = (
         ),
     ),
     MetricSpec(
-        *("service_call_seconds", "Duration of calls, with the time that a dequeue waited", _H, ("method",)),
+        *("service_call_seconds", "Duration of calls; the duration of a dequeue includes its wait", _H, ("method",)),
         lambda server: (
             ((method,), calls.durations) for method, calls in server.counters.methods.items() if calls.codes
         ),
@@ -52,11 +52,13 @@ METRICS: Final[tuple[MetricSpec[Server], ...]] = (
     MetricSpec("service_enqueued_messages", "New messages enqueued", _C, _QUEUE, _message_counts("enqueued")),
     MetricSpec("service_delivered_messages", "Messages delivered", _C, _QUEUE, _message_counts("delivered")),
     MetricSpec("service_completed_messages", "Messages completed", _C, _QUEUE, _message_counts("completed")),
-    MetricSpec("service_failed_messages", "Messages settled by fail", _C, _QUEUE, _message_counts("failed")),
-    MetricSpec("service_released_messages", "Messages settled by release", _C, _QUEUE, _message_counts("released")),
+    MetricSpec("service_failed_messages", "Messages failed by their workers", _C, _QUEUE, _message_counts("failed")),
+    MetricSpec(
+        "service_released_messages", "Messages released by their workers", _C, _QUEUE, _message_counts("released")
+    ),
     MetricSpec("service_cancelled_messages", "Messages cancelled", _C, _QUEUE, _message_counts("cancelled")),
     MetricSpec(
-        *("service_enqueue_group_messages", "Messages in one coalesced enqueue", _H, ()),
+        *("service_enqueue_group_messages", "Number of messages in one coalesced enqueue", _H, ()),
         unlabelled(lambda server: server.counters.group_sizes),
     ),
     MetricSpec("service_processes", "Processes of the service that report metrics", _G, (), unlabelled(lambda _: 1)),
