@@ -14,8 +14,9 @@ from tickwheel.rpc.url import is_grpc_url
 
 # Short, because a person waits. A program that retries for longer uses the client.
 TIMEOUT = timedelta(seconds=5)
-# The commands that create a missing namespace: they add messages or queues, or drive the wheel. For all others, a
-# missing namespace is an error (exit code 4): its shards and history are fixed as soon as it exists.
+# The commands that create a missing namespace: they add messages or queues, or drive the wheel. For all others that
+# open a target, a missing namespace is an error (exit code 4): its shards and history are fixed as soon as it exists.
+# `demo` and `load` create namespaces of their own, and a worker opens the namespace of its application.
 CREATING_COMMANDS = frozenset({"bench", "dev", "enqueue", "events", "import celery", "queue create"})
 
 
