@@ -1,4 +1,4 @@
-"""A server or a Kafka of its own for each test that breaks one."""
+"""A server, a broker or a proxy of its own for each test that breaks one."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,17 +7,24 @@ import pytest
 
 from services.kafka import Kafka
 from tests.fault.faulty_server import FaultyServer
+from tests.fault.flaky_proxy import FlakyProxy
+from tickwheel.testing import PrivateServer
 
 
 @pytest.fixture
 def faulty(tmp_path: Path) -> Iterator[FaultyServer]:
-    """A server that can be killed, frozen and started again."""
-    folder = tmp_path / "server"
-    folder.mkdir()
-    server = FaultyServer(folder)
+    """A server that can be killed, paused and restarted."""
+    server = FaultyServer(tmp_path / "server")
     server.start()
     yield server
     server.kill()
+
+
+@pytest.fixture
+def proxy(tickwheel_server: PrivateServer) -> Iterator[FlakyProxy]:
+    """A proxy to the server of the tests that can lose replies."""
+    with FlakyProxy(str(tickwheel_server.folder / "valkey.sock"), seed=1) as proxy:
+        yield proxy
 
 
 @pytest.fixture

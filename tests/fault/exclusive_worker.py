@@ -1,12 +1,11 @@
 """A worker process of the test with many workers: takes messages, holds them a moment, and writes down what it did.
 
-Usage: exclusive_worker.py URL NAMESPACE NAME. It ends when its standard input does.
+Usage: exclusive_worker.py URL NAMESPACE NAME. It ends on SIGTERM.
 """
 
-import os
 import random
+import signal
 import sys
-import threading
 import time
 from datetime import timedelta
 
@@ -16,17 +15,17 @@ from tickwheel import LeaseLost, Tickwheel
 def main() -> None:
     url, namespace, name = sys.argv[1:]
     chance = random.Random(name)
-    stopping = threading.Event()
-    threading.Thread(target=wait_for_the_end, args=(stopping,), daemon=True).start()
+    signals: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
     with Tickwheel(url, namespace=namespace) as tickwheel:
         work = tickwheel.queue("work")
         print("ready - - 0 0", flush=True)
-        while not stopping.is_set():
+        while not signals:
             where = chance.choice([None, None, {"colour": "red"}, {"colour": "blue", "size": "big"}])
             held = work.dequeue(chance.randint(1, 3), where=where, worker=name, wait=timedelta(milliseconds=200))
             for message in held:
                 print("has", message.exclusive_value, message.id, message.attempt, time.monotonic_ns(), flush=True)
-            stopping.wait(chance.uniform(0, 0.01))
+            time.sleep(chance.uniform(0, 0.01))
             for message in held:
                 # Said before it is done: from here on another may have the value.
                 print("ends", message.exclusive_value, message.id, message.attempt, time.monotonic_ns(), flush=True)
@@ -37,11 +36,6 @@ def main() -> None:
                         message.complete()
                 except LeaseLost:
                     print("lost", message.exclusive_value, message.id, message.attempt, time.monotonic_ns(), flush=True)
-
-
-def wait_for_the_end(stopping: threading.Event) -> None:
-    os.read(0, 1)
-    stopping.set()
 
 
 if __name__ == "__main__":

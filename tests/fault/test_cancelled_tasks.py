@@ -60,7 +60,7 @@ def test_replies_that_arrive_after_a_cancellation_reach_no_other_call(faulty: Fa
         async with opened(faulty.url) as (tickwheel, queue):
             if connected:
                 await each_hears_its_own(queue)
-            with faulty.frozen():
+            with faulty.paused():
                 asking = [asyncio.create_task(queue.get("m0")) for _ in range(TASKS)]
                 # The server is frozen: by now each has sent what it can, and waits.
                 await turns(100)

@@ -28,12 +28,6 @@ THEN = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
 
 @pytest.fixture
-def proxy(tickwheel_server: PrivateServer) -> Iterator[FlakyProxy]:
-    with FlakyProxy(str(tickwheel_server.folder / "valkey.sock"), seed=1) as proxy:
-        yield proxy
-
-
-@pytest.fixture
 def shards() -> int:
     return 1
 
@@ -172,7 +166,7 @@ def test_a_server_frozen_during_a_call_executes_the_call_once_and_replies(
         on.tickwheel._io._servers.pool(SINGLE).release(connection)
         with faulty.client() as client, ThreadPoolExecutor() as threads:
             ran = scripts_run(client)
-            with faulty.frozen():
+            with faulty.paused():
                 before = resent.count
                 answered = threads.submit(answer, call, on)
                 eventually(lambda: resent.count >= before + 4, "the call was sent again and again")
@@ -186,7 +180,7 @@ def test_a_call_in_progress_ends_when_its_client_is_closed_and_may_have_happened
     faulty: FaultyServer, resent: Resent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pools, "ANSWER_S", 0.05)
-    with Tickwheel(faulty.url) as tickwheel, ThreadPoolExecutor() as threads, faulty.frozen():
+    with Tickwheel(faulty.url) as tickwheel, ThreadPoolExecutor() as threads, faulty.paused():
         queue = tickwheel.queue("q")
         under_way = threads.submit(queue.enqueue, id="m")
         eventually(lambda: resent.count >= 2, "it was sent")

@@ -26,12 +26,6 @@ THEN = datetime(2026, 5, 4, 12, tzinfo=UTC)
 Open = Callable[[str], PreparedNamespace]
 
 
-@pytest.fixture
-def proxy(tickwheel_server: PrivateServer) -> Iterator[FlakyProxy]:
-    with FlakyProxy(str(tickwheel_server.folder / "valkey.sock")) as proxy:
-        yield proxy
-
-
 @pytest.fixture(params=[1, 4], ids=["1-shard", "4-shards"])
 def opened(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> Iterator[Open]:
     """Prepares a namespace at THEN, where time stands still, and opens it by a URL."""

@@ -27,12 +27,6 @@ DEQUEUES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture
-def proxy(tickwheel_server: PrivateServer) -> Iterator[FlakyProxy]:
-    with FlakyProxy(str(tickwheel_server.folder / "valkey.sock")) as proxy:
-        yield proxy
-
-
 @pytest.fixture(params=[1, 4], ids=["1-shard", "4-shards"])
 def clients(
     request: pytest.FixtureRequest, tickwheel_server: PrivateServer, namespace: str, proxy: FlakyProxy

@@ -293,7 +293,7 @@ def test_a_worker_continues_after_its_server_was_killed_and_restarted(faulty: Fa
         again = deployment.send(worker_app.double, 4)
         deployment.becomes(again, "completed", 60)
         children = worker.children
-        with faulty.frozen():
+        with faulty.paused():
             worker.send_signal(signal.SIGTERM)
             eventually(lambda: "stopping: running tasks" in worker.log, "it ends")
         assert worker.wait(40) == 0

@@ -1,14 +1,15 @@
 """Sixteen worker processes on a hundred exclusive values: by every record there is, never two of a value at once."""
 
 import random
-import subprocess
 import sys
 from collections import defaultdict
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from services.process import Process
 from tests.fault.event_processes import EventProcessChild
 from tests.fault.faulty_server import FaultyServer
 from tests.support.outbox import read_outbox, states_of
@@ -25,29 +26,16 @@ WORKERS, VALUES, MESSAGES = 16, 100, 1_600
 WORKER = Path(__file__).with_name("exclusive_worker.py")
 
 
-class Worker:
-    """A worker process, and the file that it writes its record to."""
+class Worker(Process):
+    """A worker process that prints its record."""
 
     def __init__(self, url: str, namespace: str, name: str, folder: Path) -> None:
-        self.name = name
-        self._record = folder / f"{name}.txt"
-        with self._record.open("wb") as record:
-            command = [sys.executable, str(WORKER), url, namespace, name]
-            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=record)
-
-    def end(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        assert self.process.wait(20) == 0
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait(20)
-        assert self.process.stdin is not None
-        self.process.stdin.close()
+        super().__init__(name, [sys.executable, str(WORKER), url, namespace, name], folder)
 
     def record(self) -> list[list[str]]:
-        return [line.split() for line in self._record.read_text().splitlines()]
+        """Return the words of each line of the record."""
+        lines = [line.split() for line in self.log.splitlines()]
+        return [words for words in lines if words and words[0] in ("ready", "has", "ends", "lost")]
 
 
 def messages() -> list[NewMessage]:
@@ -71,11 +59,12 @@ def test_two_messages_of_a_value_are_never_leased_at_once(faulty: FaultyServer, 
     with (
         Tickwheel(faulty.url, namespace="many", history="relay") as tickwheel,
         EventProcessChild(faulty.url, "many", tmp_path / "lock"),
+        ExitStack() as stack,
     ):
         work = tickwheel.create_queue(
             "work", exclusive_key="project", lease=timedelta(seconds=1), max_attempts=20, backoff=timedelta(0)
         )
-        workers = [Worker(faulty.url, "many", f"w{n}", tmp_path) for n in range(WORKERS)]
+        workers = [stack.enter_context(Worker(faulty.url, "many", f"w{n}", tmp_path)) for n in range(WORKERS)]
         eventually(lambda: all(worker.record() for worker in workers), "all are ready for work", 60)
         work.enqueue_many(messages())
         # Some die with messages in their hands: their leases end.
@@ -84,7 +73,7 @@ def test_two_messages_of_a_value_are_never_leased_at_once(faulty: FaultyServer, 
             worker.kill()
         eventually(lambda: work.counts()["completed"] == MESSAGES, "all is done", 60)
         for worker in workers[3:]:
-            worker.end()
+            assert worker.stop() == 0
         findings = tickwheel._run(audit(tickwheel._context))
         with faulty.client() as client:
             transitions = read_outbox(client, "many")
