@@ -113,7 +113,7 @@ def jobs(private: PrivateServer, clock: SteppedClock, guard: timedelta | None) -
 
 
 @contextmanager
-def driven(server: PrivateServer, log: Path) -> Iterator[Driver]:
+def run_driver(server: PrivateServer, log: Path) -> Iterator[Driver]:
     """An event process that has claimed the shard; killed at the end."""
     with server.client() as client:
         before = fence(client, NAMESPACE)
@@ -151,7 +151,7 @@ def test_a_step_forward_is_held_until_the_clock_agrees_again(
     private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
 ) -> None:
     jobs.enqueue(id="driven", delay=SECOND / 10)
-    with driven(private, tmp_path / "log") as driver:
+    with run_driver(private, tmp_path / "log") as driver:
         becomes_pending(jobs, "driven")
         due = datetime.now(UTC) + 3 * SECOND
         jobs.enqueue(id="soon", due=due)
@@ -176,7 +176,7 @@ def test_a_step_accepted_for_one_shard_is_accepted_for_a_shard_that_meets_it_lat
     with (
         Tickwheel(private.url, namespace=NAMESPACE, shards=2, clock=FRAGMENT) as tickwheel,
         closing(SteppedClock(private, shards=2)) as clock,
-        driven(private, tmp_path / "log") as driver,
+        run_driver(private, tmp_path / "log") as driver,
     ):
         jobs = tickwheel.create_queue("jobs")
         of_shard = {shard_of("jobs", id.encode(), 2): id for id in map(str, range(20))}
@@ -195,12 +195,12 @@ def test_a_step_accepted_by_an_operator_is_known_to_the_next_event_process(
     private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
 ) -> None:
     jobs.enqueue(id="within the step", delay=HOUR / 2)
-    with driven(private, tmp_path / "first") as driver:
+    with run_driver(private, tmp_path / "first") as driver:
         accept_an_hour(clock, driver)
         becomes_pending(jobs, "within the step")
 
     jobs.enqueue(id="while nobody drove", delay=SECOND / 10)
-    with driven(private, tmp_path / "second") as driver:
+    with run_driver(private, tmp_path / "second") as driver:
         becomes_pending(jobs, "while nobody drove")
         # A step on top of what was accepted is one again.
         jobs.enqueue(id="within the next step", delay=HOUR / 2)
@@ -213,10 +213,10 @@ def test_a_step_that_was_not_accepted_is_held_by_the_next_event_process_too(
     private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
 ) -> None:
     jobs.enqueue(id="within the step", delay=HOUR / 2)
-    with driven(private, tmp_path / "first") as driver:
+    with run_driver(private, tmp_path / "first") as driver:
         clock.step_to(HOUR)
         driver.wait_until_logged("promotion is held")
-    with driven(private, tmp_path / "second") as driver:
+    with run_driver(private, tmp_path / "second") as driver:
         driver.wait_until_logged("promotion is held")
         assert state(jobs, "within the step") == "invisible"
 
@@ -224,7 +224,7 @@ def test_a_step_that_was_not_accepted_is_held_by_the_next_event_process_too(
 def test_an_accepted_step_is_forgotten_when_the_clocks_agree_again(
     private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
 ) -> None:
-    with driven(private, tmp_path / "first") as driver:
+    with run_driver(private, tmp_path / "first") as driver:
         jobs.enqueue(id="within the step", delay=HOUR / 2)
         accept_an_hour(clock, driver)
         clock.step_to(timedelta())
@@ -234,7 +234,7 @@ def test_an_accepted_step_is_forgotten_when_the_clocks_agree_again(
 
     jobs.enqueue(id="within the same step", delay=HOUR / 2)
     clock.step_to(HOUR)
-    with driven(private, tmp_path / "second") as driver:
+    with run_driver(private, tmp_path / "second") as driver:
         driver.wait_until_logged("promotion is held")
         assert state(jobs, "within the same step") == "invisible"
 
@@ -242,7 +242,7 @@ def test_an_accepted_step_is_forgotten_when_the_clocks_agree_again(
 def test_a_step_back_makes_messages_late_and_never_early(
     private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
 ) -> None:
-    with driven(private, tmp_path / "log"):
+    with run_driver(private, tmp_path / "log"):
         jobs.enqueue(id="before", delay=3 * SECOND)
         clock.step_to(-HOUR)
         jobs.enqueue(id="after", delay=SECOND)
@@ -260,7 +260,7 @@ def test_the_clock_guard_of_the_namespace_sets_the_limit(
     private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
 ) -> None:
     jobs.enqueue(id="within the guard", delay=30 * SECOND)
-    with driven(private, tmp_path / "log") as driver:
+    with run_driver(private, tmp_path / "log") as driver:
         started = time.monotonic()
         clock.step_to(50 * SECOND)
         becomes_pending(jobs, "within the guard")
@@ -273,7 +273,7 @@ def test_the_clock_guard_of_the_namespace_sets_the_limit(
 def test_accepting_without_a_held_step_logs_it_and_changes_nothing(
     private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
 ) -> None:
-    with driven(private, tmp_path / "log") as driver:
+    with run_driver(private, tmp_path / "log") as driver:
         driver.accept_step()
         driver.wait_until_logged("there is no step of a server's clock to accept")
         jobs.enqueue(id="within the step", delay=HOUR / 2)

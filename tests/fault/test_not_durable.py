@@ -28,7 +28,7 @@ DONE = (
 
 
 @pytest.fixture
-def on(replica_set: ReplicaSet) -> Iterator[PreparedNamespace]:
+def prepared(replica_set: ReplicaSet) -> Iterator[PreparedNamespace]:
     namespace = f"durable-{os.urandom(6).hex()}"
     with Tickwheel(replica_set.url, namespace=namespace, shards=2, durability="replica:1") as tickwheel:
         yield prepare_namespace(tickwheel)
@@ -36,14 +36,14 @@ def on(replica_set: ReplicaSet) -> Iterator[PreparedNamespace]:
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_a_call_is_not_durable_while_the_replica_does_not_confirm_it(
-    call: Call, on: PreparedNamespace, replica_set: ReplicaSet, monkeypatch: pytest.MonkeyPatch
+    call: Call, prepared: PreparedNamespace, replica_set: ReplicaSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What is frozen confirms nothing, however long one waits.
     monkeypatch.setattr(replies, "_WAIT_MS", 50)
     with replica_set.replicas[0].paused(), pytest.raises(NotDurable, match="0 of 1 replicas"):
-        call.run(on)
+        call.run(prepared)
 
 
 @pytest.mark.parametrize("name", DONE)
-def test_a_call_is_durable_once_the_replica_confirms_it(name: str, on: PreparedNamespace) -> None:
-    CALLS[name].run(on)
+def test_a_call_is_durable_once_the_replica_confirms_it(name: str, prepared: PreparedNamespace) -> None:
+    CALLS[name].run(prepared)

@@ -27,11 +27,11 @@ Open = Callable[[str], PreparedNamespace]
 
 
 @pytest.fixture(params=[1, 4], ids=["1-shard", "4-shards"])
-def opened(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> Iterator[Open]:
+def open_prepared(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> Iterator[Open]:
     """Prepares a namespace at THEN, where time stands still, and opens it by a URL."""
     with ExitStack() as ended:
 
-        def open(url: str) -> PreparedNamespace:
+        def open_namespace(url: str) -> PreparedNamespace:
             namespace = f"same-{os.urandom(6).hex()}"
             ended.callback(tickwheel_server.clear, namespace)
             settings: dict[str, Any] = {"shards": request.param, "history": "relay", "clock": FRAGMENT}
@@ -39,20 +39,20 @@ def opened(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> I
             ended.callback(VirtualClock(tickwheel_server.url, namespace, THEN).close)
             return prepare_namespace(tickwheel)
 
-        yield open
+        yield open_namespace
 
 
-def transitions(server: Any, on: PreparedNamespace) -> list[OutboxTransition]:
-    core = on.tickwheel._context
+def transitions(server: Any, prepared: PreparedNamespace) -> list[OutboxTransition]:
+    core = prepared.tickwheel._context
     return read_outbox(server, core.namespace, core.shards)
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_repeated_call_returns_the_same_answer_and_changes_nothing(
-    name: str, opened: Open, proxy: FlakyProxy, tickwheel_server: PrivateServer, server: Any
+    name: str, open_prepared: Open, proxy: FlakyProxy, tickwheel_server: PrivateServer, server: Any
 ) -> None:
     call = CALLS[name]
-    undisturbed, disturbed = opened(tickwheel_server.url), opened(proxy.url)
+    undisturbed, disturbed = open_prepared(tickwheel_server.url), open_prepared(proxy.url)
     before = len(transitions(server, undisturbed))
     expected = answer(call, undisturbed)
     proxy.loses_answer_to, proxy.times = scripts.load(call.script, FRAGMENT).sha.encode(), 2
@@ -64,11 +64,11 @@ def test_a_repeated_call_returns_the_same_answer_and_changes_nothing(
     assert disturbed.films.counts() == undisturbed.films.counts()
 
 
-def test_a_second_cancel_reports_that_it_changed_nothing(opened: Open, proxy: FlakyProxy) -> None:
-    on = opened(proxy.url)
+def test_a_second_cancel_reports_that_it_changed_nothing(open_prepared: Open, proxy: FlakyProxy) -> None:
+    prepared = open_prepared(proxy.url)
     proxy.loses_answer_to, proxy.times = scripts.load("cancel", FRAGMENT).sha.encode(), 1
-    assert on.work.cancel("later1").changed
-    assert not on.work.cancel("later1").changed
+    assert prepared.work.cancel("later1").changed
+    assert not prepared.work.cancel("later1").changed
 
 
 class Forgetful(logging.Handler):
@@ -84,22 +84,22 @@ class Forgetful(logging.Handler):
 
 
 def test_a_cancel_whose_session_was_lost_with_its_answer_is_decided_by_the_state(
-    opened: Open, proxy: FlakyProxy, server: Any
+    open_prepared: Open, proxy: FlakyProxy, server: Any
 ) -> None:
-    on = opened(proxy.url)
-    assert on.work.cancel("later1").changed
-    forgetful = Forgetful(server, on.tickwheel._context.namespace)
+    prepared = open_prepared(proxy.url)
+    assert prepared.work.cancel("later1").changed
+    forgetful = Forgetful(server, prepared.tickwheel._context.namespace)
     logging.getLogger("tickwheel").addHandler(forgetful)
     try:
         proxy.loses_answer_to, proxy.times = scripts.load("cancel", FRAGMENT).sha.encode(), 1
-        assert on.work.cancel("later1").state == "cancelled"
+        assert prepared.work.cancel("later1").state == "cancelled"
     finally:
         logging.getLogger("tickwheel").removeHandler(forgetful)
     assert proxy.lost == 1
 
 
-def test_a_waiting_request_keeps_its_id_when_an_answer_is_lost(opened: Open, proxy: FlakyProxy) -> None:
-    films = opened(proxy.url).films
+def test_a_waiting_request_keeps_its_id_when_an_answer_is_lost(open_prepared: Open, proxy: FlakyProxy) -> None:
+    films = open_prepared(proxy.url).films
     proxy.loses_answer_to, proxy.times = b"the-worker", 1
     asked: dict[str, Any] = {"where": {"of": "3"}, "worker": "the-worker", "request_id": "caller:1"}
     with ThreadPoolExecutor() as threads:

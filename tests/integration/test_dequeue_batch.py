@@ -28,7 +28,7 @@ def direct(request: pytest.FixtureRequest, tickwheel_server: PrivateServer, name
 
 
 @pytest.fixture
-def stranger(real_time_service: ServiceThread) -> Iterator[GenericClient]:
+def generic_client(real_time_service: ServiceThread) -> Iterator[GenericClient]:
     with grpc.insecure_channel(real_time_service.target) as channel:
         yield GenericClient(channel)
 
@@ -236,7 +236,7 @@ def test_an_older_service_without_the_batch_call_receives_single_calls(
 
 
 def test_a_generic_client_gets_an_answer_to_each_request_that_can_be_answered(
-    real_time_service: ServiceThread, direct: Tickwheel, stranger: GenericClient
+    real_time_service: ServiceThread, direct: Tickwheel, generic_client: GenericClient
 ) -> None:
     direct.queue("a").enqueue(b"x", id="m")
     direct.create_queue("blocked").block(enqueue=False)
@@ -248,7 +248,9 @@ def test_a_generic_client_gets_an_answer_to_each_request_that_can_be_answered(
         request(direct, "a", "five", limit=5),
         request(direct, "a", "six", lease_ms=1, where={"x": "y"}),
     ]
-    answers = [each for part in stranger.call_for_many("DequeueBatch", requests=asked) for each in part["answers"]]
+    answers = [
+        each for part in generic_client.call_for_many("DequeueBatch", requests=asked) for each in part["answers"]
+    ]
     told = {each["place"]: [one["lease"]["id"] for one in each["response"]["deliveries"]] for each in answers}
     # Both that ask for it may be the one.
     assert sorted(told.values()) == [[], [], ["m"]]
@@ -257,7 +259,7 @@ def test_a_generic_client_gets_an_answer_to_each_request_that_can_be_answered(
     assert len(answers) == 3
     # Sent again each hears the same.
     for place in told:
-        again = stranger.call("Dequeue", **asked[place] | {"first_attempt": False})
+        again = generic_client.call("Dequeue", **asked[place] | {"first_attempt": False})
         assert [each["lease"]["id"] for each in again["deliveries"]] == told[place]
 
 
@@ -271,12 +273,12 @@ def test_a_generic_client_gets_an_answer_to_each_request_that_can_be_answered(
     ],
 )
 def test_an_invalid_batch_leases_nothing(
-    direct: Tickwheel, stranger: GenericClient, changed: dict[str, Any], said: str
+    direct: Tickwheel, generic_client: GenericClient, changed: dict[str, Any], said: str
 ) -> None:
     direct.queue("q").enqueue(b"x")
     asked = [request(direct, "q", "slot-0"), request(direct, "q", "slot-1", **changed)]
     with pytest.raises(grpc.RpcError) as refused:
-        stranger.call_for_many("DequeueBatch", requests=asked)
+        generic_client.call_for_many("DequeueBatch", requests=asked)
     error: Any = refused.value
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert said in error.details()
@@ -291,11 +293,11 @@ def test_an_invalid_batch_leases_nothing(
     ],
 )
 def test_a_batch_with_too_many_requests_is_refused(
-    direct: Tickwheel, stranger: GenericClient, count: int, limit: int, said: str
+    direct: Tickwheel, generic_client: GenericClient, count: int, limit: int, said: str
 ) -> None:
     asked = [request(direct, "q", f"slot-{n}", limit=limit) for n in range(count)]
     with pytest.raises(grpc.RpcError) as refused:
-        stranger.call_for_many("DequeueBatch", requests=asked)
+        generic_client.call_for_many("DequeueBatch", requests=asked)
     error: Any = refused.value
     assert said in error.details()
 

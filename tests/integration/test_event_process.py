@@ -52,7 +52,7 @@ def jobs(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Queue]:
 
 
 @contextmanager
-def driven(server: PrivateServer, namespace: str, lock: Path) -> Iterator[Driving]:
+def run_driver(server: PrivateServer, namespace: str, lock: Path) -> Iterator[Driving]:
     with open_event_process(server.url, namespace, lock) as process:
         driving = Driving(process)
         try:
@@ -66,7 +66,7 @@ def driven(server: PrivateServer, namespace: str, lock: Path) -> Iterator[Drivin
 def test_a_message_is_deliverable_at_its_time_and_not_before(
     tickwheel_server: PrivateServer, namespace: str, jobs: Queue, tmp_path: Path
 ) -> None:
-    with driven(tickwheel_server, namespace, tmp_path / "lock"):
+    with run_driver(tickwheel_server, namespace, tmp_path / "lock"):
         jobs.enqueue(delay=timedelta(milliseconds=150))
         assert jobs.dequeue() == []
 
@@ -79,7 +79,7 @@ def test_a_message_is_deliverable_at_its_time_and_not_before(
 def test_delays_beyond_the_levels_in_memory_are_kept_too(
     tickwheel_server: PrivateServer, namespace: str, jobs: Queue, tmp_path: Path
 ) -> None:
-    with driven(tickwheel_server, namespace, tmp_path / "lock") as driving:
+    with run_driver(tickwheel_server, namespace, tmp_path / "lock") as driving:
         for delay in (1.2, 2.5, 6.0):
             jobs.enqueue(delay=timedelta(seconds=delay))
         eventually(lambda: driving.process.health()[0].filed_timers >= 2, "filed")
@@ -94,7 +94,7 @@ def test_delays_beyond_the_levels_in_memory_are_kept_too(
 def test_the_event_process_survives_broken_connections_and_flushed_scripts_under_the_same_epoch(
     tickwheel_server: PrivateServer, namespace: str, jobs: Queue, tmp_path: Path, server: Any
 ) -> None:
-    with driven(tickwheel_server, namespace, tmp_path / "lock") as driving:
+    with run_driver(tickwheel_server, namespace, tmp_path / "lock") as driving:
         eventually(driving.epoch, "driving")
         epoch = driving.epoch()
         for trouble in (server.script_flush, lambda: server.client_kill_filter(_type="normal", skipme=True)):
@@ -109,7 +109,7 @@ def test_the_event_process_survives_the_loss_of_all_stored_data(
     tickwheel_server: PrivateServer, namespace: str, tmp_path: Path, server: Any
 ) -> None:
     with (
-        driven(tickwheel_server, namespace, tmp_path / "lock") as driving,
+        run_driver(tickwheel_server, namespace, tmp_path / "lock") as driving,
         Tickwheel(tickwheel_server.url, namespace=namespace) as before,
     ):
         before.create_queue("before").enqueue(delay=timedelta(milliseconds=700))
@@ -135,7 +135,7 @@ def test_timers_of_a_queue_that_the_metadata_shard_has_lost_are_kept_until_the_q
     home = queues_key(namespace)
     kept = server.hgetall(home)
     server.delete(home)
-    with driven(tickwheel_server, namespace, tmp_path / "lock") as driving:
+    with run_driver(tickwheel_server, namespace, tmp_path / "lock") as driving:
         # The second try.
         eventually(lambda: driving.process.health()[0].unknown_queue_timers >= 2, "the timer is not known")
         server.hset(home, mapping=kept)
@@ -146,14 +146,14 @@ def test_timers_of_a_queue_that_the_metadata_shard_has_lost_are_kept_until_the_q
 def test_drivers_of_a_namespace_that_is_recreated_with_other_shards_end(
     tickwheel_server: PrivateServer, namespace: str, tmp_path: Path
 ) -> None:
-    with driven(tickwheel_server, namespace, tmp_path / "lock") as driving:
+    with run_driver(tickwheel_server, namespace, tmp_path / "lock") as driving:
         eventually(driving.epoch, "driving")
         tickwheel_server.clear(namespace)
         with Tickwheel(tickwheel_server.url, namespace=namespace, shards=4) as tickwheel:
             tickwheel.queue("q").enqueue_many(NewMessage(delay=timedelta(milliseconds=50)) for _ in range(40))
             driving.thread.join(20)
             assert "recreated with 4 shards" in str(driving.error)
-            with driven(tickwheel_server, namespace, tmp_path / "lock"):
+            with run_driver(tickwheel_server, namespace, tmp_path / "lock"):
                 eventually(lambda: tickwheel.queue("q").counts()["pending"] == 40, "the next one drives all four")
 
 
@@ -168,7 +168,7 @@ STAMP_IGNORED = Mutant(
 
 def survives_queues_that_are_made_anew(server: PrivateServer, namespace: str, lock: Path) -> bool:
     """Whether messages of two queues become Pending after a loss of all, made again the other way around."""
-    with driven(server, namespace, lock):
+    with run_driver(server, namespace, lock):
         for names in (list(SWAPPED), list(reversed(SWAPPED))):
             server.clear(namespace)
             with Tickwheel(server.url, namespace=namespace) as tickwheel:
@@ -192,9 +192,9 @@ def test_recreated_queues_with_other_numbers_are_told_apart_from_the_queues_befo
 def test_a_second_event_process_waits_for_the_lock_and_follows_at_once(
     tickwheel_server: PrivateServer, namespace: str, jobs: Queue, tmp_path: Path
 ) -> None:
-    with driven(tickwheel_server, namespace, tmp_path / "lock") as first:
+    with run_driver(tickwheel_server, namespace, tmp_path / "lock") as first:
         eventually(first.epoch, "the first drives")
-        with driven(tickwheel_server, namespace, tmp_path / "lock") as second:
+        with run_driver(tickwheel_server, namespace, tmp_path / "lock") as second:
             jobs.enqueue(delay=timedelta(milliseconds=50))
             assert len(jobs.dequeue(wait=10 * SECOND)) == 1
             assert second.epoch() == 0
@@ -207,9 +207,9 @@ def test_a_second_event_process_waits_for_the_lock_and_follows_at_once(
 def test_a_deposed_event_process_ends_with_fenced(
     tickwheel_server: PrivateServer, namespace: str, jobs: Queue, tmp_path: Path
 ) -> None:
-    with driven(tickwheel_server, namespace, tmp_path / "lock of this host") as first:
+    with run_driver(tickwheel_server, namespace, tmp_path / "lock of this host") as first:
         eventually(first.epoch, "the first drives")
-        with driven(tickwheel_server, namespace, tmp_path / "lock of another host") as second:
+        with run_driver(tickwheel_server, namespace, tmp_path / "lock of another host") as second:
             eventually(second.epoch, "the second drives")
             jobs.enqueue(delay=timedelta(milliseconds=50))
             first.thread.join(10)
@@ -224,7 +224,7 @@ def test_a_shard_keeps_its_kind_of_election(
 ) -> None:
     server.hset(shard_key(namespace, 0, "clock"), "election", "another")
 
-    with driven(tickwheel_server, namespace, tmp_path / "lock") as driving:
+    with run_driver(tickwheel_server, namespace, tmp_path / "lock") as driving:
         driving.thread.join(10)
 
     assert "another" in str(driving.error)
@@ -233,9 +233,9 @@ def test_a_shard_keeps_its_kind_of_election(
 def test_stopping_is_immediate_in_every_wait(
     tickwheel_server: PrivateServer, namespace: str, jobs: Queue, tmp_path: Path
 ) -> None:
-    with driven(tickwheel_server, namespace, tmp_path / "lock") as leading:
+    with run_driver(tickwheel_server, namespace, tmp_path / "lock") as leading:
         eventually(leading.epoch, "driving")
-        with driven(tickwheel_server, namespace, tmp_path / "lock") as waiting:
+        with run_driver(tickwheel_server, namespace, tmp_path / "lock") as waiting:
             for one in (waiting, leading):
                 asked = time.monotonic()
                 one.process.stop()

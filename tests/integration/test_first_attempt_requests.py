@@ -16,12 +16,12 @@ pytestmark = pytest.mark.integration
 class Caller:
     """Asks for messages of one queue, under request ids."""
 
-    def __init__(self, stranger: GenericClient, server: Any, namespace: str, shards: int) -> None:
-        self._stranger = stranger
+    def __init__(self, generic_client: GenericClient, server: Any, namespace: str, shards: int) -> None:
+        self._stranger = generic_client
         self._server = server
         self._where = {"namespace": namespace, "queue": "q"}
-        stranger.call("OpenNamespace", namespace=namespace, shards=shards)
-        stranger.call("CreateQueue", **self._where)
+        generic_client.call("OpenNamespace", namespace=namespace, shards=shards)
+        generic_client.call("CreateQueue", **self._where)
 
     def enqueue(self, *ids: str) -> None:
         self._stranger.call("EnqueueBatch", **self._where, messages=[{"id": id_} for id_ in ids])

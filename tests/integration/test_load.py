@@ -63,7 +63,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
 
 
 @pytest.fixture
-def driven(tickwheel_server: PrivateServer, namespace: str) -> Iterator[str]:
+def driven_namespace(tickwheel_server: PrivateServer, namespace: str) -> Iterator[str]:
     """A namespace with an event process of its own, as the service needs it."""
     with Tickwheel(tickwheel_server.url, namespace=namespace, drive=True):
         yield namespace
@@ -115,11 +115,11 @@ def test_unpaid_orders_time_out_in_a_load(load: Load) -> None:
 
 
 def test_encodes_run_one_at_a_time_for_each_project_over_the_service(
-    load: Load, real_time_service: ServiceThread, driven: str
+    load: Load, real_time_service: ServiceThread, driven_namespace: str
 ) -> None:
     options = ["--scale", 0.03, "--start", "20h", "--length", "20m", "--speed-up", 600]
     options += ["--json"]
-    where = ["--url", real_time_service.url, "--namespace", driven]
+    where = ["--url", real_time_service.url, "--namespace", driven_namespace]
     found = document(load("media-encoding", *options, *where))
     check_all_is_done(found, 40)
     assert found["run"]["queues"]["encode"]["deadlines"] > 0
@@ -292,25 +292,25 @@ def test_the_processes_of_a_load_end_when_the_load_is_killed(tmp_path: Path, tic
 
 
 def test_a_limit_ends_a_load_and_the_remaining_messages_are_cancelled_in_a_namespace_that_stays(
-    load: Load, tmp_path: Path, tickwheel_server: PrivateServer, driven: str
+    load: Load, tmp_path: Path, tickwheel_server: PrivateServer, driven_namespace: str
 ) -> None:
     (tmp_path / "later.toml").write_text(TEXTBOOK.replace("[[workers]]", 'delay = "1h"\n[[workers]]'))
-    where = ["--url", tickwheel_server.url, "--namespace", driven]
+    where = ["--url", tickwheel_server.url, "--namespace", driven_namespace]
     found = document(load("later.toml", "--messages", 20, "--for", "3s", *where, "--json"))
     assert found["run"]["ended"] == "its 3 s were over"
     assert found["run"]["counts"]["enqueued"] == 20
     assert "20 unfinished messages were cancelled" in found["run"]["left"]
-    with Tickwheel(tickwheel_server.url, namespace=driven, drive=False) as tickwheel:
+    with Tickwheel(tickwheel_server.url, namespace=driven_namespace, drive=False) as tickwheel:
         assert tickwheel.queue("q").counts()["cancelled"] == 20
 
 
 def test_a_queue_with_messages_of_other_programs_is_refused(
-    load: Load, tmp_path: Path, tickwheel_server: PrivateServer, driven: str
+    load: Load, tmp_path: Path, tickwheel_server: PrivateServer, driven_namespace: str
 ) -> None:
     (tmp_path / "textbook.toml").write_text(TEXTBOOK)
-    with Tickwheel(tickwheel_server.url, namespace=driven, drive=False) as tickwheel:
+    with Tickwheel(tickwheel_server.url, namespace=driven_namespace, drive=False) as tickwheel:
         tickwheel.create_queue("q", max_attempts=5).enqueue(b"not of the load")
-    done = load("textbook.toml", "--url", tickwheel_server.url, "--namespace", driven, code=2)
+    done = load("textbook.toml", "--url", tickwheel_server.url, "--namespace", driven_namespace, code=2)
     assert "queue 'q' of this namespace has messages that the load would mix with" in done.stderr
 
 

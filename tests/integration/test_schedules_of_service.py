@@ -26,7 +26,7 @@ def digest() -> None: ...
 
 
 @pytest.fixture
-def guarded(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[ServiceThread]:
+def service(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[ServiceThread]:
     """The service, which knows the worker's token alone."""
     rights = 'queues = ["schedules", "mail"]\nnamespaces = ["test-*"]'
     tokens = write_token_file(tmp_path, entry(WORKER, '["produce", "consume"]', rights))
@@ -35,12 +35,12 @@ def guarded(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[Service
 
 
 def test_a_worker_with_a_produce_and_consume_token_fires_schedules(
-    guarded: ServiceThread, tickwheel_server: PrivateServer
+    service: ServiceThread, tickwheel_server: PrivateServer
 ) -> None:
     fates: list[OccurrenceOutcome] = []
     with (
         sandbox(tickwheel_server, shards=4, now=NOON) as (inside, clock),
-        TaskApp(guarded.url.replace("//", f"//:{WORKER}@"), namespace=inside._context.namespace) as app,
+        TaskApp(service.url.replace("//", f"//:{WORKER}@"), namespace=inside._context.namespace) as app,
     ):
         app.every(HOUR, app.task(queue="mail")(digest), name="digest", overlap=False)
         process = ScheduleRunner(app, on_outcome=lambda name, fate: fates.append(fate))

@@ -35,49 +35,55 @@ LEASE = {"id": "a", "token": payload("of 16 bytes each")}
 
 
 @pytest.fixture
-def stranger(real_time_service: ServiceThread, namespace: str) -> Iterator[GenericClient]:
+def generic_client(real_time_service: ServiceThread, namespace: str) -> Iterator[GenericClient]:
     with grpc.insecure_channel(real_time_service.target) as channel:
-        stranger = GenericClient(channel)
-        stranger.call("OpenNamespace", namespace=namespace, shards=2)
-        yield stranger
+        generic_client = GenericClient(channel)
+        generic_client.call("OpenNamespace", namespace=namespace, shards=2)
+        yield generic_client
 
 
-def test_a_message_passes_all_states_over_the_service(stranger: GenericClient, namespace: str) -> None:
+def test_a_message_passes_all_states_over_the_service(generic_client: GenericClient, namespace: str) -> None:
     where = {"namespace": namespace, "queue": "orders"}
     new = {"id": "order-17", "payload": payload("17"), "metadata": {"region": "eu"}, "deadline_ms": -(2**51)}
-    first = stranger.call("Enqueue", **where, message=new)["result"]
+    first = generic_client.call("Enqueue", **where, message=new)["result"]
     assert (first["state"], first["created"]) == ("STATE_PENDING", True)
-    assert not stranger.call("Enqueue", **where, message=new)["result"]["created"]
-    [delivery] = stranger.call("Dequeue", **where, where={"region": "eu"})["deliveries"]
+    assert not generic_client.call("Enqueue", **where, message=new)["result"]["created"]
+    [delivery] = generic_client.call("Dequeue", **where, where={"region": "eu"})["deliveries"]
     assert (delivery["payload"], delivery["metadata"]) == (payload("17"), {"region": "eu"})
     assert int(delivery["deadline_ms"]) == -(2**51)
     lease = delivery["lease"]
-    assert int(stranger.call("Extend", **where, leases=[lease], duration_ms=60_000)["lease_until_ms"][0]) > 0
-    assert stranger.call("Fail", **where, items=[{"lease": lease, "retry_in_ms": 0}])["states"] == ["STATE_PENDING"]
-    assert stranger.call("Complete", **where, leases=[lease])["lost"] == [0]
-    [again] = stranger.call("Dequeue", **where)["deliveries"]
-    assert stranger.call("Complete", **where, leases=[again["lease"]])["lost"] == []
-    assert stranger.call("GetCounts", **where)["counts"]["completed"] == "1"
+    assert int(generic_client.call("Extend", **where, leases=[lease], duration_ms=60_000)["lease_until_ms"][0]) > 0
+    assert generic_client.call("Fail", **where, items=[{"lease": lease, "retry_in_ms": 0}])["states"] == [
+        "STATE_PENDING"
+    ]
+    assert generic_client.call("Complete", **where, leases=[lease])["lost"] == [0]
+    [again] = generic_client.call("Dequeue", **where)["deliveries"]
+    assert generic_client.call("Complete", **where, leases=[again["lease"]])["lost"] == []
+    assert generic_client.call("GetCounts", **where)["counts"]["completed"] == "1"
 
 
-def test_a_lease_works_without_the_number_of_its_queue(stranger: GenericClient, namespace: str) -> None:
+def test_a_lease_works_without_the_number_of_its_queue(generic_client: GenericClient, namespace: str) -> None:
     where = {"namespace": namespace, "queue": "orders"}
-    stranger.call("Enqueue", **where, message={"id": "a"})
-    [delivery] = stranger.call("Dequeue", **where)["deliveries"]
+    generic_client.call("Enqueue", **where, message={"id": "a"})
+    [delivery] = generic_client.call("Dequeue", **where)["deliveries"]
     lease = {"id": "a", "token": delivery["lease"]["token"]}
-    assert stranger.call("Complete", **where, leases=[lease])["lost"] == []
+    assert generic_client.call("Complete", **where, leases=[lease])["lost"] == []
 
 
-def test_a_call_repeated_under_its_request_id_changes_nothing_more(stranger: GenericClient, namespace: str) -> None:
+def test_a_call_repeated_under_its_request_id_changes_nothing_more(
+    generic_client: GenericClient, namespace: str
+) -> None:
     where = {"namespace": namespace, "queue": "orders"}
     for id_ in ("a", "b", "c"):
-        stranger.call("Enqueue", **where, message={"id": id_})
-    taken = [stranger.call("Dequeue", **where, limit=2, request_id="mine:1")["deliveries"] for _ in range(2)]
+        generic_client.call("Enqueue", **where, message={"id": id_})
+    taken = [generic_client.call("Dequeue", **where, limit=2, request_id="mine:1")["deliveries"] for _ in range(2)]
     assert [each["lease"] for each in taken[0]] == [each["lease"] for each in taken[1]]
     items = [{"lease": each["lease"], "retry_in_ms": 3_600_000} for each in taken[0]]
     for _ in range(2):
-        assert stranger.call("Fail", **where, items=items, request_id="mine:2")["states"] == ["STATE_INVISIBLE"] * 2
-    assert stranger.call("GetCounts", **where)["counts"]["invisible"] == "2"
+        assert (
+            generic_client.call("Fail", **where, items=items, request_id="mine:2")["states"] == ["STATE_INVISIBLE"] * 2
+        )
+    assert generic_client.call("GetCounts", **where)["counts"]["invisible"] == "2"
 
 
 @pytest.mark.parametrize(
@@ -93,50 +99,50 @@ def test_a_call_repeated_under_its_request_id_changes_nothing_more(stranger: Gen
 )
 @pytest.mark.parametrize("before", [("Dequeue", {}), ("Cancel", {"ids": ["x", "y", "z"]})], ids=["Dequeue", "Cancel"])
 def test_a_request_id_of_another_call_is_an_error_of_the_caller(
-    stranger: GenericClient, namespace: str, before: tuple[str, dict[str, Any]], name: str, fields: dict[str, Any]
+    generic_client: GenericClient, namespace: str, before: tuple[str, dict[str, Any]], name: str, fields: dict[str, Any]
 ) -> None:
     where = {"namespace": namespace, "queue": "orders"}
-    stranger.call("Enqueue", **where, message={"id": "a"})
-    stranger.call(before[0], **where, **before[1], request_id="mine:1")
+    generic_client.call("Enqueue", **where, message={"id": "a"})
+    generic_client.call(before[0], **where, **before[1], request_id="mine:1")
     with pytest.raises(grpc.RpcError) as refused:
-        stranger.call(name, **where, **fields, request_id="mine:1")
+        generic_client.call(name, **where, **fields, request_id="mine:1")
     error: Any = refused.value
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "belongs to another call" in error.details()
 
 
-def test_messages_are_released_once_under_a_request_id(stranger: GenericClient, namespace: str) -> None:
+def test_messages_are_released_once_under_a_request_id(generic_client: GenericClient, namespace: str) -> None:
     where = {"namespace": namespace, "queue": "orders"}
-    stranger.call("EnqueueBatch", **where, messages=[{"id": f"m{n}"} for n in range(200)])
-    leases = [each["lease"] for each in stranger.call("Dequeue", **where, limit=200)["deliveries"]]
-    stranger.call("Complete", **where, leases=[leases[7]])
+    generic_client.call("EnqueueBatch", **where, messages=[{"id": f"m{n}"} for n in range(200)])
+    leases = [each["lease"] for each in generic_client.call("Dequeue", **where, limit=200)["deliveries"]]
+    generic_client.call("Complete", **where, leases=[leases[7]])
     for _ in range(2):
-        assert stranger.call("Release", **where, leases=leases, request_id="mine:1")["lost"] == [7]
-    assert len(stranger.call("Release", **where, leases=leases, request_id="mine:2")["lost"]) == 200
-    taken = stranger.call("Dequeue", **where, limit=200)["deliveries"]
+        assert generic_client.call("Release", **where, leases=leases, request_id="mine:1")["lost"] == [7]
+    assert len(generic_client.call("Release", **where, leases=leases, request_id="mine:2")["lost"]) == 200
+    taken = generic_client.call("Dequeue", **where, limit=200)["deliveries"]
     assert {each["lease"]["attempt"] for each in taken} == {1}
     assert len(taken) == 199
 
 
 def test_results_are_stored_with_their_leases_and_a_final_failure_is_errored(
-    stranger: GenericClient, namespace: str
+    generic_client: GenericClient, namespace: str
 ) -> None:
     where = {"namespace": namespace, "queue": "orders"}
-    stranger.call("EnqueueBatch", **where, messages=[{"id": f"m{n}"} for n in range(4)])
-    leases = [each["lease"] for each in stranger.call("Dequeue", **where, limit=4)["deliveries"]]
+    generic_client.call("EnqueueBatch", **where, messages=[{"id": f"m{n}"} for n in range(4)])
+    leases = [each["lease"] for each in generic_client.call("Dequeue", **where, limit=4)["deliveries"]]
     ids = [lease["id"] for lease in leases]
-    stranger.call("Complete", **where, leases=leases[:3], results={0: "first", 2: ""})
-    kept = [stranger.call("GetMessage", **where, id=id_)["message"] for id_ in ids[:3]]
+    generic_client.call("Complete", **where, leases=leases[:3], results={0: "first", 2: ""})
+    kept = [generic_client.call("GetMessage", **where, id=id_)["message"] for id_ in ids[:3]]
     assert [message.get("result") for message in kept] == ["first", None, ""]
-    failed = stranger.call("Fail", **where, items=[{"lease": leases[3], "error": "boom", "final": True}])
+    failed = generic_client.call("Fail", **where, items=[{"lease": leases[3], "error": "boom", "final": True}])
     assert failed["states"] == ["STATE_ERRORED"]
 
 
-def test_a_refusal_contains_its_reason_for_programs(stranger: GenericClient, namespace: str) -> None:
+def test_a_refusal_contains_its_reason_for_programs(generic_client: GenericClient, namespace: str) -> None:
     where = {"namespace": namespace, "queue": "orders"}
-    stranger.call("Enqueue", **where, message={"id": "a", "payload": payload("x")})
+    generic_client.call("Enqueue", **where, message={"id": "a", "payload": payload("x")})
     with pytest.raises(grpc.RpcError) as refused:
-        stranger.call("Enqueue", **where, message={"id": "a", "payload": payload("y")})
+        generic_client.call("Enqueue", **where, message={"id": "a", "payload": payload("y")})
     assert refused.value.code() is grpc.StatusCode.ALREADY_EXISTS
     metadata: Any = refused.value.trailing_metadata()
     status = Status.FromString(dict(metadata)["grpc-status-details-bin"])
@@ -175,40 +181,40 @@ def test_a_refusal_contains_its_reason_for_programs(stranger: GenericClient, nam
     ],
 )
 def test_an_invalid_request_is_refused(
-    stranger: GenericClient, namespace: str, method: str, fields: dict[str, Any], code: str
+    generic_client: GenericClient, namespace: str, method: str, fields: dict[str, Any], code: str
 ) -> None:
-    stranger.call("Enqueue", namespace=namespace, queue="orders", message={})
+    generic_client.call("Enqueue", namespace=namespace, queue="orders", message={})
     with pytest.raises(grpc.RpcError) as refused:
-        stranger.call(method, **{"namespace": namespace, "queue": "orders"} | fields)
+        generic_client.call(method, **{"namespace": namespace, "queue": "orders"} | fields)
     assert refused.value.code().name == code
-    assert stranger.call("GetCounts", namespace=namespace, queue="orders")["counts"]["pending"] == "1"
+    assert generic_client.call("GetCounts", namespace=namespace, queue="orders")["counts"]["pending"] == "1"
 
 
-def test_bytes_that_are_not_a_request_are_refused(stranger: GenericClient) -> None:
+def test_bytes_that_are_not_a_request_are_refused(generic_client: GenericClient) -> None:
     with pytest.raises(grpc.RpcError) as refused:
-        stranger.raw("Enqueue", b"\xff" * 100)
+        generic_client.raw("Enqueue", b"\xff" * 100)
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_a_request_over_4_mib_is_refused(stranger: GenericClient) -> None:
+def test_a_request_over_4_mib_is_refused(generic_client: GenericClient) -> None:
     with pytest.raises(grpc.RpcError) as refused:
-        stranger.raw("Enqueue", bytes(5 * 1024 * 1024))
+        generic_client.raw("Enqueue", bytes(5 * 1024 * 1024))
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def test_a_stream_of_batches_is_answered_once(stranger: GenericClient, namespace: str) -> None:
+def test_a_stream_of_batches_is_answered_once(generic_client: GenericClient, namespace: str) -> None:
     where = {"namespace": namespace, "queue": "orders"}
-    stranger.call("Enqueue", **where, message={"id": "m0", "payload": payload("other")})
+    generic_client.call("Enqueue", **where, message={"id": "m0", "payload": payload("other")})
     batches = [{"messages": [{"id": f"m{n}"} for n in range(first, first + 100)]} for first in range(0, 300, 100)]
-    told = stranger.send_many("EnqueueStream", [where | batches[0], *batches[1:], batches[2]])
+    told = generic_client.send_many("EnqueueStream", [where | batches[0], *batches[1:], batches[2]])
     assert (told["created"], told["present"], told["refused_count"]) == ("299", "100", "1")
     assert [(each["id"], each["refusal"]["reason"]) for each in told["refused"]] == [("m0", "ID_CONFLICT")]
 
 
-def test_a_stream_delivers_no_more_than_its_credit(stranger: GenericClient, namespace: str) -> None:
+def test_a_stream_delivers_no_more_than_its_credit(generic_client: GenericClient, namespace: str) -> None:
     where = {"namespace": namespace, "queue": "orders"}
     requests: queue.Queue[dict[str, Any] | None] = queue.Queue()
-    stream = stranger.stream("DequeueStream", iter(requests.get, None))
+    stream = generic_client.stream("DequeueStream", iter(requests.get, None))
     found: list[str] = []
 
     def read() -> None:
@@ -217,11 +223,11 @@ def test_a_stream_delivers_no_more_than_its_credit(stranger: GenericClient, name
 
     reading = threading.Thread(target=read)
     reading.start()
-    stranger.call("CreateQueue", **where)
+    generic_client.call("CreateQueue", **where)
     requests.put(where | {"credit": 3})
-    stranger.call("EnqueueBatch", **where, messages=[{"id": f"m{n}"} for n in range(10)])
+    generic_client.call("EnqueueBatch", **where, messages=[{"id": f"m{n}"} for n in range(10)])
     eventually(lambda: len(found) == 3, "as many as there was credit for")
-    assert stranger.call("GetCounts", **where)["counts"]["running"] == "3"
+    assert generic_client.call("GetCounts", **where)["counts"]["running"] == "3"
     requests.put({"credit": 7})
     eventually(lambda: len(found) == 10, "the others")
     requests.put(None)
@@ -251,9 +257,9 @@ def test_a_waiting_call_is_answered_when_the_server_stops(tickwheel_server: Priv
         direct.create_queue("orders")
     answers: list[Any] = []
     with ServiceThread(tickwheel_server.url) as serving, grpc.insecure_channel(serving.target) as channel:
-        stranger = GenericClient(channel)
+        generic_client = GenericClient(channel)
         asked = {"namespace": namespace, "queue": "orders", "wait_ms": 60_000}
-        waiting = threading.Thread(target=lambda: answers.append(stranger.call("Dequeue", timeout=70, **asked)))
+        waiting = threading.Thread(target=lambda: answers.append(generic_client.call("Dequeue", timeout=70, **asked)))
         waiting.start()
         with tickwheel_server.client() as client:
             eventually(lambda: any(client.pubsub_shardnumsub(f"{namespace}:{{0}}:q:orders:wake")[0][1:]), "it waits")

@@ -49,7 +49,7 @@ def inside(direct: Tickwheel) -> Tickwheel:
 
 
 @pytest.fixture
-def served(spans: Spans, direct: Tickwheel, tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
+def traced_service(spans: Spans, direct: Tickwheel, tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
     """A service that was started where spans are kept."""
     with ServiceThread(tickwheel_server.url, "_clock_test") as serving:
         yield serving
@@ -178,7 +178,7 @@ def test_a_refused_call_ends_its_span_with_the_error(tickwheel: Tickwheel, spans
     assert failed.status.status_code is StatusCode.ERROR
 
 
-def test_tasks_have_spans_of_their_own(direct: Tickwheel, served: ServiceThread, spans: Spans) -> None:
+def test_tasks_have_spans_of_their_own(direct: Tickwheel, traced_service: ServiceThread, spans: Spans) -> None:
     async def in_a_trace(tickwheel: aio.Tickwheel, n: int) -> None:
         with trace.get_tracer("test").start_as_current_span(f"task {n}"):
             await tickwheel.queue(f"q{n}").enqueue()
@@ -186,7 +186,7 @@ def test_tasks_have_spans_of_their_own(direct: Tickwheel, served: ServiceThread,
             await message.complete()
 
     async def program() -> None:
-        async with aio.Tickwheel(served.url, namespace=direct._context.namespace) as tickwheel:
+        async with aio.Tickwheel(traced_service.url, namespace=direct._context.namespace) as tickwheel:
             await asyncio.gather(*(in_a_trace(tickwheel, n) for n in range(5)))
 
     asyncio.run(program())
@@ -195,8 +195,8 @@ def test_tasks_have_spans_of_their_own(direct: Tickwheel, served: ServiceThread,
         assert len(of_task) == 1
 
 
-def test_the_service_is_part_of_the_trace(direct: Tickwheel, served: ServiceThread, spans: Spans) -> None:
-    with Tickwheel(served.url, namespace=direct._context.namespace) as tickwheel:
+def test_the_service_is_part_of_the_trace(direct: Tickwheel, traced_service: ServiceThread, spans: Spans) -> None:
+    with Tickwheel(traced_service.url, namespace=direct._context.namespace) as tickwheel:
         tickwheel.queue("orders").enqueue()
         tickwheel.queue("orders").dequeue()[0].complete()
     sent, enqueued = spans.one("send orders"), spans.one(f"{SERVICE}/EnqueueBatch")
@@ -214,14 +214,14 @@ def test_the_service_is_part_of_the_trace(direct: Tickwheel, served: ServiceThre
 
 @pytest.mark.parametrize("method", ["Enqueue", "EnqueueBatch", "EnqueueStream"])
 def test_a_call_of_another_grpc_client_puts_its_messages_into_the_trace_of_the_call(
-    direct: Tickwheel, served: ServiceThread, spans: Spans, method: str
+    direct: Tickwheel, traced_service: ServiceThread, spans: Spans, method: str
 ) -> None:
     new = message_pb2.NewMessage(id="a", metadata={"region": "eu"})
     named = {"namespace": direct._context.namespace, "queue": "orders"}
     given = {"message": new} if method == "Enqueue" else {"messages": [new]}
     request = getattr(message_service_pb2, f"{method}Request")(**named, **given)
     kind = getattr(message_service_pb2, f"{method}Response").FromString
-    with grpc.insecure_channel(served.target) as channel:
+    with grpc.insecure_channel(traced_service.target) as channel:
         kinds = {"request_serializer": type(request).SerializeToString, "response_deserializer": kind}
         if method == "EnqueueStream":
             channel.stream_unary(f"/{SERVICE}/{method}", **kinds)(iter([request]), metadata=(("traceparent", SENT),))
@@ -233,20 +233,22 @@ def test_a_call_of_another_grpc_client_puts_its_messages_into_the_trace_of_the_c
 
 
 def test_batched_requests_have_a_span_linked_to_their_messages(
-    direct: Tickwheel, served: ServiceThread, spans: Spans
+    direct: Tickwheel, traced_service: ServiceThread, spans: Spans
 ) -> None:
     direct.queue("orders").enqueue()
     asked = {"namespace": direct._context.namespace, "queue": "orders", "first_attempt": True}
     requests = [asked | {"request_id": f"slot-{n}:1"} for n in range(3)]
-    with grpc.insecure_channel(served.target) as channel:
+    with grpc.insecure_channel(traced_service.target) as channel:
         assert GenericClient(channel).call_for_many("DequeueBatch", requests=requests)
     eventually(lambda: spans.by_name(f"{SERVICE}/DequeueBatch"), "its span has ended")
     assert links_of(spans.one(f"{SERVICE}/DequeueBatch")) == [id_of(spans.one("send orders"))]
 
 
-def test_in_a_program_with_spans_polls_are_not_batched(direct: Tickwheel, served: ServiceThread, spans: Spans) -> None:
+def test_in_a_program_with_spans_polls_are_not_batched(
+    direct: Tickwheel, traced_service: ServiceThread, spans: Spans
+) -> None:
     async def poll() -> None:
-        async with aio.Tickwheel(served.url, namespace=direct._context.namespace) as tickwheel:
+        async with aio.Tickwheel(traced_service.url, namespace=direct._context.namespace) as tickwheel:
             await asyncio.gather(*(tickwheel.queue("orders").dequeue() for _ in range(3)))
 
     asyncio.run(poll())

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from tests.integration.service_thread import ServiceThread
-from tests.security.tokens import client, entry, stranger, write_token_file
+from tests.security.tokens import client, entry, generic_client, write_token_file
 from tickwheel import Forbidden, InvalidArgument, Tickwheel, Unauthenticated, aio
 from tickwheel.service.token_file import TokenFile
 from tickwheel.testing import PrivateServer
@@ -72,7 +72,7 @@ def test_a_batch_of_dequeues_is_refused_if_one_of_them_is_after_the_others_were_
         ]
         found: list[Any] = []
         with pytest.raises(grpc.RpcError) as refused:
-            found.extend(stranger(channel, CONSUMER).begin("DequeueBatch", requests=asked))
+            found.extend(generic_client(channel, CONSUMER).begin("DequeueBatch", requests=asked))
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
         assert "is not for queue 'secret'" in str(refused.value.details())
         [[answer]] = [response["answers"] for response in found]

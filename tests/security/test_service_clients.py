@@ -23,7 +23,7 @@ from services.serving_program import SERVE, ServingProgram
 from tests.integration.service_thread import ServiceThread
 from tests.security.cut import SilenceableProxy
 from tests.security.http2 import PREFACE, frame, headers, message, take_all
-from tests.security.tokens import stranger
+from tests.security.tokens import generic_client
 from tests.support.wait_until import eventually, eventually_in_task
 from tickwheel import NewMessage, Queue, Tickwheel
 from tickwheel.rpc.methods import METHODS
@@ -130,7 +130,7 @@ def test_clients_that_never_read_make_the_service_buffer_at_most_one_response_ea
         grpc.insecure_channel(service.target) as channel,
         ExitStack() as stack,
     ):
-        anybody, here = stranger(channel, ""), {"namespace": namespace, "queue": "jobs"}
+        anybody, here = generic_client(channel, ""), {"namespace": namespace, "queue": "jobs"}
         anybody.call("GetCounts", **here)
         before = rss_kb(service)
         host, _, port = service.target.rpartition(":")
@@ -174,7 +174,7 @@ def test_of_an_endless_stream_of_batches_the_service_buffers_at_most_one_batch(
         ServingProgram(tmp_path, *SERVE, tickwheel_server.url) as service,
         grpc.insecure_channel(service.target) as channel,
     ):
-        anybody = stranger(channel, "")
+        anybody = generic_client(channel, "")
         anybody.call("GetCounts", **asked)
         before = rss_kb(service)
         threading.Thread(target=lambda: _refused(anybody, without_end()), daemon=True).start()
@@ -192,7 +192,7 @@ def _refused(anybody: Any, given: Iterator[dict[str, Any]]) -> None:
 
 def _park_and_never_return(target: str, namespace: str, streams: int, ready: Any) -> None:
     channel = grpc.insecure_channel(target)
-    anybody, asked = stranger(channel, ""), {"namespace": namespace, "queue": "jobs"}
+    anybody, asked = generic_client(channel, ""), {"namespace": namespace, "queue": "jobs"}
     opened = [anybody.stream("DequeueStream", requests(asked | {"credit": 1}), timeout=300) for _ in range(streams)]
     for stream in opened:
         next(iter(stream))
@@ -218,7 +218,7 @@ def test_messages_of_a_killed_client_are_delivered_again(
         )
         client.start()
         assert ready.wait(60)
-        anybody, asked = stranger(channel, ""), {"namespace": namespace, "queue": "jobs"}
+        anybody, asked = generic_client(channel, ""), {"namespace": namespace, "queue": "jobs"}
         with pytest.raises(grpc.RpcError) as refused:
             anybody.call("Dequeue", **asked, wait_ms=1)
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -250,9 +250,9 @@ def test_a_client_whose_network_fails_silently_is_disconnected(
     with ServiceThread(tickwheel_server.url, waiting=1) as service, SilenceableProxy(service.target) as cut:
         asked = {"namespace": namespace, "queue": "jobs"}
         with grpc.insecure_channel(cut.target, options=ALONE) as gone, grpc.insecure_channel(service.target) as channel:
-            stream = stranger(gone, "").stream("DequeueStream", requests(asked | {"credit": 1}), timeout=60)
+            stream = generic_client(gone, "").stream("DequeueStream", requests(asked | {"credit": 1}), timeout=60)
             assert next(iter(stream))["deliveries"]
-            anybody = stranger(channel, "")
+            anybody = generic_client(channel, "")
             assert not _is_taken(anybody, asked)
             cut.silence()
             began = time.monotonic()

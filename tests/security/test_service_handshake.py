@@ -46,7 +46,7 @@ Use = Callable[[str, timedelta], None]
 
 
 @pytest.fixture(scope="module")
-def served(tickwheel_server: PrivateServer) -> Iterator[dict[str, ServiceThread]]:
+def services(tickwheel_server: PrivateServer) -> Iterator[dict[str, ServiceThread]]:
     """The service as it is set up in different ways."""
     given: dict[str, Any] = {
         "plain": None,
@@ -89,11 +89,11 @@ def served(tickwheel_server: PrivateServer) -> Iterator[dict[str, ServiceThread]
     ],
 )
 def test_a_url_that_can_never_work_is_refused_at_once(
-    served: dict[str, ServiceThread], use: Use, server: str, url: str, said: str
+    services: dict[str, ServiceThread], use: Use, server: str, url: str, said: str
 ) -> None:
     began = time.monotonic()
     with pytest.raises(HandshakeFailed) as refused:
-        use(url.format(served[server].target), LONG)
+        use(url.format(services[server].target), LONG)
     assert time.monotonic() - began < AT_ONCE_S
     assert said in str(refused.value)
     assert not refused.value.may_have_happened
@@ -149,10 +149,10 @@ def restarting(service: ServiceThread, closes: int) -> Iterator[Restarting]:
     ("server", "use"), [("plain", blocking), ("mtls", in_loop)], ids=["plain, blocking", "mTLS, asyncio"]
 )
 def test_a_client_waits_for_a_server_that_is_restarting(
-    served: dict[str, ServiceThread], use: Use, server: str
+    services: dict[str, ServiceThread], use: Use, server: str
 ) -> None:
     # Once the library, which waits a second then; once when the client asks what this is.
-    with restarting(served[server], closes=2) as port:
+    with restarting(services[server], closes=2) as port:
         tls = f"grpcs://{port.address}?tls_ca={CERT}&tls_cert={CERT}&tls_key={KEY}"
         use(tls if server == "mtls" else f"grpc://{port.address}", LONG)
         assert port.closed == 2

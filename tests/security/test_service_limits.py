@@ -19,7 +19,7 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from tests.integration.service_thread import ServiceThread
 from tests.integration.stranger import GenericClient, Stream
-from tests.security.tokens import client, entry, stranger, write_token_file
+from tests.security.tokens import client, entry, generic_client, write_token_file
 from tests.support.wait_until import eventually
 from tickwheel import LimitExceeded, NewMessage, Tickwheel, Unavailable, limits
 from tickwheel.service.token_file import TokenFile
@@ -65,11 +65,11 @@ def details(refused: Any) -> tuple[ErrorInfo, RetryInfo]:
     return info, again
 
 
-def open_stream(stranger: GenericClient, asked: dict[str, Any]) -> Stream:
+def open_stream(generic_client: GenericClient, asked: dict[str, Any]) -> Stream:
     """A stream that has its place: it has delivered what there was."""
-    stranger.call("Enqueue", **asked, message={})
+    generic_client.call("Enqueue", **asked, message={})
     requests: Any = chain([asked | {"credit": 1}], iter(Event().wait, None))
-    stream: Stream = stranger.stream("DequeueStream", requests, 60)
+    stream: Stream = generic_client.stream("DequeueStream", requests, 60)
     assert next(iter(stream))["deliveries"]
     return stream
 
@@ -77,7 +77,7 @@ def open_stream(stranger: GenericClient, asked: dict[str, Any]) -> Stream:
 def test_a_token_over_its_rate_is_told_when_to_retry_and_can_settle_its_leases(
     channel: grpc.Channel,
 ) -> None:
-    slow, where = stranger(channel, SLOW), {"namespace": NAMESPACE, "queue": "slow"}
+    slow, where = generic_client(channel, SLOW), {"namespace": NAMESPACE, "queue": "slow"}
     # A burst of 20: one call, and a batch that overdraws it by 11 seconds.
     slow.call("EnqueueBatch", **where, messages=[{"id": f"m{n}"} for n in range(10)])
     deliveries = slow.call("Dequeue", **where, limit=10)["deliveries"]
@@ -91,7 +91,7 @@ def test_a_token_over_its_rate_is_told_when_to_retry_and_can_settle_its_leases(
     with pytest.raises(grpc.RpcError):
         slow.call("GetCounts", **where)
     assert slow.call("Complete", **where, leases=[each["lease"] for each in deliveries])["lost"] == []
-    free = stranger(channel, FREE)
+    free = generic_client(channel, FREE)
     assert free.call("GetCounts", **where)["counts"]["pending"] == "20"
 
 
@@ -126,7 +126,7 @@ def test_a_client_that_cannot_wait_long_enough_raises_at_once(service: ServiceTh
 
 
 def test_a_stream_of_batches_over_the_rate_is_slowed_and_not_refused(channel: grpc.Channel) -> None:
-    quick, began = stranger(channel, QUICK), time.monotonic()
+    quick, began = generic_client(channel, QUICK), time.monotonic()
     batches: list[dict[str, Any]] = [{"messages": [{} for _ in range(50)]} for _ in range(4)]
     batches[0] |= {"namespace": NAMESPACE, "queue": "streamed"}
     assert quick.send_many("EnqueueStream", batches)["created"] == "200"
@@ -136,7 +136,7 @@ def test_a_stream_of_batches_over_the_rate_is_slowed_and_not_refused(channel: gr
 def test_waiting_calls_of_a_token_are_limited_and_their_places_are_freed(
     service: ServiceThread, channel: grpc.Channel
 ) -> None:
-    waiter, asked = stranger(channel, WAITER), {"namespace": NAMESPACE, "queue": "empty"}
+    waiter, asked = generic_client(channel, WAITER), {"namespace": NAMESPACE, "queue": "empty"}
     streams = [open_stream(waiter, asked) for _ in range(2)]
 
     def refused() -> bool:
@@ -150,7 +150,7 @@ def test_waiting_calls_of_a_token_are_limited_and_their_places_are_freed(
     assert refused()
     # Who does not wait takes no place, nor do those of other tokens.
     assert waiter.call("Dequeue", **asked)["deliveries"] == []
-    assert stranger(channel, FREE).call("Dequeue", **asked, wait_ms=1)["deliveries"] == []
+    assert generic_client(channel, FREE).call("Dequeue", **asked, wait_ms=1)["deliveries"] == []
     found: list[Any] = []
     with client(service, WAITER, LONG, namespace=NAMESPACE) as python:
         waiting = threading.Thread(target=lambda: found.append(python.queue("empty").dequeue(wait=LONG)))
@@ -158,14 +158,14 @@ def test_waiting_calls_of_a_token_are_limited_and_their_places_are_freed(
         for stream in streams:
             stream.cancel()
         eventually(lambda: not refused(), "the places are free")
-        stranger(channel, FREE).call("Enqueue", **asked, message={"id": "one"})
+        generic_client(channel, FREE).call("Enqueue", **asked, message={"id": "one"})
         waiting.join(20)
         assert [message.id for [message] in found] == ["one"]
 
 
 def test_waiting_calls_of_a_process_are_limited_over_all_callers(tickwheel_server: PrivateServer) -> None:
     with ServiceThread(tickwheel_server.url, waiting=3) as serving, grpc.insecure_channel(serving.target) as channel:
-        anybody, asked = stranger(channel, ""), {"namespace": NAMESPACE, "queue": "jobs"}
+        anybody, asked = generic_client(channel, ""), {"namespace": NAMESPACE, "queue": "jobs"}
         streams = [open_stream(anybody, asked) for _ in range(3)]
         with pytest.raises(grpc.RpcError) as refused:
             anybody.call("Dequeue", **asked, wait_ms=1)
@@ -185,7 +185,7 @@ def test_calls_over_the_limit_of_a_process_are_refused_and_clients_retry(
         for watch in watches:
             next(watch)
         with grpc.insecure_channel(serving.target) as another, pytest.raises(grpc.RpcError) as refused:
-            stranger(another, "").call("ListQueues", namespace=NAMESPACE, timeout=2)
+            generic_client(another, "").call("ListQueues", namespace=NAMESPACE, timeout=2)
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         with pytest.raises(LimitExceeded):
             Tickwheel(serving.url, namespace=NAMESPACE, timeout=timedelta(milliseconds=500))
@@ -200,7 +200,7 @@ def test_connections_of_a_process_are_limited(tickwheel_server: PrivateServer) -
     with ServiceThread(tickwheel_server.url, connections=4) as serving, ExitStack() as opened:
         channels = [opened.enter_context(grpc.insecure_channel(serving.target, options=alone)) for _ in range(4)]
         for channel in channels:
-            stranger(channel, "").call("ListQueues", namespace=NAMESPACE)
+            generic_client(channel, "").call("ListQueues", namespace=NAMESPACE)
         with pytest.raises(Unavailable) as refused:
             Tickwheel(serving.url, namespace=NAMESPACE, timeout=timedelta(milliseconds=500))
         assert not refused.value.may_have_happened
@@ -235,7 +235,7 @@ def test_invalid_limits_in_the_token_file_are_refused(tmp_path: Path) -> None:
 
 
 def test_headers_beyond_16_kib_are_refused(channel: grpc.Channel) -> None:
-    free = stranger(channel, FREE)
+    free = generic_client(channel, FREE)
     assert free.call("ListQueues", namespace=NAMESPACE)
     for size, allowed in ((7_000, True), (17_000, False)):
         large = GenericClient(channel, (("authorization", f"Bearer {FREE}"), ("x", "x" * size)))
@@ -249,7 +249,7 @@ def test_headers_beyond_16_kib_are_refused(channel: grpc.Channel) -> None:
 
 def test_every_read_of_a_forbidden_queue_is_refused(service: ServiceThread, channel: grpc.Channel) -> None:
     asked = {"namespace": "another", "queue": "jobs"}
-    free = stranger(channel, FREE)
+    free = generic_client(channel, FREE)
     for call in (
         lambda: free.call("Dequeue", **asked),
         lambda: free.call("Dequeue", **asked, wait_ms=60_000),

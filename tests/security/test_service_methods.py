@@ -11,7 +11,7 @@ from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
 from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
 
 from tests.integration.service_thread import ServiceThread
-from tests.security.tokens import client, entry, stranger, write_token_file
+from tests.security.tokens import client, entry, generic_client, write_token_file
 from tickwheel import Forbidden, Tickwheel, Unauthenticated
 from tickwheel.service.method_table import METHOD_TABLE
 from tickwheel.testing import PrivateServer
@@ -40,7 +40,7 @@ def service(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFa
 def test_an_rpc_without_a_row_is_refused_to_every_token(service: ServiceThread, name: str) -> None:
     with grpc.insecure_channel(service.target) as channel:
         with pytest.raises(grpc.RpcError) as refused:
-            list(stranger(channel, ADMIN).begin(name))
+            list(generic_client(channel, ADMIN).begin(name))
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
         assert f"the service rejects {name} for every caller" in str(refused.value.details())
 
@@ -56,7 +56,7 @@ def test_a_client_raises_forbidden_and_calls_the_other_rpcs(service: ServiceThre
 
 def test_a_caller_without_a_token_does_not_learn_which_rpcs_have_no_row(service: ServiceThread) -> None:
     with grpc.insecure_channel(service.target) as channel, pytest.raises(grpc.RpcError) as refused:
-        stranger(channel, STRANGER).call("GetDepth", queue="orders")
+        generic_client(channel, STRANGER).call("GetDepth", queue="orders")
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
     with pytest.raises(Unauthenticated):
         client(service, STRANGER)

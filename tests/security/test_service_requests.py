@@ -14,7 +14,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from tests.integration.service_thread import ServiceThread
 from tests.security.http2 import PREFACE, SETTINGS, frame, headers, message
-from tests.security.tokens import stranger
+from tests.security.tokens import generic_client
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.rpc.methods import METHODS, Method
@@ -53,8 +53,8 @@ TEXTS = (
 def service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
     with ServiceThread(tickwheel_server.url) as serving:
         with grpc.insecure_channel(serving.target) as channel:
-            stranger(channel, "").call("OpenNamespace", namespace=NAMESPACE, shards=2)
-            stranger(channel, "").call("CreateQueue", namespace=NAMESPACE, queue="jobs")
+            generic_client(channel, "").call("OpenNamespace", namespace=NAMESPACE, shards=2)
+            generic_client(channel, "").call("CreateQueue", namespace=NAMESPACE, queue="jobs")
         yield serving
     tickwheel_server.clear(NAMESPACE)
 
@@ -64,7 +64,7 @@ def channel(service: ServiceThread) -> Iterator[grpc.Channel]:
     with grpc.insecure_channel(service.target) as channel:
         yield channel
         # Whatever was sent, it serves.
-        stranger(channel, "").call("Enqueue", namespace=NAMESPACE, queue="well", message={})
+        generic_client(channel, "").call("Enqueue", namespace=NAMESPACE, queue="well", message={})
 
 
 def made_up(draw: random.Random, kind: Descriptor, depth: int = 0) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def test_invalid_credit_ends_a_stream(channel: grpc.Channel) -> None:
     for credits in ([-1], [1_001], [0, -1], [1_000] * 11):
         requests: Any = chain([asked | {"credit": each} for each in credits], iter(threading.Event().wait, None))
         with pytest.raises(grpc.RpcError) as refused:
-            list(stranger(channel, "").stream("DequeueStream", requests, timeout=10))
+            list(generic_client(channel, "").stream("DequeueStream", requests, timeout=10))
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
@@ -238,7 +238,7 @@ def test_an_interrupted_stream_of_batches_has_added_its_complete_batches(
     request.messages.add(id="whole")
     whole = message(request)
     host, _, port = service.target.rpartition(":")
-    anybody = stranger(channel, "")
+    anybody = generic_client(channel, "")
     anybody.call("CreateQueue", namespace=NAMESPACE, queue="broken-off")
 
     def pending() -> int:

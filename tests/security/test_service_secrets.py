@@ -10,7 +10,7 @@ import pytest
 
 from services.serving_program import SERVE, ServingProgram
 from tests.integration.service_thread import ServiceThread
-from tests.security.tokens import stranger
+from tests.security.tokens import generic_client
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel, TickwheelError, Unauthenticated
 from tickwheel.service.authorization import digest_of
@@ -64,7 +64,7 @@ def test_no_token_payload_or_key_is_in_the_log_at_any_level(
             Tickwheel(f"grpc://:{TOKEN}@{service.target}", timeout=timedelta(milliseconds=100))
         trusted = grpc.ssl_channel_credentials((CERTS / "server.pem").read_bytes())
         with grpc.secure_channel(service.target, trusted) as channel, pytest.raises(grpc.RpcError):
-            stranger(channel, TOKEN).raw("Enqueue", b"\xff" + PAYLOAD)
+            generic_client(channel, TOKEN).raw("Enqueue", b"\xff" + PAYLOAD)
         eventually(lambda: "Complete" in service.log, "its log says what was called")
         log = service.log
     tickwheel_server.clear(NAMESPACE)
@@ -85,7 +85,7 @@ def test_an_internal_error_is_reported_by_a_number_that_the_log_explains(
     monkeypatch.setattr(MessageHandlers, "get_message", broken)
     with ServiceThread(tickwheel_server.url) as service, grpc.insecure_channel(service.target) as channel:
         with pytest.raises(grpc.RpcError) as told:
-            stranger(channel, "").call("GetMessage", namespace=NAMESPACE, queue="jobs", id="a")
+            generic_client(channel, "").call("GetMessage", namespace=NAMESPACE, queue="jobs", id="a")
         with Tickwheel(service.url, namespace=NAMESPACE) as client, pytest.raises(TickwheelError, match="error number"):
             client.queue("jobs").get("a")
     tickwheel_server.clear(NAMESPACE)

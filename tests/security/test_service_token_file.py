@@ -13,7 +13,7 @@ import pytest
 
 from tests.integration.service_thread import ServiceThread
 from tests.integration.stranger import GenericClient
-from tests.security.tokens import client, entry, stranger
+from tests.security.tokens import client, entry, generic_client
 from tests.support.wait_until import eventually
 from tickwheel import Forbidden, LimitExceeded, NewMessage, Tickwheel, Unauthenticated
 from tickwheel.service import token_file
@@ -67,15 +67,15 @@ class Waiting:
         return self.outcome
 
 
-def in_stream(stranger: GenericClient, started: threading.Event) -> Waiting:
+def in_stream(generic_client: GenericClient, started: threading.Event) -> Waiting:
     """A stream of deliveries that has begun, and of which nothing more comes."""
-    stranger.call("Enqueue", namespace=NAMESPACE, queue="streamed", message={})
+    generic_client.call("Enqueue", namespace=NAMESPACE, queue="streamed", message={})
     requests: Any = chain(
         [{"namespace": NAMESPACE, "queue": "streamed", "credit": 1}], iter(threading.Event().wait, None)
     )
 
     def read() -> None:
-        for _ in stranger.stream("DequeueStream", requests, timeout=60):
+        for _ in generic_client.stream("DequeueStream", requests, timeout=60):
             started.set()
 
     return Waiting(read)
@@ -92,7 +92,7 @@ def test_a_new_token_works_soon_and_calls_of_a_removed_token_end_also_while_they
     ):
         parked = Waiting(lambda: goes.queue("jobs").dequeue(wait=WAIT))
         other = Waiting(lambda: stays.queue("jobs").dequeue(wait=WAIT))
-        stream = in_stream(stranger(channel, GOES), started)
+        stream = in_stream(generic_client(channel, GOES), started)
         assert started.wait(20)
         file.write_text(entry(STAYS, ROLES, HERE) + entry(COMES, ROLES, HERE))
         assert isinstance(parked.ended(), Unauthenticated)
@@ -134,7 +134,7 @@ def test_after_any_error_of_reading_the_file_later_changes_are_loaded(
     eventually(lambda: "RecursionError" in caplog.text, "it is told")
     file.write_text(entry(COMES, ROLES, HERE))
     with grpc.insecure_channel(service.target) as channel:
-        comes = stranger(channel, COMES)
+        comes = generic_client(channel, COMES)
         eventually(lambda: not is_unknown(comes), "the new token is good")
 
 
@@ -178,7 +178,7 @@ def test_a_token_that_expires_ends_its_waiting_calls(service: ServiceThread, fil
 
 def test_a_stream_of_a_withdrawn_token_ends_though_its_client_does_not_read(service: ServiceThread, file: Path) -> None:
     with client(service, STAYS, WAIT, namespace=NAMESPACE) as stays, grpc.insecure_channel(service.target) as channel:
-        large, goes = stays.queue("large"), stranger(channel, GOES)
+        large, goes = stays.queue("large"), generic_client(channel, GOES)
         large.enqueue_many([NewMessage(bytes(30_000)) for _ in range(1_000)])
         requests: Any = chain(
             [{"namespace": NAMESPACE, "queue": "large", "credit": 1_000}], iter(threading.Event().wait, None)
@@ -198,7 +198,7 @@ def test_a_batch_of_dequeues_of_a_withdrawn_token_ends_though_its_client_does_no
     service: ServiceThread, file: Path
 ) -> None:
     with client(service, STAYS, WAIT, namespace=NAMESPACE) as stays, grpc.insecure_channel(service.target) as channel:
-        large, goes = stays.queue("unread"), stranger(channel, GOES)
+        large, goes = stays.queue("unread"), generic_client(channel, GOES)
         large.enqueue_many([NewMessage(bytes(30_000)) for _ in range(1_000)])
         asked = {"namespace": NAMESPACE, "queue": "unread", "limit": 10, "first_attempt": True}
         unread = goes.begin("DequeueBatch", requests=[asked | {"request_id": f"slot-{n}:1"} for n in range(100)])
@@ -211,9 +211,9 @@ def test_a_batch_of_dequeues_of_a_withdrawn_token_ends_though_its_client_does_no
         assert large.counts()["running"] < 1_000
 
 
-def is_unknown(stranger: GenericClient) -> bool:
+def is_unknown(generic_client: GenericClient) -> bool:
     try:
-        stranger.call("ListQueues", namespace=NAMESPACE)
+        generic_client.call("ListQueues", namespace=NAMESPACE)
     except grpc.RpcError as error:
         return error.code() is grpc.StatusCode.UNAUTHENTICATED
     return False

@@ -30,6 +30,6 @@ def client(service: ServiceThread, token: str, timeout: timedelta = timedelta(se
     return Tickwheel(service.url.replace("//", f"//:{token}@" if token else "//"), timeout=timeout, **given)
 
 
-def stranger(channel: grpc.Channel, token: str) -> GenericClient:
+def generic_client(channel: grpc.Channel, token: str) -> GenericClient:
     """A client of another language that has the token."""
     return GenericClient(channel, (("authorization", f"Bearer {token}"),))

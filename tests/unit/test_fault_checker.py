@@ -25,7 +25,7 @@ from tickwheel.storage.record import State
 pytestmark = pytest.mark.unit
 
 
-def told(evidence: Evidence) -> list[str]:
+def violation_texts(evidence: Evidence) -> list[str]:
     return [f"{violation.invariant}: {violation.text}" for violation in check(evidence)]
 
 
@@ -284,7 +284,7 @@ def poisoned_and_completed(evidence: Evidence) -> None:
 def test_a_falsified_history_is_noticed(doctored: Callable[[Evidence], None], violation: str) -> None:
     evidence = valid_run()
     doctored(evidence)
-    assert any(re.match(violation, text) for text in told(evidence)), told(evidence)
+    assert any(re.match(violation, text) for text in violation_texts(evidence)), violation_texts(evidence)
 
 
 def test_a_rewritten_file_may_have_lost_all_claims_of_a_shard() -> None:

@@ -34,7 +34,7 @@ def debugging(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "tickwheel")
 
 
-def told(caplog: pytest.LogCaptureFixture, level: int = logging.WARNING) -> list[str]:
+def log_texts(caplog: pytest.LogCaptureFixture, level: int = logging.WARNING) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == level]
 
 
@@ -52,11 +52,11 @@ def test_the_same_failure_of_all_calls_is_a_warning_once_in_a_while(caplog: pyte
         call(log_throttle, AWAY)
         clock.tick(timedelta(seconds=PAUSE_S - 1))
         call(log_throttle, AWAY)
-        assert len(told(caplog)) == 1
-        assert len(told(caplog, logging.DEBUG)) == 9
+        assert len(log_texts(caplog)) == 1
+        assert len(log_texts(caplog, logging.DEBUG)) == 9
         clock.tick(timedelta(seconds=1))
         call(log_throttle, AWAY)
-        assert len(told(caplog)) == 2
+        assert len(log_texts(caplog)) == 2
 
 
 def test_another_failure_is_logged_at_once_and_one_warning_covers_all_shards(caplog: pytest.LogCaptureFixture) -> None:
@@ -64,7 +64,7 @@ def test_another_failure_is_logged_at_once_and_one_warning_covers_all_shards(cap
     call(log_throttle, AWAY)
     for shard in range(64):
         call(log_throttle, TemporaryError(f"no server of the cluster has shard {shard} now", on_other_server=True))
-    away, without_server = told(caplog)
+    away, without_server = log_texts(caplog)
     assert away.startswith(f"no answer from redis+cluster://a:1,… (attempt 1): {AWAY}; retrying in ")
     assert without_server.startswith(
         "temporarily refused by redis+cluster://a:1,… (attempt 1): no server of the cluster has shard"
@@ -82,12 +82,12 @@ def test_the_first_call_answered_after_a_failure_logs_the_recovery_and_no_other_
     log_throttle = LogThrottle()
     waiting = [call(log_throttle, AWAY) for _ in range(3)]
     call(log_throttle, AWAY, attempts=0).on_answer()
-    assert told(caplog, logging.INFO) == []
+    assert log_texts(caplog, logging.INFO) == []
     for each in waiting:
         each.on_answer()
     # Away again for a moment: that was not told.
     call(log_throttle, AWAY).on_answer()
-    assert told(caplog, logging.INFO) == ["answered again by redis+cluster://a:1,… (attempt 6)"]
+    assert log_texts(caplog, logging.INFO) == ["answered again by redis+cluster://a:1,… (attempt 6)"]
 
 
 class Server:
@@ -195,19 +195,19 @@ clients = pytest.mark.parametrize("send", [blocking, with_asyncio])
 @clients
 def test_a_client_that_retries_warns_once(send: Send, caplog: pytest.LogCaptureFixture) -> None:
     send(inf, 0.02, [Round([PING_63])] * 5)
-    assert len(told(caplog)) == 1
-    assert len(told(caplog, logging.DEBUG)) >= 4
-    assert told(caplog, logging.INFO) == []
+    assert len(log_texts(caplog)) == 1
+    assert len(log_texts(caplog, logging.DEBUG)) >= 4
+    assert log_texts(caplog, logging.INFO) == []
 
 
 @clients
 def test_a_client_logs_that_a_call_was_answered_after_retries(send: Send, caplog: pytest.LogCaptureFixture) -> None:
     send(3, 30, [Round([PING_3, PING_63])])
-    assert told(caplog, logging.INFO) == ["answered again by redis+cluster://a:1,… (attempt 4)"]
+    assert log_texts(caplog, logging.INFO) == ["answered again by redis+cluster://a:1,… (attempt 4)"]
 
 
 @clients
 def test_a_partly_answered_call_logs_no_recovery(send: Send, caplog: pytest.LogCaptureFixture) -> None:
     send(inf, 30, [Round([PING_3, PING_63], allow_partial=True)])
-    assert len(told(caplog)) == 1
-    assert told(caplog, logging.INFO) == []
+    assert len(log_texts(caplog)) == 1
+    assert log_texts(caplog, logging.INFO) == []

@@ -111,7 +111,7 @@ class AsyncServers(Returning):
         self.learn()
 
 
-def told(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
+def log_texts(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
     return [record.getMessage() for record in caplog.records if (record.levelno, record.name) == (level, "tickwheel")]
 
 
@@ -155,11 +155,11 @@ def test_an_interruption_is_one_warning_and_its_end_is_logged_once_all_channels_
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, "tickwheel")
-    watch(topology(), lambda: BACK in told(caplog, logging.INFO))
+    watch(topology(), lambda: BACK in log_texts(caplog, logging.INFO))
     interrupted = f"wake-ups interrupted, {what}: refused"
-    assert told(caplog, logging.WARNING) == [interrupted]
-    assert told(caplog, logging.DEBUG) == [interrupted] * (FAILURES - 1)
-    assert told(caplog, logging.INFO) == [BACK]
+    assert log_texts(caplog, logging.WARNING) == [interrupted]
+    assert log_texts(caplog, logging.DEBUG) == [interrupted] * (FAILURES - 1)
+    assert log_texts(caplog, logging.INFO) == [BACK]
     assert sum("ssubscribe" in text for text in caplog.messages[: caplog.messages.index(BACK)]) == len(channels("work"))
 
 
@@ -177,4 +177,6 @@ def test_a_subscription_that_is_not_confirmed_in_time_is_logged_once(
         await wakes.stop()
 
     asyncio.run(watch())
-    assert sum(text.startswith("no subscription to queue 'work' yet") for text in told(caplog, logging.WARNING)) == 1
+    assert (
+        sum(text.startswith("no subscription to queue 'work' yet") for text in log_texts(caplog, logging.WARNING)) == 1
+    )

@@ -15,7 +15,7 @@ from tickwheel.testing import PrivateServer
 
 
 @pytest.fixture
-def place(tickwheel_server: PrivateServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tickwheel]:
+def cli_client(tickwheel_server: PrivateServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tickwheel]:
     """A client of a fresh namespace, which the environment names."""
     monkeypatch.setenv("TICKWHEEL_URL", tickwheel_server.url)
     monkeypatch.setenv("TICKWHEEL_NAMESPACE", namespace)
@@ -24,7 +24,7 @@ def place(tickwheel_server: PrivateServer, namespace: str, monkeypatch: pytest.M
 
 
 @pytest.fixture
-def run(place: Tickwheel) -> Run:
+def run(cli_client: Tickwheel) -> Run:
     """Runs a command in this process; fails where the exit code is not the one expected."""
 
     def run_command(*args: object, code: int = 0, stdin: str | bytes | None = None) -> Result:

@@ -46,11 +46,11 @@ def is_primary(node: ValkeyServer) -> bool:
 
 
 def test_doctor_finds_a_wrong_record_and_exits_with_code_1(
-    run: Run, place: Tickwheel, tickwheel_server: PrivateServer
+    run: Run, cli_client: Tickwheel, tickwheel_server: PrivateServer
 ) -> None:
     run("enqueue", "jobs", "x")
     with tickwheel_server.client() as client:
-        client.hset(queue_key(place._context.namespace, 0, "jobs", "counts"), "2", 7)
+        client.hset(queue_key(cli_client._context.namespace, 0, "jobs", "counts"), "2", 7)
     found = document(run("doctor", "--json", code=1))
     assert [finding["check"] for finding in found if finding["verdict"] == "bad"] == ["records"]
     assert "BAD" in run("doctor", code=1).stdout
@@ -64,13 +64,13 @@ def test_doctor_does_not_create_the_namespace_that_it_checks(run: Run, tickwheel
 
 
 @pytest.fixture
-def old_timer(run: Run, place: Tickwheel, tickwheel_server: PrivateServer) -> Callable[[], None]:
+def old_timer(run: Run, cli_client: Tickwheel, tickwheel_server: PrivateServer) -> Callable[[], None]:
     """Puts a timer into the inbox as if it had been there for ten seconds."""
 
     def put() -> None:
         run("enqueue", "jobs", "x", "--delay", "1h")
         with tickwheel_server.client() as client:
-            inbox = shard_key(place._context.namespace, 0, "inbox")
+            inbox = shard_key(cli_client._context.namespace, 0, "inbox")
             [(_, fields)] = client.xrange(inbox)
             client.delete(inbox)
             seconds, _ = client.time()
@@ -80,12 +80,12 @@ def old_timer(run: Run, place: Tickwheel, tickwheel_server: PrivateServer) -> Ca
 
 
 @pytest.fixture
-def wait_for_claim(place: Tickwheel, tickwheel_server: PrivateServer) -> Callable[[], None]:
+def wait_for_claim(cli_client: Tickwheel, tickwheel_server: PrivateServer) -> Callable[[], None]:
     """Waits until an event process has claimed the shard: it files what is in the inbox within seconds."""
 
     def wait() -> None:
         with tickwheel_server.client() as client:
-            eventually(lambda: client.hget(shard_key(place._context.namespace, 0, "clock"), "fence"), "claimed")
+            eventually(lambda: client.hget(shard_key(cli_client._context.namespace, 0, "clock"), "fence"), "claimed")
 
     return wait
 
@@ -105,21 +105,21 @@ def test_doctor_reports_that_no_process_drives(run: Run, old_timer: Callable[[],
 
 
 def test_doctor_raises_no_alarm_when_an_event_process_has_just_started(
-    place: Tickwheel,
+    cli_client: Tickwheel,
     run: Run,
     old_timer: Callable[[], None],
     wait_for_claim: Callable[[], None],
     tickwheel_server: PrivateServer,
 ) -> None:
     old_timer()
-    with Tickwheel(tickwheel_server.url, namespace=place._context.namespace, drive=True):
+    with Tickwheel(tickwheel_server.url, namespace=cli_client._context.namespace, drive=True):
         wait_for_claim()
         verdict, text = driver_finding(run)
     assert (verdict, text.split(",")[0]) == ("ok", "a process of this host drives every shard")
 
 
 def test_doctor_recognizes_an_event_process_with_another_lock_file(
-    place: Tickwheel,
+    cli_client: Tickwheel,
     run: Run,
     old_timer: Callable[[], None],
     wait_for_claim: Callable[[], None],
@@ -127,7 +127,7 @@ def test_doctor_recognizes_an_event_process_with_another_lock_file(
     tmp_path: Path,
 ) -> None:
     old_timer()
-    command = [sys.executable, "-m", "tickwheel.driving", "--until-eof", "--namespace", place._context.namespace]
+    command = [sys.executable, "-m", "tickwheel.driving", "--until-eof", "--namespace", cli_client._context.namespace]
     environment = os.environ | {"TICKWHEEL_URL": tickwheel_server.url}
     process = subprocess.Popen(
         [*command, "--lock", str(tmp_path / "lock")], stdin=subprocess.PIPE, env=environment, start_new_session=True
@@ -145,9 +145,9 @@ def test_doctor_recognizes_an_event_process_with_another_lock_file(
 
 
 def test_doctor_reports_that_an_event_process_has_stalled(
-    place: Tickwheel, run: Run, old_timer: Callable[[], None], tickwheel_server: PrivateServer
+    cli_client: Tickwheel, run: Run, old_timer: Callable[[], None], tickwheel_server: PrivateServer
 ) -> None:
-    with Tickwheel(tickwheel_server.url, namespace=place._context.namespace, drive=True) as driving:
+    with Tickwheel(tickwheel_server.url, namespace=cli_client._context.namespace, drive=True) as driving:
         eventually(lambda: driver_finding(run)[1].startswith("a process of this host drives"), "it drives")
         child = driving._processes._child
         assert child is not None

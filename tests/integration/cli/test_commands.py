@@ -32,7 +32,7 @@ def test_the_version_is_printed(run: Run) -> None:
     assert run("--version").stdout.startswith("tickwheel ")
 
 
-def test_the_output_of_each_command_leads_a_message_from_enqueue_to_complete(run: Run, place: Tickwheel) -> None:
+def test_the_output_of_each_command_leads_a_message_from_enqueue_to_complete(run: Run, cli_client: Tickwheel) -> None:
     run("queue", "create", "encode", *ENCODE)
     added = document(
         run("enqueue", "encode", "film", "--id", "f1", "--meta", "project=p 1", "--meta", "gpu=a100", "--json")
@@ -50,18 +50,18 @@ def test_the_output_of_each_command_leads_a_message_from_enqueue_to_complete(run
     done = document(run("complete", "encode", "f1", *owner, "--json"))
     assert done == {"id": "f1", "state": "completed"}
     assert document(run("complete", "encode", "f1", *owner, "--json")) == done
-    assert place.queue("encode").counts()["completed"] == 1
+    assert cli_client.queue("encode").counts()["completed"] == 1
 
 
-def test_complete_reads_the_json_lines_of_dequeue(run: Run, place: Tickwheel) -> None:
-    place.create_queue("encode", exclusive_key="project")
+def test_complete_reads_the_json_lines_of_dequeue(run: Run, cli_client: Tickwheel) -> None:
+    cli_client.create_queue("encode", exclusive_key="project")
     for n in range(3):
-        place.queue("encode").enqueue(b"\xff%d" % n, id=f"f{n}", metadata={"project": f"p{n}"})
+        cli_client.queue("encode").enqueue(b"\xff%d" % n, id=f"f{n}", metadata={"project": f"p{n}"})
     printed = run("dequeue", "encode", "--limit", 10, "--json").stdout
     assert [message["payload_base64"] for message in map(json.loads, printed.splitlines())] == ["/zA=", "/zE=", "/zI="]
     done = documents(run("complete", "encode", "-", "--json", stdin=printed))
     assert [each["id"] for each in done] == ["f0", "f1", "f2"]
-    assert place.queue("encode").counts()["completed"] == 3
+    assert cli_client.queue("encode").counts()["completed"] == 3
 
 
 def test_the_text_of_dequeue_has_every_argument_of_complete(run: Run) -> None:
@@ -72,13 +72,13 @@ def test_the_text_of_dequeue_has_every_argument_of_complete(run: Run) -> None:
     assert run("complete", "jobs", "j1", "--token", token).stdout == "j1 completed\n"
 
 
-def test_raw_output_is_the_payload_and_nothing_else(run: Run, place: Tickwheel) -> None:
+def test_raw_output_is_the_payload_and_nothing_else(run: Run, cli_client: Tickwheel) -> None:
     run("enqueue", "jobs", "two\nlines")
     assert run("dequeue", "jobs", "--raw", "--complete").stdout_bytes == b"two\nlines\n"
-    assert place.queue("jobs").counts()["completed"] == 1
+    assert cli_client.queue("jobs").counts()["completed"] == 1
 
 
-def test_fail_retries_a_message_and_redrive_retries_an_errored_message(run: Run, place: Tickwheel) -> None:
+def test_fail_retries_a_message_and_redrive_retries_an_errored_message(run: Run, cli_client: Tickwheel) -> None:
     for n in range(3):
         run("enqueue", "jobs", f"x{n}", "--id", f"j{n}", "--max-attempts", 1)
     for message in documents(run("dequeue", "jobs", "--limit", 3, "--json")):
@@ -90,7 +90,7 @@ def test_fail_retries_a_message_and_redrive_retries_an_errored_message(run: Run,
     assert document(run("get", "jobs", "j0", "--json"))["error"] == "no card"
     assert document(run("redrive", "jobs", "j0", "--json"))["state"] == "pending"
     assert run("redrive", "jobs", "--all").stdout == "2 redriven\n"
-    assert place.queue("jobs").counts()["pending"] == 3
+    assert cli_client.queue("jobs").counts()["pending"] == 3
 
 
 def test_extend_prolongs_a_lease(run: Run) -> None:
@@ -116,21 +116,21 @@ def test_a_final_failure_is_errored_at_once(run: Run) -> None:
     assert document(run("fail", "jobs", "j", "--token", token, "--final", "--json"))["state"] == "errored"
 
 
-def test_release_returns_a_message_of_dequeue_as_if_it_had_not_been_delivered(run: Run, place: Tickwheel) -> None:
+def test_release_returns_a_message_of_dequeue_as_if_it_had_not_been_delivered(run: Run, cli_client: Tickwheel) -> None:
     for n in range(3):
         run("enqueue", "jobs", f"x{n}", "--id", f"j{n}")
     printed = run("dequeue", "jobs", "--limit", 3, "--json").stdout
     done = documents(run("release", "jobs", "-", "--json", stdin=printed))
     assert done == [{"id": f"j{n}", "state": "pending"} for n in range(3)]
-    assert [message.attempt for message in place.queue("jobs").dequeue(limit=3)] == [1, 1, 1]
+    assert [message.attempt for message in cli_client.queue("jobs").dequeue(limit=3)] == [1, 1, 1]
     run("release", "jobs", "-", stdin=printed, code=1)
 
 
-def test_a_setting_is_set_read_listed_and_removed(run: Run, place: Tickwheel) -> None:
+def test_a_setting_is_set_read_listed_and_removed(run: Run, cli_client: Tickwheel) -> None:
     run("queue", "create", "jobs")
     assert run("setting", "list").stderr == "no settings\n"
     run("setting", "set", "mail.sender", "shop@example.com")
-    assert place.setting("mail.sender") == "shop@example.com"
+    assert cli_client.setting("mail.sender") == "shop@example.com"
     assert run("setting", "get", "mail.sender").stdout == "shop@example.com\n"
     assert document(run("setting", "list", "--json")) == {"mail.sender": "shop@example.com"}
     assert "shop@example.com" in run("setting", "list").stdout
@@ -172,9 +172,9 @@ def test_reschedule_moves_a_message(run: Run) -> None:
     assert document(run("reschedule", "jobs", "a", "--delay", "0s", "--json"))["state"] == "pending"
 
 
-def test_a_payload_comes_from_standard_input_byte_for_byte(run: Run, place: Tickwheel) -> None:
+def test_a_payload_comes_from_standard_input_byte_for_byte(run: Run, cli_client: Tickwheel) -> None:
     run("enqueue", "jobs", "-", stdin=b"\x00\xff\n")
-    [message] = place.queue("jobs").dequeue()
+    [message] = cli_client.queue("jobs").dequeue()
     assert message.payload == b"\x00\xff\n"
 
 
@@ -217,11 +217,11 @@ def test_counts_depth_and_forecast_print_numbers(run: Run) -> None:
     assert "▇" in run("forecast", "jobs").stdout
 
 
-def test_messages_are_listed_of_one_state_or_all(run: Run, place: Tickwheel) -> None:
+def test_messages_are_listed_of_one_state_or_all(run: Run, cli_client: Tickwheel) -> None:
     run("queue", "create", "jobs", "--max-attempts", 1)
     for id in ("done", "lost", "waits"):
         run("enqueue", "jobs", "x", "--id", id)
-    done, lost = place.queue("jobs").dequeue(limit=2)
+    done, lost = cli_client.queue("jobs").dequeue(limit=2)
     done.complete()
     lost.fail("no\ncard")
     listed = run("messages", "jobs").stdout.splitlines()
@@ -256,8 +256,10 @@ def test_only_the_text_output_mentions_that_a_namespace_has_no_queues(run: Run, 
     assert (shown.stdout, shown.stderr) == ("[]\n", "")
 
 
-def test_options_may_stand_before_the_command_and_win_over_the_environment(run: Run, place: Tickwheel) -> None:
+def test_options_may_stand_before_the_command_and_win_over_the_environment(run: Run, cli_client: Tickwheel) -> None:
     run("enqueue", "jobs", "x")
     assert document(run("--json", "queue", "list"))[0]["queue"] == "jobs"
     run("--namespace", "cli-other", "queue", "list", code=4)
-    assert document(run("--namespace", "cli-other", "queue", "list", "--namespace", place._context.namespace, "--json"))
+    assert document(
+        run("--namespace", "cli-other", "queue", "list", "--namespace", cli_client._context.namespace, "--json")
+    )

@@ -33,10 +33,10 @@ class Keys:
 
 
 @pytest.fixture
-def keys(run: Run, place: Tickwheel, tickwheel_server: PrivateServer) -> Iterator[Keys]:
+def keys(run: Run, cli_client: Tickwheel, tickwheel_server: PrivateServer) -> Iterator[Keys]:
     run("enqueue", "p", "x")
     with tickwheel_server.client() as client:
-        yield Keys(client, place._context.namespace)
+        yield Keys(client, cli_client._context.namespace)
 
 
 def field(name: str, field: str | bytes, value: str | bytes) -> Callable[[Keys], object]:
@@ -93,9 +93,9 @@ def test_doctor_reports_damage_as_a_finding_and_continues(run: Run, keys: Keys, 
 
 
 def test_a_damaged_shard_hides_no_other_shard(
-    run: Run, tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch, place: Tickwheel
+    run: Run, tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch, cli_client: Tickwheel
 ) -> None:
-    namespace = f"{place._context.namespace}-3"
+    namespace = f"{cli_client._context.namespace}-3"
     monkeypatch.setenv("TICKWHEEL_NAMESPACE", namespace)
     with Tickwheel(tickwheel_server.url, namespace=namespace, shards=3), tickwheel_server.client() as client:
         client.set(f"{namespace}:{{1}}:clock", "x")

@@ -27,14 +27,14 @@ def test_the_deadline_decides_the_order(run: Run) -> None:
     assert order == ["past", "soon", "late"]
 
 
-def test_json_lines_are_enqueued_from_a_file_and_from_a_pipe(run: Run, place: Tickwheel, tmp_path: Path) -> None:
+def test_json_lines_are_enqueued_from_a_file_and_from_a_pipe(run: Run, cli_client: Tickwheel, tmp_path: Path) -> None:
     file = lines_file(tmp_path, *(json.dumps({"id": f"m{n}", "payload": "x", "delay": "1h"}) for n in range(2_500)))
     assert run("enqueue", "jobs", "--from", file).stdout == "2,500 added\n"
     assert run("enqueue", "jobs", "--from", "-", stdin=file.read_bytes()).stdout == "0 added, 2,500 existed before\n"
     results = documents(run("enqueue", "jobs", "--from", file, "--json"))
     assert len(results) == 2_500
     assert results[7] == {"id": "m7", "state": "invisible", "created": False}
-    assert place.queue("jobs").counts()["invisible"] == 2_500
+    assert cli_client.queue("jobs").counts()["invisible"] == 2_500
 
 
 @pytest.mark.parametrize(
@@ -46,20 +46,20 @@ def test_json_lines_are_enqueued_from_a_file_and_from_a_pipe(run: Run, place: Ti
     ],
 )
 def test_a_bad_line_is_named_and_exactly_the_lines_before_it_are_enqueued(
-    run: Run, place: Tickwheel, tmp_path: Path, bad: str, said: str
+    run: Run, cli_client: Tickwheel, tmp_path: Path, bad: str, said: str
 ) -> None:
-    place.create_queue("encode", exclusive_key="project")
+    cli_client.create_queue("encode", exclusive_key="project")
     good = [json.dumps({"payload": "x" * 20_000, "metadata": {"project": str(n)}}) for n in range(150)]
     file = lines_file(tmp_path, *good[:120], bad, *good[120:])
     result = run("enqueue", "encode", "--from", file, code=1)
     assert result.stderr.startswith("tickwheel: line 121: ")
     assert said in result.stderr
     assert result.stderr.endswith("; 120 messages before it are enqueued: fix the line and continue there\n")
-    assert place.queue("encode").counts()["pending"] == 120
+    assert cli_client.queue("encode").counts()["pending"] == 120
 
 
 def test_a_bad_line_is_reported_with_the_added_and_the_rejected_lines(
-    run: Run, place: Tickwheel, tmp_path: Path
+    run: Run, cli_client: Tickwheel, tmp_path: Path
 ) -> None:
     ids = [json.dumps({"id": f"m{n}", "payload": "x"}) for n in range(4)]
     run("enqueue", "jobs", "--from", lines_file(tmp_path, *ids[:2]))
@@ -71,13 +71,13 @@ def test_a_bad_line_is_reported_with_the_added_and_the_rejected_lines(
     )
 
 
-def test_a_bad_first_line_means_that_nothing_was_enqueued(run: Run, place: Tickwheel, tmp_path: Path) -> None:
+def test_a_bad_first_line_means_that_nothing_was_enqueued(run: Run, cli_client: Tickwheel, tmp_path: Path) -> None:
     result = run("enqueue", "jobs", "--from", lines_file(tmp_path, "no", "{}"), code=1)
     assert result.stderr.startswith("tickwheel: line 1: not JSON")
     assert result.stderr.endswith("; nothing is enqueued: fix the line and continue there\n")
 
 
-def test_repeated_lines_are_counted_apart_from_added_lines(run: Run, place: Tickwheel, tmp_path: Path) -> None:
+def test_repeated_lines_are_counted_apart_from_added_lines(run: Run, cli_client: Tickwheel, tmp_path: Path) -> None:
     ids = [json.dumps({"id": f"m{n}", "payload": "x"}) for n in range(3)]
     run("enqueue", "jobs", "--from", lines_file(tmp_path, *ids[:2]))
     taken = json.dumps({"id": "m1", "payload": "other"})
@@ -90,18 +90,18 @@ def test_repeated_lines_are_counted_apart_from_added_lines(run: Run, place: Tick
 
 
 def test_a_line_with_a_taken_id_is_reported_after_all_other_lines_were_enqueued(
-    run: Run, place: Tickwheel, tmp_path: Path
+    run: Run, cli_client: Tickwheel, tmp_path: Path
 ) -> None:
-    place.queue("jobs").enqueue(b"first", id="m1")
+    cli_client.queue("jobs").enqueue(b"first", id="m1")
     file = lines_file(tmp_path, *(json.dumps({"id": f"m{n}", "payload": "second"}) for n in range(3)))
     result = run("enqueue", "jobs", "--from", file, code=1)
     assert result.stdout == "2 added\n"
     assert "line 2: queue 'jobs' has a message 'm1' with other content" in result.stderr
-    assert place.queue("jobs").counts()["pending"] == 3
+    assert cli_client.queue("jobs").counts()["pending"] == 3
 
 
 def test_a_line_due_too_far_ahead_is_reported_after_all_other_lines_were_enqueued(
-    run: Run, place: Tickwheel, tmp_path: Path
+    run: Run, cli_client: Tickwheel, tmp_path: Path
 ) -> None:
     file = lines_file(
         tmp_path, *(json.dumps({"id": f"m{n}", "due": f"{y}-01-01T00:00Z"}) for n, y in enumerate((2020, 9000, 2021)))
@@ -109,4 +109,4 @@ def test_a_line_due_too_far_ahead_is_reported_after_all_other_lines_were_enqueue
     result = run("enqueue", "jobs", "--from", file, code=1)
     assert result.stdout == "2 added\n"
     assert "line 2: due of message 'm1' must be within 1825 days" in result.stderr
-    assert place.queue("jobs").counts()["pending"] == 2
+    assert cli_client.queue("jobs").counts()["pending"] == 2

@@ -29,7 +29,7 @@ MAKE_IT = (("enqueue", "jobs", "x"), ("enqueue", "jobs", "--from", "-"), ("queue
 
 
 @pytest.fixture
-def nowhere(tickwheel_server: PrivateServer) -> Iterator[str]:
+def missing_namespace(tickwheel_server: PrivateServer) -> Iterator[str]:
     namespace = f"nowhere-{os.urandom(6).hex()}"
     yield namespace
     tickwheel_server.clear(namespace)
@@ -42,55 +42,55 @@ def keys(server: PrivateServer, namespace: str) -> list[bytes]:
 
 @pytest.mark.parametrize("command", NEED_IT, ids=" ".join)
 def test_a_command_that_needs_a_namespace_reports_in_one_line_that_it_is_missing_and_creates_nothing(
-    run: Run, tickwheel_server: PrivateServer, nowhere: str, command: tuple[str, ...]
+    run: Run, tickwheel_server: PrivateServer, missing_namespace: str, command: tuple[str, ...]
 ) -> None:
-    refused = run(*command, "--namespace", nowhere, code=4)
-    assert refused.stderr.startswith(f"tickwheel: there is no namespace {nowhere!r} on this server: ")
+    refused = run(*command, "--namespace", missing_namespace, code=4)
+    assert refused.stderr.startswith(f"tickwheel: there is no namespace {missing_namespace!r} on this server: ")
     assert refused.stderr.count("\n") == 1
-    assert keys(tickwheel_server, nowhere) == []
+    assert keys(tickwheel_server, missing_namespace) == []
 
 
 @pytest.mark.parametrize("command", MAKE_IT, ids=" ".join)
-def test_a_command_that_adds_creates_the_namespace(run: Run, nowhere: str, command: tuple[str, ...]) -> None:
-    run(*command, "--namespace", nowhere, stdin="{}\n")
-    run("shards", "--namespace", nowhere)
+def test_a_command_that_adds_creates_the_namespace(run: Run, missing_namespace: str, command: tuple[str, ...]) -> None:
+    run(*command, "--namespace", missing_namespace, stdin="{}\n")
+    run("shards", "--namespace", missing_namespace)
 
 
 def test_shards_and_history_are_still_free_to_choose_after_a_read_of_a_missing_namespace(
-    run: Run, tickwheel_server: PrivateServer, nowhere: str
+    run: Run, tickwheel_server: PrivateServer, missing_namespace: str
 ) -> None:
-    run("shards", "--namespace", nowhere, code=4)
-    with Tickwheel(tickwheel_server.url, namespace=nowhere, shards=64, history="relay"):
-        assert len(json.loads(run("shards", "--namespace", nowhere, "--json").stdout)) == 64
+    run("shards", "--namespace", missing_namespace, code=4)
+    with Tickwheel(tickwheel_server.url, namespace=missing_namespace, shards=64, history="relay"):
+        assert len(json.loads(run("shards", "--namespace", missing_namespace, "--json").stdout)) == 64
 
 
 def test_a_client_of_existing_namespaces_creates_none_and_accepts_any_settings(
-    tickwheel_server: PrivateServer, nowhere: str
+    tickwheel_server: PrivateServer, missing_namespace: str
 ) -> None:
     def opened() -> Tickwheel:
-        return Tickwheel(tickwheel_server.url, namespace=nowhere, existing=True)
+        return Tickwheel(tickwheel_server.url, namespace=missing_namespace, existing=True)
 
-    with pytest.raises(NamespaceNotFound, match=f"no namespace '{nowhere}'"):
+    with pytest.raises(NamespaceNotFound, match=f"no namespace '{missing_namespace}'"):
         opened()
     with pytest.raises(NamespaceNotFound):
-        asyncio.run(aio.Tickwheel(tickwheel_server.url, namespace=nowhere, existing=True).open())
-    assert keys(tickwheel_server, nowhere) == []
-    Tickwheel(tickwheel_server.url, namespace=nowhere, shards=3, auto_create=False).close()
-    before = _settings(tickwheel_server, nowhere)
+        asyncio.run(aio.Tickwheel(tickwheel_server.url, namespace=missing_namespace, existing=True).open())
+    assert keys(tickwheel_server, missing_namespace) == []
+    Tickwheel(tickwheel_server.url, namespace=missing_namespace, shards=3, auto_create=False).close()
+    before = _settings(tickwheel_server, missing_namespace)
     with opened() as tickwheel:
         assert (tickwheel._context.shards, tickwheel._context.auto_create) == (3, False)
-    assert _settings(tickwheel_server, nowhere) == before
+    assert _settings(tickwheel_server, missing_namespace) == before
 
 
 def test_a_namespace_from_before_outboxes_existed_opens_without_a_write(
-    tickwheel_server: PrivateServer, nowhere: str
+    tickwheel_server: PrivateServer, missing_namespace: str
 ) -> None:
-    Tickwheel(tickwheel_server.url, namespace=nowhere).close()
+    Tickwheel(tickwheel_server.url, namespace=missing_namespace).close()
     with tickwheel_server.client() as client:
-        client.hdel(namespace_key(nowhere), "outbox_kib", "outbox_full")
-    before = _settings(tickwheel_server, nowhere)
-    Tickwheel(tickwheel_server.url, namespace=nowhere, existing=True).close()
-    assert _settings(tickwheel_server, nowhere) == before
+        client.hdel(namespace_key(missing_namespace), "outbox_kib", "outbox_full")
+    before = _settings(tickwheel_server, missing_namespace)
+    Tickwheel(tickwheel_server.url, namespace=missing_namespace, existing=True).close()
+    assert _settings(tickwheel_server, missing_namespace) == before
 
 
 def _settings(server: PrivateServer, namespace: str) -> dict[bytes, bytes]:

@@ -87,12 +87,12 @@ def test_an_empty_data_directory_is_refused(run: Run) -> None:
 
 
 @pytest.mark.parametrize("token", ["abcd", "x" * 32, "00" * 17, ""])
-def test_an_invalid_token_is_printed_as_written(run: Run, place: Tickwheel, token: str) -> None:
-    place.queue("jobs").enqueue(id="m")
+def test_an_invalid_token_is_printed_as_written(run: Run, cli_client: Tickwheel, token: str) -> None:
+    cli_client.queue("jobs").enqueue(id="m")
     stderr = run("complete", "jobs", "m", "--token", token, code=2).stderr
     assert f"a token is 32 hexadecimal digits, as printed by dequeue, not '{token}'" in stderr
 
 
-def test_forecast_of_a_queue_without_forecast_names_the_option(run: Run, place: Tickwheel) -> None:
-    place.create_queue("jobs")
+def test_forecast_of_a_queue_without_forecast_names_the_option(run: Run, cli_client: Tickwheel) -> None:
+    cli_client.create_queue("jobs")
     assert "create it with `tickwheel queue create --forecast`" in run("forecast", "jobs", code=2).stderr

@@ -63,7 +63,7 @@ def test_idle_streams_end_at_once_when_the_service_stops_and_may_be_opened_again
     service = start("serve", "--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--drain", "60s")
     target, never = service.target, threading.Event()
     with grpc.insecure_channel(target) as channel, Tickwheel(service.url, namespace=namespace) as tickwheel:
-        stranger, jobs = GenericClient(channel), tickwheel.create_queue("jobs")
+        generic_client, jobs = GenericClient(channel), tickwheel.create_queue("jobs")
         where = {"namespace": namespace, "queue": "jobs"}
         failed: list[grpc.RpcError] = []
 
@@ -73,11 +73,11 @@ def test_idle_streams_end_at_once_when_the_service_stops_and_may_be_opened_again
 
         def dequeue() -> None:
             # Its credit is spent, and no more comes.
-            for _ in stranger.stream("DequeueStream", without_end(where | {"credit": 1}), 60):
+            for _ in generic_client.stream("DequeueStream", without_end(where | {"credit": 1}), 60):
                 pass
 
         def enqueue() -> None:
-            stranger.send_many("EnqueueStream", without_end(where | {"messages": [{"id": "b"}]}), 60)
+            generic_client.send_many("EnqueueStream", without_end(where | {"messages": [{"id": "b"}]}), 60)
 
         def call() -> None:
             try:

@@ -22,15 +22,17 @@ from tickwheel.storage.keys import queue_key, shard_key
 pytestmark = pytest.mark.integration
 
 
-def driven(place: Tickwheel, election: Path | ZooKeeperUrl) -> AbstractContextManager[EventProcess]:
-    return run_event_process(os.environ["TICKWHEEL_URL"], place._context.namespace, election)
+def run_driver(cli_client: Tickwheel, election: Path | ZooKeeperUrl) -> AbstractContextManager[EventProcess]:
+    return run_event_process(os.environ["TICKWHEEL_URL"], cli_client._context.namespace, election)
 
 
 def wait_until_it_drives(process: EventProcess) -> None:
     eventually(lambda: all(stats.epoch for stats in process.health().values()), "it drives")
 
 
-def test_each_shard_is_shown_with_its_owner_and_its_waiting_timers(place: Tickwheel, run: Run, tmp_path: Path) -> None:
+def test_each_shard_is_shown_with_its_owner_and_its_waiting_timers(
+    cli_client: Tickwheel, run: Run, tmp_path: Path
+) -> None:
     before = document(run("shards", "--json"))
     assert [(shard["owner"], shard["epoch"], shard["inbox"], shard["oldest_ms"]) for shard in before] == [
         ("", 0, 0, None)
@@ -39,7 +41,7 @@ def test_each_shard_is_shown_with_its_owner_and_its_waiting_timers(place: Tickwh
     [shard] = document(run("shards", "--json"))
     assert shard["inbox"] == 1
     assert shard["oldest_ms"] >= 0
-    with driven(place, tmp_path / "lock"):
+    with run_driver(cli_client, tmp_path / "lock"):
         eventually(lambda: document(run("shards", "--json"))[0]["lateness_ms"]["p50"] > 0, "it is promoted")
         [shard] = document(run("--json", "shards"))
         assert shard["owner"] == f"{socket.gethostname()}:{os.getpid()}"
@@ -64,11 +66,13 @@ def test_each_of_several_shards_is_shown_with_its_own_values(tw: Tickwheel, insi
     assert [view.lateness.promoted for view in found] == [{8: 1}, {8: 2}, {8: 3}]
 
 
-def test_epochs_are_reset_after_a_confirmation_if_no_process_drives(place: Tickwheel, run: Run, tmp_path: Path) -> None:
+def test_epochs_are_reset_after_a_confirmation_if_no_process_drives(
+    cli_client: Tickwheel, run: Run, tmp_path: Path
+) -> None:
     def refused() -> bool:
         return "is being driven" in run("shards", "reset-epoch", "--yes", code=1).stderr
 
-    with driven(place, tmp_path / "lock") as process:
+    with run_driver(cli_client, tmp_path / "lock") as process:
         wait_until_it_drives(process)
         eventually(refused, "it is refused")
     assert "nothing was changed" in run("shards", "reset-epoch", stdin="n\n", code=1).stderr
@@ -81,18 +85,18 @@ def test_epochs_are_reset_after_a_confirmation_if_no_process_drives(place: Tickw
 
 
 def test_a_new_ensemble_drives_after_its_epochs_are_reset(
-    place: Tickwheel, run: Run, server: Any, zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture
+    cli_client: Tickwheel, run: Run, server: Any, zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
     def url() -> ZooKeeperUrl:
         return ZooKeeperUrl.parse(f"zk://{zookeeper.hosts}/{os.urandom(6).hex()}")
 
     lost = url()
     for _ in range(4):
-        with driven(place, lost) as process:
+        with run_driver(cli_client, lost) as process:
             wait_until_it_drives(process)
-    key = shard_key(place._context.namespace, 0, "clock")
+    key = shard_key(cli_client._context.namespace, 0, "clock")
     fence = server.hget(key, "fence")
-    with driven(place, url()) as process:
+    with run_driver(cli_client, url()) as process:
         eventually(lambda: "tickwheel shards reset-epoch" in caplog.text, "what to do is said")
         assert server.hget(key, "fence") == fence
         run("shards", "reset-epoch", "--yes")

@@ -102,18 +102,18 @@ class Shop(ProcessRecords):
 
 
 @pytest.fixture
-def here(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[Shop]:
+def deployment(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[Shop]:
     """The application in this process, a producer, without any worker."""
-    with shop_of(tickwheel_server, tmp_path) as place:
-        yield place
+    with shop_of(tickwheel_server, tmp_path) as deployment:
+        yield deployment
 
 
 @pytest.fixture(scope="module")
-def moved(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+def moved_deployment(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     """The same with an event process and a worker of Tickwheel, for all tests of a module; `celery` is its queue."""
     folder = tmp_path_factory.mktemp("moved")
-    with shop_of(tickwheel_server, folder) as place, place.event_process(), place.tickwheel_worker():
-        yield place
+    with shop_of(tickwheel_server, folder) as deployment, deployment.event_process(), deployment.tickwheel_worker():
+        yield deployment
 
 
 @contextmanager
@@ -122,17 +122,17 @@ def shop_of(tickwheel_server: PrivateServer, folder: Path) -> Iterator[Shop]:
     with ExitStack() as stack:
         tickwheel = stack.enter_context(Tickwheel(tickwheel_server.url, namespace=namespace))
         stack.callback(tickwheel_server.clear, namespace)
-        place = Shop(tickwheel_server, namespace, folder, tickwheel)
-        stack.enter_context(place.broker)
+        deployment = Shop(tickwheel_server, namespace, folder, tickwheel)
+        stack.enter_context(deployment.broker)
         for db in (BROKER, BACKEND):
             with tickwheel_server.client(db=db) as client:
                 client.flushdb()
-        shop.celery.conf.broker_url = place.celery_url(BROKER)
-        shop.celery.conf.result_backend = place.celery_url(BACKEND)
+        shop.celery.conf.broker_url = deployment.celery_url(BROKER)
+        shop.celery.conf.result_backend = deployment.celery_url(BACKEND)
         stack.callback(forget_connections)
         shop.tickwheel.move(url=tickwheel_server.url, namespace=namespace)
         stack.callback(shop.tickwheel.close)
-        yield place
+        yield deployment
 
 
 def forget_connections() -> None:

@@ -11,14 +11,14 @@ from tests.support.wait_until import eventually
 pytestmark = pytest.mark.integration
 
 
-def test_producers_follow_a_route_while_they_run_and_every_call_runs_once_on_one_side(here: Shop) -> None:
+def test_producers_follow_a_route_while_they_run_and_every_call_runs_once_on_one_side(deployment: Shop) -> None:
     ids: list[str] = []
-    here.tickwheel.create_queue("celery")
+    deployment.tickwheel.create_queue("celery")
 
     def sides_of_some() -> set[str]:
-        before = here.broker.llen("celery"), here.tickwheel.queue("celery").counts()["pending"]
+        before = deployment.broker.llen("celery"), deployment.tickwheel.queue("celery").counts()["pending"]
         ids.extend(shop.note.delay(str(len(ids))).id for _ in range(10))
-        after = here.broker.llen("celery"), here.tickwheel.queue("celery").counts()["pending"]
+        after = deployment.broker.llen("celery"), deployment.tickwheel.queue("celery").counts()["pending"]
         return {side for side, was, is_ in zip(("celery", "tickwheel"), before, after, strict=True) if is_ > was}
 
     def goes_to(wanted: set[str]) -> bool:
@@ -28,21 +28,21 @@ def test_producers_follow_a_route_while_they_run_and_every_call_runs_once_on_one
     for to, share, wanted in (("celery", 1.0, {"celery"}), ("tickwheel", 1.0, {"tickwheel"}), ("celery", 0.5, both)):
         shop.tickwheel.route("shop.note", to=to, share=share)
         eventually(partial(goes_to, wanted), f"calls go to {wanted}", 20, 0.1)
-    with here.celery_worker(), here.tickwheel_worker():
-        here.wait_until_run(ids)
-        ran = here.ran(*ids)
+    with deployment.celery_worker(), deployment.tickwheel_worker():
+        deployment.wait_until_run(ids)
+        ran = deployment.ran(*ids)
     assert all(len(sides) == 1 for sides in ran.values())
     assert {sides[0] for sides in ran.values()} == both
 
 
-def test_a_retry_at_celery_follows_the_route_and_keeps_its_count(here: Shop) -> None:
+def test_a_retry_at_celery_follows_the_route_and_keeps_its_count(deployment: Shop) -> None:
     sent = shop.retried.delay(3)
-    with here.event_process(), here.celery_worker(), here.tickwheel_worker():
-        eventually(lambda: here.ran(sent.id)[sent.id], f"it runs at Celery's: {here.log}", 40)
+    with deployment.event_process(), deployment.celery_worker(), deployment.tickwheel_worker():
+        eventually(lambda: deployment.ran(sent.id)[sent.id], f"it runs at Celery's: {deployment.log}", 40)
         route("shop.retried", "tickwheel")
         later = [shop.retried.apply_async((2,), countdown=0.01).id for _ in range(5)]
-        here.wait_until_run([sent.id, *later])
+        deployment.wait_until_run([sent.id, *later])
         assert sent.get(timeout=40) == "after 3"
         assert [shop.retried.AsyncResult(id_).get(timeout=40) for id_ in later] == ["after 2"] * 5
-    assert [line[3] for line in here.record if line[2] == sent.id] == ["0", "1", "2", "3"]
-    assert {line[0] for line in here.record if line[2] in later} == {"tickwheel"}
+    assert [line[3] for line in deployment.record if line[2] == sent.id] == ["0", "1", "2", "3"]
+    assert {line[0] for line in deployment.record if line[2] in later} == {"tickwheel"}

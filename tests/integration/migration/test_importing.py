@@ -19,62 +19,64 @@ from tests.support.wait_until import eventually
 pytestmark = pytest.mark.integration
 
 
-def command(here: Shop, *options: str) -> list[str]:
-    where = ["--url", here.url, "--namespace", here.namespace, "--json"]
-    return [sys.executable, "-m", "tickwheel", "import", "celery", "--from", here.broker_url, *where, *options]
+def command(deployment: Shop, *options: str) -> list[str]:
+    where = ["--url", deployment.url, "--namespace", deployment.namespace, "--json"]
+    return [sys.executable, "-m", "tickwheel", "import", "celery", "--from", deployment.broker_url, *where, *options]
 
 
-def import_(here: Shop, *options: str, code: int = 0) -> list[dict[str, Any]]:
+def import_(deployment: Shop, *options: str, code: int = 0) -> list[dict[str, Any]]:
     """What it reports of each queue."""
-    done = subprocess.run(command(here, *options), cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command(deployment, *options), cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == code, done
     assert "Traceback" not in done.stderr, done.stderr
     reports: list[dict[str, Any]] = json.loads(done.stdout) if done.stdout else []
     return reports
 
 
-def left(here: Shop) -> list[bytes]:
+def left(deployment: Shop) -> list[bytes]:
     """The keys of Celery's Redis that hold messages."""
-    return [key for key in here.broker.keys("*") if not key.startswith(b"_kombu")]
+    return [key for key in deployment.broker.keys("*") if not key.startswith(b"_kombu")]
 
 
-def test_waiting_calls_are_moved_with_their_times_and_order_and_run(here: Shop) -> None:
+def test_waiting_calls_are_moved_with_their_times_and_order_and_run(deployment: Shop) -> None:
     low = shop.note.apply_async(("low",), priority=9).id
     first, second = shop.note.delay("first").id, shop.note.delay("second").id
     later = shop.note.apply_async(("later",), countdown=3_600).id
     naive = shop.note.apply_async(("naive",), eta=datetime(2030, 6, 1, 12)).id  # noqa: DTZ001  # as some write them
     expired = shop.note.apply_async(("expired",), expires=0.001).id
-    [report] = import_(here, "--timezone", "Europe/Berlin")
+    [report] = import_(deployment, "--timezone", "Europe/Berlin")
     assert report == {"queue": "celery", "moved": 6, "there_before": 0, "refused": []}
-    assert left(here) == []
-    queue = here.tickwheel.queue("celery")
+    assert left(deployment) == []
+    queue = deployment.tickwheel.queue("celery")
     assert abs(queue.get(later).due - datetime.now(UTC) - timedelta(hours=1)) < timedelta(seconds=30)
     assert queue.get(naive).due == datetime(2030, 6, 1, 10, tzinfo=UTC)
-    with here.event_process(), here.tickwheel_worker():
-        here.wait_until_run([first, second, low])
-    assert [line[2] for line in here.record] == [first, second, low]
+    with deployment.event_process(), deployment.tickwheel_worker():
+        deployment.wait_until_run([first, second, low])
+    assert [line[2] for line in deployment.record] == [first, second, low]
     assert queue.get(expired).state == "completed"
 
 
-def test_the_key_prefix_of_a_broker_is_used(here: Shop) -> None:
+def test_the_key_prefix_of_a_broker_is_used(deployment: Shop) -> None:
     options = shop.celery.conf.broker_transport_options
     shop.celery.conf.broker_transport_options = {**options, "global_keyprefix": "shop:"}
     try:
         sent = shop.note.delay("x").id
     finally:
         shop.celery.conf.broker_transport_options = options
-    assert here.broker.llen("shop:celery") == 1
-    [report] = import_(here, "--key-prefix", "shop:", "--to", "elsewhere")
-    assert (report["moved"], here.broker.llen("shop:celery")) == (1, 0)
-    assert here.tickwheel.queue("elsewhere").get(sent).state == "pending"
+    assert deployment.broker.llen("shop:celery") == 1
+    [report] = import_(deployment, "--key-prefix", "shop:", "--to", "elsewhere")
+    assert (report["moved"], deployment.broker.llen("shop:celery")) == (1, 0)
+    assert deployment.tickwheel.queue("elsewhere").get(sent).state == "pending"
 
 
-def test_the_url_of_a_broker_can_be_passed_by_the_environment(here: Shop) -> None:
+def test_the_url_of_a_broker_can_be_passed_by_the_environment(deployment: Shop) -> None:
     shop.note.delay("x")
-    words = command(here, "--dry-run")
+    words = command(deployment, "--dry-run")
     at = words.index("--from")
     del words[at : at + 2]
-    for variable, code in (("", 2), (here.broker_url, 0)):
+    for variable, code in (("", 2), (deployment.broker_url, 0)):
         environment = os.environ | {"TICKWHEEL_FROM": variable}
         done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == code, done
@@ -82,33 +84,35 @@ def test_the_url_of_a_broker_can_be_passed_by_the_environment(here: Shop) -> Non
     assert json.loads(done.stdout)[0]["moved"] == 1
 
 
-def test_a_dry_run_moves_nothing(here: Shop) -> None:
+def test_a_dry_run_moves_nothing(deployment: Shop) -> None:
     ids = [shop.note.delay(str(n)).id for n in range(3)]
-    before = here.broker.lrange("celery", 0, -1)
-    [report] = import_(here, "--dry-run")
+    before = deployment.broker.lrange("celery", 0, -1)
+    [report] = import_(deployment, "--dry-run")
     assert report["moved"] == len(ids)
-    assert here.broker.lrange("celery", 0, -1) == before
-    assert here.tickwheel.queues() == []
+    assert deployment.broker.lrange("celery", 0, -1) == before
+    assert deployment.tickwheel.queues() == []
 
 
-def test_calls_that_cannot_be_moved_are_named_and_stay(here: Shop) -> None:
+def test_calls_that_cannot_be_moved_are_named_and_stay(deployment: Shop) -> None:
     pickled = shop.note.apply_async(("x",), serializer="pickle").id
     yaml = shop.note.apply_async(("x",), serializer="yaml").id
     linked = shop.note.apply_async(("x",), link=shop.note.s()).id
     chain(shop.note.si("x"), shop.note.si("y")).delay()
     packed = shop.note.apply_async(("x" * 99,), compression="zlib").id
     large = shop.note.delay("x" * 300_000).id
-    here.broker.lpush("celery", b"\xffnonsense", b"{}", b"[1]", b'{"headers": 1, "properties": 2, "content-type": 3}')
+    deployment.broker.lpush(
+        "celery", b"\xffnonsense", b"{}", b"[1]", b'{"headers": 1, "properties": 2, "content-type": 3}'
+    )
     deep = '{"headers":' + '{"a":' * 5_000 + "1" + "}" * 5_001
     body = json.dumps({"headers": {"task": "t", "id": "deep"}, "properties": {}, "content-type": "application/json"})
-    here.broker.lpush("celery", deep, f'{body[:-1]}, "body": "{"[" * 5_000}"}}')
-    stay = here.broker.lrange("celery", 0, -1)
-    moved = shop.note.delay("moved").id
+    deployment.broker.lpush("celery", deep, f'{body[:-1]}, "body": "{"[" * 5_000}"}}')
+    stay = deployment.broker.lrange("celery", 0, -1)
+    moved_deployment = shop.note.delay("moved").id
     for _ in range(2):
-        [report] = import_(here, code=1)
-        assert here.broker.lrange("celery", 0, -1) == stay
+        [report] = import_(deployment, code=1)
+        assert deployment.broker.lrange("celery", 0, -1) == stay
     assert report["moved"] == 0
-    assert here.tickwheel.queue("celery").get(moved).state == "pending"
+    assert deployment.tickwheel.queue("celery").get(moved_deployment).state == "pending"
     reasons = {each["id"]: f"{each['task']} {each['reason']}" for each in report["refused"]}
     assert len(report["refused"]) == len(stay) == 12
     assert reasons[pickled].startswith("shop.note its content type is application/x-python-serialize, and only")
@@ -120,65 +124,65 @@ def test_calls_that_cannot_be_moved_are_named_and_stay(here: Shop) -> None:
     assert any("chain" in reason for reason in reasons.values())
 
 
-def test_a_call_whose_id_belongs_to_another_message_stays(here: Shop) -> None:
-    here.tickwheel.queue("celery").enqueue(b"other", id="taken")
+def test_a_call_whose_id_belongs_to_another_message_stays(deployment: Shop) -> None:
+    deployment.tickwheel.queue("celery").enqueue(b"other", id="taken")
     shop.note.apply_async(("x",), task_id="taken")
     other = shop.note.delay("y").id
-    [report] = import_(here, code=1)
+    [report] = import_(deployment, code=1)
     assert (report["moved"], [each["id"] for each in report["refused"]]) == (1, ["taken"])
-    assert here.broker.llen("celery") == 1
-    assert left(here) == [b"celery"]
-    assert here.tickwheel.queue("celery").get(other).state == "pending"
+    assert deployment.broker.llen("celery") == 1
+    assert left(deployment) == [b"celery"]
+    assert deployment.tickwheel.queue("celery").get(other).state == "pending"
 
 
-def test_calls_reserved_by_celery_workers_are_moved_once_the_workers_are_gone(here: Shop) -> None:
+def test_calls_reserved_by_celery_workers_are_moved_once_the_workers_are_gone(deployment: Shop) -> None:
     etas = [shop.note.apply_async((str(n),), countdown=3_600).id for n in range(5)]
-    with here.celery_worker("--prefetch-multiplier", "0") as worker:
-        eventually(lambda: here.broker.hlen("unacked") == len(etas), "the worker waits with them", 40)
+    with deployment.celery_worker("--prefetch-multiplier", "0") as worker:
+        eventually(lambda: deployment.broker.hlen("unacked") == len(etas), "the worker waits with them", 40)
         waiting = shop.note.apply_async(("waiting",), queue="later").id
-        assert import_(here, "--unacked", code=1) == []
+        assert import_(deployment, "--unacked", code=1) == []
         worker.send_signal(signal.SIGKILL)
         worker.wait(20)
-    [report] = import_(here, "--dry-run", "--unacked")
+    [report] = import_(deployment, "--dry-run", "--unacked")
     assert report["moved"] == len(etas)
-    reports = import_(here, "--unacked", "--queue", "celery", "--queue", "later")
+    reports = import_(deployment, "--unacked", "--queue", "celery", "--queue", "later")
     assert [each["moved"] for each in reports] == [len(etas), 1]
-    assert left(here) == []
-    assert {here.tickwheel.queue("celery").get(id_).state for id_ in etas} == {"invisible"}
-    assert here.tickwheel.queue("later").get(waiting).state == "pending"
+    assert left(deployment) == []
+    assert {deployment.tickwheel.queue("celery").get(id_).state for id_ in etas} == {"invisible"}
+    assert deployment.tickwheel.queue("later").get(waiting).state == "pending"
 
 
-def test_an_import_that_is_killed_repeatedly_moves_every_message_once(here: Shop) -> None:
+def test_an_import_that_is_killed_repeatedly_moves_every_message_once(deployment: Shop) -> None:
     ids = [shop.note.delay(str(n)).id for n in range(800)]
     ids += [shop.note.apply_async((str(n),), countdown=3_600).id for n in range(200)]
     seed = int(os.environ["TICKWHEEL_TEST_SEED"])
     chance, kills = random.Random(seed), 0
-    queue = here.tickwheel.create_queue("celery", payload_limit=262_144)
+    queue = deployment.tickwheel.create_queue("celery", payload_limit=262_144)
     for _ in range(3):
-        moved = sum(queue.counts().values())
-        process = subprocess.Popen(command(here), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        moved_deployment = sum(queue.counts().values())
+        process = subprocess.Popen(command(deployment), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         # Somewhere behind its first message.
-        further = moved + chance.randint(1, 250)
+        further = moved_deployment + chance.randint(1, 250)
         eventually(lambda: sum(queue.counts().values()) >= further or process.poll() is not None, "it moves", 40, 0)  # noqa: B023
         kills += process.poll() is None
         process.kill()
         process.wait()
-    [report] = import_(here)
+    [report] = import_(deployment)
     assert report["refused"] == []
     assert kills >= 1, f"seed {seed}"
     assert sorted(message.id for message in queue.messages()) == sorted(ids)
     assert {message.attempt for message in queue.messages()} == {0}
-    assert left(here) == []
+    assert left(deployment) == []
 
 
-def test_celery_workers_may_continue_while_their_queue_is_moved(here: Shop) -> None:
+def test_celery_workers_may_continue_while_their_queue_is_moved(deployment: Shop) -> None:
     ids = [shop.note.delay(str(n)).id for n in range(600)]
-    with here.celery_worker():
-        reports = [import_(here) for _ in range(2)]
-        eventually(lambda: not here.broker.llen("celery"), "the queue is empty", 40)
-    with here.tickwheel_worker():
-        here.wait_until_run(ids)
-    assert all(len(sides) == 1 for sides in here.ran(*ids).values()), reports
+    with deployment.celery_worker():
+        reports = [import_(deployment) for _ in range(2)]
+        eventually(lambda: not deployment.broker.llen("celery"), "the queue is empty", 40)
+    with deployment.tickwheel_worker():
+        deployment.wait_until_run(ids)
+    assert all(len(sides) == 1 for sides in deployment.ran(*ids).values()), reports
 
 
 REFUSED: list[tuple[list[str], int, str]] = [
@@ -189,8 +193,10 @@ REFUSED: list[tuple[list[str], int, str]] = [
 
 
 @pytest.mark.parametrize(("options", "code", "said"), REFUSED, ids=["zone", "away", "no Redis"])
-def test_wrong_options_are_refused_in_one_line(here: Shop, options: list[str], code: int, said: str) -> None:
-    done = subprocess.run([*command(here), *options], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+def test_wrong_options_are_refused_in_one_line(deployment: Shop, options: list[str], code: int, said: str) -> None:
+    done = subprocess.run(
+        [*command(deployment), *options], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == code
     assert said in done.stderr
     assert done.stderr.count("\n") == 1

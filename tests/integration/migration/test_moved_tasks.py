@@ -12,93 +12,93 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(autouse=True)
-def _all_moved(moved: Shop) -> None:
+def _all_moved(moved_deployment: Shop) -> None:
     for task in shop.celery.tasks:
         if task.startswith("shop."):
             route(task, "tickwheel")
 
 
-def test_a_moved_task_knows_its_request_and_its_process_was_initialized(moved: Shop) -> None:
+def test_a_moved_task_knows_its_request_and_its_process_was_initialized(moved_deployment: Shop) -> None:
     sent = shop.about.apply_async(headers={"trace": "abc"}, shadow="as.shown", queue="urgent")
     about: dict[str, Any] = sent.get(timeout=40)
     assert about == {
         "prepared": ["process"], "root": sent.id, "parent": None, "trace": "abc", "shadow": "as.shown",
         "queue": "urgent", "direct": False,
     }  # fmt: skip
-    assert moved.ends(sent.id, "urgent").state == "completed"
-    assert not moved.broker.exists("celery", "urgent")
+    assert moved_deployment.ends(sent.id, "urgent").state == "completed"
+    assert not moved_deployment.broker.exists("celery", "urgent")
 
 
-def test_calls_of_a_moved_task_have_it_as_their_parent(moved: Shop) -> None:
+def test_calls_of_a_moved_task_have_it_as_their_parent(moved_deployment: Shop) -> None:
     asked = shop.ask.delay()
     child = shop.about.AsyncResult(asked.get(timeout=40)).get(timeout=40)
     assert (child["root"], child["parent"]) == (asked.id, asked.id)
 
 
-def test_arguments_arrive_as_celery_would_deliver_them(moved: Shop) -> None:
+def test_arguments_arrive_as_celery_would_deliver_them(moved_deployment: Shop) -> None:
     values = (*shop.VALUES, "ä", [1, {"a": None}])
     assert shop.kinds.delay(*values[:3], **dict(zip("abcdefgh", values[3:], strict=False))).get(timeout=40) == [
         f"{type(each).__name__} {each!r}" for each in values
     ]
 
 
-def test_the_router_of_celery_chooses_the_queue(moved: Shop) -> None:
-    assert moved.ends(shop.urgent.delay().id, "urgent").state == "completed"
+def test_the_router_of_celery_chooses_the_queue(moved_deployment: Shop) -> None:
+    assert moved_deployment.ends(shop.urgent.delay().id, "urgent").state == "completed"
 
 
 @pytest.mark.parametrize("throw", [True, False], ids=["raised", "not raised"])
-def test_a_retry_is_a_failure_with_its_countdown(moved: Shop, throw: bool) -> None:
+def test_a_retry_is_a_failure_with_its_countdown(moved_deployment: Shop, throw: bool) -> None:
     sent = shop.retried.delay(2, throw=throw)
-    assert moved.ends(sent.id).attempt == 3
-    assert [line[3] for line in moved.record if line[2] == sent.id] == ["0", "1", "2"]
+    assert moved_deployment.ends(sent.id).attempt == 3
+    assert [line[3] for line in moved_deployment.record if line[2] == sent.id] == ["0", "1", "2"]
     assert sent.get(timeout=40) == "after 2" or not throw
 
 
-def test_automatic_retries_end_after_the_last_retry(moved: Shop) -> None:
+def test_automatic_retries_end_after_the_last_retry(moved_deployment: Shop) -> None:
     sent = shop.unsteady.delay()
-    ended = moved.ends(sent.id)
+    ended = moved_deployment.ends(sent.id)
     assert (ended.state, ended.error, ended.attempt) == ("errored", "ConnectionError: no line", 3)
     with pytest.raises(ConnectionError, match="no line"):
         sent.get(timeout=40)
 
 
-def test_an_error_is_final_and_stored_as_the_result(moved: Shop) -> None:
+def test_an_error_is_final_and_stored_as_the_result(moved_deployment: Shop) -> None:
     sent = shop.boom.delay()
-    ended = moved.ends(sent.id)
+    ended = moved_deployment.ends(sent.id)
     assert (ended.state, ended.error, ended.attempt) == ("errored", "ValueError: no such user", 1)
     with pytest.raises(ValueError, match="no such user"):
         sent.get(timeout=40)
 
 
-def test_reject_and_ignore_end_a_call(moved: Shop) -> None:
-    rejected, ignored = moved.ends(shop.rejected.delay().id), moved.ends(shop.ignored.delay().id)
+def test_reject_and_ignore_end_a_call(moved_deployment: Shop) -> None:
+    rejected, ignored = moved_deployment.ends(shop.rejected.delay().id), moved_deployment.ends(shop.ignored.delay().id)
     assert (rejected.state, rejected.error) == ("errored", "rejected: not here")
     assert ignored.state == "completed"
 
 
-def test_a_call_rejected_with_requeue_is_queued_again(moved: Shop) -> None:
+def test_a_call_rejected_with_requeue_is_queued_again(moved_deployment: Shop) -> None:
     sent = shop.requeued.delay()
-    assert (moved.ends(sent.id).attempt, sent.get(timeout=40)) == (2, "done")
+    assert (moved_deployment.ends(sent.id).attempt, sent.get(timeout=40)) == (2, "done")
 
 
-def test_a_retry_with_other_arguments_is_refused(moved: Shop) -> None:
-    ended = moved.ends(shop.changed.delay(1).id)
+def test_a_retry_with_other_arguments_is_refused(moved_deployment: Shop) -> None:
+    ended = moved_deployment.ends(shop.changed.delay(1).id)
     assert ended.state == "errored"
     assert "was retried with other arguments" in ended.error
 
 
-def test_a_task_over_its_time_limit_is_stopped_for_good(moved: Shop) -> None:
+def test_a_task_over_its_time_limit_is_stopped_for_good(moved_deployment: Shop) -> None:
     sent = shop.slow.delay()
-    ended = moved.ends(sent.id)
+    ended = moved_deployment.ends(sent.id)
     assert (ended.state, ended.attempt) == ("errored", 1)
     assert "TimeLimitExceeded" in ended.error
     assert sent.state == "FAILURE"
 
 
-def test_an_expired_call_is_revoked_and_not_run(moved: Shop) -> None:
+def test_an_expired_call_is_revoked_and_not_run(moved_deployment: Shop) -> None:
     expired = shop.note.apply_async(("expired",), expires=datetime.now(UTC) - timedelta(seconds=1))
     kept = shop.note.apply_async(("kept",), expires=3_600)
     assert kept.get(timeout=40) == "noted kept"
-    assert moved.ends(expired.id).state == "completed"
+    assert moved_deployment.ends(expired.id).state == "completed"
     assert expired.state == "REVOKED"
-    assert moved.ran(expired.id, kept.id) == {expired.id: [], kept.id: ["tickwheel"]}
+    assert moved_deployment.ran(expired.id, kept.id) == {expired.id: [], kept.id: ["tickwheel"]}

@@ -17,30 +17,30 @@ from tests.integration.migration.conftest import Shop, route
 pytestmark = pytest.mark.integration
 
 
-def waiting_at_celery(here: Shop, queue: str = "celery") -> int:
-    return int(here.broker.llen(queue))
+def waiting_at_celery(deployment: Shop, queue: str = "celery") -> int:
+    return int(deployment.broker.llen(queue))
 
 
-def test_a_share_moves_that_part_of_the_calls_by_their_ids(here: Shop) -> None:
+def test_a_share_moves_that_part_of_the_calls_by_their_ids(deployment: Shop) -> None:
     ids = [f"call-{n}" for n in range(100)]
-    moved: list[set[str]] = []
-    here.tickwheel.create_queue("celery")
+    moved_deployment: list[set[str]] = []
+    deployment.tickwheel.create_queue("celery")
     for share in (0.0, 0.3, 0.6, 1.0):
         route("shop.note", "tickwheel", share)
         for id_ in ids:
             shop.note.apply_async(("x",), task_id=id_)
-        moved.append({message.id for message in here.tickwheel.queue("celery").messages()})
-    none, some, more, all_ = moved
+        moved_deployment.append({message.id for message in deployment.tickwheel.queue("celery").messages()})
+    none, some, more, all_ = moved_deployment
     assert none < some < more < all_ == set(ids)
     assert 15 < len(some) < 45
     assert 45 < len(more) < 75
 
 
-def test_priorities_match_those_of_celery_on_redis(here: Shop) -> None:
+def test_priorities_match_those_of_celery_on_redis(deployment: Shop) -> None:
     route("shop.note", "tickwheel")
     for priority in (9, 3, None, 6):
         shop.note.apply_async((), priority=priority, task_id=f"p{priority}")
-    order = [message.id for message in here.tickwheel.queue("celery").dequeue(limit=4)]
+    order = [message.id for message in deployment.tickwheel.queue("celery").dequeue(limit=4)]
     assert order == ["pNone", "p3", "p6", "p9"]
 
 
@@ -59,44 +59,44 @@ UNSUPPORTED: dict[str, tuple[Callable[[], object], str]] = {
 
 @pytest.mark.parametrize("what", UNSUPPORTED)
 def test_calls_that_tickwheel_cannot_make_stay_with_celery_and_are_logged_once(
-    here: Shop, caplog: pytest.LogCaptureFixture, what: str
+    deployment: Shop, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
     route("shop.note", "tickwheel")
     call, reason = UNSUPPORTED[what]
     with caplog.at_level(logging.WARNING, "tickwheel.celery"):
         call()
         call()
-    assert waiting_at_celery(here) == 2
+    assert waiting_at_celery(deployment) == 2
     told = [each.getMessage() for each in caplog.records if each.name == "tickwheel.celery"]
     assert len(told) == 1
     assert reason in told[0]
 
 
-def test_arguments_that_celery_cannot_serialize_raise_its_error(here: Shop) -> None:
+def test_arguments_that_celery_cannot_serialize_raise_its_error(deployment: Shop) -> None:
     route("shop.note", "tickwheel")
     with pytest.raises(EncodeError):
         shop.note.delay({1, 2})
-    assert here.tickwheel.queues() == []
+    assert deployment.tickwheel.queues() == []
 
 
-def test_an_eta_becomes_the_due_time(here: Shop) -> None:
+def test_an_eta_becomes_the_due_time(deployment: Shop) -> None:
     route("shop.note", "tickwheel")
     later = shop.note.apply_async(("later",), countdown=3_600)
     at = shop.note.apply_async(("at",), eta=datetime(2030, 1, 1))  # noqa: DTZ001  # in the app's zone, as ever
-    queue = here.tickwheel.queue("celery")
+    queue = deployment.tickwheel.queue("celery")
     assert abs(queue.get(later.id).due - datetime.now(UTC) - timedelta(hours=1)) < timedelta(seconds=10)
     assert queue.get(at.id).due == datetime(2030, 1, 1, tzinfo=UTC)
 
 
-def test_the_id_of_a_call_is_its_task_id(here: Shop) -> None:
+def test_the_id_of_a_call_is_its_task_id(deployment: Shop) -> None:
     route("shop.note", "tickwheel")
     id_ = str(uuid.uuid4())
     for _ in range(3):
         shop.note.apply_async(("x",), task_id=id_)
-    assert here.tickwheel.queue("celery").counts()["pending"] == 1
+    assert deployment.tickwheel.queue("celery").counts()["pending"] == 1
 
 
-def test_signal_receivers_see_published_calls_as_before(here: Shop) -> None:
+def test_signal_receivers_see_published_calls_as_before(deployment: Shop) -> None:
     route("shop.note", "tickwheel")
     seen: list[str] = []
 
@@ -110,11 +110,11 @@ def test_signal_receivers_see_published_calls_as_before(here: Shop) -> None:
     finally:
         signals.before_task_publish.disconnect(add_header)
     assert seen == ["celery"]
-    assert b'"watched":"yes"' in here.tickwheel.queue("celery").get(sent.id).payload
+    assert b'"watched":"yes"' in deployment.tickwheel.queue("celery").get(sent.id).payload
 
 
 def test_while_tickwheel_is_away_calls_follow_the_last_known_route(
-    here: Shop, caplog: pytest.LogCaptureFixture
+    deployment: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
     shop.note.delay("known to be Celery's")
     # Known for a second, and no longer.
@@ -126,6 +126,6 @@ def test_while_tickwheel_is_away_calls_follow_the_last_known_route(
             shop.note.delay("x")
         shop.urgent.delay()
     finally:
-        shop.tickwheel.move(url=here.url, timeout=None)
-    assert (waiting_at_celery(here), waiting_at_celery(here, "urgent")) == (4, 1)
+        shop.tickwheel.move(url=deployment.url, timeout=None)
+    assert (waiting_at_celery(deployment), waiting_at_celery(deployment, "urgent")) == (4, 1)
     assert caplog.text.count("cannot read the route of task shop.note") == 1
