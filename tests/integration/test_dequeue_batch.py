@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 import pytest
 
+from tests.integration.generic_client import GenericClient
 from tests.integration.service_thread import ServiceThread
-from tests.integration.stranger import GenericClient
 from tests.support.wait_until import eventually, eventually_in_task
 from tickwheel import NewMessage, QueueBlocked, Tickwheel, TickwheelError, Unavailable, aio
 from tickwheel.client.grpc.dequeue_batcher import DequeueBatcher

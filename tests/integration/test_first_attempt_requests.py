@@ -6,8 +6,8 @@ from typing import Any
 import grpc
 import pytest
 
+from tests.integration.generic_client import GenericClient
 from tests.integration.service_thread import ServiceThread
-from tests.integration.stranger import GenericClient
 from tickwheel.operations.sessions import ClientSession
 
 pytestmark = pytest.mark.integration

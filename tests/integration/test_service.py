@@ -15,8 +15,8 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
 from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
 
+from tests.integration.generic_client import GenericClient
 from tests.integration.service_thread import ServiceThread
-from tests.integration.stranger import GenericClient
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.testing import PrivateServer

@@ -17,8 +17,8 @@ from google.rpc.status_pb2 import Status
 from grpc_health.v1.health_pb2 import HealthCheckRequest
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
+from tests.integration.generic_client import GenericClient, Stream
 from tests.integration.service_thread import ServiceThread
-from tests.integration.stranger import GenericClient, Stream
 from tests.security.tokens import client, entry, generic_client, write_token_file
 from tests.support.wait_until import eventually
 from tickwheel import LimitExceeded, NewMessage, Tickwheel, Unavailable, limits

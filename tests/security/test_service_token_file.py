@@ -11,8 +11,8 @@ from typing import Any
 import grpc
 import pytest
 
+from tests.integration.generic_client import GenericClient
 from tests.integration.service_thread import ServiceThread
-from tests.integration.stranger import GenericClient
 from tests.security.tokens import client, entry, generic_client
 from tests.support.wait_until import eventually
 from tickwheel import Forbidden, LimitExceeded, NewMessage, Tickwheel, Unauthenticated

@@ -6,8 +6,8 @@ from typing import Any
 
 import grpc
 
+from tests.integration.generic_client import GenericClient
 from tests.integration.service_thread import ServiceThread
-from tests.integration.stranger import GenericClient
 from tickwheel import Tickwheel
 from tickwheel.service.authorization import digest_of
 from tickwheel.service.token_file import TokenFile

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from tests.integration.cli.running import ENDS_S, TICKWHEEL, Start
-from tests.integration.stranger import GenericClient
+from tests.integration.generic_client import GenericClient
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.service.token_file import TokenFile
