@@ -9,6 +9,7 @@ trimmed by a prefix.
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import inf
 
 from tickwheel.driver.finished_leases import FinishedLeases
 from tickwheel.storage.timer import Kind, iter_timers
@@ -77,11 +78,11 @@ class InboxBuffer:
             self._older = _Bucket()
         self._rotate_at = monotonic_ms + ROTATE_MS
 
-    def next_rotation(self) -> float | None:
-        """Return the moment on the monotonic clock of the next filing or rotation; None if the buckets are empty."""
+    def next_rotation(self) -> float:
+        """Return the moment on the monotonic clock of the next filing or rotation; infinity if there are no entries."""
         if self._filing.entries or self.count > HURRY_TIMERS:
             return 0.0
-        return self._rotate_at if self._young.entries or self._older.entries else None
+        return self._rotate_at if self._young.entries or self._older.entries else inf
 
     def prefix(self, max_timers: int) -> list[Entry]:
         """Return the next entries to file: at most ``max_timers`` timers, but at least one entry if there are any."""

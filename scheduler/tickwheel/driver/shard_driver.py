@@ -6,7 +6,6 @@ driver claims the shard, and reads the whole inbox and every slot whose interval
 safe, because all steps are idempotent.
 """
 
-from math import inf
 from typing import Final
 
 from tickwheel.driver.batch_size import AdaptiveBatchSize
@@ -146,7 +145,7 @@ class ShardDriver:
         else:
             moments.append(self._may_serve_at(slot))
         moments += (self._clock.monotonic_at(time_ms) for time_ms in times if time_ms is not None)
-        return min((moment for moment in moments if moment is not None), default=inf)
+        return min(moments)
 
     def read_inbox(self, until_ms: float | None = None) -> DutySteps:
         """Read new timers, and load near ones into memory. Wait for timers until the moment ``until_ms``, if any."""

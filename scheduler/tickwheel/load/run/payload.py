@@ -5,7 +5,6 @@ from struct import Struct
 # Due: seconds since the start of the run, on the clock that all its processes share. Run time: seconds. Failures:
 # number of attempts that fail.
 _CONTENT = Struct(">ddI")
-MIN_BYTES = _CONTENT.size
 
 
 def pack(due_s: float, run_s: float, failures: int, size: int) -> bytes:
