@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from tickwheel import Message, Queue
 from tickwheel.cli.arguments import ExclusiveValue, Name, Token
 from tickwheel.cli.command import command
 from tickwheel.cli.leased_messages import settle
@@ -32,8 +31,10 @@ def complete(
     ] = None,
 ) -> None:
     """Complete a message that was dequeued. Repeating the command is safe."""
-
-    def complete_all(queue: Queue, messages: list[Message]) -> None:
-        queue.complete_many(messages, None if result is None else [result] * len(messages))
-
-    settle(target, queue, (id, token, exclusive_value), "completed", complete_all)
+    settle(
+        target,
+        queue,
+        (id, token, exclusive_value),
+        "completed",
+        lambda handle, messages: handle.complete_many(messages, None if result is None else [result] * len(messages)),
+    )
