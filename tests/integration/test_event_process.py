@@ -181,7 +181,7 @@ def survives_queues_that_are_made_anew(server: PrivateServer, namespace: str, lo
     return True
 
 
-def test_recreated_queues_with_other_numbers_are_told_apart_from_the_queues_before(
+def test_recreated_queues_with_other_numbers_are_distinguished_from_the_queues_before(
     tickwheel_server: PrivateServer, namespace: str, tmp_path: Path
 ) -> None:
     assert survives_queues_that_are_made_anew(tickwheel_server, namespace, tmp_path / "lock")

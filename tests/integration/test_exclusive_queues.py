@@ -274,7 +274,7 @@ def test_one_id_under_two_values_is_two_messages(videos: Queue) -> None:
 VALUES = ["", "a", "a\0", "aa", "\0", "\0\1a", "{0}", "é", "e\u0301", "\x7f", "\uffff", "v" * 256, "v" * 255]
 
 
-def test_values_are_told_apart_byte_by_byte(videos: Queue) -> None:
+def test_values_are_compared_byte_by_byte(videos: Queue) -> None:
     for value in VALUES:
         add(videos, "first", value)
         add(videos, "second", value)

@@ -75,7 +75,7 @@ def test_every_pair_must_match(queue: Queue) -> None:
         ({"a": "B"}, {"a": "b"}),
     ],
 )
-def test_pairs_are_told_apart_byte_by_byte(queue: Queue, stored: dict[str, str], asked: dict[str, str]) -> None:
+def test_pairs_are_compared_byte_by_byte(queue: Queue, stored: dict[str, str], asked: dict[str, str]) -> None:
     queue.enqueue_many([new("m", stored)])
     assert queue.depth(asked) == 0
     assert drained(queue, asked) == []

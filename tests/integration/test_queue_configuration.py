@@ -70,7 +70,7 @@ def test_with_auto_create_a_worker_may_come_before_the_first_message(tw: Tickwhe
     assert tw.queues() == []
 
 
-def test_creating_a_queue_again_with_the_same_configuration_is_fine(tw: Tickwheel, dump: Dump) -> None:
+def test_creating_a_queue_again_with_the_same_configuration_does_nothing(tw: Tickwheel, dump: Dump) -> None:
     given: dict[str, Any] = {"exclusive_key": "of", "indexed": ["b", "a"], "lease": 10 * SECOND, "forecast": True}
     tw.create_queue("q", **given)
     before = dump()

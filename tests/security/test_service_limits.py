@@ -74,7 +74,7 @@ def open_stream(generic_client: GenericClient, asked: dict[str, Any]) -> Stream:
     return stream
 
 
-def test_a_token_over_its_rate_is_told_when_to_retry_and_can_settle_its_leases(
+def test_a_token_over_its_rate_gets_the_time_of_a_retry_and_can_settle_its_leases(
     channel: grpc.Channel,
 ) -> None:
     slow, where = generic_client(channel, SLOW), {"namespace": NAMESPACE, "queue": "slow"}

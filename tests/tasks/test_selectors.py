@@ -62,7 +62,7 @@ def test_with_all_queues_empty_the_shares_are_those_of_the_tickets() -> None:
     assert shares(ReducedLottery(ALL, random.Random(3)), set()) == pytest.approx(tickets(ALL), abs=0.02)
 
 
-def test_each_queue_is_asked_at_most_once_a_draw() -> None:
+def test_each_queue_is_checked_at_most_once_a_draw() -> None:
     selector, asked = ReducedLottery(ALL, random.Random(4)), Counter[str]()
 
     def is_empty(queue: Queue) -> bool:

@@ -22,7 +22,7 @@ for n in range(200_000):
 """
 
 
-def test_no_task_looks_overdue_while_its_start_is_being_written() -> None:
+def test_no_task_counts_as_overdue_while_its_start_is_being_written() -> None:
     board = SharedState(1)
     page = board.batches[0]
     command = [sys.executable, "-c", WRITER, str(board.fd)]

@@ -34,7 +34,7 @@ def test_an_edit_of_a_generated_file_is_refused(source: Path, monkeypatch: pytes
 
 
 @each_module
-def test_a_generated_file_says_what_it_comes_from(source: Path) -> None:
+def test_a_generated_file_names_its_source(source: Path) -> None:
     first = generate_blocking.MODULES[source].read_text().partition("\n")[0]
     assert source.name in first
     assert "make format" in first

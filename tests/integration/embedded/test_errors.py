@@ -19,7 +19,7 @@ def test_a_file_in_the_place_of_the_directory_is_a_clear_error(tmp_path: Path) -
             EmbeddedServer(data_dir).open()
 
 
-def test_a_directory_that_nobody_can_write_is_a_clear_error() -> None:
+def test_an_unwritable_directory_is_a_clear_error() -> None:
     with pytest.raises(EmbeddedServerError, match="Pass a data_dir on a local disk that this user"):
         EmbeddedServer(Path("/proc/tickwheel")).open()
 

@@ -56,7 +56,7 @@ def test_programs_that_come_and_go_at_once_always_have_a_server(data_dir: Path, 
     assert not is_server_alive(data_dir)
 
 
-def test_nobody_joins_or_leaves_while_another_starts_or_stops_the_server(
+def test_no_program_joins_or_leaves_while_another_starts_or_stops_the_server(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embedded_server, "_LOCK_S", 0.1)
