@@ -1,1 +1,1 @@
-"""The benchmarks: every figure the project promises, measured. `python -m bench --help` says how."""
+"""The benchmarks, which measure every value that the project promises. `python -m bench --help` lists the options."""

@@ -1,4 +1,4 @@
-"""python -m bench: measure, print a table, write JSON and plots."""
+"""`python -m bench`: measure, print a table, and write JSON and plots."""
 
 import argparse
 import sys
@@ -19,14 +19,14 @@ FIGURES = Path(__file__).parents[1] / "docs" / "figures.md"
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--only", metavar="ROW,ROW", help=f"measure only these of {', '.join(MEASUREMENTS)}")
-    parser.add_argument("--quick", action="store_true", help="show in seconds that all of it runs; no figure is true")
+    parser.add_argument("--quick", action="store_true", help="run everything in seconds, without valid values")
     parser.add_argument("--results", type=Path, help="folder for bench.json and the plots; default: bench/results")
     args = parser.parse_args()
     names = list(MEASUREMENTS) if args.only is None else [name.strip() for name in args.only.split(",")]
     unknown = [name for name in names if name not in MEASUREMENTS]
     if unknown:
         parser.error(f"there is no row {', '.join(unknown)}; the rows are {', '.join(MEASUREMENTS)}")
-    # A quick run never takes the place of true results.
+    # A quick run never overwrites valid results.
     folder: Path = args.results or (Path(tempfile.mkdtemp(prefix="tickwheel-bench-")) if args.quick else RESULTS)
     measurements: list[Measurement] = []
     with BenchServer() as server:
@@ -44,7 +44,7 @@ def main() -> None:
     print(f"Written to {folder}")
     missed = [measurement.name for measurement in measurements if measurement.passed is False]
     if missed and not args.quick:
-        sys.exit(f"missed their goal: {', '.join(missed)}")
+        sys.exit(f"these rows missed their goal: {', '.join(missed)}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Every row that can be measured, by the name that `--only` takes, in the order in which they run."""
+"""All rows of the benchmark by their name for `--only`, in the order in which they run."""
 
 from collections.abc import Callable
 

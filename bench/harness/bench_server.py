@@ -1,4 +1,4 @@
-"""The server that is measured: the bundled Valkey, in a temporary folder, with the settings of the embedded server."""
+"""The measured server: the bundled Valkey in a temporary folder, with the settings of the embedded server."""
 
 import shutil
 import tempfile
@@ -13,7 +13,7 @@ from tickwheel.embedded import EmbeddedServer
 
 
 class BenchServer:
-    """A server of its own for one measurement. ``aof`` False switches the append-only file off."""
+    """A separate server for one measurement. It has an append-only file only with ``aof``."""
 
     def __init__(self, *, aof: bool = False) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="tickwheel-bench-"))
@@ -29,20 +29,20 @@ class BenchServer:
         self.pid = pid
 
     def cpu_us(self) -> float:
-        """CPU that the server's main thread has used, user and system, as INFO tells it."""
+        """Return the CPU time of the server's main thread, user and system, from INFO."""
         info = self.redis.info("cpu")
         return float(info["used_cpu_user_main_thread"] + info["used_cpu_sys_main_thread"]) * 1e6
 
     def process_cpu_us(self) -> float:
-        """CPU of the whole process, as the kernel tells it at no cost to the server: for parts and single calls."""
+        """Return the CPU time of the whole process from the kernel, which costs the server nothing."""
         return process_cpu_us(self.pid)
 
     def used_memory(self) -> int:
-        """Bytes that the server's allocator has given out."""
+        """Return the bytes that the server's allocator has allocated."""
         return int(self.redis.info("memory")["used_memory"])
 
     def about(self) -> dict[str, str]:
-        """What the figures were measured on."""
+        """Return the name and version of the server, and its allocator."""
         info = self.redis.info()
         return {
             "server": f"{info.get('server_name', 'redis')} {info.get('valkey_version', info['redis_version'])}",

@@ -1,7 +1,7 @@
-"""Cores that never sleep while something is measured, as on a server that has work.
+"""Keeps all cores awake during a measurement, like on a busy server.
 
-Where cores sleep between calls, waking them is counted as the server's CPU: a PING takes five times as much, and what
-is sent in batches costs more or less by the mood of the kernel.
+If a core sleeps between two calls, the kernel counts the wake-up as CPU time of the server: a PING then takes five
+times as much, and the cost of batches varies.
 """
 
 import multiprocessing
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def keep_cores_busy() -> Iterator[None]:
-    """A process of the lowest priority on each core that has no rest."""
+    """Run a busy process of the lowest priority for each core."""
     spawn = multiprocessing.get_context("spawn")
     spinners = [spawn.Process(target=_spin, args=(os.getpid(),), daemon=True) for _ in range(os.cpu_count() or 1)]
     for spinner in spinners:

@@ -1,4 +1,4 @@
-"""The unit of the server's CPU: one pipelined ZADD, on the same server and in the same run, right before the work."""
+"""The unit of server CPU time: one pipelined ZADD on the same server, measured immediately before the work."""
 
 import os
 import random
@@ -17,11 +17,11 @@ ROUNDS = 3
 def ratios_to_zadd(
     server: BenchServer, scale: Scale, runs: int, work_us: Callable[[], float], *, warm_up: bool = True
 ) -> tuple[list[float], list[float]]:
-    """For each run, the server's CPU for the work in ZADDs, and the CPU of a ZADD in microseconds.
+    """Return for each run the CPU time of the work in ZADDs, and the CPU time of a ZADD in microseconds.
 
-    The figure of a measurement is the median of its runs. ``work_us`` does the work and returns its CPU. With
-    ``warm_up``, the work is done once before and not counted: the first run on a server also pays the kernel for memory
-    that the server then keeps.
+    The value of a measurement is the median of its runs. ``work_us`` does the work and returns its CPU time. With
+    ``warm_up``, the work is first done once without counting: during the first run on a server, the kernel allocates
+    memory that the server then keeps.
     """
     if warm_up:
         work_us()
@@ -33,8 +33,10 @@ def ratios_to_zadd(
 
 
 def zadd_us(server: BenchServer, zadds: int = ZADDS) -> float:
-    """Server CPU of one ZADD of a random 16-byte member with a random score, pipelined by 1,000, the set growing from
-    empty: the median of three sets."""
+    """Return the server CPU time of one ZADD in microseconds: the median of three sets that grow from empty.
+
+    Each ZADD adds a random member of 16 bytes with a random score. A pipeline has 1,000 ZADDs.
+    """
     return median(_zadds(server, b"calibration", zadds) for _ in range(ROUNDS))
 
 
@@ -44,7 +46,7 @@ def _zadds(server: BenchServer, key: bytes, zadds: int) -> float:
     batches = [b"".join(_zadd(key) for _ in range(PIPELINED)) for _ in range(zadds // PIPELINED)]
     before = server.cpu_us()
     for batch in batches:
-        # One write for the whole pipeline: the cheapest way there is for the server.
+        # One write for the whole pipeline costs the server least.
         connection._sock.sendall(batch)
         for _ in range(PIPELINED):
             connection.read_response()

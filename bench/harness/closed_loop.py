@@ -1,10 +1,10 @@
-"""Unary gRPC calls in a closed loop, for as little as a client can cost: the one measured is the server.
+"""Unary gRPC calls in a closed loop, with a client that uses little CPU time.
 
-A channel of grpc takes as much CPU for a call as a server that only echoes it; on two cores it would be half of what is
-measured. So this speaks the wire itself: one HTTP/2 connection, requests that were serialized before, their headers
-from HPACK's table as other clients send them, everything that can be sent or read together in one system call. Every
-answer is awaited, and counts only with its message and `grpc-status` 0. Requests are small: each is one frame, and all
-that are under way fit into the room that a server gives a new connection.
+A channel of the grpc library takes as much CPU time for a call as a server that only echoes requests: on two cores, the
+client would be half of the measurement. So this client implements HTTP/2 itself. It sends requests that were serialized
+beforehand, refers to headers in HPACK's table like other clients, and sends and reads as much as possible in one system
+call. An answer counts only with its message and `grpc-status` 0. Requests are small: each request is one frame, and all
+requests in flight fit into the initial window of a connection.
 
 https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md, RFC 9113, RFC 7541
 """
@@ -29,22 +29,22 @@ _MESSAGE: Final = Struct(">BI")
 _TABLE_SIZE, _INITIAL_WINDOW = 1, 4
 _DEFAULT_WINDOW, _LARGEST_WINDOW = 2**16 - 1, 2**31 - 1
 _OK: Final = b"\x0bgrpc-status\x010"
-# Of HPACK's own table: the first entry after it is the newest of the connection's.
+# Indexes of HPACK's static table. The next index is the newest entry of the connection's dynamic table.
 _POST, _HTTP, _PATH, _AUTHORITY, _CONTENT_TYPE, _NEWEST = 3, 6, 4, 1, 31, 62
 
 
 @dataclass(frozen=True, slots=True)
 class LoopResult:
-    """What came of it: calls a second, and the CPU that a call took of this process."""
+    """The calls per second, and the CPU time of this process for a call."""
 
     rate: float
     cpu_us: float
 
 
 def closed_loop(target: str, path: str, requests: Sequence[bytes], in_flight: int, connections: int = 1) -> LoopResult:
-    """Send all, so many at a time over all connections, each as soon as another is answered.
+    """Send all requests, with ``in_flight`` calls at a time over all connections.
 
-    Raises RuntimeError for a call that failed.
+    The next call starts when a call is answered. Raises RuntimeError if a call fails.
     """
     with ExitStack() as stack, selectors.DefaultSelector() as readable:
         opened_connections = [stack.enter_context(_Connection(target, path)) for _ in range(connections)]
@@ -69,17 +69,17 @@ def _take(waiting: Iterator[bytes], count: int) -> list[bytes]:
 
 
 class _Connection:
-    """One HTTP/2 connection, for one kind of call."""
+    """One HTTP/2 connection for the calls of one method."""
 
     def __init__(self, target: str, path: str) -> None:
         host, _, port = target.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), timeout=30)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        named = [(_PATH, path), (_AUTHORITY, target), (_CONTENT_TYPE, "application/grpc")]
-        fields = [_text(index, 6, 0x40) + _string(value) for index, value in named]
+        headers = [(_PATH, path), (_AUTHORITY, target), (_CONTENT_TYPE, "application/grpc")]
+        fields = [_text(index, 6, 0x40) + _string(value) for index, value in headers]
         fields.append(b"\x40" + _string("te") + _string("trailers"))
         fixed = bytes((0x80 | _POST, 0x80 | _HTTP))
-        # The first call puts its headers into the table; all others say where they are.
+        # The first call adds its headers to the table; all other calls send only their indexes.
         self._first_headers = fixed + b"".join(fields)
         self._repeated_headers = fixed + bytes(0x80 | _NEWEST + n for n in reversed(range(len(fields))))
         self._headers = self._first_headers
@@ -98,7 +98,7 @@ class _Connection:
         self.socket.close()
 
     def send(self, requests: Sequence[bytes]) -> None:
-        """Begin calls."""
+        """Start one call for each request."""
         frames = []
         for request in requests:
             self._stream += 2
@@ -108,12 +108,12 @@ class _Connection:
             frames.append(_frame(_DATA, _END_STREAM, self._stream, message))
             self._headers = self._repeated_headers
         if self._window < 0:
-            raise RuntimeError("more is under way than the server has room for")
+            raise RuntimeError("the calls in flight exceed the window of the connection")
         if frames:
             self.socket.sendall(b"".join(frames))
 
     def receive_answers(self) -> int:
-        """Wait for what comes next; how many calls ended by it."""
+        """Wait for the next data of the server, and return the number of calls that ended."""
         read = self.socket.recv(1 << 18)
         if not read:
             raise RuntimeError("the server closed the connection")
@@ -130,7 +130,7 @@ class _Connection:
         return ended
 
     def _frame(self, kind: int, flags: int, stream: int, data: bytes, at: int, end: int) -> bool:
-        """Whether it ended a call."""
+        """Handle one frame, and return whether it ended a call."""
         if kind == _DATA:
             self._messages.add(stream)
         elif kind == _HEADERS:
@@ -153,13 +153,13 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def _text(number: int, bits: int, first: int) -> bytes:
-    """An integer of HPACK, below the length where it takes a second byte."""
+    """Encode an integer for HPACK. Raises ValueError if it needs a second byte."""
     if number >= 2**bits - 1:
         raise ValueError(f"{number} takes more than {bits} bits")
     return bytes((first | number,))
 
 
 def _string(text: str) -> bytes:
-    """A text of HPACK, not compressed."""
+    """Encode a string for HPACK without compression."""
     raw = text.encode()
     return _text(len(raw), 7, 0) + raw

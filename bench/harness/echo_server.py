@@ -1,4 +1,4 @@
-"""A bare gRPC server that answers with what it is sent: what a call over the network costs before anything is done."""
+"""A gRPC server that only returns each request, to measure the cost of a call without any work."""
 
 import asyncio
 from typing import Any

@@ -1,7 +1,7 @@
-"""A client and the drivers of the wheels on one server whose time this program turns.
+"""A client and the drivers of one server, with a clock that this program sets.
 
-Retention is never below five minutes, so whole lives are measured on the scripts' test clock: one HGET of a field where
-the production scripts ask the server for its TIME. `clock_cost_us` measures the difference.
+Retention is at least five minutes, so whole lives are measured with the test clock of the scripts: an HGET of one field
+instead of TIME. `clock_cost_us` in `message_life` measures the difference.
 """
 
 import os
@@ -24,14 +24,14 @@ from tickwheel.storage.keys import shard_key
 from tickwheel.testing.driver_clock import ManualClock
 
 START_MS = 1_700_000_000_000
-# Two rotations of the buckets in which new timers wait to be filed.
+# New timers wait in buckets until they are filed. This is the time of two rotations of the buckets.
 FILED_MS = 1_000
-# What is on its way from the inbox is here by then, in real time.
+# Real time within which new entries of the inbox arrive.
 NEWS_MS = 30
 
 
 class ManualTimeShard:
-    """One shard, or several, under a turned clock. ``history`` is how many entries of events each keeps."""
+    """One shard or several with a manual clock. Each shard keeps ``history`` entries of events."""
 
     def __init__(self, server: BenchServer, *, history: int, shards: int = 1) -> None:
         self.server = server
@@ -50,15 +50,15 @@ class ManualTimeShard:
 
     @property
     def fired_timers(self) -> int:
-        """How many timers have fired on all shards."""
+        """The number of timers that have fired on all shards."""
         return sum(driver._stats.fired_timers for driver, _ in self._drivers)
 
     def key(self, name: str) -> str:
-        """One of the first shard's keys."""
+        """Return the name of a key of the first shard."""
         return shard_key(self.tickwheel._context.namespace, 0, name)
 
     def turn(self, ms: int = 0) -> bool:
-        """Time passes, then every duty of the event processes has its turn; whether any had something to do."""
+        """Advance the clock, let every driver take one turn, and return whether any driver had work."""
         if ms:
             self.clock.now_ms += ms
             self._set_clock()
@@ -66,20 +66,20 @@ class ManualTimeShard:
         return any(busy)
 
     def settle(self, ms: int = 0) -> None:
-        """Time passes, then the event process works until it has nothing to do."""
+        """Advance the clock, and let the drivers run until none of them has work."""
         busy = self.turn(ms)
         while busy:
             busy = self.turn()
 
     def file(self) -> None:
-        """Let what is in the inbox be filed."""
+        """File all timers of the inbox."""
         self._waits = True
         for _ in range(3):
             self.settle(FILED_MS)
         self._waits = False
 
     def advance_to(self, time_ms: int) -> None:
-        """Let time pass until then, as it passes for an event process: a slot of the wheel's level 2 at a time."""
+        """Advance the clock to ``time_ms`` in steps of one slot of level 2, like for an event process."""
         while self.clock.now_ms < time_ms:
             self.settle(min(4_096, time_ms - self.clock.now_ms))
 
@@ -99,7 +99,7 @@ class ManualTimeShard:
         self.close()
 
     def _set_clock(self) -> None:
-        """Turn the scripts' clock. What that costs the server is not the product's, so it is kept apart."""
+        """Set the clock of the scripts. Its cost is measured separately, because production has no such call."""
         before = self.server.process_cpu_us()
         with self.server.redis.pipeline(transaction=False) as pipe:
             for key in self._clock_keys:
@@ -108,7 +108,7 @@ class ManualTimeShard:
         self.set_clock_us += self.server.process_cpu_us() - before
 
     def _drive(self, shard: int, queues: QueueDirectory) -> tuple[ShardDriver, ShardConnection]:
-        """A driver of the shard that has taken its wheel over, and its link."""
+        """Return a driver that has taken over the shard's wheel, and its connection."""
         namespace = self.tickwheel._context.namespace
         config = DriverConfig(namespace, shard, queues, "bench", clock_fragment="_clock_test")
         driver = ShardDriver(config, self.clock, epoch=None, connection=1)
@@ -118,7 +118,7 @@ class ManualTimeShard:
         return driver, link
 
     def _executor(self, link: ShardConnection) -> Execute:
-        """Return what executes a shard's commands. The inbox is followed as in production, by a blocking read."""
+        """Return the function that executes a shard's commands. It blocks to read the inbox, like in production."""
 
         def execute(command: Command) -> Any:
             if isinstance(command, ReadStream) and self._waits:

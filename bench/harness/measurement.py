@@ -1,4 +1,4 @@
-"""What a measurement yields, and how large it is to be."""
+"""The result of a measurement, and the size of its run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class Measurement:
-    """One figure and its bar. ``value`` is the median of ``samples`` unless given; a ``bar`` of None only reports."""
+    """One value and its goal, the ``bar`` (None: no goal). ``value`` defaults to the median of ``samples``."""
 
     name: str
     label: str
@@ -30,7 +30,7 @@ class Measurement:
 
     @property
     def passed(self) -> bool | None:
-        """Whether the bar is met; None where there is none."""
+        """Whether the value meets its goal; None without a goal."""
         if self.bar is None:
             return None
         return self.value >= self.bar if self.at_least else self.value <= self.bar
@@ -52,7 +52,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How large a run is: in full, or small enough to show in seconds that everything runs."""
+    """The size of a run: full, or so small that everything runs in seconds."""
 
     quick: bool = False
 
@@ -64,7 +64,7 @@ class Scale:
 
     @property
     def warmup_runs(self) -> int:
-        """Runs before those that count."""
+        """The number of runs that are not counted, before the runs that are."""
         return 0 if self.quick else 1
 
     def sizes(self, full: Sequence[int], quick: int) -> list[int]:

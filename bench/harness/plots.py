@@ -1,4 +1,4 @@
-"""The plots: small PNG files drawn from what the results hold, so that they can be drawn again without measuring."""
+"""The plots: small PNG files, drawn from the stored results without measuring again."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ _DPI = 90
 
 
 def draw(measurements: dict[str, dict[str, Any]], folder: Path) -> None:
-    """Draw what there are figures for."""
+    """Draw every plot whose measurement exists."""
     for name, file, plot in (
         ("lateness_p50", "lateness.png", _lateness),
         ("backlog", "backlog.png", _backlog),

@@ -13,18 +13,18 @@ from rich.table import Table
 from bench.harness.measurement import Measurement
 
 FILE = "bench.json"
-# Around a table in a document that is made of results.
+# The marks around a generated table in a document.
 BEGIN, END = "<!-- begin: made by python -m bench -->\n", "<!-- end -->"
 
 
 def load(folder: Path) -> dict[str, Any]:
-    """The results of earlier runs, empty where there are none."""
+    """Return the results of earlier runs, or an empty dictionary."""
     path = folder / FILE
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
 def save(folder: Path, measurements: list[Measurement], quick: bool, server: dict[str, str]) -> dict[str, Any]:
-    """Add figures to the results, in place of older ones of the same names; all there are now."""
+    """Add measurements to the stored results, replace older values of the same names, and return all results."""
     folder.mkdir(parents=True, exist_ok=True)
     measured = datetime.now(UTC).isoformat(timespec="seconds")
     known = {} if quick else load(folder).get("figures", {})
@@ -44,7 +44,7 @@ def save(folder: Path, measurements: list[Measurement], quick: bool, server: dic
 
 
 def table(measurements: list[Measurement], quick: bool) -> Table:
-    """What was measured against what was promised."""
+    """Return a table of the measured values and their goals."""
     rich_table = Table(title="Benchmarks", title_justify="left")
     rich_table.add_column("measurement", overflow="fold")
     rich_table.add_column("measured", justify="right")
@@ -69,7 +69,7 @@ def table(measurements: list[Measurement], quick: bool) -> Table:
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """The same of all results, with the spread of the samples."""
+    """Return a Markdown table of all results, with the spread of their samples."""
     lines = ["| measurement | measured | samples | goal |", "|---|---|---|---|"]
     for measurement in results["figures"].values():
         unit, samples = measurement["unit"], measurement["samples"]
@@ -85,7 +85,7 @@ def markdown(results: dict[str, Any]) -> str:
 
 
 def replace_between(document: Path, text: str) -> None:
-    """Put a text between the marks of a document."""
+    """Replace the text between the marks of a document."""
     before, _, rest = document.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     document.write_text(f"{before}{BEGIN}{text}{END}{after}")
@@ -96,5 +96,5 @@ def _format_value(value: float) -> str:
 
 
 def show(measurements: list[Measurement], quick: bool) -> None:
-    """Print the table; a quick run is not judged."""
+    """Print the table. A quick run has no verdicts."""
     Console().print(table(measurements, quick))

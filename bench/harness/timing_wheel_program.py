@@ -1,8 +1,8 @@
-"""What a timer costs in `timing_wheel`, add and fire together, with few and with many in it.
+"""Measures the CPU time to add and fire one timer in `timing_wheel`, with few and with many timers.
 
-Two settings, both with delays spread evenly and everything added before the first is due:
-`same_delays`, up to 15 minutes in milliseconds whatever the number; and `same_rate`, one timer a
-millisecond, so that a hundred times the timers reach a hundred times as far and one level higher.
+Both settings spread the delays evenly, and add all timers before the first timer is due. With `same_delays`, delays are
+up to 15 minutes for any number of timers. With `same_rate`, one timer is due each millisecond: with a hundred times as
+many timers, delays are a hundred times as long, and the wheel needs one more level.
 """
 
 import json
@@ -22,9 +22,9 @@ LONGEST_DELAY_MS = 15 * 60 * 1_000
 
 
 def measure(few: int = FEW, many: int = MANY, rounds: int = ROUNDS) -> dict[str, dict[str, Any]]:
-    """Nanoseconds of CPU per timer for both numbers of timers, medians, and their ratio, each round's too.
+    """Return the median CPU time per timer in nanoseconds for both numbers of timers, and their ratios.
 
-    The garbage collector is on, as in any program.
+    The garbage collector is on, like in any program.
     """
     return {
         "same_delays": _compare(few, many, rounds, LONGEST_DELAY_MS, LONGEST_DELAY_MS),
@@ -35,7 +35,7 @@ def measure(few: int = FEW, many: int = MANY, rounds: int = ROUNDS) -> dict[str,
 def _compare(few: int, many: int, rounds: int, few_span_ms: int, many_span_ms: int) -> dict[str, Any]:
     few_ns: list[float] = []
     many_ns: list[float] = []
-    # In turns, so that a machine that slows down in between slows both.
+    # In turns, so that a slower phase of the machine affects both.
     for seed in range(rounds):
         few_ns.append(statistics.median(_ns_per_timer(few, few_span_ms, seed) for _ in range(5)))
         many_ns.append(_ns_per_timer(many, many_span_ms, seed))

@@ -1,1 +1,1 @@
-"""What is measured: one module for each group of rows."""
+"""The measurements: one module for each group of rows."""

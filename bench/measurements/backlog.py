@@ -1,4 +1,4 @@
-"""Whether the number of messages that wait for a later day makes the lives of today dearer."""
+"""The cost of a life, depending on the number of messages that are due on later days."""
 
 import time
 from contextlib import ExitStack
@@ -12,13 +12,13 @@ from bench.measurements.message_life import HISTORY, PAYLOAD, cost_of_lives
 from tickwheel import NewMessage
 
 FILL = 1_000
-# Later than all the time that is turned through, and spread.
+# Due times are spread, and later than the end of the measurement.
 FIRST_DAY, LAST_DAY = 2, 30
 QUEUE = "later"
 
 
 def backlog(scale: Scale) -> list[Measurement]:
-    """The servers with few, more and many are there at once and take turns, so that a noisy machine is noisy to all."""
+    """Three servers with few, more and many delayed messages take turns, so that noise affects all of them."""
     sizes = [scale.size(full, quick) for full, quick in ((30_000, 100), (300_000, 1_000), (3_000_000, 5_000))]
     lives, runs = scale.size(20_000, 200), scale.runs()
     costs: dict[int, list[float]] = {size: [] for size in sizes}
@@ -60,7 +60,7 @@ def backlog(scale: Scale) -> list[Measurement]:
 def _fill(shard: ManualTimeShard, size: int) -> None:
     queue = shard.tickwheel.create_queue(QUEUE)
     spread = timedelta(days=LAST_DAY - FIRST_DAY) / size
-    # In no order of time, as orders of different delays come.
+    # Not in the order of time, like orders with different delays.
     step = 7_919
     for first in range(0, size, FILL):
         count = min(FILL, size - first)

@@ -1,4 +1,4 @@
-"""Dequeue on an exclusive queue while a hundred thousand messages are blocked behind running values."""
+"""Dequeue from an exclusive queue with a hundred thousand blocked messages."""
 
 from contextlib import ExitStack
 from datetime import timedelta
@@ -16,7 +16,7 @@ LONG = timedelta(hours=12)
 
 
 def blocked_messages(scale: Scale) -> list[Measurement]:
-    """Servers with none blocked, and with all behind one value and behind a thousand, take turns."""
+    """Compare servers without blocked messages, and with all blocked by one value or by a thousand, in turns."""
     behind = scale.size(100_000, 1_000)
     measured, warm = scale.size(5_000, 200), BATCH
     cases = {"none": 0, "behind 1 value": 1, "behind 1,000 values": scale.size(1_000, 10)}
@@ -57,14 +57,14 @@ def blocked_messages(scale: Scale) -> list[Measurement]:
                     name: round(median(us / none for us, none in zip(samples, costs["none"], strict=True)), 3)
                     for name, samples in costs.items()
                 },
-                "value_is": "the dearer of one value and a thousand in each run",
+                "value_is": "the higher ratio of each run: one value, or a thousand values",
             },
         )
     ]
 
 
 def block(queue: Queue, values: int, messages: int, metadata: dict[str, str]) -> None:
-    """Lease one message of each of so many values for long, then put messages behind them, the most urgent of all."""
+    """Lease one message of each value for a long time, then enqueue messages that are blocked and more urgent."""
     if not values:
         return
     first = timedelta(days=-2)
@@ -84,6 +84,6 @@ def block(queue: Queue, values: int, messages: int, metadata: dict[str, str]) ->
 
 
 def add_free(queue: Queue, messages: int, fresh: "numbers[int]", metadata: dict[str, str]) -> None:
-    """Messages of values of their own, which nothing blocks."""
+    """Enqueue messages that are not blocked: each has a new value."""
     for _ in range(0, messages, BATCH):
         queue.enqueue_many(NewMessage(PAYLOAD, metadata=metadata | {KEY: f"free-{next(fresh)}"}) for _ in range(BATCH))

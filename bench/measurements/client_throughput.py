@@ -1,4 +1,4 @@
-"""What one client process does in a second: immediate messages in batches, and whole delayed lives."""
+"""The rates of one client process: messages without a delay in batches, and whole delayed lives."""
 
 import time
 from datetime import timedelta
@@ -14,7 +14,7 @@ DELAY = timedelta(seconds=2)
 
 
 def client_rates(scale: Scale) -> list[Measurement]:
-    """`enqueue_many`, then `dequeue` and `complete_many`, by one thread that waits for every answer."""
+    """Measure `enqueue_many`, then `dequeue` and `complete_many`, in one thread that waits for every answer."""
     count = scale.size(50_000, 1_000)
     enqueued: list[float] = []
     finished: list[float] = []
@@ -34,7 +34,7 @@ def client_rates(scale: Scale) -> list[Measurement]:
                 done += len(messages)
             finished.append(done / (time.perf_counter() - began))
             client["dequeue and complete"].append((time.process_time() - cpu) / count * 1e6)
-            assert done == count, f"{done} of {count} messages came"
+            assert done == count, f"{done} of {count} messages were delivered"
     # The first run warms the client up.
     details: dict[str, Any] = {
         "messages": count,
@@ -65,7 +65,7 @@ def client_rates(scale: Scale) -> list[Measurement]:
 
 
 def delayed_lives(scale: Scale) -> list[Measurement]:
-    """Whole delayed lives a second: one client process, one event process, as in production."""
+    """Measure the rate of delayed lives with one client process and one event process, like in production."""
     count = scale.size(100_000, 1_000)
     delay = DELAY if not scale.quick else timedelta(milliseconds=300)
     rates: list[float] = []
@@ -82,7 +82,7 @@ def delayed_lives(scale: Scale) -> list[Measurement]:
                 if sent < lives:
                     queue.enqueue_many([NewMessage(PAYLOAD, delay=delay) for _ in range(BATCH)])
                     sent += BATCH
-                # What is due is finished before more is added; with nothing to add, wait.
+                # Complete due messages before enqueueing more. Wait once all are enqueued.
                 wait = timedelta(seconds=5) if sent >= lives else None
                 while done < lives and (messages := queue.dequeue(BATCH, wait=wait)):
                     queue.complete_many(messages)
@@ -106,7 +106,7 @@ def delayed_lives(scale: Scale) -> list[Measurement]:
                 "delay_s": delay.total_seconds(),
                 "client_cpu_us_per_life": [round(us, 1) for us in client_us],
                 "server_cpu_us_per_life": [round(us, 1) for us in server_us],
-                "note": "from the first enqueue to the last complete; stale lease timers are in it, retirement is not",
+                "note": "from the first enqueue to the last complete, with stale lease timers and without retirement",
             },
         )
     ]

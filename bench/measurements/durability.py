@@ -1,4 +1,4 @@
-"""What each durability costs: how long an enqueue takes and how many go in a second, on one server of each kind."""
+"""The cost of each durability: the time of an enqueue, and the rate of enqueues, on one server of each kind."""
 
 import shutil
 import tempfile
@@ -23,19 +23,19 @@ KINDS: dict[str, tuple[str, str, dict[str, str], int]] = {
 
 
 def durability(scale: Scale) -> list[Measurement]:
-    """One client that waits for every answer: a message a call, and calls of 100."""
+    """Measure calls with one message and calls with 100, by one client that waits for every answer."""
     alone, batched = scale.size(1_000, 50), scale.size(10_000, 200)
     medians: dict[str, list[float]] = {name: [] for name in KINDS}
     worst: dict[str, list[float]] = {name: [] for name in KINDS}
     rates: dict[str, list[float]] = {name: [] for name in KINDS}
-    # No core is kept awake by another process: a disk's answer would wait for that one's tick.
+    # No other process keeps the cores awake, because the answers of a disk would wait for its time slice.
     with ExitStack() as stack:
         queues = {}
         for name, (level, _, settings, replicas) in KINDS.items():
             url = stack.enter_context(_server(settings, replicas))
             tickwheel = stack.enter_context(Tickwheel(url, durability=level, drive=False))
             queues[name] = tickwheel.create_queue("costs")
-        # Taking turns, so that what the machine does meanwhile meets all of them; the first turn warms up.
+        # In turns, so that other work of the machine affects all servers. The first turn is the warm-up.
         for turn in range(scale.runs() + scale.warmup_runs):
             for name, queue in queues.items():
                 taken = [_enqueue(queue) for _ in range(alone)]
@@ -46,7 +46,7 @@ def durability(scale: Scale) -> list[Measurement]:
                     rates[name].append(batched / (time.perf_counter() - began))
                     medians[name].append(median(taken))
                     worst[name].append(quantiles(taken, n=100)[98])
-    # From disk to disk these differ more than from anything of ours: reported, without a bar.
+    # No goal, because these values depend mainly on the disk.
     return [
         Measurement(
             f"durability_{name}",
@@ -64,7 +64,7 @@ def durability(scale: Scale) -> list[Measurement]:
 
 
 def _enqueue(queue: Queue) -> float:
-    """How long it takes, in microseconds."""
+    """Return the time of one enqueue in microseconds."""
     began = time.perf_counter()
     queue.enqueue(PAYLOAD)
     return (time.perf_counter() - began) * 1e6

@@ -1,7 +1,7 @@
-"""What an empty dequeue costs the server, filtered or not, against a PING that the same client sends.
+"""The server CPU time of an empty dequeue, with and without a filter, relative to a PING of the same client.
 
-The first one after a message calls the script; those after it only ask whether anything may be there. The row is of the
-latter, which is what polling is made of; the details have both.
+The first empty dequeue after a message calls the script. The next dequeues use plain commands to check whether a
+message may be ready. The row measures these, because polling consists of them. The details contain both.
 """
 
 from collections.abc import Callable
@@ -20,9 +20,9 @@ FILTERS: dict[str, dict[str, str] | None] = {
     "one pair": {"region": "eu"},
     "three pairs": {"region": "eu", "gpu": "a100", "tier": "gold"},
 }
-# Nothing of it matches a filter, though two of its pairs do.
+# These pairs match no filter, although two of them are in a filter.
 OTHERS = {"region": "us", "gpu": "a100", "tier": "gold"}
-# Each half of the messages has one of them.
+# Half of the messages have the first pair, the other half the second.
 NEVER_MEET = {"half": "odd", "side": "right"}
 PENDING = 1_000
 BLOCK = 250
@@ -30,8 +30,11 @@ FIRST = "the first"
 
 
 def empty_dequeue(scale: Scale) -> list[Measurement]:
-    """Every call is sent after the answer to the one before. The kinds take turns in short blocks: what a call costs
-    depends on which cores the kernel has put client and server, and that changes in between."""
+    """Measure all kinds of calls in turns, in short blocks. Each call starts after the answer to the previous call.
+
+    Short blocks are necessary because the cost of a call depends on the cores to which the kernel assigns client and
+    server, and the kernel changes the cores.
+    """
     blocks, block = scale.size(20, 1), scale.size(BLOCK, 10)
     worst: list[float] = []
     first: list[float] = []
@@ -60,8 +63,8 @@ def empty_dequeue(scale: Scale) -> list[Measurement]:
             details={
                 "calls_of_a_kind": blocks * block,
                 "us": {name: round(median(us), 2) for name, us in costs.items()},
-                "value_is": "the dearest kind of each run, all but the first after a message",
-                "cores": "kept awake: where they sleep between calls a PING takes the server five times as much",
+                "value_is": "the most expensive kind of each run, except the first dequeue after a message",
+                "cores": "kept awake: if they sleep between calls, a PING takes five times as much CPU time",
                 "with_cores_asleep": round(median(asleep_ratios), 2),
                 "first_after_a_message": round(median(first), 2),
                 f"two_pairs_that_never_meet_in_{PENDING}_messages_us": walks,
@@ -86,19 +89,19 @@ def _calls(tickwheel: Tickwheel) -> Calls:
 
 
 def _first(tickwheel: Tickwheel, queue: Queue, where: dict[str, str] | None) -> None:
-    """As if the call before had found something."""
+    """Dequeue as if the previous call had returned a message."""
     tickwheel._context.heads.known_empty.clear()
     queue.dequeue(where=where)
 
 
 def _max_ratio(costs_us: dict[str, float], which: str = "") -> float:
-    """The dearest of a kind of calls, in PINGs; by default of all that are not the first after a message."""
+    """Return the cost of the most expensive calls in PINGs; by default without the first calls after a message."""
     chosen = {name: us for name, us in costs_us.items() if name != "PING" and (FIRST in name) == bool(which)}
     return max(chosen.values()) / costs_us["PING"]
 
 
 def _measure_in_turns(server: BenchServer, calls: Calls, blocks: int, block: int) -> dict[str, float]:
-    """Microseconds of one call of each kind: the median of its blocks."""
+    """Return the microseconds of one call of each kind: the median of its blocks."""
     samples: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(blocks):
         for name, call in calls.items():
@@ -111,7 +114,7 @@ def _measure_in_turns(server: BenchServer, calls: Calls, blocks: int, block: int
 
 
 def _walk_costs(server: BenchServer, tickwheel: Tickwheel, calls: int) -> dict[str, float]:
-    """What an empty dequeue costs that must look through the messages of a pair: each has one of two, and none both."""
+    """Return the cost of an empty dequeue that must scan all messages: each has one of two pairs, and none has both."""
     costs_us = {}
     for kind, exclusive_key in (("plain", None), ("exclusive", "project")):
         queue = tickwheel.create_queue(f"{kind}-walk", exclusive_key=exclusive_key)

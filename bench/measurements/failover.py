@@ -1,4 +1,4 @@
-"""A primary of a cluster is killed: how long until a call on its shards is answered again."""
+"""The time from the kill of a primary of a cluster until calls to its shards succeed again."""
 
 import tempfile
 import time
@@ -15,7 +15,7 @@ SHARDS = 64
 
 
 def failover(scale: Scale) -> list[Measurement]:
-    """A client enqueues over all shards without pause; another primary is killed in each run, and comes back."""
+    """Enqueue to all shards without pause. Each run kills and restarts another primary."""
     first_ms: list[float] = []
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -28,7 +28,7 @@ def failover(scale: Scale) -> list[Measurement]:
             primary = cluster.primary_of(hash_slot(run * 7 % SHARDS))
             killed = time.monotonic()
             primary.kill()
-            # Messages enough that every shard has some: the call ends when all of them are in.
+            # Enough messages for every shard. The call ends when all are enqueued.
             queue.enqueue_many(NewMessage(id=f"after-{run}-{n}") for n in range(10 * SHARDS))
             first_ms.append((time.monotonic() - killed) * 1e3)
             primary.restart()

@@ -1,4 +1,4 @@
-"""Filtered dequeues: rare pairs, conjunctions that hardly ever meet, and leased values in the way."""
+"""Filtered dequeues: rare pairs, pairs that rarely occur together, and values with a leased message."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -16,12 +16,12 @@ from tickwheel.client import Queue
 
 LIMITS = (1, 20)
 CALLS = 20
-# Half of the messages are even and right, half odd and left, and the last of all is even and left.
+# Half of the messages have even and right, half odd and left, and only the last message has even and left.
 HARDLY_MET, NEVER_MET = {"half": "even", "side": "left"}, {"half": "odd", "side": "right"}
 
 
 class CallTimer:
-    """Measures calls one by one: server CPU of each, and of the longest by what it was."""
+    """Measures the server CPU time of single calls, and of the longest call of each kind."""
 
     def __init__(self, server: BenchServer) -> None:
         self._server = server
@@ -29,19 +29,19 @@ class CallTimer:
         self.longest_ms: dict[str, float] = {}
 
     def calls(self, name: str, queue: Queue, limit: int, where: dict[str, str] | None, calls: int) -> float:
-        """Microseconds of one dequeue; every one must be filled. What was leased is completed."""
+        """Return the microseconds of one dequeue. Each dequeue must return ``limit`` messages."""
         spent: list[float] = []
         taken: list[Any] = []
         for _ in range(calls):
             before = self._server.process_cpu_us()
             messages = queue.dequeue(limit, where=where, lease=LONG)
             spent.append(self._server.process_cpu_us() - before)
-            assert len(messages) == limit, f"{name}: {len(messages)} of {limit} came"
+            assert len(messages) == limit, f"{name}: {len(messages)} of {limit} messages were delivered"
             taken += messages
         self.note(name, max(spent))
         for first in range(0, len(taken), BATCH):
             queue.complete_many(taken[first : first + BATCH])
-        # The mean of the middle half: a call that the kernel interrupted does not count, and no run hangs on one call.
+        # The mean of the middle half: calls that the kernel interrupted do not count, and no call decides alone.
         middle = sorted(spent)[calls // 4 : calls - calls // 4]
         return sum(middle) / len(middle)
 
@@ -50,7 +50,7 @@ class CallTimer:
 
 
 def filtered_dequeue(scale: Scale) -> list[Measurement]:
-    """One pair that 1 in 1,000 of the pending messages carries, each of which has three."""
+    """Dequeue with a filter of one pair that 1 in 1,000 pending messages has. Each message has three pairs."""
     pending, kinds = scale.size(300_000, 2_000), scale.size(1_000, 10)
     costs: dict[str, list[float]] = {}
     with BenchServer() as server, Tickwheel(server.url, drive=False) as tickwheel:
@@ -66,7 +66,7 @@ def filtered_dequeue(scale: Scale) -> list[Measurement]:
                 }
                 for name, where in filters.items():
                     costs.setdefault(name, []).append(timer.calls(name, queue, limit, where, calls))
-    # The first run warms up.
+    # The first run is the warm-up.
     samples = {name: us[-scale.runs() :] for name, us in costs.items()}
     names = list(samples)
     ratios = [
@@ -85,7 +85,7 @@ def filtered_dequeue(scale: Scale) -> list[Measurement]:
                 "ratios": {
                     f"limit {limit}": round(median(ratio), 3) for limit, ratio in zip(LIMITS, ratios, strict=True)
                 },
-                "value_is": "the worse limit of each run",
+                "value_is": "the higher ratio of each run, of both limits",
                 "longest_call_ms": _round_values(timer.longest_ms),
             },
         )
@@ -108,7 +108,7 @@ def _fill_plain(queue: Queue, pending: int, kinds: int) -> None:
 
 
 def exclusive_filtered_dequeue(scale: Scale) -> list[Measurement]:
-    """One pair on an exclusive queue that indexes three, with matching messages blocked behind few and many values."""
+    """Dequeue with a filter of one pair from an exclusive queue, with matching messages that are blocked."""
     behind, free = scale.size(100_000, 1_000), scale.size(5_000, 500)
     cases = {
         "none": 0,
@@ -130,7 +130,7 @@ def exclusive_filtered_dequeue(scale: Scale) -> list[Measurement]:
             add_free(queue, free, fresh, metadata)
             timer = CallTimer(server)
             shards[name] = timer, queue
-            # The first walk puts what it meets of leased values out of the way, once per lease.
+            # The first scan parks the messages of leased values, once for each lease.
             before = server.process_cpu_us()
             queue.complete_many(queue.dequeue(1, where={"region": "eu"}))
             timer.note(f"{name}: the first walk, all its calls", server.process_cpu_us() - before)
@@ -168,7 +168,7 @@ def exclusive_filtered_dequeue(scale: Scale) -> list[Measurement]:
                     limit: {name: round(median(samples), 3) for name, samples in by_case.items()}
                     for limit, by_case in ratios.items()
                 },
-                "value_is": "the worst limit and number of values of each run",
+                "value_is": "the highest ratio of each run, of all limits and numbers of values",
                 "longest_call_ms": _round_values(longest),
             },
         )
@@ -176,7 +176,7 @@ def exclusive_filtered_dequeue(scale: Scale) -> list[Measurement]:
 
 
 def longest_call(scale: Scale) -> list[Measurement]:
-    """The dearest calls there are: conjunctions of common pairs that hardly ever meet, and batches of a thousand."""
+    """Measure the most expensive calls: common pairs that rarely occur together, and calls of a thousand messages."""
     pending = scale.size(300_000, 2_000)
     spread = scale.size(1_000, 50)
     samples: dict[str, list[float]] = {}
@@ -199,14 +199,14 @@ def longest_call(scale: Scale) -> list[Measurement]:
             details={
                 "ms": _round_values(longest),
                 "pending": pending,
-                "value_is": "the longest of all kinds, each the median of its runs",
+                "value_is": "the longest kind of call; the time of a kind is the median of its runs",
             },
         )
     ]
 
 
 def _longest_calls(server: BenchServer, queue: Queue, batch: int, run: int) -> dict[str, float]:
-    """The longest script call of each kind, in ms; a batch is of as many messages as there are values to deliver."""
+    """Return the longest script call of each kind in ms. A batch has one message of each value."""
     few_ms, few = _longest_ms(server, lambda: queue.dequeue(1, where=HARDLY_MET))
     none_ms, none = _longest_ms(server, lambda: queue.dequeue(1, where=NEVER_MET))
     many_ms, many = _longest_ms(server, lambda: queue.dequeue(1_000, where={"half": "even"}))
@@ -218,18 +218,18 @@ def _longest_calls(server: BenchServer, queue: Queue, batch: int, run: int) -> d
     value = "one" if queue.config().exclusive_key else None
     cancel_ms, _ = _longest_ms(server, lambda: queue.cancel_many([result.id for result in of_one], value))
     return {
-        "conjunction that hardly any meets": few_ms,
-        "conjunction that none meets": none_ms,
+        "two pairs that only one message has": few_ms,
+        "two pairs that no message has": none_ms,
         "one pair, limit 1,000": many_ms,
         "on request, limit 1,000": request_ms,
         f"enqueue {batch:,}": created_ms,
-        "complete what was delivered": complete_ms,
+        "complete all delivered messages": complete_ms,
         f"cancel {batch:,}": cancel_ms,
     }
 
 
 def _longest_ms(server: BenchServer, action: Callable[[], Any]) -> tuple[float, Any]:
-    """The longest script call of what is done, in milliseconds of the server's CPU; and what it answered."""
+    """Run the action. Return its longest script call in milliseconds of server CPU time, and its result."""
     server.redis.config_set("commandlog-execution-slower-than", 0)
     server.redis.config_set("commandlog-slow-execution-max-len", 10_000)
     server.redis.execute_command("COMMANDLOG", "RESET", "slow")
@@ -238,17 +238,17 @@ def _longest_ms(server: BenchServer, action: Callable[[], Any]) -> tuple[float, 
     spent = server.process_cpu_us() - before
     log = server.redis.execute_command("COMMANDLOG", "GET", -1, "slow")
     calls = [entry[2] for entry in log if entry[3][0].upper() == b"EVALSHA"]
-    # The log tells the time of each call; the CPU of all, shared out by it, is free of waits.
+    # The log has the duration of each call, with waits. The CPU time of all calls is divided in proportion.
     return max(calls) * min(1.0, spent / sum(calls)) / 1000, answer
 
 
 def _batch(count: int, value: str | None = None) -> list[NewMessage]:
-    """Messages of one value, or each of its own."""
+    """Return messages with one value, or each with a different value."""
     return [NewMessage(PAYLOAD, metadata={KEY: value or f"project-{n}", "half": "neither"}) for n in range(count)]
 
 
 def _fill_apart(queue: Queue, pending: int, values: int) -> None:
-    """Half carry one pair, half the other, and only the last message carries both."""
+    """Enqueue messages of which half have one pair and half the other; only the last message has both."""
     for first in range(0, pending, BATCH):
         queue.enqueue_many(
             NewMessage(

@@ -1,4 +1,4 @@
-"""How late messages reach a worker: the embedded server as it is by default, four processes on the machine."""
+"""The lateness of messages at a worker: the embedded server with its defaults, and four processes on the machine."""
 
 import multiprocessing
 import random
@@ -19,12 +19,12 @@ RATE = 2_000
 TICK_S = 0.01
 SHORTEST_S, LONGEST_S = 0.5, 20.0
 QUEUE = "lateness"
-# Bins of the histogram in the results, in ms; the last is open.
+# Bins of the histogram in the results, in ms. The last bin has no upper bound.
 BIN_MS, BINS = 0.5, 100
 
 
 def lateness(scale: Scale) -> list[Measurement]:
-    """From the due time to the worker's hands, by the clock of the machine, which is the server's too."""
+    """Measure the time from the due time until the worker has the message, by the clock of the machine."""
     seconds, longest_s = (1.0, 1.0) if scale.quick else (30.0, LONGEST_S)
     runs = [_run(seconds, longest_s) for _ in range(scale.runs())]
     early = [float(sum(late_ms < 0 for late_ms in samples)) for samples in runs]
@@ -68,7 +68,7 @@ def lateness(scale: Scale) -> list[Measurement]:
 
 
 def _run(seconds: float, longest_s: float) -> list[float]:
-    """One load; the lateness of every message in ms, sorted."""
+    """Run the load once. Return the lateness of every message in ms, sorted."""
     folder = Path(tempfile.mkdtemp(prefix="tickwheel-bench-"))
     count = round(seconds * RATE)
     spawn = multiprocessing.get_context("spawn")
@@ -78,7 +78,7 @@ def _run(seconds: float, longest_s: float) -> list[float]:
             queue = tickwheel.create_queue(QUEUE)
             worker = spawn.Process(target=_work, args=(str(folder), count, worker_end))
             worker.start()
-            # So that the end of the worker, whatever ends it, is noticed here.
+            # Closed here, so that this process notices the end of the worker in any case.
             worker_end.close()
             try:
                 own_end.recv()
@@ -94,7 +94,7 @@ def _run(seconds: float, longest_s: float) -> list[float]:
 
 
 def _produce(queue: Any, count: int, longest_s: float) -> None:
-    """A batch every tick, by a timetable that is kept to even where one batch took long."""
+    """Enqueue a batch at every tick. A slow batch does not shift the times of later batches."""
     per_tick = round(RATE * TICK_S)
     dice = random.Random(1)
     began = time.perf_counter()
@@ -108,7 +108,7 @@ def _produce(queue: Any, count: int, longest_s: float) -> None:
 
 
 def _work(data_dir: str, count: int, answer: Connection) -> None:
-    """A worker in a process of its own; sends how late each message came."""
+    """Run as a worker process, and send the lateness of all messages."""
     late = array("d")
     with Tickwheel(data_dir=data_dir, drive=False) as tickwheel:
         queue = tickwheel.queue(QUEUE)

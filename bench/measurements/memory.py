@@ -1,4 +1,4 @@
-"""What messages cost in the server's memory: delayed ones, metadata pairs, and order time-outs that were cancelled."""
+"""The memory of the server for delayed messages, metadata pairs, and cancelled order time-outs."""
 
 from datetime import timedelta
 
@@ -9,8 +9,8 @@ from bench.measurements.message_life import PAYLOAD
 from tickwheel import NewMessage
 
 BATCH = 100
-# The server's hash tables grow by doubling, so the cost of a message depends on how many there are: it is measured at
-# numbers between one doubling and the next, the first right after it. The median counts, the dearest is told.
+# The server's hash tables grow by doubling, so the memory for a message depends on the number of messages. The numbers
+# are between two doublings, the first immediately after one. The median counts; the maximum is in the details.
 SAMPLES = 10
 SIZES = (57_600, 68_000, 80_000, 95_000, 113_000)
 DAYS = 20
@@ -25,7 +25,7 @@ METADATA = (
 
 
 def memory(scale: Scale) -> list[Measurement]:
-    """A delayed message without metadata, filed; the history of events trimmed."""
+    """Measure a delayed message without metadata, after filing its timer and trimming the history."""
     per_sample = scale.size(30_000, 400)
     per_message: list[float] = []
     with BenchServer() as server, ManualTimeShard(server, history=1) as shard:
@@ -40,18 +40,18 @@ def memory(scale: Scale) -> list[Measurement]:
                 queue.enqueue_many(new)
                 shard.turn(1)
             per_message.append((_settled_memory(shard) - before) / (per_sample * sample))
-    from_here = per_message[2:]
+    counted = per_message[2:]
     return [
         Measurement(
             "memory",
             "server memory for one delayed message with an id of 20 characters",
             "bytes",
-            from_here,
+            counted,
             380,
             details={
                 "messages": [per_sample * sample for sample in range(3, SAMPLES + 1)],
-                "value_is": "the median of the numbers of messages",
-                "dearest": round(max(from_here), 1),
+                "value_is": "the median over all numbers of messages",
+                "dearest": round(max(counted), 1),
                 "payload_bytes": len(PAYLOAD),
                 "delays": f"5 minutes to {DAYS} days",
             },
@@ -60,7 +60,7 @@ def memory(scale: Scale) -> list[Measurement]:
 
 
 def pairs(scale: Scale) -> list[Measurement]:
-    """A metadata pair of a pending message: messages with pairs against as many without, on servers of their own."""
+    """Measure a metadata pair of a pending message: compare a server with pairs and a server without pairs."""
     sizes = scale.sizes(SIZES, 400)
     per_pair: dict[int, list[float]] = {1: [], 5: []}
     for count in sizes:
@@ -78,7 +78,7 @@ def pairs(scale: Scale) -> list[Measurement]:
             details={
                 "messages": sizes,
                 "pairs": [f"{key}={value}" for key, value in METADATA],
-                "value_is": "the median of the numbers of messages, of messages with one pair",
+                "value_is": "the median over all numbers of messages, for messages with one pair",
                 "dearest": round(max(one), 1),
                 "each_of_five": [round(value, 1) for value in per_pair[5]],
             },
@@ -87,7 +87,7 @@ def pairs(scale: Scale) -> list[Measurement]:
 
 
 def _pending(count: int, number: int) -> int:
-    """How many bytes so many pending messages with so many pairs take, all told."""
+    """Return the bytes that ``count`` pending messages with ``number`` pairs each take in total."""
     with BenchServer() as server, ManualTimeShard(server, history=1) as shard:
         queue = shard.tickwheel.create_queue(QUEUE)
         queue.enqueue(delay=timedelta(seconds=2))
@@ -95,14 +95,14 @@ def _pending(count: int, number: int) -> int:
         before = _settled_memory(shard)
         for first in range(0, count, BATCH):
             metadata = dict(METADATA[:number])
-            # The first pair has a thousand values, as tenants or projects would.
+            # The first pair has a thousand values, like tenants or projects.
             metadata |= {METADATA[0][0]: f"{METADATA[0][1]}-{first // BATCH % 1000:03}"} if number else {}
             queue.enqueue_many(NewMessage(PAYLOAD, metadata=metadata) for _ in range(BATCH))
         return _settled_memory(shard) - before
 
 
 def cancelled_memory(scale: Scale) -> list[Measurement]:
-    """An order time-out of 15 minutes, cancelled two minutes after it was made: while kept, and until its time."""
+    """Measure an order time-out of 15 minutes, cancelled after two minutes: during and after its retention."""
     sizes = scale.sizes(SIZES, 400)
     delay, paid_after_ms = timedelta(minutes=15), 120_000
     retained: list[float] = []
@@ -114,7 +114,7 @@ def cancelled_memory(scale: Scale) -> list[Measurement]:
             shard.settle(5_000)
             before = _settled_memory(shard)
             ids: list[list[str]] = []
-            # Two thousand orders a second; each batch is paid two minutes after it was made.
+            # Two thousand orders a second; each batch is paid after two minutes.
             began = shard.clock.now_ms
             for _ in range(0, count, BATCH):
                 ids.append([result.id for result in queue.enqueue_many([NewMessage(PAYLOAD, delay=delay)] * BATCH)])
@@ -133,7 +133,7 @@ def cancelled_memory(scale: Scale) -> list[Measurement]:
         "messages": sizes,
         "payload_bytes": len(PAYLOAD),
         "enqueued_per_second": 2_000,
-        "value_is": "the median of the numbers of messages",
+        "value_is": "the median over all numbers of messages",
     }
     return [
         Measurement(
@@ -156,7 +156,7 @@ def cancelled_memory(scale: Scale) -> list[Measurement]:
 
 
 def _settled_memory(shard: ManualTimeShard) -> int:
-    """Memory in use once all timers are filed, and what the server frees or resizes bit by bit is done."""
+    """Return the used memory once all timers are filed, and the server has freed and resized its memory."""
     shard.file()
     shard.server.redis.xtrim(shard.key("events"), maxlen=0, approximate=False)
     best = shard.server.used_memory()

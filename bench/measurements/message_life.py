@@ -1,4 +1,4 @@
-"""What a whole delayed life costs the server, from enqueue to retire, stale lease timer included."""
+"""The server CPU time of a whole delayed life, from enqueue to retire, including the stale lease timer."""
 
 from collections import deque
 from collections.abc import Callable
@@ -16,27 +16,27 @@ from tickwheel import Message, NewMessage, Queue
 from tickwheel.storage.scripts import load
 
 BATCH = 100
-# 100 messages each 10 ms, as if 10,000 came in a second; due after a quarter of an hour.
+# 100 messages each 10 ms, which is 10,000 a second, due after a quarter of an hour.
 STEP_MS = 10
 DELAY = timedelta(minutes=15)
 PAYLOAD = bytes(200)
-# Few enough that the history is cut all the time, as it is on a shard that has run for a while.
+# Small, so that the history is trimmed all the time, like on a shard that has run for a while.
 HISTORY = 200
-# How long the work takes: by then the lease timers are filed, and are read and found stale when they are due.
+# The duration of the work: long enough for lease timers to be filed, so that they are read and stale when due.
 WORK_MS = 5_000
 QUEUE = "lives"
 
 
 @dataclass(slots=True)
 class Cost:
-    """Microseconds of server CPU for a life: in all as INFO tells it, and by phase as the kernel does."""
+    """Microseconds of server CPU time for a life: the total from INFO, and each phase from the kernel."""
 
     total_us: float
     parts_us: dict[str, float]
 
 
 def cost_of_lives(shard: ManualTimeShard, lives: int, payload: bytes = PAYLOAD, batch: int = BATCH) -> Cost:
-    """Let so many lives pass, a batch at a time, and nothing of them is left."""
+    """Run whole lives, a batch at a time, until all messages are retired. Return the cost of one life."""
     server, queue = shard.server, shard.tickwheel.queue(QUEUE)
     config = shard.tickwheel.create_queue(QUEUE).config()
     batches = lives // batch
@@ -61,7 +61,7 @@ def cost_of_lives(shard: ManualTimeShard, lives: int, payload: bytes = PAYLOAD, 
     delivered = finished = delivered_ms = 0
     while finished < lives:
         part("promote", lambda: shard.turn(STEP_MS))
-        # A worker that has found nothing sleeps until it is woken.
+        # A worker whose dequeue is empty sleeps until it is woken.
         if delivered < lives and (messages := part("dequeue", lambda: _dequeue_up_to(queue, batch))):
             delivered_ms = shard.clock.now_ms
             delivered += len(messages)
@@ -84,12 +84,12 @@ def cost_of_lives(shard: ManualTimeShard, lives: int, payload: bytes = PAYLOAD, 
         raise AssertionError(f"{lives} lives fired {fired} timers: promote, lease and retire are 3 each")
     left = {state: count for state, count in queue.counts().items() if count}
     if left:
-        raise AssertionError(f"lives that should be over are left: {left}")
+        raise AssertionError(f"messages are left that should be retired: {left}")
     return Cost(total_us / lives, {name: us / lives for name, us in parts.items()})
 
 
 def _dequeue_up_to(queue: Queue, count: int) -> list[Message]:
-    """So many messages, if there are."""
+    """Return up to ``count`` messages."""
     messages: list[Message] = []
     while len(messages) < count and (more := queue.dequeue(min(count - len(messages), 1_000), worker="bench")):
         messages += more
@@ -97,7 +97,7 @@ def _dequeue_up_to(queue: Queue, count: int) -> list[Message]:
 
 
 def clock_cost_us(shard: ManualTimeShard, calls: int) -> float:
-    """How much more the production clock costs a script call than the test clock, in microseconds."""
+    """Return the additional microseconds of a script call with the production clock instead of the test clock."""
     costs: dict[str, list[float]] = {"_clock": [], "_clock_test": []}
     keys = shard.tickwheel._context.keys(0, QUEUE)
     shard.tickwheel.create_queue(QUEUE)
@@ -107,7 +107,7 @@ def clock_cost_us(shard: ManualTimeShard, calls: int) -> float:
             sha = shard.server.redis.script_load(script.source)
             with shard.server.redis.pipeline(transaction=False) as pipe:
                 for _ in range(calls):
-                    # Refused by its fence after it has told the time: nothing but the clock differs.
+                    # Rejected because of its fence after it has read the clock, so only the clock differs.
                     pipe.execute_command("EVALSHA", sha, 1, keys["clock"], bytes(16), "another")
                 before = shard.server.process_cpu_us()
                 pipe.execute(raise_on_error=False)
@@ -116,14 +116,14 @@ def clock_cost_us(shard: ManualTimeShard, calls: int) -> float:
 
 
 def life(scale: Scale) -> list[Measurement]:
-    """Server CPU of a whole life of a message of 200 bytes."""
+    """Measure the life of a message with a payload of 200 bytes."""
     return [
         _life(scale, "life", "server CPU time for the life of a delayed message", PAYLOAD, scale.size(20_000, 200), 16)
     ]
 
 
 def big_life(scale: Scale) -> list[Measurement]:
-    """The same with a payload of 32 KiB."""
+    """Measure the life of a message with a payload of 32 KiB."""
     payload = bytes(32 * 1024)
     return [
         _life(
@@ -138,7 +138,7 @@ def big_life(scale: Scale) -> list[Measurement]:
 
 
 def _fresh_zadd_us(scale: Scale) -> float:
-    """The calibration on a server that has done nothing else: there memory is in order, and a ZADD cheaper."""
+    """Return the calibration on a new server, on which a ZADD is cheaper because the heap is not fragmented."""
     with BenchServer() as server:
         return zadd_us(server, scale.size(ZADDS, ZADDS_QUICK))
 
@@ -173,6 +173,6 @@ def _life(scale: Scale, name: str, label: str, payload: bytes, lives: int, bar: 
             "against_a_fresh_server": round(median(cost.total_us for cost in costs) / fresh_us, 2),
             "zadd": "on the same server before each run, the median of three sets; cores kept awake for both",
             "production_clock_costs_more_us_per_call": round(clock_us, 3),
-            "note": "the test clock (one HGET) in place of TIME; a message has some 0.06 script calls in its life",
+            "note": "the test clock (one HGET) instead of TIME; a message has about 0.06 script calls in its life",
         },
     )

@@ -1,4 +1,4 @@
-"""How fast the relay empties an outbox into a real Kafka, and what that costs the server and this host."""
+"""The rate at which the relay publishes an outbox to a real Kafka, and the CPU time of the server and this host."""
 
 import tempfile
 import time
@@ -32,12 +32,12 @@ _WITHIN_S = 600.0
 
 
 def relay(scale: Scale) -> list[Measurement]:
-    """One shard's outbox, written by calls of 100 messages and by calls of one."""
+    """Measure the outbox of one shard, written by calls of 100 messages and by calls of one message."""
     with BenchServer() as server, _kafka() as kafka:
-        figures = []
+        measurements = []
         for name, batch, lives in (("relay", 100, 100_000), ("relay_single", 1, 20_000)):
-            figures += _measure(scale, server, kafka, name, batch, scale.size(lives, 1_000))
-        return figures
+            measurements += _measure(scale, server, kafka, name, batch, scale.size(lives, 1_000))
+        return measurements
 
 
 def _measure(scale: Scale, server: BenchServer, kafka: Kafka, name: str, batch: int, lives: int) -> list[Measurement]:
@@ -83,7 +83,7 @@ def _measure(scale: Scale, server: BenchServer, kafka: Kafka, name: str, batch: 
 
 
 def _fill(server: BenchServer, batch: int, lives: int) -> None:
-    """Whole lives, of three transitions each, whose events wait to be relayed."""
+    """Run whole lives with three transitions each, so that their events wait for the relay."""
     with Tickwheel(server.url, history="relay", outbox_limit=2**32) as tickwheel:
         queue = tickwheel.queue("bench")
         for first in range(0, lives, batch):
@@ -92,7 +92,7 @@ def _fill(server: BenchServer, batch: int, lives: int) -> None:
 
 
 def _relay(server: BenchServer, kafka: Kafka, transitions: int) -> tuple[float, float, float]:
-    """Seconds, microseconds of the server's CPU and of this process's."""
+    """Relay all transitions. Return the seconds, and the CPU microseconds of the server and of this process."""
     fence, stats = pack_fence(1, 1), WheelStats()
     server.redis.hset(shard_key("tw", 0, "clock"), "fence", fence)
     with Tickwheel(server.url) as tickwheel, _producers(kafka) as producers:

@@ -1,7 +1,7 @@
-"""What the gRPC service does in a second, against a server that does nothing but echo.
+"""The rates of the gRPC service, relative to a server that only echoes requests.
 
-The load is a closed loop from one process, for as little CPU as it can (`closed_loop`), the same for the service and
-for the echo: with two cores there is one for it and Redis, and one for what is measured.
+The load is a closed loop in one process that uses little CPU time (`closed_loop`), the same for the service and for the
+echo. With two cores, the load and Redis use one, and the measured server uses the other.
 """
 
 import asyncio
@@ -23,13 +23,15 @@ from tickwheel.rpc.methods import METHODS
 from tickwheel.v1 import message_pb2 as messages, message_service_pb2 as calls
 
 IN_FLIGHT, BATCHES_IN_FLIGHT = 32, 4
-# So that the kernel gives both of two processes some: it shares out connections, not calls.
+# Several, so that both of two processes get some: the kernel distributes connections, not calls.
 CONNECTIONS = 16
 
 
 def service_rates(scale: Scale) -> list[Measurement]:
-    """Single messages, 32 calls in flight over one connection, in turns with the same calls of the echo, of which the
-    share is taken run by run; then batches, by a channel of grpc. The first run warms up, and is not counted.
+    """Measure calls of one message over one connection, in turns with calls of the echo; then calls of 100.
+
+    The share of the echo is computed for each run. A channel of the grpc library sends the calls of 100. The first run
+    is the warm-up and is not counted.
     """
     count, batches = scale.size(20_000, 320), scale.size(1_000, 8)
     with (
@@ -78,7 +80,7 @@ def service_rates(scale: Scale) -> list[Measurement]:
 
 
 def service_processes(scale: Scale) -> list[Measurement]:
-    """The same calls of single messages over 16 connections, by two processes on one port against one."""
+    """Compare two processes on one port with one process, with calls of one message over 16 connections."""
     count, path = scale.size(20_000, 320), METHODS["Enqueue"].path
     ratios: list[float] = []
     rates: dict[str, list[int]] = {"one": [], "two": []}
@@ -111,7 +113,7 @@ def service_processes(scale: Scale) -> list[Measurement]:
 
 
 class _Sampler:
-    """The runs of one kind of calls, without the first."""
+    """The runs of one method on one server. The results leave out the first run."""
 
     def __init__(self, process: ServingProgram, path: str) -> None:
         self._process = process

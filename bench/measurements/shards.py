@@ -1,4 +1,4 @@
-"""What a life costs the server where a namespace has many shards."""
+"""The server CPU time of a life in a namespace with many shards."""
 
 from contextlib import ExitStack
 
@@ -8,16 +8,16 @@ from bench.harness.manual_time import ManualTimeShard
 from bench.harness.measurement import Measurement, Scale
 from bench.measurements.message_life import BATCH, HISTORY, cost_of_lives
 
-# How many, and how many stand for them in a quick run.
+# The number of shards, and the number in a quick run.
 SHARDS = {1: 1, 4: 2, 64: 3}
-# The same lives whatever they are spread over: as many timers wait, and as much memory is gone through.
+# The same number for any number of shards, so that the numbers of timers and the memory are equal.
 LIVES = 128_000
 
 
 def shards(scale: Scale) -> list[Measurement]:
-    """Server CPU of as many delayed lives over 4 and 64 shards against 1, with as many messages to a shard's call."""
+    """Measure delayed lives on 4 and 64 shards relative to one shard, with as many messages in each script call."""
     dense: dict[int, list[float]] = {count: [] for count in SHARDS}
-    # Batches of 100 over all shards, as one small producer makes them: each shard's call has few messages.
+    # Batches of 100 over all shards, like those of a small producer: each script call has few messages.
     sparse: dict[int, list[float]] = {count: [] for count in SHARDS}
     with keep_cores_busy(), ExitStack() as stack:
         namespaces = {}
@@ -26,7 +26,7 @@ def shards(scale: Scale) -> list[Measurement]:
             namespaces[count] = stack.enter_context(
                 ManualTimeShard(server, history=HISTORY, shards=scale.size(count, few))
             )
-        # Taking turns, so that what the machine does meanwhile meets all of them; the first turn warms up.
+        # In turns, so that other work of the machine affects all servers. The first turn is the warm-up.
         for turn in range(scale.runs(3) + scale.warmup_runs):
             for count, namespace in namespaces.items():
                 batch = scale.size(BATCH, 10) * namespace.shards
@@ -47,7 +47,7 @@ def shards(scale: Scale) -> list[Measurement]:
             f"life_{count}_shards",
             f"server CPU time for a life with {count} shards, relative to one shard, with {BATCH} messages a call",
             "×",
-            # Each against its own turn: between turns the machine may change its pace.
+            # Relative to the same turn, because the speed of the machine may change between turns.
             [us / one for us, one in zip(dense[count], dense[1], strict=True)],
             1.1,
             details=details,

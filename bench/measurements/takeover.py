@@ -1,4 +1,4 @@
-"""Another event process follows one that is ended or killed: how late what was due meanwhile came."""
+"""The lateness of messages while an event process takes over from a process that was ended or killed."""
 
 import os
 import socket
@@ -24,8 +24,8 @@ from tickwheel.testing import PrivateServer
 
 SHARDS = 16
 EVERY = timedelta(milliseconds=10)
-# In ms: lateness after an end in order and after a kill, how long the one that ends may take to hand over, and how soon
-# after a kill its shards are driven again: the session time-out of 4 s and 2 s more.
+# In ms: the lateness after SIGTERM and after SIGKILL, the time in which an ending process must hand over, and the time
+# after a kill until its shards are driven again: the session time-out of 4 s and 2 s more.
 ENDED_BAR, KILLED_BAR, HANDED_BAR, FIRST_BAR = 1_200, 6_500, 1_000, 6_000
 _DEADLINE_S = 60.0
 
@@ -34,7 +34,7 @@ EndProcess = Callable[[subprocess.Popen[bytes]], None]
 
 @dataclass(frozen=True, slots=True)
 class TakeoverTimes:
-    """One passing of shards from one process to another, in ms."""
+    """The times of one takeover in ms: the longest lateness, the end of the old process, and the first promotion."""
 
     latest: float
     gone: float
@@ -42,7 +42,7 @@ class TakeoverTimes:
 
 
 def takeover(scale: Scale) -> list[Measurement]:
-    """A message is due each 10 ms, two processes drive the shards by an election on ZooKeeper, and one goes."""
+    """End one of two event processes, elected by ZooKeeper, while a message is due every 10 ms."""
     runs = scale.size(5, 1)
     with tempfile.TemporaryDirectory() as folder, ZooKeeper(Path(folder)) as zookeeper, PrivateServer() as server:
         ended = [_measure_takeover(zookeeper, server, _terminate, 3) for _ in range(runs)]
@@ -89,20 +89,20 @@ def _measure_takeover(
     ):
         queue = tickwheel.create_queue("jobs")
         one = _start(zookeeper, server, namespace)
-        wait_until(lambda: set(_owners(redis, namespace)) == {_name(one)}, "it drives all shards", _DEADLINE_S)
+        wait_until(lambda: set(_owners(redis, namespace)) == {_name(one)}, "one process drives all shards", _DEADLINE_S)
         another = _start(zookeeper, server, namespace)
         try:
             both = {_name(one), _name(another)}
-            wait_until(lambda: set(_owners(redis, namespace)) == both, "both drive", _DEADLINE_S)
+            wait_until(lambda: set(_owners(redis, namespace)) == both, "both processes drive shards", _DEADLINE_S)
             count = timedelta(seconds=seconds) // EVERY
             queue.enqueue_many(NewMessage(delay=n * EVERY) for n in range(count))
             some = timedelta(seconds=1) // EVERY
-            wait_until(lambda: queue.counts()["pending"] >= some, "some are promoted", _DEADLINE_S)
+            wait_until(lambda: queue.counts()["pending"] >= some, "some messages are promoted", _DEADLINE_S)
             theirs = [shard for shard, owner in enumerate(_owners(redis, namespace)) if owner == _name(one)]
             began, began_at = time.monotonic(), redis.time()
             end_process(one)
             gone = (time.monotonic() - began) * 1e3
-            wait_until(lambda: queue.counts()["pending"] == count, "all are promoted", _DEADLINE_S)
+            wait_until(lambda: queue.counts()["pending"] == count, "all messages are promoted", _DEADLINE_S)
         finally:
             for process in (one, another):
                 process.kill()
@@ -139,7 +139,7 @@ def _name(process: subprocess.Popen[bytes]) -> str:
 
 
 def _owners(redis: Any, namespace: str) -> list[str]:
-    """Who drives each shard."""
+    """Return the owner of each shard."""
     owners = (redis.hget(shard_key(namespace, shard, "clock"), "owner") for shard in range(SHARDS))
     return [(owner or b"").decode() for owner in owners]
 

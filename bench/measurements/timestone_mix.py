@@ -1,14 +1,15 @@
-"""Timestone's published mix on this machine, load generator included, and the highest share of its rates that it bears.
+"""Timestone's published load on this machine, and the highest share of its rates that the machine sustains.
 
 Published (Netflix, September 2022): 1,200 messages enqueued a second with a p99 of 25 ms, 30,000 dequeue requests a
-second with a p99 of 45 ms, 25 for each message, so that most of them find nothing; and bursts of 5,000 with 85 ms.
+second with a p99 of 45 ms; and bursts of 5,000 messages with 85 ms. There are 25 dequeue requests for each message, so
+most requests return no message.
 
-As real producers and workers do it here, grouped and in batches: a producer sends what falls into 10 ms in one call; a
-dequeue call asks for ten messages, so that 3,000 calls a second ask for as much as 30,000 requests for one; and ten
-calls are made at once, as by a host for its idle workers. Both are planned and open loops: every latency counts from
-when its call was planned (a message's own time, for an enqueue), so the linger of the batch is in it, and so is
-whatever the generator itself was late. The first fifth of a run is not counted. What is found is run for a millisecond
-and completed, a batch at once.
+The load is grouped, like the load of real producers and workers. A producer sends the messages of 10 ms in one call. A
+dequeue call requests ten messages, so 3,000 calls a second correspond to 30,000 requests for one message. Ten dequeue
+calls start together, like those of a host for its idle workers. Both loops are open: a latency counts from the planned
+time of its call (for an enqueue, of its message), so it includes the linger of the batch and delays of the generator
+itself. The first fifth of a run is not counted. A worker runs a batch for a millisecond and completes it in one call.
+The load generator runs on the same machine.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ from tickwheel.load.scenario.source import Source
 from tickwheel.operations.delete_namespace import delete_namespace
 
 ENQUEUE_MS, DEQUEUE_MS = 25, 45
-# Shares of the published rates, in percent, between which it is looked for where it breaks.
+# The step and the maximum of the search for the breaking point, in percent of the published rates.
 _STEP, _MAX = 5, 200
 _SCENARIO = """
 about = "Timestone's published mix"
@@ -47,7 +48,7 @@ _BURSTS = 'bursts = { every = "5s", length = "1s", rate = 5000 }'
 
 
 def timestone_mix(scale: Scale) -> list[Measurement]:
-    """Through one process of the service, and beside it without one, straight to the server."""
+    """Measure the load through one process of the service, and directly on the server."""
     length, full = scale.size(15, 1), scale.size(100, _STEP)
     with BenchServer() as server, tempfile.TemporaryDirectory() as folder:
         steady, bursts = _scenario(Path(folder), length, ""), _scenario(Path(folder), length, _BURSTS)
@@ -93,7 +94,7 @@ def timestone_mix(scale: Scale) -> list[Measurement]:
 
 
 class _Mix:
-    """The mix by one URL, at any share of its rates. ``probes`` is all that was measured."""
+    """Runs the load on one URL at any share of the rates. ``probes`` contains all results."""
 
     def __init__(self, server: str, url: str, scale: Scale) -> None:
         self._server = server
@@ -102,8 +103,8 @@ class _Mix:
         self.probes: list[dict[str, Any]] = []
 
     def p99(self, scenario: Path, percent: int) -> tuple[float, float]:
-        """Milliseconds of enqueue and dequeue."""
-        # Each in a namespace of its own: what an overload has left is not the next one's to find.
+        """Run the load once. Return the p99 of enqueues and of dequeues in milliseconds."""
+        # A new namespace for each run, so that messages left by an overload do not affect the next run.
         namespace = f"timestone-{len(self.probes)}-{os.urandom(2).hex()}"
         with Tickwheel(self._server, namespace=namespace, drive=True) as tickwheel:
             outcome = asyncio.run(self._run(Source(str(scenario), scale=percent / 100), namespace))
@@ -122,7 +123,7 @@ class _Mix:
         return p99_ms
 
     def breaking_share(self, scenario: Path) -> float:
-        """The highest share, in percent, at which both hold; shares above one that fails are not looked at."""
+        """Return the highest share in percent that meets both goals, by a binary search."""
         low, high = 0, (_STEP if self._quick else _MAX) // _STEP
         while low < high:
             middle = (low + high + 1) // 2
@@ -137,7 +138,7 @@ class _Mix:
 
     @staticmethod
     def _dequeue(outcome: RunResult) -> float:
-        """p99 of all dequeue calls, in seconds: those that found something, and the empty ones."""
+        """Return the p99 of all dequeue calls in seconds, including empty calls."""
         return float(outcome.measurements.combined(("dequeue", "dequeue empty")).get_value_at_percentile(99)) / 1e6
 
 

@@ -1,4 +1,4 @@
-"""The timing wheel: a timer's cost with a million in the wheel, against ten thousand."""
+"""The CPU time of a timer in a timing wheel with a million timers, relative to ten thousand."""
 
 from typing import Any
 
@@ -7,8 +7,11 @@ from bench.harness.measurement import Measurement, Scale
 
 
 def wheel(scale: Scale) -> list[Measurement]:
-    """Both settings of `wheel_bench`: the bar is for more timers with the same delays, so that nothing but the number
-    differs; that longer delays cost a level more is only reported."""
+    """Measure both settings of `timing_wheel_program`.
+
+    The goal applies to the same delays, so that only the number of timers differs. Longer delays need one more level of
+    the wheel, and have no goal.
+    """
     few, many = scale.size(timing_wheel_program.FEW, 500), scale.size(timing_wheel_program.MANY, 5_000)
     rounds = scale.runs(timing_wheel_program.ROUNDS)
     settings = timing_wheel_program.measure(few, many, rounds)

@@ -16,9 +16,10 @@ PARKED, QUEUES = 1_000, 50
 
 
 def service_wakes(scale: Scale) -> list[Measurement]:
-    """From an enqueue until a parked dequeuer has the message, over the service, both by the client of this product in
-    one process; one message at a time: with cores that are awake, and with cores that fall asleep between two messages.
-    Then how much CPU Redis takes while all wait and nothing comes.
+    """Measure the time from an enqueue until a waiting dequeue has the message, with awake and with sleeping cores.
+
+    Both clients are in one process, and there is one message at a time. Then measure the CPU use of Redis while many
+    dequeues wait for empty queues.
     """
     rounds, parked, idle_s = scale.size(500, 10), scale.size(PARKED, 20), 10 if not scale.quick else 1
     p50: list[float] = []
@@ -53,14 +54,14 @@ def service_wakes(scale: Scale) -> list[Measurement]:
 
 
 async def _wake_latencies(target: str, rounds: int) -> list[float]:
-    """Milliseconds of each."""
+    """Return the latency of each message in milliseconds."""
     latencies: list[float] = []
     url = f"grpc://{target}"
     async with aio.Tickwheel(url) as consumer, aio.Tickwheel(url) as producer:
         waiting, sending = await consumer.create_queue("wakes"), producer.queue("wakes")
         for n in range(rounds):
             parked = asyncio.create_task(_dequeue_one(waiting))
-            # Long enough to be asleep.
+            # Long enough for the cores to fall asleep.
             await asyncio.sleep(0.01)
             began = time.perf_counter()
             await sending.enqueue(PAYLOAD, id=f"{time.time_ns():x}-{n}")
@@ -71,13 +72,13 @@ async def _wake_latencies(target: str, rounds: int) -> list[float]:
 
 
 async def _dequeue_one(queue: aio.Queue) -> tuple[aio.Message, float]:
-    """The message, and when it was there: that may be before the enqueue is answered."""
+    """Return the message and the time of its arrival, which can be before the enqueue returns."""
     [message] = await queue.dequeue(wait=timedelta(seconds=20))
     return message, time.perf_counter()
 
 
 async def _parked_cpu_percent(target: str, server: BenchServer, count: int, seconds: float) -> float:
-    """How much of a core Redis takes while all wait, in percent."""
+    """Return the CPU use of Redis while all dequeues wait, in percent of a core."""
     async with aio.Tickwheel(f"grpc://{target}") as tickwheel:
         queues = [await tickwheel.create_queue(f"empty-{n}") for n in range(QUEUES)]
         wait = timedelta(seconds=seconds + 60)
@@ -89,6 +90,6 @@ async def _parked_cpu_percent(target: str, server: BenchServer, count: int, seco
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-        # By its answer the ends of all those calls have come in as well; the loop is closed then.
+        # When this call is answered, the cancelled calls have ended too, so the event loop can close.
         await tickwheel.queues()
     return used / seconds / 1e6 * 100

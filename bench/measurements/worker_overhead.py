@@ -1,6 +1,7 @@
-"""What a worker takes for a task that does nothing, beside Celery and dramatiq: the same task, server and JSON.
+"""The overhead of a worker for a task that does nothing, compared with Celery and dramatiq on the same server.
 
-The tasks wait before the worker starts. The time of a task is that between two of them (`no_op.marks`), divided.
+All tasks are enqueued before the worker starts. The time of a task is the time between two marks
+(`bench.no_op.progress_marks`), divided by the number of tasks between them.
 """
 
 import json
@@ -30,7 +31,7 @@ _TICKWHEEL = ("-m", "tickwheel", "worker", "bench.no_op.tickwheel_app:app")
 
 @dataclass(frozen=True)
 class Peer:
-    """A worker with its settings. Late: it acknowledges a task after it has run, as ours does."""
+    """A worker with its settings. "late" means that it acknowledges a task after the run, like Tickwheel's worker."""
 
     command: tuple[str, ...]
     enqueue: Callable[[BenchServer, int], None]
@@ -39,7 +40,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class Run:
-    """Microseconds for each task: by the clock, of the worker process, and of the one that has started it."""
+    """Microseconds for each task: elapsed time, CPU time of the worker process, and CPU time of its supervisor."""
 
     wall_us: float
     process_us: float
@@ -55,7 +56,7 @@ class Run:
 
 
 def enqueue(server: BenchServer, task: str, count: int) -> None:
-    """So many messages of one of our tasks."""
+    """Enqueue messages of one of Tickwheel's tasks."""
     from bench.no_op import tickwheel_app
 
     tickwheel_app.app.move(url=server.url, drive=False)
@@ -67,7 +68,7 @@ def enqueue(server: BenchServer, task: str, count: int) -> None:
 
 
 def _by_module(module: str) -> Callable[[BenchServer, int], None]:
-    # In a process of its own: what a peer imports and patches stays there.
+    # In a separate process, because peers patch modules when they are imported.
     def enqueued(server: BenchServer, count: int) -> None:
         code = f"from bench.no_op.{module} import enqueue; enqueue({count})"
         subprocess.run([sys.executable, "-c", code], env=_environment(server, {}), check=True)
@@ -81,7 +82,7 @@ def _celery(*options: str, late: bool, prefetch: int) -> Peer:
 
 
 TICKWHEEL = Peer(_TICKWHEEL, lambda server, count: enqueue(server, "sync_no_op", count))
-# Their best sensible settings, and their defaults; the best of each counts.
+# The best sensible settings of each peer, and its defaults. The best result of a peer counts.
 PEERS = {
     "Celery": {
         "solo, late, prefetch 10": _celery("-P", "solo", late=True, prefetch=10),
@@ -97,7 +98,7 @@ PEERS = {
 
 
 def worker_overhead(scale: Scale) -> list[Measurement]:
-    """Ours and each of theirs in turns; the best of theirs is what ours is compared with."""
+    """Measure Tickwheel and all peers in turns, and compare Tickwheel with the best settings of each peer."""
     count = scale.size(20_000, 200)
     ours: list[Run] = []
     theirs: dict[str, dict[str, list[Run]]] = {
@@ -134,7 +135,7 @@ def worker_overhead(scale: Scale) -> list[Measurement]:
 
 
 def _compare(peer: str, theirs: Mapping[str, list[Run]], ours: list[Run]) -> Measurement:
-    """Run by run with the settings of theirs whose median is best; the details tell of all."""
+    """Compare run by run with the settings that have the best median. The details contain all settings."""
     best = max(theirs, key=lambda name: median(run.per_s for run in theirs[name]))
     ratios = [our.per_s / their.per_s for our, their in zip(ours, theirs[best], strict=True)]
     details = {
@@ -148,11 +149,11 @@ def _compare(peer: str, theirs: Mapping[str, list[Run]], ours: list[Run]) -> Mea
 
 
 def measure(peer: Peer, count: int) -> Run:
-    """One run: so many tasks, and those that warm up before."""
+    """Run a worker once: the warm-up, then ``count`` tasks."""
     with BenchServer() as server, tempfile.TemporaryDirectory() as folder:
         marks = Path(folder) / "marks"
         marks.touch()
-        # Some more: that the queue runs dry is no part of it.
+        # Some more tasks, so that the queue does not become empty during the measurement.
         peer.enqueue(server, WARM + count + 50)
         counts = {"NO_OP_WARM": str(WARM), "NO_OP_COUNT": str(count), "NO_OP_MARKS": str(marks)}
         settings = {**peer.settings, **counts}
@@ -160,7 +161,7 @@ def measure(peer: Peer, count: int) -> Run:
             ends = time.monotonic() + 120
             while len(mark_lines := marks.read_text().splitlines()) < 2:
                 if worker.poll() is not None or time.monotonic() > ends:
-                    raise RuntimeError(f"{' '.join(peer.command)} did not do its tasks")
+                    raise RuntimeError(f"{' '.join(peer.command)} did not run its tasks")
                 time.sleep(0.05)
     first, last = (json.loads(line) for line in mark_lines)
     return Run(*((1e6 * (after - before) / count) for before, after in zip(first, last, strict=True)))
@@ -170,7 +171,7 @@ def measure(peer: Peer, count: int) -> Run:
 def run_worker(
     command: Sequence[str], server: BenchServer, settings: Mapping[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker; what it has started ends with it, if need be killed."""
+    """Run a worker during the block, and kill its process group if it does not end."""
     with subprocess.Popen(
         [sys.executable, *command],
         env=_environment(server, settings),

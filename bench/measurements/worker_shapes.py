@@ -1,6 +1,6 @@
-"""No-op tasks a second by workers of other shapes than one process with one lane, on Redis and over the service.
+"""The rates of no-op tasks with several worker processes and with concurrent tasks, on Redis and over the service.
 
-Only reported: with two cores the server, the service and the processes of a worker share them.
+The rows have no goal, because the server, the service and the worker processes share two cores.
 """
 
 import time
@@ -23,7 +23,7 @@ _POLL_S = 0.02
 
 
 def worker_shapes(scale: Scale) -> list[Measurement]:
-    """Each shape, on Redis and over one process of the service."""
+    """Measure each shape of a worker, on Redis and over one process of the service."""
     count = scale.size(10_000, 200)
     measurements = []
     for over, name in list(product(OVER, SHAPES))[-scale.size(2 * len(SHAPES), 1) :]:
@@ -37,7 +37,7 @@ def worker_shapes(scale: Scale) -> list[Measurement]:
 
 
 def _rate(over: str, task: str, options: tuple[str, ...], count: int) -> float:
-    """Tasks a second, as the server counts them completed."""
+    """Return the tasks per second, from the server's count of completed messages."""
     with BenchServer() as server, ExitStack() as stack:
         enqueue(server, task, WARM + count)
         where = {}
@@ -51,11 +51,11 @@ def _rate(over: str, task: str, options: tuple[str, ...], count: int) -> float:
 
 
 def _wait_until_completed(tickwheel: Tickwheel, minimum: int) -> tuple[float, int]:
-    """When so many were, or somewhat more; how many."""
+    """Wait until at least ``minimum`` tasks are completed. Return the time and the number."""
     queue = tickwheel.queue(QUEUE)
     until = time.monotonic() + 120
     while time.monotonic() < until:
         if (completed := queue.counts()["completed"]) >= minimum:
             return time.perf_counter(), completed
         time.sleep(_POLL_S)
-    raise RuntimeError(f"the worker has not done {minimum} tasks in two minutes")
+    raise RuntimeError(f"the worker did not complete {minimum} tasks in two minutes")

@@ -1,1 +1,1 @@
-"""The same task that does nothing for Tickwheel, Celery and dramatiq; each app a module that its worker imports."""
+"""One task that does nothing, for Tickwheel, Celery and dramatiq. Each worker imports the module of its app."""

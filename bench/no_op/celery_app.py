@@ -6,7 +6,7 @@ from celery import Celery
 
 from bench.no_op.progress_marks import no_op
 
-# As Celery writes it.
+# The URL in the syntax of Celery.
 _BROKER = os.environ["NO_OP_REDIS"].replace("unix://", "redis+socket://")
 app = Celery("no_op", broker=_BROKER)
 app.conf.update(
@@ -23,7 +23,7 @@ def sync_no_op(n: int) -> None:
 
 
 def enqueue(count: int) -> None:
-    """Messages through one connection, which is faster than one each."""
+    """Enqueue all messages over one connection, which is faster than one connection for each."""
     with app.producer_pool.acquire(block=True) as producer:
         for n in range(count):
             sync_no_op.apply_async((n,), producer=producer)

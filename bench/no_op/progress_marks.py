@@ -1,6 +1,6 @@
-"""What every one of the no-op tasks does: counts, and at two of the counts writes down how far the clocks are.
+"""The body of every no-op task: it counts the tasks, and records the clocks at two of the counts.
 
-Two marks, so that neither the start of a worker nor its first connections are measured.
+The first record comes after the warm-up, so the start of the worker and its first connections are not measured.
 """
 
 import json
@@ -25,7 +25,7 @@ def no_op() -> None:
 
 
 def _cpu_of(pid: int) -> float:
-    """Seconds of another process, by its CPU clock's number on Linux: clock_getcpuclockid(3)."""
+    """Return the CPU time of another process in seconds, from its clock on Linux: clock_getcpuclockid(3)."""
     try:
         return time.clock_gettime((~pid << 3) | 2)
     except OSError:

@@ -1,4 +1,4 @@
-"""python -m bench.peers: install the peers in a temporary folder, give each the same work, write what was measured."""
+"""`python -m bench.peers`: install the peers in a temporary folder, run the same work on each, write the results."""
 
 import argparse
 import json
@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results" / "peers.json"
 DOCUMENTS = [HERE.parents[1] / name for name in ("docs/comparison.md", "README.md")]
 RUNS, JOBS, DELAYED, LATE = 3, 20_000, 30_000, 5_000
-# Pinned: a figure is of one version.
+# Pinned, because a result is valid for one version.
 VERSIONS = {"Tickwheel": "", "BullMQ": "6.7.0", "Celery": "5.7.0"}
 IOREDIS = "ioredis@6.0.0"
 COLUMNS = {
@@ -38,7 +38,7 @@ Run = Callable[[str, BenchServer, int], dict[str, Any]]
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="show in seconds that all of it runs; writes nothing")
+    parser.add_argument("--quick", action="store_true", help="run everything in seconds, as a test; write nothing")
     quick = parser.parse_args().quick
     with tempfile.TemporaryDirectory(prefix="tickwheel-peers-") as folder:
         peers = install(Path(folder))
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def install(folder: Path) -> dict[str, Run]:
-    """Each peer's program, with what it needs put into the folder."""
+    """Install each peer in the folder, and return the functions that run them."""
     (folder / "package.json").write_text("{}")
     npm = ["npm", "install", "--silent", "--no-audit", "--no-fund", f"bullmq@{VERSIONS['BullMQ']}", IOREDIS]
     subprocess.run(npm, cwd=folder, check=True)
@@ -86,7 +86,7 @@ def install(folder: Path) -> dict[str, Run]:
 
 
 def measure(run: Run, quick: bool) -> dict[str, float]:
-    """One run of all phases, each on a server of its own."""
+    """Run all phases once, each on a new server."""
     jobs, delayed, late = (1_000, 1_000, 500) if quick else (JOBS, DELAYED, LATE)
     with BenchServer() as server:
         zadd = zadd_us(server)
@@ -114,7 +114,7 @@ def measure(run: Run, quick: bool) -> dict[str, float]:
 
 
 def table(results: dict[str, dict[str, list[float]]]) -> str:
-    """The medians, a row for each peer."""
+    """Return a Markdown table of the medians, with a row for each peer."""
     lines = ["| | " + " | ".join(COLUMNS.values()) + " |", "|---|" + "---|" * len(COLUMNS)]
     for name, samples in results.items():
         cells = [f"{median(samples[key]):,.{1 if 0 < median(samples[key]) < 100 else 0}f}" for key in COLUMNS]

@@ -1,4 +1,4 @@
-"""Celery: JSON, one worker of two processes, ETA for what is due later. Runs in an environment of Celery's own."""
+"""Celery: JSON, one worker with two processes, and ETA for delayed jobs. It runs in a separate Python environment."""
 
 import json
 import os
@@ -22,14 +22,17 @@ app.conf.task_ignore_result = True
 
 @app.task(name="job")  # type: ignore[untyped-decorator]
 def job(payload: str, due: float = 0.0) -> None:
-    """Notes when it ran, and how late."""
+    """Record the time of the run, and its lateness."""
     now = time.time()
     with open(os.environ["PEERS_DONE"], "ab", buffering=0) as done:
         done.write(DONE.pack(now, (now - due) * 1_000))
 
 
-def work(count: int, meanwhile: object = None) -> list[tuple[float, float]]:
-    """Runs a worker until it has done ``count`` jobs; when each ran, and how late."""
+def work(count: int, produce_jobs: object = None) -> list[tuple[float, float]]:
+    """Run a worker until ``count`` jobs are done. Return the time and the lateness of each job.
+
+    The function ``produce_jobs`` is called once the worker is ready.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "done"
         path.touch()
@@ -39,10 +42,10 @@ def work(count: int, meanwhile: object = None) -> list[tuple[float, float]]:
             command, cwd=Path(__file__).parent, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         try:
-            if callable(meanwhile):
+            if callable(produce_jobs):
                 while not app.control.ping(timeout=0.5):
                     pass
-                meanwhile()
+                produce_jobs()
             while path.stat().st_size < count * DONE.size:
                 time.sleep(0.01)
         finally:

@@ -1,4 +1,4 @@
-"""Tickwheel as a peer among peers: a client that enqueues, a client that works, the event process of the library."""
+"""Tickwheel as a peer: a client that enqueues, a client that dequeues, and the event process of the library."""
 
 import json
 import random
