@@ -1,4 +1,4 @@
-"""Arguments of tasks: checked where they are sent, read back as what they were."""
+"""Arguments of tasks are checked when a call is sent, and decoded to the same values and types."""
 
 import random
 import sys
@@ -50,7 +50,7 @@ def anything(value, other=None): ...  # type: ignore[no-untyped-def]
 def typed(at: datetime, price: Decimal, key: UUID, wait: timedelta, raw: bytes) -> None: ...
 
 
-def there_and_back(function: Any, encoding: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+def roundtrip(function: Any, encoding: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
     signature = Signature("t", function)
     envelope = read_envelope(signature.payload(args, kwargs, encoding))
     assert envelope.task == "t"
@@ -62,7 +62,7 @@ ENCODINGS = pytest.mark.parametrize("encoding", ["json", "msgpack"])
 
 @ENCODINGS
 def test_arguments_are_read_by_the_types_of_the_signature(encoding: str) -> None:
-    assert there_and_back(order, encoding, 7, to=Address("Elm", 3)) == {"user": 7, "to": Address("Elm", 3)}
+    assert roundtrip(order, encoding, 7, to=Address("Elm", 3)) == {"user": 7, "to": Address("Elm", 3)}
     given = {
         "at": datetime(2026, 5, 17, 18, tzinfo=UTC),
         "price": Decimal("1.10"),
@@ -70,7 +70,7 @@ def test_arguments_are_read_by_the_types_of_the_signature(encoding: str) -> None
         "wait": timedelta(minutes=15),
         "raw": b"\x00\xff",
     }
-    assert there_and_back(typed, encoding, **given) == given
+    assert roundtrip(typed, encoding, **given) == given
 
 
 @ENCODINGS
@@ -86,12 +86,12 @@ def test_arguments_are_read_by_the_types_of_the_signature(encoding: str) -> None
     )
 )
 def test_every_plain_value_arrives_unchanged(encoding: str, value: Any) -> None:
-    assert there_and_back(anything, encoding, value) == {"value": value}
+    assert roundtrip(anything, encoding, value) == {"value": value}
 
 
 @ENCODINGS
 @pytest.mark.parametrize(
-    ("args", "kwargs", "says"),
+    ("args", "kwargs", "message"),
     [
         (("7",), {}, r"Expected `int`, got `str` - at `\$.user`"),
         ((), {}, "missing a required argument: 'user'"),
@@ -103,9 +103,9 @@ def test_every_plain_value_arrives_unchanged(encoding: str, value: Any) -> None:
     ids=["type", "missing", "unknown", "inner", "dataclass", "object"],
 )
 def test_arguments_that_do_not_match_the_signature_are_refused_before_anything_is_sent(
-    encoding: str, args: tuple[Any, ...], kwargs: dict[str, Any], says: str
+    encoding: str, args: tuple[Any, ...], kwargs: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ArgumentsRefused, match=says):
+    with pytest.raises(ArgumentsRefused, match=message):
         Signature("t", order).payload(args, kwargs, encoding)
 
 
@@ -126,16 +126,16 @@ def test_an_untyped_value_that_json_would_change_is_refused(value: Any) -> None:
 
 
 def test_msgpack_keeps_the_types_of_keys() -> None:
-    assert there_and_back(anything, "msgpack", {1: [2]}) == {"value": {1: [2]}}
+    assert roundtrip(anything, "msgpack", {1: [2]}) == {"value": {1: [2]}}
 
 
 @ENCODINGS
 def test_an_untyped_value_may_be_nested_deeper_than_calls_may_be(encoding: str) -> None:
-    # In lists that cost the encoder one call each.
+    # Each level of lists costs the encoder one nested call.
     value: list[Any] = []
     for _ in range(sys.getrecursionlimit() // 2):
         value = [value]
-    assert there_and_back(anything, encoding, value) == {"value": value}
+    assert roundtrip(anything, encoding, value) == {"value": value}
 
 
 def test_arguments_of_another_version_are_refused_when_they_are_read() -> None:
@@ -210,7 +210,7 @@ def test_a_task_can_be_called_as_a_function() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         ({"metadata": ["colour"]}, "not one of its parameters"),
         ({"max_attempts": 0}, "max_attempts"),
@@ -221,8 +221,8 @@ def test_a_task_can_be_called_as_a_function() -> None:
     ],
     ids=["metadata", "max_attempts", "lease", "time_limit", "queue", "name"],
 )
-def test_an_invalid_declaration_of_a_task_is_refused_at_once(given: dict[str, Any], says: str) -> None:
-    with pytest.raises(InvalidArgument, match=says):
+def test_an_invalid_declaration_of_a_task_is_refused_at_once(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
         TaskApp().task(**given)(order)
 
 

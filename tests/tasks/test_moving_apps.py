@@ -1,4 +1,4 @@
-"""An app that works elsewhere from now on, or whose queues are gone: its calls go where they are to go."""
+"""An app whose namespace changes, or whose queues are lost: its calls reach the right queue."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Recurring tasks by a clock that the test turns: each time fires once, whoever sees to it, dies, or is late."""
+"""Recurring tasks under a clock that the test advances: each time fires once, even if processes crash or are late."""
 
 import json
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ LEASE = 5 * SECOND
 
 
 def declared(**given: Any) -> TaskApp:
-    """An app whose task is recorded by its messages alone."""
+    """Return an app whose tasks have no effect; the tests check their messages."""
     app = TaskApp(**given)
     app.queue("work", retention=30 * DAY)
     app.queue("exclusive", exclusive_key="kind")
@@ -39,29 +39,29 @@ def declared(**given: Any) -> TaskApp:
 
 
 class ScheduledApp:
-    """An app in the test's namespace, and the processes that see to its schedules."""
+    """An app in the test's namespace, and a process that runs its schedules."""
 
     def __init__(self, tester: TaskTester, app: TaskApp, clock: VirtualClock, tickwheel: Tickwheel) -> None:
         self.tester, self.app, self.clock, self.tickwheel = tester, app, clock, tickwheel
-        self.fates: list[tuple[str, OccurrenceOutcome]] = []
-        self.process = ScheduleRunner(app, "process 1", lambda name, fate: self.fates.append((name, fate)))
+        self.outcomes: list[tuple[str, OccurrenceOutcome]] = []
+        self.process = ScheduleRunner(app, "process 1", lambda name, outcome: self.outcomes.append((name, outcome)))
 
     def declare(self, interval: timedelta = HOUR, task: str = "digest", **policies: Any) -> Schedule:
         return self.app.every(interval, self.app.tasks[task], **{"name": "s", **policies})
 
-    def look(self) -> None:
-        """See to all that is due, as a process does that has just started, and to what follows of it."""
+    def handle_due(self) -> None:
+        """Handle all due occurrences, like a process that has just started, and the occurrences that follow."""
         for _ in range(2):
             self.clock.run_due()
             self.process.ensure_occurrences(self.clock.now)
 
     def fired(self, queue: str = "work") -> list[datetime]:
-        """The times of the firings, in order."""
-        there = queue in [each.name for each in self.tickwheel.queues()]
-        return sorted(each.due for each in self.tickwheel.queue(queue).messages()) if there else []
+        """Return the times of the firings in order."""
+        exists = queue in [each.name for each in self.tickwheel.queues()]
+        return sorted(each.due for each in self.tickwheel.queue(queue).messages()) if exists else []
 
     def take(self) -> Message:
-        """The occurrence that is due, taken by a process that dies."""
+        """Dequeue the due occurrence like a process that dies afterwards."""
         [taken] = self.tickwheel.queue("schedules").dequeue(lease=LEASE, worker="process 2")
         return taken
 
@@ -79,7 +79,7 @@ def test_a_schedule_fires_at_each_of_its_times_and_the_task_sees_the_time(schedu
     outcomes = scheduled_app.tester.advance(4 * DAY)
     assert [json.loads(outcome.result or "") for outcome in outcomes] == [
         "night@2026-03-28T01:30:00Z",
-        # The clocks go on in this night; there is no half past two.
+        # Daylight saving begins in this night: there is no 2:30.
         "night@2026-03-29T01:00:00Z",
         "night@2026-03-30T00:30:00Z",
         "night@2026-03-31T00:30:00Z",
@@ -88,19 +88,19 @@ def test_a_schedule_fires_at_each_of_its_times_and_the_task_sees_the_time(schedu
 
 def test_no_time_before_the_first_worker_is_missed(scheduled_app: ScheduledApp) -> None:
     scheduled_app.declare(missed="all")
-    scheduled_app.look()
+    scheduled_app.handle_due()
     assert scheduled_app.fired() == []
     scheduled_app.clock.advance(HOUR)
-    scheduled_app.look()
+    scheduled_app.handle_due()
     assert scheduled_app.fired() == [NOON + HOUR]
 
 
 def test_late_firings_do_not_shift_later_times(scheduled_app: ScheduledApp) -> None:
     scheduled_app.declare(MINUTE, missed="all")
-    scheduled_app.look()
+    scheduled_app.handle_due()
     for late in (3, 17, 0, 59, 31):
         scheduled_app.clock.set(NOON + (1 + len(scheduled_app.fired())) * MINUTE + late * SECOND)
-        scheduled_app.look()
+        scheduled_app.handle_due()
     assert scheduled_app.fired() == [NOON + n * MINUTE for n in range(1, 6)]
 
 
@@ -111,17 +111,17 @@ def test_many_processes_fire_each_time_once(scheduled_app: ScheduledApp) -> None
         for process in (*others, scheduled_app.process):
             process.ensure_occurrences(scheduled_app.clock.now)
         scheduled_app.clock.advance(MINUTE)
-    scheduled_app.look()
+    scheduled_app.handle_due()
     assert scheduled_app.fired() == [NOON + n * MINUTE for n in range(1, 21)]
     assert len(list(scheduled_app.tickwheel.queue("schedules").messages())) == 21
 
 
-@pytest.mark.parametrize("steps", [0, 1, 2], ids=["nothing", "fired", "and-the-next-enqueued"])
+@pytest.mark.parametrize("steps", [0, 1, 2], ids=["before-firing", "after-firing", "after-enqueueing-the-next"])
 def test_after_a_process_dies_another_continues_and_each_time_fires_once(
     scheduled_app: ScheduledApp, steps: int
 ) -> None:
     schedule = scheduled_app.declare()
-    scheduled_app.look()
+    scheduled_app.handle_due()
     scheduled_app.clock.advance(HOUR)
     scheduled_app.take()
     if steps > 0:
@@ -129,33 +129,33 @@ def test_after_a_process_dies_another_continues_and_each_time_fires_once(
     if steps > 1:
         scheduled_app.tickwheel.queue("schedules").enqueue_many([schedule.occurrence(NOON + 2 * HOUR)])
     scheduled_app.clock.advance(LEASE)
-    scheduled_app.look()
+    scheduled_app.handle_due()
     scheduled_app.clock.advance(HOUR)
-    scheduled_app.look()
+    scheduled_app.handle_due()
     assert scheduled_app.fired() == [NOON + HOUR, NOON + 2 * HOUR]
 
 
 def test_a_process_that_wakes_late_changes_nothing(scheduled_app: ScheduledApp) -> None:
     scheduled_app.declare(missed="all")
-    scheduled_app.look()
+    scheduled_app.handle_due()
     scheduled_app.clock.advance(HOUR)
     late = scheduled_app.take()
     scheduled_app.clock.advance(LEASE)
-    scheduled_app.look()
+    scheduled_app.handle_due()
     scheduled_app.process.handle(late)
     assert scheduled_app.fired() == [NOON + HOUR]
-    assert scheduled_app.fates == [("s", OccurrenceOutcome.FIRED)]
+    assert scheduled_app.outcomes == [("s", OccurrenceOutcome.FIRED)]
 
 
 @pytest.mark.parametrize("behind", [MINUTE, 23 * HOUR], ids=["a-minute", "a-day"])
 def test_a_worker_with_a_slow_clock_does_not_fire_again(scheduled_app: ScheduledApp, behind: timedelta) -> None:
     scheduled_app.declare()
-    scheduled_app.look()
+    scheduled_app.handle_due()
     for _ in range(24):
         scheduled_app.clock.advance(HOUR)
-        scheduled_app.look()
+        scheduled_app.handle_due()
     scheduled_app.process.ensure_occurrences(scheduled_app.clock.now - behind)
-    scheduled_app.look()
+    scheduled_app.handle_due()
     assert len(scheduled_app.fired()) == 24
 
 
@@ -168,11 +168,11 @@ def test_after_a_time_without_workers_all_or_the_last_or_none_of_the_missed_time
     scheduled_app: ScheduledApp, missed: Missed, fired: list[int]
 ) -> None:
     scheduled_app.declare(missed=missed)
-    scheduled_app.look()
+    scheduled_app.handle_due()
     scheduled_app.clock.advance(5 * HOUR + 30 * MINUTE)
-    scheduled_app.look()
+    scheduled_app.handle_due()
     scheduled_app.clock.advance(30 * MINUTE)
-    scheduled_app.look()
+    scheduled_app.handle_due()
     assert scheduled_app.fired() == [NOON + n * HOUR for n in fired]
 
 
@@ -181,27 +181,27 @@ def test_without_overlap_a_time_is_skipped_until_the_firing_before_is_finished(
     scheduled_app: ScheduledApp, task: str, queue: str
 ) -> None:
     scheduled_app.declare(task=task, overlap=False)
-    scheduled_app.look()
+    scheduled_app.handle_due()
     scheduled_app.clock.advance(HOUR)
-    scheduled_app.look()
+    scheduled_app.handle_due()
     work = scheduled_app.tickwheel.queue(queue)
-    # It waits; it runs; it has failed, and is to be tried again.
+    # The firing waits, then it runs, then it has failed and waits for its retry.
     for state in ("pending", "running", "invisible"):
         if state == "running":
             [running] = work.dequeue(lease=12 * HOUR)
         if state == "invisible":
             running.fail("boom", retry_in=2 * HOUR)
         scheduled_app.clock.advance(HOUR)
-        scheduled_app.look()
+        scheduled_app.handle_due()
         assert [each.state for each in work.messages()] == [state]
     scheduled_app.clock.advance(90 * MINUTE)
-    scheduled_app.look()
+    scheduled_app.handle_due()
     [running] = work.dequeue()
     running.complete()
     scheduled_app.clock.advance(30 * MINUTE)
-    scheduled_app.look()
+    scheduled_app.handle_due()
     assert scheduled_app.fired(queue)[-1] == NOON + 6 * HOUR
-    assert [fate for _, fate in scheduled_app.fates] == [
+    assert [outcome for _, outcome in scheduled_app.outcomes] == [
         OccurrenceOutcome.FIRED,
         *[OccurrenceOutcome.SKIPPED] * 4,
         OccurrenceOutcome.FIRED,
@@ -213,12 +213,12 @@ def test_without_overlap_the_firing_before_is_found_after_a_time_without_workers
     scheduled_app: ScheduledApp, missed: Missed
 ) -> None:
     scheduled_app.declare(MINUTE, overlap=False, missed=missed)
-    scheduled_app.look()
+    scheduled_app.handle_due()
     scheduled_app.clock.advance(MINUTE)
-    scheduled_app.look()
+    scheduled_app.handle_due()
     scheduled_app.clock.advance(DAY + 3 * DAY + 30 * SECOND)
     for _ in range(3):
-        scheduled_app.look()
+        scheduled_app.handle_due()
         scheduled_app.clock.advance(MINUTE)
     assert scheduled_app.fired() == [NOON + MINUTE]
 
@@ -227,78 +227,82 @@ def test_without_overlap_the_firing_before_is_found_if_another_process_made_the_
     scheduled_app: ScheduledApp,
 ) -> None:
     schedule = scheduled_app.declare(overlap=False)
-    scheduled_app.look()
+    scheduled_app.handle_due()
     for n in range(1, 4):
         scheduled_app.clock.advance(HOUR)
         scheduled_app.tickwheel.queue("schedules").enqueue_many([schedule.occurrence(NOON + (n + 1) * HOUR)])
-        scheduled_app.look()
+        scheduled_app.handle_due()
     assert scheduled_app.fired() == [NOON + HOUR]
 
 
 def test_without_overlap_a_later_time_waits_for_the_firing_of_a_process_that_died(scheduled_app: ScheduledApp) -> None:
     scheduled_app.declare(SECOND, overlap=False)
-    scheduled_app.look()
+    scheduled_app.handle_due()
     scheduled_app.clock.advance(SECOND)
     scheduled_app.take()
     for _ in range(3):
-        scheduled_app.look()
+        scheduled_app.handle_due()
         scheduled_app.clock.advance(SECOND)
-    assert scheduled_app.fates == []
+    assert scheduled_app.outcomes == []
     scheduled_app.clock.advance(LEASE)
-    scheduled_app.look()
+    scheduled_app.handle_due()
     assert scheduled_app.fired() == [NOON + SECOND]
-    assert [fate for _, fate in scheduled_app.fates] == [OccurrenceOutcome.FIRED, *[OccurrenceOutcome.SKIPPED] * 8]
+    assert [outcome for _, outcome in scheduled_app.outcomes] == [
+        OccurrenceOutcome.FIRED,
+        *[OccurrenceOutcome.SKIPPED] * 8,
+    ]
 
 
 def test_without_overlap_a_later_time_waits_for_a_firing_that_could_not_be_checked(scheduled_app: ScheduledApp) -> None:
     schedule = scheduled_app.declare(overlap=False, missed="all")
-    scheduled_app.look()
+    scheduled_app.handle_due()
     scheduled_app.clock.advance(HOUR)
     scheduled_app.take().fail("the queue is blocked", retry_in=90 * MINUTE)
     scheduled_app.tickwheel.queue("schedules").enqueue_many([schedule.occurrence(NOON + 2 * HOUR)])
     scheduled_app.clock.advance(HOUR)
-    scheduled_app.look()
-    assert scheduled_app.fates == []
+    scheduled_app.handle_due()
+    assert scheduled_app.outcomes == []
     scheduled_app.clock.advance(32 * MINUTE)
     for _ in range(2):
-        scheduled_app.look()
+        scheduled_app.handle_due()
         scheduled_app.clock.advance(MINUTE)
     assert scheduled_app.fired() == [NOON + HOUR]
-    assert [fate for _, fate in scheduled_app.fates] == [OccurrenceOutcome.FIRED, OccurrenceOutcome.SKIPPED]
+    assert [outcome for _, outcome in scheduled_app.outcomes] == [OccurrenceOutcome.FIRED, OccurrenceOutcome.SKIPPED]
 
 
 def test_a_cancelled_occurrence_does_not_fire_and_later_ones_do(scheduled_app: ScheduledApp) -> None:
     schedule = scheduled_app.declare()
-    scheduled_app.look()
+    scheduled_app.handle_due()
     scheduled_app.tickwheel.queue("schedules").cancel(schedule.occurrence_id(NOON + HOUR), "s")
     scheduled_app.clock.advance(HOUR)
-    scheduled_app.look()
+    scheduled_app.handle_due()
     scheduled_app.clock.advance(HOUR)
-    scheduled_app.look()
+    scheduled_app.handle_due()
     assert scheduled_app.fired() == [NOON + 2 * HOUR]
 
 
 def test_a_blocked_queue_of_the_task_delays_the_firing_only(scheduled_app: ScheduledApp) -> None:
     scheduled_app.declare()
-    scheduled_app.look()
+    scheduled_app.handle_due()
     scheduled_app.app.declared("work").block()
     scheduled_app.clock.advance(HOUR)
-    scheduled_app.look()
+    scheduled_app.handle_due()
     scheduled_app.app.declared("work").unblock()
     scheduled_app.clock.advance(2 * SECOND)
-    scheduled_app.look()
+    scheduled_app.handle_due()
     assert scheduled_app.fired() == [NOON + HOUR]
 
 
 def test_during_an_upgrade_each_version_fires_its_own_schedules(scheduled_app: ScheduledApp) -> None:
     scheduled_app.declare()
-    scheduled_app.look()
+    scheduled_app.handle_due()
     newer = declared()
     schedule = newer.every(2 * HOUR, newer.tasks["digest"].call("weekly"), name="s")
     newer.move(**scheduled_app.app.where)
     process = ScheduleRunner(newer)
     process.ensure_occurrences(scheduled_app.clock.now)
-    # At one the older version alone fires, at two both would, by one message. Who is first may have to leave it.
+    # At 13:00 only the older version fires. At 14:00 both versions fire, with the same message id, so there is one
+    # message. The version that handles the occurrence first may have to leave it to the other one.
     for _ in range(2):
         scheduled_app.clock.advance(HOUR)
         for order in ((process, scheduled_app.process), (scheduled_app.process, process)):
@@ -306,7 +310,7 @@ def test_during_an_upgrade_each_version_fires_its_own_schedules(scheduled_app: S
                 each.fire_due()
             scheduled_app.clock.advance(2 * SECOND)
     assert scheduled_app.fired() == [NOON + HOUR, NOON + 2 * HOUR]
-    # Then it is gone, and what it would have fired at three and later is dropped.
+    # Then the older version stops, and its occurrences from 15:00 on are dropped.
     for _ in range(10):
         scheduled_app.clock.advance(30 * MINUTE)
         process.ensure_occurrences(scheduled_app.clock.now)
@@ -319,15 +323,15 @@ def test_times_that_a_schedule_no_longer_has_do_not_fire_and_are_dropped(schedul
     old = Schedule("s", scheduled_app.app.tasks["digest"].call(), Every(HOUR))
     scheduled_app.app.declared("schedules").enqueue_many([old.occurrence(NOON + HOUR)])
     scheduled_app.declare(2 * HOUR, missed="all")
-    scheduled_app.look()
+    scheduled_app.handle_due()
     occurrences = scheduled_app.tickwheel.queue("schedules")
     for wait, state in ((HOUR, "invisible"), (9 * MINUTE, "invisible"), (MINUTE, "completed")):
         scheduled_app.clock.advance(wait)
         scheduled_app.process.fire_due()
         assert occurrences.get(old.occurrence_id(NOON + HOUR), "s").state == state
-    assert scheduled_app.fates == [("s", OccurrenceOutcome.UNKNOWN)]
+    assert scheduled_app.outcomes == [("s", OccurrenceOutcome.UNKNOWN)]
     scheduled_app.clock.advance(50 * MINUTE)
-    scheduled_app.look()
+    scheduled_app.handle_due()
     assert scheduled_app.fired() == [NOON + 2 * HOUR]
 
 
@@ -336,10 +340,10 @@ def test_apps_of_one_namespace_have_separate_queues(scheduled_app: ScheduledApp)
     other = declared(schedule_queue="other-schedules")
     other.every(2 * HOUR, other.tasks["digest"], name="other")
     other.move(**scheduled_app.app.where)
-    scheduled_app.look()
+    scheduled_app.handle_due()
     ScheduleRunner(other).ensure_occurrences(scheduled_app.clock.now)
     scheduled_app.clock.advance(2 * HOUR)
-    scheduled_app.look()
+    scheduled_app.handle_due()
     assert scheduled_app.fired() == [NOON + 2 * HOUR]
     ScheduleRunner(other).ensure_occurrences(scheduled_app.clock.now)
     assert sorted(each.id for each in scheduled_app.tickwheel.queue("work").messages()) == [
@@ -350,13 +354,13 @@ def test_apps_of_one_namespace_have_separate_queues(scheduled_app: ScheduledApp)
 
 def test_a_message_that_is_not_an_occurrence_is_errored(scheduled_app: ScheduledApp) -> None:
     scheduled_app.declare()
-    scheduled_app.look()
+    scheduled_app.handle_due()
     queue = scheduled_app.tickwheel.queue("schedules")
     queue.enqueue(b"order 17", id="stray", metadata={"schedule": "s"})
-    scheduled_app.look()
+    scheduled_app.handle_due()
     assert queue.get("stray", "s").error.startswith("the payload is not an occurrence of a schedule")
 
 
 def test_an_app_without_schedules_creates_no_queue_for_them(scheduled_app: ScheduledApp) -> None:
-    scheduled_app.look()
+    scheduled_app.handle_due()
     assert scheduled_app.tickwheel.queues() == []

@@ -16,7 +16,7 @@ BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"
 
 
 def following(times: FireTimes, moment: datetime, count: int) -> list[datetime]:
-    """The next of them, as they are after one another."""
+    """Return the next ``count`` times after a moment."""
     found = []
     for _ in range(count):
         moment = times.next_after(moment)
@@ -25,7 +25,7 @@ def following(times: FireTimes, moment: datetime, count: int) -> list[datetime]:
 
 
 def local(zone: str, *moment: int, fold: int = 0) -> datetime:
-    """In UTC: of a time that comes twice nothing else is equal."""
+    """Return a local time in UTC. Local times that occur twice do not compare equal otherwise."""
     found = datetime(*moment, tzinfo=ZoneInfo(zone), fold=fold)  # type: ignore[arg-type,misc]  # year, month, day, …
     return found.astimezone(UTC)
 
@@ -41,15 +41,15 @@ def test_the_hours_of_an_expression_are_in_its_time_zone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("zone", "day", "goes_on"),
+    ("zone", "day", "resumes"),
     [(BERLIN, (2026, 3, 29), local(BERLIN, 2026, 3, 29, 3)), (NEW_YORK, (2026, 3, 8), local(NEW_YORK, 2026, 3, 8, 3))],
     ids=["berlin", "new-york"],
 )
 def test_a_time_skipped_in_spring_fires_once_when_the_clock_moves_forward(
-    zone: str, day: tuple[int, int, int], goes_on: datetime
+    zone: str, day: tuple[int, int, int], resumes: datetime
 ) -> None:
     before = local(zone, *day) - timedelta(hours=12)
-    assert following(Cron("30 2 * * *", zone), before, 2) == [goes_on, local(zone, *day[:2], day[2] + 1, 2, 30)]
+    assert following(Cron("30 2 * * *", zone), before, 2) == [resumes, local(zone, *day[:2], day[2] + 1, 2, 30)]
 
 
 @pytest.mark.parametrize(
@@ -63,10 +63,10 @@ def test_a_time_repeated_in_autumn_fires_the_first_time_only(
     hour, minute = clock_time
     times = Cron(f"{minute} {hour} * * *", zone)
     first, second = (local(zone, *day, hour, minute, fold=fold) for fold in (0, 1))
-    # It has 25 hours.
+    # This day has 25 hours.
     next_day = first + timedelta(hours=25)
     assert following(times, first - timedelta(hours=1), 2) == [first, next_day]
-    # Asked in the second of both hours, too.
+    # The result is the same in the second of the two hours.
     for moment in (second - timedelta(minutes=20), second, second + timedelta(minutes=5)):
         assert (times.last_until(moment), times.next_after(moment)) == (first, next_day)
 
@@ -151,7 +151,7 @@ def test_every_process_computes_the_same_times_from_any_start(times: FireTimes, 
 
 
 @pytest.mark.parametrize(
-    ("expression", "says"),
+    ("expression", "message"),
     [
         ("0 9 * *", "wrong number of fields"),
         ("@daily", "wrong number of fields"),
@@ -181,8 +181,8 @@ def test_every_process_computes_the_same_times_from_any_start(times: FireTimes, 
         "type",
     ],
 )
-def test_an_invalid_expression_is_refused_with_the_reason(expression: str, says: str) -> None:
-    with pytest.raises(InvalidArgument, match=says):
+def test_an_invalid_expression_is_refused_with_the_reason(expression: str, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
         Cron(expression, "UTC")
 
 

@@ -1,4 +1,4 @@
-"""What an app may declare to recur, and what becomes of a firing that comes too late."""
+"""Declaration of schedules, and the decision about occurrences that are handled late."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -41,7 +41,7 @@ def test_times_within_the_grace_fire(app: TaskApp, missed: Missed) -> None:
         ("all", 59 * MINUTE, (True, NOON + HOUR)),
         ("all", 25 * HOUR, (True, NOON + HOUR)),
         ("last", 59 * MINUTE, (True, NOON + HOUR)),
-        # Not this one: one that is later is due, too.
+        # This occurrence does not fire, because a later occurrence is due as well.
         ("last", HOUR, (False, NOON + HOUR)),
         ("last", 25 * HOUR + 30 * MINUTE, (False, NOON + 25 * HOUR)),
         ("skip", 59 * MINUTE, (False, NOON + HOUR)),
@@ -85,7 +85,7 @@ def test_a_schedules_name_may_be_any_text(app: TaskApp, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         ({"call": lambda task: task.call(kind=7)}, r"Expected `str`, got `int` - at `\$.kind`"),
         ({"call": lambda task: task.call(knd="daily")}, "unexpected keyword argument 'knd'"),
@@ -115,9 +115,9 @@ def test_a_schedules_name_may_be_any_text(app: TaskApp, name: str) -> None:
         "interval",
     ],
 )
-def test_a_schedule_is_checked_when_it_is_declared(app: TaskApp, given: dict[str, Any], says: str) -> None:
+def test_a_schedule_is_checked_when_it_is_declared(app: TaskApp, given: dict[str, Any], message: str) -> None:
     call, interval = given.pop("call", lambda task: task), given.pop("interval", HOUR)
-    with pytest.raises(InvalidArgument, match=says):
+    with pytest.raises(InvalidArgument, match=message):
         app.every(interval, call(app.tasks["digest"]), **given)
     assert app.schedules == {}
 

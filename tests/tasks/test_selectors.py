@@ -1,4 +1,4 @@
-"""The lotteries of workers: their shares, their order, and that nothing starves."""
+"""The queue selectors of workers: the share and the order of queues, and that no queue starves."""
 
 import random
 from collections import Counter
@@ -48,7 +48,7 @@ def test_shares_are_those_of_the_tickets_within_2_percent_of_all_draws(kind: typ
 
 @pytest.mark.parametrize("kind", [ReducedLottery, Lottery])
 def test_in_the_long_run_each_queue_has_within_2_percent_of_its_own_share(kind: type[QueueSelector[Queue]]) -> None:
-    """Of 10^5 draws, chance alone gives the smallest up to 5 percent more or less; of 10^6 less than 2."""
+    """In 10^5 draws the share of the smallest queue deviates by up to 5 percent by chance, in 10^6 by less than 2."""
     assert shares(kind(ALL, random.Random(1)), set(ALL), 10 * DRAWS) == pytest.approx(tickets(ALL), rel=0.02)
 
 
@@ -63,15 +63,15 @@ def test_with_all_queues_empty_the_shares_are_those_of_the_tickets() -> None:
 
 
 def test_each_queue_is_checked_at_most_once_a_draw() -> None:
-    selector, asked = ReducedLottery(ALL, random.Random(4)), Counter[str]()
+    selector, checks = ReducedLottery(ALL, random.Random(4)), Counter[str]()
 
     def is_empty(queue: Queue) -> bool:
-        asked[queue.name] += 1
+        checks[queue.name] += 1
         return False
 
     for _ in range(100):
         selected(selector, is_empty)
-    assert asked == {"high": 100, "middle": 100, "low": 100}
+    assert checks == {"high": 100, "middle": 100, "low": 100}
 
 
 @pytest.mark.parametrize("busy", [{LOW, MIDDLE, HIGH}, {LOW, HIGH}, {LOW}], ids=["all", "two", "alone"])

@@ -1,4 +1,4 @@
-"""The board of a worker process, written by one process while another one reads it."""
+"""The shared state of a worker process, written by one process while another process reads it."""
 
 import subprocess
 import sys
@@ -23,25 +23,25 @@ for n in range(200_000):
 
 
 def test_no_task_counts_as_overdue_while_its_start_is_being_written() -> None:
-    board = SharedState(1)
-    page = board.batches[0]
-    command = [sys.executable, "-c", WRITER, str(board.fd)]
-    with subprocess.Popen(command, pass_fds=(board.fd,), stdout=subprocess.PIPE) as writer:
+    state = SharedState(1)
+    page = state.batches[0]
+    command = [sys.executable, "-c", WRITER, str(state.fd)]
+    with subprocess.Popen(command, pass_fds=(state.fd,), stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == b"begun\n"
-        looks = 0
+        checks = 0
         while writer.poll() is None:
-            # As the supervisor looks: after a time of grace.
+            # The supervisor checks with a grace period, too.
             assert page.overdue_task(time.monotonic() - 1) is None
-            looks += 1
-    assert looks > 1_000
+            checks += 1
+    assert checks > 1_000
     assert {page.state(slot) for slot in range(10)} == {MessageState.DONE}
-    board.close()
+    state.close()
 
 
 def test_a_task_is_overdue_once_its_time_limit_is_over() -> None:
-    board = SharedState(1)
-    page = board.batches[1]
+    state = SharedState(1)
+    page = state.batches[1]
     page.begin(1, 2)
     page.start(1, 5.0)
     now = time.monotonic()
@@ -50,4 +50,4 @@ def test_a_task_is_overdue_once_its_time_limit_is_over() -> None:
     assert (page.overdue_task(now + 6) or (None,))[0] == 1
     page.end(1, MessageState.FAILED)
     assert page.overdue_task(now + 60) is None
-    board.close()
+    state.close()

@@ -1,4 +1,4 @@
-"""The test kit for tasks: what was sent is asserted, and runs in the test's process when it is due."""
+"""The test kit for tasks: tests inspect the calls that were sent, and run due calls in their own process."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -17,19 +17,19 @@ pytestmark = pytest.mark.integration
 DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
 app = TaskApp()
 app.queue("encode", exclusive_key="project")
-said: list[str] = []
+effects: list[str] = []
 
 
 @app.task(queue="mail", metadata=["user"])
 def send(user: int, template: str = "welcome") -> str:
-    said.append(f"{template} {user}")
+    effects.append(f"{template} {user}")
     return template
 
 
 @app.task(queue="mail")
 async def send_async(user: int) -> None:
     await asyncio.sleep(0)
-    said.append(f"async {current().task.name.rpartition('.')[2]} {user}")
+    effects.append(f"async {current().task.name.rpartition('.')[2]} {user}")
 
 
 @app.task(queue="mail", max_attempts=3, retry=Retry(MINUTE, MINUTE))
@@ -40,7 +40,7 @@ def flaky(fails: int) -> None:
 
 @app.task
 def chain(left: int) -> None:
-    said.append(f"left {left}")
+    effects.append(f"left {left}")
     if left:
         chain.later(DAY, left - 1)
 
@@ -56,7 +56,7 @@ def encode(project: str) -> None: ...
 
 @pytest.fixture
 def tasks(tickwheel_tasks: Callable[[TaskApp], TaskTester]) -> Iterator[TaskTester]:
-    said.clear()
+    effects.clear()
     yield tickwheel_tasks(app)
     app.middleware.clear()
 
@@ -78,7 +78,7 @@ def test_nothing_runs_before_it_is_due(tasks: TaskTester) -> None:
     assert tasks.run_due() == []
     assert tasks.advance(timedelta(days=30) - timedelta(milliseconds=1)) == []
     assert [outcome.result for outcome in tasks.advance(timedelta(milliseconds=1))] == ['"welcome"']
-    assert said == ["welcome 7"]
+    assert effects == ["welcome 7"]
     assert tasks.sent() == []
 
 
@@ -90,15 +90,15 @@ def test_async_tasks_run_too_and_can_be_sent_from_async_code(tasks: TaskTester) 
 
     asyncio.run(handle_request())
     tasks.advance(2 * DAY)
-    assert said == ["async send_async 7", "async send_async 8"]
+    assert effects == ["async send_async 7", "async send_async 8"]
 
 
 def test_a_task_sent_by_a_task_runs_at_its_own_time(tasks: TaskTester, clock: VirtualClock) -> None:
     chain.now(3)
     tasks.run_due()
-    assert said == ["left 3"]
+    assert effects == ["left 3"]
     tasks.advance(2 * DAY)
-    assert said == ["left 3", "left 2", "left 1"]
+    assert effects == ["left 3", "left 2", "left 1"]
     assert [each.due for each in tasks.sent()] == [clock.now + DAY]
 
 
@@ -137,8 +137,8 @@ def test_arguments_that_do_not_match_send_nothing(tasks: TaskTester) -> None:
     assert tasks.sent() == []
 
 
-class Notebook(Middleware):
-    """Writes down what it is called for; vetoes as it is told."""
+class RecordingMiddleware(Middleware):
+    """Records its calls, and raises ``veto`` before a task."""
 
     def __init__(self, name: str, veto: Exception | None = None) -> None:
         self.name, self.veto = name, veto
@@ -158,7 +158,7 @@ class Notebook(Middleware):
 
 
 def test_middleware_wraps_tasks_in_the_order_of_declaration(tasks: TaskTester) -> None:
-    outer, inner = Notebook("outer"), Notebook("inner")
+    outer, inner = RecordingMiddleware("outer"), RecordingMiddleware("inner")
     inner.notes = outer.notes
     app.add_middleware(outer)
     app.add_middleware(inner)
@@ -170,7 +170,7 @@ def test_middleware_wraps_tasks_in_the_order_of_declaration(tasks: TaskTester) -
         "inner after None",
         "outer after None",
     ]
-    assert said == ["welcome 7"]
+    assert effects == ["welcome 7"]
 
 
 @pytest.mark.parametrize(
@@ -184,8 +184,8 @@ def test_middleware_wraps_tasks_in_the_order_of_declaration(tasks: TaskTester) -
     ids=["skip", "reject", "later", "error"],
 )
 def test_middleware_may_veto(tasks: TaskTester, veto: Exception, state: str) -> None:
-    app.add_middleware(Notebook("veto", veto))
+    app.add_middleware(RecordingMiddleware("veto", veto))
     result = send.now(7)
     tasks.run_due()
-    assert said == []
+    assert effects == []
     assert app.tickwheel.queue("mail").get(result.id).state == state

@@ -1,4 +1,4 @@
-"""A task runs in the trace of the program that sent it, and so does what it sends."""
+"""A task, and the tasks that it sends, run in the trace of the program that sent the task."""
 
 from collections.abc import Callable, Iterator
 

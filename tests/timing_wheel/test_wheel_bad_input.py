@@ -1,4 +1,4 @@
-"""Bad arguments: a clear error that names the value and what is allowed, before anything changes."""
+"""Invalid arguments raise an error that names the value and the allowed values, before anything changes."""
 
 from collections.abc import Callable
 from decimal import Decimal
@@ -9,7 +9,7 @@ from timing_wheel import TimingWheel
 
 pytestmark = pytest.mark.unit
 
-NO_TIMES = [1.0, float("nan"), float("inf"), "5", b"5", None, True, False, Decimal(5), [5], 5j]
+NOT_INTS = [1.0, float("nan"), float("inf"), "5", b"5", None, True, False, Decimal(5), [5], 5j]
 
 CALLS: dict[str, Callable[[TimingWheel[str], object], object]] = {
     "time": lambda wheel, value: wheel.add(value, "x"),  # type: ignore[arg-type]
@@ -18,7 +18,7 @@ CALLS: dict[str, Callable[[TimingWheel[str], object], object]] = {
 }
 
 
-@pytest.mark.parametrize("value", NO_TIMES, ids=repr)
+@pytest.mark.parametrize("value", NOT_INTS, ids=repr)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_value_that_is_not_an_int_is_refused_and_changes_nothing(name: str, value: object) -> None:
     wheel: TimingWheel[str] = TimingWheel(100)
@@ -34,7 +34,7 @@ def test_a_value_that_is_not_an_int_is_refused_and_changes_nothing(name: str, va
     assert (repr(wheel), list(wheel)) == before
 
 
-@pytest.mark.parametrize("value", [*(value for value in NO_TIMES if value is not None)], ids=repr)
+@pytest.mark.parametrize("value", [*(value for value in NOT_INTS if value is not None)], ids=repr)
 def test_a_limit_that_is_not_an_int_is_refused_before_any_timer_is_taken(value: object) -> None:
     wheel: TimingWheel[str] = TimingWheel(0)
     wheel.add(5, "x")
@@ -56,7 +56,7 @@ def test_a_limit_below_one_is_refused_before_any_timer_is_taken(value: int) -> N
     assert (wheel.reached, len(wheel)) == (0, 1)
 
 
-@pytest.mark.parametrize("value", NO_TIMES, ids=repr)
+@pytest.mark.parametrize("value", NOT_INTS, ids=repr)
 def test_a_wheel_refuses_settings_that_are_not_ints(value: object) -> None:
     with pytest.raises(TypeError, match="now must be a whole number"):
         TimingWheel(value)  # type: ignore[arg-type]

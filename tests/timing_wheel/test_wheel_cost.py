@@ -1,4 +1,4 @@
-"""What the wheel costs, in counted work instead of time: lines run, timers moved, memory kept."""
+"""The cost of the wheel, measured as work instead of time: executed lines, moved timers, retained memory."""
 
 import gc
 import random
@@ -20,7 +20,7 @@ TEN_YEARS_MS = 10 * 365 * 24 * 3600 * 1000
 
 
 def lines_run(action: Callable[[], object]) -> int:
-    """How many lines of the library one action runs."""
+    """Return the number of lines of the library that one action executes."""
     lines = 0
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
@@ -127,23 +127,23 @@ def test_taking_timers_one_by_one_costs_the_same_for_each_timer_of_a_crowded_tic
 
 
 def test_next_expiry_after_each_of_many_cancels_does_not_rescan() -> None:
-    # The usual fate of time-outs: cancelled in about the order in which they would fire.
+    # Time-outs are usually cancelled in about the order in which they would fire.
     wheel: TimingWheel[int] = TimingWheel(0)
     timers = [wheel.add(100_000 + number, number) for number in range(20_000)]
     wheel.next_expiry()
 
-    def cancel_and_ask() -> None:
+    def cancel_and_query() -> None:
         for number in range(10_000):
             wheel.cancel(timers[number])
             assert wheel.next_expiry() == 100_000 + number + 1
 
-    assert lines_run(cancel_and_ask) <= 10_000 * 50
+    assert lines_run(cancel_and_query) <= 10_000 * 50
 
 
 @pytest.mark.parametrize("step", [-64, -8, -1, 0, 1, 8, 64, 1_000])
 @pytest.mark.parametrize("adds_per_step", [1, 2, 8, 64])
 def test_timers_added_in_a_pattern_do_not_share_their_hashes(step: int, adds_per_step: int) -> None:
-    # Timers of one hash would make each add to a slot, and each cancel, a search through them.
+    # If timers had the same hash, every add and every cancel would search through them.
     hashes = {hash(new_timer(10**12 + step * (n // adds_per_step))) for n in range(2_000)}
 
     assert len(hashes) == 2_000

@@ -1,4 +1,4 @@
-"""One before, at and one after every kind of edge: slots and turns of each level, any radix."""
+"""Times one before, at, and one after every kind of edge: slots and turns of each level, for several radices."""
 
 from collections.abc import Iterator
 
@@ -15,9 +15,9 @@ LEVELS = 4
 
 
 def edges(start: int, tick: int, radix: int) -> Iterator[int]:
-    """The starts of the first, second and last slot of the present and the next turn, and its end.
+    """Yield the starts of the first, second and last slot of the current and the next turn, and the end of each turn.
 
-    Both of the turns as the wheel counts them, from its start, and of those counted from zero.
+    Turns are counted both from the start of the wheel, as the wheel counts them, and from zero.
     """
     for origin in (start - start % tick, 0):
         for level in range(LEVELS):
@@ -34,7 +34,7 @@ def around(times: Iterator[int]) -> set[int]:
 
 
 def starts(tick: int, radix: int) -> list[int]:
-    """Some times to begin at: plain ones, and just before, at and after the end of a turn."""
+    """Return start times: ordinary times, and times just before, at and after the end of a turn."""
     turn = tick * radix**3
     return [0, -1, -turn, turn - 1, turn, turn + 1, 1_700_000_000_123]
 

@@ -1,4 +1,4 @@
-"""A program that feeds the wheel `time.time()` is tested with freezegun, no clock to be injected."""
+"""freezegun can test a program that passes `time.time()` to the wheel; no clock needs to be injected."""
 
 import time
 from collections.abc import Callable
@@ -13,18 +13,18 @@ pytestmark = pytest.mark.unit
 
 
 class Reminders:
-    """What a user of the wheel might write: seconds since 1970, fed by the clock of the machine."""
+    """A typical user of the wheel: ticks are seconds since 1970, read from the machine's clock."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, notify: Callable[[str], None]) -> None:
         self._wheel: TimingWheel[str] = TimingWheel(int(time.time()))
-        self._say = say
+        self._notify = notify
 
     def remind(self, text: str, delay: timedelta) -> None:
         self._wheel.add(int(time.time() + delay.total_seconds()), text)
 
     def poll(self) -> None:
         for text in self._wheel.advance(int(time.time())):
-            self._say(text)
+            self._notify(text)
 
     def seconds_to_sleep(self) -> float | None:
         wake = self._wheel.next_expiry()
@@ -32,24 +32,24 @@ class Reminders:
 
 
 def test_thirty_days_pass_in_a_tick() -> None:
-    said: list[str] = []
+    shown: list[str] = []
     with freeze_time("2024-02-10 12:00:00") as clock:
-        reminders = Reminders(said.append)
+        reminders = Reminders(shown.append)
         reminders.remind("pay the rent", timedelta(days=30))
 
         clock.tick(timedelta(days=30) - timedelta(seconds=1))
         reminders.poll()
-        assert said == []
+        assert shown == []
 
         clock.tick(timedelta(seconds=1))
         reminders.poll()
-        assert said == ["pay the rent"]
+        assert shown == ["pay the rent"]
 
 
 def test_sleeping_until_the_next_expiry_hits_every_reminder() -> None:
-    said: list[str] = []
+    shown: list[str] = []
     with freeze_time("2024-12-31 23:59:00") as clock:
-        reminders = Reminders(lambda text: said.append(f"{time.time():.0f} {text}"))
+        reminders = Reminders(lambda text: shown.append(f"{time.time():.0f} {text}"))
         begin = time.time()
         for seconds in (59, 60, 61, 3_600, 86_400, 366 * 86_400):
             reminders.remind(str(seconds), timedelta(seconds=seconds))
@@ -60,15 +60,15 @@ def test_sleeping_until_the_next_expiry_hits_every_reminder() -> None:
             reminders.poll()
             wakes += 1
 
-        expected = [f"{begin + int(text):.0f} {text}" for text in (s.split()[1] for s in said)]
-    assert said == expected
+        expected = [f"{begin + int(text):.0f} {text}" for text in (s.split()[1] for s in shown)]
+    assert shown == expected
     assert wakes == 6
 
 
 def test_a_clock_set_back_by_an_hour_fires_nothing_twice_and_nothing_early() -> None:
-    said: list[str] = []
+    shown: list[str] = []
     with freeze_time("2024-10-27 03:00:00") as clock:
-        reminders = Reminders(said.append)
+        reminders = Reminders(shown.append)
         reminders.remind("one", timedelta(seconds=10))
         reminders.remind("two", timedelta(seconds=20))
         clock.tick(10)
@@ -78,8 +78,8 @@ def test_a_clock_set_back_by_an_hour_fires_nothing_twice_and_nothing_early() -> 
         reminders.poll()
         clock.tick(3_609)
         reminders.poll()
-        assert said == ["one"]
+        assert shown == ["one"]
 
         clock.tick(1)
         reminders.poll()
-    assert said == ["one", "two"]
+    assert shown == ["one", "two"]

@@ -1,4 +1,4 @@
-"""The package as a whole: what it exports, what it depends on, and that its README is true."""
+"""The package as a whole: its exports, its dependencies, and the examples of its README."""
 
 import ast
 import doctest
@@ -49,7 +49,7 @@ def test_the_loop_of_the_readme_fires_each_timer_on_time_and_in_order() -> None:
     handled: list[tuple[int, int]] = []
 
     class Clock:
-        """Time that passes only while the loop waits, up to the end of the test."""
+        """A clock that advances only while the loop waits, up to the end of the test."""
 
         ms = 0.0
 

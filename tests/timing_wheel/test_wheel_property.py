@@ -1,4 +1,4 @@
-"""Any sequence of calls against a sorted list: same items, same order, at the same time."""
+"""Any sequence of calls returns the same items in the same order at the same time as a sorted list."""
 
 from dataclasses import dataclass
 
@@ -20,14 +20,14 @@ pytestmark = pytest.mark.property
 
 @dataclass(order=True)
 class Entry:
-    """A timer of the model; sorts in firing order."""
+    """A timer of the model. Entries sort in firing order."""
 
     fires_at: int
     number: int
 
 
 class WheelAgainstSortedList(RuleBasedStateMachine):
-    """The item of a timer is its running number."""
+    """Compares the wheel with a sorted list. The item of each timer is its sequence number."""
 
     @initialize(
         start=st.sampled_from([0, -1, 63, 64, 4_095, 262_143, 1_700_000_000_000]) | st.integers(-(10**6), 10**6),
@@ -62,7 +62,7 @@ class WheelAgainstSortedList(RuleBasedStateMachine):
         del self.waiting[: len(expected)]
 
     def _edge(self, level: int, slots: int) -> int:
-        """The start of the present slot of a level, or of one so many slots on."""
+        """Return the start of the current slot of a level, or of a slot ``slots`` slots later."""
         span: int = self.tick * self.radix**level
         return self.origin + ((self.reached - self.origin) // span + slots) * span
 
@@ -80,7 +80,7 @@ class WheelAgainstSortedList(RuleBasedStateMachine):
 
     @precondition(lambda self: self.waiting)
     @rule(data=st.data(), step=st.integers(-1, 1))
-    def add_beside_another(self, data: st.DataObject, step: int) -> None:
+    def add_near_another_timer(self, data: st.DataObject, step: int) -> None:
         self._add(data.draw(st.sampled_from(self.waiting)).fires_at + step)
 
     @precondition(lambda self: self.timers)
@@ -100,16 +100,16 @@ class WheelAgainstSortedList(RuleBasedStateMachine):
         step=st.integers(0, 200) | st.integers(0, 10**6) | st.integers(0, 10**13),
         limit=st.none() | st.integers(1, 4),
     )
-    def go_on(self, step: int, limit: int | None) -> None:
+    def advance_by(self, step: int, limit: int | None) -> None:
         self._advance(self.reached + step, limit)
 
     @precondition(lambda self: self.waiting)
     @rule(step=st.integers(-1, 1), limit=st.none() | st.integers(1, 2))
-    def go_to_about_the_next_expiry(self, step: int, limit: int | None) -> None:
+    def advance_to_about_the_next_expiry(self, step: int, limit: int | None) -> None:
         self._advance(self.waiting[0].fires_at + step, limit)
 
     @rule(level=st.integers(0, 5), step=st.integers(-1, 1))
-    def go_to_about_an_edge(self, level: int, step: int) -> None:
+    def advance_to_about_an_edge(self, level: int, step: int) -> None:
         self._advance(self._edge(level, 1) + step, None)
 
     @rule(step=st.integers(1, 10**7), limit=st.none() | st.integers(1, 2))
@@ -117,14 +117,14 @@ class WheelAgainstSortedList(RuleBasedStateMachine):
         self._advance(self.reached - step, limit)
 
     @invariant()
-    def the_wheel_tells_the_same_as_the_list(self) -> None:
+    def the_wheel_agrees_with_the_list(self) -> None:
         assert self.wheel.reached == self.reached
         assert len(self.wheel) == len(self.waiting)
         assert self.wheel.next_expiry() == (self.waiting[0].fires_at if self.waiting else None)
         assert sorted(self.wheel) == [(e.fires_at, e.number) for e in self.waiting]
 
     @invariant()
-    def each_timer_is_where_its_expiry_says(self) -> None:
+    def each_timer_is_in_the_slot_of_its_expiry(self) -> None:
         wheel = self.wheel
         for timer in wheel._due:
             assert expiry_of(timer) <= wheel._reached

@@ -1,4 +1,4 @@
-"""What a timing wheel promises, rule by rule, on small examples."""
+"""The guarantees of a timing wheel, one by one, on small examples."""
 
 import pytest
 
