@@ -1,4 +1,4 @@
-"""Scenarios for tests of the load harness: one queue and one group of workers, as short as they can be said."""
+"""Minimal scenarios for tests of the load harness: one queue and one group of workers."""
 
 from collections.abc import Sequence
 from random import Random
@@ -11,7 +11,7 @@ from tickwheel.load.scenario.scenario import QueueLoad, Scenario, WorkerGroup
 
 
 def one_queue(workers: int = 1, rate: float = 1.0, run_s: float = 1.0, **given: Any) -> Scenario:
-    """Messages of a Poisson process with exponential run times, as in the textbooks."""
+    """Return a scenario with Poisson arrivals and exponential run times (M/M/c)."""
     settings: dict[str, Any] = {"batch": 1, "arrivals": ArrivalRate((0.0,), (rate,)), "run": exponential(run_s)} | given
     return scenario([QueueLoad("q", **settings)], [WorkerGroup("w", ["q"], 1, workers)])
 
@@ -21,7 +21,7 @@ def scenario(queues: Sequence[QueueLoad], workers: Sequence[WorkerGroup], **give
 
 
 def poisson(count: int, rate: float, run_s: float, seed: int = 1) -> list[Task]:
-    """Tasks of queue q."""
+    """Return tasks of queue q with Poisson arrivals and exponential run times."""
     random, at_s, tasks = Random(seed), 0.0, []
     for _ in range(count):
         at_s += random.expovariate(rate)
@@ -30,7 +30,7 @@ def poisson(count: int, rate: float, run_s: float, seed: int = 1) -> list[Task]:
 
 
 def erlang_c(workers: int, busy: float) -> float:
-    """The chance to wait in M/M/c, where ``busy`` workers are busy in the mean (Erlang, 1917)."""
+    """Return the probability of waiting in M/M/c if ``busy`` workers are busy on average (Erlang, 1917)."""
     blocked = 1.0
     for n in range(1, workers + 1):
         blocked = busy * blocked / (n + busy * blocked)

@@ -1,4 +1,4 @@
-"""What an event process keeps of a step that an operator has accepted. Both clocks are arguments, so nothing waits."""
+"""An event process stores the clock steps that an operator has accepted. Tests set both clocks, so nothing waits."""
 
 import pytest
 
@@ -12,7 +12,7 @@ LIMIT = 1_000
 
 
 class Host:
-    """A host and a server that it looks at; ``ahead`` is by how much the server's clock is."""
+    """A host that observes the clock of a server; the server's clock is ``ahead`` ms ahead of the host's clock."""
 
     def __init__(self, ahead: int = 0, kept: int = 0) -> None:
         self.at = 0.0
@@ -21,19 +21,19 @@ class Host:
         self.clock.on_reply(0, 0)
         self.clock.on_claimed(BASE + ahead, None, kept)
 
-    def look(self, ahead: int, took: float = 0) -> None:
-        """Ten seconds later: what the server shows, in a reply that was so long under way."""
+    def observe(self, ahead: int, took: float = 0) -> None:
+        """Advance by ten seconds, and receive the server's time in a reply that took ``took`` ms."""
         self.at += 10_000
         self.clock.on_reply(self.at - took, self.at)
         self.clock.observe(int(BASE + self.at - took) + ahead)
 
     def accept(self) -> None:
         self.clock.accept()
-        self.look(self.ahead)
+        self.observe(self.ahead)
 
 
 def accepted() -> Host:
-    """A host whose operator has accepted an hour, and whose shard keeps it."""
+    """Return a host whose operator has accepted a step of an hour, and whose shard has stored the step."""
     host = Host(ahead=HOUR)
     host.accept()
     assert host.clock.unsaved_offset == HOUR
@@ -43,7 +43,7 @@ def accepted() -> Host:
 
 def test_without_an_accepted_step_nothing_is_stored() -> None:
     host = Host()
-    host.look(0)
+    host.observe(0)
     host.accept()
     assert host.clock.unsaved_offset is None
 
@@ -61,35 +61,35 @@ def test_the_next_process_trusts_an_accepted_step_up_to_the_limit(ahead: int, he
 
 def test_an_accepted_step_follows_the_drift_of_the_clocks() -> None:
     host = accepted()
-    host.look(HOUR + 400)
+    host.observe(HOUR + 400)
     assert host.clock.unsaved_offset is None
-    host.look(HOUR + 501)
+    host.observe(HOUR + 501)
     assert host.clock.unsaved_offset == HOUR + 501
 
 
 @pytest.mark.parametrize("ahead", [LIMIT, 0, -HOUR])
 def test_an_accepted_step_is_forgotten_when_the_clocks_agree_again(ahead: int) -> None:
     host = accepted()
-    host.look(ahead)
+    host.observe(ahead)
     assert host.clock.unsaved_offset == 0
 
 
 def test_a_slow_reply_forgets_no_accepted_step() -> None:
     host = accepted()
-    host.look(HOUR, took=HOUR)
+    host.observe(HOUR, took=HOUR)
     assert host.clock.unsaved_offset is None
 
 
 def test_a_held_step_does_not_change_the_accepted_step() -> None:
     host = accepted()
-    host.look(2 * HOUR)
+    host.observe(2 * HOUR)
     assert host.clock.guard.is_holding
     assert host.clock.unsaved_offset is None
 
 
 def test_an_accepted_step_is_written_again_to_a_shard_that_lost_it() -> None:
     host = accepted()
-    # A failover to a server that had not heard of it.
+    # A failover to a server that does not have the accepted step.
     host.clock.on_claimed(int(BASE + host.at) + HOUR, None, 0)
     assert host.clock.unsaved_offset == HOUR
 
@@ -99,9 +99,9 @@ def test_an_accepted_step_is_written_again_to_a_shard_that_lost_it() -> None:
 )
 def test_a_step_accepted_on_another_shard_is_accepted_when_it_is_met(ahead: int, held: bool) -> None:
     host = Host()
-    host.look(0)
+    host.observe(0)
     host.clock.accept_similar_steps([HOUR])
-    host.look(ahead)
+    host.observe(ahead)
     assert host.clock.guard.is_holding == held
     assert host.clock.unsaved_offset == (None if held else ahead)
 
@@ -110,13 +110,13 @@ def test_an_accepted_step_counts_until_every_idle_shard_has_been_checked() -> No
     host = Host()
     host.clock.accept_similar_steps([HOUR])
     for _ in range(13):
-        host.look(0)
-    host.look(HOUR)
+        host.observe(0)
+    host.observe(HOUR)
     assert host.clock.guard.is_holding
 
 
 def test_without_an_accepted_step_no_step_counts_as_accepted() -> None:
     host = Host()
     host.clock.accept_similar_steps([])
-    host.look(HOUR)
+    host.observe(HOUR)
     assert host.clock.guard.is_holding

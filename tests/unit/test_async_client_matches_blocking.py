@@ -1,4 +1,4 @@
-"""The asyncio client has the surface of the blocking one: the same names, parameters and defaults, awaited."""
+"""The asyncio client has the same names, parameters and defaults as the blocking client; its methods are awaited."""
 
 import inspect
 from typing import Any
@@ -10,13 +10,13 @@ from tickwheel import aio, client
 pytestmark = pytest.mark.unit
 
 PAIRS = [(getattr(client, name), getattr(aio, name)) for name in ("Tickwheel", "Queue", "Message")]
-# A constructor cannot await: `open` does what connecting takes.
+# A constructor cannot await, so `open` connects the client.
 ONLY_ASYNCIO = {"open"}
 NEVER_SENDS = {"queue"}
 
 
 def methods(of: type) -> dict[str, Any]:
-    """What a user may call on an object of the class."""
+    """Return the public methods of a class."""
     return {name: each for name, each in inspect.getmembers(of, inspect.isfunction) if not name.startswith("_")}
 
 

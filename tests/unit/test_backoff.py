@@ -1,4 +1,4 @@
-"""Waits after failures in a row."""
+"""Waits after consecutive failures."""
 
 from itertools import pairwise
 

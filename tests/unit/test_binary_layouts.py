@@ -1,4 +1,4 @@
-"""Each packed layout of Python is the one that a script's header or fragment describes."""
+"""Each packed layout in Python equals the layout that the comment of a script or fragment describes."""
 
 import re
 from struct import Struct
@@ -22,7 +22,7 @@ from tickwheel.storage import fence, record, scripts, transition
 
 pytestmark = pytest.mark.unit
 
-# Lua's `struct` has integers of 6 bytes; Python's has not, so they are a pair of 2 and 4 bytes.
+# Lua's `struct` has integers of 6 bytes. Python's has none, so they are a pair of 2 and 4 bytes.
 _FORMATS = {"B": "B", "I2": "H", "I4": "I", "I6": "HI", "I8": "Q", "c4": "4s", "c8": "8s", "c16": "16s"}
 _FIELD = re.compile(r"(?<![A-Za-z0-9])(B|I[2468]|c(?:4|8|16))(?![A-Za-z0-9])")
 LAYOUTS = [

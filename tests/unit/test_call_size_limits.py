@@ -1,4 +1,4 @@
-"""A batch of any size goes in calls of bounded work, in its order."""
+"""A batch of any size is split into calls of bounded size, in the order of the batch."""
 
 from collections import Counter
 
@@ -25,9 +25,9 @@ def parts(config: QueueConfig, messages: list[NewMessage], shards: int = 1) -> l
     ("payload", "count", "calls"),
     [
         (0, 2_500, 10),
-        # As much as goes through the script, with some 60 bytes of each beside its payload.
+        # The script receives these payloads, and about 60 more bytes for each message.
         (KIB, 2_000, 8),
-        # Beside the script, 128 of them to a call.
+        # These payloads are sent next to the script call, 128 of them per call.
         (32 * KIB, 300, 3),
         (256 * KIB, 33, 3),
     ],
@@ -44,11 +44,11 @@ def test_messages_are_split_by_number_and_by_bytes(payload: int, count: int, cal
         assert sum(len(packed.body[1]) for packed in part if packed.body) <= limits.OUT_OF_BAND_BYTES
 
 
-@pytest.mark.parametrize(("exclusive_key", "most"), [(None, 29), ("k0", 7)])
-def test_messages_are_split_by_the_index_entries_they_make(exclusive_key: str | None, most: int) -> None:
+@pytest.mark.parametrize(("exclusive_key", "limit"), [(None, 29), ("k0", 7)])
+def test_messages_are_split_by_the_index_entries_they_make(exclusive_key: str | None, limit: int) -> None:
     metadata = {f"k{n}": "v" for n in range(16)}
     found = parts(QueueConfig(exclusive_key=exclusive_key), [NewMessage(metadata=metadata) for _ in range(500)])
-    assert max(len(part) for part in found) == most
+    assert max(len(part) for part in found) == limit
     assert sum(len(part) for part in found) == 500
 
 
@@ -57,7 +57,7 @@ def test_each_shard_has_its_own_limits_of_a_call() -> None:
     found = parts(QueueConfig(), messages, shards=16)
     calls = [Counter(packed.shard for packed in part) for part in found]
     assert max(max(call.values()) for call in calls) == limits.CALL_MESSAGES
-    # 625 to a shard on the average: three rounds, and hardly a fourth.
+    # 625 messages per shard on average: three rounds, rarely a fourth.
     assert len(found) <= 4
     assert [packed.id for part in found for packed in part] == [new.id for new in messages]
 

@@ -1,4 +1,4 @@
-"""What a member does next about a shard, by the candidates that stand there."""
+"""The next step of an election member for a shard, which depends on the candidates of the shard."""
 
 import pytest
 

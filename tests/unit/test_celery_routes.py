@@ -1,4 +1,4 @@
-"""Routes of an application that moves from Celery: by the id alone, monotone in the share, and read once a second."""
+"""Routes of an application that migrates from Celery: chosen by the id, monotone in the share, read once a second."""
 
 import itertools
 import threading
@@ -43,63 +43,63 @@ def test_the_target_of_a_call_is_the_same_in_all_programs_and_versions() -> None
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan"), "1", True, None])
 def test_a_share_is_from_0_to_1(share: object) -> None:
     with pytest.raises(InvalidArgument, match="share must be a number from 0 to 1"):
-        Route("celery", share)  # type: ignore[arg-type]  # which is the point
+        Route("celery", share)  # type: ignore[arg-type]  # the value under test has a wrong type
 
 
 def test_a_route_is_read_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("tickwheel.tasks.celery_routes.time.monotonic", lambda: now)
     texts = {"route:a": '{"to": "tickwheel", "share": 1.0}'}
-    asked: list[str] = []
+    reads: list[str] = []
 
     def setting(name: str) -> str | None:
-        asked.append(name)
+        reads.append(name)
         return texts.get(name)
 
     known = Routes(setting)
     assert [known.get("a"), known.get("a"), known.get("b")] == [Route("tickwheel"), Route("tickwheel"), DEFAULT_ROUTE]
-    assert asked == ["route:a", "route:b"]
+    assert reads == ["route:a", "route:b"]
     del texts["route:a"]
     assert known.get("a") == Route("tickwheel")
     now += 1
     assert known.get("a") == DEFAULT_ROUTE
 
 
-@pytest.mark.parametrize("trouble", ["away", "damaged"])
-def test_a_route_that_cannot_be_read_keeps_its_last_value(monkeypatch: pytest.MonkeyPatch, trouble: str) -> None:
+@pytest.mark.parametrize("failure", ["unreachable", "damaged"])
+def test_a_route_that_cannot_be_read_keeps_its_last_value(monkeypatch: pytest.MonkeyPatch, failure: str) -> None:
     now = 100.0
     monkeypatch.setattr("tickwheel.tasks.celery_routes.time.monotonic", lambda: now)
-    said: list[str] = ['{"to": "tickwheel"}']
+    stored: list[str] = ['{"to": "tickwheel"}']
 
     def setting(_: str) -> str | None:
-        if not said:
-            raise Unavailable("nobody is there")
-        return said[0]
+        if not stored:
+            raise Unavailable("no server")
+        return stored[0]
 
     known = Routes(setting)
     assert known.get("a") == Route("tickwheel")
-    said[:] = ["{"] if trouble == "damaged" else []
+    stored[:] = ["{"] if failure == "damaged" else []
     now += 2
     assert known.get("a") == Route("tickwheel")
     assert known.get("b") == DEFAULT_ROUTE
-    said[:] = ['{"to": "celery"}']
+    stored[:] = ['{"to": "celery"}']
     now += 4
     assert known.get("a") == Route("tickwheel")
     now += 2
-    # Read beside the caller, who is not kept waiting by what may be away still.
-    eventually(lambda: known.get("a") == Route("celery"), "it is known again")
+    # Another thread reads the route, so an unreachable server does not block the caller.
+    eventually(lambda: known.get("a") == Route("celery"), "the new route is read")
 
 
 def test_while_one_thread_reads_the_routes_the_others_use_the_last_value(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("tickwheel.tasks.celery_routes.time.monotonic", lambda: now)
-    go_on, reads = threading.Event(), threading.Event()
+    resume, reading = threading.Event(), threading.Event()
     texts = ['{"to": "tickwheel"}', '{"to": "celery"}']
 
     def setting(_: str) -> str | None:
         if len(texts) == 1:
-            reads.set()
-            go_on.wait(20)
+            reading.set()
+            resume.wait(20)
         return texts.pop(0)
 
     known = Routes(setting)
@@ -107,8 +107,8 @@ def test_while_one_thread_reads_the_routes_the_others_use_the_last_value(monkeyp
     now += 2
     reader = threading.Thread(target=known.get, args=["a"])
     reader.start()
-    assert reads.wait(20)
+    assert reading.wait(20)
     assert known.get("a") == Route("tickwheel")
-    go_on.set()
+    resume.set()
     reader.join(20)
     assert known.get("a") == Route("celery")

@@ -1,4 +1,4 @@
-"""Lists are cut into chunks of a bounded size."""
+"""Lists are split into chunks of a bounded size."""
 
 import pytest
 

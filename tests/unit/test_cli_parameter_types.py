@@ -1,4 +1,4 @@
-"""How durations, times, pairs and JSON lines are written, and what is refused with which words."""
+"""The forms of durations, times, pairs and JSON lines on the command line, and the errors for invalid ones."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.unit
 
 
 @pytest.mark.parametrize(
-    ("text", "meant"),
+    ("text", "expected"),
     [
         ("15m", timedelta(minutes=15)),
         ("30s", timedelta(seconds=30)),
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.unit
         ("0s", timedelta()),
     ],
 )
-def test_a_duration_has_units(text: str, meant: timedelta) -> None:
-    assert parse_duration(text) == meant
+def test_a_duration_has_units(text: str, expected: timedelta) -> None:
+    assert parse_duration(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_json_line_may_hold_any_bytes_in_base64() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "reason"),
     [
         (b"{", "not JSON"),
         (b"\xff", "not JSON"),
@@ -112,8 +112,8 @@ def test_a_json_line_may_hold_any_bytes_in_base64() -> None:
         (b'{"due": 1700000000}', "1700000000 is not a time: write 2026-05-17T18:00:00"),
     ],
 )
-def test_an_invalid_json_line_is_reported_with_its_error_and_position(line: bytes, said: str) -> None:
-    with pytest.raises(LineError, match=f"line 3: .*{said}"):
+def test_an_invalid_json_line_is_reported_with_its_error_and_position(line: bytes, reason: str) -> None:
+    with pytest.raises(LineError, match=f"line 3: .*{reason}"):
         list(lines([b"{}", b"", line]))
 
 

@@ -1,4 +1,4 @@
-"""How far a server's clock is believed. Every moment is an argument, so nothing here waits."""
+"""The clock guard decides how far a server's clock is trusted. Tests pass every time, so nothing waits."""
 
 import pytest
 from hypothesis import given, strategies as st
@@ -7,21 +7,21 @@ from tickwheel.driver.clock_guard import ANCHOR_MS, DRIFT, ClockGuard
 
 pytestmark = pytest.mark.unit
 
-# What the server shows at the monotonic moment 0.
+# The time of the server at the monotonic time 0.
 BASE = 1_700_000_000_000
 LIMIT = 1_000
 
 
 def started(at: float = 0, *, server: int = BASE, wall: float = BASE, high: int | None = None) -> ClockGuard:
-    """A guard that has seen the server once."""
+    """Return a guard that has observed the server's time once."""
     guard = ClockGuard(LIMIT)
     guard.start(server, at, wall, high)
     guard.observe(server, at, at)
     return guard
 
 
-def see(guard: ClockGuard, server: float, at: float, took: float = 0) -> None:
-    """The server shows a time; the reply came at the moment ``at``, ``took`` ms after it was asked."""
+def observe(guard: ClockGuard, server: float, at: float, took: float = 0) -> None:
+    """Pass the server's time from a reply that arrived at ``at``, ``took`` ms after its request."""
     guard.observe(int(server), at - took, at)
 
 
@@ -45,7 +45,7 @@ def test_the_estimate_is_never_ahead_of_a_steady_server_and_hardly_behind_it(
         moment += pause
         sent, carried_out, moment = moment, moment + before, moment + before + after
         guard.observe(int(BASE + fraction + carried_out), sent, moment)
-        # The first reply was behind by less than 1 ms. Rounding of numbers of this size is some 0.0002.
+        # The first reply was behind by less than 1 ms. The rounding error of numbers of this size is about 0.0002.
         assert guard.now(moment) <= BASE + fraction + moment + 0.001
         assert guard.now(moment) >= BASE + fraction + moment - 1 - moment * DRIFT - 0.001
 
@@ -54,7 +54,7 @@ def test_the_estimate_is_never_ahead_of_a_steady_server_and_hardly_behind_it(
 def test_a_step_within_the_limit_is_followed(step: int) -> None:
     guard = started()
 
-    see(guard, BASE + 100 + step, 100)
+    observe(guard, BASE + 100 + step, 100)
 
     assert not guard.is_holding
     assert guard.now(100) == BASE + 100 + step
@@ -63,7 +63,7 @@ def test_a_step_within_the_limit_is_followed(step: int) -> None:
 def test_a_step_over_the_limit_stops_the_estimate() -> None:
     guard = started()
 
-    see(guard, BASE + 100 + LIMIT + 1, 100)
+    observe(guard, BASE + 100 + LIMIT + 1, 100)
 
     assert guard.is_holding
     assert guard.steps == 1
@@ -74,7 +74,7 @@ def test_steps_that_add_up_within_ten_seconds_count_as_one() -> None:
     guard = started()
 
     for second in range(1, 5):
-        see(guard, BASE + 1_000 * second + 400 * second, 1_000 * second)
+        observe(guard, BASE + 1_000 * second + 400 * second, 1_000 * second)
 
     assert guard.is_holding
 
@@ -86,7 +86,7 @@ def test_slow_drift_is_followed_forever(parts_per_million: int) -> None:
     for minute in range(1, 2_000):
         at = 60_000.0 * minute
         server = BASE + at * (1 + parts_per_million / 1e6)
-        see(guard, server, at)
+        observe(guard, server, at)
         assert not guard.is_holding
         assert server - 2 <= guard.now(at) <= server
 
@@ -94,19 +94,19 @@ def test_slow_drift_is_followed_forever(parts_per_million: int) -> None:
 def test_with_a_slow_server_and_slow_replies_the_estimate_is_never_ahead_and_hardly_behind() -> None:
     guard = started()
 
-    # The estimate falls as fast as clocks drift, so no reply contradicts it; each proves only a time 200 ms ago.
+    # The estimate falls as fast as clocks drift, so no reply contradicts it. A reply proves only the time 200 ms ago.
     for second in range(1, 120):
         at = 1_000.0 * second
         server = BASE + at * (1 - 0.8 * DRIFT)
-        see(guard, server - 200, at, took=200)
+        observe(guard, server - 200, at, took=200)
         assert server - 1 - 0.2 * DRIFT * at <= guard.now(at) <= server
 
 
 def test_a_held_clock_continues_when_the_server_agrees_again() -> None:
     guard = started()
-    see(guard, BASE + 100 + 3_600_000, 100)
+    observe(guard, BASE + 100 + 3_600_000, 100)
 
-    see(guard, BASE + 5_000, 5_000)
+    observe(guard, BASE + 5_000, 5_000)
 
     assert not guard.is_holding
     assert guard.now(5_000) == BASE + 5_000
@@ -116,7 +116,7 @@ def test_a_held_clock_does_not_continue_because_time_has_passed() -> None:
     guard = started()
 
     for second in range(1, 100):
-        see(guard, BASE + 3_600_000 + 1_000 * second, 1_000 * second)
+        observe(guard, BASE + 3_600_000 + 1_000 * second, 1_000 * second)
 
     assert guard.is_holding
     assert guard.steps == 1
@@ -125,14 +125,14 @@ def test_a_held_clock_does_not_continue_because_time_has_passed() -> None:
 
 def test_an_operator_accepts_the_time_and_the_next_step_is_guarded_again() -> None:
     guard = started()
-    see(guard, BASE + 3_600_000 + 100, 100)
+    observe(guard, BASE + 3_600_000 + 100, 100)
 
     guard.accept()
-    see(guard, BASE + 3_600_000 + 300, 300)
+    observe(guard, BASE + 3_600_000 + 300, 300)
     assert not guard.is_holding
     assert guard.now(300) == BASE + 3_600_000 + 300
 
-    see(guard, BASE + 7_200_000 + 400, 400)
+    observe(guard, BASE + 7_200_000 + 400, 400)
     assert guard.is_holding
     assert guard.steps == 2
 
@@ -148,7 +148,7 @@ def test_accepting_without_a_held_step_changes_nothing() -> None:
 def test_a_step_back_is_followed_at_once_and_only_makes_messages_late() -> None:
     guard = started()
 
-    see(guard, BASE - 3_600_000 + 100, 100)
+    observe(guard, BASE - 3_600_000 + 100, 100)
 
     assert not guard.is_holding
     assert guard.now(100) <= BASE - 3_600_000 + 101
@@ -156,9 +156,9 @@ def test_a_step_back_is_followed_at_once_and_only_makes_messages_late() -> None:
 
 def test_a_server_that_returns_from_a_short_step_back_is_trusted() -> None:
     guard = started()
-    see(guard, BASE - 60_000 + 100, 100)
+    observe(guard, BASE - 60_000 + 100, 100)
 
-    see(guard, BASE + 2_000, 2_000)
+    observe(guard, BASE + 2_000, 2_000)
 
     assert not guard.is_holding
     assert guard.now(2_000) == BASE + 2_000
@@ -167,7 +167,7 @@ def test_a_server_that_returns_from_a_short_step_back_is_trusted() -> None:
 def test_a_slow_reply_starts_no_hold() -> None:
     guard = started()
 
-    see(guard, BASE + 100, 30_000, took=29_900)
+    observe(guard, BASE + 100, 30_000, took=29_900)
 
     assert not guard.is_holding
     assert guard.now(30_000) >= BASE + 30_000 * (1 - DRIFT)
@@ -175,9 +175,9 @@ def test_a_slow_reply_starts_no_hold() -> None:
 
 def test_a_slow_reply_does_not_end_a_hold() -> None:
     guard = started()
-    see(guard, BASE + 100 + 5_000, 100)
+    observe(guard, BASE + 100 + 5_000, 100)
 
-    see(guard, BASE + 200 + 5_000, 5_200, took=5_000)
+    observe(guard, BASE + 200 + 5_000, 5_200, took=5_000)
 
     assert guard.is_holding
 
@@ -185,40 +185,40 @@ def test_a_slow_reply_does_not_end_a_hold() -> None:
 def test_a_process_that_was_frozen_follows_the_time_that_has_passed() -> None:
     guard = started()
 
-    see(guard, BASE + 86_400_000, 86_400_000)
+    observe(guard, BASE + 86_400_000, 86_400_000)
 
     assert not guard.is_holding
 
 
 @pytest.mark.parametrize(
-    ("server", "wall", "high", "believed"),
+    ("server", "wall", "high", "trusted"),
     [
         pytest.param(BASE, BASE - LIMIT, None, True, id="the host's clock is the limit behind"),
         pytest.param(BASE, BASE - LIMIT - 1, None, False, id="the host's clock is further behind"),
-        pytest.param(BASE, BASE - 50_000, BASE - LIMIT, True, id="the shard was driven to this time before"),
-        pytest.param(BASE, BASE - 50_000, BASE - LIMIT - 1, False, id="the shard was never driven so far"),
-        pytest.param(BASE, BASE - 500, BASE - 86_400_000, True, id="nobody drove the shard for a day"),
+        pytest.param(BASE, BASE - 50_000, BASE - LIMIT, True, id="the shard was already driven to this time"),
+        pytest.param(BASE, BASE - 50_000, BASE - LIMIT - 1, False, id="the shard was not driven to this time"),
+        pytest.param(BASE, BASE - 500, BASE - 86_400_000, True, id="no driver ran for a day"),
         pytest.param(BASE, BASE + 50_000, None, True, id="the server is behind the host"),
-        pytest.param(BASE, BASE, BASE + 50_000, True, id="the server went back since"),
+        pytest.param(BASE, BASE, BASE + 50_000, True, id="the server's clock was set back"),
     ],
 )
 def test_at_the_first_claim_the_hosts_clock_and_the_high_water_mark_are_compared(
-    server: int, wall: float, high: int | None, believed: bool
+    server: int, wall: float, high: int | None, trusted: bool
 ) -> None:
     guard = started(server=server, wall=wall, high=high)
 
-    assert guard.is_holding == (not believed)
-    assert guard.now(0) == (BASE if believed else max(wall, high or 0))
+    assert guard.is_holding == (not trusted)
+    assert guard.now(0) == (BASE if trusted else max(wall, high or 0))
 
 
 def test_the_reference_time_is_updated_only_every_ten_seconds() -> None:
     guard = started()
-    see(guard, BASE + 5_000 + 900, 5_000)
+    observe(guard, BASE + 5_000 + 900, 5_000)
 
-    see(guard, BASE + ANCHOR_MS - 1 + 1_100, ANCHOR_MS - 1)
+    observe(guard, BASE + ANCHOR_MS - 1 + 1_100, ANCHOR_MS - 1)
     assert guard.is_holding
 
     guard = started()
-    see(guard, BASE + ANCHOR_MS + 900, ANCHOR_MS)
-    see(guard, BASE + 2 * ANCHOR_MS + 1_800, 2 * ANCHOR_MS)
+    observe(guard, BASE + ANCHOR_MS + 900, ANCHOR_MS)
+    observe(guard, BASE + 2 * ANCHOR_MS + 1_800, 2 * ANCHOR_MS)
     assert not guard.is_holding

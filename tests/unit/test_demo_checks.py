@@ -1,4 +1,4 @@
-"""The demo's verdict on days that went wrong: each kind of wrong fails its own check, and no other passes for it."""
+"""The checks of the demo on invalid days: each kind of violation fails its own check."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ def step(
 
 
 class Day:
-    """Two flights of one aircraft, one after the other, one cancelled, and one without a tail number."""
+    """Two consecutive flights of one aircraft, a cancelled flight, and a flight without a tail number."""
 
     def __init__(self) -> None:
         self.departures = [
@@ -64,17 +64,17 @@ class Day:
         place = next(n for n, each in enumerate(self.history) if (each.id, each.version) == (id, version))
         self.history[place] = replace(self.history[place], **fields)  # type: ignore[arg-type]
 
-    def judged(self) -> Verdict:
+    def verdict(self) -> Verdict:
         return check_day(self.departures, self.history, self.landings, self.refused)
 
     def fails(self) -> list[str]:
-        verdict = self.judged()
+        verdict = self.verdict()
         assert verdict.passed == all(check.holds for check in verdict.checks)
         return [check.claim for check in verdict.checks if not check.holds]
 
 
 def test_a_correct_day_passes_with_its_figures() -> None:
-    verdict = Day().judged()
+    verdict = Day().verdict()
     assert verdict.passed
     assert (verdict.flights, verdict.completed, verdict.cancelled) == (4, 2, 2)
     assert (verdict.ready_late.p50, verdict.ready_late.worst) == (0, 1)
@@ -189,7 +189,7 @@ def test_a_long_flight_is_compared_with_every_later_flight() -> None:
     day.landings.append(Landing("worker-3", last, "N1", 1, 2_500 * MS, 2_590 * MS, True))
     assert day.fails() == []
     day.landings[0] = replace(day.landings[0], on_ns=2_550 * MS)
-    verdict = day.judged()
+    verdict = day.verdict()
     [failed] = [check for check in verdict.checks if not check.holds]
     assert failed.figures.startswith("2 overlaps: ")
 

@@ -1,4 +1,4 @@
-"""The demo's input: what a file of departures may hold, what is refused, and the day compressed to seconds."""
+"""The demo's input: the format of a departures file, its errors, and the compression of the day to seconds."""
 
 import pytest
 
@@ -13,7 +13,7 @@ HEAD = "carrier,flight,tailnum,origin,dest,sched_dep_time,dep_time,sched_arr_tim
 LINE = "UA,1018,N24224,EWR,IAH,525,524,820,809,200,1400\n"
 
 
-def one(line: str) -> Flight:
+def parse_line(line: str) -> Flight:
     [flight] = parse(HEAD + line)
     return flight
 
@@ -28,7 +28,7 @@ def test_the_sample_is_the_day_of_the_blizzard() -> None:
 
 
 def test_a_line_becomes_a_flight() -> None:
-    flight = one(LINE)
+    flight = parse_line(LINE)
     assert (flight.id, flight.aircraft, flight.origin, flight.destination) == (
         "UA1018-EWR-0525",
         "N24224",
@@ -39,16 +39,16 @@ def test_a_line_becomes_a_flight() -> None:
 
 
 def test_a_flight_without_air_time_takes_its_scheduled_block_time() -> None:
-    assert one("US,2122,N959UW,LGA,BOS,1000,956,1108,,,184\n").minutes == 68
+    assert parse_line("US,2122,N959UW,LGA,BOS,1000,956,1108,,,184\n").minutes == 68
 
 
 def test_a_flight_that_never_departed_is_cancelled() -> None:
-    assert one("US,2122,N959UW,LGA,BOS,1000,,1108,,,184\n").cancelled
+    assert parse_line("US,2122,N959UW,LGA,BOS,1000,,1108,,,184\n").cancelled
 
 
 @pytest.mark.parametrize("empty", ["", "NA"])
 def test_an_unknown_tail_number_counts_as_none(empty: str) -> None:
-    assert one(f"F9,837,{empty},LGA,DEN,1730,,2000,,,1620\n").aircraft is None
+    assert parse_line(f"F9,837,{empty},LGA,DEN,1730,,2000,,,1620\n").aircraft is None
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_block_time_without_a_distance_is_corrected_for_midnight_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         (
             "UA,1018,N24224,EWR,IAH,2567,524,820,809,200,1400\n",
@@ -99,8 +99,8 @@ def test_block_time_without_a_distance_is_corrected_for_midnight_only() -> None:
         (LINE, r"flight UA1018-EWR-0525 is on line 2 already"),
     ],
 )
-def test_an_invalid_line_is_named_with_its_error(line: str, said: str) -> None:
-    with pytest.raises(InvalidArgument, match=f"day.csv line 3: {said}"):
+def test_an_invalid_line_is_named_with_its_error(line: str, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"day.csv line 3: {message}"):
         parse(HEAD + LINE + line, "day.csv")
 
 
@@ -116,8 +116,8 @@ def test_a_file_without_flights_is_refused(text: str) -> None:
 
 
 def test_midnight_is_0_or_2400() -> None:
-    assert one(LINE.replace(",525,", ",2400,")).departs == 1440
-    assert one(LINE.replace(",525,", ",0,")).departs == 0
+    assert parse_line(LINE.replace(",525,", ",2400,")).departs == 1440
+    assert parse_line(LINE.replace(",525,", ",0,")).departs == 0
 
 
 def test_the_day_starts_with_its_first_departure_and_ends_with_its_last_landing() -> None:
@@ -140,7 +140,7 @@ def test_times_are_compressed_in_proportion() -> None:
 
 
 def test_a_day_of_a_single_cancelled_flight_has_a_length() -> None:
-    timetable = Timetable([one("US,1,N9,LGA,BOS,1000,,1108,,,184\n")], seconds=5, start_ms=0)
+    timetable = Timetable([parse_line("US,1,N9,LGA,BOS,1000,,1108,,,184\n")], seconds=5, start_ms=0)
     assert timetable.departures[0].due_ms == 0
     assert timetable.clock(10**9) == "10:00"
 

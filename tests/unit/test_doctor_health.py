@@ -1,4 +1,4 @@
-"""What doctor thinks of what a server and its shards say."""
+"""The verdicts of doctor on the facts that a server and its shards report."""
 
 import struct
 from dataclasses import replace
@@ -38,7 +38,9 @@ def test_a_server_is_judged_by_its_info(
     known = {name: value for name, value in (SETTINGS | settings).items() if value is not None}
     found = {f.check: f.verdict for f in check_server(ServerFacts(INFO | info, known, NOW), NOW, 1.0, 1_000)}
     assert found[check] == verdict
-    assert [other for other, told in found.items() if told != "ok"] == ([] if verdict == "ok" else [check])
+    assert [other for other, verdict_of_other in found.items() if verdict_of_other != "ok"] == (
+        [] if verdict == "ok" else [check]
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,14 +51,14 @@ def test_a_clock_within_its_guard_is_ok(apart_ms: int, verdict: str) -> None:
     assert {f.check: f.verdict for f in check_server(facts, NOW, 1.0, 1_000)}["clock"] == verdict
 
 
-@pytest.mark.parametrize(("back_ms", "is_told"), [(1_000, False), (1_001, True)])
-def test_a_clock_that_was_set_back_is_detected_by_the_high_water_mark(back_ms: int, is_told: bool) -> None:
+@pytest.mark.parametrize(("back_ms", "is_reported"), [(1_000, False), (1_001, True)])
+def test_a_clock_that_was_set_back_is_detected_by_the_high_water_mark(back_ms: int, is_reported: bool) -> None:
     shards = [SHARD, replace(SHARD, number=1, high_ms=NOW + back_ms)]
     found = {
         f.check: f.verdict
         for f in check_shards(NamespaceContext("tw"), shards, ServerFacts(now_ms=NOW), embedded=False)
     }
-    assert found.get("clock mark") == ("bad" if is_told else None)
+    assert found.get("clock mark") == ("bad" if is_reported else None)
 
 
 @pytest.mark.parametrize(
@@ -64,22 +66,22 @@ def test_a_clock_that_was_set_back_is_detected_by_the_high_water_mark(back_ms: i
     [ValueError("x"), KeyError("x"), OverflowError("x"), TypeError("x"), struct.error("x"), TickwheelError("x")],
 )
 def test_damage_is_reported_and_ends_its_block_only(error: Exception) -> None:
-    told: list[str] = []
-    with report_damage(told.append):
+    reported: list[str] = []
+    with report_damage(reported.append):
         raise error
-    assert [text.startswith("the data is damaged and was not checked further: ") for text in told] == [True]
+    assert [text.startswith("the data is damaged and was not checked further: ") for text in reported] == [True]
 
 
 @pytest.mark.parametrize("error", [Unavailable("x"), Forbidden("x"), OSError("x")])
 def test_an_error_that_does_not_concern_the_bytes_is_not_damage(error: Exception) -> None:
-    told: list[str] = []
-    with pytest.raises(type(error)), report_damage(told.append):
+    reported: list[str] = []
+    with pytest.raises(type(error)), report_damage(reported.append):
         raise error
-    assert told == []
+    assert reported == []
 
 
 @pytest.mark.parametrize(
-    ("followed", "verdict", "said"),
+    ("followed", "verdict", "text"),
     [
         ({0, 1}, "ok", "event processes follow every shard's inbox"),
         ({0}, "warning", "no event process of shard 1 was detected"),
@@ -87,14 +89,14 @@ def test_an_error_that_does_not_concern_the_bytes_is_not_damage(error: Exception
     ],
 )
 def test_drivers_elsewhere_are_detected_by_the_inboxes_that_they_read(
-    followed: set[int], verdict: str, said: str
+    followed: set[int], verdict: str, text: str
 ) -> None:
     fence = struct.pack(">QQ", 3, 1)
     shards = [replace(SHARD, number=number, fence=fence, locked=False) for number in range(2)]
     facts = ServerFacts(now_ms=NOW, followed_shards=frozenset(followed))
     [found] = [f for f in check_shards(NamespaceContext("tw"), shards, facts, embedded=False) if f.check == "driver"]
     assert found.verdict == verdict
-    assert found.text.startswith(said)
+    assert found.text.startswith(text)
 
 
 def test_queues_with_a_sink_are_reported() -> None:

@@ -1,4 +1,4 @@
-"""Readers of the history take each transition once, and are told what is missing."""
+"""A reader of the history receives each transition once, and learns about gaps."""
 
 from datetime import UTC, datetime
 
@@ -18,7 +18,7 @@ def transition(version: int, *, incarnation: int = 1, id: str = "m", queue: str 
 
 
 def take(order: Deduplicator, *transitions: Transition) -> list[Gap]:
-    """Take what is new; the gaps."""
+    """Record the new transitions, and return the gaps."""
     gaps = [order.record(one, 0) for one in transitions if order.is_new(one)]
     return [gap for gap in gaps if gap is not None]
 

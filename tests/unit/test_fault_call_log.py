@@ -1,4 +1,4 @@
-"""What the fault harness reads back: open calls of a killed process are unknown; how soon all was in time again."""
+"""The call log of the fault harness: open calls of a killed process are unknown. Recovery times are measured."""
 
 from math import inf
 from pathlib import Path
@@ -23,7 +23,7 @@ def test_a_call_without_an_answer_of_a_killed_process_is_unknown(tmp_path: Path)
     whole = file.read_bytes()
     with history.call("enqueue", "plain", ["b"]):
         pass
-    # Killed before it could write the answer, and while it wrote the next call.
+    # The process was killed before it wrote the reply, while it wrote the next call.
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:3]) + whole[:20])
 
     answered, left_open = read(tmp_path)
@@ -66,7 +66,7 @@ def cancelled(id: str, at_ms: int) -> OutboxTransition:
     return OutboxTransition(1, id, None, 1, 2, State.INVISIBLE, State.CANCELLED, at_ms, 0, 0)
 
 
-# Due before the fault at 1,000; due after it and in time; late; in time again.
+# Due before the fault at 1,000; due after the fault and on time; late; on time again.
 SLOW = [promoted("a", 4_050, 3_060), promoted("b", 1_300, 0), promoted("c", 5_000, 3_500), promoted("d", 5_200, 90)]
 QUICK = [promoted("e", 1_010, 0)]
 

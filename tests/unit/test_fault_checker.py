@@ -1,4 +1,4 @@
-"""The checker of the fault harness: a sound history passes, and each invariant is seen to fail on a doctored one."""
+"""The checker of the fault harness: a valid history passes, and each planted violation of an invariant is found."""
 
 import re
 from collections.abc import Callable
@@ -33,8 +33,8 @@ def call(evidence: Evidence, op: str, id: str) -> Call:
     return next(call for call in reversed(evidence.calls) if call.op == op and id in call.ids)
 
 
-def only(evidence: Evidence, message: PlannedMessage, version: int) -> int:
-    """Where the transition to a version of a message is."""
+def index_of(evidence: Evidence, message: PlannedMessage, version: int) -> int:
+    """Return the index of the transition to a version of a message."""
     [found] = [n for n, each in enumerate(evidence.transitions[0]) if (each.id, each.version) == (message.id, version)]
     return found
 
@@ -54,12 +54,12 @@ def never_ended(evidence: Evidence) -> None:
     evidence.end[DELAYED.id] = "invisible"
 
 
-def ended_elsewhere(evidence: Evidence) -> None:
+def in_another_state_than_its_events(evidence: Evidence) -> None:
     evidence.end[FIRST.id] = "errored"
 
 
 def not_cancelled(evidence: Evidence) -> None:
-    at = only(evidence, CANCELLED, 2)
+    at = index_of(evidence, CANCELLED, 2)
     evidence.transitions[0][at] = replace(evidence.transitions[0][at], to_state=State.PENDING)
 
 
@@ -67,7 +67,7 @@ def not_rescheduled(evidence: Evidence) -> None:
     evidence.calls.append(Call("p", "reschedule", "plain", [DELAYED.id], 0.2, None, 0.201, OK, ["invisible", 9]))
 
 
-def there_from_nowhere(evidence: Evidence) -> None:
+def an_unknown_message(evidence: Evidence) -> None:
     evidence.end["stranger"] = "completed"
 
 
@@ -76,17 +76,17 @@ def damaged_payload(evidence: Evidence) -> None:
 
 
 def early_by_the_server(evidence: Evidence) -> None:
-    at = only(evidence, DELAYED, 2)
+    at = index_of(evidence, DELAYED, 2)
     evidence.transitions[0][at] = replace(evidence.transitions[0][at], time_ms=START_MS + DELAYED.delay_ms - 1)
 
 
 def born_early(evidence: Evidence) -> None:
-    at = only(evidence, FIRST, 1)
+    at = index_of(evidence, FIRST, 1)
     evidence.transitions[0][at] = replace(evidence.transitions[0][at], due_ms=START_MS + 5_000)
 
 
 def rescheduled_early(evidence: Evidence) -> None:
-    at = only(evidence, DELAYED, 2)
+    at = index_of(evidence, DELAYED, 2)
     evidence.transitions[0][at] = replace(evidence.transitions[0][at], due_ms=START_MS + DELAYED.delay_ms + 1)
 
 
@@ -94,17 +94,17 @@ def early_by_the_harness(evidence: Evidence) -> None:
     evidence.calls[-2].returned = DELAYED.delay_ms / 1000 - 0.1
 
 
-def two_of_a_value(evidence: Evidence) -> None:
+def two_running_of_a_value(evidence: Evidence) -> None:
     transitions = evidence.transitions[0]
-    transitions.insert(only(evidence, SECOND, 3), transitions.pop(only(evidence, FIRST, 3)))
+    transitions.insert(index_of(evidence, SECOND, 3), transitions.pop(index_of(evidence, FIRST, 3)))
 
 
 def a_lease_given_twice(evidence: Evidence) -> None:
     evidence.calls += worker_calls(DELAYED, 3, DELAYED.delay_ms / 1000 + 0.5, "another")[:1]
 
 
-def a_lease_that_no_event_knows(evidence: Evidence) -> None:
-    at = only(evidence, FIRST, 2)
+def a_lease_without_an_event(evidence: Evidence) -> None:
+    at = index_of(evidence, FIRST, 2)
     evidence.transitions[0][at] = replace(evidence.transitions[0][at], worker="another")
 
 
@@ -122,11 +122,11 @@ def a_value_with_two_workers(evidence: Evidence) -> None:
 
 
 def a_gap(evidence: Evidence) -> None:
-    del evidence.transitions[0][only(evidence, DELAYED, 2)]
+    del evidence.transitions[0][index_of(evidence, DELAYED, 2)]
 
 
 def a_version_left_out(evidence: Evidence) -> None:
-    at = only(evidence, CANCELLED, 2)
+    at = index_of(evidence, CANCELLED, 2)
     evidence.transitions[0][at] = replace(evidence.transitions[0][at], version=3)
 
 
@@ -136,22 +136,22 @@ def on_two_shards(evidence: Evidence) -> None:
 
 
 def an_event_twice(evidence: Evidence) -> None:
-    evidence.transitions[0].append(evidence.transitions[0][only(evidence, CANCELLED, 2)])
+    evidence.transitions[0].append(evidence.transitions[0][index_of(evidence, CANCELLED, 2)])
 
 
 def out_of_order(evidence: Evidence) -> None:
     transitions = evidence.transitions[0]
-    transitions.insert(0, transitions.pop(only(evidence, FIRST, 3)))
+    transitions.insert(0, transitions.pop(index_of(evidence, FIRST, 3)))
 
 
 def an_illegal_step(evidence: Evidence) -> None:
     transitions = evidence.transitions[0]
-    at = only(evidence, DELAYED, 2)
+    at = index_of(evidence, DELAYED, 2)
     transitions[at : at + 3] = [step(DELAYED, 2, State.INVISIBLE, State.COMPLETED, DELAYED.delay_ms)]
 
 
 def other_metadata(evidence: Evidence) -> None:
-    at = only(evidence, FIRST, 1)
+    at = index_of(evidence, FIRST, 1)
     evidence.transitions[0][at] = replace(evidence.transitions[0][at], metadata={})
 
 
@@ -163,11 +163,11 @@ def answered_as_new_twice(evidence: Evidence) -> None:
     evidence.calls.append(Call("p", "repeat", EXCLUSIVE, [FIRST.id], 1.0, None, 1.1, OK, [True]))
 
 
-def there_though_refused(evidence: Evidence) -> None:
+def enqueued_though_refused(evidence: Evidence) -> None:
     call(evidence, "enqueue", FIRST.id).outcome = FAIL
 
 
-def there_before_it_was_asked_for(evidence: Evidence) -> None:
+def answered_as_existing_before_the_enqueue(evidence: Evidence) -> None:
     call(evidence, "enqueue", FIRST.id).value = [False]
 
 
@@ -175,7 +175,7 @@ def refused_as_another_message(evidence: Evidence) -> None:
     evidence.calls.append(Call("p", "repeat", EXCLUSIVE, [FIRST.id], 1.0, None, 1.1, FAIL, "IdConflict: another"))
 
 
-def told_that_its_lease_was_lost(evidence: Evidence) -> None:
+def completed_after_the_lease_was_lost(evidence: Evidence) -> None:
     call(evidence, "complete", FIRST.id).value = {"lost": [FIRST.id]}
 
 
@@ -204,24 +204,24 @@ def a_shard_driven_without_a_claim(evidence: Evidence) -> None:
     evidence.fences.append([(1, 1)])
 
 
-def more_relayed_twice_than_was_under_way(evidence: Evidence) -> None:
+def more_relayed_twice_than_were_in_flight(evidence: Evidence) -> None:
     evidence.repeated = 21
 
 
 def an_attempt_left_out(evidence: Evidence) -> None:
-    at = only(evidence, FIRST, 2)
+    at = index_of(evidence, FIRST, 2)
     evidence.transitions[0][at] = replace(evidence.transitions[0][at], attempt=2)
 
 
 def errored_too_soon(evidence: Evidence) -> None:
-    at = only(evidence, FIRST, 3)
+    at = index_of(evidence, FIRST, 3)
     assert MAX_ATTEMPTS > 1
     evidence.transitions[0][at] = replace(evidence.transitions[0][at], to_state=State.ERRORED)
 
 
 def delivered_too_often(evidence: Evidence) -> None:
     transitions, version = evidence.transitions[0], 3
-    del transitions[only(evidence, DELAYED, version) :]
+    del transitions[index_of(evidence, DELAYED, version) :]
     for attempt in range(1, MAX_ATTEMPTS + 2):
         for before, after in ((State.PENDING, State.RUNNING), (State.RUNNING, State.PENDING)):
             transitions.append(step(DELAYED, version, before, after, 9_000 + version, attempt=attempt, worker="w"))
@@ -233,24 +233,24 @@ def poisoned_and_completed(evidence: Evidence) -> None:
 
 
 @pytest.mark.parametrize(
-    ("doctored", "violation"),
+    ("modify", "violation"),
     [
         (lost, "I1: .* was acknowledged to p and is lost"),
         (lost, "I1: .* acknowledged as cancelled, and no event says so"),
         (not_cancelled, "I1: .* acknowledged as cancelled, and no event says so"),
         (not_rescheduled, "I1: .* acknowledged as rescheduled, and no event says so"),
         (never_ended, "I1: .* never ended"),
-        (ended_elsewhere, "I1: .* is errored, and its events end with .*COMPLETED"),
-        (there_from_nowhere, "I1: stranger is completed, and no event tells of it"),
+        (in_another_state_than_its_events, "I1: .* is errored, and its events end with .*COMPLETED"),
+        (an_unknown_message, "I1: stranger is completed, and no event tells of it"),
         (damaged_payload, "I1: .* came to w with another payload"),
         (early_by_the_server, "I2: .* became pending 1 ms early"),
         (born_early, "I2: .* became pending 5000 ms early"),
         (rescheduled_early, "I2: .* became pending 1 ms early"),
         (early_by_the_harness, "I2: .* was delivered to w 0.100 s before its delay was over"),
-        (two_of_a_value, "I3: .* became running while .* was"),
+        (two_running_of_a_value, "I3: .* became running while .* was"),
         (a_lease_given_twice, "I3: the lease 3 of .* was given to w and to another"),
         (a_lease_given_twice, "I3: another has a lease 3 of .* that the events do not know"),
-        (a_lease_that_no_event_knows, "I3: w has a lease 2 of .* that the events do not know"),
+        (a_lease_without_an_event, "I3: w has a lease 2 of .* that the events do not know"),
         (a_lease_of_another_value, "I3: w has a lease 2 of .* that the events do not know"),
         (an_attempt_left_out, "I3: w has a lease 2 of .* that the events do not know"),
         (an_old_token_accepted, "I3: w ended the lease 1 of .*, and the events say"),
@@ -262,13 +262,13 @@ def poisoned_and_completed(evidence: Evidence) -> None:
         (out_of_order, "I4: .* went from .*RUNNING.* to .*COMPLETED.*, and was None"),
         (an_illegal_step, "I4: .* went from .*INVISIBLE.* to .*COMPLETED.*, and was .*INVISIBLE"),
         (other_metadata, "I4: .* was born as another"),
-        (more_relayed_twice_than_was_under_way, "I4: 21 were relayed twice, and 20 were under way"),
+        (more_relayed_twice_than_were_in_flight, "I4: 21 were relayed twice, and 20 were under way"),
         (enqueued_twice, "I5: .* was enqueued 2 times"),
         (answered_as_new_twice, "I5: .* was answered as new more than once"),
-        (there_though_refused, "I5: .* is there, and every answer was that nothing was done"),
-        (there_before_it_was_asked_for, "I5: .* was answered as there before anybody had enqueued it"),
+        (enqueued_though_refused, "I5: .* is there, and every answer was that nothing was done"),
+        (answered_as_existing_before_the_enqueue, "I5: .* was answered as there before anybody had enqueued it"),
         (refused_as_another_message, "I5: a repeated call was refused as another message"),
-        (told_that_its_lease_was_lost, "I5: .* was completed by w, which was told that its lease was lost"),
+        (completed_after_the_lease_was_lost, "I5: .* was completed by w, which was told that its lease was lost"),
         (a_finding_of_the_audit, "I6: a counter is one too high"),
         (a_key_left_over, "I6: key .* is left over"),
         (an_older_epoch_obeyed, "I7: shard 0 obeyed epoch 1 after 2"),
@@ -281,9 +281,9 @@ def poisoned_and_completed(evidence: Evidence) -> None:
         (poisoned_and_completed, "attempts: .* is poisoned and ended as completed"),
     ],
 )
-def test_a_falsified_history_is_noticed(doctored: Callable[[Evidence], None], violation: str) -> None:
+def test_a_falsified_history_is_noticed(modify: Callable[[Evidence], None], violation: str) -> None:
     evidence = valid_run()
-    doctored(evidence)
+    modify(evidence)
     assert any(re.match(violation, text) for text in violation_texts(evidence)), violation_texts(evidence)
 
 
@@ -297,7 +297,8 @@ def test_a_rewritten_file_may_have_lost_all_claims_of_a_shard() -> None:
 def test_a_complete_without_an_answer_may_have_ended_the_lease_when_it_was_sent() -> None:
     evidence = valid_run()
     complete = call(evidence, "complete", FIRST.id)
-    # Done at once, but its first answer never came, and the second when the value was with another worker already.
+    # The call was executed immediately, but its first reply was lost. The second reply came after another worker had
+    # received the next message of the value.
     evidence.calls.append(replace(complete, outcome=UNKNOWN))
     complete.invoked, complete.returned = 0.05, 0.051
     assert check(evidence) == []

@@ -1,4 +1,4 @@
-"""What a run of a row comes to: all that its row does not allow is a violation, and what proves nothing is void."""
+"""The outcome of a run of a row: effects that the row does not allow are violations; a run without effect is void."""
 
 from collections.abc import Iterator
 
@@ -26,14 +26,14 @@ def in_time_for(seconds: int) -> Iterator[OutboxTransition]:
     return (promoted(due_ms, 20) for due_ms in range(0, seconds * 1_000, 100))
 
 
-def found(
+def outcome_of(
     row: str,
     *transitions: OutboxTransition,
     epochs: tuple[int, ...] = (1, 1),
     mark: str = "seen",
     unfinished: dict[str, int] | None = None,
 ) -> Outcome:
-    """Of a run of the row with its first fault, which was there from the beginning on."""
+    """Return the outcome of a run of the row whose first fault was active from the start."""
     outcome = Outcome(plan(row, 1))
     fault = outcome.plan.faults[0]
     injection = Injection(fault, 0.0, fault.lasts, BEGAN_MS, BEGAN_MS, [1, 1], mark)
@@ -49,49 +49,49 @@ def invariants(outcome: Outcome) -> list[str]:
 
 @pytest.mark.parametrize("row", ["F1", "F5", "F24"])
 def test_a_run_in_time_has_no_violation(row: str) -> None:
-    outcome = found(row, *in_time_for(30))
+    outcome = outcome_of(row, *in_time_for(30))
     assert (outcome.violations, outcome.void, outcome.recoveries_s) == ([], [], [0.0])
 
 
 def test_a_process_that_stops_some_time_after_the_quorum_was_lost_is_noticed() -> None:
     stopped = (promoted(due_ms, 31_000 - due_ms) for due_ms in range(12_000, 30_000, 100))
-    assert invariants(found("F5", *in_time_for(12), *stopped)) == ["L1"]
+    assert invariants(outcome_of("F5", *in_time_for(12), *stopped)) == ["L1"]
 
 
 def test_a_late_successor_is_noticed() -> None:
-    away = (promoted(due_ms, 9_000 - due_ms) for due_ms in range(0, 9_000, 100))
-    assert invariants(found("F1", *away, promoted(9_500, 0))) == ["L2"]
+    delayed = (promoted(due_ms, 9_000 - due_ms) for due_ms in range(0, 9_000, 100))
+    assert invariants(outcome_of("F1", *delayed, promoted(9_500, 0))) == ["L2"]
 
 
 def test_a_missing_successor_is_noticed() -> None:
     waits = OutboxTransition(
         1, "n", None, 1, 1, None, State.INVISIBLE, BEGAN_MS, BEGAN_MS + 500, 0, due_ms=BEGAN_MS + 500
     )
-    outcome = found("F1", *in_time_for(3), waits)
+    outcome = outcome_of("F1", *in_time_for(3), waits)
     assert (invariants(outcome), outcome.recoveries_s) == (["L2"], [])
 
 
 def test_a_leader_deposed_because_of_busy_processors_is_noticed() -> None:
-    assert invariants(found("F24", *in_time_for(3), epochs=(1, 2))) == ["L3"]
-    assert invariants(found("F1", *in_time_for(3), epochs=(1, 2))) == []
+    assert invariants(outcome_of("F24", *in_time_for(3), epochs=(1, 2))) == ["L3"]
+    assert invariants(outcome_of("F1", *in_time_for(3), epochs=(1, 2))) == []
 
 
 @pytest.mark.parametrize(("late", "violations"), [(2, []), (3, ["L1"])])
 def test_more_than_one_late_message_in_a_hundred_is_noticed_if_the_row_has_a_limit(
     late: int, violations: list[str]
 ) -> None:
-    # In time by what a recovery is judged by.
+    # Late messages, but within the limit that ends a recovery.
     some = (promoted(10_000 + n, 1_900) for n in range(late))
-    outcome = found("F20D", *in_time_for(20), *some)
+    outcome = outcome_of("F20D", *in_time_for(20), *some)
     assert (invariants(outcome), outcome.lateness_ms["max"]) == (violations, 1_900)
 
 
 @pytest.mark.parametrize("row", ["F1", "F20D"])
 def test_messages_that_have_not_ended_are_noticed_and_reported(row: str) -> None:
-    outcome = found(row, *in_time_for(3), unfinished={"running": 2})
+    outcome = outcome_of(row, *in_time_for(3), unfinished={"running": 2})
     assert invariants(outcome) == ["L2"]
     assert "{'running': 2}" in outcome.violations[0].text
 
 
 def test_a_fault_without_a_mark_makes_the_run_void() -> None:
-    assert len(found("F5", *in_time_for(3), mark="").void) == 1
+    assert len(outcome_of("F5", *in_time_for(3), mark="").void) == 1

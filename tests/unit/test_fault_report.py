@@ -1,4 +1,4 @@
-"""The report of a campaign: it passes only where it proves something, and what it did not do is told."""
+"""The report of a campaign: a campaign passes only if its runs prove something; the report names omitted rows."""
 
 import json
 from pathlib import Path
@@ -63,8 +63,8 @@ def test_omitted_rows_and_rows_not_reached_are_reported(tmp_path: Path, capsys: 
     campaign.show()
     campaign.append(tmp_path / "faults.jsonl")
 
-    told, line = capsys.readouterr().out, json.loads((tmp_path / "faults.jsonl").read_text())
-    assert "F17 was left out: no disk" in told
-    assert "not reached in the time: F8" in told
+    output, line = capsys.readouterr().out, json.loads((tmp_path / "faults.jsonl").read_text())
+    assert "F17 was left out: no disk" in output
+    assert "not reached in the time: F8" in output
     assert line["soak"] is False
     assert (line["left_out"], line["not_reached"]) == ({"F17": "no disk"}, ["F8"])

@@ -1,4 +1,4 @@
-"""What the rows of the table of faults plan: as much as they say, and in a campaign what must be in it."""
+"""The plans of the rows of the fault table, and the order of rows in a campaign."""
 
 import pytest
 
@@ -9,13 +9,15 @@ from tests.fault.harness.rows import ROWS, plan
 pytestmark = pytest.mark.unit
 
 
-@pytest.mark.parametrize(("row", "least", "most"), [("F2", 6, 20), ("F2L", 5, 20), ("F9", 0.1, 10), ("F5", 30, 30)])
-def test_a_fault_lasts_as_long_as_its_row_defines(row: str, least: float, most: float) -> None:
+@pytest.mark.parametrize(
+    ("row", "minimum", "maximum"), [("F2", 6, 20), ("F2L", 5, 20), ("F9", 0.1, 10), ("F5", 30, 30)]
+)
+def test_a_fault_lasts_as_long_as_its_row_defines(row: str, minimum: float, maximum: float) -> None:
     lasts = [fault.lasts for seed in range(500) for fault in plan(row, seed).faults]
-    assert min(lasts) >= least
-    assert max(lasts) <= most
-    assert max(lasts) >= most - 0.2
-    assert min(lasts) <= least + 0.2
+    assert min(lasts) >= minimum
+    assert max(lasts) <= maximum
+    assert max(lasts) >= maximum - 0.2
+    assert min(lasts) <= minimum + 0.2
 
 
 def test_kafka_is_away_for_a_minute_in_a_campaign_and_for_ten_in_a_soak() -> None:

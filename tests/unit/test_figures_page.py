@@ -1,4 +1,4 @@
-"""The documented figures are those that were measured."""
+"""The documented measurements equal the recorded results."""
 
 import json
 from pathlib import Path
@@ -15,14 +15,14 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_table_on_the_page_equals_the_results() -> None:
     document = (ROOT / "docs" / "figures.md").read_text()
-    shown = document.partition(BEGIN)[2].partition(END)[0]
-    assert shown == markdown(load(ROOT / "bench" / "results"))
+    table_of_page = document.partition(BEGIN)[2].partition(END)[0]
+    assert table_of_page == markdown(load(ROOT / "bench" / "results"))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_the_comparison_on_the_page_equals_the_results(document: Path) -> None:
-    shown = document.read_text().partition(BEGIN)[2].partition(END)[0]
-    assert shown == table(json.loads(RESULTS.read_text())["results"])
+    table_of_page = document.read_text().partition(BEGIN)[2].partition(END)[0]
+    assert table_of_page == table(json.loads(RESULTS.read_text())["results"])
 
 
 def test_the_results_come_from_a_full_run_and_no_row_is_missing() -> None:
@@ -31,6 +31,6 @@ def test_the_results_come_from_a_full_run_and_no_row_is_missing() -> None:
     with_goals = [name for name, figure in results["figures"].items() if figure["bar"] is not None]
     assert len(with_goals) == 39
     assert {"life_4_shards", "life_64_shards"} <= set(with_goals)
-    # At the published rates; the document says of which part it holds.
+    # This goal is met at the published rates only for a part of the messages, which the page names.
     assert [name for name in with_goals if not results["figures"][name]["passed"]] == ["timestone_enqueue"]
     assert results["figures"]["timestone_share"]["passed"]

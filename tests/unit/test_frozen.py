@@ -1,6 +1,6 @@
-"""What users, operators and other programs rely on is as it was recorded (`tests/frozen`).
+"""The interfaces that users, operators and other programs rely on equal their recorded state (`tests/frozen`).
 
-What the proto promises is compared with its release in `test_proto`.
+`test_proto` compares the proto files with their release.
 """
 
 import base64
@@ -65,7 +65,7 @@ def test_a_pickled_message_reports_that_its_client_is_elsewhere(name: str) -> No
 
 
 def _finish(message: Any) -> None:
-    """Of asyncio's client it fails before there is anything to wait for."""
+    """Complete the message. In the asyncio client, the call fails before it awaits anything."""
     coroutine = message.complete()
     if coroutine is not None:
         coroutine.send(None)

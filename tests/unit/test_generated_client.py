@@ -1,4 +1,4 @@
-"""The generated modules of the blocking client are what the asyncio sources give, and nobody edits them by hand."""
+"""The generated modules of the blocking client are current, and have no manual changes."""
 
 import re
 import sys

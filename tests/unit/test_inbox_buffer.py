@@ -1,4 +1,4 @@
-"""What was read from the inbox: when it is filed, and which timers need not be. Every moment is an argument."""
+"""Entries read from the inbox: when they are filed, and which timers need not be filed. Tests pass every time."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def entry(number: int, *far: bytes, near: tuple[bytes, ...] = ()) -> Entry:
 
 
 def unfiled(*entries: Entry) -> InboxBuffer:
-    """What holds these, read at the moment 0."""
+    """Return a buffer with these entries, read at time 0."""
     found = InboxBuffer()
     for each in entries:
         found.add(each, 0)
@@ -29,7 +29,7 @@ def unfiled(*entries: Entry) -> InboxBuffer:
 
 
 def ended(*entries: Entry) -> FinishedLeases:
-    """The leases that are over by the retention timers of these."""
+    """Return the leases that have ended, according to the retention timers in these entries."""
     found = FinishedLeases()
     for each in entries:
         for _, _, kind, own in iter_timers(each.far):
@@ -38,12 +38,12 @@ def ended(*entries: Entry) -> FinishedLeases:
     return found
 
 
-def filed(found: InboxBuffer, entries: list[Entry], over: FinishedLeases) -> bytes:
-    """What a filing of these carries."""
-    return b"".join(timers_to_file(entries, found.unconfirmed, over))
+def filed(found: InboxBuffer, entries: list[Entry], ended_leases: FinishedLeases) -> bytes:
+    """Return the packed timers that are filed for these entries."""
+    return b"".join(timers_to_file(entries, found.unconfirmed, ended_leases))
 
 
-# When it is filed
+# When entries are filed
 
 
 def test_an_entry_is_filed_in_the_second_period_after_it_was_read() -> None:
@@ -104,7 +104,7 @@ def test_a_batch_in_progress_is_filed_before_anything_else() -> None:
     assert found.prefix(10) == [second]
 
 
-# What is filed
+# Which timers are filed
 
 
 def test_the_timer_of_a_lease_that_has_ended_is_not_filed() -> None:
@@ -131,11 +131,11 @@ def test_near_timers_are_filed_unless_they_are_answered() -> None:
     assert filed(found, [read], ended()) == open_one
 
 
-# Which leases are over
+# Which leases have ended
 
 
 @pytest.mark.parametrize(
-    ("lease", "is_over"),
+    ("lease", "has_ended"),
     [
         (Timer(NOW, 1, 6, Kind.EXPIRE, b"m"), True),
         (Timer(NOW + 5, 1, 6, Kind.EXPIRE, b"m"), True),
@@ -147,28 +147,28 @@ def test_near_timers_are_filed_unless_they_are_answered() -> None:
         (Timer(NOW, 1, generation(1, 6), Kind.EXPIRE, b"m"), False),
     ],
 )
-def test_only_the_lease_of_the_version_before_has_ended(lease: Timer, is_over: bool) -> None:
-    assert ended(entry(1, timer(Kind.RETIRE, version=7))).has(pack(lease)) == is_over
+def test_only_the_lease_of_the_version_before_has_ended(lease: Timer, has_ended: bool) -> None:
+    assert ended(entry(1, timer(Kind.RETIRE, version=7))).has(pack(lease)) == has_ended
 
 
 def test_a_new_lease_has_not_ended_though_a_lease_of_the_same_name_has() -> None:
-    over = ended(entry(1, timer(Kind.RETIRE, version=7)))
-    over.on_started(timer(Kind.EXPIRE, version=6))
-    assert not over.has(timer(Kind.EXPIRE, version=6))
+    ended_leases = ended(entry(1, timer(Kind.RETIRE, version=7)))
+    ended_leases.on_started(timer(Kind.EXPIRE, version=6))
+    assert not ended_leases.has(timer(Kind.EXPIRE, version=6))
 
-    over.on_finished(timer(Kind.RETIRE, version=7))
-    assert over.has(timer(Kind.EXPIRE, version=6))
+    ended_leases.on_finished(timer(Kind.RETIRE, version=7))
+    assert ended_leases.has(timer(Kind.EXPIRE, version=6))
 
 
 def test_versions_wrap_around() -> None:
-    over = ended(entry(1, pack(Timer(NOW, 1, generation(3, 0x10000), Kind.RETIRE, b"m"))))
+    ended_leases = ended(entry(1, pack(Timer(NOW, 1, generation(3, 0x10000), Kind.RETIRE, b"m"))))
 
-    assert over.has(pack(Timer(NOW, 1, generation(3, 0xFFFF), Kind.EXPIRE, b"m")))
+    assert ended_leases.has(pack(Timer(NOW, 1, generation(3, 0xFFFF), Kind.EXPIRE, b"m")))
 
 
 def test_with_too_many_ended_leases_the_oldest_half_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_process_ended, "FINISHED_LEASES", 2)
-    over = ended(*(entry(n, timer(Kind.RETIRE, f"m{n}", 3)) for n in range(5)))
+    ended_leases = ended(*(entry(n, timer(Kind.RETIRE, f"m{n}", 3)) for n in range(5)))
 
-    known = [over.has(timer(Kind.EXPIRE, f"m{n}", 2)) for n in range(5)]
+    known = [ended_leases.has(timer(Kind.EXPIRE, f"m{n}", 2)) for n in range(5)]
     assert known == [False, False, True, True, True]

@@ -1,4 +1,4 @@
-"""What both producers of an event process promise to Kafka, whatever a user sets."""
+"""The settings of both Kafka producers of an event process that a user cannot change."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ Settings = dict[str, str]
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
-    """The settings of each producer that is made."""
+    """The settings of each producer that is created."""
     seen: list[Settings] = []
     producer = confluent_kafka.Producer
 

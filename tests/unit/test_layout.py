@@ -1,4 +1,4 @@
-"""The layout of the product: few modules at the root, packages that fit in a reader's head, no cycle of imports."""
+"""The layout of the product: few modules at the root, packages of limited size, no import cycles."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ import tickwheel
 pytestmark = pytest.mark.unit
 
 ROOT = Path(tickwheel.__file__).parent
-# Doors that must lie at the root, and what everybody shares.
+# The public modules that must be at the root, and modules that all packages use.
 ROOT_MODULES_MAX = 8
 PACKAGE_MODULES_MAX = 32
 
@@ -38,11 +38,11 @@ def test_every_folder_with_modules_is_a_package() -> None:
 
 
 def test_no_module_imports_itself_through_others() -> None:
-    """Imports inside functions count; those that only a type checker sees do not."""
+    """Imports inside functions count, imports for type checkers do not."""
     graph = grimp.build_graph("tickwheel", "timing_wheel", exclude_type_checking_imports=True, cache_dir=None)
     imported = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
 
-    # Take away, again and again, the modules that import nothing any more: what stays is in a cycle, or above one.
+    # Repeatedly remove the modules without imports. The remaining modules are in a cycle, or import one that is.
     while leaves := {module for module, imports in imported.items() if not imports}:
         imported = {module: imports - leaves for module, imports in imported.items() if module not in leaves}
 

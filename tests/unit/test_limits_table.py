@@ -1,4 +1,4 @@
-"""The guide's table of limits says what the code enforces."""
+"""The limits in the guide equal the limits that the code enforces."""
 
 from pathlib import Path
 
@@ -52,7 +52,7 @@ DEFAULTS = {
 }
 
 
-# Of a process of the service, in a table of its own.
+# The limits of a process of the service, which have a separate table.
 SERVICE_ROWS = {
     "a request": f"{limits.REQUEST_BYTES // 2**20} MiB;"
     " the size of an answer depends on the number of messages requested",
@@ -91,7 +91,7 @@ def test_a_default_in_the_guide_equals_the_code(what: str) -> None:
 
 
 def test_the_limits_of_the_service_in_the_guide_equal_the_code() -> None:
-    told = table("### Limits of the service")
-    assert {what: told[what][1] for what in SERVICE_ROWS} == SERVICE_ROWS
-    assert {what: told[what][0] for what in SERVICE_DEFAULTS} == SERVICE_DEFAULTS
-    assert f"up to {limits.RATE_MAX:,}" in told["messages a second"][1]
+    rows = table("### Limits of the service")
+    assert {what: rows[what][1] for what in SERVICE_ROWS} == SERVICE_ROWS
+    assert {what: rows[what][0] for what in SERVICE_DEFAULTS} == SERVICE_DEFAULTS
+    assert f"up to {limits.RATE_MAX:,}" in rows["messages a second"][1]

@@ -1,4 +1,4 @@
-"""The page of a load shows what its document says, as text, and needs no other file."""
+"""The page of a load run formats its document as text, and needs no other file."""
 
 import re
 from dataclasses import replace
@@ -20,7 +20,7 @@ NAME = "<script>alert(1)</script>"
 
 
 def outcome() -> RunResult:
-    """A run of two seconds, as if it had been."""
+    """Return the result of a run of two seconds."""
     found = RunResult(
         replace(one_queue(rate=5.0), about=NAME, length_s=2.0, speed_up=2.0), Measurements(0.5), NAME, "load-1"
     )

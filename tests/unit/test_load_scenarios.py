@@ -1,4 +1,4 @@
-"""What a scenario says is checked field by field, and its plan follows from its seed."""
+"""Each field of a scenario is validated, and the seed determines the plan."""
 
 from dataclasses import replace
 from itertools import islice, pairwise
@@ -94,7 +94,7 @@ def test_bursts_are_added_to_the_curve() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("written", "expected"),
     [
         ("15m", constant(900.0)),
         ({"uniform": ["1m", "10m"]}, uniform(60.0, 600.0)),
@@ -105,10 +105,10 @@ def test_bursts_are_added_to_the_curve() -> None:
     ],
     ids=["constant", "uniform", "exponential", "lognormal", "list", "mix"],
 )
-def test_a_distribution_draws_about_its_mean(written: object, meant: Distribution) -> None:
+def test_a_distribution_draws_about_its_mean(written: object, expected: Distribution) -> None:
     found, random = parse("run", written), Random(1)
-    assert found.mean == meant.mean
-    assert [found.draw(Random(n)) for n in range(1_000)] == [meant.draw(Random(n)) for n in range(1_000)]
+    assert found.mean == expected.mean
+    assert [found.draw(Random(n)) for n in range(1_000)] == [expected.draw(Random(n)) for n in range(1_000)]
     assert sum(found.draw(random) for _ in range(20_000)) / 20_000 == pytest.approx(found.mean, rel=0.05)
 
 
@@ -139,7 +139,7 @@ def test_batches_are_sent_when_they_are_full_or_have_waited_long_enough() -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "day.toml: queue is missing: a scenario needs at least one [[queue]]"),
         ("[[queue]", "day.toml is not TOML: Expected ']]' at the end of an array declaration (at line 1, column 8)"),
@@ -164,10 +164,10 @@ def test_batches_are_sent_when_they_are_full_or_have_waited_long_enough() -> Non
         (f"recording = 'none.csv'\n{QUEUE}", "cannot read"),
     ],
 )  # fmt: skip
-def test_an_error_in_a_file_is_named_with_its_position(tmp_path: Path, text: str, said: str) -> None:
+def test_an_error_in_a_file_is_named_with_its_position(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InvalidArgument) as raised:
         scenario_file.read(scenario_of(tmp_path, text))
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_an_unknown_name_is_answered_with_the_known_names() -> None:
@@ -208,7 +208,7 @@ def test_a_scenario_gives_a_recording_its_workers_and_settings(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "monday.csv line 1: the header must be queue,arrival,run seconds, not ''"),
         ("queue,arrival\n", "monday.csv line 1: the header must be queue,arrival,run seconds, not 'queue,arrival'"),
@@ -221,9 +221,9 @@ def test_a_scenario_gives_a_recording_its_workers_and_settings(tmp_path: Path) -
         ("queue,arrival,run seconds\nm,1,2\nm,2026-05-17,2\n", "3: arrival must be written as on the lines before"),
     ],
 )  # fmt: skip
-def test_an_error_in_a_recording_is_named_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+def test_an_error_in_a_recording_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "monday.csv"
     path.write_text(text)
     with pytest.raises(InvalidArgument) as raised:
         recording.read(path)
-    assert said in str(raised.value)
+    assert message in str(raised.value)

@@ -1,4 +1,4 @@
-"""The simulator of a load: it agrees with what is known in closed form, and keeps the rules of the server."""
+"""The load simulator agrees with closed-form results, and follows the rules of the server."""
 
 import heapq
 import math
@@ -35,7 +35,7 @@ def test_waits_equal_the_recursion_for_servers_in_the_order_of_arrival(workers: 
 @pytest.mark.parametrize(("workers", "busy"), [(1, 0.5), (2, 1.2), (5, 3.0)])
 def test_waits_match_erlang_c(workers: int, busy: float) -> None:
     plan, waits = one_queue(workers, busy), []
-    # Waits that follow each other are much alike, so several days say more than a long one.
+    # Consecutive waits are correlated, so several short days give a better mean than one long day.
     for day in range(4):
         found = simulate(plan, plan.workers, poisson(8_000, busy, 1.0, day), since_s=50, overheads=NONE)
         assert found.busy_s / found.worker_s == pytest.approx(busy / workers, rel=0.05)
@@ -60,7 +60,7 @@ def test_the_time_of_calls_keeps_workers_busy_too() -> None:
     plan = one_queue(1, 1.0)
     tasks = [Task(0.0, "q", 1.0, 0.0) for _ in range(4)]
     found = simulate(plan, plan.workers, tasks, overheads=Overheads(fetch_s=0.25, finish_s=0.5, per_message_s=0.25))
-    # A wake-up delivers the first; each of the others waits for a run, a finish and a fetch.
+    # A wake-up delivers the first task. Each of the others waits for a run, a finish and a fetch.
     assert found.starts["q"] == pytest.approx([0.25, 2.25, 4.25, 6.25])
 
 
@@ -95,7 +95,7 @@ def test_a_failed_task_is_run_again_after_its_back_off() -> None:
     plan = one_queue(1, 1.0, backoff_s=2.0)
     failing, next_one = Task(0.0, "q", 1.0, 0.0, failures=1), Task(3.0, "q", 1.0, 3.0)
     found = simulate(plan, plan.workers, [failing, next_one], overheads=NONE)
-    # The second attempt begins at 2 s and holds the worker until 3 s; neither of them waits.
+    # The second attempt starts at 2 s and occupies the worker until 3 s. Neither task waits.
     assert found.starts["q"] == [0.0, 0.0]
     assert failing.attempts == 2
 
@@ -110,7 +110,7 @@ def test_a_light_queue_is_not_starved_by_a_heavy_one() -> None:
 
 
 def test_the_number_of_workers_matches_erlang_c() -> None:
-    # 17 busy ones in the mean: the least number with which 95 % of the messages wait for a second at most.
+    # 17 workers are busy on average. Expected is the minimum number with which 95 % of the messages wait at most 1 s.
     plan = replace(one_queue(1, 17.0), length_s=3_600.0)
     [hour] = hourly_needs(plan, CapacityTarget(1.0, 0.95), NONE)
 

@@ -1,4 +1,4 @@
-"""The election by lock file: one at a time, and no file is left where it was given up."""
+"""The election by lock file: one leader at a time, and a released lock leaves no file."""
 
 import threading
 from pathlib import Path
@@ -47,15 +47,15 @@ def test_a_file_left_by_a_killed_process_is_not_a_lock(tmp_path: Path) -> None:
 
 def test_the_lock_has_one_holder_at_a_time_over_many_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock_file, "RETRY_SECONDS", 0)
-    inside, overlaps, turns = [0], [0], [0]
+    holders, overlaps, turns = [0], [0], [0]
 
     def take_turns() -> None:
         for _ in range(200):
             leadership = acquired(LockFileElection(tmp_path / "lock"))
-            inside[0] += 1
-            overlaps[0] += inside[0] != 1
+            holders[0] += 1
+            overlaps[0] += holders[0] != 1
             turns[0] += 1
-            inside[0] -= 1
+            holders[0] -= 1
             leadership.release()
 
     threads = [threading.Thread(target=take_turns) for _ in range(8)]

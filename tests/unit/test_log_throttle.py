@@ -1,4 +1,4 @@
-"""What the log tells of many like failures."""
+"""The throttling of log lines about similar failures."""
 
 import logging
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The table of RPCs: who may call each, what a call costs, and what it counts for."""
+"""The table of RPCs: the role, the cost and the counter of each."""
 
 import pytest
 

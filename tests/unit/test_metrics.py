@@ -1,5 +1,5 @@
-"""Every figure is told to Prometheus in base units, and the operations page names them all; an event process tells its
-own for each shard.
+"""Every metric is exported to Prometheus in base units, and the operations page lists all metrics. An event process
+exports its metrics for each shard.
 """
 
 import re
@@ -31,21 +31,21 @@ LABELLED: dict[str, tuple[MetricSpec[Any], ...]] = {"service": SERVICE_METRICS, 
 
 
 def name_of(spec: MetricSpec[Any]) -> str:
-    """As Prometheus has it."""
+    """Return the name of a metric in Prometheus."""
     return f"tickwheel_{spec.name}{'_total' if spec.family is CounterMetricFamily else ''}"
 
 
 def table() -> str:
-    """All figures as the operations page shows them."""
-    rows = "".join(f"| `{name_of(told)}` | {told.help} |\n" for told in METRICS)
+    """Return the table of metrics of the event process as the operations page contains it."""
+    rows = "".join(f"| `{name_of(spec)}` | {spec.help} |\n" for spec in METRICS)
     return f"| metric | meaning |\n|---|---|\n{rows}"
 
 
-def labelled_table(figures: tuple[MetricSpec[Any], ...]) -> str:
-    """All figures of the service, or of a worker, as the operations page shows them."""
+def labelled_table(specs: tuple[MetricSpec[Any], ...]) -> str:
+    """Return the table of metrics of the service, or of workers, as the operations page contains it."""
     rows = "".join(
-        f"| `{name_of(told)}` | {', '.join(f'`{label}`' for label in told.labels) or '–'} | {told.help} |\n"
-        for told in figures
+        f"| `{name_of(spec)}` | {', '.join(f'`{label}`' for label in spec.labels) or '–'} | {spec.help} |\n"
+        for spec in specs
     )
     return f"| metric | labels | meaning |\n|---|---|---|\n{rows}"
 
@@ -70,15 +70,15 @@ def test_the_operations_page_lists_every_metric() -> None:
 
 @pytest.mark.parametrize("of", LABELLED)
 def test_the_operations_page_lists_every_metric_of_the_service_and_of_workers(of: str) -> None:
-    shown = PAGE.partition(f"<!-- begin: {of} metrics -->\n")[2].partition("<!-- end -->")[0]
-    assert shown == labelled_table(LABELLED[of])
+    table_of_page = PAGE.partition(f"<!-- begin: {of} metrics -->\n")[2].partition("<!-- end -->")[0]
+    assert table_of_page == labelled_table(LABELLED[of])
 
 
 def test_the_operations_page_uses_the_names_that_prometheus_shows() -> None:
     named = set(re.findall(r"`(tickwheel_\w+)", PAGE))
-    labelled = {name_of(told) for figures in LABELLED.values() for told in figures}
-    assert named == labelled | {name_of(told) for told in METRICS}
-    # Not by what they are called inside.
+    labelled = {name_of(spec) for specs in LABELLED.values() for spec in specs}
+    assert named == labelled | {name_of(spec) for spec in METRICS}
+    # The page does not use the internal names.
     assert not set(re.findall(r"`(\w+)`", PAGE)) & {field.name for field in fields(WheelStats)}
 
 

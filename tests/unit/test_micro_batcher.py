@@ -1,4 +1,4 @@
-"""What concurrent calls want is done in groups, and each hears what became of its own."""
+"""Concurrent calls are executed in batches, and each call receives its own result."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,28 +12,28 @@ pytestmark = pytest.mark.unit
 
 
 class Work:
-    """Doubles numbers, up to ten at a time, once it is let."""
+    """Doubles up to ten numbers per batch, while `permitted` is set."""
 
     def __init__(self) -> None:
         self.groups: list[list[int]] = []
-        self.let = asyncio.Event()
-        self.let.set()
-        self.line: MicroBatcher[int, int] = MicroBatcher(self._double, lambda waiting: min(len(waiting), 10))
+        self.permitted = asyncio.Event()
+        self.permitted.set()
+        self.batcher: MicroBatcher[int, int] = MicroBatcher(self._double, lambda waiting: min(len(waiting), 10))
 
     async def _double(self, group: list[int]) -> Sequence[int]:
         self.groups.append(group)
-        await self.let.wait()
+        await self.permitted.wait()
         if 13 in group:
             raise ValueError("13")
         return [2 * number for number in group]
 
     async def held(self) -> tuple["asyncio.Task[int]", list["asyncio.Task[int]"]]:
-        """One under way, and five that wait for it."""
-        self.let.clear()
-        first = asyncio.create_task(self.line.submit(0))
+        """Start one call that blocks, and five calls that wait for it."""
+        self.permitted.clear()
+        first = asyncio.create_task(self.batcher.submit(0))
         while not self.groups:
             await asyncio.sleep(0)
-        others = [asyncio.create_task(self.line.submit(number)) for number in range(1, 6)]
+        others = [asyncio.create_task(self.batcher.submit(number)) for number in range(1, 6)]
         await asyncio.sleep(0)
         return first, others
 
@@ -41,7 +41,7 @@ class Work:
 def test_sequential_calls_are_made_alone() -> None:
     async def one_by_one() -> tuple[list[int], list[list[int]]]:
         work = Work()
-        return [await work.line.submit(number) for number in range(5)], work.groups
+        return [await work.batcher.submit(number) for number in range(5)], work.groups
 
     assert asyncio.run(one_by_one()) == ([0, 2, 4, 6, 8], [[0], [1], [2], [3], [4]])
 
@@ -50,7 +50,7 @@ def test_calls_made_while_a_call_is_in_progress_form_a_batch() -> None:
     async def together() -> tuple[list[int], list[list[int]]]:
         work = Work()
         first, others = await work.held()
-        work.let.set()
+        work.permitted.set()
         return await asyncio.gather(first, *others), work.groups
 
     assert asyncio.run(together()) == ([0, 2, 4, 6, 8, 10], [[0], [1, 2, 3, 4, 5]])
@@ -60,9 +60,9 @@ def test_no_batch_is_larger_than_its_limit() -> None:
     async def many() -> list[list[int]]:
         work = Work()
         first, others = await work.held()
-        others += [asyncio.create_task(work.line.submit(number)) for number in range(20, 49)]
+        others += [asyncio.create_task(work.batcher.submit(number)) for number in range(20, 49)]
         await asyncio.sleep(0)
-        work.let.set()
+        work.permitted.set()
         await asyncio.gather(first, *others)
         return work.groups
 
@@ -76,7 +76,7 @@ def test_a_call_that_no_caller_waits_for_any_more_is_not_made() -> None:
         work = Work()
         first, others = await work.held()
         others[2].cancel()
-        work.let.set()
+        work.permitted.set()
         await asyncio.gather(first, *others, return_exceptions=True)
         return work.groups
 
@@ -88,7 +88,7 @@ def test_a_caller_cancelled_while_a_batch_is_in_progress_takes_no_other_callers_
         work = Work()
         first, others = await work.held()
         first.cancel()
-        work.let.set()
+        work.permitted.set()
         return await asyncio.gather(*others, return_exceptions=True)
 
     assert asyncio.run(one_gives_up()) == [2, 4, 6, 8, 10]
@@ -98,11 +98,11 @@ def test_an_error_reaches_all_callers_of_its_batch_and_the_next_batch_is_made() 
     async def fails() -> tuple[Sequence[int | BaseException], int]:
         work = Work()
         first, _ = await work.held()
-        failing = [asyncio.create_task(work.line.submit(number)) for number in (13, 14)]
+        failing = [asyncio.create_task(work.batcher.submit(number)) for number in (13, 14)]
         await asyncio.sleep(0)
-        work.let.set()
+        work.permitted.set()
         await first
-        return await asyncio.gather(*failing, return_exceptions=True), await work.line.submit(15)
+        return await asyncio.gather(*failing, return_exceptions=True), await work.batcher.submit(15)
 
     failed, after = asyncio.run(fails())
     assert [type(each) for each in failed] == [ValueError, ValueError]

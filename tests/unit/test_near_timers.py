@@ -1,4 +1,4 @@
-"""The timers that an event process holds in memory, and which of them are still open."""
+"""The timers that an event process holds in memory, and the timers among them that are still open."""
 
 from collections.abc import Iterable
 
@@ -25,9 +25,9 @@ def held(timers: Iterable[bytes], now_ms: int = NOW) -> NearTimers:
     return near
 
 
-def take_all(near: NearTimers, now_ms: int, most: int = 1_000) -> list[bytes]:
+def take_all(near: NearTimers, now_ms: int, limit: int = 1_000) -> list[bytes]:
     taken = []
-    while batch := near.take(now_ms, lambda _: most):
+    while batch := near.take(now_ms, lambda _: limit):
         taken += batch[1]
     return taken
 

@@ -1,4 +1,4 @@
-"""The log is told when an outbox fills up, and when that is over, and not in between."""
+"""The level of an outbox changes when the outbox fills up and when it has drained, so that each is logged once."""
 
 import pytest
 

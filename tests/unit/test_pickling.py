@@ -1,4 +1,4 @@
-"""Errors and messages go through pickle, as they do on their way out of a pool of worker processes."""
+"""Errors can be pickled, so that a pool of worker processes can return them."""
 
 import pickle
 from pathlib import Path

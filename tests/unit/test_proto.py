@@ -1,4 +1,4 @@
-"""The .proto files: what clients of other languages are made from, and what must not change under them."""
+"""The .proto files: they follow buf's rules, break no released client, and match the generated code."""
 
 import subprocess
 import sys
@@ -50,9 +50,9 @@ def test_the_generated_code_is_current(tmp_path: Path) -> None:
     names = [str(file.relative_to(ROOT)) for file in FILES]
     command = [str(BUF.with_name("protoc")), "-Iproto", *out, *names]
     subprocess.run(command, cwd=ROOT, check=True, timeout=60)
-    made = {file.name: file.read_bytes() for file in tmp_path.rglob("*_pb2*")}
-    there = {file.name: file.read_bytes() for file in (ROOT / "scheduler/tickwheel/v1").glob("*_pb2*")}
-    assert made == there
+    generated = {file.name: file.read_bytes() for file in tmp_path.rglob("*_pb2*")}
+    existing = {file.name: file.read_bytes() for file in (ROOT / "scheduler/tickwheel/v1").glob("*_pb2*")}
+    assert generated == existing
 
 
 def test_the_table_of_methods_has_every_rpc() -> None:
@@ -60,8 +60,8 @@ def test_the_table_of_methods_has_every_rpc() -> None:
 
 
 def test_every_error_is_documented_in_the_comments_of_the_rpcs() -> None:
-    told = (ROOT / "proto/tickwheel/v1/message_service.proto").read_text()
+    comments = (ROOT / "proto/tickwheel/v1/message_service.proto").read_text()
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TickwheelError)]
-    # An event process alone is fenced, and without a handshake there is no call.
+    # Only an event process can be fenced, and a call cannot fail by the handshake that precedes it.
     for kind in set(kinds) - {TickwheelError, errors.Fenced, errors.HandshakeFailed}:
-        assert reason(kind) in told, kind
+        assert reason(kind) in comments, kind

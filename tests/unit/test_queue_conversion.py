@@ -1,4 +1,4 @@
-"""The settings of a queue survive the way over gRPC. A setting that the conversion forgets would go unnoticed else."""
+"""The settings of a queue survive the conversion for gRPC, so that the conversion omits no setting."""
 
 from dataclasses import fields, replace
 

@@ -1,4 +1,4 @@
-"""URLs: how logs and errors show them, and which servers one of a cluster names."""
+"""Redis URLs: their form in logs and errors, and the servers that the URL of a cluster names."""
 
 import pytest
 
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.unit
 
 
 @pytest.mark.parametrize(
-    ("url", "shown"),
+    ("url", "redacted"),
     [
         ("redis://localhost:6379/1", "redis://localhost:6379/1"),
         ("redis://user:secret@localhost", "redis://user:***@localhost"),
@@ -23,12 +23,12 @@ pytestmark = pytest.mark.unit
         ("redis+cluster://u:secret@a:1,b:2?ssl_password=s", "redis+cluster://u:***@a:1,b:2?ssl_password=***"),
     ],
 )
-def test_a_password_is_not_shown(url: str, shown: str) -> None:
-    assert redact(url) == shown
+def test_a_password_is_not_shown(url: str, redacted: str) -> None:
+    assert redact(url) == redacted
 
 
 @pytest.mark.parametrize(
-    ("shown", "short"),
+    ("redacted", "short"),
     [
         ("redis+cluster://u:***@a:1,b:2,c:3/0?ssl_ca_certs=a,b", "redis+cluster://u:***@a:1,…/0?ssl_ca_certs=a,b"),
         ("rediss+cluster://[::1]:1,[::2]:1", "rediss+cluster://[::1]:1,…"),
@@ -37,8 +37,8 @@ def test_a_password_is_not_shown(url: str, shown: str) -> None:
         ("the embedded server in /a,b", "the embedded server in /a,b"),
     ],
 )
-def test_a_log_names_one_server_of_a_cluster(shown: str, short: str) -> None:
-    assert first_node_only(shown) == short
+def test_a_log_names_one_server_of_a_cluster(redacted: str, short: str) -> None:
+    assert first_node_only(redacted) == short
 
 
 def test_a_clusters_url_names_its_servers() -> None:

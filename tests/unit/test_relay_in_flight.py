@@ -1,4 +1,4 @@
-"""What of an outbox may be cut: the beginning up to the first transition that is not acknowledged."""
+"""The part of an outbox that can be trimmed: the beginning, up to the first transition that is not acknowledged."""
 
 import pytest
 
@@ -50,10 +50,10 @@ def test_the_number_of_windows_in_flight_is_limited(flight: InFlightWindows) -> 
 
 @pytest.mark.parametrize("size", [100, 4096, WINDOW_BYTES // 16])
 def test_at_most_a_megabyte_is_in_flight(flight: InFlightWindows, size: int) -> None:
-    under_way = 0
+    in_flight = 0
     while not flight.is_full:
-        under_way += flight.add(entries(*range(flight.count), size=size), 1).trim_range.size
-    assert under_way <= WINDOWS * WINDOW_BYTES == 2**20
+        in_flight += flight.add(entries(*range(flight.count), size=size), 1).trim_range.size
+    assert in_flight <= WINDOWS * WINDOW_BYTES == 2**20
 
 
 def test_windows_have_a_target_size_with_entries_of_any_size(flight: InFlightWindows) -> None:

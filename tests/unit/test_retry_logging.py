@@ -1,4 +1,4 @@
-"""What a client tells of servers that do not answer its calls: not each call, nor each attempt."""
+"""What a client logs about unreachable servers: the failure and the recovery, but not each call or attempt."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ from tickwheel.runtime.log_throttle import PAUSE_S, LogThrottle
 pytestmark = pytest.mark.unit
 
 WHERE = "redis+cluster://a:1,b:2,c:3"
-AWAY = ConnectionError("Error 111 connecting to a:1. Connection refused.")
+REFUSED = ConnectionError("Error 111 connecting to a:1. Connection refused.")
 PING_3, PING_63 = (Request(shard, command=("PING",)) for shard in (3, 63))
 
 
@@ -38,34 +38,34 @@ def log_texts(caplog: pytest.LogCaptureFixture, level: int = logging.WARNING) ->
     return [record.getMessage() for record in caplog.records if record.levelno == level]
 
 
-def call(log_throttle: LogThrottle, trouble: Exception, attempts: int = 5) -> RetryBudget:
-    """A call of which so many attempts had this trouble."""
+def call(log_throttle: LogThrottle, failure: Exception, attempts: int = 5) -> RetryBudget:
+    """Make a call of which ``attempts`` attempts fail with ``failure``."""
     made = RetryBudget(WHERE, inf, log_throttle)
     for _ in range(attempts):
-        made.backoff_or_raise(trouble, sent=False)
+        made.backoff_or_raise(failure, sent=False)
     return made
 
 
 def test_the_same_failure_of_all_calls_is_a_warning_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
     log_throttle = LogThrottle()
     with freeze_time() as clock:
-        call(log_throttle, AWAY)
+        call(log_throttle, REFUSED)
         clock.tick(timedelta(seconds=PAUSE_S - 1))
-        call(log_throttle, AWAY)
+        call(log_throttle, REFUSED)
         assert len(log_texts(caplog)) == 1
         assert len(log_texts(caplog, logging.DEBUG)) == 9
         clock.tick(timedelta(seconds=1))
-        call(log_throttle, AWAY)
+        call(log_throttle, REFUSED)
         assert len(log_texts(caplog)) == 2
 
 
 def test_another_failure_is_logged_at_once_and_one_warning_covers_all_shards(caplog: pytest.LogCaptureFixture) -> None:
     log_throttle = LogThrottle()
-    call(log_throttle, AWAY)
+    call(log_throttle, REFUSED)
     for shard in range(64):
         call(log_throttle, TemporaryError(f"no server of the cluster has shard {shard} now", on_other_server=True))
-    away, without_server = log_texts(caplog)
-    assert away.startswith(f"no answer from redis+cluster://a:1,… (attempt 1): {AWAY}; retrying in ")
+    unreachable, without_server = log_texts(caplog)
+    assert unreachable.startswith(f"no answer from redis+cluster://a:1,… (attempt 1): {REFUSED}; retrying in ")
     assert without_server.startswith(
         "temporarily refused by redis+cluster://a:1,… (attempt 1): no server of the cluster has shard"
     )
@@ -73,25 +73,25 @@ def test_another_failure_is_logged_at_once_and_one_warning_covers_all_shards(cap
 
 def test_an_error_names_every_server() -> None:
     with pytest.raises(Unavailable, match=r"^no answer from redis\+cluster://a:1,b:2,c:3 in 0\.0 s and 1 attempts: "):
-        RetryBudget(WHERE, 0, LogThrottle()).backoff_or_raise(AWAY, sent=False)
+        RetryBudget(WHERE, 0, LogThrottle()).backoff_or_raise(REFUSED, sent=False)
 
 
 def test_the_first_call_answered_after_a_failure_logs_the_recovery_and_no_other_call_does(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     log_throttle = LogThrottle()
-    waiting = [call(log_throttle, AWAY) for _ in range(3)]
-    call(log_throttle, AWAY, attempts=0).on_answer()
+    waiting = [call(log_throttle, REFUSED) for _ in range(3)]
+    call(log_throttle, REFUSED, attempts=0).on_answer()
     assert log_texts(caplog, logging.INFO) == []
     for each in waiting:
         each.on_answer()
-    # Away again for a moment: that was not told.
-    call(log_throttle, AWAY).on_answer()
+    # The server fails again for a moment, which is not logged.
+    call(log_throttle, REFUSED).on_answer()
     assert log_texts(caplog, logging.INFO) == ["answered again by redis+cluster://a:1,… (attempt 6)"]
 
 
 class Server:
-    """A server that answers PONG once so many attempts to connect have failed: its pool, and the only connection."""
+    """A server that replies PONG after ``failures`` failed attempts to connect. It is its own pool and connection."""
 
     def __init__(self, failures: float) -> None:
         self._left = failures
@@ -99,7 +99,7 @@ class Server:
     def connect(self) -> None:
         self._left -= 1
         if self._left >= 0:
-            raise AWAY
+            raise REFUSED
 
     def pack_commands(self, commands: list[Command]) -> list[Command]:
         return commands
@@ -136,7 +136,7 @@ class AsyncPool(Server):
 
 
 class Halves:
-    """A cluster of two: shard 3 is in the first, shard 63 in the second."""
+    """A cluster of two servers: shard 3 is on the first, shard 63 on the second."""
 
     def __init__(self, first: Server, second: Server) -> None:
         self._pools = {"a:1": first, "b:2": second}
@@ -170,7 +170,7 @@ def revive() -> None:
 
 
 def blocking(failures: float, seconds: float, rounds: list[Round]) -> None:
-    """Rounds of one client, one after the other, with a second half of the cluster that fails so often."""
+    """Send rounds with one client. The second half of the cluster fails ``failures`` times."""
     io = RedisExecutor(Servers(Pool(0), Pool(failures)), WHERE, seconds)  # type: ignore[arg-type]
     for each in rounds:
         with suppress(Unavailable):

@@ -1,4 +1,4 @@
-"""What becomes of each request of a round: answered, passed on, sent again, in doubt."""
+"""The result of each request of a round: answered, redirected, sent again, or in doubt."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ from tickwheel.storage.scripts import Call, load
 pytestmark = pytest.mark.unit
 
 A, B = "a:1", "b:2"
-# Shard 3 is at A, shard 63 at B.
+# Shard 3 is on A, shard 63 on B.
 HALVES = [[0, 8_191, [b"a", 1]], [8_192, HASH_SLOTS - 1, [b"b", 2]]]
 BARRIER = load("replication_barrier")
 
@@ -45,7 +45,7 @@ def call(shard: int, **given: Any) -> Request:
 
 
 def attempt(delivery: RoundTrip, answers: dict[str, list[object]]) -> Exception | None:
-    """One attempt, in which servers answer so; one that is not named loses its connection."""
+    """Make one attempt in which the named servers reply with ``answers``. Other servers lose their connection."""
     for parcel in delivery.next_batches():
         delivery.mark_sent(parcel)
         if parcel.server not in answers:
@@ -60,7 +60,7 @@ def attempt(delivery: RoundTrip, answers: dict[str, list[object]]) -> Exception 
 
 
 def sent(delivery: RoundTrip) -> dict[str, list[Any]]:
-    """What would be sent next, by server."""
+    """Return the commands that would be sent next, by server."""
     return {parcel.server: parcel.commands() for parcel in delivery.next_batches()}
 
 
@@ -86,20 +86,18 @@ def test_answered_requests_are_kept_and_only_the_others_are_sent_again() -> None
 
 def test_only_the_request_that_may_have_been_executed_counts_as_repeated() -> None:
     delivery = RoundTrip([call(3), call(63)], cluster(), 0)
-    # One server has lost its connection, the other has refused.
+    # One server has lost its connection, the other has rejected the call.
     attempt(delivery, {A: [TryAgainError("half moved")]})
     attempt(delivery, {A: [1], B: [2]})
     assert [reply.resent for reply in delivery.replies if reply] == [False, True]
 
 
 def test_a_call_deferred_until_its_slot_has_moved_is_reported_as_answered() -> None:
-    trouble = attempt(
-        RoundTrip([call(3)], cluster(), 0), {A: [TryAgainError("Multiple keys request during rehashing")]}
-    )
-    assert trouble is not None
+    error = attempt(RoundTrip([call(3)], cluster(), 0), {A: [TryAgainError("Multiple keys request during rehashing")]})
+    assert error is not None
     refused = r"^temporarily refused by the cluster in .*: its slot is being moved; nothing was done$"
     with pytest.raises(Unavailable, match=refused):
-        RetryBudget("the cluster", 0, LogThrottle()).backoff_or_raise(trouble, sent=False)
+        RetryBudget("the cluster", 0, LogThrottle()).backoff_or_raise(error, sent=False)
 
 
 @pytest.mark.parametrize("reached", [0, 1])
@@ -190,7 +188,7 @@ def test_a_script_that_a_server_lacks_is_loaded_before_the_calls() -> None:
 def test_a_server_gets_its_missing_script_before_the_client_waits_again_for_a_silent_server() -> None:
     delivery = RoundTrip([call(3), call(63)], cluster(), 0)
     assert attempt(delivery, {A: [NoScriptError("none")]}) is None
-    # Only there, and why to wait for the other one is told then.
+    # Only A is sent to. The error of B is raised by the next attempt.
     assert sent(delivery).keys() == {A}
     delivery = RoundTrip([call(3), call(63)], cluster(), 0)
     attempt(delivery, {A: [NoScriptError("none")]})
@@ -227,7 +225,7 @@ def test_a_script_missing_on_the_new_server_of_a_slot_is_loaded_there_before_the
     delivery = RoundTrip([call(3)], cluster(), 0)
     attempt(delivery, {A: [AskError(f"{hash_slot(3)} b:2")]})
     assert attempt(delivery, {B: [b"OK", NoScriptError("none")]}) is None
-    # The script, the leave to ask, the call.
+    # The replies to the script, to ASKING, and to the call.
     assert attempt(delivery, {B: [b"sha", b"OK", 1]}) is None
     assert values(delivery) == [1]
 
@@ -235,10 +233,10 @@ def test_a_script_missing_on_the_new_server_of_a_slot_is_loaded_there_before_the
 def test_circular_redirects_are_retried_after_a_while() -> None:
     delivery = RoundTrip([call(3)], cluster(), 0)
     moved: dict[str, list[object]] = {A: [MovedError(f"{hash_slot(3)} b:2")], B: [MovedError(f"{hash_slot(3)} a:1")]}
-    at_once = 0
+    redirects = 0
     while attempt(delivery, moved) is None:
-        at_once += 1
-        assert at_once < 10
+        redirects += 1
+        assert redirects < 10
     assert delivery.slots_stale
 
 
@@ -270,7 +268,7 @@ def test_a_call_executed_by_one_server_may_have_happened_though_the_other_was_ne
             delivery.mark_sent(parcel)
             delivery.on_answers(parcel, 0, parcel.requests[0][1], [1])
         else:
-            # No connection to be had: it was never sent.
+            # No connection could be opened, so the request was never sent.
             delivery.on_connection_lost(parcel, ConnectionError("refused"))
     assert delivery.in_doubt
 

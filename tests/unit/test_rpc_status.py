@@ -1,4 +1,4 @@
-"""Errors over the network: each comes back as what it was."""
+"""Errors over gRPC: the client raises the error that the service raised."""
 
 from typing import Any
 
@@ -35,28 +35,28 @@ class Failed:
         return self._metadata
 
 
-def over_the_network(error: TickwheelError) -> TickwheelError | None:
+def roundtrip(error: TickwheelError) -> TickwheelError | None:
     return error_from_status(Failed(("other", "x"), (DETAILS, error_to_status(error).SerializeToString())))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_error_survives_the_conversion_to_a_status(kind: type[TickwheelError]) -> None:
-    found = over_the_network(kind("what was wrong"))
+    found = roundtrip(kind("what was wrong"))
     assert type(found) is kind
     assert str(found) == "what was wrong"
 
 
 def test_attributes_survive_the_conversion_to_a_status() -> None:
-    transition = over_the_network(errors.InvalidTransition("no", "errored"))
+    transition = roundtrip(errors.InvalidTransition("no", "errored"))
     assert isinstance(transition, errors.InvalidTransition)
     assert transition.state == "errored"
-    full = over_the_network(errors.OutboxFull("no", 17, 16))
+    full = roundtrip(errors.OutboxFull("no", 17, 16))
     assert isinstance(full, errors.OutboxFull)
     assert (full.size, full.limit) == (17, 16)
     for happened in (True, False):
-        away = over_the_network(errors.Unavailable("no", may_have_happened=happened))
-        assert isinstance(away, errors.Unavailable)
-        assert away.may_have_happened is happened
+        unavailable = roundtrip(errors.Unavailable("no", may_have_happened=happened))
+        assert isinstance(unavailable, errors.Unavailable)
+        assert unavailable.may_have_happened is happened
 
 
 @pytest.mark.parametrize("kind", [errors.IdConflict, errors.MessageNotFound, errors.LeaseLost])

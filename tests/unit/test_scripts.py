@@ -1,4 +1,4 @@
-"""The Lua scripts as files: what their headers declare, and that Python composes them as declared."""
+"""The Lua scripts as files: the declarations of their headers, and the composition in Python."""
 
 import re
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ pytestmark = pytest.mark.unit
 
 NAMES = scripts.names()
 FRAGMENTS = sorted(entry.name[:-4] for entry in scripts.folder().iterdir() if entry.name.startswith("_"))
-# Besides the keys of shards and queues: a client's session, what home alone has, and parts of the wheel.
+# Keys other than those of shards and queues: a client's session, keys of the metadata shard, parts of the wheel.
 OTHER_KEYS = {"hash", "session", "namespace", "queues", "settings", "slot", "lists...", "children..."}
-# These bring new messages or queues, and are refused where memory is full; all others may free some.
+# These add messages or queues, so the server rejects them if its memory is full. The others may free memory.
 NEEDS_MEMORY = {"enqueue", "create_queue"}
 
 
@@ -24,20 +24,20 @@ def text(name: str) -> str:
 
 
 def header(name: str) -> list[str]:
-    """The comment that a script opens with, after its first line."""
+    """Return the comment at the start of a script, after its first line."""
     lines = text(name).splitlines()[1:]
     end = next(n for n, line in enumerate(lines) if not line.startswith("--"))
     return [line.removeprefix("--").strip() for line in lines[:end]]
 
 
 def declared(name: str, kind: str) -> list[str]:
-    """The names that a header declares as KEYS or INCLUDE."""
+    """Return the names that a header declares as KEYS or INCLUDE."""
     lines = (line.removeprefix(f"{kind}:").split() for line in header(name) if line.startswith(f"{kind}:"))
     return [word for line in lines for word in line]
 
 
 def code(name: str) -> Iterator[tuple[int, str]]:
-    """The lines that are not comments, with their numbers."""
+    """Yield the lines that are not comments, with their numbers."""
     for number, line in enumerate(text(name).splitlines(), start=1):
         if number > 1 and line.strip() and not line.lstrip().startswith("--"):
             yield number, line
@@ -68,20 +68,20 @@ def test_scripts_that_write_for_an_event_process_are_fenced(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_header_describes_and_declares_the_whole_script(name: str) -> None:
     lines = header(name)
-    assert lines[0].endswith((".", ":")) or lines[1].endswith("."), "it starts with a sentence"
+    assert lines[0].endswith((".", ":")) or lines[1].endswith("."), "the header must start with a sentence"
     assert not re.match(r"(KEYS|INCLUDE|ARGV|Reply|Errors|Cost)\b", lines[0])
     for part in ("KEYS:", "Reply", "Cost"):
         assert sum(line.startswith(part) for line in lines) == 1, part
     source = "\n".join(line for each in [name, *declared(name, "INCLUDE")] for _, line in code(each))
-    says_arguments = any(line.startswith("ARGV[") for line in lines)
-    assert says_arguments == ("ARGV" in source)
+    has_arguments = any(line.startswith("ARGV[") for line in lines)
+    assert has_arguments == ("ARGV" in source)
     can_fail = "error_reply" in source or "flags=" not in text(name).splitlines()[0]
-    says_errors = [line for line in lines if line.startswith("Errors")]
-    assert len(says_errors) == can_fail
+    error_lines = [line for line in lines if line.startswith("Errors")]
+    assert len(error_lines) == can_fail
 
 
 def codes_in(name: str) -> set[str]:
-    """The error codes in the code of one file: a text that starts with a code and a space."""
+    """Return the error codes in the code of one file: strings that start with a code and a space."""
     return {word for _, line in code(name) for word in re.findall(r"'([A-Z]{6,}) ", line)}
 
 
@@ -90,7 +90,7 @@ def test_the_errors_of_a_script_equal_those_of_its_header(name: str) -> None:
     included = declared(name, "INCLUDE")
     raised = set().union(*map(codes_in, [name, *included]))
     if name not in ("enqueue", "dequeue"):
-        # Only these two are called with the option that a block sets.
+        # Only these two receive the option that a blocked queue sets.
         raised.discard("BLOCKED")
     if name != "enqueue" and "_require_outbox_room" not in included:
         raised.discard("OUTBOXFULL")
@@ -150,7 +150,7 @@ def test_a_script_declares_only_known_keys_each_once(name: str) -> None:
 
 
 def test_scripts_that_wait_for_replicas_have_a_hash_as_first_key() -> None:
-    # `queues` holds a field for each queue, and nothing else.
+    # `queues` has a field for each queue, and no other field.
     firsts = {declared(name, "KEYS")[0] for name in NAMES if name not in ("replication_barrier", "check_permissions")}
     assert firsts <= {"clock", "namespace", "messages", "config"}
 

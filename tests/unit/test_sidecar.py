@@ -1,4 +1,4 @@
-"""What runs beside a shard's wheel goes on after every failure, mistakes too, until it is fenced or told to stop."""
+"""A sidecar of a shard restarts after every failure, including bugs, until it is fenced or stopped."""
 
 import logging
 from collections.abc import Callable
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.unit
 
 
 class Failing:
-    """A work that fails so often, each time in this way, and then works."""
+    """A work that fails ``times`` times with ``failure``, and then makes progress."""
 
     label = "work"
 
@@ -43,30 +43,30 @@ class Failing:
         self.is_closed = True
 
 
-@pytest.mark.parametrize("failure", [Unavailable("no server"), ZeroDivisionError("a mistake")], ids=type)
+@pytest.mark.parametrize("failure", [Unavailable("no server"), ZeroDivisionError("a bug")], ids=type)
 def test_a_sidecar_restarts_and_is_closed_only_when_it_is_stopped(failure: Exception) -> None:
     work = Failing(failure, 3)
-    companion = Sidecar(FencedShard("tw", 0), work)
+    sidecar = Sidecar(FencedShard("tw", 0), work)
     eventually(work.progressed.is_set, "it works")
-    # Its figures stay as they were last seen: closing takes them back.
+    # Closing would reset the metrics of the work, so it is not closed between attempts.
     assert not work.is_closed
-    companion.stop()
-    companion.join()
+    sidecar.stop()
+    sidecar.join()
     assert work.is_closed
 
 
 def test_an_unexpected_error_is_logged_with_its_traceback_and_not_at_each_attempt(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    work = Failing(ZeroDivisionError("a mistake"), 3)
-    companion = Sidecar(FencedShard("tw", 7), work)
+    work = Failing(ZeroDivisionError("a bug"), 3)
+    sidecar = Sidecar(FencedShard("tw", 7), work)
     eventually(work.progressed.is_set, "it works")
-    companion.stop()
-    companion.join()
-    [told] = [record for record in caplog.records if record.levelno >= logging.ERROR]
-    assert told.getMessage().startswith("shard 7: the work crashed; restarting (repeats are throttled)")
-    assert told.exc_info is not None
-    assert told.exc_info[0] is ZeroDivisionError
+    sidecar.stop()
+    sidecar.join()
+    [logged] = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert logged.getMessage().startswith("shard 7: the work crashed; restarting (repeats are throttled)")
+    assert logged.exc_info is not None
+    assert logged.exc_info[0] is ZeroDivisionError
 
 
 def test_an_unreachable_server_is_logged_once_though_its_calls_take_different_times(
@@ -74,12 +74,12 @@ def test_an_unreachable_server_is_logged_once_though_its_calls_take_different_ti
 ) -> None:
     for n in range(3):
         work = Failing(Unavailable(f"no answer from nowhere:1 in 5.{n} s and {n + 12} attempts: refused"), 1)
-        companion = Sidecar(FencedShard("tw", n), work)
+        sidecar = Sidecar(FencedShard("tw", n), work)
         eventually(work.progressed.is_set, "it works")
-        companion.stop()
-        companion.join()
-    [told] = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert told.getMessage().startswith("shard 0: the work failed; retrying in ")
+        sidecar.stop()
+        sidecar.join()
+    [logged] = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert logged.getMessage().startswith("shard 0: the work failed; retrying in ")
 
 
 def test_a_newer_fence_ends_a_sidecar() -> None:

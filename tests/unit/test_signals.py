@@ -1,4 +1,4 @@
-"""Signals that come while the main thread is in the middle of anything."""
+"""Signals that arrive at any point of the main thread's work."""
 
 import os
 import signal
@@ -9,21 +9,21 @@ import pytest
 
 pytestmark = pytest.mark.unit
 
-# The main thread does nothing but what a handler that sets the event would wait for ever in.
+# The main thread only uses the event. A handler in the main thread that set the event would deadlock.
 PROGRAM = """
 import signal, threading
 from tickwheel.runtime.signals import handle_in_thread
 
-heard, event = 0, threading.Event()
+received, event = 0, threading.Event()
 
 def count():
-    global heard
-    heard += 1
+    global received
+    received += 1
     event.set()
 
 handle_in_thread((signal.SIGTERM,), count)
 print("ready", flush=True)
-while heard < 200:
+while received < 200:
     event.wait(0.0001)
     event.clear()
 """

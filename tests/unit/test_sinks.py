@@ -1,4 +1,4 @@
-"""Sinks: which URLs there are, and what a record of Kafka says of a message."""
+"""Sinks: their URLs, the Kafka record of a message, and the messages in flight."""
 
 import pytest
 
@@ -13,15 +13,15 @@ pytestmark = pytest.mark.unit
 
 
 def message(id_: str = "m", value: str | None = None, body: bytes = b"") -> SinkMessage:
-    """Leased, of incarnation 2^32 + 7, due at 1 s."""
+    """Return a leased message of incarnation 2^32 + 7, due at 1 s."""
     head = HEAD.pack(State.RUNNING, OWNED, 2, 1, 0, 5_000)
     record = head + bytes(16) + b"\4sink" + FIXED.pack(1, 7, 0, 1_000, bytes(8), 0) + b"payload"
     name = id_.encode() if value is None else len(value).to_bytes(2) + value.encode() + id_.encode()
     return SinkMessage("q", b"\0\1" + name, record, body, value is not None)
 
 
-class Taking:
-    """A sink that takes so many, and what it was told to call."""
+class LimitedSink:
+    """A sink that accepts ``limit`` messages, and records their callbacks."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -57,9 +57,9 @@ def test_a_sink_of_rabbitmq_is_refused_and_the_error_lists_the_sinks() -> None:
 
 
 def test_an_update_without_a_sink_keeps_the_sink_and_an_empty_sink_removes_it() -> None:
-    there = parse({"sink": "kafka://orders"})
-    assert parse({"max_attempts": 3}, there).sink == "kafka://orders"
-    assert parse({"sink": ""}, there).sink is None
+    existing = parse({"sink": "kafka://orders"})
+    assert parse({"max_attempts": 3}, existing).sink == "kafka://orders"
+    assert parse({"sink": ""}, existing).sink is None
 
 
 def test_a_configuration_from_before_sinks_existed_has_none() -> None:
@@ -73,72 +73,72 @@ def test_the_key_of_a_record_is_the_exclusive_value_or_the_id() -> None:
 
 
 def test_headers_distinguish_two_lives_of_an_id() -> None:
-    told = dict(headers("tw", message()))
-    assert told["tickwheel-incarnation"] == b"%d" % (2**32 + 7)
-    assert (told["tickwheel-due"], told["tickwheel-attempt"]) == (b"1000", b"1")
+    headers_of_message = dict(headers("tw", message()))
+    assert headers_of_message["tickwheel-incarnation"] == b"%d" % (2**32 + 7)
+    assert (headers_of_message["tickwheel-due"], headers_of_message["tickwheel-attempt"]) == (b"1000", b"1")
 
 
 def test_the_trace_of_a_message_has_separate_headers() -> None:
     one = message()
     one._pairs = encode_pairs({"region": "eu", "traceparent": "00-1-2-01"})
-    told = dict(headers("tw", one))
-    assert (told["traceparent"], told["tickwheel-metadata-region"]) == (b"00-1-2-01", b"eu")
-    assert "tickwheel-metadata-traceparent" not in told
+    headers_of_message = dict(headers("tw", one))
+    assert (headers_of_message["traceparent"], headers_of_message["tickwheel-metadata-region"]) == (b"00-1-2-01", b"eu")
+    assert "tickwheel-metadata-traceparent" not in headers_of_message
 
 
 def test_a_message_is_held_until_it_is_settled_and_sent_again_if_its_outcome_is_unknown() -> None:
     woken: list[bool] = []
-    handed, sink, one = InFlightMessages(lambda: woken.append(True)), Taking(2), message()
-    handed.add(sink, [one], 30_000, 0)
-    handed.send()
+    in_flight, sink, one = InFlightMessages(lambda: woken.append(True)), LimitedSink(2), message()
+    in_flight.add(sink, [one], 30_000, 0)
+    in_flight.send()
     sink.callbacks[0](DeliveryStatus.UNKNOWN, "")
-    handed.drain_answers()
-    assert (len(handed), list(handed.unsent), woken) == (1, [one], [True])
-    handed.send()
+    in_flight.drain_answers()
+    assert (len(in_flight), list(in_flight.unsent), woken) == (1, [one], [True])
+    in_flight.send()
     sink.callbacks[1](DeliveryStatus.ACKNOWLEDGED, "")
-    handed.drain_answers()
-    assert handed.acknowledged == [one]
-    handed.on_settled([one])
-    assert (len(handed), handed.capacity) == (0, 1_000)
+    in_flight.drain_answers()
+    assert in_flight.acknowledged == [one]
+    in_flight.on_settled([one])
+    assert (len(in_flight), in_flight.capacity) == (0, 1_000)
 
 
 def test_nothing_is_leased_while_a_sink_has_no_room() -> None:
-    handed = InFlightMessages(lambda: None)
-    handed.add(Taking(1), [message("a"), message("b")], 30_000, 0)
-    handed.send()
-    assert (len(handed.unsent), handed.capacity) == (1, 0)
+    in_flight = InFlightMessages(lambda: None)
+    in_flight.add(LimitedSink(1), [message("a"), message("b")], 30_000, 0)
+    in_flight.send()
+    assert (len(in_flight.unsent), in_flight.capacity) == (1, 0)
 
 
 def test_nothing_is_leased_while_the_held_messages_are_at_their_limit() -> None:
-    handed, half = InFlightMessages(lambda: None), bytes(BYTES // 2)
+    in_flight, half = InFlightMessages(lambda: None), bytes(BYTES // 2)
     one, another = message("a", body=half), message("b", body=half)
-    handed.add(Taking(9), [one], 30_000, 0)
-    handed.send()
-    assert handed.capacity == MESSAGES - 1
-    handed.add(Taking(9), [another], 30_000, 0)
-    handed.send()
-    assert handed.capacity == 0
-    handed.on_settled([one])
-    assert handed.capacity == MESSAGES - 1
+    in_flight.add(LimitedSink(9), [one], 30_000, 0)
+    in_flight.send()
+    assert in_flight.capacity == MESSAGES - 1
+    in_flight.add(LimitedSink(9), [another], 30_000, 0)
+    in_flight.send()
+    assert in_flight.capacity == 0
+    in_flight.on_settled([one])
+    assert in_flight.capacity == MESSAGES - 1
 
 
 def test_settled_messages_make_room_for_as_many_others() -> None:
-    handed, sink = InFlightMessages(lambda: None), Taking(9)
+    in_flight, sink = InFlightMessages(lambda: None), LimitedSink(9)
     for _ in range(3):
         large = message(body=bytes(BYTES))
-        handed.add(sink, [large], 30_000, 0)
-        handed.send()
-        assert handed.capacity == 0
-        handed.on_settled([large])
-        # Its lease was lost, too, when it was settled already.
-        handed.on_settled([large])
-        assert handed.capacity == MESSAGES
+        in_flight.add(sink, [large], 30_000, 0)
+        in_flight.send()
+        assert in_flight.capacity == 0
+        in_flight.on_settled([large])
+        # A second call, for a lost lease, has no effect.
+        in_flight.on_settled([large])
+        assert in_flight.capacity == MESSAGES
 
 
 def test_leases_are_extended_after_a_third_of_their_time() -> None:
-    handed = InFlightMessages(lambda: None)
-    handed.add(Taking(9), [message("a"), message("b")], 30_000, now=100)
-    assert handed.next_extension() == 10_100
-    [batch] = handed.to_extend(10_100)
+    in_flight = InFlightMessages(lambda: None)
+    in_flight.add(LimitedSink(9), [message("a"), message("b")], 30_000, now=100)
+    assert in_flight.next_extension() == 10_100
+    [batch] = in_flight.to_extend(10_100)
     batch.on_extended(10_100)
-    assert (handed.to_extend(20_000), handed.next_extension()) == ([], 20_100)
+    assert (in_flight.to_extend(20_000), in_flight.next_extension()) == ([], 20_100)

@@ -1,4 +1,4 @@
-"""The table of states: the page and the headers of the scripts say the same as the code."""
+"""The table of states: the page and the headers of the scripts agree with the code."""
 
 import re
 
@@ -17,7 +17,7 @@ _STATE = re.compile(rf"\b({'|'.join(_NAMES)})\b")
 
 
 def transitions_of_header(name: str) -> set[tuple[str | None, str, str | None]]:
-    """Each `States -> States` of a header, up to the end of its sentence."""
+    """Return each transition of a header: `States -> States`, up to the end of the sentence."""
     lines = (scripts.folder() / f"{name}.lua").read_text().splitlines()[1:]
     end = next(n for n, line in enumerate(lines) if not line.startswith("--"))
     text = " ".join(line.removeprefix("--").strip() for line in lines[:end])

@@ -1,4 +1,4 @@
-"""Ids of a stream's entries."""
+"""The ids of stream entries."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The files of the tests: a failing name alone says where to look, and the slow ones that are listed are there."""
+"""The test files: their names are unique, and the files in the lists exist."""
 
 from collections import Counter
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 350
 TEST_FILE_LINES_MAX = 450
-# A text names a file from one of these folders, or from its own.
+# The names of files in a text are relative to one of these folders, or to the folder of the text.
 FOLDERS = [ROOT, ROOT / "scheduler", ROOT / "scheduler/tickwheel", ROOT / "wheel"]
 QUOTATION = re.compile(r"`([^`\n]+)`")
 FILE_NAME = re.compile(r"(?:[\w.-]+/)+[\w-]+\.(?:py|lua)\b")
@@ -22,7 +22,7 @@ MAKE_RULE = re.compile(r"^([a-z][a-z-]*):", re.MULTILINE)
 
 
 def tracked(*patterns: str) -> dict[str, str]:
-    """The text of each tracked file, by its path."""
+    """Return the text of each tracked file, by its path."""
     listing = subprocess.check_output(["git", "-C", ROOT, "ls-files", *patterns], text=True)
     return {name: (ROOT / name).read_text() for name in listing.splitlines() if (ROOT / name).is_file()}
 
@@ -40,7 +40,7 @@ def longer_than(limit: int, files: dict[str, str]) -> dict[str, int]:
 
 
 def quotations() -> list[tuple[str, str]]:
-    """Each quotation in backticks, with the name of the page, module or script that has it."""
+    """Return each quotation in backticks, with the name of its page, module or script."""
     files = tracked("*.md", "*.py", "*.lua")
     return [(name, quotation) for name, text in files.items() for quotation in QUOTATION.findall(text)]
 

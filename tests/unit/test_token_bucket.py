@@ -1,4 +1,4 @@
-"""A token bucket, by a clock that the test turns."""
+"""A token bucket under a clock that the test sets."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a token uses: calls that wait under rights that it has no more, whenever they come to wait."""
+"""The quota of a token: waiting calls end if the token loses their rights, before or after they start to wait."""
 
 import asyncio
 from typing import Any
@@ -13,8 +13,8 @@ pytestmark = pytest.mark.unit
 OLD, NEW = ("produce",), ("consume",)
 
 
-async def waits(usage: TokenQuota, rights: Any) -> None:
-    async with usage.track_call(rights, None):
+async def waits(quota: TokenQuota, rights: Any) -> None:
+    async with quota.track_call(rights, None):
         await asyncio.Event().wait()
 
 
@@ -24,15 +24,15 @@ def test_a_call_ends_when_its_token_is_withdrawn_or_has_other_rights(
     waits_already: bool, withdrawn: bool, kind: type[TickwheelError]
 ) -> None:
     async def program() -> None:
-        usage = TokenQuota("shop")
-        usage.update_limits(OLD, None, None, None)
-        call = asyncio.create_task(waits(usage, OLD))
+        quota = TokenQuota("shop")
+        quota.update_limits(OLD, None, None, None)
+        call = asyncio.create_task(waits(quota, OLD))
         if waits_already:
             await asyncio.sleep(0)
         if withdrawn:
-            usage.revoke()
+            quota.revoke()
         else:
-            usage.update_limits(NEW, None, None, None)
+            quota.update_limits(NEW, None, None, None)
         with pytest.raises(kind):
             await asyncio.wait_for(call, 20)
 
@@ -41,11 +41,11 @@ def test_a_call_ends_when_its_token_is_withdrawn_or_has_other_rights(
 
 def test_a_call_continues_when_only_the_limits_of_its_token_change() -> None:
     async def program() -> None:
-        usage = TokenQuota("shop")
-        usage.update_limits(OLD, None, None, None)
-        call = asyncio.create_task(waits(usage, OLD))
+        quota = TokenQuota("shop")
+        quota.update_limits(OLD, None, None, None)
+        call = asyncio.create_task(waits(quota, OLD))
         await asyncio.sleep(0)
-        usage.update_limits(OLD, 5, None, 7)
+        quota.update_limits(OLD, 5, None, 7)
         await asyncio.sleep(0)
         assert not call.done()
         call.cancel()

@@ -1,4 +1,4 @@
-"""The map of a cluster: which server has which shard, as servers tell it."""
+"""The topology of a cluster: the server of each shard, as servers report it."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tickwheel.redis.topology import HASH_SLOTS, SINGLE, Topology, hash_slot, no
 
 pytestmark = pytest.mark.unit
 
-# As CLUSTER SLOTS answers: first and last slot, the primary, its replicas.
+# The reply of CLUSTER SLOTS: first and last slot, the primary, its replicas.
 HALVES = [
     [0, 8_191, [b"10.0.0.1", 7001, b"id1", []], [b"10.0.0.1", 7003, b"id3", []]],
     [8_192, HASH_SLOTS - 1, [b"10.0.0.2", 7002, b"id2", []]],

@@ -1,8 +1,8 @@
 """No definition of the product has a name that the vocabulary has replaced (`vocabulary.csv`).
 
-The table's first column says where the old name is wrong: `*` for any class, function, method or parameter; `*.py` for
-any module; `module NAME` for the top of one module; else the class or function that may not define the name. Public
-names that users rely on keep their old word (`PUBLIC`).
+The first column of the table is the scope in which the old name is wrong: `*` for any class, function, method or
+parameter; `*.py` for any module; `module NAME` for the top level of one module; otherwise the class or function that
+must not define the name. Public names that users rely on keep their old word (`PUBLIC`).
 """
 
 import ast
@@ -19,20 +19,20 @@ pytestmark = pytest.mark.unit
 
 TABLE = Path(__file__).with_name("vocabulary.csv")
 ROOTS = [Path(tickwheel.__file__).parent, Path(timing_wheel.__file__).parent]
-# Parameters that users may give by name.
+# Parameters that users can pass by name.
 PUBLIC = {("VirtualClock.advance", "each"), ("audit", "core")}
 
 Definition = tuple[str, str]
 
 
 def replaced() -> dict[Definition, str]:
-    """The new name of each old one, by where the old one is wrong."""
+    """Return the new name of each old name, by the scope and the old name."""
     with TABLE.open(newline="") as table:
         return {(row["inside"], row["old"]): row["new"] for row in csv.DictReader(table)}
 
 
 def definitions(file: Path) -> Iterator[Definition]:
-    """Every definition of a module: where it is, and its name."""
+    """Yield every definition of a module: its scope and its name."""
     yield "*.py", file.stem
     yield from definitions_in(ast.parse(file.read_text()), f"module {file.stem}", "")
 
@@ -50,7 +50,7 @@ def definitions_in(node: ast.AST, inside: str, path: str) -> Iterator[Definition
 
 
 def old_names(found: Iterator[Definition]) -> list[str]:
-    """One line for each definition with an old name."""
+    """Return one line for each definition with an old name."""
     table = replaced()
     lines = []
     for inside, name in found:

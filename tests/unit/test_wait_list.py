@@ -1,4 +1,4 @@
-"""Who is woken: as many as there are messages, in turn, and no wake-up ends with somebody who has no use for it."""
+"""The list of waiters: one waiter is woken for each message, in turn, and an unused wake-up is passed on."""
 
 from functools import partial
 
@@ -9,187 +9,187 @@ from tickwheel.redis.wait_list import Waiter, WaitList
 pytestmark = pytest.mark.unit
 
 
-class Line:
-    """Waiters by name, and whom the list told to wake up, in that order."""
+class NamedWaiters:
+    """Named waiters, and the names of the woken waiters in order."""
 
     def __init__(self, names: str, queue: str = "q", waiters: WaitList | None = None) -> None:
         self.list = WaitList() if waiters is None else waiters
-        self.told: list[str] = []
-        self._waiters = {name: self.list.add(queue, partial(self.told.append, name)) for name in names}
+        self.woken: list[str] = []
+        self._waiters = {name: self.list.add(queue, partial(self.woken.append, name)) for name in names}
 
     def __getitem__(self, name: str) -> Waiter:
         return self._waiters[name]
 
-    def looks(self, names: str) -> None:
-        """They were woken, and look."""
+    def consume(self, names: str) -> None:
+        """Consume the wake-ups of these waiters."""
         assert all(self.list.consume(self[name]) for name in names)
 
 
 def test_as_many_waiters_are_woken_as_messages_became_ready_in_the_order_of_arrival() -> None:
-    line = Line("abc")
+    group = NamedWaiters("abc")
 
-    line.list.wake("q", 2)
+    group.list.wake("q", 2)
 
-    assert line.told == ["a", "b"]
+    assert group.woken == ["a", "b"]
 
 
 def test_with_more_messages_than_waiters_each_waiter_is_woken_once() -> None:
-    line = Line("abc")
+    group = NamedWaiters("abc")
 
-    line.list.wake("q", 10)
+    group.list.wake("q", 10)
 
-    assert line.told == ["a", "b", "c"]
+    assert group.woken == ["a", "b", "c"]
 
 
 def test_a_woken_waiter_that_has_not_checked_yet_is_not_woken_for_another_message() -> None:
-    line = Line("abc")
+    group = NamedWaiters("abc")
 
     for count in (1, 2, 1):
-        line.list.wake("q", count)
+        group.list.wake("q", count)
 
-    assert line.told == ["a", "b", "c"]
+    assert group.woken == ["a", "b", "c"]
 
 
 def test_waiters_are_woken_in_turn() -> None:
-    line = Line("abc")
+    group = NamedWaiters("abc")
 
     for name in "abca":
-        line.list.wake("q", 1)
-        line.looks(name)
+        group.list.wake("q", 1)
+        group.consume(name)
 
-    assert line.told == ["a", "b", "c", "a"]
+    assert group.woken == ["a", "b", "c", "a"]
 
 
 def test_a_message_wakes_no_waiter_of_another_queue() -> None:
-    line = Line("ab")
+    group = NamedWaiters("ab")
 
-    line.list.wake("another", 1)
+    group.list.wake("another", 1)
 
-    assert line.told == []
+    assert group.woken == []
 
 
 def test_a_waiter_stays_woken_until_it_checks() -> None:
-    line = Line("a")
-    assert not line.list.consume(line["a"])
+    group = NamedWaiters("a")
+    assert not group.list.consume(group["a"])
 
-    line.list.wake("q", 1)
+    group.list.wake("q", 1)
 
-    assert line.list.consume(line["a"])
-    assert not line.list.consume(line["a"])
+    assert group.list.consume(group["a"])
+    assert not group.list.consume(group["a"])
 
 
 def test_the_unused_wake_up_of_a_leaving_waiter_goes_to_another() -> None:
-    line = Line("abc")
-    line.list.wake("q", 1)
+    group = NamedWaiters("abc")
+    group.list.wake("q", 1)
 
-    line.list.remove(line["a"])
+    group.list.remove(group["a"])
 
-    assert line.told == ["a", "b"]
-    line.looks("b")
+    assert group.woken == ["a", "b"]
+    group.consume("b")
 
 
 def test_the_used_wake_up_of_a_leaving_waiter_goes_to_no_other() -> None:
-    line = Line("abc")
-    line.list.wake("q", 1)
-    line.looks("a")
+    group = NamedWaiters("abc")
+    group.list.wake("q", 1)
+    group.consume("a")
 
-    line.list.remove(line["a"])
+    group.list.remove(group["a"])
 
-    assert line.told == ["a"]
+    assert group.woken == ["a"]
 
 
 def test_a_waiter_passes_an_inherited_wake_up_on() -> None:
-    line = Line("abc")
-    line.list.wake("q", 1)
-    line.list.remove(line["a"])
-    line.looks("b")
+    group = NamedWaiters("abc")
+    group.list.wake("q", 1)
+    group.list.remove(group["a"])
+    group.consume("b")
 
-    line.list.forward(line["b"])
+    group.list.forward(group["b"])
 
-    assert line.told == ["a", "b", "c"]
+    assert group.woken == ["a", "b", "c"]
 
 
 def test_a_wake_up_ends_with_the_last_waiter() -> None:
-    line = Line("ab")
-    line.list.wake("q", 1)
+    group = NamedWaiters("ab")
+    group.list.wake("q", 1)
 
     for name in "ab":
-        line.list.remove(line[name])
+        group.list.remove(group[name])
 
-    assert line.list.queues() == []
-    assert line.told == ["a", "b"]
+    assert group.list.queues() == []
+    assert group.woken == ["a", "b"]
 
 
 def test_leaving_twice_equals_leaving_once() -> None:
-    line = Line("abc")
-    line.list.wake("q", 1)
+    group = NamedWaiters("abc")
+    group.list.wake("q", 1)
 
     for name in "aabccc":
-        line.list.remove(line[name])
+        group.list.remove(group[name])
 
-    assert line.told == ["a", "b", "c"]
+    assert group.woken == ["a", "b", "c"]
 
 
 def test_a_waiter_that_left_is_not_woken() -> None:
-    line = Line("abc")
-    line.list.remove(line["a"])
+    group = NamedWaiters("abc")
+    group.list.remove(group["a"])
 
-    line.list.wake("q", 1)
+    group.list.wake("q", 1)
 
-    assert line.told == ["b"]
+    assert group.woken == ["b"]
 
 
 def test_a_wake_up_is_passed_to_each_of_the_other_waiters_once() -> None:
-    line = Line("abc")
-    line.list.wake("q", 1)
+    group = NamedWaiters("abc")
+    group.list.wake("q", 1)
 
     for name in "abc":
-        line.looks(name)
-        line.list.forward(line[name])
+        group.consume(name)
+        group.list.forward(group[name])
 
-    assert line.told == ["a", "b", "c"]
+    assert group.woken == ["a", "b", "c"]
 
 
 def test_a_waiter_that_passed_a_wake_up_on_has_none_left() -> None:
-    line = Line("abc")
-    line.list.wake("q", 1)
-    line.looks("a")
+    group = NamedWaiters("abc")
+    group.list.wake("q", 1)
+    group.consume("a")
 
-    line.list.forward(line["a"])
-    line.list.forward(line["a"])
+    group.list.forward(group["a"])
+    group.list.forward(group["a"])
 
-    assert line.told == ["a", "b"]
+    assert group.woken == ["a", "b"]
 
 
 def test_a_wake_up_is_still_passed_on_after_all_waiters_were_woken() -> None:
-    line = Line("abc")
-    line.list.wake("q", 1)
-    line.list.wake_all()
-    line.looks("abc")
-    line.told.clear()
+    group = NamedWaiters("abc")
+    group.list.wake("q", 1)
+    group.list.wake_all()
+    group.consume("abc")
+    group.woken.clear()
 
-    line.list.forward(line["a"])
+    group.list.forward(group["a"])
 
-    assert line.told == ["b"]
+    assert group.woken == ["b"]
 
 
 def test_a_sweep_wakes_the_next_waiter_of_each_queue_and_its_wake_up_is_not_passed_on() -> None:
-    line = Line("abc")
-    others = Line("de", "another", line.list)
+    group = NamedWaiters("abc")
+    others = NamedWaiters("de", "another", group.list)
 
-    line.list.sweep()
-    line.looks("a")
-    line.list.forward(line["a"])
-    line.list.sweep()
+    group.list.sweep()
+    group.consume("a")
+    group.list.forward(group["a"])
+    group.list.sweep()
 
-    assert line.told == ["a", "b"]
-    assert others.told == ["d", "e"]
+    assert group.woken == ["a", "b"]
+    assert others.woken == ["d", "e"]
 
 
 def test_all_waiters_are_woken_when_wake_ups_may_be_lost() -> None:
-    line = Line("abc")
-    others = Line("de", "another", line.list)
+    group = NamedWaiters("abc")
+    others = NamedWaiters("de", "another", group.list)
 
-    line.list.wake_all()
+    group.list.wake_all()
 
-    assert (line.told, others.told) == (["a", "b", "c"], ["d", "e"])
+    assert (group.woken, others.woken) == (["a", "b", "c"], ["d", "e"])

@@ -1,4 +1,4 @@
-"""What a client tells of interrupted wake-ups: not each attempt to subscribe again; and that they are back."""
+"""What a client logs about interrupted wake-ups: the interruption and the recovery, but not each attempt."""
 
 import asyncio
 import logging
@@ -20,17 +20,17 @@ pytestmark = pytest.mark.unit
 A = "a:1"
 FAILURES = 2
 CONFIRMED = logging.getLogger("tickwheel.confirmed")
-BACK = "wake-ups restored: all subscriptions are confirmed"
+RESTORED = "wake-ups restored: all subscriptions are confirmed"
 
 
 def confirmed(answer: object) -> object:
-    """The answer, with a line of the log about it."""
+    """Log the reply, and return it."""
     CONFIRMED.debug("%s", answer)
     return answer
 
 
-class Line:
-    """A connection to a server that confirms each subscription. What is there to be read makes ``_sock`` readable."""
+class Connection:
+    """A connection to a server that confirms each subscription. ``_sock`` is readable if there are replies."""
 
     def __init__(self) -> None:
         self._sock, self._far = socket.socketpair()
@@ -56,8 +56,8 @@ class Line:
         self._far.close()
 
 
-class AsyncLine:
-    """The same for a task."""
+class AsyncConnection:
+    """The same connection for a task."""
 
     def __init__(self) -> None:
         self._answers: asyncio.Queue[object] = asyncio.Queue()
@@ -73,42 +73,42 @@ class AsyncLine:
         return confirmed(await self._answers.get())
 
     async def disconnect(self, *, nowait: bool) -> None:
-        """Nothing to let go of."""
+        """There is nothing to close."""
 
 
-class Returning:
-    """A server that is away at first: no connection is to be had, or, of a cluster's, no map."""
+class FlakyServers:
+    """A server that is unreachable at first: it accepts no connection, or returns no slots of the cluster."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self.left = FAILURES
 
-    def ask(self) -> None:
+    def attempt(self) -> None:
         self.left -= 1
         if self.left >= 0:
             raise ConnectionError("refused")
 
-    def learn(self) -> None:
-        self.ask()
+    def update_slots(self) -> None:
+        self.attempt()
         self.topology.update_from_cluster_slots([[0, HASH_SLOTS - 1, [b"a", 1]]], A)
 
 
-class Servers(Returning):
-    def open_subscriber(self, server: str) -> Line:
-        self.ask()
-        return Line()
+class Servers(FlakyServers):
+    def open_subscriber(self, server: str) -> Connection:
+        self.attempt()
+        return Connection()
 
     def refresh_slots(self) -> None:
-        self.learn()
+        self.update_slots()
 
 
-class AsyncServers(Returning):
-    async def open_subscriber(self, server: str) -> AsyncLine:
-        self.ask()
-        return AsyncLine()
+class AsyncServers(FlakyServers):
+    async def open_subscriber(self, server: str) -> AsyncConnection:
+        self.attempt()
+        return AsyncConnection()
 
     async def refresh_slots(self) -> None:
-        self.learn()
+        self.update_slots()
 
 
 def log_texts(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
@@ -119,48 +119,50 @@ def channels(queue: str) -> list[str]:
     return [f"{queue}-{shard}" for shard in range(4)]
 
 
-def in_thread(topology: Topology, is_told: Callable[[], bool]) -> None:
+def in_thread(topology: Topology, is_logged: Callable[[], bool]) -> None:
     wakes = WakeupThread(Servers(topology), channels)  # type: ignore[arg-type]
     try:
         wakes.subscribe("work")
-        eventually(is_told, "wake-ups are back")
+        eventually(is_logged, "wake-ups are restored")
         wakes.subscribe("other")
     finally:
         wakes.stop()
 
 
-def in_task(topology: Topology, is_told: Callable[[], bool]) -> None:
-    async def watch() -> None:
+def in_task(topology: Topology, is_logged: Callable[[], bool]) -> None:
+    async def run_client() -> None:
         wakes = WakeupTask(AsyncServers(topology), channels)  # type: ignore[arg-type]
         try:
             await wakes.subscribe("work")
-            await eventually_in_task(is_told, "wake-ups are back")
+            await eventually_in_task(is_logged, "wake-ups are restored")
             await wakes.subscribe("other")
         finally:
             await wakes.stop()
 
-    asyncio.run(watch())
+    asyncio.run(run_client())
 
 
-@pytest.mark.parametrize("watch", [in_thread, in_task])
+@pytest.mark.parametrize("run_client", [in_thread, in_task])
 @pytest.mark.parametrize(
     ("topology", "what"),
     [(Topology, "subscribing again"), (partial(Topology, [A]), "no server returns the slots of the cluster")],
     ids=["server", "cluster"],
 )
 def test_an_interruption_is_one_warning_and_its_end_is_logged_once_all_channels_are_confirmed(
-    watch: Callable[[Topology, Callable[[], bool]], None],
+    run_client: Callable[[Topology, Callable[[], bool]], None],
     topology: Callable[[], Topology],
     what: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, "tickwheel")
-    watch(topology(), lambda: BACK in log_texts(caplog, logging.INFO))
+    run_client(topology(), lambda: RESTORED in log_texts(caplog, logging.INFO))
     interrupted = f"wake-ups interrupted, {what}: refused"
     assert log_texts(caplog, logging.WARNING) == [interrupted]
     assert log_texts(caplog, logging.DEBUG) == [interrupted] * (FAILURES - 1)
-    assert log_texts(caplog, logging.INFO) == [BACK]
-    assert sum("ssubscribe" in text for text in caplog.messages[: caplog.messages.index(BACK)]) == len(channels("work"))
+    assert log_texts(caplog, logging.INFO) == [RESTORED]
+    assert sum("ssubscribe" in text for text in caplog.messages[: caplog.messages.index(RESTORED)]) == len(
+        channels("work")
+    )
 
 
 def test_a_subscription_that_is_not_confirmed_in_time_is_logged_once(
@@ -168,7 +170,7 @@ def test_a_subscription_that_is_not_confirmed_in_time_is_logged_once(
 ) -> None:
     monkeypatch.setattr("tickwheel.redis.wakeup_task.CONFIRM_S", 0.001)
 
-    async def watch() -> None:
+    async def run_client() -> None:
         servers = AsyncServers(Topology())
         servers.left = 1_000_000
         wakes = WakeupTask(servers, channels)  # type: ignore[arg-type]
@@ -176,7 +178,7 @@ def test_a_subscription_that_is_not_confirmed_in_time_is_logged_once(
             await wakes.subscribe("work")
         await wakes.stop()
 
-    asyncio.run(watch())
+    asyncio.run(run_client())
     assert (
         sum(text.startswith("no subscription to queue 'work' yet") for text in log_texts(caplog, logging.WARNING)) == 1
     )

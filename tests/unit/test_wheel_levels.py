@@ -1,4 +1,4 @@
-"""Which slot a time belongs to, at -1, 0 and +1 ms of every edge."""
+"""The slot of a time, tested at -1, 0 and +1 ms around every edge."""
 
 import pytest
 from hypothesis import given, strategies as st
@@ -24,7 +24,7 @@ MOMENTS = st.integers(0, 2**48 - 1)
 
 
 def edges_around(now: int) -> list[int]:
-    """-1, 0 and +1 ms of the starts of the present slot of each level and of the two that follow."""
+    """Return the times -1, 0 and +1 ms around the starts of the current and the next two slots of each level."""
     starts = [start(level, number(level, now) + n) for level in LEVELS for n in range(3)]
     return [moment for edge in starts for moment in (edge - 1, edge, edge + 1) if moment >= 0]
 

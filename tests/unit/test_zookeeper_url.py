@@ -1,4 +1,4 @@
-"""The URL of an election: what is understood, and what is refused in which words."""
+"""The URL of an election: its form, and the errors for invalid URLs."""
 
 from datetime import timedelta
 

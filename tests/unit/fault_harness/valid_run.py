@@ -1,4 +1,4 @@
-"""A sound history of a run of the fault harness, to be doctored: what the harness would have gathered."""
+"""A valid history of a run of the fault harness, which tests modify to plant violations."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from tickwheel.storage.record import State
 from tickwheel.storage.transition import OutboxTransition
 
 LOAD = Load(seed=1, seconds=1, values=1)
-# The wall clock and the history's start together.
+# The wall clock time at which the history starts.
 START_MS = 1_000_000
 QUEUES = {1: "plain", 2: EXCLUSIVE}
 
@@ -45,7 +45,7 @@ def step(
 
 
 def lease_transitions(message: PlannedMessage, version: int, at: int, worker: str = "w") -> list[OutboxTransition]:
-    """Dequeued and, ten ms later, completed."""
+    """Return the transitions of a dequeue and of a complete 10 ms later."""
     return [
         step(message, version, State.PENDING, State.RUNNING, at, attempt=1, worker=worker),
         step(message, version + 1, State.RUNNING, State.COMPLETED, at + 10, attempt=1, worker=worker),
@@ -53,7 +53,7 @@ def lease_transitions(message: PlannedMessage, version: int, at: int, worker: st
 
 
 def worker_calls(message: PlannedMessage, version: int, at: float, worker: str = "w") -> list[Call]:
-    """The same as its worker wrote it down."""
+    """Return the same two calls as the worker has recorded them."""
     got = [[message.id, version, 1, message.value]]
     return [
         Call(worker, "dequeue", message.queue, [], at, None, at + 0.001, OK, got),
@@ -62,7 +62,7 @@ def worker_calls(message: PlannedMessage, version: int, at: float, worker: str =
 
 
 def valid_run() -> Evidence:
-    """Two messages of one value one after the other, a delayed one, and one that is cancelled; all as it should be."""
+    """Return a valid run: two messages of one exclusive value in sequence, a delayed message, a cancelled message."""
     due = DELAYED.delay_ms
     transitions = [
         step(FIRST, 1, None, State.PENDING, 0),
