@@ -18,6 +18,7 @@ from tickwheel.worker.ipc import BatchTaken, MessageLease, Ready, ReportWriter
 from tickwheel.worker.lease_renewer import LeaseRenewer
 from tickwheel.worker.orphan_settler import OrphanSettler
 from tickwheel.worker.shared_state import SharedState
+from tickwheel.worker.stats import Stats
 
 pytestmark = pytest.mark.fault
 
@@ -57,7 +58,7 @@ def test_leases_are_extended_on_the_shards_whose_server_is_up(cluster: RedisClus
 
 def test_a_worker_renews_leases_of_all_its_queues_on_the_servers_that_are_up(cluster: RedisCluster) -> None:
     """The server that is away keeps each call waiting for a second, and there are more queues than a lease has."""
-    namespace, renewed = f"keeper-{os.urandom(4).hex()}", list[bool]()
+    namespace, stats = f"keeper-{os.urandom(4).hex()}", Stats()
     board, (reading, writing) = SharedState(QUEUES), os.pipe()
     with (
         Tickwheel(cluster.url, namespace=namespace, shards=SHARDS, drive=False) as tickwheel,
@@ -69,15 +70,13 @@ def test_a_worker_renews_leases_of_all_its_queues_on_the_servers_that_are_up(clu
             queue = tickwheel.create_queue(f"work-{n}", lease=LEASE)
             queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(10))
             batches.append(queue.dequeue(10))
-        keeper = LeaseRenewer(
-            board, reading, lambda note: renewing, lambda ran: None, renewed.append, lambda recurred: None, calls
-        )
+        keeper = LeaseRenewer(board, reading, lambda note: renewing, stats, calls)
         notes = ReportWriter(writing)
         notes.send(Ready({}, [batch[0].queue for batch in batches], []))
         for n, batch in enumerate(batches):
             board.batches[n].begin(1, len(batch))
             notes.send(BatchTaken(n, 1, list(map(_held, batch))))
-        eventually(lambda: len(renewed) == QUEUES * 10, "all are renewed once, and so their queues are known")
+        eventually(lambda: stats.renewals == QUEUES * 10, "all are renewed once, and so their queues are known")
         # That of the queues' configurations.
         away, began = cluster.primary_of(hash_slot(0)), datetime.now(UTC)
         elsewhere = [message for batch in batches for message in batch if _server(cluster, message) is not away]
@@ -100,7 +99,7 @@ def test_a_worker_renews_leases_of_all_its_queues_on_the_servers_that_are_up(clu
         board.close()
         # What had not begun is given back.
         assert {tickwheel.queue(message.queue).get(message.id).state for message in elsewhere} == {"pending"}
-        assert set(renewed) == {True}
+        assert stats.lost_leases == 0
 
 
 def _server(cluster: RedisCluster, message: Message) -> ValkeyServer:

@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from tickwheel.client import Message, Tickwheel
 from tickwheel.errors import LeaseLost, TickwheelError
@@ -95,8 +96,9 @@ class Completer:
         if unstarted:
             self._report("release", lambda: target.release_many(unstarted))
         for task in tasks:
-            if task.outcome is not None and task.outcome.error is not None:
-                self._fail(task.message, task.outcome)
+            if (outcome := task.outcome) is not None and outcome.error is not None:
+                fail = partial(task.message.fail, outcome.error, outcome.retry_in, final=outcome.final)
+                self._report("fail", fail)
         for task in tasks:
             task.batch.state.settle(task.message_index)
         self._count_settled([task.batch for task in tasks])
@@ -107,9 +109,6 @@ class Completer:
             for batch in batches:
                 batch.unsettled -= 1
             self._settled.notify_all()
-
-    def _fail(self, message: Message, outcome: Outcome) -> None:
-        self._report("fail", lambda: message.fail(outcome.error, outcome.retry_in, final=outcome.final))
 
     def _report(self, action: str, call: Callable[[], object]) -> None:
         try:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import chain
 
 from tickwheel import limits
 from tickwheel.client import Message, Tickwheel
@@ -20,6 +21,7 @@ from tickwheel.errors import LeaseLost, TickwheelError
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.worker.ipc import BatchFinished, BatchTaken, MessageLease, OccurrenceHandled, Ready, ReportReader
 from tickwheel.worker.shared_state import BatchState, MessageState, SharedState
+from tickwheel.worker.stats import Stats
 
 _log = logging.getLogger("tickwheel.worker")
 _TICK_S = 0.25
@@ -31,27 +33,27 @@ _GATHER_S = 0.01
 _FIRST_RENEWAL_S = 5.0
 _MIN_LEASE_S = limits.LEASE_MS_MIN / 1_000
 _MAX_LEASE_S = limits.LEASE_MS_MAX / 1_000
+_UNFINISHED = (MessageState.LEASED, MessageState.RUNNING)
 
 
 @dataclass(slots=True)
 class _Lease:
+    """The lease of a message of the batch ``number``, whose progress is in ``batch_state``."""
+
     message: MessageLease
-    lease_s: float
-    renew_at: float
-
-
-@dataclass(slots=True)
-class _Batch:
-    taken: BatchTaken
-    leases: list[_Lease]
-
-
-@dataclass(slots=True)
-class _DueLease:
     batch_state: BatchState
     number: int
     message_index: int
-    lease: _Lease
+    lease_s: float
+    renew_at: float
+
+    def is_held(self) -> bool:
+        """Return whether the message is not settled, and its lease not lost."""
+        return (
+            self.batch_state.number == self.number
+            and self.batch_state.state(self.message_index) is not MessageState.SETTLED
+            and not self.batch_state.is_lost(self.message_index)
+        )
 
 
 class LeaseRenewer:
@@ -62,28 +64,25 @@ class LeaseRenewer:
         shared_state: SharedState,
         report_fd: int,
         on_ready: Callable[[Ready], Tickwheel],
-        on_batch_finished: Callable[[BatchFinished], None],
-        on_renewal: Callable[[bool], None],
-        on_occurrence: Callable[[OccurrenceHandled], None],
+        stats: Stats,
         executor: Executor,
     ) -> None:
         """Start the thread.
 
-        ``on_ready`` returns the client that renews the leases. ``on_batch_finished`` receives each report of run tasks,
-        ``on_occurrence`` each handled occurrence, and ``on_renewal`` whether the renewal of a lease succeeded.
-        ``executor`` runs each call, for leases of one queue, in its own thread, so that a call to an unreachable server
-        delays no other.
+        ``on_ready`` returns the client that renews the leases. ``stats`` counts the tasks and the occurrences that the
+        process reports, and the renewals. ``executor`` runs each call, for leases of one queue, in its own thread, so
+        that a call to an unreachable server delays no other.
         """
         self._shared_state = shared_state
         self._fd = report_fd
         self._reports = ReportReader(report_fd)
         self._on_ready = on_ready
-        self._on_batch_finished = on_batch_finished
-        self._on_renewal = on_renewal
-        self._on_occurrence = on_occurrence
+        self._stats = stats
         self._ready_report: Ready | None = None
         self._tickwheel: Tickwheel | None = None
-        self._batches: dict[int, _Batch] = {}
+        # By batch index: the last batch that the process took for each batch state, and the leases of this batch.
+        self._batches: dict[int, BatchTaken] = {}
+        self._leases: dict[int, list[_Lease]] = {}
         self._queues: set[str] = set()
         self._executor = executor
         self._in_flight: set[Future[None]] = set()
@@ -101,7 +100,7 @@ class LeaseRenewer:
     @property
     def batches(self) -> list[BatchTaken]:
         """The last batch that the process took for each batch state of the shared state."""
-        return [batch.taken for batch in self._batches.values()]
+        return list(self._batches.values())
 
     def open_client(self) -> Tickwheel:
         """Return the client that renews the leases. Open it if necessary. Raises TickwheelError."""
@@ -150,76 +149,62 @@ class LeaseRenewer:
                             "cannot renew leases yet, retrying: %s", error, extra=log_fields("leases not renewed")
                         )
                 case BatchTaken():
-                    now = time.monotonic()
-                    leases = []
-                    for message in report.messages:
+                    now, leases = time.monotonic(), []
+                    batch_state = self._shared_state.batches[report.batch_index]
+                    for index, message in enumerate(report.messages):
                         lease_s = min(max(message.lease_s, _MIN_LEASE_S), _MAX_LEASE_S)
                         # Renew the first leases of a queue immediately: the client then has all that later calls
                         # need, even if a server becomes unreachable.
                         wait_s = min(lease_s / 3, _FIRST_RENEWAL_S) if message.queue in self._queues else 0
-                        leases.append(_Lease(message, lease_s, now + wait_s))
+                        leases.append(_Lease(message, batch_state, report.number, index, lease_s, now + wait_s))
                     self._queues.update(message.queue for message in report.messages)
-                    self._batches[report.batch_index] = _Batch(report, leases)
+                    self._batches[report.batch_index] = report
+                    self._leases[report.batch_index] = leases
                 case BatchFinished():
-                    self._on_batch_finished(report)
+                    self._stats.record_batch(report)
                 case OccurrenceHandled():
-                    self._on_occurrence(report)
+                    self._stats.record_occurrence(report)
 
     def _renew(self) -> None:
         now = time.monotonic()
-        due: dict[tuple[str, float], list[_DueLease]] = {}
-        for batch_index, batch in self._batches.items():
-            batch_state = self._shared_state.batches[batch_index]
-            for message_index, lease in enumerate(batch.leases):
-                if now >= lease.renew_at and _is_leased(batch_state, batch.taken.number, message_index):
-                    due_lease = _DueLease(batch_state, batch.taken.number, message_index, lease)
-                    due.setdefault((lease.message.queue, lease.lease_s), []).append(due_lease)
+        due: dict[tuple[str, float], list[_Lease]] = {}
+        for lease in chain.from_iterable(self._leases.values()):
+            if now >= lease.renew_at and lease.is_held():
+                due.setdefault((lease.message.queue, lease.lease_s), []).append(lease)
+                # `_extend` sets the time of the next renewal.
+                lease.renew_at = math.inf
         self._in_flight = {call for call in self._in_flight if not call.done()}
-        for (queue, lease_s), due_leases in due.items():
-            for due_lease in due_leases:
-                due_lease.lease.renew_at = math.inf
-            self._in_flight.add(self._executor.submit(self._extend, queue, lease_s, due_leases))
+        for (queue, lease_s), leases in due.items():
+            self._in_flight.add(self._executor.submit(self._extend, queue, lease_s, leases))
 
-    def _extend(self, queue: str, lease_s: float, due_leases: list[_DueLease]) -> None:
+    def _extend(self, queue: str, lease_s: float, leases: list[_Lease]) -> None:
         """Renew leases of one queue and of the same length by one call. Runs in a thread of the executor."""
-        messages = [_to_message(due_lease.lease.message) for due_lease in due_leases]
+        messages = [_to_message(lease.message) for lease in leases]
         began, lost = time.monotonic(), set()
         try:
-            tickwheel = self.open_client()
-            tickwheel.queue(queue).extend_many(messages, timedelta(seconds=lease_s))
+            self.open_client().queue(queue).extend_many(messages, timedelta(seconds=lease_s))
         except LeaseLost as error:
             lost = set(map(id, error.lost))
         except Exception as error:
-            text, extra = (
-                "cannot renew %d leases of queue %s, retrying: %s",
-                log_fields("leases not renewed", queue=queue),
-            )
-            is_bug = not isinstance(error, TickwheelError)
-            _log.warning(text, len(messages), queue, error, extra=extra, exc_info=is_bug)
-            for due_lease in due_leases:
-                due_lease.lease.renew_at = time.monotonic() + min(1.0, lease_s / 3)
+            _log.warning(
+                "cannot renew %d leases of queue %s, retrying: %s", len(messages), queue, error,
+                extra=log_fields("leases not renewed", queue=queue), exc_info=not isinstance(error, TickwheelError),
+            )  # fmt: skip
+            for lease in leases:
+                lease.renew_at = time.monotonic() + min(1.0, lease_s / 3)
             return
-        for due_lease, message in zip(due_leases, messages, strict=True):
-            due_lease.lease.renew_at = began + lease_s / 3
+        for lease, message in zip(leases, messages, strict=True):
+            lease.renew_at = began + lease_s / 3
+            batch_state, index = lease.batch_state, lease.message_index
             if id(message) not in lost:
-                self._on_renewal(True)
+                self._stats.record_renewal(True)
             # The message may have been settled in the meantime, and the batch state may belong to another batch.
-            elif due_lease.batch_state.number == due_lease.number and due_lease.batch_state.state(
-                due_lease.message_index
-            ) in (MessageState.LEASED, MessageState.RUNNING):
-                due_lease.batch_state.mark_lost(due_lease.message_index)
-                due_lease.lease.renew_at = float("inf")
-                self._on_renewal(False)
+            elif batch_state.number == lease.number and batch_state.state(index) in _UNFINISHED:
+                batch_state.mark_lost(index)
+                lease.renew_at = math.inf
+                self._stats.record_renewal(False)
 
 
 def _to_message(lease: MessageLease) -> Message:
     name = lease.queue, lease.queue_number, lease.id, lease.exclusive_value
     return Message.by_lease(*name, lease.token, lease.attempt)
-
-
-def _is_leased(batch_state: BatchState, number: int, message_index: int) -> bool:
-    return (
-        batch_state.number == number
-        and batch_state.state(message_index) is not MessageState.SETTLED
-        and not batch_state.is_lost(message_index)
-    )

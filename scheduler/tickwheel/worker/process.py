@@ -167,11 +167,11 @@ def _run(consumers: list[Consumer]) -> None:
 
 
 def _read_line() -> bytes:
-    line = b""
-    while not line.endswith(b"\n"):
-        if not (more := os.read(0, 1)):
-            raise SystemExit(CANNOT_START)
-        line += more
+    # Without a buffer: it would read more than the line.
+    with open(0, "rb", buffering=0, closefd=False) as standard_input:
+        line = standard_input.readline()
+    if not line.endswith(b"\n"):
+        raise SystemExit(CANNOT_START)
     return line
 
 

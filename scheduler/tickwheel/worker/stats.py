@@ -49,10 +49,8 @@ class Stats:
 
     def record_renewal(self, succeeded: bool) -> None:
         with self._lock:
-            if succeeded:
-                self.renewals += 1
-            else:
-                self.lost_leases += 1
+            self.renewals += succeeded
+            self.lost_leases += not succeeded
 
     def record_start(self, is_restart: bool) -> None:
         """Count a start. ``is_restart`` means that the process replaces one that has ended."""

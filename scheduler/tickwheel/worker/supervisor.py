@@ -184,16 +184,7 @@ class Supervisor:
         # already died, `_check_process` notices.
         with suppress(BrokenPipeError):
             os.write(input_fd, msgspec.json.encode(config) + b"\n")
-        stats = self._stats
-        renewer = LeaseRenewer(
-            shared_state,
-            report_fd,
-            self._open_client,
-            stats.record_batch,
-            stats.record_renewal,
-            stats.record_occurrence,
-            self._executor,
-        )
+        renewer = LeaseRenewer(shared_state, report_fd, self._open_client, self._stats, self._executor)
         self._stats.record_start(n in self._started)
         self._started.add(n)
         return _Process(popen, input_fd, shared_state, renewer, time.monotonic())
