@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from weakref import WeakSet
 
 from tickwheel.runtime.backoff import Backoff
+from tickwheel.runtime.log_fields import log_fields
 
 _log = logging.getLogger("tickwheel")
 
@@ -78,11 +79,10 @@ class ChildProcess:
             if self._stopping.is_set():
                 return
             pause = backoff.next()
-            fields = {"event": "child ended", "what": self._label, "code": code, "again_s": pause}
             _log.error(
                 "%s ended with code %d; restarting it in %.1f s",
                 *(self._label, code, pause),
-                extra={"fields": fields},
+                extra=log_fields("child ended", what=self._label, code=code, again_s=pause),
             )
             if self._stopping.wait(pause):
                 return

@@ -25,6 +25,7 @@ from tickwheel.redis.asyncio_pools import AsyncConnectionPools
 from tickwheel.rpc.methods import METHODS, SERVICES, Method
 from tickwheel.rpc.status import DETAILS, error_to_status
 from tickwheel.runtime.event_loop import run_in_thread
+from tickwheel.runtime.log_fields import log_fields
 from tickwheel.service import grpc_options
 from tickwheel.service.authentication import AuthenticatingHandler
 from tickwheel.service.authorization import CALL, TokenStore
@@ -144,7 +145,7 @@ class Server:
             "serving %s on port %d",
             client_settings.display_url,
             self.port,
-            extra={"fields": {"event": "serving", "where": client_settings.display_url, "port": self.port}},
+            extra=log_fields("serving", where=client_settings.display_url, port=self.port),
         )
 
     async def stop(self, seconds: float = DRAIN_S) -> None:
@@ -258,12 +259,11 @@ async def abort_call(context: Any, error: Exception) -> None:
         raise error
     if not isinstance(error, TickwheelError):
         number = secrets.token_hex(4)
-        fields = {"event": "mistake", "number": number}
         _log.error(
             "a call failed because of a bug in the service, error number %s",
             number,
             exc_info=error,
-            extra={"fields": fields},
+            extra=log_fields("mistake", number=number),
         )
         error = TickwheelError(
             f"the call failed because of a bug in the service, whose log has the details under error number {number}"

@@ -28,6 +28,7 @@ from typing import Any, Final
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
+from tickwheel.runtime.log_fields import log_fields
 from tickwheel.service.authorization import Caller, Role, TokenStore
 
 _FIELDS: Final = {
@@ -65,7 +66,7 @@ class TokenFile:
                 # A bug. Without this handler it would stay unnoticed, and no later change would be loaded.
                 _log.exception(
                     "the token file cannot be reloaded because of a bug; the tokens stay unchanged",
-                    extra={"fields": {"event": "tokens refused"}},
+                    extra=log_fields("tokens refused"),
                 )
 
     def reload_if_changed(self) -> None:
@@ -79,11 +80,11 @@ class TokenFile:
         try:
             callers = read(self._path)
         except InvalidArgument as error:
-            _log.error("the tokens stay unchanged: %s", error, extra={"fields": {"event": "tokens refused"}})
+            _log.error("the tokens stay unchanged: %s", error, extra=log_fields("tokens refused"))
             return
         self.token_store.replace(callers)
-        fields = {"event": "tokens", "tokens": len(callers)}
-        _log.info("%s has changed; tokens now valid: %d", self._path, len(callers), extra={"fields": fields})
+        count = len(callers)
+        _log.info("%s has changed; tokens now valid: %d", self._path, count, extra=log_fields("tokens", tokens=count))
 
     def _state(self) -> tuple[int, ...] | None:
         try:

@@ -12,7 +12,7 @@ import msgspec
 
 from tickwheel import limits, tracing
 from tickwheel.model.message import LeasedMessage
-from tickwheel.runtime.log_fields import log_fields
+from tickwheel.runtime.log_fields import log_fields, log_message
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.exceptions import Reject, RetryLater, Skip, TimeLimitExceeded
 from tickwheel.tasks.retry import NEVER
@@ -61,8 +61,7 @@ class Runner:
             return self._run(message, is_lost, on_start, began)
         except BaseException as error:
             # For example an error in the class of an argument, or in a middleware. No message may stop a consumer.
-            extra = log_fields("task failed", message, attempt=message.attempt)
-            _log.exception("%s/%s: failed outside of its task", message.queue, message.id, extra=extra)
+            log_message(_log.exception, "task failed", message, "failed outside of its task")
             return Outcome(_UNKNOWN, time.perf_counter() - began, error=truncate_utf8(describe_error(error)))
 
     def _run(
@@ -80,8 +79,7 @@ class Runner:
             run = Run(task, message, task.signature.read(envelope.args), is_lost)
         except ArgumentsRefused as error:
             # Fail with retries: during a release, workers of the old and of the new version run at the same time.
-            extra = log_fields("task refused", message, attempt=message.attempt, task=name)
-            _log.warning("%s/%s: %s", message.queue, message.id, error, extra=extra)
+            log_message(_log.warning, "task refused", message, "%s", error, task=name)
             return Outcome(name, time.perf_counter() - began, error=truncate_utf8(str(error)))
         return self._call_after_task(run, self._execute(run, began, limit_s))
 

@@ -11,7 +11,7 @@ from functools import partial
 
 from tickwheel.client import Message, Tickwheel
 from tickwheel.errors import LeaseLost, TickwheelError
-from tickwheel.runtime.log_fields import log_fields
+from tickwheel.runtime.log_fields import log_fields, log_message
 from tickwheel.tasks.run_context import Outcome
 from tickwheel.worker.shared_state import BatchState
 
@@ -115,10 +115,7 @@ class Completer:
             call()
         except LeaseLost as error:
             for message in error.lost:
-                extra = log_fields("lease lost", message, attempt=message.attempt)
-                _log.warning(
-                    "%s/%s: too late to %s it, as its lease was lost", message.queue, message.id, action, extra=extra
-                )
+                log_message(_log.warning, "lease lost", message, "too late to %s it, as its lease was lost", action)
         except TickwheelError as error:
             # The client has retried until its timeout. When the leases end, the messages are delivered again.
             _log.error("could not %s messages: %s", action, error, extra=log_fields("not told", call=action))

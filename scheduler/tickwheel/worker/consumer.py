@@ -10,7 +10,7 @@ from functools import partial
 
 from tickwheel.client import Message
 from tickwheel.errors import LeaseLost, QueueBlocked, QueueNotFound, TickwheelError
-from tickwheel.runtime.log_fields import log_fields
+from tickwheel.runtime.log_fields import log_fields, log_message
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.run_context import Outcome
 from tickwheel.tasks.runner import Runner, after_batch, before_batch
@@ -159,8 +159,7 @@ class Consumer:
         outcomes: list[Outcome] = []
         for message_index, message in left:
             if batch_state.is_lost(message_index):
-                extra = log_fields("lease lost", message, attempt=message.attempt)
-                _log.info("%s/%s: cancelled, or its lease was lost, before it ran", queue, message.id, extra=extra)
+                log_message(_log.info, "lease lost", message, "cancelled, or its lease was lost, before it ran")
                 self._completer.settle(batch, message_index)
             elif self._stopping.is_set():
                 self._completer.put(FinishedTask(batch, message_index, message, None))

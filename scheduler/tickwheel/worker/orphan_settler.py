@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterable
 
 from tickwheel.client import Tickwheel
 from tickwheel.errors import LeaseLost, MessageNotFound, TickwheelError, Unavailable
-from tickwheel.runtime.log_fields import log_fields
+from tickwheel.runtime.log_fields import log_fields, log_message
 from tickwheel.worker.ipc import BatchTaken, MessageLease
 from tickwheel.worker.shared_state import MessageState, SharedState
 
 _log = logging.getLogger("tickwheel.worker")
+_NOT_SETTLED = "could not settle the messages, which wait for the end of their leases"
 
 
 class OrphanSettler:
@@ -35,11 +36,9 @@ class OrphanSettler:
             self._settle_all(exit_reason, is_culprit)
         except Unavailable as error:
             # Each further call would fail in the same way, after a timeout, and delay the restart of the process.
-            text = "could not settle the messages, which wait for the end of their leases: %s"
-            _log.error(text, error, extra=log_fields("not told"))
+            _log.error(f"{_NOT_SETTLED}: %s", error, extra=log_fields("not told"))
         except Exception:
-            text = "could not settle the messages, which wait for the end of their leases"
-            _log.exception(text, extra=log_fields("not told"))
+            _log.exception(_NOT_SETTLED, extra=log_fields("not told"))
 
     def _settle_all(self, exit_reason: str, is_culprit: Callable[[int, int], bool]) -> None:
         for batch in self._batches:
@@ -67,8 +66,7 @@ class OrphanSettler:
                 message.fail("failed, and its worker process ended before it reported the error")
             else:
                 message.fail(failure)
-                extra = log_fields("task failed", message, attempt=message.attempt, error=failure)
-                _log.error("%s/%s: %s", message.queue, message.id, failure, extra=extra)
+                log_message(_log.error, "task failed", message, "%s", failure, error=failure)
         except (LeaseLost, MessageNotFound):
             pass
         except Unavailable:

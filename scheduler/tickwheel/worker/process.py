@@ -110,12 +110,11 @@ def _work(
     def check_memory() -> None:
         limit = config.memory_limit
         if limit is not None and not stopping.is_set() and (used := _resident_bytes()) > limit:
-            extra = log_fields("memory limit", memory=used, limit=limit)
             _log.info(
                 "%d MiB of memory in use, and the limit is %d MiB: a new process takes over",
                 used >> 20,
                 limit >> 20,
-                extra=extra,
+                extra=log_fields("memory limit", memory=used, limit=limit),
             )
             recycling.set()
             stopping.set()
