@@ -7,7 +7,7 @@ https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -26,29 +26,19 @@ _W3C: Final = TraceContextTextMapPropagator()
 _FAULTS: Final = {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
 
 
-@contextmanager
-def sending(queue: str) -> Iterator[Span]:
+def sending(queue: str) -> AbstractContextManager[Span]:
     """Open a span around an enqueue. The messages carry the context of the span."""
-    with _start_span("send", "send", queue, SpanKind.PRODUCER) as span:
-        yield span
+    return _start_span("send", "send", queue, SpanKind.PRODUCER)
 
 
-@contextmanager
-def settling(how: str, queue: str, messages: Sequence[LeasedMessage]) -> Iterator[None]:
+def settling(how: str, queue: str, messages: Sequence[LeasedMessage]) -> AbstractContextManager[Span]:
     """Open a span around the settling of messages. ``how`` is complete, fail or release."""
-    parent, links = _parent_and_links(messages)
-    with _start_span(how, "settle", queue, SpanKind.CLIENT, parent, links) as span:
-        record_messages(span, [message.id for message in messages])
-        yield
+    return _start_span(how, "settle", queue, SpanKind.CLIENT, messages)
 
 
-@contextmanager
-def processing(message: LeasedMessage) -> Iterator[None]:
+def processing(message: LeasedMessage) -> AbstractContextManager[Span]:
     """Open a span around a worker's processing of a message."""
-    parent, links = _parent_and_links([message])
-    with _start_span("process", "process", message.queue, SpanKind.CONSUMER, parent, links) as span:
-        record_messages(span, [message.id])
-        yield
+    return _start_span("process", "process", message.queue, SpanKind.CONSUMER, [message])
 
 
 def record_receive(queue: str, messages: Sequence[LeasedMessage], since_ns: int) -> None:
@@ -145,11 +135,15 @@ def _span_contexts(metadata: Iterable[Mapping[str, str]]) -> list[SpanContext]:
 
 @contextmanager
 def _start_span(
-    name: str, kind: str, queue: str, role: SpanKind, parent: Context | None = None, links: Sequence[Link] = ()
+    name: str, kind: str, queue: str, role: SpanKind, messages: Sequence[LeasedMessage] = ()
 ) -> Iterator[Span]:
+    """Open a span around an operation on the messages, if they are known before."""
+    parent, links = _parent_and_links(messages)
     with _tracer().start_as_current_span(
         f"{name} {queue}", parent, role, _attributes(name, kind, queue), links
     ) as span:
+        if messages:
+            record_messages(span, [message.id for message in messages])
         try:
             yield span
         except Exception as error:
