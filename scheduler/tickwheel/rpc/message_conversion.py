@@ -140,7 +140,7 @@ def delivery_from_proto(kind: type[M], queue: str, delivery: messages.Delivery) 
 
 def lease_from_proto(kind: type[M], queue: str, lease: messages.Lease) -> M:
     """Convert a lease to a message with no other fields."""
-    value = lease.exclusive_value if lease.HasField("exclusive_value") else None
+    value = optional_field(lease, "exclusive_value")
     return kind.by_lease(queue, lease.queue_number, lease.id, value, lease.token, lease.attempt)
 
 
@@ -204,7 +204,7 @@ def message_from_proto(proto: messages.Message) -> MessageView:
         deadline=validation.from_ms(proto.deadline_ms),
         attempt=proto.attempt,
         version=proto.version,
-        exclusive_value=proto.exclusive_value if proto.HasField("exclusive_value") else None,
+        exclusive_value=optional_field(proto, "exclusive_value"),
         worker=proto.worker,
         error=proto.error,
         until=validation.from_ms(proto.until_ms) if proto.HasField("until_ms") else None,

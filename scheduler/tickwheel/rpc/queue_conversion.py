@@ -82,16 +82,8 @@ def queue_from_proto(proto: admin.Queue) -> QueueConfig:
 def partial_settings_to_proto(values: Mapping[str, Any]) -> admin.QueueSettings:
     """Convert arguments of `create_queue`; arguments that are None stay unset. Raises InvalidArgument."""
     checked = settings_to_proto(parse(values))
-    proto = admin.QueueSettings()
-    for name, value in values.items():
-        if value is None:
-            continue
-        if name == "indexed":
-            proto.indexed.CopyFrom(checked.indexed)
-        else:
-            field = _FIELDS.get(name, name)
-            setattr(proto, field, getattr(checked, field))
-    return proto
+    fields = [_FIELDS.get(name, name) for name, value in values.items() if value is not None]
+    return admin.QueueSettings(**{field: getattr(checked, field) for field in fields})
 
 
 def settings_from_proto(proto: admin.QueueSettings) -> dict[str, Any]:
@@ -99,10 +91,9 @@ def settings_from_proto(proto: admin.QueueSettings) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for name in SETTINGS:
         field = _FIELDS.get(name, name)
-        if not proto.HasField(field):
-            continue
-        value = getattr(proto, field)
-        if name == "indexed":
-            value = list(value.keys)
-        settings[name] = WireDuration(value) if field.endswith("_ms") else value
+        if proto.HasField(field):
+            value = getattr(proto, field)
+            settings[name] = WireDuration(value) if field.endswith("_ms") else value
+    if "indexed" in settings:
+        settings["indexed"] = list(settings["indexed"].keys)
     return settings

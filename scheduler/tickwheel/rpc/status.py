@@ -106,10 +106,8 @@ def error_from_status(call: Any) -> TickwheelError | None:
 
     A status from elsewhere means that the connection is broken, or that a proxy or another service answered.
     """
-    for key, value in call.trailing_metadata() or ():
-        if key == DETAILS:
-            return _error_from_details(Status.FromString(value))
-    return None
+    details = next((value for key, value in call.trailing_metadata() or () if key == DETAILS), None)
+    return None if details is None else _error_from_details(Status.FromString(details))
 
 
 def _error_from_details(status: Status) -> TickwheelError | None:
