@@ -4,8 +4,8 @@ import inspect
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import msgspec
@@ -81,7 +81,9 @@ class Runner:
             # Fail with retries: during a release, workers of the old and of the new version run at the same time.
             log_message(_log.warning, "task refused", message, "%s", error, task=name)
             return Outcome(name, time.perf_counter() - began, error=truncate_utf8(str(error)))
-        return self._call_after_task(run, self._execute(run, began, limit_s))
+        outcome = self._execute(run, began, limit_s)
+        call_hook(self._app, "after_task", run, outcome)
+        return outcome
 
     def _execute(self, run: Run, began: float, limit_s: float) -> Outcome:
         outcome = Outcome(run.task.name)
@@ -110,32 +112,14 @@ class Runner:
             outcome.seconds = time.perf_counter() - began
         return outcome
 
-    def _call_after_task(self, run: Run, outcome: Outcome) -> Outcome:
-        for middleware in reversed(self._app.middleware):
-            with log_errors("after_task"):
-                middleware.after_task(run, outcome)
-        return outcome
 
-
-@contextmanager
-def log_errors(hook: str) -> Iterator[None]:
-    """Log an error that the ``with`` block raises, and suppress it."""
-    try:
-        yield
-    except Exception:
-        _log.exception("a middleware failed in %s; ignored", hook, extra=log_fields("middleware failed", hook=hook))
-
-
-def before_batch(app: TaskApp, queue: str, messages: Sequence[LeasedMessage]) -> None:
-    for middleware in app.middleware:
-        with log_errors("before_batch"):
-            middleware.before_batch(queue, messages)
-
-
-def after_batch(app: TaskApp, queue: str, outcomes: Sequence[Outcome]) -> None:
-    for middleware in reversed(app.middleware):
-        with log_errors("after_batch"):
-            middleware.after_batch(queue, outcomes)
+def call_hook(app: TaskApp, hook: str, *args: object) -> None:
+    """Call a hook of all middleware, in the order that `Middleware` describes. An error is logged and suppressed."""
+    for middleware in app.middleware if hook == "before_batch" else reversed(app.middleware):
+        try:
+            getattr(middleware, hook)(*args)
+        except Exception:
+            _log.exception("a middleware failed in %s; ignored", hook, extra=log_fields("middleware failed", hook=hook))
 
 
 def truncate_utf8(text: str, max_bytes: int = limits.ERROR_BYTES) -> str:

@@ -13,7 +13,7 @@ from tickwheel.errors import LeaseLost, QueueBlocked, QueueNotFound, TickwheelEr
 from tickwheel.runtime.log_fields import log_fields, log_message
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.run_context import Outcome
-from tickwheel.tasks.runner import Runner, after_batch, before_batch
+from tickwheel.tasks.runner import Runner, call_hook
 from tickwheel.tasks.task_queue import TaskQueue
 from tickwheel.worker.completer import Completer, FinishedTask, UnsettledBatch
 from tickwheel.worker.ipc import BatchFinished, BatchTaken, MessageLease, Report, ReportWriter, TaskRun
@@ -145,7 +145,7 @@ class Consumer:
     ) -> None:
         left = iter(list(enumerate(messages)))
         try:
-            before_batch(self._app, queue, messages)
+            call_hook(self._app, "before_batch", queue, messages)
             self._run_tasks(queue, batch_state, batch, left)
         finally:
             # After an error in code of the app, release the messages that are left.
@@ -177,7 +177,7 @@ class Consumer:
                 if began + outcome.seconds > self._report_at:
                     self._send_reports(BatchFinished(queue, ran))
                     ran = []
-        after_batch(self._app, queue, outcomes)
+        call_hook(self._app, "after_batch", queue, outcomes)
         if ran:
             self._unsent_reports.append(BatchFinished(queue, ran))
 

@@ -24,7 +24,7 @@ from tickwheel.runtime.log_fields import log_fields
 from tickwheel.runtime.log_format import log_to_stderr
 from tickwheel.runtime.signals import handle_in_thread
 from tickwheel.tasks.app import TaskApp
-from tickwheel.tasks.runner import Runner, log_errors
+from tickwheel.tasks.runner import Runner, call_hook
 from tickwheel.tasks.task_queue import TaskQueue
 from tickwheel.worker.app_loader import load_app, load_selector, select_queues
 from tickwheel.worker.async_runner import AsyncTaskLoop
@@ -147,9 +147,7 @@ def _work(
     finally:
         schedule_runner.close()
         completer.close()
-        for middleware in reversed(app.middleware):
-            with log_errors("shutdown"):
-                middleware.shutdown(app)
+        call_hook(app, "shutdown", app)
         app.close()
     return RECYCLE if recycling.is_set() else 0
 
