@@ -111,16 +111,13 @@ class Schedule:
 
     def occurrence_id(self, at: datetime) -> str:
         """Return the id of the occurrence for a time. It changes if the fire times of the schedule change."""
-        return f"{self.name}#{self._digest}@{_format_time(at)}"
+        digest = hashlib.blake2b(self.times.text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+        return f"{self.name}#{digest}@{_format_time(at)}"
 
     def occurrence(self, at: datetime, last: datetime | None = None) -> NewMessage:
         """Return the occurrence for a time. ``last`` is the time of the previous firing, if it may be unfinished."""
         payload = msgspec.json.encode(Occurrence(self.name, self.times.text, at, last))
         return NewMessage(payload, self.occurrence_id(at), due=at, metadata={_KEY: self.name})
-
-    @property
-    def _digest(self) -> str:
-        return hashlib.blake2b(self.times.text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
     def __repr__(self) -> str:
         return f"<Schedule {self.name!r}>"

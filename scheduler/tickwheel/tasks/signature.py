@@ -99,13 +99,10 @@ class Signature:
         json, msgpack = self._readers
         try:
             read = (json if raw[0] == _BRACE else msgpack).decode(raw)
-        except msgspec.DecodeError as error:
-            raise ArgumentsRefused(f"task {self._task!r}: {error}; its signature is {self._signature}") from error
         except Exception as error:
             # A type of the program may raise any exception. Values that are nested too deeply raise RecursionError.
-            raise ArgumentsRefused(
-                f"task {self._task!r}: {type(error).__name__}: {error}; its signature is {self._signature}"
-            ) from error
+            kind = "" if isinstance(error, msgspec.DecodeError) else f"{type(error).__name__}: "
+            raise ArgumentsRefused(f"task {self._task!r}: {kind}{error}; its signature is {self._signature}") from error
         return {name: value for name in self.names if (value := getattr(read, name)) is not UNSET}
 
     @cached_property
