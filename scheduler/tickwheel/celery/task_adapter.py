@@ -34,6 +34,8 @@ from tickwheel.tasks.run_context import current
 _FINAL = Retry(never=(BaseException,))
 _NO_TIME_LIMIT = timedelta(days=7)
 _BUILT_IN = "celery."
+# The name of this worker in Celery's events and requests.
+_HOSTNAME = f"tickwheel@{socket.gethostname()}"
 
 
 @dataclass(slots=True)
@@ -118,8 +120,7 @@ def max_attempts(task: Any, retries: int) -> int | None:
 
 
 def _make_function(celery: Any, task: Any, celery_names: Mapping[str, str]) -> Callable[..., Any]:
-    hostname = f"tickwheel@{socket.gethostname()}"
-    tracer = build_tracer(task.name, task, hostname=hostname, app=celery)
+    tracer = build_tracer(task.name, task, hostname=_HOSTNAME, app=celery)
 
     def run(headers: dict[str, Any], body: str, reply_to: str = "", priority: int | None = None) -> Any:
         message = current().message
@@ -140,7 +141,7 @@ def _make_function(celery: Any, task: Any, celery_names: Mapping[str, str]) -> C
             "id": message.id,
             "task": task.name,
             "retries": call.retries,
-            "hostname": hostname,
+            "hostname": _HOSTNAME,
             "reply_to": reply_to,
             "correlation_id": message.id,
             "delivery_info": delivery,
@@ -192,13 +193,12 @@ class _WorkerSignals(Middleware):
 
     def __init__(self, celery: Any) -> None:
         self._celery = celery
-        self._hostname = f"tickwheel@{socket.gethostname()}"
 
     def startup(self, app: TaskApp) -> None:
-        worker = SimpleNamespace(app=self._celery, hostname=self._hostname, pool_cls="solo")
+        worker = SimpleNamespace(app=self._celery, hostname=_HOSTNAME, pool_cls="solo")
         signals.worker_init.send(sender=worker)
         self._celery.loader.init_worker_process()
-        signals.worker_process_init.send(sender=self._hostname)
+        signals.worker_process_init.send(sender=_HOSTNAME)
 
     def shutdown(self, app: TaskApp) -> None:
-        signals.worker_process_shutdown.send(sender=self._hostname, pid=os.getpid(), exitcode=0)
+        signals.worker_process_shutdown.send(sender=_HOSTNAME, pid=os.getpid(), exitcode=0)

@@ -54,7 +54,7 @@ class Caller:
             raise Forbidden(f"token {self.name!r} is not for namespace {namespace!r}")
         if role is not Role.READ and role not in self.roles:
             raise Forbidden(
-                f"token {self.name!r} has the roles {_role_names(self.roles)}; this call needs {role.value!r}"
+                f"token {self.name!r} has the roles {', '.join(sorted(self.roles))}; this call needs {role.value!r}"
             )
         if queue is not None and not _matches_any(queue, self.queues):
             raise Forbidden(f"token {self.name!r} is not for queue {queue!r}")
@@ -150,7 +150,3 @@ def digest_of(token: str) -> bytes:
 
 def _matches_any(name: str, patterns: Sequence[str]) -> bool:
     return "*" in patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def _role_names(roles: frozenset[Role]) -> str:
-    return ", ".join(sorted(role.value for role in roles))

@@ -63,12 +63,8 @@ class Namespaces:
         self._servers = servers
         self._clock = clock
         self._counters = counters or Counters()
-        self._open: dict[str, Namespace] = {}
-
-    @property
-    def open_namespaces(self) -> list[Namespace]:
+        self.by_name: dict[str, Namespace] = {}
         """The namespaces that calls have opened so far."""
-        return list(self._open.values())
 
     async def check(self) -> None:
         """Check that the Redis server is supported and durable enough; see `check_server`, which raises the errors."""
@@ -77,7 +73,7 @@ class Namespaces:
 
     async def get(self, name: str) -> Namespace:
         """Return the existing namespace, opened if necessary. Raises NamespaceNotFound if it does not exist."""
-        namespace = self._open.get(name or "tw")
+        namespace = self.by_name.get(name or "tw")
         if namespace is not None and not namespace.context.is_lost:
             return namespace
         return await self.open(name, NamespaceOptions(existing=True))
@@ -90,12 +86,12 @@ class Namespaces:
         executor.wakeups = wakeups = WakeupTask(self._servers, context.channels)
         await executor.run(open_namespace(context, options))
         # If two calls opened the namespace concurrently, the first result stays, unless its namespace is gone.
-        current = self._open.get(name)
+        current = self.by_name.get(name)
         if current is None or current.context.is_lost:
-            self._open[name] = Namespace(context, executor, wakeups, self._counters)
+            self.by_name[name] = Namespace(context, executor, wakeups, self._counters)
             if current is not None:
                 await current.wakeups.stop()
-        return self._open[name]
+        return self.by_name[name]
 
     def _make_executor(self) -> CoalescingExecutor:
         client_settings = self._client_settings
@@ -109,6 +105,6 @@ class Namespaces:
 
     async def close(self) -> None:
         """Stop all namespaces, and close the connections."""
-        for namespace in self._open.values():
+        for namespace in self.by_name.values():
             await namespace.wakeups.stop()
         await self._servers.close()

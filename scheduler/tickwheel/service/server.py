@@ -91,7 +91,7 @@ class Server:
     @property
     def namespaces(self) -> list[Namespace]:
         """The namespaces that calls have opened so far."""
-        return [] if self._namespaces is None else self._namespaces.open_namespaces
+        return [] if self._namespaces is None else list(self._namespaces.by_name.values())
 
     @property
     def scheme(self) -> str:
