@@ -25,7 +25,7 @@ from tickwheel.runtime.log_fields import log_fields
 from tickwheel.worker.ipc import Ready
 from tickwheel.worker.lease_renewer import LeaseRenewer
 from tickwheel.worker.orphan_settler import OrphanSettler
-from tickwheel.worker.process import CANNOT_START, RECYCLE, ProcessConfig
+from tickwheel.worker.process import RECYCLE, ProcessConfig
 from tickwheel.worker.shared_state import SharedState
 from tickwheel.worker.stats import Stats
 
@@ -72,6 +72,7 @@ class Supervisor:
         self._backoffs = [Backoff(*_RESTART_BACKOFF_S) for _ in range(count)]
         self._client: Tickwheel | None = None
         self._lock = threading.Lock()
+        self._exit_code = 0
         self._stops = 0
         self._stop_phase = 0
         self._drain_deadline = float("inf")
@@ -85,14 +86,11 @@ class Supervisor:
 
     def run(self) -> int:
         """Run until `stop`. Return the exit code: 0, or 2 if no process can start because the arguments are wrong."""
-        code = 0
         try:
             while self._stops == 0 or any(self._processes):
                 self._apply_stop_request()
                 for n in range(self._count):
-                    if self._check_process(n) == CANNOT_START and not code:
-                        code = 2
-                        self.stop()
+                    self._check_process(n)
                 self._wake.wait(_TICK_S)
                 self._wake.clear()
         finally:
@@ -102,7 +100,7 @@ class Supervisor:
             self._executor.shutdown()
             if self._client is not None:
                 self._client.close()
-        return code
+        return self._exit_code
 
     def _apply_stop_request(self) -> None:
         if self._stops > 0 and self._stop_phase == 0:
@@ -122,28 +120,22 @@ class Supervisor:
             process.kill_reason = process.kill_reason or reason
             _kill(process.popen)
 
-    def _check_process(self, n: int) -> int | None:
-        """Start the process if it is missing, check its limits if it runs, and settle its messages if it has ended.
-
-        Return CANNOT_START if another start would fail in the same way.
-        """
-        process = self._processes[n]
-        now = time.monotonic()
-        if process is None:
-            if self._stops == 0 and now >= self._restart_at[n]:
-                try:
-                    self._processes[n] = self._start(n)
-                except OSError as error:
-                    self._restart_at[n] = now + _RESTART_BACKOFF_S[1]
-                    extra = log_fields("process not started", reason=str(error), again_in_s=_RESTART_BACKOFF_S[1])
-                    _log.error(
-                        "cannot start a process: %s; retrying in %.1f s", error, _RESTART_BACKOFF_S[1], extra=extra
-                    )
-            return None
-        if process.popen.poll() is None:
-            self._check_limits(process, now)
-            return None
-        return self._reap(n)
+    def _check_process(self, n: int) -> None:
+        """Start the process if it is missing, check its limits if it runs, and settle its messages if it has ended."""
+        process, now = self._processes[n], time.monotonic()
+        if process is not None:
+            if process.popen.poll() is None:
+                self._check_limits(process, now)
+            else:
+                self._reap(n)
+        elif self._stops == 0 and now >= self._restart_at[n]:
+            try:
+                self._processes[n] = self._start(n)
+            except OSError as error:
+                pause_s = _RESTART_BACKOFF_S[1]
+                self._restart_at[n] = now + pause_s
+                extra = log_fields("process not started", reason=str(error), again_in_s=pause_s)
+                _log.error("cannot start a process: %s; retrying in %.1f s", error, pause_s, extra=extra)
 
     def _check_limits(self, process: _Process, now: float) -> None:
         if now - process.renewer.pipe_closed_at > _GRACE_S and not process.kill_reason:
@@ -203,19 +195,18 @@ class Supervisor:
                 )  # fmt: skip
             return self._client
 
-    def _reap(self, n: int) -> int | None:
-        process = self._processes[n]
+    def _reap(self, n: int) -> None:
+        process, self._processes[n] = self._processes[n], None
         if process is None:
-            return None
-        self._processes[n] = None
+            return
         code = process.popen.wait()
         os.close(process.input)
-        was_ready = process.renewer.is_ready
+        renewer, was_ready = process.renewer, process.renewer.is_ready
         exit_reason, culprit = process.kill_reason or _exit_reason(code), process.culprit
-        if code not in (0, RECYCLE):
+        has_failed = code not in (0, RECYCLE)
+        if has_failed:
             # Kill the programs that its tasks have started: the tasks will run again.
             _kill(process.popen)
-        renewer = process.renewer
         renewer.stop()
         # Without a known culprit, any task that ran may have ended the process.
         OrphanSettler(process.shared_state, renewer.batches, renewer.open_client).settle_after_exit(
@@ -227,19 +218,19 @@ class Supervisor:
         renewer.close()
         process.shared_state.close()
         self._stats.record_exit()
-        if code in (0, RECYCLE):
+        if not has_failed:
             self._backoffs[n].reset()
-            return None
-        if not was_ready and self._client is None and self._stops == 0 and code > 0:
-            return CANNOT_START
-        if self._stops == 0:
+        elif not was_ready and self._client is None and self._stops == 0 and code > 0:
+            # Another start would fail in the same way.
+            self._exit_code = 2
+            self.stop()
+        elif self._stops == 0:
             if time.monotonic() - process.started > _LONG_LIFE_S:
                 self._backoffs[n].reset()
             pid, pause_s = process.popen.pid, self._backoffs[n].next()
             self._restart_at[n] = time.monotonic() + pause_s
             extra = log_fields("process ended", pid=pid, reason=exit_reason, again_in_s=pause_s)
             _log.error("worker process %d: %s; restarting in %.1f s", pid, exit_reason, pause_s, extra=extra)
-        return None
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
