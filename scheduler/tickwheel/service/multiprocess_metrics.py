@@ -13,8 +13,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from prometheus_client import generate_latest
-from prometheus_client.core import Metric
+from prometheus_client import Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 

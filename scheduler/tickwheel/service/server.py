@@ -10,11 +10,8 @@ from functools import partial
 from typing import Any, Final
 
 import grpc
-import grpc.aio
 from google.protobuf.message import DecodeError
-from grpc_health.v1 import health
-from grpc_health.v1.health_pb2 import HealthCheckResponse
-from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from tickwheel import limits
@@ -129,8 +126,8 @@ class Server:
             )
             names = [service.full_name for service in SERVICES]
             for name in ("", *names):
-                await self._health.set(name, HealthCheckResponse.SERVING)
-            add_HealthServicer_to_server(self._health, server)
+                await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+            health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
             reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
             self.port = (
                 server.add_insecure_port(self._address)

@@ -5,13 +5,11 @@ by the types of the signature. So a worker of the same version can decode all ar
 """
 
 import inspect
-import typing
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, Union, get_type_hints
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from tickwheel.errors import InvalidArgument
 
@@ -103,13 +101,13 @@ class Signature:
             # A type of the program may raise any exception. Values that are nested too deeply raise RecursionError.
             kind = "" if isinstance(error, msgspec.DecodeError) else f"{type(error).__name__}: "
             raise ArgumentsRefused(f"task {self._task!r}: {kind}{error}; its signature is {self._signature}") from error
-        return {name: value for name in self.names if (value := getattr(read, name)) is not UNSET}
+        return {name: value for name in self.names if (value := getattr(read, name)) is not msgspec.UNSET}
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
         # Evaluated at first use: an annotation may name a class that the module defines further down.
         try:
-            return typing.get_type_hints(self._function, include_extras=True)
+            return get_type_hints(self._function, include_extras=True)
         except NameError as error:
             raise InvalidArgument(f"task {self._task!r}: an annotation cannot be resolved: {error}") from error
 
@@ -125,7 +123,7 @@ class Signature:
             if parameter.default is inspect.Parameter.empty:
                 fields.append((name, kind))
             else:
-                fields.append((name, kind if kind is Any else typing.Union[kind, UnsetType], UNSET))  # noqa: UP007
+                fields.append((name, kind if kind is Any else Union[kind, msgspec.UnsetType], msgspec.UNSET))  # noqa: UP007
         try:
             struct = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
             return msgspec.json.Decoder(struct), msgspec.msgpack.Decoder(struct)

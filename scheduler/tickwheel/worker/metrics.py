@@ -3,7 +3,6 @@
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.registry import Collector
 
 from tickwheel.telemetry.metrics import MetricSpec, SpecCollector, unlabelled
 from tickwheel.worker.stats import Stats
@@ -55,6 +54,6 @@ METRICS: Final[tuple[MetricSpec[Stats], ...]] = (
 )
 
 
-def metrics_collector(stats: Stats) -> Collector:
+def metrics_collector(stats: Stats) -> SpecCollector[Stats]:
     """Return the Prometheus collector of these metrics."""
     return SpecCollector(lambda: stats, METRICS)
