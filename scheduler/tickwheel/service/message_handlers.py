@@ -113,15 +113,17 @@ class MessageHandlers:
     async def dequeue_stream(
         self, requests: AsyncIterator[calls.DequeueStreamRequest]
     ) -> AsyncIterator[calls.DequeueStreamResponse]:
-        async with StreamCredit(self._requests_until_drained(requests)) as credit:
-            async for response in self._stream_deliveries(credit):
-                yield response
+        requests = self._requests_until_drained(requests)
+        # The first request names the queue and the options.
+        if (first := await anext(requests, None)) is not None:
+            async with StreamCredit(first, requests) as credit:
+                async for response in self._stream_deliveries(first, credit):
+                    yield response
         self._check_not_drained("delivered messages stay leased")
 
-    async def _stream_deliveries(self, credit: StreamCredit) -> AsyncIterator[calls.DequeueStreamResponse]:
-        first = await credit.read_first()
-        if first is None:
-            return
+    async def _stream_deliveries(
+        self, first: calls.DequeueStreamRequest, credit: StreamCredit
+    ) -> AsyncIterator[calls.DequeueStreamResponse]:
         namespace, queue = await resolve_queue(self.namespaces, first)
         while limit := await credit.wait_for_credit():
             options = DequeueOptions.parse(

@@ -13,35 +13,28 @@ from tickwheel.v1.message_service_pb2 import DequeueStreamRequest
 class StreamCredit:
     """The credit that the requests of one stream have granted, less the messages sent. An async context manager."""
 
-    def __init__(self, requests: AsyncIterator[DequeueStreamRequest]) -> None:
-        self._requests = aiter(requests)
+    def __init__(self, first: DequeueStreamRequest, requests: AsyncIterator[DequeueStreamRequest]) -> None:
+        """``first`` is the first request, ``requests`` are the others. Raises InvalidArgument for an invalid credit."""
+        self._requests = requests
         self._credit = 0
         self._changed = asyncio.Event()
-        self._reader: asyncio.Task[None] | None = None
+        self._add(first)
+        self._reader = asyncio.create_task(self._read())
+        self._reader.add_done_callback(lambda _: self._changed.set())
 
     async def __aenter__(self) -> "StreamCredit":
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._reader is not None and not self._reader.cancel() and not self._reader.cancelled():
+        if not self._reader.cancel() and not self._reader.cancelled():
             # Retrieve the exception; otherwise the event loop would log it as never retrieved.
             self._reader.exception()
-
-    async def read_first(self) -> DequeueStreamRequest | None:
-        """Return the first request, which names the queue and the options, or None if the client sent no request."""
-        request = await anext(self._requests, None)
-        if request is not None:
-            self._add(request)
-            self._reader = asyncio.create_task(self._read())
-            self._reader.add_done_callback(lambda _: self._changed.set())
-        return request
 
     async def wait_for_credit(self) -> int:
         """Wait until messages may be sent, and return their number; return 0 if the client has ended the stream.
 
         Raises InvalidArgument if a request grants an invalid or too large credit.
         """
-        assert self._reader is not None
         while not self._credit and not self._reader.done():
             self._changed.clear()
             await self._changed.wait()
@@ -53,7 +46,6 @@ class StreamCredit:
     @contextmanager
     def on_client_close(self, callback: Callable[[], None]) -> Iterator[None]:
         """Call ``callback`` if the client ends the stream during the ``with`` block, or has ended it before."""
-        assert self._reader is not None
 
         def on_done(_: object) -> None:
             callback()
