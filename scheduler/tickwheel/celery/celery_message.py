@@ -87,8 +87,9 @@ class CeleryMessage:
             deadline = step if due is None else due + step
         payload = self.payload()
         if len(payload) > limits.PAYLOAD_BYTES_MAX:
-            maximum = limits.PAYLOAD_BYTES_MAX
-            raise InvalidArgument(f"it has {len(payload):,} bytes, and at most {maximum:,} are allowed")
+            raise InvalidArgument(
+                f"it has {len(payload):,} bytes, and at most {limits.PAYLOAD_BYTES_MAX:,} are allowed"
+            )
         return NewMessage(payload, self.id, None, due, deadline, max_attempts=max_attempts)
 
     def _due(self, timezone: tzinfo) -> datetime | None:

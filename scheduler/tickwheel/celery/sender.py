@@ -68,8 +68,7 @@ class Sender:
         if id_ is None or self._routes.get(name).target(id_) != TICKWHEEL:
             return self._send(producer, name, message, **options)
         try:
-            queue = self._queue_of(options)
-            self._enqueue(name, queue, message, options)
+            self._enqueue(name, self._queue_of(options), message, options)
         except _NotRoutable as reason:
             text = f"a call of {name} stays with Celery: {reason}"
             _log.log(self._log_throttle.level(text), "%s", text)

@@ -189,8 +189,15 @@ class Consumer:
 
 
 def _to_message_lease(message: Message) -> MessageLease:
-    name = message.queue, message._queue_number, message.id, message.exclusive_value
-    return MessageLease(*name, message.token, message.attempt, message._lease_ms / 1_000)
+    return MessageLease(
+        message.queue,
+        message._queue_number,
+        message.id,
+        message.exclusive_value,
+        message.token,
+        message.attempt,
+        message._lease_ms / 1_000,
+    )
 
 
 def _kind(outcome: Outcome) -> str:

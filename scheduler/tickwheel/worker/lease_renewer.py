@@ -206,5 +206,6 @@ class LeaseRenewer:
 
 
 def _to_message(lease: MessageLease) -> Message:
-    name = lease.queue, lease.queue_number, lease.id, lease.exclusive_value
-    return Message.by_lease(*name, lease.token, lease.attempt)
+    return Message.by_lease(
+        lease.queue, lease.queue_number, lease.id, lease.exclusive_value, lease.token, lease.attempt
+    )
