@@ -24,7 +24,7 @@ from tickwheel.runtime.backoff import Backoff
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.worker.ipc import Ready
 from tickwheel.worker.lease_renewer import LeaseRenewer
-from tickwheel.worker.orphan_settler import OrphanSettler
+from tickwheel.worker.orphan_settler import settle_after_exit
 from tickwheel.worker.process import RECYCLE, ProcessConfig
 from tickwheel.worker.shared_state import SharedState
 from tickwheel.worker.stats import Stats
@@ -209,7 +209,10 @@ class Supervisor:
             _kill(process.popen)
         renewer.stop()
         # Without a known culprit, any task that ran may have ended the process.
-        OrphanSettler(process.shared_state, renewer.batches, renewer.open_client).settle_after_exit(
+        settle_after_exit(
+            process.shared_state,
+            renewer.batches,
+            renewer.open_client,
             exit_reason,
             lambda batch_index, message_index: (
                 exit_reason != _STOPPED and (culprit is None or culprit[:2] == (batch_index, message_index))
