@@ -54,7 +54,7 @@ class Packer:
     def __init__(self, context: NamespaceContext, queue: str, config: QueueConfig) -> None:
         self._context = context
         self._queue = queue
-        self._config = config
+        self.config = config
         self.uid = config.uid
         self._number = _NUMBER.pack(config.number)
         self._nonce = int.from_bytes(os.urandom(4))
@@ -64,7 +64,7 @@ class Packer:
 
         Raises InvalidArgument and PayloadTooLarge.
         """
-        config = self._config
+        config = self.config
         if new.id is None:
             id_ = new_message_id()
             raw_id = id_.encode()

@@ -48,9 +48,9 @@ class EnqueueBatcher:
         context = self._context
         config = context.configs.get(queue) or await self._run(ensure(context, queue))
         buffer = self._buffers.get(queue)
-        if buffer is None or buffer.uid != config.uid:
+        if buffer is None or buffer.packer.uid != config.uid:
             # The old buffer still sends the messages that wait in it.
-            buffer = self._buffers[queue] = _QueueBuffer(context, queue, config.uid, self._run, self._group_sizes)
+            buffer = self._buffers[queue] = _QueueBuffer(context, queue, config, self._run, self._group_sizes)
         result = await buffer.batcher.submit(buffer.pack(config, new))
         if self._has_waiters(queue):
             # The wake-up that this enqueue published has arrived, too. Waiting calls send their dequeues before the
@@ -61,35 +61,33 @@ class EnqueueBatcher:
 
 
 class _QueueBuffer:
-    """The packed messages that wait to be sent to one queue. A recreated queue has another ``uid`` and buffer."""
+    """The packed messages that wait to be sent to one queue. A recreated queue has another uid and buffer."""
 
     def __init__(
         self,
         context: NamespaceContext,
         queue: str,
-        uid: bytes,
+        config: QueueConfig,
         run: Callable[[Any], Awaitable[Any]],
         group_sizes: Histogram,
     ) -> None:
         self._context = context
         self._queue = queue
-        self.uid = uid
+        self.packer = Packer(context, queue, config)
         self._run = run
         self._group_sizes = group_sizes
-        self._packer: Packer | None = None
-        self._config: QueueConfig | None = None
         self.batcher: MicroBatcher[PackedMessage, EnqueueResult | RefusedMessage] = MicroBatcher(self._send, _max_batch)
 
     def pack(self, config: QueueConfig, new: NewMessage) -> PackedMessage:
         """Return the message, ready to send. Raises InvalidArgument if the message is invalid."""
-        if self._packer is None or self._config is not config:
-            self._packer, self._config = Packer(self._context, self._queue, config), config
-        return self._packer.pack(new)
+        if self.packer.config is not config:
+            self.packer = Packer(self._context, self._queue, config)
+        return self.packer.pack(new)
 
     async def _send(self, group: list[PackedMessage]) -> Sequence[EnqueueResult | RefusedMessage]:
         self._group_sizes.add(len(group))
         results: Sequence[EnqueueResult | RefusedMessage] = await self._run(
-            send(self._context, self._queue, group, self.uid)
+            send(self._context, self._queue, group, self.packer.uid)
         )
         return results
 
