@@ -49,9 +49,15 @@ def java_command(main_class: str, *arguments: str, heap_mb: int) -> list[str]:
 
     Downloads the jars if necessary, which takes a network and up to a minute. Raises ServiceError with advice if Java
     or the jars are not available.
+
+    The first process of a class that ends by itself or by SIGTERM leaves an archive of the loaded classes beside the
+    jars (class data sharing). With the archive, a start takes half the CPU time. Java ignores an unfinished archive and
+    the archive of another Java.
     """
-    jars = _jars()
-    return [_java(), f"-Xmx{heap_mb}m", *_FLAGS, *_LOGGING, "-cp", f"{jars}/*", main_class, *arguments]
+    java, jars = _java(), _jars()
+    archive = jars / f"{main_class}-{_version(java)}.jsa"
+    sharing = f"-XX:SharedArchiveFile={archive}" if archive.exists() else f"-XX:ArchiveClassesAtExit={archive}"
+    return [java, f"-Xmx{heap_mb}m", *_FLAGS, sharing, *_LOGGING, "-cp", f"{jars}/*", main_class, *arguments]
 
 
 @cache
@@ -95,6 +101,7 @@ def _java() -> str:
     return program
 
 
+@cache
 def _version(program: str) -> int:
     """Return the major version of a Java program; 0 if it is not Java."""
     try:
