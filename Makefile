@@ -12,6 +12,8 @@ FAULTS := bench/results/faults.jsonl
 CHECKED := scheduler wheel services bench tests examples .ci/check_moves.py
 ARGS ?=
 JOBS ?= 2
+# The tests start some thousand interpreters. Without bytecode, each of them compiles the product again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test check lint hooks format bench peers faults soak services-up services-down proto lock clean
