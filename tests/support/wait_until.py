@@ -11,12 +11,14 @@ T = TypeVar("T")
 def eventually(condition: Callable[[], T], what: str, within: float = 20.0, pause: float = 0.002) -> T:
     """Return the first true value of the condition. Fail the test if this takes too long; ``what`` is in the message.
 
-    With ``pause=0`` there is no pause between checks, for tests in which a millisecond matters.
+    The pauses between two checks grow to five times ``pause``, so that a long wait takes little CPU time. With
+    ``pause=0`` there is no pause between checks, for tests in which a millisecond matters.
     """
-    deadline = time.monotonic() + within
+    deadline, longest = time.monotonic() + within, 5 * pause
     while not (value := condition()):
         assert time.monotonic() < deadline, f"not within {within} s: {what}"
         time.sleep(pause)
+        pause = min(1.1 * pause, longest)
     return value
 
 
