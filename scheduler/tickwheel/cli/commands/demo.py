@@ -17,8 +17,6 @@ from tickwheel.cli.exit_codes import CommandError
 from tickwheel.cli.output import print_json
 from tickwheel.cli.scratch_namespace import delete_scratch
 from tickwheel.cli.target import Target
-from tickwheel.demo import flights, simulation
-from tickwheel.demo.display import open_view, print_verdict
 
 
 @command(
@@ -52,6 +50,9 @@ def demo(
     Runs in a temporary folder. With --url or --data-dir, it runs in a temporary namespace there. The folder and the
     namespace are deleted at the end.
     """
+    from tickwheel.demo import flights, simulation
+    from tickwheel.demo.display import open_view, print_verdict
+
     day_of_flights = flights.read(flights.sample() if file is None else file)
     # SIGTERM ends the demo like Ctrl-C: workers and server are stopped, and temporary data is deleted.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

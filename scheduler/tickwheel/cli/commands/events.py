@@ -16,15 +16,14 @@ from tickwheel.cli.target import Target
 from tickwheel.client.admin import Admin
 from tickwheel.election.zookeeper_url import SESSION_TIMEOUT, ZooKeeperUrl
 from tickwheel.errors import InvalidArgument
-from tickwheel.event_process import EventProcess
-from tickwheel.event_process.assembly import open_event_process
-from tickwheel.event_process.main import install_signal_handlers
 from tickwheel.kafka.library import TOPIC
-from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.runtime.log_format import log_to_stderr
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
+
+    from tickwheel.event_process import EventProcess
+    from tickwheel.kafka.producer import KafkaProducers
 
 _log = logging.getLogger("tickwheel.events")
 
@@ -128,6 +127,8 @@ def events(
     share the shards and take over from each other. The log goes to stderr. SIGTERM and SIGINT end the process cleanly.
     SIGUSR1 accepts the server's clock after a step for which the clock guard holds promotion.
     """
+    from tickwheel.event_process.assembly import open_event_process
+
     relays = kafka is not None and relay
     zookeeper_url = _check_election(target, lock, election, session_timeout)
     _check_kafka_options(
@@ -192,7 +193,9 @@ def _check_kafka_options(
             raise InvalidArgument(f"{name} is for the events that are relayed to Kafka: it {missing}")
 
 
-def _make_producers(kafka: str, topic: str | None, kafka_setting: list[str] | None) -> KafkaProducers:
+def _make_producers(kafka: str, topic: str | None, kafka_setting: list[str] | None) -> "KafkaProducers":
+    from tickwheel.kafka.producer import KafkaProducers
+
     return KafkaProducers(kafka, TOPIC if topic is None else topic, _settings(kafka_setting or []))
 
 
@@ -204,7 +207,9 @@ def _settings(texts: list[str]) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def _run(process: EventProcess, namespace: str, metrics: tuple[str, int] | None) -> None:
+def _run(process: "EventProcess", namespace: str, metrics: tuple[str, int] | None) -> None:
+    from tickwheel.event_process.main import install_signal_handlers
+
     install_signal_handlers(process)
     shards = len(process.health())
     _log.info("process %d stands for election: namespace %s, shards 0 to %d", os.getpid(), namespace, shards - 1)
