@@ -1,4 +1,4 @@
-"""Every argument of every public call: which types may be right for it, and a call with some value for it."""
+"""Every argument of every public call: the types that it may have, and a call that passes a value for it."""
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ _fresh = itertools.count()
 
 
 class CallTargets:
-    """A plain queue and an exclusive one, with a message in each state that calls start from."""
+    """A plain and an exclusive queue, with a message in each state that a call needs."""
 
     def __init__(self, tickwheel: Tickwheel) -> None:
         self.tickwheel = tickwheel
@@ -23,7 +23,7 @@ class CallTargets:
         self.held: Message | None = None
 
     def prepare(self) -> None:
-        """One message with a worker, and one for the next to come."""
+        """Ensure that one message is leased, and that one is pending."""
         if self.held is None:
             self.plain.enqueue(b"", id=f"held{next(_fresh)}", metadata={"held": "yes"})
             [self.held] = self.plain.dequeue(where={"held": "yes"})
@@ -46,13 +46,13 @@ class CallTargets:
         self.plain.complete_many([self.held], results)
         self.held = None
 
-    def take(self, **asked: Any) -> None:
-        for message in self.plain.dequeue(**asked):
+    def take(self, **arguments: Any) -> None:
+        for message in self.plain.dequeue(**arguments):
             message.complete()
 
 
 class Argument(NamedTuple):
-    """One argument of one call. A value of another type than ``types`` must be refused; bool is no int."""
+    """One argument of one call. A value of another type than ``types`` must be rejected; a bool is not an int."""
 
     types: tuple[type, ...]
     call: Callable[[CallTargets, Any], object]

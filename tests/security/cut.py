@@ -1,4 +1,4 @@
-"""A way to a port that can fall silent: nothing comes through any more, and nothing says so."""
+"""A proxy that can drop all data without closing its connections."""
 
 import socket
 import threading
@@ -6,7 +6,7 @@ from contextlib import suppress
 
 
 class SilenceableProxy:
-    """Leads connections to ``target`` until `silence`. Use it in a ``with`` statement."""
+    """Forwards connections to ``target`` until `silence`. Use it in a ``with`` statement."""
 
     def __init__(self, target: str) -> None:
         host, _, port = target.rpartition(":")
@@ -27,7 +27,7 @@ class SilenceableProxy:
             each.close()
 
     def silence(self) -> None:
-        """From now on nothing comes through, in either direction."""
+        """Drop all further data in both directions."""
         self._silent.set()
 
     def _accept(self) -> None:
@@ -37,9 +37,9 @@ class SilenceableProxy:
                 far = socket.create_connection(self._to)
                 self._open += near, far
                 for pair in ((near, far), (far, near)):
-                    threading.Thread(target=self._lead, args=pair, daemon=True).start()
+                    threading.Thread(target=self._forward, args=pair, daemon=True).start()
 
-    def _lead(self, source: socket.socket, sink: socket.socket) -> None:
+    def _forward(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(65_536):
                 if not self._silent.is_set():

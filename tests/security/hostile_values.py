@@ -1,4 +1,4 @@
-"""Values that no argument was made for, and some that a few were: each call gets each of them."""
+"""Values that are invalid for most arguments. Each test passes all of them to each call."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 
 class Lost(tzinfo):
-    """A time zone that does not know where it is."""
+    """A time zone without an offset."""
 
     def utcoffset(self, moment: datetime | None) -> timedelta | None:
         return None
@@ -21,20 +21,20 @@ class Lost(tzinfo):
 
 
 class Number(IntEnum):
-    """Whole numbers that print otherwise."""
+    """Integers whose text is not a number."""
 
     FOUR = 4
     TOO_MANY = 2**40
 
 
 class Colour(str, Enum):  # noqa: UP042 (a StrEnum prints as it is)
-    """Texts that print as another."""
+    """Strings whose ``str()`` differs from their value."""
 
     RED = "red"
 
 
 class Text(str):
-    """A text that lies about its bytes."""
+    """A string whose `encode` returns other bytes."""
 
     __slots__ = ()
 
@@ -43,7 +43,7 @@ class Text(str):
 
 
 class Pairs(Mapping[str, str]):
-    """Pairs that are never as many as they are, nor what they are."""
+    """A mapping with a wrong length that compares equal to everything."""
 
     def __init__(self, pairs: dict[str, str], length: int) -> None:
         self._pairs, self._length = pairs, length

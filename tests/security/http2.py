@@ -1,11 +1,11 @@
-"""HTTP/2 by hand, for what no library would send."""
+"""HTTP/2 frames made by hand, for requests that no library sends."""
 
 import struct
 from typing import Any
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS = b"\0\0\0\4\0\0\0\0\0"
-_MOST = 2**31 - 1
+_WINDOW_MAX = 2**31 - 1
 
 
 def frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
@@ -13,7 +13,7 @@ def frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
 
 
 def headers(method: str) -> bytes:
-    """Those of a call of MessageService."""
+    """Return the headers of a call of MessageService."""
     fields = {
         b":method": b"POST",
         b":scheme": b"http",
@@ -26,17 +26,17 @@ def headers(method: str) -> bytes:
 
 
 def message(request: Any) -> bytes:
-    """A message as gRPC puts it into a stream's data."""
+    """Return a message as gRPC encodes it in a data frame."""
     body: bytes = request.SerializeToString()
     return b"\0" + struct.pack(">I", len(body)) + body
 
 
-def take_all() -> bytes:
-    """Settings of who takes as much as there is, of each stream and of all, before anything is acknowledged."""
-    settings = frame(4, 0, 0, struct.pack(">HI", 4, _MOST))
-    return settings + frame(8, 0, 0, struct.pack(">I", _MOST - 65_535))
+def unlimited_windows() -> bytes:
+    """Return frames that open the flow-control windows of the connection and of each stream as far as possible."""
+    settings = frame(4, 0, 0, struct.pack(">HI", 4, _WINDOW_MAX))
+    return settings + frame(8, 0, 0, struct.pack(">I", _WINDOW_MAX - 65_535))
 
 
 def _literal(name: bytes, text: bytes) -> bytes:
-    """A header as HPACK has it, without an index and without Huffman's code."""
+    """Return a header in HPACK's literal form, without an index and without Huffman coding."""
     return b"\0" + bytes((len(name),)) + name + bytes((len(text),)) + text

@@ -1,4 +1,4 @@
-"""Hostile values that are accepted: what is stored and done is what they say, to the byte and millisecond."""
+"""If a call accepts a hostile value, the stored result and the effect match the value to the byte and millisecond."""
 
 import itertools
 from collections.abc import Callable
@@ -23,7 +23,7 @@ names = (f"q{n}" for n in itertools.count())
 
 
 def up(duration: timedelta) -> timedelta:
-    """In whole milliseconds, never earlier."""
+    """Round up to whole milliseconds."""
     return -(-duration // MS) * MS
 
 
@@ -32,7 +32,7 @@ def moment_up(moment: datetime) -> datetime:
 
 
 def deadline_of(now: datetime, given: Any) -> datetime:
-    """A deadline is rounded down, to be no later than asked; outside of the years there are it is at their end."""
+    """Return the stored deadline: rounded down, so that it is never later, and limited to the range of datetime."""
     start, since = (now, given) if isinstance(given, timedelta) else (EPOCH, given - EPOCH)
     try:
         return start + since // MS * MS
@@ -41,7 +41,7 @@ def deadline_of(now: datetime, given: Any) -> datetime:
 
 
 class ValueEffects:
-    """A namespace whose clock stands still, and what each accepted value must lead to."""
+    """A namespace whose clock stands still, on which the checks observe the effect of each accepted value."""
 
     def __init__(self, tickwheel: Tickwheel, clock: VirtualClock) -> None:
         self.tickwheel = tickwheel
@@ -54,7 +54,7 @@ class ValueEffects:
         return self.clock.now
 
     def held(self) -> Message:
-        """A message of a queue of its own, leased."""
+        """Return a leased message of a new queue."""
         queue = self.tickwheel.create_queue(next(names), max_attempts=1_000)
         queue.enqueue(b"held")
         [message] = queue.dequeue()
@@ -127,11 +127,11 @@ def lease_of_message(effects: ValueEffects, value: Any) -> None:
 def max_attempts(effects: ValueEffects, value: Any) -> None:
     queue = effects.tickwheel.queue(next(names))
     queue.enqueue(id="m", max_attempts=value)
-    most = 5 if value is None else value
-    for attempt in range(1, most + 1):
+    attempts = 5 if value is None else value
+    for attempt in range(1, attempts + 1):
         [message] = queue.dequeue()
         assert message.attempt == attempt
-        assert message.fail(retry_in=timedelta(0)) == ("pending" if attempt < most else "errored")
+        assert message.fail(retry_in=timedelta(0)) == ("pending" if attempt < attempts else "errored")
 
 
 def setting(name: str, meant: Callable[[Any], Any]) -> Callable[[ValueEffects, Any], None]:
@@ -143,11 +143,11 @@ def setting(name: str, meant: Callable[[Any], Any]) -> Callable[[ValueEffects, A
 
 
 def duration_setting(
-    name: str, default: timedelta, least: timedelta = timedelta()
+    name: str, default: timedelta, minimum: timedelta = timedelta()
 ) -> Callable[[ValueEffects, Any], None]:
     def check(effects: ValueEffects, value: Any) -> None:
         queue = effects.tickwheel.create_queue(next(names), **{name: value})
-        wanted = max(default if value is None else up(value), least)
+        wanted = max(default if value is None else up(value), minimum)
         assert getattr(queue.config(), f"{name}_ms") * MS == wanted
 
     return check

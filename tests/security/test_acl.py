@@ -1,4 +1,4 @@
-"""The users that `tickwheel acl` makes: each process works under its own, and none may do what it does not need."""
+"""The users that `tickwheel acl` creates: each process works with its own user, which has only the rights it needs."""
 
 import re
 import subprocess
@@ -30,13 +30,13 @@ pytestmark = pytest.mark.security
 NAMESPACE = "tw"
 SERVICE, EVENTS, OPERATOR = users(NAMESPACE)
 WAIT = timedelta(seconds=20)
-# Of a cluster, of replicas, of shards that change hands, and what redis-py may send.
+# Commands for a cluster, for replicas, for shards that change their leader, and commands that redis-py may send.
 ELSEWHERE = {"asking", "cluster|slots", "wait", "sunsubscribe", "client|setinfo", "client|setname", "select", "ping"}
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
-    """A Valkey that knows these users, and the tests as its own."""
+    """A Valkey server with these users. The tests themselves connect as the default user."""
     folder = tmp_path_factory.mktemp("acl")
     file = folder / "users.acl"
     rules = [user.rule for user in (SERVICE, EVENTS, OPERATOR)]
@@ -59,7 +59,7 @@ def test_each_process_works_under_its_own_user_without_a_refused_command(
     broker = KafkaProducers(kafka.bootstrap, make_topic(kafka))
     server.call("ACL", "LOG", "RESET")
     with (
-        # The namespace is made by the service's user, as by the first client.
+        # The user of the service creates the namespace, like the first client.
         Tickwheel(
             url(server, SERVICE), namespace=NAMESPACE, shards=2, history="relay", drive=False, durability="fsync"
         ) as direct,
@@ -68,10 +68,10 @@ def test_each_process_works_under_its_own_user_without_a_refused_command(
         Tickwheel(service.url, namespace=NAMESPACE) as remote,
     ):
         for tickwheel, name in ((direct, "direct"), (remote, "remote")):
-            live_a_life(tickwheel, name)
+            use_every_operation(tickwheel, name)
         with server.client() as admin:
             outboxes = [shard_key(NAMESPACE, shard, "events") for shard in range(2)]
-            eventually(lambda: not any(map(admin.xlen, outboxes)), "the relay has cut the outbox", 60)
+            eventually(lambda: not any(map(admin.xlen, outboxes)), "the relay has trimmed the outbox", 60)
         for command in (["doctor"], ["shards"]):
             done = subprocess.run(
                 [sys.executable, "-m", "tickwheel", *command, "--url", url(server, OPERATOR), "--namespace", NAMESPACE],
@@ -82,7 +82,7 @@ def test_each_process_works_under_its_own_user_without_a_refused_command(
             )
             assert done.returncode == 0, done.stdout + done.stderr
     assert server.call("ACL", "LOG") == []
-    nobody_may_run_what_nobody_needs(server)
+    assert_no_user_has_unused_rights(server)
 
 
 def test_the_service_starts_under_the_user_of_its_namespace(server: ValkeyServer, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_worker_with_schedules_and_routes_works_under_the_user_of_the_service(
     assert server.call("ACL", "LOG") == []
 
 
-def nobody_may_run_what_nobody_needs(server: ValkeyServer) -> None:
+def assert_no_user_has_unused_rights(server: ValkeyServer) -> None:
     called = {name.removeprefix("cmdstat_") for name in server.call("INFO", "commandstats")}
     scripts = "".join(file.read_text() for file in (Path(__file__).parents[2] / "lua").glob("*.lua"))
     called |= {name.lower() for name in re.findall(r"call\('([A-Z]+)'", scripts)}
@@ -119,8 +119,8 @@ def nobody_may_run_what_nobody_needs(server: ValkeyServer) -> None:
     assert allowed - called - ELSEWHERE == set()
 
 
-def live_a_life(tickwheel: Tickwheel, name: str) -> None:
-    """Every operation, and all that the event process does for it."""
+def use_every_operation(tickwheel: Tickwheel, name: str) -> None:
+    """Call every operation, and wait for the work of the event process."""
     plain = tickwheel.create_queue(f"{name}-plain", max_attempts=2, backoff=timedelta(0), forecast=True)
     owned = tickwheel.create_queue(f"{name}-owned", exclusive_key="owner", lease=timedelta(seconds=1))
     plain.enqueue_many(NewMessage(b"x" * 3_000, id=f"m{n}", metadata={"region": "eu"}) for n in range(6))
@@ -136,8 +136,8 @@ def live_a_life(tickwheel: Tickwheel, name: str) -> None:
     plain.complete_many([first])
     for message in (second, third):
         message.fail("again", retry_in=timedelta(0))
-    given_back, broken = plain.dequeue(limit=2)
-    given_back.release()
+    released, broken = plain.dequeue(limit=2)
+    released.release()
     broken.fail("for good", final=True)
     assert plain.redrive(broken.id).state == "pending"
     tickwheel.set_setting(f"{name}-setting", "on")
@@ -148,7 +148,7 @@ def live_a_life(tickwheel: Tickwheel, name: str) -> None:
         owned.enqueue(b"x", id=f"o{n}", metadata={"owner": value})
     taken = owned.dequeue(limit=3, consistency="exact")
     assert len(taken) == 2
-    # Their leases end, and they come again.
+    # The leases expire, and the messages are delivered again.
     again = [message for _ in range(2) for message in owned.dequeue(wait=WAIT)]
     with pytest.raises(LeaseLost):
         taken[0].complete()
@@ -181,7 +181,7 @@ FORBIDDEN: list[tuple[str, list[Any]]] = [
     ("DEL", [KEY]),
     ("RENAME", [KEY, KEY]),
     ("PUBLISH", ["x", "y"]),
-    # Another namespace, also one whose name begins like this one's.
+    # Keys of other namespaces, one of which has this namespace's name as a prefix.
     ("HGET", ["other:{0}:clock", "x"]),
     ("HGET", ["tw2:{0}:clock", "x"]),
     ("HSET", ["other:{0}:clock", "x", "y"]),
@@ -195,23 +195,23 @@ FORBIDDEN: list[tuple[str, list[Any]]] = [
 def test_commands_that_no_process_needs_are_refused(
     server: ValkeyServer, user: User, name: str, arguments: list[Any]
 ) -> None:
-    with client(server, user) as mine, pytest.raises(redis.exceptions.NoPermissionError):
-        mine.execute_command(name, *arguments)
+    with client(server, user) as session, pytest.raises(redis.exceptions.NoPermissionError):
+        session.execute_command(name, *arguments)
 
 
 def test_the_service_cannot_touch_the_wheel(server: ValkeyServer) -> None:
-    with client(server, SERVICE) as mine:
+    with client(server, SERVICE) as session:
         for key in (shard_key(NAMESPACE, 0, "slots"), slot_key(NAMESPACE, 0, 2, 17)):
             with pytest.raises(redis.exceptions.NoPermissionError):
-                mine.execute_command("EXISTS", key)
+                session.execute_command("EXISTS", key)
 
 
 def test_a_script_can_do_no_more_than_its_user(server: ValkeyServer) -> None:
-    with client(server, SERVICE) as mine:
+    with client(server, SERVICE) as session:
         for text in ("return redis.call('FLUSHALL')", "return redis.call('HGET', 'other:{0}:clock', 'x')"):
-            sha = mine.script_load(text)
+            sha = session.script_load(text)
             with pytest.raises(redis.exceptions.ResponseError, match=r"(?i)acl|permission"):
-                mine.evalsha(sha, 0)
+                session.evalsha(sha, 0)
 
 
 def test_a_user_without_its_password_is_refused(server: ValkeyServer) -> None:

@@ -1,7 +1,8 @@
-"""Every argument of every call gets every hostile value: a clear error that changed nothing, or a correct result.
+"""Every argument of every call receives every hostile value. The call raises a clear error and changes nothing, or
+returns a correct result.
 
-Whatever comes of it, the namespace is in order after it (the audit that follows every test), all keys are its own, and
-a neighbour on the same server has what it had.
+Afterwards the namespace passes the audit that follows every test, the call has written no other keys, and another
+namespace on the same server is unchanged.
 """
 
 import inspect
@@ -23,7 +24,7 @@ Contents = Callable[[str], dict[str, Any]]
 
 @pytest.fixture
 def neighbour(tickwheel_server: PrivateServer, contents: Contents) -> Iterator[None]:
-    """Another namespace on the server, that keeps what it has."""
+    """Another namespace on the server, whose contents must not change."""
     with Tickwheel(tickwheel_server.url, namespace="neighbour") as other:
         other.queue("plain").enqueue(b"mine", id="m")
         before = contents("neighbour")
@@ -44,20 +45,20 @@ def test_a_hostile_argument_is_a_clear_error_or_has_its_documented_effect(
         if before is None:
             targets.prepare()
             before = dump()
-        refused = refusal(lambda: call(targets, value))  # noqa: B023
+        error = refusal(lambda: call(targets, value))  # noqa: B023
         fits = isinstance(value, types) and (bool in types or not isinstance(value, bool))
-        assert fits or refused is not None, f"{argument} takes {value!r:.80}"
-        if refused is None:
+        assert fits or error is not None, f"{argument} accepts {value!r:.80}"
+        if error is None:
             before = None
         else:
-            assert 10 < len(str(refused)) < 1_000, f"{argument} says {refused!s:.1100}"
-            assert dump() == before, f"{argument} raised {type(refused).__name__} after a change"
-            assert fits or isinstance(refused, InvalidArgument), f"{type(refused).__name__} for {value!r:.80}"
+            assert 10 < len(str(error)) < 1_000, f"{argument} raised {error!s:.1100}"
+            assert dump() == before, f"{argument} raised {type(error).__name__} after a change"
+            assert fits or isinstance(error, InvalidArgument), f"{type(error).__name__} for {value!r:.80}"
     assert keys_of_others(server, tickwheel) == foreign
 
 
 def refusal(action: Callable[[], object]) -> TickwheelError | None:
-    """The error of ours that it raises; every other is a bug."""
+    """Return the Tickwheel error that the action raises. Any other exception is a bug."""
     try:
         action()
     except TickwheelError as error:

@@ -1,4 +1,4 @@
-"""Every script touches the keys it declares and no other: watched from outside, while all of them are at work."""
+"""Every script accesses only the keys that it declares, observed by MONITOR while all scripts run."""
 
 import re
 import threading
@@ -28,7 +28,7 @@ _END = b"no more to come"
 
 @dataclass
 class Watched:
-    """One call of a script: what it declared, and the commands it ran."""
+    """One call of a script: its declared keys, and the commands that it ran."""
 
     name: str
     declared: list[bytes]
@@ -36,7 +36,7 @@ class Watched:
 
 
 class Monitor:
-    """Hears every command of a server, from a connection of its own."""
+    """Records every command of a server on a separate connection."""
 
     def __init__(self, server: PrivateServer) -> None:
         self._client: Any = server.client()
@@ -44,11 +44,11 @@ class Monitor:
         self._connection.send_command("MONITOR")
         assert self._connection.read_response() == b"OK"
         self._lines: list[bytes] = []
-        self._thread = threading.Thread(target=self._hear, daemon=True)
+        self._thread = threading.Thread(target=self._record, daemon=True)
         self._thread.start()
 
     def lines(self) -> list[bytes]:
-        """All that was heard up to now; ends the hearing."""
+        """Stop recording, and return the recorded lines."""
         self._client.execute_command("ECHO", _END)
         self._thread.join(30)
         assert not self._thread.is_alive()
@@ -56,7 +56,7 @@ class Monitor:
         self._client.close()
         return self._lines
 
-    def _hear(self) -> None:
+    def _record(self) -> None:
         while True:
             line = self._connection.read_response()
             if _END in line:
@@ -69,7 +69,7 @@ def _connection(client: Any) -> Any:
 
 
 def words(quoted: bytes) -> list[bytes]:
-    """A command as MONITOR prints it, taken apart."""
+    """Parse a command as MONITOR prints it."""
 
     def unescaped(found: "re.Match[bytes]") -> bytes:
         code = found[1]
@@ -79,28 +79,28 @@ def words(quoted: bytes) -> list[bytes]:
 
 
 def calls(lines: list[bytes], names: dict[bytes, str]) -> Iterator[Watched]:
-    """The calls of scripts, in order: MONITOR prints a call, then the commands that it runs, marked `lua`."""
-    under_way: Watched | None = None
+    """Yield the script calls in order: MONITOR prints a call, then the commands that it runs, marked `lua`."""
+    current: Watched | None = None
     for line in lines:
         matched = _LINE.match(line)
         assert matched is not None, line
         command = words(matched[2])
         if matched[1] == b"lua":
-            assert under_way is not None
-            under_way.commands.append(command)
+            assert current is not None
+            current.commands.append(command)
             continue
-        if under_way is not None:
-            yield under_way
-        under_way = None
+        if current is not None:
+            yield current
+        current = None
         if command[0].lower() == b"evalsha" and command[1] in names:
             count = int(command[2])
-            under_way = Watched(names[command[1]], command[3 : 3 + count])
-    if under_way is not None:
-        yield under_way
+            current = Watched(names[command[1]], command[3 : 3 + count])
+    if current is not None:
+        yield current
 
 
 def keys_of(command: list[bytes], server: Any) -> list[bytes]:
-    """The keys, and the channels of sharded publish/subscribe, that a command touches: the server knows."""
+    """Return the keys and the sharded pub/sub channels that a command accesses, as the server reports them."""
     name = command[0].upper()
     if name == b"TIME":
         return []
@@ -109,8 +109,8 @@ def keys_of(command: list[bytes], server: Any) -> list[bytes]:
     return [key.encode() for key in server.command_getkeys(*command)]
 
 
-def finish_in_every_way(queue: Queue, messages: list[Message]) -> None:
-    """Complete, fail and cancel, as far as there are messages; the first is released."""
+def settle_in_every_way(queue: Queue, messages: list[Message]) -> None:
+    """Release the first message, complete the second, fail the third, and cancel the others."""
     for n, message in enumerate(messages):
         if n == 0:
             message.extend(timedelta(minutes=1))
@@ -125,8 +125,8 @@ def finish_in_every_way(queue: Queue, messages: list[Message]) -> None:
                 message.complete()
 
 
-def everything(tw: Tickwheel, clock: VirtualClock) -> None:
-    """A use of every script, in plain and exclusive queues, through their main branches."""
+def use_every_script(tw: Tickwheel, clock: VirtualClock) -> None:
+    """Call every script in plain and exclusive queues, through its main branches."""
     for kind in ("plain", "exclusive"):
         key = "of" if kind == "exclusive" else None
         queue = tw.create_queue(kind, exclusive_key=key, forecast=True, max_attempts=2)
@@ -140,7 +140,7 @@ def everything(tw: Tickwheel, clock: VirtualClock) -> None:
             NewMessage(id=f"later{n}{delay}", delay=delay, metadata=metadata[n]) for n in range(10) for delay in delays
         )
         for where in (None, {"kind": "1"}, {"kind": "1", "odd": "0"}, {"kind": "none"}):
-            finish_in_every_way(queue, queue.dequeue(limit=4, where=where, worker="w"))
+            settle_in_every_way(queue, queue.dequeue(limit=4, where=where, worker="w"))
             queue.dequeue(limit=2, where=where, consistency="exact")
         value = "0" if key else None
         queue.dequeue(limit=50)
@@ -171,35 +171,35 @@ def everything(tw: Tickwheel, clock: VirtualClock) -> None:
 
 @pytest.fixture(scope="module", params=[1, 4], ids=["1-shard", "4-shards"])
 def watched(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> list[Watched]:
-    """All calls of scripts in a run that uses every one."""
+    """All script calls of a run that calls every script."""
     names = {scripts.load(name, "_clock_test").sha.encode(): name for name in scripts.names()}
     with (
         sandbox(tickwheel_server, shards=request.param, history="relay") as (tw, clock),
         tickwheel_server.client() as server,
     ):
         monitor = Monitor(tickwheel_server)
-        # Rights are asked for when a client is opened.
+        # A client checks its permissions when it is opened.
         Tickwheel(tickwheel_server.url, namespace=tw._context.namespace, clock=FRAGMENT).close()
-        everything(tw, clock)
-        # The client sends it where there are replicas to wait for.
+        use_every_script(tw, clock)
+        # The client sends this script if it waits for replicas.
         tw._run(
             send_request(
                 Request(0, call=Call(scripts.load("replication_barrier"), [tw._context.keys(0, "plain")["clock"]], []))
             )
         )
-        # The relay sends it when Kafka has acknowledged what it cuts.
+        # The relay sends this script when Kafka has acknowledged the events that it trims.
         keys = [tw._context.keys(0, "plain")[name] for name in ("clock", "events")]
         (first, _), (second, _) = server.xrange(keys[1], count=2)
         args = [server.hget(keys[0], "fence"), first, second, 1]
         tw._run(send_request(Request(0, call=Call(scripts.load("trim_outbox", "_clock_test"), keys, args))))
-        # An operator's.
+        # An operator sends this script.
         tw._run(reset_epoch(tw._context, 0))
         return list(calls(monitor.lines(), names))
 
 
 def test_every_script_is_used_by_python(watched: list[Watched]) -> None:
     several = any(b"{1}" in key for call in watched for key in call.declared)
-    # Only the orders of several shards are compared before.
+    # `peek_orders` runs only if there are several shards to compare.
     assert {call.name for call in watched} == set(scripts.names()) - (set() if several else {"peek_orders"})
 
 
@@ -207,7 +207,7 @@ def test_a_script_touches_no_key_that_it_did_not_declare(watched: list[Watched],
     known: dict[tuple[bytes, ...], list[bytes]] = {}
     for call in watched:
         for command in call.commands:
-            # All but the keys is cut short, so that the server is asked once for each way of using one.
+            # The command is shortened to its keys, so that the server is queried once for each form of a command.
             shape = tuple(command[:3])
             if command[0].upper() in (b"UNLINK", b"DEL"):
                 shape = tuple(command)
@@ -240,7 +240,7 @@ def test_an_empty_dequeue_writes_nothing(tickwheel_server: PrivateServer) -> Non
         queue.dequeue()
         monitor = Monitor(tickwheel_server)
         assert queue.dequeue() == []
-        # The one after it is no script any more.
+        # The next dequeue sends plain commands instead of the script.
         assert queue.dequeue(where={"a": "b"}) == []
         queue.enqueue()
         assert queue.dequeue(where={"a": "b"}) == []

@@ -1,4 +1,4 @@
-"""Tokens of the service: who has none gets nothing, and who has one no more than its file says."""
+"""Tokens of the service: a client needs a valid token, and a token grants only the rights of its entry."""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security
 
-# Not made anew: all processes of a run have to find the same tests.
-PRODUCER, CONSUMER, ADMIN, EXPIRED, ELSEWHERE, SOME = (f"tw_{name}-Of-Nobody-Else" for name in "abcdef")
+# Fixed values, because all processes of a run must collect the same tests.
+PRODUCER, CONSUMER, ADMIN, EXPIRED, ELSEWHERE, SOME_QUEUES = (f"tw_{name}-Of-Nobody-Else" for name in "abcdef")
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def service(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFa
         entry(PRODUCER, '["produce"]', 'queues = ["orders*"]'),
         entry(CONSUMER, '["consume"]', 'queues = ["orders*"]'),
         entry(ADMIN, '["produce", "consume", "admin"]'),
-        entry(SOME, '["admin"]', 'queues = ["orders*"]'),
+        entry(SOME_QUEUES, '["admin"]', 'queues = ["orders*"]'),
         entry(EXPIRED, '["admin"]', "expires = 2020-01-01T00:00:00Z"),
         entry(ELSEWHERE, '["admin"]', 'namespaces = ["other"]'),
     )
@@ -41,7 +41,7 @@ def service(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFa
 @pytest.mark.parametrize(
     "token",
     ["", "tw_wrong", PRODUCER[:-1], PRODUCER.swapcase(), EXPIRED],
-    ids=["none", "wrong", "cut", "in other letters", "expired"],
+    ids=["none", "wrong", "truncated", "other case", "expired"],
 )
 def test_a_caller_without_a_valid_token_is_unauthenticated(service: ServiceThread, token: str) -> None:
     with pytest.raises(Unauthenticated):
@@ -67,12 +67,12 @@ def test_a_batch_of_dequeues_is_refused_if_one_of_them_is_after_the_others_were_
 ) -> None:
     with client(service, ADMIN) as admin, grpc.insecure_channel(service.target) as channel:
         admin.queue("orders-5").enqueue(b"x", id="a")
-        asked = [
+        requests = [
             {"queue": queue, "request_id": f"{queue}:1", "first_attempt": True} for queue in ("secret", "orders-5")
         ]
         found: list[Any] = []
         with pytest.raises(grpc.RpcError) as refused:
-            found.extend(generic_client(channel, CONSUMER).begin("DequeueBatch", requests=asked))
+            found.extend(generic_client(channel, CONSUMER).begin("DequeueBatch", requests=requests))
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
         assert "is not for queue 'secret'" in str(refused.value.details())
         [[answer]] = [response["answers"] for response in found]
@@ -105,7 +105,7 @@ def test_a_queue_outside_the_patterns_of_a_token_is_refused_before_it_is_created
 
 
 def test_every_token_reads_settings_and_only_admins_of_all_queues_write_them(service: ServiceThread) -> None:
-    with client(service, ADMIN) as admin, client(service, PRODUCER) as producer, client(service, SOME) as some:
+    with client(service, ADMIN) as admin, client(service, PRODUCER) as producer, client(service, SOME_QUEUES) as some:
         admin.set_setting("a", "b")
         assert (producer.setting("a"), producer.settings()["a"]) == ("b", "b")
         with pytest.raises(Forbidden, match="needs 'admin'"):
@@ -129,7 +129,7 @@ def test_no_text_contains_a_token(service: ServiceThread) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "must contain at least one [[token]] table"),
         ("[[token]]\n", "has no sha256"),
@@ -144,9 +144,9 @@ def test_no_text_contains_a_token(service: ServiceThread) -> None:
         (entry(PRODUCER, '["produce"]') * 2, "contains the same sha256 twice"),
     ],
 )
-def test_an_error_in_the_token_file_is_named(tmp_path: Path, text: str, said: str) -> None:
+def test_an_error_in_the_token_file_is_named(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "tokens.toml"
     path.write_text(text)
     with pytest.raises(InvalidArgument) as refused:
         TokenFile(path)
-    assert said in str(refused.value)
+    assert message in str(refused.value)

@@ -1,4 +1,4 @@
-"""Clients that are many, slow, or gone without a word: each is bounded, and what it held comes back."""
+"""Many clients, slow clients, and clients that vanish: the resources of each are bounded and are released."""
 
 import asyncio
 import multiprocessing
@@ -22,7 +22,7 @@ from services.process import Process
 from services.serving_program import SERVE, ServingProgram
 from tests.integration.service_thread import ServiceThread
 from tests.security.cut import SilenceableProxy
-from tests.security.http2 import PREFACE, frame, headers, message, take_all
+from tests.security.http2 import PREFACE, frame, headers, message, unlimited_windows
 from tests.security.tokens import generic_client
 from tests.support.wait_until import eventually, eventually_in_task
 from tickwheel import NewMessage, Queue, Tickwheel
@@ -34,8 +34,8 @@ pytestmark = pytest.mark.security
 
 CONNECTIONS, QUEUES = 2_000, 50
 MIB = 1_024
-# A connection of its own for each channel.
-ALONE = [("grpc.use_local_subchannel_pool", 1)]
+# A separate connection for each channel.
+OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
 FOREVER = threading.Event()
 
 
@@ -46,7 +46,7 @@ def jobs(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Queue]:
 
 
 def requests(*given: dict[str, Any]) -> Any:
-    """A stream of requests whose client never ends it."""
+    """Return a stream of requests that never ends."""
     return chain(given, iter(FOREVER.wait, None))
 
 
@@ -68,7 +68,7 @@ def test_two_thousand_connections_of_which_half_wait_are_answered_and_the_servic
 
     async def program(service: ServingProgram, direct: Tickwheel) -> None:
         before = rss_kb(service)
-        channels = [grpc.aio.insecure_channel(service.target, options=ALONE) for _ in range(CONNECTIONS)]
+        channels = [grpc.aio.insecure_channel(service.target, options=OWN_CONNECTION) for _ in range(CONNECTIONS)]
         try:
             for first in range(0, CONNECTIONS, 100):
                 await asyncio.gather(*(each.channel_ready() for each in channels[first : first + 100]))
@@ -77,7 +77,7 @@ def test_two_thousand_connections_of_which_half_wait_are_answered_and_the_servic
                 asyncio.create_task(parked(channel, namespace, f"q{n % QUEUES}"))
                 for n, channel in enumerate(channels[: CONNECTIONS // 2])
             ]
-            # One more of each queue, so that the last of them is known to wait.
+            # All queues are subscribed to, so the calls wait.
             await eventually_in_task(lambda: subscribed(tickwheel_server, namespace) == QUEUES, "they wait")
             loop = asyncio.get_running_loop()
             each = CONNECTIONS // 2 // QUEUES
@@ -90,7 +90,7 @@ def test_two_thousand_connections_of_which_half_wait_are_answered_and_the_servic
         finally:
             await asyncio.gather(*(each.close() for each in channels))
         print(f"KiB for each connection: {(connected - before) / CONNECTIONS:.1f}")
-        print(f"KiB more for each that waited: {(answered - connected) / (CONNECTIONS // 2):.1f}")
+        print(f"KiB more for each waiting call: {(answered - connected) / (CONNECTIONS // 2):.1f}")
         assert (connected - before) / CONNECTIONS < 100
         assert (answered - before) / CONNECTIONS < 200
 
@@ -122,9 +122,9 @@ def test_clients_that_never_read_make_the_service_buffer_at_most_one_response_ea
 ) -> None:
     streams, each = 4, 350
     jobs.enqueue_many(NewMessage(bytes(30_000)) for _ in range(streams * each))
-    asked = METHODS["DequeueStream"].request(namespace=namespace, queue="jobs", credit=1_000)
-    # They say that they take all there is, and leave it in the network.
-    sent = PREFACE + take_all() + frame(1, 4, 1, headers("DequeueStream")) + frame(0, 0, 1, message(asked))
+    request = METHODS["DequeueStream"].request(namespace=namespace, queue="jobs", credit=1_000)
+    # The clients open their flow-control windows fully, but never read from the socket.
+    sent = PREFACE + unlimited_windows() + frame(1, 4, 1, headers("DequeueStream")) + frame(0, 0, 1, message(request))
     with (
         ServingProgram(tmp_path, *SERVE, tickwheel_server.url) as service,
         grpc.insecure_channel(service.target) as channel,
@@ -135,23 +135,25 @@ def test_clients_that_never_read_make_the_service_buffer_at_most_one_response_ea
         before = rss_kb(service)
         host, _, port = service.target.rpartition(":")
         for _ in range(streams):
-            deaf = stack.enter_context(socket.socket())
-            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-            deaf.connect((host, int(port)))
-            deaf.sendall(sent)
+            unread = stack.enter_context(socket.socket())
+            unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            unread.connect((host, int(port)))
+            unread.sendall(sent)
         seen = [0]
 
-        def stands_still() -> bool:
+        def delivers_no_more() -> bool:
             seen.append(jobs.counts()["running"])
             return len(seen) > 20 and seen[-1] == seen[-20] > 0
 
-        eventually(stands_still, "the service delivers no more", within=60, pause=0.05)
+        eventually(delivers_no_more, "the service delivers no more", within=60, pause=0.05)
         held = rss_kb(service) - before
-        print(f"MiB held for each: {held / streams / MIB:.1f}, delivered to each: {seen[-1] / streams:.0f}")
-        # A response of 100 is 3 MB: one is written, one may be in the system's buffers, and there are copies.
+        print(
+            f"MiB held for each client: {held / streams / MIB:.1f}, delivered to each client: {seen[-1] / streams:.0f}"
+        )
+        # A response has 3 MB. One is being written, one may be in the system's buffers, and both are copied.
         assert seen[-1] <= streams * 200
         assert held / streams < 25 * MIB
-        # It serves others meanwhile.
+        # The service serves other clients at the same time.
         jobs.enqueue(b"x", id="last", deadline=timedelta(days=-1))
         assert [taken["lease"]["id"] for taken in anybody.call("Dequeue", **here)["deliveries"]] == ["last"]
 
@@ -160,13 +162,13 @@ def test_of_an_endless_stream_of_batches_the_service_buffers_at_most_one_batch(
     tickwheel_server: PrivateServer, jobs: Queue, namespace: str, tmp_path: Path
 ) -> None:
     batches = 25
-    asked = {"namespace": namespace, "queue": "jobs"}
+    request = {"namespace": namespace, "queue": "jobs"}
     sent = threading.Event()
 
     def without_end() -> Iterator[dict[str, Any]]:
         payload = "A" * 40_000
         for n in range(batches):
-            yield asked | {"messages": [{"id": f"{n}-{k}", "payload": payload} for k in range(40)]}
+            yield request | {"messages": [{"id": f"{n}-{k}", "payload": payload} for k in range(40)]}
         sent.set()
         FOREVER.wait()
 
@@ -175,13 +177,13 @@ def test_of_an_endless_stream_of_batches_the_service_buffers_at_most_one_batch(
         grpc.insecure_channel(service.target) as channel,
     ):
         anybody = generic_client(channel, "")
-        anybody.call("GetCounts", **asked)
+        anybody.call("GetCounts", **request)
         before = rss_kb(service)
         threading.Thread(target=lambda: _refused(anybody, without_end()), daemon=True).start()
-        eventually(lambda: jobs.counts()["pending"] == batches * 40, "all of it is added", within=60, pause=0.05)
+        eventually(lambda: jobs.counts()["pending"] == batches * 40, "all messages are enqueued", within=60, pause=0.05)
         held = rss_kb(service) - before
         print(f"MiB held: {held / MIB:.1f}")
-        # 30 MB have gone through.
+        # The service has received 30 MB.
         assert held < 20 * MIB
 
 
@@ -190,10 +192,10 @@ def _refused(anybody: Any, given: Iterator[dict[str, Any]]) -> None:
         anybody.send_many("EnqueueStream", given, 60)
 
 
-def _park_and_never_return(target: str, namespace: str, streams: int, ready: Any) -> None:
+def _hold_streams_open(target: str, namespace: str, streams: int, ready: Any) -> None:
     channel = grpc.insecure_channel(target)
-    anybody, asked = generic_client(channel, ""), {"namespace": namespace, "queue": "jobs"}
-    opened = [anybody.stream("DequeueStream", requests(asked | {"credit": 1}), timeout=300) for _ in range(streams)]
+    anybody, request = generic_client(channel, ""), {"namespace": namespace, "queue": "jobs"}
+    opened = [anybody.stream("DequeueStream", requests(request | {"credit": 1}), timeout=300) for _ in range(streams)]
     for stream in opened:
         next(iter(stream))
     ready.set()
@@ -214,18 +216,18 @@ def test_messages_of_a_killed_client_are_delivered_again(
         context = multiprocessing.get_context("spawn")
         ready = context.Event()
         client = context.Process(
-            target=_park_and_never_return, args=(service.target, namespace, streams, ready), daemon=True
+            target=_hold_streams_open, args=(service.target, namespace, streams, ready), daemon=True
         )
         client.start()
         assert ready.wait(60)
-        anybody, asked = generic_client(channel, ""), {"namespace": namespace, "queue": "jobs"}
+        anybody, request = generic_client(channel, ""), {"namespace": namespace, "queue": "jobs"}
         with pytest.raises(grpc.RpcError) as refused:
-            anybody.call("Dequeue", **asked, wait_ms=1)
+            anybody.call("Dequeue", **request, wait_ms=1)
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert client.pid is not None
         os.kill(client.pid, signal.SIGKILL)
-        # The places at once, the messages when their leases end.
-        eventually(lambda: _is_taken(anybody, asked), "there is a place")
+        # The slots of the waiting calls are free immediately, the messages after their leases.
+        eventually(lambda: _is_accepted(anybody, request), "a waiting call is accepted")
         found: set[str] = set()
         with Tickwheel(service.url, namespace=namespace) as python:
             while len(found) < streams:
@@ -233,9 +235,9 @@ def test_messages_of_a_killed_client_are_delivered_again(
         client.join()
 
 
-def _is_taken(anybody: Any, asked: dict[str, Any]) -> bool:
+def _is_accepted(anybody: Any, request: dict[str, Any]) -> bool:
     try:
-        anybody.call("Dequeue", **asked | {"queue": "empty"}, wait_ms=1)
+        anybody.call("Dequeue", **request | {"queue": "empty"}, wait_ms=1)
     except grpc.RpcError:
         return False
     return True
@@ -248,13 +250,16 @@ def test_a_client_whose_network_fails_silently_is_disconnected(
     monkeypatch.setattr(grpc_options, "PONG_MS", 500)
     jobs.enqueue(b"x")
     with ServiceThread(tickwheel_server.url, waiting=1) as service, SilenceableProxy(service.target) as cut:
-        asked = {"namespace": namespace, "queue": "jobs"}
-        with grpc.insecure_channel(cut.target, options=ALONE) as gone, grpc.insecure_channel(service.target) as channel:
-            stream = generic_client(gone, "").stream("DequeueStream", requests(asked | {"credit": 1}), timeout=60)
+        request = {"namespace": namespace, "queue": "jobs"}
+        with (
+            grpc.insecure_channel(cut.target, options=OWN_CONNECTION) as gone,
+            grpc.insecure_channel(service.target) as channel,
+        ):
+            stream = generic_client(gone, "").stream("DequeueStream", requests(request | {"credit": 1}), timeout=60)
             assert next(iter(stream))["deliveries"]
             anybody = generic_client(channel, "")
-            assert not _is_taken(anybody, asked)
+            assert not _is_accepted(anybody, request)
             cut.silence()
             began = time.monotonic()
-            eventually(lambda: _is_taken(anybody, asked), "its place is free", within=20)
+            eventually(lambda: _is_accepted(anybody, request), "the slot of the waiting call is free", within=20)
             assert time.monotonic() - began < 10

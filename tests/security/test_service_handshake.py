@@ -1,4 +1,4 @@
-"""A client that can never be served, for what one of the two was told of TLS, says so at once; others try on."""
+"""If the TLS settings of client and service never match, the client fails immediately. Other failures are retried."""
 
 import asyncio
 import socket
@@ -24,7 +24,7 @@ CERT, KEY, STRANGER = CERTS / "server.pem", CERTS / "server-key.pem", CERTS / "s
 OTHER, OTHER_KEY = CERTS / "other.pem", CERTS / "other-key.pem"
 EXPIRED, EXPIRED_KEY = CERTS / "expired.pem", CERTS / "expired-key.pem"
 LONG = timedelta(seconds=25)
-# Of LONG: what is told at once is told by then, on a machine that is busy too.
+# An immediate failure takes less than this part of LONG, even on a busy machine.
 AT_ONCE_S = 8.0
 
 
@@ -41,13 +41,13 @@ def in_loop(url: str, timeout: timedelta) -> None:
     asyncio.run(program())
 
 
-ways = pytest.mark.parametrize("use", [blocking, in_loop], ids=["blocking", "asyncio"])
+both_clients = pytest.mark.parametrize("use", [blocking, in_loop], ids=["blocking", "asyncio"])
 Use = Callable[[str, timedelta], None]
 
 
 @pytest.fixture(scope="module")
 def services(tickwheel_server: PrivateServer) -> Iterator[dict[str, ServiceThread]]:
-    """The service as it is set up in different ways."""
+    """Services with different TLS settings, by name."""
     given: dict[str, Any] = {
         "plain": None,
         "tls": credentials(CERT, KEY, None),
@@ -62,9 +62,9 @@ def services(tickwheel_server: PrivateServer) -> Iterator[dict[str, ServiceThrea
         }
 
 
-@ways
+@both_clients
 @pytest.mark.parametrize(
-    ("server", "url", "said"),
+    ("server", "url", "message"),
     [
         ("tls", f"grpcs://{{0}}?tls_ca={STRANGER}", "does not trust the server's certificate (self signed"),
         ("tls", "grpcs://{0}", "does not trust the server's certificate (self signed"),
@@ -89,25 +89,25 @@ def services(tickwheel_server: PrivateServer) -> Iterator[dict[str, ServiceThrea
     ],
 )
 def test_a_url_that_can_never_work_is_refused_at_once(
-    services: dict[str, ServiceThread], use: Use, server: str, url: str, said: str
+    services: dict[str, ServiceThread], use: Use, server: str, url: str, message: str
 ) -> None:
     began = time.monotonic()
     with pytest.raises(HandshakeFailed) as refused:
         use(url.format(services[server].target), LONG)
     assert time.monotonic() - began < AT_ONCE_S
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert not refused.value.may_have_happened
 
 
 class Restarting:
-    """A port whose server ends and starts again: the first connections are closed at once, the later ones led on."""
+    """A port whose server restarts: it closes the first connections immediately, and forwards the later ones."""
 
     def __init__(self, target: str, closes: int) -> None:
         host, _, port = target.rpartition(":")
         self._target = host, int(port)
         self._closes = closes
         self.closed = 0
-        self._led: list[socket.socket] = []
+        self._forwarded: list[socket.socket] = []
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -121,18 +121,18 @@ class Restarting:
                     client.close()
                 else:
                     server = socket.create_connection(self._target)
-                    self._led += client, server
+                    self._forwarded += client, server
                     for pair in ((client, server), (server, client)):
-                        threading.Thread(target=self._lead, args=pair, daemon=True).start()
+                        threading.Thread(target=self._forward, args=pair, daemon=True).start()
 
-    def _lead(self, source: socket.socket, sink: socket.socket) -> None:
+    def _forward(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(65_536):
                 sink.sendall(data)
             sink.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        for each in (self._listening, *self._led):
+        for each in (self._listening, *self._forwarded):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
@@ -151,14 +151,14 @@ def restarting(service: ServiceThread, closes: int) -> Iterator[Restarting]:
 def test_a_client_waits_for_a_server_that_is_restarting(
     services: dict[str, ServiceThread], use: Use, server: str
 ) -> None:
-    # Once the library, which waits a second then; once when the client asks what this is.
+    # The gRPC library connects once and then waits a second; the client connects once to find the cause.
     with restarting(services[server], closes=2) as port:
         tls = f"grpcs://{port.address}?tls_ca={CERT}&tls_cert={CERT}&tls_key={KEY}"
         use(tls if server == "mtls" else f"grpc://{port.address}", LONG)
         assert port.closed == 2
 
 
-@ways
+@both_clients
 def test_a_client_tries_to_reach_an_absent_server_for_the_whole_timeout(use: Use) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

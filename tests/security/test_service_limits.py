@@ -1,4 +1,4 @@
-"""What a token, and what all of them together, may take of a process of the service, and what clients make of it."""
+"""Limits of one token, and of one process of the service, and how clients react to them."""
 
 import threading
 import time
@@ -59,16 +59,16 @@ def channel(service: ServiceThread) -> Iterator[grpc.Channel]:
 
 def details(refused: Any) -> tuple[ErrorInfo, RetryInfo]:
     status = Status.FromString(dict(refused.trailing_metadata())["grpc-status-details-bin"])
-    info, again = ErrorInfo(), RetryInfo()
+    info, retry = ErrorInfo(), RetryInfo()
     assert status.details[0].Unpack(info)
-    assert status.details[1].Unpack(again)
-    return info, again
+    assert status.details[1].Unpack(retry)
+    return info, retry
 
 
-def open_stream(generic_client: GenericClient, asked: dict[str, Any]) -> Stream:
-    """A stream that has its place: it has delivered what there was."""
-    generic_client.call("Enqueue", **asked, message={})
-    requests: Any = chain([asked | {"credit": 1}], iter(Event().wait, None))
+def open_stream(generic_client: GenericClient, request: dict[str, Any]) -> Stream:
+    """Open a stream and wait for its first delivery, so that the stream counts as a waiting call."""
+    generic_client.call("Enqueue", **request, message={})
+    requests: Any = chain([request | {"credit": 1}], iter(Event().wait, None))
     stream: Stream = generic_client.stream("DequeueStream", requests, 60)
     assert next(iter(stream))["deliveries"]
     return stream
@@ -78,16 +78,16 @@ def test_a_token_over_its_rate_gets_the_time_of_a_retry_and_can_settle_its_lease
     channel: grpc.Channel,
 ) -> None:
     slow, where = generic_client(channel, SLOW), {"namespace": NAMESPACE, "queue": "slow"}
-    # A burst of 20: one call, and a batch that overdraws it by 11 seconds.
+    # The burst is 20. The two batches overdraw it by 11 seconds.
     slow.call("EnqueueBatch", **where, messages=[{"id": f"m{n}"} for n in range(10)])
     deliveries = slow.call("Dequeue", **where, limit=10)["deliveries"]
     slow.call("EnqueueBatch", **where, messages=[{"id": f"n{n}"} for n in range(20)])
     with pytest.raises(grpc.RpcError) as refused:
         slow.call("Enqueue", **where, message={"id": "more"})
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    info, again = details(refused.value)
+    info, retry = details(refused.value)
     assert (info.domain, info.reason) == ("tickwheel", "LIMIT_EXCEEDED")
-    assert 5 < again.retry_delay.ToTimedelta().total_seconds() <= 11
+    assert 5 < retry.retry_delay.ToTimedelta().total_seconds() <= 11
     with pytest.raises(grpc.RpcError):
         slow.call("GetCounts", **where)
     assert slow.call("Complete", **where, leases=[each["lease"] for each in deliveries])["lost"] == []
@@ -102,7 +102,7 @@ def test_a_client_waits_until_the_rate_of_its_token_permits_the_call(service: Se
             jobs.enqueue(b"x", id=f"m{n}")
         jobs.enqueue_many(NewMessage(b"x", id=f"n{n}") for n in range(100))
         assert jobs.counts()["pending"] == 160
-        # All but the burst, at 200 a second.
+        # All calls except the burst, at 200 a second.
         assert time.monotonic() - began >= 140 / 200
 
 
@@ -117,7 +117,7 @@ def test_a_client_that_cannot_wait_long_enough_raises_at_once(service: ServiceTh
                 return error
             return None
 
-        found: Any = eventually(refused, "its burst is used up")
+        found: Any = eventually(refused, "the burst is used up")
         began = time.monotonic()
         with pytest.raises(LimitExceeded, match="has reached its limit of 1 messages a second"):
             late.queue("late").counts()
@@ -136,39 +136,39 @@ def test_a_stream_of_batches_over_the_rate_is_slowed_and_not_refused(channel: gr
 def test_waiting_calls_of_a_token_are_limited_and_their_places_are_freed(
     service: ServiceThread, channel: grpc.Channel
 ) -> None:
-    waiter, asked = generic_client(channel, WAITER), {"namespace": NAMESPACE, "queue": "empty"}
-    streams = [open_stream(waiter, asked) for _ in range(2)]
+    waiter, request = generic_client(channel, WAITER), {"namespace": NAMESPACE, "queue": "empty"}
+    streams = [open_stream(waiter, request) for _ in range(2)]
 
     def refused() -> bool:
         try:
-            waiter.call("Dequeue", **asked, wait_ms=1)
+            waiter.call("Dequeue", **request, wait_ms=1)
         except grpc.RpcError as error:
             info, _ = details(error)
             return bool(info.reason == "LIMIT_EXCEEDED")
         return False
 
     assert refused()
-    # Who does not wait takes no place, nor do those of other tokens.
-    assert waiter.call("Dequeue", **asked)["deliveries"] == []
-    assert generic_client(channel, FREE).call("Dequeue", **asked, wait_ms=1)["deliveries"] == []
+    # A call that does not wait does not count, and neither do calls of other tokens.
+    assert waiter.call("Dequeue", **request)["deliveries"] == []
+    assert generic_client(channel, FREE).call("Dequeue", **request, wait_ms=1)["deliveries"] == []
     found: list[Any] = []
     with client(service, WAITER, LONG, namespace=NAMESPACE) as python:
         waiting = threading.Thread(target=lambda: found.append(python.queue("empty").dequeue(wait=LONG)))
         waiting.start()
         for stream in streams:
             stream.cancel()
-        eventually(lambda: not refused(), "the places are free")
-        generic_client(channel, FREE).call("Enqueue", **asked, message={"id": "one"})
+        eventually(lambda: not refused(), "the waiting calls have ended")
+        generic_client(channel, FREE).call("Enqueue", **request, message={"id": "one"})
         waiting.join(20)
         assert [message.id for [message] in found] == ["one"]
 
 
 def test_waiting_calls_of_a_process_are_limited_over_all_callers(tickwheel_server: PrivateServer) -> None:
     with ServiceThread(tickwheel_server.url, waiting=3) as serving, grpc.insecure_channel(serving.target) as channel:
-        anybody, asked = generic_client(channel, ""), {"namespace": NAMESPACE, "queue": "jobs"}
-        streams = [open_stream(anybody, asked) for _ in range(3)]
+        anybody, request = generic_client(channel, ""), {"namespace": NAMESPACE, "queue": "jobs"}
+        streams = [open_stream(anybody, request) for _ in range(3)]
         with pytest.raises(grpc.RpcError) as refused:
-            anybody.call("Dequeue", **asked, wait_ms=1)
+            anybody.call("Dequeue", **request, wait_ms=1)
         assert "this process of the service has reached its limit of 3 waiting calls" in str(refused.value.details())
         for stream in streams:
             stream.cancel()
@@ -180,7 +180,7 @@ def test_calls_over_the_limit_of_a_process_are_refused_and_clients_retry(
     monkeypatch.setattr(limits, "OTHER_CALLS", 2)
     with ServiceThread(tickwheel_server.url, waiting=1) as serving, grpc.insecure_channel(serving.target) as channel:
         stub: Any = HealthStub(channel)
-        # Whoever asks for the health and never ends, as nobody needs a token for that.
+        # Endless health checks, which need no token.
         watches = [stub.Watch(HealthCheckRequest(), timeout=60) for _ in range(3)]
         for watch in watches:
             next(watch)
@@ -223,14 +223,14 @@ def test_a_call_without_a_token_is_refused_before_its_request_is_read(
 
 def test_invalid_limits_in_the_token_file_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "tokens.toml"
-    for rest, said in (
+    for rest, message in (
         ("messages_per_second = 0", "must be a whole number from 1 to 1000000"),
         ("messages_per_second = 1.5", "must be a whole number"),
         ("burst = 5", "needs messages_per_second"),
         ("waiting = -1", "must be a whole number"),
     ):
         path.write_text(entry(SLOW, ROLES, rest))
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             TokenFile(path)
 
 
@@ -248,18 +248,18 @@ def test_headers_beyond_16_kib_are_refused(channel: grpc.Channel) -> None:
 
 
 def test_every_read_of_a_forbidden_queue_is_refused(service: ServiceThread, channel: grpc.Channel) -> None:
-    asked = {"namespace": "another", "queue": "jobs"}
+    request = {"namespace": "another", "queue": "jobs"}
     free = generic_client(channel, FREE)
     for call in (
-        lambda: free.call("Dequeue", **asked),
-        lambda: free.call("Dequeue", **asked, wait_ms=60_000),
-        lambda: list(free.stream("DequeueStream", iter([asked | {"credit": 1}]))),
-        lambda: free.call("GetMessage", **asked, id="a"),
-        lambda: free.call("ListMessages", **asked),
-        lambda: free.call("GetCounts", **asked),
+        lambda: free.call("Dequeue", **request),
+        lambda: free.call("Dequeue", **request, wait_ms=60_000),
+        lambda: list(free.stream("DequeueStream", iter([request | {"credit": 1}]))),
+        lambda: free.call("GetMessage", **request, id="a"),
+        lambda: free.call("ListMessages", **request),
+        lambda: free.call("GetCounts", **request),
         lambda: free.call("ListQueues", namespace="another"),
         lambda: free.call("OpenNamespace", namespace="another"),
-        lambda: free.send_many("EnqueueStream", [asked | {"messages": [{}]}]),
+        lambda: free.send_many("EnqueueStream", [request | {"messages": [{}]}]),
     ):
         with pytest.raises(grpc.RpcError) as refused:
             call()

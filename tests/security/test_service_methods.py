@@ -1,4 +1,4 @@
-"""An RPC of the service that nobody has decided about is refused."""
+"""The service rejects an RPC that has no row in the table of RPCs."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,13 +19,13 @@ from tickwheel.testing import PrivateServer
 pytestmark = pytest.mark.security
 
 ADMIN, STRANGER = "tw_all-Of-Nobody-Else", "tw_wrong"
-# One of each kind: of one answer, of many answers, of many requests, of many of both.
+# One RPC of each kind: unary, server streaming, client streaming, bidirectional streaming.
 WITHOUT_ROW = ("GetDepth", "DequeueBatch", "EnqueueStream", "DequeueStream")
 
 
 @pytest.fixture(scope="module")
 def service(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceThread]:
-    """A service with a token for everything, and with RPCs that its table of RPCs does not name."""
+    """A service with a token for all roles, and with RPCs that have no row in its table."""
     tokens = write_token_file(tmp_path_factory.mktemp("tokens"), entry(ADMIN, '["produce", "consume", "admin"]'))
     with Tickwheel(tickwheel_server.url, drive=False):
         pass

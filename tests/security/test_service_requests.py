@@ -1,4 +1,4 @@
-"""Requests as a hostile program makes them: no bytes, whatever they say, are more to the service than a refusal."""
+"""Requests of a hostile program: the service rejects invalid requests, and continues to serve."""
 
 import os
 import random
@@ -23,11 +23,11 @@ from tickwheel.testing import PrivateServer
 pytestmark = pytest.mark.security
 
 STREAM_OF_BATCHES = headers("EnqueueStream")
-OF_ONE_REQUEST = sorted(name for name, method in METHODS.items() if not method.client_streaming)
-STREAMS = sorted(METHODS.keys() - set(OF_ONE_REQUEST))
+SINGLE_REQUEST_METHODS = sorted(name for name, method in METHODS.items() if not method.client_streaming)
+CLIENT_STREAMING_METHODS = sorted(METHODS.keys() - set(SINGLE_REQUEST_METHODS))
 NAMESPACE = "service-requests"
-# What a server says of its own mistakes, and of bytes it was not ready for.
-MISTAKES = {grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL, grpc.StatusCode.DEADLINE_EXCEEDED}
+# The codes with which a server reports its own bugs.
+BUG_CODES = {grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL, grpc.StatusCode.DEADLINE_EXCEEDED}
 NUMBERS = (-(2**63), -(2**31), -1, 0, 1, 2, 5, 1_000, 2**31 - 1, 2**52, 2**53, 2**63 - 1)
 TEXTS = (
     "",
@@ -63,12 +63,12 @@ def service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
 def channel(service: ServiceThread) -> Iterator[grpc.Channel]:
     with grpc.insecure_channel(service.target) as channel:
         yield channel
-        # Whatever was sent, it serves.
+        # The service still serves.
         generic_client(channel, "").call("Enqueue", namespace=NAMESPACE, queue="well", message={})
 
 
-def made_up(draw: random.Random, kind: Descriptor, depth: int = 0) -> dict[str, Any]:
-    """A message whose fields are right in type and in nothing else."""
+def random_message(draw: random.Random, kind: Descriptor, depth: int = 0) -> dict[str, Any]:
+    """Return a message whose fields have the right types and random values."""
     return {
         field.name: [value(draw, field, depth) for _ in range(draw.choice((0, 1, 3)))]
         if field.is_repeated and not (field.message_type and field.message_type.GetOptions().map_entry)
@@ -83,7 +83,7 @@ def value(draw: random.Random, field: FieldDescriptor, depth: int) -> Any:
         key, text = (field.message_type.fields_by_name[name] for name in ("key", "value"))
         return {value(draw, key, depth): value(draw, text, depth) for _ in range(draw.choice((0, 1, 3, 20)))}
     if field.message_type:
-        return made_up(draw, field.message_type, depth + 1)
+        return random_message(draw, field.message_type, depth + 1)
     match field.cpp_type:
         case FieldDescriptor.CPPTYPE_BOOL:
             return draw.random() < 0.5
@@ -101,7 +101,7 @@ def value(draw: random.Random, field: FieldDescriptor, depth: int) -> Any:
 
 
 def sender(channel: grpc.Channel, method: Method, pack: Any = None) -> Any:
-    """Sends one request, and takes what comes."""
+    """Return a function that sends one request and reads all responses."""
     if not method.server_streaming:
         return channel.unary_unary(method.path, pack, None)
     begin: Any = channel.unary_stream(method.path, pack, None)
@@ -116,14 +116,14 @@ def code_of(send: Any, request: Any) -> tuple[grpc.StatusCode, str]:
     return grpc.StatusCode.OK, ""
 
 
-@pytest.mark.parametrize("name", OF_ONE_REQUEST)
+@pytest.mark.parametrize("name", SINGLE_REQUEST_METHODS)
 def test_an_invalid_request_is_refused_and_never_an_internal_error(channel: grpc.Channel, name: str) -> None:
     method = METHODS[name]
     send = sender(channel, method, method.request.SerializeToString)
     seed = f"{os.environ['TICKWHEEL_TEST_SEED']} {name}"
     draw = random.Random(seed)
     for _ in range(60):
-        fields = made_up(draw, method.request.DESCRIPTOR)
+        fields = random_message(draw, method.request.DESCRIPTOR)
         if draw.random() < 0.8:
             fields |= {
                 key: right
@@ -133,17 +133,17 @@ def test_an_invalid_request_is_refused_and_never_an_internal_error(channel: grpc
         elif name == "OpenNamespace":
             fields["existing"] = True
         fields |= {"wait_ms": 5} if fields.get("wait_ms", 0) >= 5 else {}
-        code, said = code_of(send, method.request(**fields))
-        assert code not in MISTAKES, f"seed {seed!r}: {fields}: {said}"
+        code, details = code_of(send, method.request(**fields))
+        assert code not in BUG_CODES, f"seed {seed!r}: {fields}: {details}"
 
 
-@pytest.mark.parametrize("name", OF_ONE_REQUEST)
+@pytest.mark.parametrize("name", SINGLE_REQUEST_METHODS)
 def test_bytes_that_are_not_a_protobuf_message_are_refused(channel: grpc.Channel, name: str) -> None:
     send = sender(channel, METHODS[name])
     draw = random.Random(name)
     for size in (1, 7, 100, 10_000):
-        code, said = code_of(send, b"\xff" + draw.randbytes(size))
-        assert (code, "the request is not a valid" in said) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+        code, details = code_of(send, b"\xff" + draw.randbytes(size))
+        assert (code, "the request is not a valid" in details) == (grpc.StatusCode.INVALID_ARGUMENT, True)
 
 
 @pytest.mark.parametrize("name", ["Complete", "CreateQueue", "DequeueBatch", "EnqueueBatch"])
@@ -152,7 +152,7 @@ def test_a_message_that_is_too_large_is_refused(channel: grpc.Channel, name: str
     assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize("name", CLIENT_STREAMING_METHODS)
 @pytest.mark.parametrize(
     ("bad", "code"),
     [
@@ -175,9 +175,11 @@ def test_a_stream_ends_at_an_invalid_message(
 
 
 def test_invalid_credit_ends_a_stream(channel: grpc.Channel) -> None:
-    asked = {"namespace": NAMESPACE, "queue": "streamed"}
+    first_request = {"namespace": NAMESPACE, "queue": "streamed"}
     for credits in ([-1], [1_001], [0, -1], [1_000] * 11):
-        requests: Any = chain([asked | {"credit": each} for each in credits], iter(threading.Event().wait, None))
+        requests: Any = chain(
+            [first_request | {"credit": each} for each in credits], iter(threading.Event().wait, None)
+        )
         with pytest.raises(grpc.RpcError) as refused:
             list(generic_client(channel, "").stream("DequeueStream", requests, timeout=10))
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -203,13 +205,13 @@ def test_invalid_credit_ends_a_stream(channel: grpc.Channel) -> None:
         "a stream without a message",
         "half a message",
         "the start of a message of 4 GiB",
-        "headers that are none",
+        "invalid headers",
     ],
 )
 def test_a_connection_that_breaks_during_a_request_affects_no_other(
     service: ServiceThread, channel: grpc.Channel, sent: bytes
 ) -> None:
-    # The channel looks afterwards.
+    # The fixture `channel` checks afterwards that the service still serves.
     host, _, port = service.target.rpartition(":")
     for _ in range(20):
         with socket.create_connection((host, int(port)), 10) as connection:
@@ -226,7 +228,7 @@ def test_the_service_survives_a_flood_of_streams_that_are_reset_at_once(
         for _ in range(20):
             with socket.create_connection((host, int(port)), 10) as connection:
                 connection.sendall(sent)
-        # The library turns calls away meanwhile, which clients make again.
+        # During the flood, the gRPC library rejects calls, and clients retry them.
         with Tickwheel(flooded.url, namespace=NAMESPACE) as client:
             client.queues()
 
@@ -246,5 +248,5 @@ def test_an_interrupted_stream_of_batches_has_added_its_complete_batches(
 
     with socket.create_connection((host, int(port)), 10) as connection:
         connection.sendall(PREFACE + SETTINGS + frame(1, 4, 1, STREAM_OF_BATCHES) + frame(0, 0, 1, whole + whole[:9]))
-        eventually(pending, "the first batch is there")
+        eventually(pending, "the first batch is enqueued")
     assert pending() == 1

@@ -1,4 +1,4 @@
-"""What is secret stays so: no token, payload or key is in the log, however much it tells; and nothing is unpickled."""
+"""Secrets stay secret: even a verbose log contains no token, payload or key. The product never unpickles data."""
 
 import re
 from contextlib import suppress
@@ -28,7 +28,7 @@ NAMESPACE = "service-secrets"
 
 @pytest.fixture
 def options(tmp_path: Path) -> list[str]:
-    """TLS and tokens, of files that nobody else can read."""
+    """Options for TLS and tokens, with files that only their owner can read."""
     tokens, key = tmp_path / "tokens.toml", tmp_path / "key.pem"
     tokens.write_text(
         f'[[token]]\nname = "clinic"\nsha256 = "{digest_of(TOKEN).hex()}"\n'
@@ -59,13 +59,13 @@ def test_no_token_payload_or_key_is_in_the_log_at_any_level(
                 message.complete()
         with pytest.raises(Unauthenticated):
             Tickwheel(f"grpcs://:{WRONG}@{here}", timeout=timedelta(seconds=5))
-        # Without TLS, and what is no message though it holds a payload.
+        # A connection without TLS, and an invalid message that contains a payload.
         with suppress(TickwheelError):
             Tickwheel(f"grpc://:{TOKEN}@{service.target}", timeout=timedelta(milliseconds=100))
         trusted = grpc.ssl_channel_credentials((CERTS / "server.pem").read_bytes())
         with grpc.secure_channel(service.target, trusted) as channel, pytest.raises(grpc.RpcError):
             generic_client(channel, TOKEN).raw("Enqueue", b"\xff" + PAYLOAD)
-        eventually(lambda: "Complete" in service.log, "its log says what was called")
+        eventually(lambda: "Complete" in service.log, "the log names the call")
         log = service.log
     tickwheel_server.clear(NAMESPACE)
     key = (CERTS / "server-key.pem").read_text().splitlines()[1]
@@ -84,14 +84,14 @@ def test_an_internal_error_is_reported_by_a_number_that_the_log_explains(
         direct.create_queue("jobs")
     monkeypatch.setattr(MessageHandlers, "get_message", broken)
     with ServiceThread(tickwheel_server.url) as service, grpc.insecure_channel(service.target) as channel:
-        with pytest.raises(grpc.RpcError) as told:
+        with pytest.raises(grpc.RpcError) as raised:
             generic_client(channel, "").call("GetMessage", namespace=NAMESPACE, queue="jobs", id="a")
         with Tickwheel(service.url, namespace=NAMESPACE) as client, pytest.raises(TickwheelError, match="error number"):
             client.queue("jobs").get("a")
     tickwheel_server.clear(NAMESPACE)
-    assert told.value.code() is grpc.StatusCode.INTERNAL
-    [number] = re.findall(r"error number (\w+)", str(told.value.details()))
-    assert "of all things" not in str(told.value.details())
+    assert raised.value.code() is grpc.StatusCode.INTERNAL
+    [number] = re.findall(r"error number (\w+)", str(raised.value.details()))
+    assert "of all things" not in str(raised.value.details())
     [line] = [
         record for record in caplog.records if f"error number {number}" in record.getMessage() and record.exc_info
     ]
@@ -102,7 +102,7 @@ def test_an_internal_error_is_reported_by_a_number_that_the_log_explains(
 PICKLES = re.compile(
     r"^\s*(?:import|from)\s+(?:pickle|cPickle|_pickle|dill|cloudpickle|shelve|marshal)\b", re.MULTILINE
 )
-# Builds code, or objects, from what a peer may have sent.
+# Calls that build code or objects from data that a peer may have sent.
 BUILDS = re.compile(r"(?<![\w.])(?:eval|exec|__import__)\(|yaml\.(?:unsafe_)?load\(")
 
 
@@ -115,7 +115,7 @@ def test_no_shipped_code_unpickles_or_evaluates() -> None:
 
 
 def test_tokens_are_compared_by_their_digests_in_constant_time() -> None:
-    """The comparison is the library's that takes as long for any two; no other of digests is in the file."""
+    """The file compares digests only with the library's constant-time function."""
     text = (ROOT / "scheduler/tickwheel/service/authorization.py").read_text()
     assert "hmac.compare_digest(caller.digest, digest)" in text
     assert not re.search(r"digest\s*[!=]=|[!=]=\s*\w*\.?digest\b", text)

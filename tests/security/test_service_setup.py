@@ -1,4 +1,4 @@
-"""`tickwheel serve` with half of what it needs, or what is wrong: it says what, ends with 2, and never listens."""
+"""`tickwheel serve` with incomplete or invalid options: it reports the problem, exits with 2, and never listens."""
 
 import socket
 from collections.abc import Callable
@@ -21,7 +21,7 @@ Files = Callable[..., str]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Files as an operator has them; {cert}, {key} and the like in options are their paths."""
+    """A folder with certificates and keys. In options, {cert}, {key} and so on stand for the paths of the files."""
     for name, source in (("cert", "server.pem"), ("key", "server-key.pem"), ("stranger", "stranger.pem")):
         (tmp_path / name).write_bytes((CERTS / source).read_bytes())
         (tmp_path / name).chmod(0o600)
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ("--tls-cert {cert}", "give both --tls-cert and --tls-key"),
         ("--tls-key {key}", "give both --tls-cert and --tls-key"),
@@ -57,15 +57,15 @@ def folder(tmp_path: Path) -> Path:
         ("--listen [::]:0", "without encryption"),
     ],
 )
-def test_inconsistent_or_missing_options_are_refused(folder: Path, options: str, said: str) -> None:
+def test_inconsistent_or_missing_options_are_refused(folder: Path, options: str, message: str) -> None:
     given = options.format(
         folder=folder, **{name: folder / name for name in ("cert", "key", "stranger", "empty", "none")}
     )
-    check_refused(given.split(), said)
+    check_refused(given.split(), message)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (GOOD.replace('"produce"', '"reader"'), "must be one of produce, consume, admin, not 'reader'"),
         (GOOD.replace('roles = ["produce"]', ""), "roles of token 1"),
@@ -83,11 +83,11 @@ def test_inconsistent_or_missing_options_are_refused(folder: Path, options: str,
         ("[[token]\n", "is not valid TOML"),
     ],
 )
-def test_an_invalid_token_file_is_refused(folder: Path, text: str, said: str) -> None:
+def test_an_invalid_token_file_is_refused(folder: Path, text: str, message: str) -> None:
     file = folder / "tokens"
     file.write_text(text)
     file.chmod(0o600)
-    check_refused(["--tokens", str(file)], said)
+    check_refused(["--tokens", str(file)], message)
 
 
 @pytest.mark.parametrize("mode", [0o604, 0o602])
@@ -100,14 +100,14 @@ def test_a_secret_file_that_others_can_read_is_refused(folder: Path, name: str, 
     check_refused(list(map(str, options)), "is accessible to every user of this machine")
 
 
-def check_refused(options: list[str], said: str) -> None:
+def check_refused(options: list[str], message: str) -> None:
     port = free_port()
     listen = [] if "--listen" in options else ["--listen", f"127.0.0.1:{port}"]
-    # Where nothing is, as it comes to that only when all else is right.
+    # No server listens at this address. The service connects only after all options are valid.
     command = ["serve", "--url", f"redis://127.0.0.1:{free_port()}", *listen, *options]
     done = CliRunner().invoke(app, command, env={"COLUMNS": "300"})
     assert done.exit_code == 2, done.output
-    assert said in " ".join(done.output.split())
+    assert message in " ".join(done.output.split())
     assert TOKEN not in done.output
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", port), 5).close()

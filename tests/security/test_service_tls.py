@@ -1,4 +1,4 @@
-"""TLS of the service: nobody is served who cannot show a certificate where one is asked for, and nothing in clear."""
+"""TLS of the service: it rejects unencrypted connections, and clients without a required certificate."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -53,7 +53,7 @@ def test_a_client_without_a_certificate_is_refused(mutual: ServiceThread) -> Non
 
 
 @pytest.mark.parametrize(
-    ("cert", "key", "client_ca", "said"),
+    ("cert", "key", "client_ca", "message"),
     [
         (CERT, None, None, "give both --tls-cert and --tls-key"),
         (None, KEY, None, "give both --tls-cert and --tls-key"),
@@ -65,9 +65,9 @@ def test_a_client_without_a_certificate_is_refused(mutual: ServiceThread) -> Non
     ],
 )
 def test_incomplete_tls_options_are_refused_before_the_service_listens(
-    cert: Path | None, key: Path | None, client_ca: Path | None, said: str
+    cert: Path | None, key: Path | None, client_ca: Path | None, message: str
 ) -> None:
-    with pytest.raises(InvalidArgument, match=said):
+    with pytest.raises(InvalidArgument, match=message):
         credentials(cert, key, client_ca)
 
 

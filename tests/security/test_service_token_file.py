@@ -1,4 +1,4 @@
-"""A tokens' file that changes while the service runs, and tokens that end in the middle of calls."""
+"""The token file changes while the service runs, and tokens become invalid during calls."""
 
 import logging
 import threading
@@ -22,7 +22,7 @@ from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security
 
-STAYS, GOES, COMES = (f"tw_{name}-Of-A-File" for name in "abc")
+KEPT, REMOVED, ADDED = (f"tw_{name}-Of-A-File" for name in "abc")
 NAMESPACE = "service-token-file"
 HERE = f'namespaces = ["{NAMESPACE}"]\n'
 ROLES = '["produce", "consume", "admin"]'
@@ -32,7 +32,7 @@ WAIT = timedelta(seconds=20)
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "tokens.toml"
-    path.write_text(entry(STAYS, ROLES, HERE) + entry(GOES, ROLES, HERE))
+    path.write_text(entry(KEPT, ROLES, HERE) + entry(REMOVED, ROLES, HERE))
     return path
 
 
@@ -46,8 +46,8 @@ def service(tickwheel_server: PrivateServer, file: Path, monkeypatch: pytest.Mon
     tickwheel_server.clear(NAMESPACE)
 
 
-class Waiting:
-    """A call in a thread, and what came of it."""
+class BackgroundCall:
+    """A call in a thread, and its result or exception."""
 
     def __init__(self, call: Any) -> None:
         self.outcome: Any = None
@@ -67,8 +67,8 @@ class Waiting:
         return self.outcome
 
 
-def in_stream(generic_client: GenericClient, started: threading.Event) -> Waiting:
-    """A stream of deliveries that has begun, and of which nothing more comes."""
+def in_stream(generic_client: GenericClient, started: threading.Event) -> BackgroundCall:
+    """Start a stream of deliveries that has delivered its only message."""
     generic_client.call("Enqueue", namespace=NAMESPACE, queue="streamed", message={})
     requests: Any = chain(
         [{"namespace": NAMESPACE, "queue": "streamed", "credit": 1}], iter(threading.Event().wait, None)
@@ -78,7 +78,7 @@ def in_stream(generic_client: GenericClient, started: threading.Event) -> Waitin
         for _ in generic_client.stream("DequeueStream", requests, timeout=60):
             started.set()
 
-    return Waiting(read)
+    return BackgroundCall(read)
 
 
 def test_a_new_token_works_soon_and_calls_of_a_removed_token_end_also_while_they_wait(
@@ -86,24 +86,24 @@ def test_a_new_token_works_soon_and_calls_of_a_removed_token_end_also_while_they
 ) -> None:
     started = threading.Event()
     with (
-        client(service, GOES, namespace=NAMESPACE) as goes,
-        client(service, STAYS, namespace=NAMESPACE) as stays,
+        client(service, REMOVED, namespace=NAMESPACE) as removed,
+        client(service, KEPT, namespace=NAMESPACE) as kept,
         grpc.insecure_channel(service.target) as channel,
     ):
-        parked = Waiting(lambda: goes.queue("jobs").dequeue(wait=WAIT))
-        other = Waiting(lambda: stays.queue("jobs").dequeue(wait=WAIT))
-        stream = in_stream(generic_client(channel, GOES), started)
+        parked = BackgroundCall(lambda: removed.queue("jobs").dequeue(wait=WAIT))
+        other = BackgroundCall(lambda: kept.queue("jobs").dequeue(wait=WAIT))
+        stream = in_stream(generic_client(channel, REMOVED), started)
         assert started.wait(20)
-        file.write_text(entry(STAYS, ROLES, HERE) + entry(COMES, ROLES, HERE))
+        file.write_text(entry(KEPT, ROLES, HERE) + entry(ADDED, ROLES, HERE))
         assert isinstance(parked.ended(), Unauthenticated)
-        told = stream.ended()
-        assert isinstance(told, grpc.RpcError)
-        assert told.code() is grpc.StatusCode.UNAUTHENTICATED
-        assert "is no longer valid" in str(told.details())
+        raised = stream.ended()
+        assert isinstance(raised, grpc.RpcError)
+        assert raised.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert "is no longer valid" in str(raised.details())
         with pytest.raises(Unauthenticated):
-            goes.queue("jobs").counts()
-        with client(service, COMES, namespace=NAMESPACE) as comes:
-            comes.queue("jobs").enqueue(b"x", id="one")
+            removed.queue("jobs").counts()
+        with client(service, ADDED, namespace=NAMESPACE) as added:
+            added.queue("jobs").enqueue(b"x", id="one")
         assert [message.id for message in other.ended()] == ["one"]
 
 
@@ -111,103 +111,103 @@ def test_an_invalid_file_keeps_the_tokens_and_is_logged_once(
     service: ServiceThread, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = file.read_text()
-    with caplog.at_level(logging.INFO, "tickwheel.service"), client(service, GOES, namespace=NAMESPACE) as goes:
+    with caplog.at_level(logging.INFO, "tickwheel.service"), client(service, REMOVED, namespace=NAMESPACE) as removed:
         file.write_text(whole[:-20] + "[[tok")
-        eventually(lambda: "the tokens stay unchanged" in caplog.text, "it is told")
+        eventually(lambda: "the tokens stay unchanged" in caplog.text, "the log reports it")
         assert "is not valid TOML" in caplog.text
-        goes.queue("jobs").counts()
+        removed.queue("jobs").counts()
         file.unlink()
-        eventually(lambda: "cannot be read" in caplog.text, "it is told")
-        goes.queue("jobs").counts()
-        file.write_text(entry(STAYS, ROLES, HERE))
-        eventually(lambda: "has changed; tokens now valid: 1" in caplog.text, "it is whole again")
+        eventually(lambda: "cannot be read" in caplog.text, "the log reports it")
+        removed.queue("jobs").counts()
+        file.write_text(entry(KEPT, ROLES, HERE))
+        eventually(lambda: "has changed; tokens now valid: 1" in caplog.text, "the file is valid again")
         assert caplog.text.count("is not valid TOML") == 1
         with pytest.raises(Unauthenticated):
-            goes.queue("jobs").counts()
+            removed.queue("jobs").counts()
 
 
 def test_after_any_error_of_reading_the_file_later_changes_are_loaded(
     service: ServiceThread, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Deeper than Python's reader of TOML can go.
+    # Nested too deeply for Python's TOML parser.
     file.write_text("token = " + "[" * 5_000)
-    eventually(lambda: "RecursionError" in caplog.text, "it is told")
-    file.write_text(entry(COMES, ROLES, HERE))
+    eventually(lambda: "RecursionError" in caplog.text, "the log reports it")
+    file.write_text(entry(ADDED, ROLES, HERE))
     with grpc.insecure_channel(service.target) as channel:
-        comes = generic_client(channel, COMES)
-        eventually(lambda: not is_unknown(comes), "the new token is good")
+        added = generic_client(channel, ADDED)
+        eventually(lambda: not is_unknown(added), "the new token is valid")
 
 
 def test_new_limits_of_a_token_apply_at_once_to_connected_clients(service: ServiceThread, file: Path) -> None:
-    with client(service, STAYS, namespace=NAMESPACE) as stays:
+    with client(service, KEPT, namespace=NAMESPACE) as kept:
         for _ in range(50):
-            stays.queue("jobs").counts()
-        file.write_text(entry(STAYS, ROLES, HERE + "messages_per_second = 1"))
+            kept.queue("jobs").counts()
+        file.write_text(entry(KEPT, ROLES, HERE + "messages_per_second = 1"))
 
-        def is_put_off() -> bool:
+        def is_over_limit() -> bool:
             try:
-                stays.queue("jobs").enqueue_many(NewMessage(b"x") for _ in range(20))
+                kept.queue("jobs").enqueue_many(NewMessage(b"x") for _ in range(20))
             except LimitExceeded:
                 return True
             return False
 
-        eventually(is_put_off, "the new limit holds")
+        eventually(is_over_limit, "the new limit applies")
 
 
 def test_a_waiting_call_ends_when_its_token_loses_the_right(service: ServiceThread, file: Path) -> None:
-    with client(service, GOES, namespace=NAMESPACE) as goes, client(service, STAYS, namespace=NAMESPACE) as stays:
-        mine, others = (Waiting(lambda q=q: goes.queue(q).dequeue(wait=WAIT)) for q in ("mail", "jobs"))
-        file.write_text(entry(STAYS, ROLES, HERE) + entry(GOES, ROLES, f'{HERE}queues = ["mail"]'))
+    with client(service, REMOVED, namespace=NAMESPACE) as removed, client(service, KEPT, namespace=NAMESPACE) as kept:
+        mine, others = (BackgroundCall(lambda q=q: removed.queue(q).dequeue(wait=WAIT)) for q in ("mail", "jobs"))
+        file.write_text(entry(KEPT, ROLES, HERE) + entry(REMOVED, ROLES, f'{HERE}queues = ["mail"]'))
         assert isinstance(others.ended(), Forbidden)
-        # The client has made the other call again.
-        stays.queue("mail").enqueue(b"x", id="one")
+        # The client has repeated the other call.
+        kept.queue("mail").enqueue(b"x", id="one")
         assert [message.id for message in mine.ended()] == ["one"]
 
 
 def test_a_token_that_expires_ends_its_waiting_calls(service: ServiceThread, file: Path) -> None:
     soon = datetime.now(UTC) + timedelta(seconds=2)
-    file.write_text(entry(STAYS, ROLES, HERE) + entry(GOES, ROLES, f"{HERE}expires = {soon.isoformat()}"))
-    with client(service, GOES, namespace=NAMESPACE) as goes:
+    file.write_text(entry(KEPT, ROLES, HERE) + entry(REMOVED, ROLES, f"{HERE}expires = {soon.isoformat()}"))
+    with client(service, REMOVED, namespace=NAMESPACE) as removed:
         began = datetime.now(UTC)
         with pytest.raises(Unauthenticated, match="expired"):
-            goes.queue("jobs").dequeue(wait=WAIT)
+            removed.queue("jobs").dequeue(wait=WAIT)
         assert soon - timedelta(milliseconds=50) <= datetime.now(UTC) < began + WAIT / 2
         with pytest.raises(Unauthenticated, match="expired at"):
-            goes.queue("jobs").counts()
+            removed.queue("jobs").counts()
 
 
 def test_a_stream_of_a_withdrawn_token_ends_though_its_client_does_not_read(service: ServiceThread, file: Path) -> None:
-    with client(service, STAYS, WAIT, namespace=NAMESPACE) as stays, grpc.insecure_channel(service.target) as channel:
-        large, goes = stays.queue("large"), generic_client(channel, GOES)
+    with client(service, KEPT, WAIT, namespace=NAMESPACE) as kept, grpc.insecure_channel(service.target) as channel:
+        large, removed = kept.queue("large"), generic_client(channel, REMOVED)
         large.enqueue_many([NewMessage(bytes(30_000)) for _ in range(1_000)])
         requests: Any = chain(
             [{"namespace": NAMESPACE, "queue": "large", "credit": 1_000}], iter(threading.Event().wait, None)
         )
-        stream = goes.stream("DequeueStream", requests, timeout=60)
+        stream = removed.stream("DequeueStream", requests, timeout=60)
         eventually(lambda: large.counts()["running"], "it has begun")
-        file.write_text(entry(STAYS, ROLES, HERE))
-        eventually(lambda: is_unknown(goes), "the token is gone")
+        file.write_text(entry(KEPT, ROLES, HERE))
+        eventually(lambda: is_unknown(removed), "the token is gone")
         read: list[Any] = []
-        with pytest.raises(grpc.RpcError) as told:
+        with pytest.raises(grpc.RpcError) as raised:
             read.extend(each for answer in stream for each in answer["deliveries"])
-        assert told.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED
         assert large.counts()["running"] < 1_000
 
 
 def test_a_batch_of_dequeues_of_a_withdrawn_token_ends_though_its_client_does_not_read(
     service: ServiceThread, file: Path
 ) -> None:
-    with client(service, STAYS, WAIT, namespace=NAMESPACE) as stays, grpc.insecure_channel(service.target) as channel:
-        large, goes = stays.queue("unread"), generic_client(channel, GOES)
+    with client(service, KEPT, WAIT, namespace=NAMESPACE) as kept, grpc.insecure_channel(service.target) as channel:
+        large, removed = kept.queue("unread"), generic_client(channel, REMOVED)
         large.enqueue_many([NewMessage(bytes(30_000)) for _ in range(1_000)])
-        asked = {"namespace": NAMESPACE, "queue": "unread", "limit": 10, "first_attempt": True}
-        unread = goes.begin("DequeueBatch", requests=[asked | {"request_id": f"slot-{n}:1"} for n in range(100)])
+        request = {"namespace": NAMESPACE, "queue": "unread", "limit": 10, "first_attempt": True}
+        unread = removed.begin("DequeueBatch", requests=[request | {"request_id": f"slot-{n}:1"} for n in range(100)])
         eventually(lambda: large.counts()["running"], "it has begun")
-        file.write_text(entry(STAYS, ROLES, HERE))
-        eventually(lambda: is_unknown(goes), "the token is gone")
-        with pytest.raises(grpc.RpcError) as told:
+        file.write_text(entry(KEPT, ROLES, HERE))
+        eventually(lambda: is_unknown(removed), "the token is gone")
+        with pytest.raises(grpc.RpcError) as raised:
             list(unread)
-        assert told.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED
         assert large.counts()["running"] < 1_000
 
 

@@ -1,4 +1,4 @@
-"""Files of tokens, and clients that carry them."""
+"""Token files, and clients with tokens."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -31,5 +31,5 @@ def client(service: ServiceThread, token: str, timeout: timedelta = timedelta(se
 
 
 def generic_client(channel: grpc.Channel, token: str) -> GenericClient:
-    """A client of another language that has the token."""
+    """Return a client with the token that uses gRPC directly, like a client in another language."""
     return GenericClient(channel, (("authorization", f"Bearer {token}"),))
