@@ -102,7 +102,7 @@ def _recorder(found: Found) -> Run:
         words = [str(arg) for arg in args]
         with patch.dict(os.environ):
             if alone:
-                # In a namespace of its own.
+                # Use a separate namespace.
                 del os.environ["TICKWHEEL_NAMESPACE"]
             result = CliRunner().invoke(app, [*words, "--json"], input=stdin)
         assert result.exit_code in (code if isinstance(code, tuple) else (code,)), (

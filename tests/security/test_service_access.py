@@ -80,7 +80,7 @@ def test_a_batch_of_dequeues_is_refused_if_one_of_them_is_after_the_others_were_
         assert [each["lease"]["id"] for each in answer["response"]["deliveries"]] == ["a"]
 
 
-def test_batched_polls_are_each_judged_by_their_own_token(service: ServiceThread) -> None:
+def test_each_of_several_concurrent_polls_is_authorized_separately(service: ServiceThread) -> None:
     with client(service, ADMIN) as admin:
         admin.queue("orders-6").enqueue(b"x", id="a")
 

@@ -130,7 +130,7 @@ def test_msgpack_keeps_the_types_of_keys() -> None:
 
 
 @ENCODINGS
-def test_an_untyped_value_may_be_nested_deeper_than_calls_may_be(encoding: str) -> None:
+def test_an_untyped_value_may_be_nested_up_to_half_of_the_recursion_limit(encoding: str) -> None:
     # Each level of lists costs the encoder one nested call.
     value: list[Any] = []
     for _ in range(sys.getrecursionlimit() // 2):

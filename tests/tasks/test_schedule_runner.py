@@ -235,7 +235,9 @@ def test_without_overlap_the_firing_before_is_found_if_another_process_made_the_
     assert scheduled_app.fired() == [NOON + HOUR]
 
 
-def test_without_overlap_a_later_time_waits_for_the_firing_of_a_process_that_died(scheduled_app: ScheduledApp) -> None:
+def test_without_overlap_a_later_time_waits_for_the_occurrence_of_a_process_that_died(
+    scheduled_app: ScheduledApp,
+) -> None:
     scheduled_app.declare(SECOND, overlap=False)
     scheduled_app.handle_due()
     scheduled_app.clock.advance(SECOND)
@@ -253,7 +255,9 @@ def test_without_overlap_a_later_time_waits_for_the_firing_of_a_process_that_die
     ]
 
 
-def test_without_overlap_a_later_time_waits_for_a_firing_that_could_not_be_checked(scheduled_app: ScheduledApp) -> None:
+def test_without_overlap_a_later_time_waits_for_an_occurrence_that_is_being_retried(
+    scheduled_app: ScheduledApp,
+) -> None:
     schedule = scheduled_app.declare(overlap=False, missed="all")
     scheduled_app.handle_due()
     scheduled_app.clock.advance(HOUR)

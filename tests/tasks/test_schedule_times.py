@@ -72,7 +72,7 @@ def test_a_time_repeated_in_autumn_fires_the_first_time_only(
 
 
 @pytest.mark.parametrize("zone", [BERLIN, NEW_YORK])
-def test_an_hourly_expression_fires_in_both_hours_of_autumn_and_not_in_the_hour_skipped_in_spring(
+def test_an_expression_every_30_minutes_fires_every_30_minutes_across_daylight_saving_changes(
     zone: str,
 ) -> None:
     for begin in (local(zone, 2026, 3, 1), local(zone, 2026, 10, 20)):

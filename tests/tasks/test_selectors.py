@@ -52,7 +52,7 @@ def test_in_the_long_run_each_queue_has_within_2_percent_of_its_own_share(kind: 
     assert shares(kind(ALL, random.Random(1)), set(ALL), 10 * DRAWS) == pytest.approx(tickets(ALL), rel=0.02)
 
 
-def test_an_empty_queue_leaves_the_draw() -> None:
+def test_an_empty_queue_is_excluded_from_the_draw() -> None:
     assert shares(ReducedLottery(ALL, random.Random(2)), {MIDDLE, LOW}) == pytest.approx(
         tickets({MIDDLE, LOW}), abs=0.02
     )
@@ -99,7 +99,7 @@ def test_highest_priority_first_takes_the_heaviest_queue_with_work() -> None:
     ]
 
 
-def test_highest_priority_lottery_draws_among_the_others_only_once_the_heaviest_is_empty() -> None:
+def test_highest_priority_lottery_draws_among_the_others_only_if_the_heaviest_is_empty() -> None:
     selector = HighestPriorityLottery(ALL, random.Random(7))
     assert shares(selector, set(ALL), 10) == {"high": 1.0}
     assert shares(selector, {MIDDLE, LOW}) == pytest.approx(tickets({MIDDLE, LOW}), abs=0.02)

@@ -112,7 +112,7 @@ def test_failures_are_outcomes_and_are_retried(tasks: TaskTester) -> None:
     assert app.tickwheel.queue("mail").get(result.id).state == "errored"
 
 
-def test_tasks_that_send_each_other_forever_are_reported(tasks: TaskTester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_chain_of_tasks_is_reported(tasks: TaskTester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tickwheel.testing.task_tester._MAX_RUNS", 50)
     forever.now()
     with pytest.raises(TickwheelError, match="and more are due: check for tasks that enqueue each other"):

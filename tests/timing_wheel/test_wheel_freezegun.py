@@ -31,7 +31,7 @@ class Reminders:
         return None if wake is None else max(0.0, wake - time.time())
 
 
-def test_thirty_days_pass_in_a_tick() -> None:
+def test_a_reminder_in_thirty_days_fires_when_frozen_time_reaches_it() -> None:
     shown: list[str] = []
     with freeze_time("2024-02-10 12:00:00") as clock:
         reminders = Reminders(shown.append)
@@ -46,7 +46,7 @@ def test_thirty_days_pass_in_a_tick() -> None:
         assert shown == ["pay the rent"]
 
 
-def test_sleeping_until_the_next_expiry_hits_every_reminder() -> None:
+def test_sleeping_until_the_next_expiry_fires_every_reminder_on_time() -> None:
     shown: list[str] = []
     with freeze_time("2024-12-31 23:59:00") as clock:
         reminders = Reminders(lambda text: shown.append(f"{time.time():.0f} {text}"))

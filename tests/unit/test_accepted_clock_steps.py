@@ -97,7 +97,7 @@ def test_an_accepted_step_is_written_again_to_a_shard_that_lost_it() -> None:
 @pytest.mark.parametrize(
     ("ahead", "held"), [(HOUR, False), (HOUR + LIMIT, False), (HOUR + LIMIT + 1, True), (2_000, True)]
 )
-def test_a_step_accepted_on_another_shard_is_accepted_when_it_is_met(ahead: int, held: bool) -> None:
+def test_a_step_accepted_on_another_shard_is_accepted_when_this_shard_observes_it(ahead: int, held: bool) -> None:
     host = Host()
     host.observe(0)
     host.clock.accept_similar_steps([HOUR])

@@ -32,12 +32,14 @@ FIRST, LAST = "another-0000000003", "another-0000000011"
         ([MINE_TOO, FIRST, MINE], RemoveCandidates([MINE_TOO])),
     ],
 )
-def test_a_candidate_assigned_to_the_shard_stands_waits_and_wins(candidates: list[str], step: Step) -> None:
+def test_a_member_assigned_to_the_shard_becomes_a_candidate_waits_and_wins(candidates: list[str], step: Step) -> None:
     assert next_step(candidates, ME, assigned_to=ME, wanted=True, winning_candidate=None) == step
 
 
 @pytest.mark.parametrize(("assigned_to", "wanted"), [(ME, False), ("another", True), (None, True)])
-def test_a_candidate_that_avoids_the_shard_or_is_not_assigned_withdraws(assigned_to: str | None, wanted: bool) -> None:
+def test_a_member_that_does_not_want_the_shard_or_is_not_assigned_withdraws(
+    assigned_to: str | None, wanted: bool
+) -> None:
     assert next_step([FIRST], ME, assigned_to=assigned_to, wanted=wanted, winning_candidate=None) is None
     step = next_step([MINE, MINE_TOO], ME, assigned_to=assigned_to, wanted=wanted, winning_candidate=None)
     assert step == RemoveCandidates([MINE, MINE_TOO])
@@ -57,7 +59,7 @@ def test_a_candidate_that_avoids_the_shard_or_is_not_assigned_withdraws(assigned
         ([MINE_TOO], ME, LeadershipLost()),
     ],
 )
-def test_a_leader_continues_until_its_successor_stands(
+def test_a_leader_continues_until_its_successor_is_a_candidate(
     candidates: list[str], assigned_to: str | None, step: Step | None
 ) -> None:
     assert next_step(candidates, ME, assigned_to=assigned_to, wanted=False, winning_candidate=MINE) == step

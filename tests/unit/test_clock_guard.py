@@ -80,7 +80,7 @@ def test_steps_that_add_up_within_ten_seconds_count_as_one() -> None:
 
 
 @pytest.mark.parametrize("parts_per_million", [-1_000, 1_000])
-def test_slow_drift_is_followed_forever(parts_per_million: int) -> None:
+def test_slow_drift_is_followed_indefinitely(parts_per_million: int) -> None:
     guard = started()
 
     for minute in range(1, 2_000):

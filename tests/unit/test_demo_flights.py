@@ -27,7 +27,7 @@ def test_the_sample_is_the_day_of_the_blizzard() -> None:
     assert sum(flight.past_midnight for flight in day) == 11
 
 
-def test_a_line_becomes_a_flight() -> None:
+def test_a_line_is_parsed_into_a_flight() -> None:
     flight = parse_line(LINE)
     assert (flight.id, flight.aircraft, flight.origin, flight.destination) == (
         "UA1018-EWR-0525",

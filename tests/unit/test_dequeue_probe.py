@@ -55,7 +55,7 @@ def test_only_the_pairs_that_matched_nothing_are_checked_one_by_one() -> None:
     assert first(make_dequeue(known)) == first(make_dequeue(known, {"region": "eu"})) == ["dequeue"]
 
 
-def test_a_call_that_must_leave_a_trace_calls_the_script() -> None:
+def test_a_call_that_must_be_recorded_calls_the_script() -> None:
     known = core()
     known.heads.known_empty.add(("q", b""))
     assert first(make_dequeue(known, request_id="w:1")) == ["dequeue"]

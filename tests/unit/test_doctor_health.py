@@ -88,7 +88,7 @@ def test_an_error_that_does_not_concern_the_bytes_is_not_damage(error: Exception
         ({7}, "warning", "no event process was detected"),
     ],
 )
-def test_drivers_elsewhere_are_detected_by_the_inboxes_that_they_read(
+def test_drivers_on_other_hosts_are_detected_by_the_inboxes_that_they_read(
     followed: set[int], verdict: str, text: str
 ) -> None:
     fence = struct.pack(">QQ", 3, 1)

@@ -74,7 +74,7 @@ def skipped(partitions: PartitionOffsets, *offsets: int) -> list[bool]:
 
 
 @pytest.mark.parametrize(("back_at", "expected"), [(5, False), (6, False), (7, True)])
-def test_a_partition_that_returns_at_a_later_position_was_read_by_others(back_at: int, expected: bool) -> None:
+def test_a_partition_assigned_again_at_a_later_offset_was_read_by_others(back_at: int, expected: bool) -> None:
     partitions = PartitionOffsets()
     partitions.assign([0, 1])
     assert skipped(partitions, 4, 5) == [False, False]
@@ -82,7 +82,7 @@ def test_a_partition_that_returns_at_a_later_position_was_read_by_others(back_at
     assert skipped(partitions, back_at, 9) == [expected, False]
 
 
-def test_a_partition_that_returns_at_an_earlier_position_yields_each_event_once() -> None:
+def test_a_partition_assigned_again_at_an_earlier_offset_has_no_skipped_records() -> None:
     partitions = PartitionOffsets()
     partitions.assign([0])
     skipped(partitions, *range(10))

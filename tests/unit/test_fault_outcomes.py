@@ -48,7 +48,7 @@ def invariants(outcome: Outcome) -> list[str]:
 
 
 @pytest.mark.parametrize("row", ["F1", "F5", "F24"])
-def test_a_run_in_time_has_no_violation(row: str) -> None:
+def test_a_run_with_all_messages_on_time_has_no_violation(row: str) -> None:
     outcome = outcome_of(row, *in_time_for(30))
     assert (outcome.violations, outcome.void, outcome.recoveries_s) == ([], [], [0.0])
 

@@ -38,7 +38,7 @@ def report(*outcomes: Outcome) -> Report:
         ([outcome("F1"), outcome("F8", violated=True)], False),
     ],
 )
-def test_a_campaign_passes_if_it_ran_without_a_violation_or_a_void_run(outcomes: list[Outcome], passed: bool) -> None:
+def test_a_campaign_passes_if_no_run_was_void_or_had_a_violation(outcomes: list[Outcome], passed: bool) -> None:
     assert report(*outcomes).passed is passed
 
 

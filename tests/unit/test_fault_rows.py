@@ -20,12 +20,12 @@ def test_a_fault_lasts_as_long_as_its_row_defines(row: str, minimum: float, maxi
     assert min(lasts) <= minimum + 0.2
 
 
-def test_kafka_is_away_for_a_minute_in_a_campaign_and_for_ten_in_a_soak() -> None:
+def test_kafka_is_unreachable_for_a_minute_in_a_campaign_and_for_ten_in_a_soak() -> None:
     assert [fault.lasts for seed in range(20) for fault in plan("F21", seed).faults] == [60.0] * 20
     assert [fault.lasts for seed in range(20) for fault in plan("F21", seed, soak=True).faults] == [600.0] * 20
 
 
-def test_a_campaign_begins_with_kafka_away_and_continues_with_all_rows_in_turn() -> None:
+def test_a_campaign_starts_with_the_outage_of_kafka_and_runs_all_rows_in_turn() -> None:
     for seed in range(10):
         runs = campaign(seed, list(ROWS))
         first = [next(runs)[0] for _ in ROWS]

@@ -56,7 +56,7 @@ def test_every_pickle_is_compared() -> None:
 
 
 @pytest.mark.parametrize("name", ["Message", "aio.Message"])
-def test_a_pickled_message_reports_that_its_client_is_elsewhere(name: str) -> None:
+def test_a_method_of_an_unpickled_message_raises_a_clear_error(name: str) -> None:
     message = pickle.loads(base64.b64decode(record.recorded("pickles")[name]))
     assert message.due == datetime(2030, 1, 1, tzinfo=UTC)
     assert message.lease_until - message.due == timedelta(seconds=30)

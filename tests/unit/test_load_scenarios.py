@@ -66,7 +66,7 @@ def test_the_same_seed_plans_the_same_day_and_another_seed_another_day() -> None
     assert first(7) != first(8)
 
 
-def test_a_scale_reduces_messages_workers_and_values_together() -> None:
+def test_a_scale_reduces_messages_workers_and_values_alike() -> None:
     whole, part = Source("media-encoding").scenario(), Source("media-encoding", scale=0.1).scenario()
     assert expected_count(part) == pytest.approx(expected_count(whole) / 10, rel=0.01)
     assert part.worker_count == whole.worker_count / 10
@@ -170,7 +170,7 @@ def test_an_error_in_a_file_is_named_with_its_position(tmp_path: Path, text: str
     assert message in str(raised.value)
 
 
-def test_an_unknown_name_is_answered_with_the_known_names() -> None:
+def test_the_error_for_an_unknown_scenario_lists_the_known_names() -> None:
     with pytest.raises(
         InvalidArgument, match=r"unknown scenario .*: use media-encoding, order-timeouts, timestone, a .toml file"
     ):

@@ -20,7 +20,7 @@ NONE = Overheads(0.0, 0.0)
 
 
 @pytest.mark.parametrize("workers", [1, 5, 20])
-def test_waits_equal_the_recursion_for_servers_in_the_order_of_arrival(workers: int) -> None:
+def test_waits_equal_the_recursion_for_first_come_first_served_workers(workers: int) -> None:
     plan = one_queue(workers)
     tasks = poisson(5_000, 0.9 * workers, 1.0)
     free, waits = [0.0] * workers, []
@@ -77,7 +77,7 @@ def test_the_most_urgent_message_is_taken_first_and_those_of_a_value_one_at_a_ti
     assert pending.take(0, 10) == [second]
 
 
-def test_a_filter_finds_its_messages_behind_those_that_others_wait_for() -> None:
+def test_a_filter_finds_its_messages_behind_more_urgent_messages_that_do_not_match() -> None:
     pending = ReadyQueue([{}, {"gpu": "a100"}])
     plain = Task(0.0, "q", 1.0, 1.0, value="x", metadata={"gpu": "none"})
     special = Task(0.0, "q", 1.0, 2.0, value="x", metadata={"gpu": "a100"})
@@ -130,7 +130,7 @@ def test_each_hour_of_the_day_has_its_own_number_of_workers() -> None:
     assert first.workers < second.workers / 4
 
 
-def test_if_no_number_of_workers_suffices_the_report_states_it() -> None:
+def test_if_no_number_of_workers_suffices_the_hour_has_no_number_of_workers() -> None:
     from tickwheel.load.scenario.metadata_values import numbered_values
 
     plan = one_queue(1, rate=1.0, run=constant(2.0), exclusive=numbered_values("project", 1, 0.0))

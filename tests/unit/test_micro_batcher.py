@@ -38,7 +38,7 @@ class Work:
         return first, others
 
 
-def test_sequential_calls_are_made_alone() -> None:
+def test_sequential_calls_are_executed_separately() -> None:
     async def one_by_one() -> tuple[list[int], list[list[int]]]:
         work = Work()
         return [await work.batcher.submit(number) for number in range(5)], work.groups
@@ -71,7 +71,7 @@ def test_no_batch_is_larger_than_its_limit() -> None:
     assert max(map(len, groups)) == 10
 
 
-def test_a_call_that_no_caller_waits_for_any_more_is_not_made() -> None:
+def test_a_cancelled_call_is_not_executed() -> None:
     async def one_gives_up() -> list[list[int]]:
         work = Work()
         first, others = await work.held()
@@ -83,7 +83,7 @@ def test_a_call_that_no_caller_waits_for_any_more_is_not_made() -> None:
     assert asyncio.run(one_gives_up()) == [[0], [1, 2, 4, 5]]
 
 
-def test_a_caller_cancelled_while_a_batch_is_in_progress_takes_no_other_callers_answer() -> None:
+def test_cancelling_a_caller_during_its_batch_does_not_affect_other_callers() -> None:
     async def one_gives_up() -> list[int | BaseException]:
         work = Work()
         first, others = await work.held()
@@ -94,7 +94,7 @@ def test_a_caller_cancelled_while_a_batch_is_in_progress_takes_no_other_callers_
     assert asyncio.run(one_gives_up()) == [2, 4, 6, 8, 10]
 
 
-def test_an_error_reaches_all_callers_of_its_batch_and_the_next_batch_is_made() -> None:
+def test_an_error_reaches_all_callers_of_its_batch_and_the_next_batch_is_executed() -> None:
     async def fails() -> tuple[Sequence[int | BaseException], int]:
         work = Work()
         first, _ = await work.held()

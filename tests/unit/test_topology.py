@@ -31,7 +31,7 @@ def test_a_single_server_has_every_shard() -> None:
     assert topology.representative_shards() == {SINGLE: 0}
 
 
-def test_nothing_is_known_of_a_cluster_before_its_map_was_read() -> None:
+def test_a_cluster_has_no_servers_of_shards_before_its_map_is_read() -> None:
     topology = Topology(["a:1", "b:2"])
     assert (topology.version, topology.server(0), topology.all_nodes()) == (0, None, ["a:1", "b:2"])
 
@@ -44,11 +44,11 @@ def test_each_shard_is_at_the_primary_of_its_slot() -> None:
     } == topology.representative_shards()
 
 
-def test_primaries_replicas_and_the_servers_of_the_url_are_known() -> None:
+def test_all_nodes_are_primaries_replicas_and_the_servers_of_the_url() -> None:
     assert set(cluster().all_nodes()) == {"10.0.0.1:7001", "10.0.0.1:7003", "10.0.0.2:7002", "seed:7000"}
 
 
-def test_only_the_moved_slot_is_elsewhere() -> None:
+def test_a_moved_slot_changes_the_server_of_no_other_slot() -> None:
     topology = cluster()
     topology.apply_moved(hash_slot(3), "10.0.0.2:7002")
     assert (topology.server(3), topology.server(2)) == (
@@ -57,7 +57,7 @@ def test_only_the_moved_slot_is_elsewhere() -> None:
     )
 
 
-def test_a_slot_without_a_server_has_none() -> None:
+def test_a_slot_that_no_server_reports_has_no_server() -> None:
     topology = cluster()
     topology.update_from_cluster_slots(HALVES[1:], "seed:7000")
     assert (topology.server(3), topology.version) == (None, 2)
@@ -67,5 +67,7 @@ def test_a_slot_without_a_server_has_none() -> None:
     ("host", "name"),
     [(b"10.0.0.1", "10.0.0.1:7"), ("::1", "[::1]:7"), (b"", "teller:7"), (None, "teller:7"), (b"?", "teller:7")],
 )
-def test_a_server_without_a_host_has_the_host_of_the_server_that_named_it(host: bytes | str | None, name: str) -> None:
+def test_a_server_without_a_host_has_the_host_of_the_server_that_reported_it(
+    host: bytes | str | None, name: str
+) -> None:
     assert node_name(host, 7, "teller:1") == name
