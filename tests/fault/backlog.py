@@ -1,4 +1,4 @@
-"""A wheel that nobody has turned for days: messages on all its levels, most of them for times that have passed."""
+"""A wheel that no event process has driven for days: messages on all levels, most of them overdue."""
 
 import random
 from datetime import UTC, datetime, timedelta
@@ -9,20 +9,20 @@ from tickwheel.storage.keys import shard_key
 from tickwheel.storage.wheel_levels import LOWEST, parse, start
 from tickwheel.testing import VirtualClock
 
-# Three quarters of the messages have times that have passed. Of one time there are so many that a slot takes several
-# calls on each level.
+# Three quarters of the messages are overdue. So many messages share a due time that a slot takes several calls on each
+# level.
 MESSAGES, TIMES = 50_000, 20
-AWAY = timedelta(days=3)
+IDLE = timedelta(days=3)
 SOON = timedelta(seconds=2)
 _MS = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Backlog:
-    """A queue whose messages wait on the wheel. ``due`` is when each may be promoted at the earliest."""
+    """A queue whose messages are on the wheel. ``due`` is the earliest time of promotion of each message."""
 
     def __init__(self, tickwheel: Tickwheel, clock: VirtualClock, server: Any, chance: random.Random) -> None:
-        """The client follows the clock, which is turned back to enqueue; event processes follow the server's."""
+        """The client uses ``clock``, which `grow` sets back; event processes use the server's clock."""
         self.queue = tickwheel.create_queue("jobs")
         self.due: dict[str, datetime] = {}
         self._passed = 0
@@ -35,37 +35,37 @@ class Backlog:
         """Add messages that were enqueued days ago."""
         now, chance = datetime.now(UTC), self._chance
         times = [now + timedelta(hours=chance.choice([-1, -1, -1, 1]) * chance.uniform(1, 60)) for _ in range(TIMES)]
-        # The wheel is turned by hand to file them, which is another kind of election.
+        # The sandbox drives the shard to file the messages, without an election.
         self._server.hdel(self._key["clock"], "election")
-        self._clock.set(now - AWAY)
+        self._clock.set(now - IDLE)
         chosen = [chance.choice(times) for _ in range(MESSAGES)]
         self._passed += sum(moment < now for moment in chosen)
         self._enqueue(chosen)
         self._clock.advance(timedelta(seconds=3))
         self._server.hdel(self._key["clock"], "election")
 
-    def add_what_is_due_soon(self) -> None:
-        """A few whose time comes while event processes are at work, so that one that is early is noticed."""
+    def add_messages_due_soon(self) -> None:
+        """Add a few messages that become due while event processes run, so that the test notices an early promotion."""
         now = datetime.now(UTC)
         self._enqueue([now + self._chance.random() * SOON for _ in range(50)])
 
     def left_to_promote(self) -> int:
-        """How many of the messages whose time had long passed are not promoted, at least."""
+        """Return a lower bound of the number of overdue messages that are not promoted."""
         return self._passed - self.promoted()
 
     def left_to_cascade(self) -> int:
-        """How many slots have started and are still to be cascaded."""
+        """Return the number of slots that have started and are not cascaded."""
         started = (datetime.now(UTC) - _EPOCH) // _MS
         slots = [parse(name) for name in self._server.zrange(self._key["slots"], 0, -1)]
         return sum(level > LOWEST and start(level, number) <= started for level, number in slots)
 
     def promoted(self) -> int:
-        """How many messages are promoted."""
+        """Return the number of promoted messages."""
         return self.queue.counts()["pending"]
 
     def cascades(self) -> int:
-        """How many calls of `cascade` there were."""
-        # Each takes its timers off a slot by LTRIM, which no other script does.
+        """Return the number of calls of `cascade`."""
+        # `cascade` removes timers from a slot by LTRIM. No other script uses LTRIM.
         return int(self._server.info("commandstats").get("cmdstat_ltrim", {"calls": 0})["calls"])
 
     def _enqueue(self, times: list[datetime]) -> None:

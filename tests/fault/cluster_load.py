@@ -1,4 +1,4 @@
-"""Producers and workers on a cluster, an event process beside them, and what must hold of all they did in the end."""
+"""Load on a cluster: producers, workers and an event process, and the final check of every message."""
 
 import os
 import threading
@@ -29,13 +29,13 @@ _DRAINED_S = 60.0
 
 
 class ClusterLoad:
-    """Enqueues and completes until it is told to end; every id that was acknowledged is written down.
+    """Enqueues and completes messages until `end` is called, and records every acknowledged id.
 
-    A call that is not on enough replicas is sent again, as its error says. Any other error of a call is a failure.
+    Calls that raise `NotDurable` are retried. Any other error of a call is a failure.
     """
 
     def __init__(self, tickwheel: Tickwheel, other: Tickwheel) -> None:
-        """The producers use the one client, the workers the other."""
+        """The producers use ``tickwheel``, the workers use ``other``."""
         self.added: set[str] = set()
         self.completed: list[str] = []
         self.failures: list[BaseException] = []
@@ -44,12 +44,12 @@ class ClusterLoad:
         self._producing.set()
         self._working.set()
         roles = [self._produce] * PRODUCERS + [self._work] * WORKERS
-        self._threads = [threading.Thread(target=self._guarded, args=(role, n)) for n, role in enumerate(roles)]
+        self._threads = [threading.Thread(target=self._record_failure, args=(role, n)) for n, role in enumerate(roles)]
         for thread in self._threads:
             thread.start()
 
-    def goes_on(self) -> None:
-        """Returns once more was enqueued and more was completed."""
+    def wait_for_progress(self) -> None:
+        """Wait until more messages were enqueued and completed."""
         added, completed = len(self.added), len(self.completed)
         eventually(
             lambda: self.failures or (len(self.added) > added + 50 and len(self.completed) > completed + 50),
@@ -59,20 +59,22 @@ class ClusterLoad:
         assert not self.failures
 
     def end(self) -> None:
-        """Returns once everything that was enqueued is completed."""
+        """Stop the producers, wait until every enqueued message is completed, and stop the workers."""
         self._producing.clear()
         for thread in self._threads[:PRODUCERS]:
             thread.join(_DRAINED_S)
         queue = self._queues[0]
         try:
-            eventually(lambda: self.failures or not unfinished(queue.counts()), "all is done", _DRAINED_S, 0.1)
+            eventually(
+                lambda: self.failures or not unfinished(queue.counts()), "all messages are completed", _DRAINED_S, 0.1
+            )
         finally:
             self._working.clear()
             for thread in self._threads:
                 thread.join(_DRAINED_S)
         assert not self.failures, self.failures
 
-    def _guarded(self, role: Any, n: int) -> None:
+    def _record_failure(self, role: Any, n: int) -> None:
         try:
             role(n)
         except BaseException as error:
@@ -92,7 +94,7 @@ class ClusterLoad:
             try:
                 held = queue.dequeue(_BATCH, worker=f"w{n}", wait=timedelta(milliseconds=200))
             except NotDurable:
-                # What was leased is known to nobody: it comes again when its lease has ended.
+                # No worker has received the leased messages. They are delivered again when their leases expire.
                 continue
             for message in held:
                 until_durable(message.complete)
@@ -100,7 +102,7 @@ class ClusterLoad:
 
 
 def until_durable(call: Any, *args: Any) -> None:
-    """Send a call again for as long as it is on too few replicas."""
+    """Retry a call until enough replicas have confirmed it."""
     while True:
         try:
             call(*args)
@@ -117,7 +119,7 @@ def unfinished(counts: dict[str, int]) -> int:
 def load(
     cluster: RedisCluster, folder: Path, *, asyncio: bool = False, durability: str = "memory", shards: int = SHARDS
 ) -> Iterator[ClusterLoad]:
-    """A load in a namespace of its own. In the end all is drained, and looked at: nothing lost, twice or half done."""
+    """Run a load in its own namespace. At the end, drain the queue and check every message and index."""
     namespace = f"load-{os.urandom(4).hex()}"
     settings: dict[str, Any] = {"namespace": namespace, "durability": durability}
     loop = LoopThread()
@@ -130,7 +132,7 @@ def load(
             with EventProcessChild(cluster.url, namespace, folder / f"{namespace}.lock") as child:
                 work = ClusterLoad(tickwheel, other)
                 try:
-                    work.goes_on()
+                    work.wait_for_progress()
                     yield work
                 finally:
                     work.end()
@@ -144,7 +146,7 @@ def load(
 
 
 def check(tickwheel: Tickwheel, cluster: RedisCluster, work: ClusterLoad) -> None:
-    """Every acknowledged message was completed, once; its history is whole; and every index is as the records imply."""
+    """Check that each acknowledged message was completed once, that no event is missing, and that all indexes agree."""
     findings = tickwheel._run(audit(tickwheel._context))
     assert not findings, "\n".join(findings)
     with Client.from_url(cluster.nodes[0].url, protocol=2) as client:
@@ -154,8 +156,8 @@ def check(tickwheel: Tickwheel, cluster: RedisCluster, work: ClusterLoad) -> Non
     assert lives.keys() >= work.added
     for id, life in lives.items():
         assert [transition.version for transition in life] == list(range(1, len(life) + 1)), id
-        ends = [transition.to_state for transition in life]
-        assert ends.count(State.COMPLETED) == 1, (id, ends)
-        assert ends[-1] is State.COMPLETED, (id, ends)
+        states = [transition.to_state for transition in life]
+        assert states.count(State.COMPLETED) == 1, (id, states)
+        assert states[-1] is State.COMPLETED, (id, states)
     assert len(set(work.completed)) == len(work.completed)
     assert set(work.completed) <= lives.keys()

@@ -1,4 +1,4 @@
-"""A primary of a cluster is killed or frozen while producers and workers go on."""
+"""A primary of a cluster is killed or frozen under load."""
 
 import asyncio
 import time
@@ -28,13 +28,13 @@ SHARDS = 12
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[RedisCluster]:
-    """A cluster of the test's own, to be broken."""
+    """A separate cluster for a test that breaks it."""
     with RedisCluster(tmp_path / "cluster", node_timeout_ms=int(NODE_TIMEOUT_S * 1000)) as started:
         yield started
 
 
 def id_on(shard: int, name: str) -> str:
-    """An id that is routed to the shard."""
+    """Return an id that is routed to the shard."""
     return next(id for id in (f"{name}-{n}" for n in range(10_000)) if shard_of("work", id.encode(), SHARDS) == shard)
 
 
@@ -42,25 +42,25 @@ def owner(cluster: RedisCluster, shard: int) -> ValkeyServer:
     return cluster.primary_of(hash_slot(shard))
 
 
-def shard_elsewhere(cluster: RedisCluster, node: ValkeyServer) -> int:
-    """A shard that another primary has."""
+def shard_of_another_primary(cluster: RedisCluster, node: ValkeyServer) -> int:
+    """Return a shard whose primary is not ``node``."""
     return next(shard for shard in range(SHARDS) if owner(cluster, shard).port != node.port)
 
 
 def has_moved(cluster: RedisCluster, shard: int, node: ValkeyServer) -> bool:
-    """Whether another node than this one has the shard."""
+    """Return whether the primary of the shard is a node other than ``node``."""
     with suppress(ServiceError):
         return owner(cluster, shard).port != node.port
     return False
 
 
-def elsewhere(cluster: RedisCluster, node: ValkeyServer) -> set[str]:
-    """The ids of the messages named "work" on shards that other primaries have."""
+def ids_on_other_primaries(cluster: RedisCluster, node: ValkeyServer) -> set[str]:
+    """Return the ids of the messages named "work" on the shards of the other primaries."""
     return {id_on(shard, "work") for shard in range(SHARDS) if owner(cluster, shard).port != node.port}
 
 
-def kill_for_good(cluster: RedisCluster, node: ValkeyServer) -> None:
-    """A primary and its replica: nobody takes over."""
+def kill_with_replicas(cluster: RedisCluster, node: ValkeyServer) -> None:
+    """Kill a primary and its replicas, so that no server takes over."""
     for server in (*cluster.replicas_of(node), node):
         server.kill()
 
@@ -72,14 +72,14 @@ def test_with_a_replica_nothing_acknowledged_is_lost_when_a_primary_is_killed(
     with load(cluster, tmp_path, asyncio=as_tasks, durability="replica:1") as work:
         primary = owner(cluster, 1)
         primary.kill()
-        eventually(lambda: has_moved(cluster, 1, primary), "its replica takes over", 30)
-        # Until it is back, as a replica, the shards of that primary are on one server only.
+        eventually(lambda: has_moved(cluster, 1, primary), "the replica takes over", 30)
+        # Until the old primary is back as a replica, only one server has its shards.
         primary.start()
         cluster.wait_until_settled()
-        work.goes_on()
+        work.wait_for_progress()
 
 
-def test_a_killed_primary_is_followed_by_its_replica_within_the_node_time_out_and_three_seconds(
+def test_a_replica_replaces_a_killed_primary_within_the_node_timeout_plus_three_seconds(
     cluster: RedisCluster,
 ) -> None:
     with Tickwheel(cluster.url, shards=SHARDS) as tickwheel:
@@ -91,28 +91,30 @@ def test_a_killed_primary_is_followed_by_its_replica_within_the_node_time_out_an
         assert time.monotonic() - killed <= NODE_TIMEOUT_S + 3
 
 
-def test_a_frozen_primary_holds_up_its_own_shards_only_until_its_replica_takes_over(cluster: RedisCluster) -> None:
+def test_a_frozen_primary_delays_only_calls_to_its_own_shards_until_its_replica_takes_over(
+    cluster: RedisCluster,
+) -> None:
     with Tickwheel(cluster.url, shards=SHARDS) as tickwheel, ThreadPoolExecutor() as threads:
         work = tickwheel.create_queue("work")
         primary = owner(cluster, 1)
-        other = shard_elsewhere(cluster, primary)
+        other = shard_of_another_primary(cluster, primary)
         for shard in range(SHARDS):
             work.enqueue(id=id_on(shard, "before"))
         with primary.paused():
-            held_up = threads.submit(work.enqueue, id=id_on(1, "held up"))
+            delayed = threads.submit(work.enqueue, id=id_on(1, "delayed"))
             for n in range(20):
                 started = time.monotonic()
                 assert work.enqueue(id=id_on(other, f"meanwhile-{n}")).created
                 assert time.monotonic() - started < ANSWER_S
-            assert held_up.result(30).created
+            assert delayed.result(30).created
             assert has_moved(cluster, 1, primary)
-        # It comes back as a replica, and sends calls on.
+        # The old primary is a replica now, and redirects calls.
         cluster.wait_until_settled()
         assert work.enqueue(id=id_on(1, "after")).created
         assert work.counts()["pending"] == SHARDS + 22
 
 
-@pytest.mark.parametrize("wait", [None, timedelta(minutes=1)], ids=["at once", "waiting"])
+@pytest.mark.parametrize("wait", [None, timedelta(minutes=1)], ids=["without-waiting", "waiting"])
 def test_workers_receive_messages_of_other_shards_while_the_servers_of_some_are_gone(
     cluster: RedisCluster, wait: timedelta | None
 ) -> None:
@@ -122,15 +124,15 @@ def test_workers_receive_messages_of_other_shards_while_the_servers_of_some_are_
         primary = owner(cluster, 1)
         for shard in range(SHARDS):
             work.enqueue(id=id_on(shard, "work"))
-        there = elsewhere(cluster, primary)
-        kill_for_good(cluster, primary)
+        reachable = ids_on_other_primaries(cluster, primary)
+        kill_with_replicas(cluster, primary)
         began = time.monotonic()
-        found: set[str] = set()
-        while not there <= found:
-            found |= {message.id for message in work.dequeue(2, wait=wait)}
-        assert found == there
+        received: set[str] = set()
+        while not reachable <= received:
+            received |= {message.id for message in work.dequeue(2, wait=wait)}
+        assert received == reachable
         if wait is not None:
-            work.enqueue(id=id_on(shard_elsewhere(cluster, primary), "more"))
+            work.enqueue(id=id_on(shard_of_another_primary(cluster, primary), "more"))
             assert work.dequeue(2, wait=wait)
         assert time.monotonic() - began < timeout.total_seconds()
 
@@ -138,22 +140,22 @@ def test_workers_receive_messages_of_other_shards_while_the_servers_of_some_are_
 def test_tasks_receive_messages_of_other_shards_while_the_servers_of_some_are_gone(cluster: RedisCluster) -> None:
     timeout = timedelta(seconds=20)
 
-    async def taken() -> None:
+    async def receive_from_reachable_shards() -> None:
         async with aio.Tickwheel(cluster.url, shards=SHARDS, timeout=timeout) as tickwheel:
             work = await tickwheel.create_queue("work")
             primary = owner(cluster, 1)
             for shard in range(SHARDS):
                 await work.enqueue(id=id_on(shard, "work"))
-            there = elsewhere(cluster, primary)
-            kill_for_good(cluster, primary)
+            reachable = ids_on_other_primaries(cluster, primary)
+            kill_with_replicas(cluster, primary)
             began = time.monotonic()
-            found: set[str] = set()
-            while not there <= found:
-                found |= {message.id for message in await work.dequeue(2)}
-            assert found == there
+            received: set[str] = set()
+            while not reachable <= received:
+                received |= {message.id for message in await work.dequeue(2)}
+            assert received == reachable
             assert time.monotonic() - began < timeout.total_seconds()
 
-    asyncio.run(taken())
+    asyncio.run(receive_from_reachable_shards())
 
 
 def test_a_call_may_have_happened_only_if_it_reached_the_server(cluster: RedisCluster) -> None:
@@ -161,7 +163,7 @@ def test_a_call_may_have_happened_only_if_it_reached_the_server(cluster: RedisCl
     with Tickwheel(cluster.url, shards=SHARDS, timeout=timeout) as tickwheel:
         work = tickwheel.create_queue("work")
         primary = owner(cluster, 1)
-        other = shard_elsewhere(cluster, primary)
+        other = shard_of_another_primary(cluster, primary)
         for shard in range(SHARDS):
             work.enqueue(id=id_on(shard, "before"))
         with primary.paused(), pytest.raises(Unavailable) as frozen:
@@ -174,7 +176,7 @@ def test_a_call_may_have_happened_only_if_it_reached_the_server(cluster: RedisCl
             work.enqueue(id=id_on(1, "alone"))
         assert not killed.value.may_have_happened
         with pytest.raises(Unavailable) as killed:
-            # Of a batch, the other server has done its part.
+            # The other server has executed its part of the batch.
             work.enqueue_many([NewMessage(id=id_on(1, "killed")), NewMessage(id=id_on(other, "killed"))])
         assert killed.value.may_have_happened
         assert work.get(id_on(other, "killed")).version == 1

@@ -1,4 +1,4 @@
-"""Slots of a cluster move while producers and workers go on: no call is half done, nothing is lost or done twice."""
+"""Slots of a cluster move under load: no call is executed in part, and no message is lost or completed twice."""
 
 from functools import partial
 from pathlib import Path
@@ -17,18 +17,18 @@ pytestmark = pytest.mark.fault
 
 
 def refusals(node: ValkeyServer) -> int:
-    """How many calls the server has refused, because keys of theirs were on their way."""
+    """Return the number of calls that the server has refused because their keys were being migrated."""
     with node.client() as client:
-        told: dict[str, Any] = client.info("errorstats")
-    return sum(told.get(f"errorstat_{code}", {}).get("count", 0) for code in ("TRYAGAIN", "ASK"))
+        errors: dict[str, Any] = client.info("errorstats")
+    return sum(errors.get(f"errorstat_{code}", {}).get("count", 0) for code in ("TRYAGAIN", "ASK"))
 
 
-def has_refused(node: ValkeyServer, most: int) -> bool:
-    return refusals(node) > most
+def has_refused(node: ValkeyServer, count: int) -> bool:
+    return refusals(node) > count
 
 
-def others(cluster: RedisCluster, node: ValkeyServer) -> list[ValkeyServer]:
-    """The primaries but one."""
+def other_primaries(cluster: RedisCluster, node: ValkeyServer) -> list[ValkeyServer]:
+    """Return all primaries except ``node``."""
     primaries = {
         cluster.primary_of(hash_slot(shard)).port: cluster.primary_of(hash_slot(shard)) for shard in range(SHARDS)
     }
@@ -36,33 +36,33 @@ def others(cluster: RedisCluster, node: ValkeyServer) -> list[ValkeyServer]:
 
 
 @pytest.mark.parametrize(("asyncio", "shards"), [(False, 64), (True, SHARDS)], ids=["threads", "tasks"])
-def test_slots_that_move_key_by_key_and_back_leave_no_call_half_done(
+def test_no_call_is_executed_in_part_while_slots_move_key_by_key_and_back(
     redis_cluster: RedisCluster, tmp_path: Path, asyncio: bool, shards: int
 ) -> None:
     with load(redis_cluster, tmp_path, asyncio=asyncio, shards=shards) as work:
         for shard in range(2):
-            home = redis_cluster.primary_of(hash_slot(shard))
-            away = others(redis_cluster, home)[0]
-            for source, target in ((home, away), (away, home)):
-                move = SlotMigration(redis_cluster, hash_slot(shard), target)
+            primary = redis_cluster.primary_of(hash_slot(shard))
+            target = other_primaries(redis_cluster, primary)[0]
+            for source, destination in ((primary, target), (target, primary)):
+                move = SlotMigration(redis_cluster, hash_slot(shard), destination)
                 refused = refusals(source)
                 move.begin()
                 assert move.move(limit=3) == 3
-                eventually(partial(has_refused, source, refused + 5), "calls meet the slot half moved")
+                eventually(partial(has_refused, source, refused + 5), "calls reach the partly moved slot")
                 move.move()
                 move.finish()
-                work.goes_on()
+                work.wait_for_progress()
 
 
 @pytest.mark.parametrize(("asyncio", "shards"), [(False, 64), (True, SHARDS)], ids=["threads", "tasks"])
-def test_slots_that_move_whole_and_back_leave_no_call_half_done(
+def test_no_call_is_executed_in_part_while_slots_move_in_one_step_and_back(
     redis_cluster: RedisCluster, tmp_path: Path, asyncio: bool, shards: int
 ) -> None:
     with load(redis_cluster, tmp_path, asyncio=asyncio, shards=shards) as work:
         for shard in range(2):
             slot = hash_slot(shard)
-            home = redis_cluster.primary_of(slot)
-            away = others(redis_cluster, home)[0]
-            for target in (away, home):
-                redis_cluster.migrate(slot, slot, target)
-                work.goes_on()
+            primary = redis_cluster.primary_of(slot)
+            target = other_primaries(redis_cluster, primary)[0]
+            for destination in (target, primary):
+                redis_cluster.migrate(slot, slot, destination)
+                work.wait_for_progress()

@@ -1,4 +1,4 @@
-"""The event process killed while it files a large inbox, with workers at work: never early, never twice, never lost."""
+"""An event process is killed while it files a large inbox: no message is early, delivered twice, or lost."""
 
 import os
 import random
@@ -25,12 +25,14 @@ LEASE = timedelta(minutes=5)
 
 
 @pytest.mark.timeout(600)
-def test_killed_while_filing_nothing_is_lost_or_early_or_delivered_twice(faulty: FaultyServer, tmp_path: Path) -> None:
+def test_event_processes_killed_while_filing_lose_nothing_and_deliver_once_and_never_early(
+    faulty: FaultyServer, tmp_path: Path
+) -> None:
     chance = random.Random(5)
     delivered: list[Message] = []
     with Tickwheel(faulty.url, namespace="filed", history="relay") as tickwheel, faulty.client() as server:
         work = tickwheel.create_queue("work", lease=LEASE)
-        # So many that they are filed at once, a piece a call.
+        # Enough messages that the event process files the inbox immediately, one chunk for each call.
         for _ in range(FAR // 250):
             work.enqueue_many(NewMessage(delay=timedelta(seconds=chance.uniform(600, 200_000))) for _ in range(250))
         work.enqueue_many(NewMessage(delay=timedelta(seconds=chance.uniform(1, 5))) for _ in range(NEAR))
@@ -40,22 +42,24 @@ def test_killed_while_filing_nothing_is_lost_or_early_or_delivered_twice(faulty:
             before = fence(server, "filed")
             with EventProcessChild(faulty.url, "filed", tmp_path / "lock") as event_process:
                 wait_for_a_claim(server, "filed", before)
-                eventually(lambda: server.xlen(inbox) < max(left[-1], 1), "it files")
+                eventually(lambda: server.xlen(inbox) < max(left[-1], 1), "the event process files the inbox")
                 with suppress(ServiceError):
                     event_process.wait(chance.uniform(0, 0.01))
             left.append(server.xlen(inbox))
             delivered += work.dequeue(limit=1_000)
         with EventProcessChild(faulty.url, "filed", tmp_path / "lock"):
             while len(delivered) < NEAR:
-                found = work.dequeue(limit=1_000, wait=timedelta(seconds=20))
-                assert found, "not delivered in time"
-                delivered += found
-            eventually(lambda: server.xlen(inbox) == 0, "all is filed")
+                batch = work.dequeue(limit=1_000, wait=timedelta(seconds=20))
+                assert batch, "no message was delivered in time"
+                delivered += batch
+            eventually(lambda: server.xlen(inbox) == 0, "the whole inbox is filed")
         findings = tickwheel._run(audit(tickwheel._context))
         counts = work.counts()
         transitions = read_outbox(server, "filed")
 
-    assert len({length for length in left if length > 0}) > KILLS // 2, f"not killed at work: {left}"
+    assert len({length for length in left if length > 0}) > KILLS // 2, (
+        f"the event process was not killed while it filed: {left}"
+    )
     assert findings == []
     assert len({message.id for message in delivered}) == NEAR
     assert all(message.attempt == 1 for message in delivered)

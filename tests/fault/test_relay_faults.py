@@ -1,4 +1,4 @@
-"""Kafka killed or frozen, and relays killed: nothing is lost, order holds, the outbox stays bounded."""
+"""Kafka is killed or frozen, relays are killed: no event is lost, the order is kept, the outbox stays bounded."""
 
 import os
 import threading
@@ -31,8 +31,8 @@ Open = Callable[..., Tickwheel]
 
 
 @pytest.fixture
-def open_one(tickwheel_server: PrivateServer) -> Iterator[Open]:
-    """Opens a client of a new namespace that is relayed."""
+def open_client(tickwheel_server: PrivateServer) -> Iterator[Open]:
+    """Open clients of one new namespace whose history is relayed."""
     namespace = f"fault-{os.urandom(6).hex()}"
     opened: list[Tickwheel] = []
 
@@ -48,7 +48,7 @@ def open_one(tickwheel_server: PrivateServer) -> Iterator[Open]:
 
 @dataclass
 class Load:
-    """Whole lives, one batch after the other, until it is stopped."""
+    """Enqueues and completes messages, one batch after the other, until ``stopping`` is set."""
 
     queue: Queue
     done: list[str] = field(default_factory=list)
@@ -79,96 +79,96 @@ class Load:
             self.done += [message.id for message in messages]
 
 
-def relaying(server: PrivateServer, tw: Tickwheel, lock: Path, broker: Kafka, topic: str) -> EventProcessChild:
-    """An event process that relays."""
+def run_relay(server: PrivateServer, tw: Tickwheel, lock: Path, broker: Kafka, topic: str) -> EventProcessChild:
+    """Return an event process that relays to ``topic``."""
     return EventProcessChild(server.url, tw._context.namespace, lock, "--kafka", broker.bootstrap, "--topic", topic)
 
 
-def outbox(tw: Tickwheel, server: Any) -> int:
-    """Bytes of events that wait to be relayed."""
+def outbox_bytes(tw: Tickwheel, server: Any) -> int:
+    """Return the size of the events that are not relayed yet."""
     return int(server.hget(shard_key(tw._context.namespace, 0, "clock"), "outbox") or 0)
 
 
-def complete_history(broker: Kafka, topic: str, ids: list[str]) -> None:
-    """Every message is there from its first version to the third, in order, each once."""
+def check_history(broker: Kafka, topic: str, ids: list[str]) -> None:
+    """Check that the topic has versions 1 to 3 of every message, in order, each once."""
     gaps: list[events.Gap] = []
     lives: dict[str, list[int]] = {}
-    for one in events.read(broker.bootstrap, topic=topic, idle=IDLE, on_gap=gaps.append):
-        lives.setdefault(one.id, []).append(one.version)
+    for event in events.read(broker.bootstrap, topic=topic, idle=IDLE, on_gap=gaps.append):
+        lives.setdefault(event.id, []).append(event.version)
     assert gaps == []
     assert {id: lives.get(id) for id in ids} == {id: [1, 2, 3] for id in ids}
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("fault", ["killed", "frozen"])
-def test_kafka_away_at_load_loses_nothing_and_stops_nobody(
-    open_one: Open, server: Any, tickwheel_server: PrivateServer, broker: Kafka, tmp_path: Path, fault: str
+def test_a_kafka_outage_under_load_loses_no_event_and_stops_no_client(
+    open_client: Open, server: Any, tickwheel_server: PrivateServer, broker: Kafka, tmp_path: Path, fault: str
 ) -> None:
-    tw, topic = open_one(), make_topic(broker)
+    tw, topic = open_client(), make_topic(broker)
     load = Load(tw.create_queue("q"))
-    with relaying(tickwheel_server, tw, tmp_path / "lock", broker, topic), load.running():
-        eventually(lambda: len(load.done) > 200, "lives pass and are relayed")
+    with run_relay(tickwheel_server, tw, tmp_path / "lock", broker, topic), load.running():
+        eventually(lambda: len(load.done) > 200, "messages are completed and relayed")
         broker.kill() if fault == "killed" else broker.pause()
-        at = len(load.done)
-        eventually(lambda: len(load.done) > at + 1_000, "lives pass without Kafka", 60)
-        assert outbox(tw, server) > 0
+        before = len(load.done)
+        eventually(lambda: len(load.done) > before + 1_000, "messages are completed without Kafka", 60)
+        assert outbox_bytes(tw, server) > 0
         broker.start() if fault == "killed" else broker.resume()
-        at = len(load.done)
-        eventually(lambda: len(load.done) > at + 200, "lives pass after it")
+        before = len(load.done)
+        eventually(lambda: len(load.done) > before + 200, "messages are completed after the outage")
         load.stopping.set()
-        eventually(lambda: outbox(tw, server) == 0, "the outbox is relayed", 120)
-    complete_history(broker, topic, load.done)
+        eventually(lambda: outbox_bytes(tw, server) == 0, "the outbox is relayed", 120)
+    check_history(broker, topic, load.done)
 
 
 @pytest.mark.timeout(300)
-def test_a_full_outbox_refuses_new_messages_until_kafka_is_back_and_lets_all_else_through(
-    open_one: Open, server: Any, tickwheel_server: PrivateServer, broker: Kafka, tmp_path: Path
+def test_a_full_outbox_rejects_only_new_messages_until_kafka_is_back(
+    open_client: Open, server: Any, tickwheel_server: PrivateServer, broker: Kafka, tmp_path: Path
 ) -> None:
-    tw, topic = open_one(outbox_limit=SMALL), make_topic(broker)
+    tw, topic = open_client(outbox_limit=SMALL), make_topic(broker)
     load = Load(tw.create_queue("q"))
     broker.kill()
-    with relaying(tickwheel_server, tw, tmp_path / "lock", broker, topic) as process:
+    with run_relay(tickwheel_server, tw, tmp_path / "lock", broker, topic) as process:
         with load.running():
             eventually(lambda: load.refused > 5, "enqueues are refused", 60)
             full = len(load.done)
-            assert SMALL <= outbox(tw, server) < SMALL * 1.1
-            eventually(lambda: "new messages are rejected" in process.log, "the log says so")
+            assert SMALL <= outbox_bytes(tw, server) < SMALL * 1.1
+            eventually(lambda: "new messages are rejected" in process.log, "the rejection is logged")
             broker.start()
-            eventually(lambda: len(load.done) > full + 200, "new messages are taken again", 120)
-        eventually(lambda: outbox(tw, server) == 0, "the outbox is relayed", 120)
-    complete_history(broker, topic, load.done)
+            eventually(lambda: len(load.done) > full + 200, "new messages are accepted again", 120)
+        eventually(lambda: outbox_bytes(tw, server) == 0, "the outbox is relayed", 120)
+    check_history(broker, topic, load.done)
 
 
 @pytest.mark.timeout(300)
-def test_relays_killed_at_any_time_repeat_some_and_lose_none(
-    open_one: Open, server: Any, tickwheel_server: PrivateServer, broker: Kafka, tmp_path: Path
+def test_relays_killed_at_any_time_lose_no_event(
+    open_client: Open, server: Any, tickwheel_server: PrivateServer, broker: Kafka, tmp_path: Path
 ) -> None:
-    tw, topic = open_one(), make_topic(broker)
+    tw, topic = open_client(), make_topic(broker)
     load = Load(tw.create_queue("q"))
     with load.running():
         for turn in range(4):
-            at = len(load.done)
-            with relaying(tickwheel_server, tw, tmp_path / f"lock {turn}", broker, topic) as process:
-                eventually(lambda at=at: len(load.done) > at + 300, "lives pass", 60)  # type: ignore[misc]
+            before = len(load.done)
+            with run_relay(tickwheel_server, tw, tmp_path / f"lock {turn}", broker, topic) as process:
+                eventually(lambda before=before: len(load.done) > before + 300, "messages are completed", 60)  # type: ignore[misc]
                 process.kill()
-    with relaying(tickwheel_server, tw, tmp_path / "lock", broker, topic):
-        eventually(lambda: outbox(tw, server) == 0, "the outbox is relayed", 120)
-    complete_history(broker, topic, load.done)
+    with run_relay(tickwheel_server, tw, tmp_path / "lock", broker, topic):
+        eventually(lambda: outbox_bytes(tw, server) == 0, "the outbox is relayed", 120)
+    check_history(broker, topic, load.done)
 
 
-def test_a_relay_publishes_nothing_that_the_replicas_asked_for_do_not_have(
+def test_a_relay_publishes_no_event_that_the_required_replicas_lack(
     replica_set: ReplicaSet, broker: Kafka, tmp_path: Path
 ) -> None:
     topic, namespace = make_topic(broker), f"fault-{os.urandom(6).hex()}"
     with Tickwheel(replica_set.url, namespace=namespace, history="relay") as tw:
-        relayed = KafkaProducers(broker.bootstrap, topic)
-        with run_event_process(replica_set.url, namespace, tmp_path / "lock", relayed, replicas=1) as process:
-            eventually(lambda: process.health()[0].epoch > 0, "it drives")
+        producers = KafkaProducers(broker.bootstrap, topic)
+        with run_event_process(replica_set.url, namespace, tmp_path / "lock", producers, replicas=1) as process:
+            eventually(lambda: process.health()[0].epoch > 0, "the event process leads the shard")
             with replica_set.replicas[0].paused():
                 tw.queue("q").enqueue(id="m")
-                # Twice the time that it waits for the replica, and begins again.
-                looked = time.monotonic() + 3
-                eventually(lambda: process.health()[0].relayed > 0 or time.monotonic() > looked, "it had time")
+                # Twice the time after which the relay stops waiting for the replica and retries.
+                deadline = time.monotonic() + 3
+                eventually(lambda: process.health()[0].relayed > 0 or time.monotonic() > deadline, "the relay had time")
                 assert process.health()[0].relayed == 0
-            eventually(lambda: process.health()[0].relayed == 1, "it is published")
-    assert [one.id for one in events.read(broker.bootstrap, topic=topic, idle=IDLE)] == ["m"]
+            eventually(lambda: process.health()[0].relayed == 1, "the event is published")
+    assert [event.id for event in events.read(broker.bootstrap, topic=topic, idle=IDLE)] == ["m"]

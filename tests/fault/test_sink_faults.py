@@ -1,4 +1,4 @@
-"""Sinks under faults: Kafka away, an event process killed, a topic that refuses."""
+"""Sinks under faults: Kafka is unreachable, an event process is killed, a topic rejects a message."""
 
 import os
 import threading
@@ -27,23 +27,23 @@ def tw(tickwheel_server: PrivateServer) -> Iterator[Tickwheel]:
     tickwheel_server.clear(namespace)
 
 
-def driving(tw: Tickwheel, lock: Path, broker: Kafka) -> EventProcessChild:
+def run_driver(tw: Tickwheel, lock: Path, broker: Kafka) -> EventProcessChild:
     options = "--kafka", broker.bootstrap, "--topic", make_topic(broker)
     return EventProcessChild(str(tw._client_settings.url), tw._context.namespace, lock, *options)
 
 
-def ids(broker: Kafka, topic: str) -> Counter[str]:
-    """How often each message is in the topic."""
+def count_ids(broker: Kafka, topic: str) -> Counter[str]:
+    """Return how often each message is in the topic."""
     return Counter(dict(record.headers())["tickwheel-id"].decode() for record in read_topic(broker, topic))
 
 
-def completed(queue: Queue, count: int, within: float = 120) -> None:
+def wait_until_completed(queue: Queue, count: int, within: float = 120) -> None:
     eventually(lambda: queue.counts()["completed"] == count, f"{count} messages are completed", within, pause=0.05)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("fault", ["killed", "frozen"])
-def test_kafka_away_for_longer_than_the_leases_uses_up_no_attempt(
+def test_a_kafka_outage_longer_than_the_leases_uses_up_no_attempt(
     tw: Tickwheel, broker: Kafka, tmp_path: Path, fault: str
 ) -> None:
     topic = make_topic(broker)
@@ -56,43 +56,43 @@ def test_kafka_away_for_longer_than_the_leases_uses_up_no_attempt(
             queue.enqueue_many(NewMessage(id=f"m{sent + n}", delay=timedelta(milliseconds=10 * n)) for n in range(10))
             sent += 10
 
-    with driving(tw, tmp_path / "lock", broker):
+    with run_driver(tw, tmp_path / "lock", broker):
         thread = threading.Thread(target=load)
         thread.start()
         try:
-            eventually(lambda: queue.counts()["completed"] > 200, "messages are handed over", 60)
+            eventually(lambda: queue.counts()["completed"] > 200, "messages are forwarded", 60)
             broker.kill() if fault == "killed" else broker.pause()
-            # Nearly two leases of load.
+            # The load lasts nearly two leases.
             at = sent
-            eventually(lambda: sent > at + 2_500, "load goes on without Kafka", 60)
+            eventually(lambda: sent > at + 2_500, "the load continues without Kafka", 60)
             assert queue.counts()["errored"] == 0
             broker.start() if fault == "killed" else broker.resume()
         finally:
             stopping.set()
             thread.join(60)
-        completed(queue, sent)
-    assert set(ids(broker, topic)) == {f"m{n}" for n in range(sent)}
+        wait_until_completed(queue, sent)
+    assert set(count_ids(broker, topic)) == {f"m{n}" for n in range(sent)}
 
 
 @pytest.mark.timeout(300)
-def test_the_successor_of_a_killed_event_process_hands_over_the_rest_and_repeats_what_was_in_flight(
+def test_the_successor_of_a_killed_event_process_forwards_the_rest_and_repeats_only_messages_in_flight(
     tw: Tickwheel, broker: Kafka, tmp_path: Path
 ) -> None:
     topic = make_topic(broker)
     queue = tw.create_queue("q", sink=f"kafka://{topic}", lease=timedelta(seconds=2))
     queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(20_000))
-    with driving(tw, tmp_path / "lock", broker) as first:
-        eventually(lambda: queue.counts()["completed"] > 2_000, "some are handed over", 60)
+    with run_driver(tw, tmp_path / "lock", broker) as first:
+        eventually(lambda: queue.counts()["completed"] > 2_000, "some messages are forwarded", 60)
         first.kill()
-    with driving(tw, tmp_path / "lock", broker):
-        completed(queue, 20_000)
-    found = ids(broker, topic)
-    assert set(found) == {f"m{n}" for n in range(20_000)}
-    assert sum(found.values()) - len(found) <= 1_000
+    with run_driver(tw, tmp_path / "lock", broker):
+        wait_until_completed(queue, 20_000)
+    copies = count_ids(broker, topic)
+    assert set(copies) == {f"m{n}" for n in range(20_000)}
+    assert sum(copies.values()) - len(copies) <= 1_000
 
 
 @pytest.mark.timeout(300)
-def test_what_a_topic_refuses_is_errored_with_the_reason_and_holds_nothing_else_up(
+def test_a_message_that_a_topic_rejects_is_errored_with_the_reason_and_delays_no_other_message(
     tw: Tickwheel, broker: Kafka, tmp_path: Path
 ) -> None:
     topic = make_topic(broker, max_message_bytes="100000")
@@ -100,12 +100,12 @@ def test_what_a_topic_refuses_is_errored_with_the_reason_and_holds_nothing_else_
     queue = tw.create_queue(
         "q", sink=f"kafka://{topic}", max_attempts=3, backoff=once, backoff_max=once, payload_limit=200_000
     )
-    with driving(tw, tmp_path / "lock", broker):
+    with run_driver(tw, tmp_path / "lock", broker):
         queue.enqueue(os.urandom(200_000), id="large")
         queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(100))
-        eventually(lambda: queue.get("large").state == "errored", "it is refused for good", 60)
-        completed(queue, 100)
-    refused = queue.get("large")
-    assert refused.attempt == 3
-    assert "too large" in refused.error.lower()
-    assert set(ids(broker, topic)) == {f"m{n}" for n in range(100)}
+        eventually(lambda: queue.get("large").state == "errored", "the large message is errored", 60)
+        wait_until_completed(queue, 100)
+    large = queue.get("large")
+    assert large.attempt == 3
+    assert "too large" in large.error.lower()
+    assert set(count_ids(broker, topic)) == {f"m{n}" for n in range(100)}
