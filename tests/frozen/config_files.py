@@ -72,12 +72,12 @@ def scenario_keys() -> list[str]:
     from tickwheel.load.scenario import scenario_file
     from tickwheel.load.scenario.toml_fields import TomlTable
 
-    asked: set[str] = set()
+    requested: set[str] = set()
     take = TomlTable.take
 
     def noted(table: TomlTable, name: str, *default: Any) -> Any:
         where = table.path(name).partition(": ")[2]
-        asked.add(re.sub(r"\[\d+\]", "[]", where))
+        requested.add(re.sub(r"\[\d+\]", "[]", where))
         return take(table, name, *default)
 
     with patch.object(TomlTable, "take", noted), tempfile.TemporaryDirectory() as folder:
@@ -85,7 +85,7 @@ def scenario_keys() -> list[str]:
         path.write_text(_WHOLE_SCENARIO)
         scenario_file.read(path)
     # The reader takes `recording` only if the scenario has this key.
-    return sorted(asked | {"recording"})
+    return sorted(requested | {"recording"})
 
 
 def distributions() -> list[str]:

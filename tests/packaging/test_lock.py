@@ -68,7 +68,7 @@ def test_the_build_backend_in_use_is_the_pinned_one() -> None:
 def test_make_without_python_fails_with_the_required_version(tmp_path: Path) -> None:
     for name in ("Makefile", "pyproject.toml", "requirements.lock"):
         (tmp_path / name).write_bytes((REPOSITORY / name).read_bytes())
-    made = subprocess.run(("make", "PYTHON=", "demo"), cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert made.returncode != 0
-    assert "Python 3.11 or newer" in made.stderr
+    completed = subprocess.run(("make", "PYTHON=", "demo"), cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert completed.returncode != 0
+    assert "Python 3.11 or newer" in completed.stderr
     assert not (tmp_path / ".venv").exists()

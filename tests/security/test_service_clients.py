@@ -77,8 +77,8 @@ def test_two_thousand_connections_of_which_half_wait_are_answered_and_the_servic
                 asyncio.create_task(parked(channel, namespace, f"q{n % QUEUES}"))
                 for n, channel in enumerate(channels[: CONNECTIONS // 2])
             ]
-            # All queues are subscribed to, so the calls wait.
-            await eventually_in_task(lambda: subscribed(tickwheel_server, namespace) == QUEUES, "they wait")
+            # A queue is subscribed to while a call waits for it.
+            await eventually_in_task(lambda: subscribed(tickwheel_server, namespace) == QUEUES, "the calls wait")
             loop = asyncio.get_running_loop()
             each = CONNECTIONS // 2 // QUEUES
             for n in range(QUEUES):
@@ -130,8 +130,8 @@ def test_clients_that_never_read_make_the_service_buffer_at_most_one_response_ea
         grpc.insecure_channel(service.target) as channel,
         ExitStack() as stack,
     ):
-        anybody, here = generic_client(channel, ""), {"namespace": namespace, "queue": "jobs"}
-        anybody.call("GetCounts", **here)
+        anonymous, here = generic_client(channel, ""), {"namespace": namespace, "queue": "jobs"}
+        anonymous.call("GetCounts", **here)
         before = rss_kb(service)
         host, _, port = service.target.rpartition(":")
         for _ in range(streams):
@@ -155,7 +155,7 @@ def test_clients_that_never_read_make_the_service_buffer_at_most_one_response_ea
         assert held / streams < 25 * MIB
         # The service serves other clients at the same time.
         jobs.enqueue(b"x", id="last", deadline=timedelta(days=-1))
-        assert [taken["lease"]["id"] for taken in anybody.call("Dequeue", **here)["deliveries"]] == ["last"]
+        assert [taken["lease"]["id"] for taken in anonymous.call("Dequeue", **here)["deliveries"]] == ["last"]
 
 
 def test_of_an_endless_stream_of_batches_the_service_buffers_at_most_one_batch(
@@ -176,10 +176,10 @@ def test_of_an_endless_stream_of_batches_the_service_buffers_at_most_one_batch(
         ServingProgram(tmp_path, *SERVE, tickwheel_server.url) as service,
         grpc.insecure_channel(service.target) as channel,
     ):
-        anybody = generic_client(channel, "")
-        anybody.call("GetCounts", **request)
+        anonymous = generic_client(channel, "")
+        anonymous.call("GetCounts", **request)
         before = rss_kb(service)
-        threading.Thread(target=lambda: _refused(anybody, without_end()), daemon=True).start()
+        threading.Thread(target=lambda: _refused(anonymous, without_end()), daemon=True).start()
         eventually(lambda: jobs.counts()["pending"] == batches * 40, "all messages are enqueued", within=60, pause=0.05)
         held = rss_kb(service) - before
         print(f"MiB held: {held / MIB:.1f}")
@@ -187,15 +187,15 @@ def test_of_an_endless_stream_of_batches_the_service_buffers_at_most_one_batch(
         assert held < 20 * MIB
 
 
-def _refused(anybody: Any, given: Iterator[dict[str, Any]]) -> None:
+def _refused(anonymous: Any, given: Iterator[dict[str, Any]]) -> None:
     with pytest.raises(grpc.RpcError):
-        anybody.send_many("EnqueueStream", given, 60)
+        anonymous.send_many("EnqueueStream", given, 60)
 
 
 def _hold_streams_open(target: str, namespace: str, streams: int, ready: Any) -> None:
     channel = grpc.insecure_channel(target)
-    anybody, request = generic_client(channel, ""), {"namespace": namespace, "queue": "jobs"}
-    opened = [anybody.stream("DequeueStream", requests(request | {"credit": 1}), timeout=300) for _ in range(streams)]
+    anonymous, request = generic_client(channel, ""), {"namespace": namespace, "queue": "jobs"}
+    opened = [anonymous.stream("DequeueStream", requests(request | {"credit": 1}), timeout=300) for _ in range(streams)]
     for stream in opened:
         next(iter(stream))
     ready.set()
@@ -220,14 +220,14 @@ def test_messages_of_a_killed_client_are_delivered_again(
         )
         client.start()
         assert ready.wait(60)
-        anybody, request = generic_client(channel, ""), {"namespace": namespace, "queue": "jobs"}
+        anonymous, request = generic_client(channel, ""), {"namespace": namespace, "queue": "jobs"}
         with pytest.raises(grpc.RpcError) as refused:
-            anybody.call("Dequeue", **request, wait_ms=1)
+            anonymous.call("Dequeue", **request, wait_ms=1)
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert client.pid is not None
         os.kill(client.pid, signal.SIGKILL)
         # The slots of the waiting calls are free immediately, the messages after their leases.
-        eventually(lambda: _is_accepted(anybody, request), "a waiting call is accepted")
+        eventually(lambda: _is_accepted(anonymous, request), "a waiting call is accepted")
         found: set[str] = set()
         with Tickwheel(service.url, namespace=namespace) as python:
             while len(found) < streams:
@@ -235,9 +235,9 @@ def test_messages_of_a_killed_client_are_delivered_again(
         client.join()
 
 
-def _is_accepted(anybody: Any, request: dict[str, Any]) -> bool:
+def _is_accepted(anonymous: Any, request: dict[str, Any]) -> bool:
     try:
-        anybody.call("Dequeue", **request | {"queue": "empty"}, wait_ms=1)
+        anonymous.call("Dequeue", **request | {"queue": "empty"}, wait_ms=1)
     except grpc.RpcError:
         return False
     return True
@@ -257,9 +257,9 @@ def test_a_client_whose_network_fails_silently_is_disconnected(
         ):
             stream = generic_client(gone, "").stream("DequeueStream", requests(request | {"credit": 1}), timeout=60)
             assert next(iter(stream))["deliveries"]
-            anybody = generic_client(channel, "")
-            assert not _is_accepted(anybody, request)
+            anonymous = generic_client(channel, "")
+            assert not _is_accepted(anonymous, request)
             cut.silence()
             began = time.monotonic()
-            eventually(lambda: _is_accepted(anybody, request), "the slot of the waiting call is free", within=20)
+            eventually(lambda: _is_accepted(anonymous, request), "the slot of the waiting call is free", within=20)
             assert time.monotonic() - began < 10

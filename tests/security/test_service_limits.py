@@ -165,10 +165,10 @@ def test_waiting_calls_of_a_token_are_limited_and_their_places_are_freed(
 
 def test_waiting_calls_of_a_process_are_limited_over_all_callers(tickwheel_server: PrivateServer) -> None:
     with ServiceThread(tickwheel_server.url, waiting=3) as serving, grpc.insecure_channel(serving.target) as channel:
-        anybody, request = generic_client(channel, ""), {"namespace": NAMESPACE, "queue": "jobs"}
-        streams = [open_stream(anybody, request) for _ in range(3)]
+        anonymous, request = generic_client(channel, ""), {"namespace": NAMESPACE, "queue": "jobs"}
+        streams = [open_stream(anonymous, request) for _ in range(3)]
         with pytest.raises(grpc.RpcError) as refused:
-            anybody.call("Dequeue", **request, wait_ms=1)
+            anonymous.call("Dequeue", **request, wait_ms=1)
         assert "this process of the service has reached its limit of 3 waiting calls" in str(refused.value.details())
         for stream in streams:
             stream.cancel()

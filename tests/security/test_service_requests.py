@@ -240,11 +240,11 @@ def test_an_interrupted_stream_of_batches_has_added_its_complete_batches(
     request.messages.add(id="whole")
     whole = message(request)
     host, _, port = service.target.rpartition(":")
-    anybody = generic_client(channel, "")
-    anybody.call("CreateQueue", namespace=NAMESPACE, queue="broken-off")
+    anonymous = generic_client(channel, "")
+    anonymous.call("CreateQueue", namespace=NAMESPACE, queue="broken-off")
 
     def pending() -> int:
-        return int(anybody.call("GetCounts", namespace=NAMESPACE, queue="broken-off")["counts"]["pending"])
+        return int(anonymous.call("GetCounts", namespace=NAMESPACE, queue="broken-off")["counts"]["pending"])
 
     with socket.create_connection((host, int(port)), 10) as connection:
         connection.sendall(PREFACE + SETTINGS + frame(1, 4, 1, STREAM_OF_BATCHES) + frame(0, 0, 1, whole + whole[:9]))

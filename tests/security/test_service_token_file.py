@@ -184,7 +184,7 @@ def test_a_stream_of_a_withdrawn_token_ends_though_its_client_does_not_read(serv
             [{"namespace": NAMESPACE, "queue": "large", "credit": 1_000}], iter(threading.Event().wait, None)
         )
         stream = removed.stream("DequeueStream", requests, timeout=60)
-        eventually(lambda: large.counts()["running"], "it has begun")
+        eventually(lambda: large.counts()["running"], "the first messages are leased")
         file.write_text(entry(KEPT, ROLES, HERE))
         eventually(lambda: is_unknown(removed), "the token is gone")
         read: list[Any] = []
@@ -202,7 +202,7 @@ def test_a_batch_of_dequeues_of_a_withdrawn_token_ends_though_its_client_does_no
         large.enqueue_many([NewMessage(bytes(30_000)) for _ in range(1_000)])
         request = {"namespace": NAMESPACE, "queue": "unread", "limit": 10, "first_attempt": True}
         unread = removed.begin("DequeueBatch", requests=[request | {"request_id": f"slot-{n}:1"} for n in range(100)])
-        eventually(lambda: large.counts()["running"], "it has begun")
+        eventually(lambda: large.counts()["running"], "the first messages are leased")
         file.write_text(entry(KEPT, ROLES, HERE))
         eventually(lambda: is_unknown(removed), "the token is gone")
         with pytest.raises(grpc.RpcError) as raised:

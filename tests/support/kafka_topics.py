@@ -20,8 +20,8 @@ def make_topic(kafka: Kafka, partitions: int = 4, **settings: str) -> str:
     name = f"topic-{os.urandom(6).hex()}"
     config = {key.replace("_", "."): value for key, value in settings.items()}
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    for made in admin.create_topics([NewTopic(name, partitions, 1, config=config)]).values():
-        made.result(30)
+    for creation in admin.create_topics([NewTopic(name, partitions, 1, config=config)]).values():
+        creation.result(30)
     return name
 
 

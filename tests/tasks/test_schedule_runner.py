@@ -306,7 +306,7 @@ def test_during_an_upgrade_each_version_fires_its_own_schedules(scheduled_app: S
     process = ScheduleRunner(newer)
     process.ensure_occurrences(scheduled_app.clock.now)
     # At 13:00 only the older version fires. At 14:00 both versions fire, with the same message id, so there is one
-    # message. The version that handles the occurrence first may have to leave it to the other one.
+    # message. A version that receives an occurrence of the other version retries it later.
     for _ in range(2):
         scheduled_app.clock.advance(HOUR)
         for order in ((process, scheduled_app.process), (scheduled_app.process, process)):

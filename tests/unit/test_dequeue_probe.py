@@ -19,9 +19,9 @@ WHERE = {"region": "eu", "gpu": "a100"}
 
 def core(**config: Any) -> NamespaceContext:
     """Return a context that has the configuration of a queue, and no knowledge of its messages."""
-    made = NamespaceContext("tw")
-    made.configs["q"] = QueueConfig(number=1, version=1, uid=b"same", **config)
-    return made
+    context = NamespaceContext("tw")
+    context.configs["q"] = QueueConfig(number=1, version=1, uid=b"same", **config)
+    return context
 
 
 def make_dequeue(

@@ -13,7 +13,7 @@ Settings = dict[str, str]
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+def producer_settings(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """The settings of each producer that is created."""
     seen: list[Settings] = []
     producer = confluent_kafka.Producer
@@ -27,21 +27,21 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
 
 
 def test_the_producers_of_relay_and_sinks_are_idempotent_and_wait_for_all_replicas(
-    made: list[Settings],
+    producer_settings: list[Settings],
 ) -> None:
     broker = KafkaProducers("localhost:1", overrides={"linger.ms": "7"})
     broker.sink_producers()
     broker.close()
-    assert len(made) == 2
-    for settings in made:
+    assert len(producer_settings) == 2
+    for settings in producer_settings:
         assert settings["linger.ms"] == "7"
         assert settings["enable.idempotence"] == "true"
         assert settings["acks"] == "all"
         assert settings["message.timeout.ms"] == "0"
 
 
-def test_only_the_producer_of_the_relay_never_fills_a_gap_later(made: list[Settings]) -> None:
+def test_only_the_producer_of_the_relay_never_fills_a_gap_later(producer_settings: list[Settings]) -> None:
     broker = KafkaProducers("localhost:1")
     broker.sink_producers()
     broker.close()
-    assert [settings.get("enable.gapless.guarantee") for settings in made] == ["true", None]
+    assert [settings.get("enable.gapless.guarantee") for settings in producer_settings] == ["true", None]

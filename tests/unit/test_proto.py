@@ -62,6 +62,6 @@ def test_the_table_of_methods_has_every_rpc() -> None:
 def test_every_error_is_documented_in_the_comments_of_the_rpcs() -> None:
     comments = (ROOT / "proto/tickwheel/v1/message_service.proto").read_text()
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TickwheelError)]
-    # Only an event process can be fenced, and a call cannot fail by the handshake that precedes it.
+    # Only an event process can be fenced, and a failed handshake ends before any call.
     for kind in set(kinds) - {TickwheelError, errors.Fenced, errors.HandshakeFailed}:
         assert reason(kind) in comments, kind

@@ -40,10 +40,10 @@ def log_texts(caplog: pytest.LogCaptureFixture, level: int = logging.WARNING) ->
 
 def call(log_throttle: LogThrottle, failure: Exception, attempts: int = 5) -> RetryBudget:
     """Make a call of which ``attempts`` attempts fail with ``failure``."""
-    made = RetryBudget(WHERE, inf, log_throttle)
+    budget = RetryBudget(WHERE, inf, log_throttle)
     for _ in range(attempts):
-        made.backoff_or_raise(failure, sent=False)
-    return made
+        budget.backoff_or_raise(failure, sent=False)
+    return budget
 
 
 def test_the_same_failure_of_all_calls_is_a_warning_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
@@ -111,13 +111,13 @@ class Pool(Server):
         return self
 
     def send_packed_command(self, commands: list[Command]) -> None:
-        """All are answered alike."""
+        """Accept all commands."""
 
     def read_response(self, *, disconnect_on_error: bool) -> str:
         return "PONG"
 
     def release(self, connection: Any) -> None:
-        """It stays."""
+        """Keep the connection."""
 
 
 class AsyncPool(Server):
@@ -126,13 +126,13 @@ class AsyncPool(Server):
         return self
 
     async def send_packed_command(self, commands: list[Command]) -> None:
-        """All are answered alike."""
+        """Accept all commands."""
 
     async def read_response(self, *, disconnect_on_error: bool) -> str:
         return "PONG"
 
     async def release(self, connection: Any) -> None:
-        """It stays."""
+        """Keep the connection."""
 
 
 class Halves:
@@ -149,7 +149,7 @@ class Halves:
 
 class Servers(Halves):
     def refresh_slots(self, unresponsive: object) -> None:
-        """As before."""
+        """Keep the slots."""
 
 
 class AsyncServers(AsyncConnectionPools):
@@ -162,11 +162,11 @@ class AsyncServers(AsyncConnectionPools):
         return self._halves.pool(server)
 
     async def refresh_slots(self, unresponsive: Collection[str] = ()) -> None:
-        """As before."""
+        """Keep the slots."""
 
 
 def revive() -> None:
-    """Nothing to start."""
+    """Do nothing: there is no embedded server."""
 
 
 def blocking(failures: float, seconds: float, rounds: list[Round]) -> None:

@@ -188,7 +188,7 @@ def test_a_script_that_a_server_lacks_is_loaded_before_the_calls() -> None:
 def test_a_server_gets_its_missing_script_before_the_client_waits_again_for_a_silent_server() -> None:
     delivery = RoundTrip([call(3), call(63)], cluster(), 0)
     assert attempt(delivery, {A: [NoScriptError("none")]}) is None
-    # Only A is sent to. The error of B is raised by the next attempt.
+    # The client sends only to A now. The next attempt returns the error of B.
     assert sent(delivery).keys() == {A}
     delivery = RoundTrip([call(3), call(63)], cluster(), 0)
     attempt(delivery, {A: [NoScriptError("none")]})

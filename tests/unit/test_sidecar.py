@@ -47,7 +47,7 @@ class Failing:
 def test_a_sidecar_restarts_and_is_closed_only_when_it_is_stopped(failure: Exception) -> None:
     work = Failing(failure, 3)
     sidecar = Sidecar(FencedShard("tw", 0), work)
-    eventually(work.progressed.is_set, "it works")
+    eventually(work.progressed.is_set, "the work makes progress")
     # Closing would reset the metrics of the work, so it is not closed between attempts.
     assert not work.is_closed
     sidecar.stop()
@@ -60,7 +60,7 @@ def test_an_unexpected_error_is_logged_with_its_traceback_and_not_at_each_attemp
 ) -> None:
     work = Failing(ZeroDivisionError("a bug"), 3)
     sidecar = Sidecar(FencedShard("tw", 7), work)
-    eventually(work.progressed.is_set, "it works")
+    eventually(work.progressed.is_set, "the work makes progress")
     sidecar.stop()
     sidecar.join()
     [logged] = [record for record in caplog.records if record.levelno >= logging.ERROR]
@@ -75,7 +75,7 @@ def test_an_unreachable_server_is_logged_once_though_its_calls_take_different_ti
     for n in range(3):
         work = Failing(Unavailable(f"no answer from nowhere:1 in 5.{n} s and {n + 12} attempts: refused"), 1)
         sidecar = Sidecar(FencedShard("tw", n), work)
-        eventually(work.progressed.is_set, "it works")
+        eventually(work.progressed.is_set, "the work makes progress")
         sidecar.stop()
         sidecar.join()
     [logged] = [record for record in caplog.records if record.levelno >= logging.WARNING]

@@ -130,7 +130,7 @@ def test_settled_messages_make_room_for_as_many_others() -> None:
         in_flight.send()
         assert in_flight.capacity == 0
         in_flight.on_settled([large])
-        # A second call, for a lost lease, has no effect.
+        # A settled message whose lease is lost is reported a second time, which has no effect.
         in_flight.on_settled([large])
         assert in_flight.capacity == MESSAGES
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.unit
 
 
 def not_refused() -> None:
-    """Accept every subscription."""
+    """Raise no error: the subscription was not refused."""
 
 
 def test_a_waiter_woken_and_cancelled_at_once_is_cancelled() -> None:

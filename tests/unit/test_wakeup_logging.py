@@ -73,7 +73,7 @@ class AsyncConnection:
         return confirmed(await self._answers.get())
 
     async def disconnect(self, *, nowait: bool) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is no socket."""
 
 
 class FlakyServers:
