@@ -1,6 +1,6 @@
-"""A program of the test of embedded crashes: enqueues one message after the other, and says what was acknowledged.
+"""A program for the test of embedded crashes: enqueues messages and prints the acknowledged ids.
 
-Usage: enqueuer.py DATA_DIR FIRST. It goes on until it is killed.
+Usage: enqueuer.py DATA_DIR FIRST. It runs until it is killed.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Event processes as real processes, to be killed, frozen and deposed."""
+"""Event processes as real processes that tests can kill, freeze and depose."""
 
 import sys
 from pathlib import Path
@@ -12,7 +12,7 @@ from tickwheel.storage.keys import shard_key
 
 
 class EventProcessChild(Process):
-    """`python -m tickwheel.event_process`, killed at the end. With ``election``, ``lock`` only names the log."""
+    """`python -m tickwheel.event_process`, killed at the end. With ``election``, ``lock`` only sets the log's name."""
 
     def __init__(
         self, url: str, namespace: str, lock: Path, *options: str, election: ZooKeeperUrl | None = None

@@ -1,8 +1,8 @@
-"""A real event process that stops itself, as SIGSTOP does, each time it is about to raise an epoch, or to claim by one.
+"""A real event process that sends itself SIGSTOP each time before it raises an epoch, or before it claims a shard.
 
-Usage: freezing_event_process.py URL NAMESPACE ELECTION epoch|claim GO. It says `stopped` and its session with
-ZooKeeper (id and password, by which others can end it); once it has gone on and was answered, `done` or `refused`. To
-let it go on make the file GO, with `at once` in it or `with another session`, and send SIGCONT.
+Usage: freezing_event_process.py URL NAMESPACE ELECTION epoch|claim GO. Before it stops, the program prints `stopped`
+with the id and the password of its ZooKeeper session, so that a test can end the session. To continue, write `at once`
+or `with another session` to the file GO and send SIGCONT. The program then prints the outcome: `done` or `refused`.
 """
 
 import os
@@ -32,13 +32,13 @@ def make(ensemble: ZooKeeperSession, *args: Any) -> None:
     _make(ensemble, *args)
 
 
-def raise_epoch(ensemble: ZooKeeperSession, node: str, candidate: str, who: bytes) -> Any:
+def raise_epoch(ensemble: ZooKeeperSession, node: str, candidate: str, member: bytes) -> Any:
     stop()
-    request = _raise_epoch(ensemble, node, candidate, who)
+    request = _raise_epoch(ensemble, node, candidate, member)
     try:
-        say("refused" if isinstance(request.get(timeout=10)[0], Exception) else "done")
+        report("refused" if isinstance(request.get(timeout=10)[0], Exception) else "done")
     except (KazooException, KazooTimeoutError):
-        say("refused")
+        report("refused")
     return request
 
 
@@ -49,35 +49,35 @@ def execute(link: ShardConnection, command: Any) -> Any:
     try:
         reply = _execute(link, command)
     except ScriptError:
-        say("refused")
+        report("refused")
         raise
-    say("done")
+    report("done")
     return reply
 
 
 def stop() -> None:
-    """Until somebody lets it go on: the moment of the fault."""
+    """Stop the process until the test continues it."""
     client = _ensembles[0].client
     session, password = client.client_id
-    say("stopped", str(session), password.hex())
+    report("stopped", str(session), password.hex())
     os.kill(os.getpid(), signal.SIGSTOP)
-    # The thread that sends the signal may run on for a while before all are stopped.
-    eventually(go.exists, "it may go on", _GO_S)
-    how = go.read_text()
+    # The thread that sends the signal may run for a while before all threads are stopped.
+    eventually(go.exists, "the file GO exists", _GO_S)
+    session_choice = go.read_text()
     go.unlink()
-    if how == "with another session":
-        eventually(lambda: (client.client_id or (session,))[0] != session, "it has another session")
+    if session_choice == "with another session":
+        eventually(lambda: (client.client_id or (session,))[0] != session, "the process has another session")
 
 
-def say(*words: str) -> None:
+def report(*words: str) -> None:
     print(*words, flush=True)
 
 
 if __name__ == "__main__":
-    url, namespace, election, where = sys.argv[1:5]
+    url, namespace, election, step = sys.argv[1:5]
     go = Path(sys.argv[5])
     ZooKeeperSession.__init__ = make  # type: ignore[method-assign, assignment]
-    if where == "epoch":
+    if step == "epoch":
         ZooKeeperSession.raise_epoch = raise_epoch  # type: ignore[method-assign, assignment]
     else:
         ShardConnection.execute = execute  # type: ignore[method-assign, assignment]

@@ -1,4 +1,4 @@
-"""A task that is cancelled while its answers are under way leaves no connection on which another would read them."""
+"""A task that is cancelled while its replies are in flight leaves no connection on which other calls read them."""
 
 import asyncio
 import os
@@ -18,13 +18,14 @@ pytestmark = pytest.mark.fault
 
 TASKS = 8
 IDS = [f"m{n}" for n in range(TASKS)]
-# An id comes from the question; the due time tells whose answer it is, even of a message that was cancelled.
+# The client fills in the id from its request. The due time comes from the reply, also for a cancelled message: it shows
+# which call the reply belongs to.
 DUE = [datetime(2026, 5, 4, tzinfo=UTC) + timedelta(days=n) for n in range(TASKS)]
 
 
 @asynccontextmanager
 async def opened(url: str, shards: int = 1) -> AsyncIterator[tuple[aio.Tickwheel, aio.Queue]]:
-    """A client of a fresh namespace, with a queue of as many messages as there are tasks."""
+    """Open a client of a fresh namespace, with a queue of one message for each task."""
     namespace = f"cut-{os.urandom(6).hex()}"
     async with aio.Tickwheel(url, namespace=namespace, shards=shards) as tickwheel:
         queue = await tickwheel.create_queue("q")
@@ -32,16 +33,16 @@ async def opened(url: str, shards: int = 1) -> AsyncIterator[tuple[aio.Tickwheel
         yield tickwheel, queue
 
 
-async def each_hears_its_own(queue: aio.Queue) -> None:
-    """Calls at the same time, on all connections that there are, get the answers to what they asked."""
+async def check_each_call_gets_its_own_reply(queue: aio.Queue) -> None:
+    """Check that concurrent calls, on all connections of the pool, get their own replies."""
     for _ in range(3):
-        found = await asyncio.gather(*(queue.get(id) for id in IDS))
-        assert [view.due for view in found] == DUE
+        views = await asyncio.gather(*(queue.get(id) for id in IDS))
+        assert [view.due for view in views] == DUE
         assert sum((await queue.counts()).values()) == TASKS
 
 
-async def no_connection_is_left_behind(tickwheel: aio.Tickwheel) -> None:
-    """Every connection is back in the pool, and those that are open have nothing left to read."""
+async def check_connections_are_clean(tickwheel: aio.Tickwheel) -> None:
+    """Check that every connection is back in the pool, and that no open connection has unread data."""
     assert tickwheel._io is not None
     connections: Any = tickwheel._io._servers.pool(SINGLE)
     assert not connections._in_use_connections
@@ -49,49 +50,50 @@ async def no_connection_is_left_behind(tickwheel: aio.Tickwheel) -> None:
         assert not connection.is_connected or not await connection.can_read()
 
 
-async def turns(count: int) -> None:
+async def yield_to_loop(count: int) -> None:
+    """Let the other tasks of the event loop run ``count`` times."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("connected", [True, False], ids=["connected", "not-yet-connected"])
 def test_replies_that_arrive_after_a_cancellation_reach_no_other_call(faulty: FaultyServer, connected: bool) -> None:
-    async def cancelled_before_the_answer() -> None:
+    async def cancel_before_the_reply() -> None:
         async with opened(faulty.url) as (tickwheel, queue):
             if connected:
-                await each_hears_its_own(queue)
+                await check_each_call_gets_its_own_reply(queue)
             with faulty.paused():
-                asking = [asyncio.create_task(queue.get("m0")) for _ in range(TASKS)]
-                # The server is frozen: by now each has sent what it can, and waits.
-                await turns(100)
-                for task in asking:
+                calls = [asyncio.create_task(queue.get("m0")) for _ in range(TASKS)]
+                # The server is frozen: each task has sent its request and waits.
+                await yield_to_loop(100)
+                for task in calls:
                     task.cancel()
-                await turns(100)
-                # Nor does a cancellation wait for the server.
-                assert all(task.cancelled() for task in asking)
-                others = asyncio.create_task(each_hears_its_own(queue))
-                await turns(100)
+                await yield_to_loop(100)
+                # A cancellation does not wait for the server.
+                assert all(task.cancelled() for task in calls)
+                others = asyncio.create_task(check_each_call_gets_its_own_reply(queue))
+                await yield_to_loop(100)
             await others
-            await no_connection_is_left_behind(tickwheel)
+            await check_connections_are_clean(tickwheel)
 
-    asyncio.run(asyncio.wait_for(cancelled_before_the_answer(), 30))
+    asyncio.run(asyncio.wait_for(cancel_before_the_reply(), 30))
 
 
 @pytest.mark.parametrize("count", range(40))
 def test_a_task_cancelled_at_any_point_leaves_the_next_calls_their_own_replies(
     tickwheel_server: PrivateServer, count: int
 ) -> None:
-    """Over four shards a round has four answers on one connection: it may be cut between any two of them."""
+    """With four shards, a round trip has four replies on one connection. The cancellation may come between any two."""
 
-    async def cancelled_after(count: int) -> None:
+    async def cancel_after(count: int) -> None:
         async with opened(tickwheel_server.url, shards=4) as (tickwheel, queue):
             for call in (queue.counts, lambda: queue.get("m0"), lambda: queue.cancel_many(IDS)):
-                asking = asyncio.create_task(call())
-                await turns(count)
-                asking.cancel()
-                await asyncio.gather(asking, return_exceptions=True)
-                await each_hears_its_own(queue)
-                await no_connection_is_left_behind(tickwheel)
+                task = asyncio.create_task(call())
+                await yield_to_loop(count)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                await check_each_call_gets_its_own_reply(queue)
+                await check_connections_are_clean(tickwheel)
             tickwheel_server.clear(tickwheel._context.namespace)
 
-    asyncio.run(asyncio.wait_for(cancelled_after(count), 30))
+    asyncio.run(asyncio.wait_for(cancel_after(count), 30))

@@ -1,4 +1,4 @@
-"""A server's clock that steps, under a real event process: nothing comes early, and an operator has the last word."""
+"""A server's clock steps under a real event process: no message is early, and an operator can accept the step."""
 
 import signal
 import sys
@@ -29,32 +29,32 @@ SECOND = timedelta(seconds=1)
 
 
 class SteppedClock:
-    """A namespace's clock that goes as this host's does, plus a step."""
+    """A namespace's clock: the clock of this host plus a step."""
 
     def __init__(self, server: PrivateServer, shards: int = 1) -> None:
         self._step = timedelta()
-        self._one_at_a_time = threading.Lock()
+        self._lock = threading.Lock()
         self._client = server.client()
         self._keys = [shard_key(NAMESPACE, shard, "clock") for shard in range(shards)]
         self._stopping = threading.Event()
-        self._show()
-        self._thread = threading.Thread(target=self._go, daemon=True)
+        self._write()
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     @property
     def now(self) -> datetime:
-        """What it shows."""
+        """Return the time of the clock."""
         return datetime.now(UTC) + self._step
 
     def step_to(self, step: timedelta) -> None:
-        """Step until it is so far from this host's clock; it shows it when this returns."""
-        with self._one_at_a_time:
+        """Set the difference from this host's clock, and write the new time to all shards."""
+        with self._lock:
             self._step = step
-        self._show()
+        self._write()
 
     @property
     def accepted_ms(self) -> int:
-        """What the shard that keeps the least keeps of an accepted step."""
+        """Return the smallest accepted step that any shard stores."""
         return min(int(self._client.hget(key, "accepted") or 0) for key in self._keys)
 
     def close(self) -> None:
@@ -62,18 +62,18 @@ class SteppedClock:
         self._thread.join()
         self._client.close()
 
-    def _go(self) -> None:
+    def _run(self) -> None:
         while not self._stopping.wait(0.003):
-            self._show()
+            self._write()
 
-    def _show(self) -> None:
-        with self._one_at_a_time:
+    def _write(self) -> None:
+        with self._lock:
             for key in self._keys:
                 self._client.hset(key, "now", int(self.now.timestamp() * 1000))
 
 
 class Driver(Process):
-    """An event process on that clock."""
+    """An event process that uses the stepped clock."""
 
     def __init__(self, server: PrivateServer, log: Path) -> None:
         arguments = [server.url, NAMESPACE, str(log.with_suffix(".lock"))]
@@ -95,15 +95,15 @@ def private() -> Iterator[PrivateServer]:
 
 @pytest.fixture
 def clock(private: PrivateServer) -> Iterator[SteppedClock]:
-    found = SteppedClock(private)
-    yield found
-    found.close()
+    clock = SteppedClock(private)
+    yield clock
+    clock.close()
 
 
 @pytest.fixture
 def guard(request: pytest.FixtureRequest) -> timedelta | None:
-    found: timedelta | None = getattr(request, "param", None)
-    return found
+    value: timedelta | None = getattr(request, "param", None)
+    return value
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def jobs(private: PrivateServer, clock: SteppedClock, guard: timedelta | None) -
 
 @contextmanager
 def run_driver(server: PrivateServer, log: Path) -> Iterator[Driver]:
-    """An event process that has claimed the shard; killed at the end."""
+    """Run an event process that has claimed the shard, and kill it at the end."""
     with server.client() as client:
         before = fence(client, NAMESPACE)
         driver = Driver(server, log)
@@ -130,21 +130,21 @@ def state(queue: Queue, id: str) -> str:
     return queue.get(id).state
 
 
-def becomes_pending(queue: Queue, id: str) -> None:
+def wait_until_pending(queue: Queue, id: str) -> None:
     eventually(lambda: state(queue, id) == "pending", f"{id} is promoted")
 
 
-def until(moment: datetime) -> None:
-    """Let this host's clock reach a moment."""
+def wait_until(moment: datetime) -> None:
+    """Wait until this host's clock has passed a moment."""
     eventually(lambda: datetime.now(UTC) > moment, f"it is {moment}")
 
 
 def accept_an_hour(clock: SteppedClock, driver: Driver) -> None:
-    """The clock steps an hour ahead, and an operator accepts it."""
+    """Step the clock an hour ahead, and accept the step as an operator does."""
     clock.step_to(HOUR)
     driver.wait_until_logged("promotion is held")
     driver.accept_step()
-    eventually(lambda: clock.accepted_ms > 0, "the shard keeps what was accepted")
+    eventually(lambda: clock.accepted_ms > 0, "the shard stores the accepted step")
 
 
 def test_a_step_forward_is_held_until_the_clock_agrees_again(
@@ -152,22 +152,22 @@ def test_a_step_forward_is_held_until_the_clock_agrees_again(
 ) -> None:
     jobs.enqueue(id="driven", delay=SECOND / 10)
     with run_driver(private, tmp_path / "log") as driver:
-        becomes_pending(jobs, "driven")
+        wait_until_pending(jobs, "driven")
         due = datetime.now(UTC) + 3 * SECOND
         jobs.enqueue(id="soon", due=due)
         jobs.enqueue(id="within the step", due=datetime.now(UTC) + HOUR / 2)
         clock.step_to(HOUR)
         driver.wait_until_logged("promotion is held")
-        # What only the step has reached is not delivered at once either.
-        assert jobs.enqueue(id="named within the step", due=datetime.now(UTC) + HOUR / 2).state == "invisible"
+        # A message that is due only by the stepped clock is not delivered immediately either.
+        assert jobs.enqueue(id="enqueued within the step", due=datetime.now(UTC) + HOUR / 2).state == "invisible"
 
-        until(due + SECOND)
+        wait_until(due + SECOND)
         assert jobs.counts()["pending"] == 1
 
         clock.step_to(timedelta())
         driver.wait_until_logged("agrees with the trusted time again; promotion resumes")
-        becomes_pending(jobs, "soon")
-        assert {state(jobs, id) for id in ("within the step", "named within the step")} == {"invisible"}
+        wait_until_pending(jobs, "soon")
+        assert {state(jobs, id) for id in ("within the step", "enqueued within the step")} == {"invisible"}
 
 
 def test_a_step_accepted_for_one_shard_is_accepted_for_a_shard_that_meets_it_later(
@@ -180,15 +180,15 @@ def test_a_step_accepted_for_one_shard_is_accepted_for_a_shard_that_meets_it_lat
     ):
         jobs = tickwheel.create_queue("jobs")
         of_shard = {shard_of("jobs", id.encode(), 2): id for id in map(str, range(20))}
-        # Only this one is looked at within seconds: the other is idle.
+        # The event process checks only shard 0 within seconds. Shard 1 is idle.
         jobs.enqueue(id=of_shard[0], due=datetime.now(UTC) + 3 * SECOND)
         clock.step_to(HOUR)
         driver.wait_until_logged("shard 0: the server's clock stepped")
         driver.accept_step()
         driver.wait_until_logged("shard 0: the server's clock was accepted")
         jobs.enqueue(id=of_shard[1], due=clock.now + SECOND / 10)
-        becomes_pending(jobs, of_shard[1])
-        eventually(lambda: clock.accepted_ms > 0, "both shards keep what was accepted")
+        wait_until_pending(jobs, of_shard[1])
+        eventually(lambda: clock.accepted_ms > 0, "both shards store the accepted step")
 
 
 def test_a_step_accepted_by_an_operator_is_known_to_the_next_event_process(
@@ -197,12 +197,12 @@ def test_a_step_accepted_by_an_operator_is_known_to_the_next_event_process(
     jobs.enqueue(id="within the step", delay=HOUR / 2)
     with run_driver(private, tmp_path / "first") as driver:
         accept_an_hour(clock, driver)
-        becomes_pending(jobs, "within the step")
+        wait_until_pending(jobs, "within the step")
 
-    jobs.enqueue(id="while nobody drove", delay=SECOND / 10)
+    jobs.enqueue(id="between the processes", delay=SECOND / 10)
     with run_driver(private, tmp_path / "second") as driver:
-        becomes_pending(jobs, "while nobody drove")
-        # A step on top of what was accepted is one again.
+        wait_until_pending(jobs, "between the processes")
+        # A further step must be accepted separately.
         jobs.enqueue(id="within the next step", delay=HOUR / 2)
         clock.step_to(2 * HOUR)
         driver.wait_until_logged("promotion is held")
@@ -228,9 +228,9 @@ def test_an_accepted_step_is_forgotten_when_the_clocks_agree_again(
         jobs.enqueue(id="within the step", delay=HOUR / 2)
         accept_an_hour(clock, driver)
         clock.step_to(timedelta())
-        jobs.enqueue(id="after it was set right", delay=SECOND / 10)
-        becomes_pending(jobs, "after it was set right")
-        eventually(lambda: clock.accepted_ms == 0, "it is forgotten")
+        jobs.enqueue(id="after the correction", delay=SECOND / 10)
+        wait_until_pending(jobs, "after the correction")
+        eventually(lambda: clock.accepted_ms == 0, "the accepted step is forgotten")
 
     jobs.enqueue(id="within the same step", delay=HOUR / 2)
     clock.step_to(HOUR)
@@ -246,13 +246,13 @@ def test_a_step_back_makes_messages_late_and_never_early(
         jobs.enqueue(id="before", delay=3 * SECOND)
         clock.step_to(-HOUR)
         jobs.enqueue(id="after", delay=SECOND)
-        asked = datetime.now(UTC)
-        becomes_pending(jobs, "after")
-        assert datetime.now(UTC) >= asked + 0.99 * SECOND
-        until(asked + 4 * SECOND)
+        enqueued = datetime.now(UTC)
+        wait_until_pending(jobs, "after")
+        assert datetime.now(UTC) >= enqueued + 0.99 * SECOND
+        wait_until(enqueued + 4 * SECOND)
         assert state(jobs, "before") == "invisible"
         clock.step_to(timedelta())
-        becomes_pending(jobs, "before")
+        wait_until_pending(jobs, "before")
 
 
 @pytest.mark.parametrize("guard", [timedelta(minutes=1)], indirect=True)
@@ -263,7 +263,7 @@ def test_the_clock_guard_of_the_namespace_sets_the_limit(
     with run_driver(private, tmp_path / "log") as driver:
         started = time.monotonic()
         clock.step_to(50 * SECOND)
-        becomes_pending(jobs, "within the guard")
+        wait_until_pending(jobs, "within the guard")
         assert time.monotonic() < started + 25
         jobs.enqueue(id="within the step", delay=HOUR / 2)
         clock.step_to(HOUR)

@@ -1,4 +1,4 @@
-"""Who waits on a cluster is woken by the server that has the shard, also when that has become another one."""
+"""On a cluster, a waiting dequeue is woken by the server that has the shard, also after the shard has moved."""
 
 import os
 from collections.abc import Iterator
@@ -30,20 +30,20 @@ CLIENTS = pytest.mark.parametrize("asyncio", [False, True], ids=["thread", "task
 
 @pytest.fixture(autouse=True)
 def _no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is woken but by a message, and when wake-ups were lost."""
+    """Disable the sweep: only messages and reconnects wake a waiting dequeue."""
     monkeypatch.setattr(WaitList, "sweep", lambda _: None)
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[RedisCluster]:
-    """A cluster of the test's own, to be broken."""
+    """A separate cluster for a test that breaks it."""
     with RedisCluster(tmp_path / "cluster") as started:
         yield started
 
 
 @contextmanager
-def asleep(cluster: RedisCluster, asyncio: bool) -> Iterator[tuple[Tickwheel, Future[list[Message]]]]:
-    """A dequeuer of another client that has looked, and waits."""
+def waiting_dequeue(cluster: RedisCluster, asyncio: bool) -> Iterator[tuple[Tickwheel, Future[list[Message]]]]:
+    """Run a dequeue of another client that has checked the queue and waits."""
     namespace = f"wake-{os.urandom(4).hex()}"
     loop = LoopThread()
     try:
@@ -55,18 +55,18 @@ def asleep(cluster: RedisCluster, asyncio: bool) -> Iterator[tuple[Tickwheel, Fu
                 waiter.open()
             else:
                 waiter = Tickwheel(cluster.url, namespace=namespace)
-            sleeping = threads.submit(waiter.queue("work").dequeue, wait=timedelta(seconds=100))
-            eventually(lambda: listeners(cluster, namespace), "it listens")
+            waiting = threads.submit(waiter.queue("work").dequeue, wait=timedelta(seconds=100))
+            eventually(lambda: subscribers(cluster, namespace), "the client is subscribed")
             try:
-                yield tickwheel, sleeping
+                yield tickwheel, waiting
             finally:
                 waiter.close()
     finally:
         loop.close()
 
 
-def listeners(cluster: RedisCluster, namespace: str) -> int:
-    """How many listen to the shard's channel, at the server that has it."""
+def subscribers(cluster: RedisCluster, namespace: str) -> int:
+    """Return the number of subscribers to the shard's channel at the server that has the shard."""
     try:
         owner = cluster.primary_of(hash_slot(SHARD))
         return int(owner.call("PUBSUB", "SHARDNUMSUB", queue_key(namespace, SHARD, "work", "wake"))[1])
@@ -74,44 +74,44 @@ def listeners(cluster: RedisCluster, namespace: str) -> int:
         return 0
 
 
-def is_woken(cluster: RedisCluster, tickwheel: Tickwheel, sleeping: Future[list[Message]]) -> bool:
-    eventually(lambda: listeners(cluster, tickwheel._context.namespace), "it listens again")
+def is_woken(cluster: RedisCluster, tickwheel: Tickwheel, waiting: Future[list[Message]]) -> bool:
+    eventually(lambda: subscribers(cluster, tickwheel._context.namespace), "the client is subscribed again")
     tickwheel.queue("work").enqueue(id=ID)
-    return [message.id for message in sleeping.result(20)] == [ID]
+    return [message.id for message in waiting.result(20)] == [ID]
 
 
 @CLIENTS
 def test_a_waiting_dequeue_is_woken_after_the_slot_has_moved_key_by_key(
     redis_cluster: RedisCluster, asyncio: bool
 ) -> None:
-    with asleep(redis_cluster, asyncio) as (tickwheel, sleeping):
-        tickwheel.queue("work").enqueue(id="elsewhere", delay=timedelta(hours=1))
-        home = redis_cluster.primary_of(hash_slot(SHARD))
-        target = next(node for node in map(redis_cluster.primary_of, (0, 16_000)) if node.port != home.port)
+    with waiting_dequeue(redis_cluster, asyncio) as (tickwheel, waiting):
+        tickwheel.queue("work").enqueue(id="not due", delay=timedelta(hours=1))
+        source = redis_cluster.primary_of(hash_slot(SHARD))
+        target = next(node for node in map(redis_cluster.primary_of, (0, 16_000)) if node.port != source.port)
         SlotMigration(redis_cluster, hash_slot(SHARD), target).run()
         try:
-            assert is_woken(redis_cluster, tickwheel, sleeping)
+            assert is_woken(redis_cluster, tickwheel, waiting)
         finally:
-            SlotMigration(redis_cluster, hash_slot(SHARD), home).run()
+            SlotMigration(redis_cluster, hash_slot(SHARD), source).run()
 
 
 @CLIENTS
 def test_a_waiting_dequeue_is_woken_after_the_slot_has_moved_in_one_step(
     redis_cluster: RedisCluster, asyncio: bool
 ) -> None:
-    with asleep(redis_cluster, asyncio) as (tickwheel, sleeping):
+    with waiting_dequeue(redis_cluster, asyncio) as (tickwheel, waiting):
         slot = hash_slot(SHARD)
-        home = redis_cluster.primary_of(slot)
-        target = next(node for node in map(redis_cluster.primary_of, (0, 16_000)) if node.port != home.port)
+        source = redis_cluster.primary_of(slot)
+        target = next(node for node in map(redis_cluster.primary_of, (0, 16_000)) if node.port != source.port)
         redis_cluster.migrate(slot, slot, target)
         try:
-            assert is_woken(redis_cluster, tickwheel, sleeping)
+            assert is_woken(redis_cluster, tickwheel, waiting)
         finally:
-            redis_cluster.migrate(slot, slot, home)
+            redis_cluster.migrate(slot, slot, source)
 
 
 @CLIENTS
 def test_a_waiting_dequeue_is_woken_after_the_primary_was_killed(cluster: RedisCluster, asyncio: bool) -> None:
-    with asleep(cluster, asyncio) as (tickwheel, sleeping):
+    with waiting_dequeue(cluster, asyncio) as (tickwheel, waiting):
         cluster.primary_of(hash_slot(SHARD)).kill()
-        assert is_woken(cluster, tickwheel, sleeping)
+        assert is_woken(cluster, tickwheel, waiting)

@@ -1,4 +1,4 @@
-"""Replies are lost, connections cut, the server frozen in the middle of calls: each call is done once, and answered."""
+"""Replies are lost, connections are cut, the server is frozen during calls: each call is executed once and answered."""
 
 import asyncio
 import logging
@@ -34,7 +34,7 @@ def shards() -> int:
 
 @pytest.fixture
 def flaky(proxy: FlakyProxy, tickwheel_server: PrivateServer, namespace: str, shards: int) -> Iterator[Tickwheel]:
-    """A client of a fresh namespace, where it is THEN, through the proxy."""
+    """A client of a fresh namespace whose clock is at THEN. The client connects through the proxy."""
     with Tickwheel(proxy.url, namespace=namespace, shards=shards, history="relay", clock=FRAGMENT) as tickwheel:
         VirtualClock(tickwheel_server.url, namespace, THEN).close()
         yield tickwheel
@@ -51,14 +51,14 @@ def test_lost_replies_duplicate_nothing(
         added = work.enqueue(b"x", id=id, delay=HOUR, metadata={"of": of})
         assert added == EnqueueResult(id, "invisible", created=True)
         assert work.reschedule(id, of, delay=NOW) == Change(id, "pending", 2, THEN, changed=True)
-        message = the_one(work, id)
+        message = dequeue_only(work, id)
         assert message.extend(HOUR) == THEN + HOUR
         assert message.fail(retry_in=NOW) == "pending"
-        message = the_one(work, id)
+        message = dequeue_only(work, id)
         assert message.attempt == 2
         assert message.fail(retry_in=NOW) == "errored"
         assert work.redrive(id, of) == Change(id, "pending", 7, THEN, changed=True)
-        message = the_one(work, id)
+        message = dequeue_only(work, id)
         assert message.attempt == 1
         if n % 2:
             message.complete()
@@ -74,7 +74,7 @@ def test_lost_replies_duplicate_nothing(
         assert states_of(transitions, f"m{n}") == [*life, "completed" if n % 2 else "cancelled"]
 
 
-def test_lost_replies_duplicate_nothing_for_tasks(proxy: FlakyProxy, tickwheel_server: PrivateServer) -> None:
+def test_lost_replies_duplicate_nothing_for_asyncio_tasks(proxy: FlakyProxy, tickwheel_server: PrivateServer) -> None:
     async def live(tickwheel: aio.Tickwheel, id: str) -> list[int]:
         work = tickwheel.queue("work")
         assert (await work.enqueue(b"x", id=id, metadata={"name": id})).created
@@ -88,13 +88,13 @@ def test_lost_replies_duplicate_nothing_for_tasks(proxy: FlakyProxy, tickwheel_s
         await message.complete()
         return attempts
 
-    async def live_together() -> list[list[int]]:
+    async def live_concurrently() -> list[list[int]]:
         async with aio.Tickwheel(proxy.url, namespace="flaky-tasks", history="relay") as tickwheel:
             proxy.loses = 0.2
             return await asyncio.gather(*(live(tickwheel, f"m{n}") for n in range(20)))
 
     try:
-        assert asyncio.run(live_together()) == [[1, 2]] * 20
+        assert asyncio.run(live_concurrently()) == [[1, 2]] * 20
         with tickwheel_server.client() as client:
             transitions = read_outbox(client, "flaky-tasks")
         assert proxy.lost > 20
@@ -104,7 +104,7 @@ def test_lost_replies_duplicate_nothing_for_tasks(proxy: FlakyProxy, tickwheel_s
         tickwheel_server.clear("flaky-tasks")
 
 
-def the_one(queue: Queue, id: str) -> Message:
+def dequeue_only(queue: Queue, id: str) -> Message:
     [message] = queue.dequeue(limit=10, worker="w")
     assert message.id == id
     return message
@@ -121,14 +121,14 @@ def test_redis_py_does_not_repeat_calls(flaky: Tickwheel, proxy: FlakyProxy) -> 
             impatient.queue("work").enqueue(b"x", id="only once")
     sent = [request for request in proxy.requests if b"only once" in request]
     assert raised.value.may_have_happened
-    # Sent as often as we say, no more: whoever repeats a call is the one who knows how to.
+    # The client sent the call as often as its error reports: redis-py has not repeated it.
     assert f"{len(sent)} attempts" in str(raised.value)
     proxy.loses_answer_to = b""
     assert work.get("only once").version == 1
 
 
-class Resent(logging.Handler):
-    """Counts how often calls were given up, to be sent again."""
+class RetryCounter(logging.Handler):
+    """Counts the log lines that announce a retry."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,12 +139,12 @@ class Resent(logging.Handler):
 
 
 @pytest.fixture
-def resent() -> Iterator[Resent]:
-    handler = Resent()
+def retries() -> Iterator[RetryCounter]:
+    handler = RetryCounter()
     logger = logging.getLogger("tickwheel")
     before = logger.level
     logger.addHandler(handler)
-    # Most are told at DEBUG; `setLevel` forgets what the logger has found out about that level.
+    # Most retries are logged at DEBUG. `setLevel` also clears the cache of the logger for that level.
     logger.setLevel(logging.DEBUG)
     yield handler
     logger.setLevel(before)
@@ -153,52 +153,56 @@ def resent() -> Iterator[Resent]:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_server_frozen_during_a_call_executes_the_call_once_and_replies(
-    name: str, faulty: FaultyServer, resent: Resent, monkeypatch: pytest.MonkeyPatch
+    name: str, faulty: FaultyServer, retries: RetryCounter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pools, "ANSWER_S", 0.05)
     call = CALLS[name]
-    with stopped(faulty.url, "undisturbed") as undisturbed, stopped(faulty.url, "frozen") as on:
+    with (
+        fixed_time_namespace(faulty.url, "undisturbed") as undisturbed,
+        fixed_time_namespace(faulty.url, "frozen") as on,
+    ):
         expected = answer(call, undisturbed)
-        # A connection that does not introduce itself: so each copy of the call is sent, and lies there while the
-        # server does not read.
+        # A connection that does not send CLIENT SETINFO first. So the client sends each copy of the call, and the
+        # copy stays in the socket while the server does not read.
         connection: Any = on.tickwheel._io._servers.pool(SINGLE).get_connection()
         connection.driver_info = None
         on.tickwheel._io._servers.pool(SINGLE).release(connection)
         with faulty.client() as client, ThreadPoolExecutor() as threads:
-            ran = scripts_run(client)
+            scripts_before = count_scripts(client)
             with faulty.paused():
-                before = resent.count
+                before = retries.count
                 answered = threads.submit(answer, call, on)
-                eventually(lambda: resent.count >= before + 4, "the call was sent again and again")
+                eventually(lambda: retries.count >= before + 4, "the call was sent repeatedly")
             assert answered.result(20) == expected
-            # The fault was one: the server did get the call more than once. A configuration is read before it is set.
-            assert call.script in ("create_queue", "update_queue") or scripts_run(client) >= ran + 3
+            # The fault was effective: the server received the call more than once. Calls that change a queue are an
+            # exception: they read its configuration first.
+            assert call.script in ("create_queue", "update_queue") or count_scripts(client) >= scripts_before + 3
             assert read_outbox(client, "frozen") == read_outbox(client, "undisturbed")
 
 
 def test_a_call_in_progress_ends_when_its_client_is_closed_and_may_have_happened(
-    faulty: FaultyServer, resent: Resent, monkeypatch: pytest.MonkeyPatch
+    faulty: FaultyServer, retries: RetryCounter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pools, "ANSWER_S", 0.05)
     with Tickwheel(faulty.url) as tickwheel, ThreadPoolExecutor() as threads, faulty.paused():
         queue = tickwheel.queue("q")
-        under_way = threads.submit(queue.enqueue, id="m")
-        eventually(lambda: resent.count >= 2, "it was sent")
+        in_progress = threads.submit(queue.enqueue, id="m")
+        eventually(lambda: retries.count >= 2, "the call was sent")
         tickwheel.close()
         with pytest.raises(Unavailable, match="was closed before the call had its answer") as raised:
-            under_way.result(timeout=20)
+            in_progress.result(timeout=20)
         assert raised.value.may_have_happened
 
 
 @contextmanager
-def stopped(url: str, namespace: str) -> Iterator[PreparedNamespace]:
-    """A namespace that is prepared for every call, and whose time stands still."""
+def fixed_time_namespace(url: str, namespace: str) -> Iterator[PreparedNamespace]:
+    """Prepare a namespace for every call, with a clock that stands still."""
     with Tickwheel(url, namespace=namespace, history="relay", clock=FRAGMENT) as tickwheel:
         VirtualClock(url, namespace, THEN).close()
         yield prepare_namespace(tickwheel)
 
 
-def scripts_run(client: Any) -> int:
+def count_scripts(client: Any) -> int:
     return int(client.info("commandstats")["cmdstat_evalsha"]["calls"])
 
 
@@ -214,10 +218,10 @@ def test_a_late_copy_of_an_older_call_is_refused(
         copies.append(proxy.requests[-1])
     assert all(b"the-worker" in copy for copy in copies)
     socket_path = str(tickwheel_server.folder / "valkey.sock")
-    assert sent_raw(socket_path, copies[0]).startswith(b"-SESSIONOLD")
-    assert sent_raw(socket_path, copies[1]).startswith(b"-SESSIONOLD")
-    # The newest is answered again, and not done again.
-    assert b"m2" in sent_raw(socket_path, copies[2])
+    assert send_raw(socket_path, copies[0]).startswith(b"-SESSIONOLD")
+    assert send_raw(socket_path, copies[1]).startswith(b"-SESSIONOLD")
+    # The newest call gets its stored answer and is not executed again.
+    assert b"m2" in send_raw(socket_path, copies[2])
     assert work.counts()["running"] == 3
 
 
@@ -233,21 +237,21 @@ def test_a_late_copy_is_refused_when_its_session_has_expired(
     with tickwheel_server.client() as client:
         [session] = client.keys(f"{flaky._context.namespace}:*session*")
         client.delete(session)
-    assert sent_raw(str(tickwheel_server.folder / "valkey.sock"), copy).startswith(b"-SESSIONEXPIRED")
+    assert send_raw(str(tickwheel_server.folder / "valkey.sock"), copy).startswith(b"-SESSIONEXPIRED")
     assert work.counts()["running"] == 2
-    # The client itself goes on under another name.
+    # The client continues with a new session.
     assert work.dequeue()
 
 
-def sent_raw(path: str, request: bytes) -> bytes:
-    """The answer to a copy of a request, as a slow network might deliver it."""
+def send_raw(path: str, request: bytes) -> bytes:
+    """Send a copy of a request, like a slow network that delivers it late, and return the answer."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)
         connection.sendall(request)
         return connection.recv(65_536)
 
 
-def test_a_batch_with_one_part_executed_may_have_happened_though_the_second_part_was_never_sent(
+def test_a_batch_may_have_happened_if_its_first_part_was_executed_and_its_second_part_never_sent(
     faulty: FaultyServer,
 ) -> None:
     with Tickwheel(faulty.url, drive=False, timeout=timedelta(milliseconds=300)) as tickwheel:
@@ -255,7 +259,7 @@ def test_a_batch_with_one_part_executed_may_have_happened_though_the_second_part
         def messages() -> Iterator[NewMessage]:
             for n in range(300):
                 if n == 270:
-                    # By now the first 250 are in. The rest finds no connection, old or new.
+                    # The first 250 messages are enqueued. The rest finds no connection, old or new.
                     faulty.kill()
                     tickwheel._io._servers.pool(SINGLE).disconnect()
                 yield NewMessage(id=f"m{n}")

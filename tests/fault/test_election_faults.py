@@ -1,4 +1,4 @@
-"""Event processes elected on ZooKeeper, killed, frozen, cut off: another follows, and the deposed change nothing."""
+"""Event processes elected on ZooKeeper are killed, frozen or cut off: others replace them, and they change nothing."""
 
 import shutil
 import socket
@@ -33,8 +33,8 @@ Start = Callable[..., EventProcessChild]
 
 @pytest.fixture
 def tickwheel(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Tickwheel]:
-    with Tickwheel(tickwheel_server.url, namespace=namespace, shards=SHARDS, history="relay") as found:
-        yield found
+    with Tickwheel(tickwheel_server.url, namespace=namespace, shards=SHARDS, history="relay") as client:
+        yield client
 
 
 @pytest.fixture
@@ -46,20 +46,20 @@ def ensemble(zookeeper: ZooKeeper) -> ZooKeeper:
 def start(
     tickwheel: Tickwheel, tickwheel_server: PrivateServer, ensemble: ZooKeeper, tmp_path: Path
 ) -> Iterator[Start]:
-    """Starts an event process; all end with the test."""
-    with ExitStack() as ending:
+    """Start event processes, and kill them at the end of the test."""
+    with ExitStack() as stack:
 
-        def started(at: str = tickwheel_server.url, hosts: str = ensemble.hosts) -> EventProcessChild:
+        def start_process(at: str = tickwheel_server.url, hosts: str = ensemble.hosts) -> EventProcessChild:
             lock = tmp_path / f"process {len(list(tmp_path.iterdir()))}"
             url = ZooKeeperUrl.parse(f"zk://{hosts}")
             child = EventProcessChild(at, tickwheel._context.namespace, lock, election=url)
-            return ending.enter_context(child)
+            return stack.enter_context(child)
 
-        yield started
+        yield start_process
 
 
 class Owners:
-    """Who drives each shard, as the shards say."""
+    """The leader of each shard, by the records of the shards."""
 
     def __init__(self, tickwheel: Tickwheel, server: Any) -> None:
         self._namespace, self._server = tickwheel._context.namespace, server
@@ -70,10 +70,10 @@ class Owners:
 
     def epochs(self) -> list[int]:
         fences = [fence(self._server, self._namespace, shard) for shard in range(SHARDS)]
-        return [epoch_of(each) if each else 0 for each in fences]
+        return [epoch_of(value) if value else 0 for value in fences]
 
     def settle(self, *children: EventProcessChild, within: float = 30.0) -> None:
-        """Until these, and no others, drive, with loads that differ by one at most."""
+        """Wait until exactly these processes lead all shards, with loads that differ by at most one."""
         names = [f"{socket.gethostname()}:{child.pid}" for child in children]
 
         def even() -> bool:
@@ -81,7 +81,7 @@ class Owners:
             loads = [owners.count(name) for name in names]
             return sum(loads) == SHARDS and max(loads) - min(loads) <= 1
 
-        eventually(even, f"{names} drive all shards", within)
+        eventually(even, f"{names} lead all shards", within)
 
 
 @pytest.fixture
@@ -94,13 +94,13 @@ def enqueue(tickwheel: Tickwheel, count: int, delay: timedelta) -> None:
 
 
 def unchanged(read: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
-    """What is read twice alike."""
+    """Return the contents if two reads give the same, else None."""
     first = read()
     return first if read() == first else None
 
 
 def wait_until_pending(tickwheel: Tickwheel, count: int) -> None:
-    eventually(lambda: tickwheel.queue("jobs").counts()["pending"] == count, f"{count} are promoted", 60)
+    eventually(lambda: tickwheel.queue("jobs").counts()["pending"] == count, f"{count} messages are promoted", 60)
 
 
 def test_a_killed_leader_is_replaced(tickwheel: Tickwheel, start: Start, owners: Owners) -> None:
@@ -122,17 +122,17 @@ def test_a_leader_that_is_stopped_hands_its_shards_over(
     one, another = start(), start()
     owners.settle(one, another)
     enqueue(tickwheel, 400, timedelta(seconds=1))
-    # It waits for others to stand, not for a time: under a second, and here no longer than a busy machine takes.
+    # The process waits until other candidates exist, not for a fixed time: under a second, or longer on a busy machine.
     assert one.stop(within=3.0) == 0
-    # Its session ended with it, so nobody waited for its end.
+    # The process closed its session, so the successor did not wait for the session to expire.
     client = KazooClient(ensemble.hosts)
     client.start()
     root = f"/tickwheel/{tickwheel._context.namespace}"
     assert len(client.get_children(f"{root}/members")) == 1
     owners.settle(another)
     eventually(
-        lambda: [len(found) for found in candidates(client, root, SHARDS).values()] == [1] * SHARDS,
-        "one candidate each",
+        lambda: [len(nodes) for nodes in candidates(client, root, SHARDS).values()] == [1] * SHARDS,
+        "each shard has one candidate",
     )
     client.stop()
     client.close()
@@ -152,14 +152,17 @@ def test_a_leader_frozen_past_its_session_changes_nothing_when_it_wakes(
         frozen.pause()
         successor = start()
         owners.settle(successor)
-        # Nobody is at work, and it cannot be elected again. It wakes with something to promote in its memory.
+        # No leader runs, and the frozen process cannot be elected again. It wakes with timers in memory.
         proxy.stall()
         successor.pause()
         epochs = owners.epochs()
-        # What the successor has sent may still arrive.
-        before = eventually(lambda: unchanged(lambda: contents(namespace)), "the server has done all that was sent")
+        # Calls that the successor has sent may still arrive.
+        before = eventually(lambda: unchanged(lambda: contents(namespace)), "the server has executed all calls")
         frozen.resume()
-        eventually(lambda: frozen.log.count("becoming a candidate again") == SHARDS, "it is refused on every shard")
+        eventually(
+            lambda: frozen.log.count("becoming a candidate again") == SHARDS,
+            "the deposed process is fenced on every shard",
+        )
         assert contents(namespace) == before
         proxy.go_on()
         successor.resume()
@@ -182,7 +185,7 @@ def test_a_member_that_cannot_reach_the_server_leaves_its_shards_to_others_until
         owners.settle(cut_off, another, within=60)
 
 
-def test_a_leader_that_cannot_reach_zookeeper_drives_until_it_is_replaced_and_stands_again_later(
+def test_a_leader_that_cannot_reach_zookeeper_drives_until_it_is_replaced_and_is_a_candidate_again_later(
     tickwheel: Tickwheel, start: Start, owners: Owners, ensemble: ZooKeeper
 ) -> None:
     [zookeeper] = ensemble.servers
@@ -193,14 +196,17 @@ def test_a_leader_that_cannot_reach_zookeeper_drives_until_it_is_replaced_and_st
         proxy.stall()
         enqueue(tickwheel, 400, timedelta(seconds=1))
         wait_until_pending(tickwheel, 400)
-        # Nobody else is there, so it went on; its session ends meanwhile.
+        # There is no other process, so the leader continued. Its session expires in the meantime.
         assert owners.epochs() == epochs
         another = start()
         owners.settle(another)
-        # It learns that as soon as there is something to do.
+        # The old leader notices its successor as soon as it has a call to make.
         enqueue(tickwheel, 400, timedelta(seconds=1))
         wait_until_pending(tickwheel, 800)
-        eventually(lambda: cut_off.log.count("becoming a candidate again") == SHARDS, "it is refused on every shard")
+        eventually(
+            lambda: cut_off.log.count("becoming a candidate again") == SHARDS,
+            "the deposed process is fenced on every shard",
+        )
         proxy.go_on()
         owners.settle(cut_off, another, within=60)
         proxy.stall()
@@ -208,7 +214,7 @@ def test_a_leader_that_cannot_reach_zookeeper_drives_until_it_is_replaced_and_st
         owners.settle(another)
 
 
-def test_a_namespace_of_another_server_with_the_same_name_and_path_is_refused_before_it_claims(
+def test_an_event_process_of_another_server_with_the_same_namespace_and_path_exits_before_it_claims(
     tickwheel: Tickwheel, start: Start, owners: Owners
 ) -> None:
     one = start()
@@ -224,7 +230,7 @@ def test_a_namespace_of_another_server_with_the_same_name_and_path_is_refused_be
     assert owners.epochs() == before
 
 
-class TestOnAQuorum:
+class TestQuorum:
     @pytest.fixture
     def ensemble(self, zookeeper_quorum: ZooKeeper) -> ZooKeeper:
         return zookeeper_quorum
@@ -239,7 +245,7 @@ class TestOnAQuorum:
         lost = ensemble.servers[:2]
         for server in lost:
             server.kill()
-        # Longer than sessions live.
+        # The loop takes longer than the session timeout.
         for count in range(1, 7):
             enqueue(tickwheel, 100, timedelta(seconds=1))
             wait_until_pending(tickwheel, count * 100)
@@ -251,7 +257,7 @@ class TestOnAQuorum:
         owners.settle(another, within=60)
 
 
-class TestWhereZooKeeperLosesItsData:
+class TestZooKeeperDataLoss:
     @pytest.fixture
     def ensemble(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
         with ZooKeeper(tmp_path_factory.mktemp("losing")) as started:
@@ -269,7 +275,7 @@ class TestWhereZooKeeperLosesItsData:
         shutil.rmtree(server.folder / "data" / "version-2")
         server.start()
         for child in (one, another):
-            eventually(lambda log=child: "tickwheel shards reset-epoch" in log.log, "what to do is said", 60)  # type: ignore[misc]
+            eventually(lambda log=child: "tickwheel shards reset-epoch" in log.log, "the log names the fix", 60)  # type: ignore[misc]
         enqueue(tickwheel, 400, timedelta(seconds=1))
         wait_until_pending(tickwheel, 400)
         assert (owners.now(), owners.epochs()) == before

@@ -1,5 +1,7 @@
-"""Event processes stopped at the one moment that counts, between being the lowest candidate and raising the epoch, or
-between that and claiming the shard by it, while another is elected: they usurp nothing, and the leader is not fenced.
+"""Event processes that are stopped at a critical moment of an election while another process is elected.
+
+The process is stopped before it raises the epoch, or before it claims the shard with the new epoch. When it continues,
+both steps are refused, and the leader is not fenced.
 """
 
 import sys
@@ -27,12 +29,12 @@ ROOT = Path(__file__).parents[2]
 _REPORT_S = 30.0
 
 
-class Freezing(Process):
+class FreezingProcess(Process):
     """A process of `freezing_event_process.py`."""
 
-    def __init__(self, url: str, namespace: str, election: str, where: str, go: Path) -> None:
+    def __init__(self, url: str, namespace: str, election: str, step: str, go: Path) -> None:
         command = [sys.executable, "-m", "tests.fault.freezing_event_process"]
-        super().__init__(go.name, [*command, url, namespace, election, where, str(go)], go.parent, cwd=ROOT)
+        super().__init__(go.name, [*command, url, namespace, election, step, str(go)], go.parent, cwd=ROOT)
         self._go = go
 
     @property
@@ -71,13 +73,13 @@ def _state(pid: int) -> str:
 
 @pytest.fixture
 def tickwheel(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Tickwheel]:
-    with Tickwheel(tickwheel_server.url, namespace=namespace, shards=1) as found:
-        yield found
+    with Tickwheel(tickwheel_server.url, namespace=namespace, shards=1) as client:
+        yield client
 
 
 @pytest.fixture
 def watcher(zookeeper: ZooKeeper) -> Iterator[KazooClient]:
-    """Looks at the election's nodes from outside."""
+    """A separate ZooKeeper client that reads the nodes of the election."""
     client = KazooClient(zookeeper.hosts)
     client.start()
     yield client
@@ -86,9 +88,9 @@ def watcher(zookeeper: ZooKeeper) -> Iterator[KazooClient]:
 
 
 @contextmanager
-def two(url: str, namespace: str, election: str, where: str, folder: Path) -> Iterator[list[Freezing]]:
-    """Two processes of an election, killed in the end."""
-    processes = [Freezing(url, namespace, election, where, folder / f"go {n}") for n in range(2)]
+def run_two(url: str, namespace: str, election: str, step: str, folder: Path) -> Iterator[list[FreezingProcess]]:
+    """Run two processes of one election, and kill them at the end."""
+    processes = [FreezingProcess(url, namespace, election, step, folder / f"go {n}") for n in range(2)]
     try:
         for process in processes:
             process.start()
@@ -100,44 +102,46 @@ def two(url: str, namespace: str, election: str, where: str, folder: Path) -> It
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("times", [20, pytest.param(200, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("where", ["epoch", "claim"])
-def test_a_process_stopped_before_it_raises_or_claims_an_epoch_usurps_nothing(
+@pytest.mark.parametrize("step", ["epoch", "claim"])
+def test_a_process_stopped_before_it_raises_or_claims_an_epoch_does_not_depose_its_successor(
     tickwheel: Tickwheel,
     tickwheel_server: PrivateServer,
     watcher: KazooClient,
     zookeeper: ZooKeeper,
     server: Any,
     tmp_path: Path,
-    where: str,
+    step: str,
     times: int,
 ) -> None:
     namespace, url, epochs = tickwheel._context.namespace, tickwheel_server.url, list[int]()
     node = f"/tickwheel/{namespace}/shards/0"
     queue = tickwheel.create_queue("jobs")
-    with two(url, namespace, f"zk://{zookeeper.hosts}", where, tmp_path) as processes:
+    with run_two(url, namespace, f"zk://{zookeeper.hosts}", step, tmp_path) as processes:
         for n in range(times):
-            eventually(lambda: any(each.is_stopped for each in processes), "one is about to", _REPORT_S)
+            eventually(
+                lambda: any(process.is_stopped for process in processes), f"a process stops before {step}", _REPORT_S
+            )
             paused, other = processes if processes[0].is_stopped else reversed(processes)
-            # It has lost its session, so the other is elected.
+            # The paused process loses its session, so the other process is elected.
             end_session(zookeeper.hosts, paused.session)
-            eventually(lambda each=other: each.is_stopped, "the other is about to", _REPORT_S)  # type: ignore[misc]
+            eventually(lambda process=other: process.is_stopped, f"the other stops before {step}", _REPORT_S)  # type: ignore[misc]
             assert other.continue_to_outcome() == "done"
-            drives(queue)
-            obeyed, raised = fence(server, namespace), watcher.get(node)[1].version
-            assert obeyed is not None
-            epochs.append(epoch_of(obeyed))
+            check_leader_drives(queue)
+            claimed, raised = fence(server, namespace), watcher.get(node)[1].version
+            assert claimed is not None
+            epochs.append(epoch_of(claimed))
             assert epochs[-1] == raised
 
             assert paused.continue_to_outcome(with_another_session=bool(n % 2)) == "refused"
 
-            assert fence(server, namespace) == obeyed
+            assert fence(server, namespace) == claimed
             assert watcher.get(node)[1].version == raised
-            drives(queue)
+            check_leader_drives(queue)
             end_session(zookeeper.hosts, other.session)
     assert epochs == sorted(set(epochs))
 
 
-def drives(queue: Queue) -> None:
-    """Until a message that waits for its time is promoted: somebody is at work, and not fenced."""
+def check_leader_drives(queue: Queue) -> None:
+    """Check that a delayed message is promoted: a leader is at work and is not fenced."""
     id = queue.enqueue(delay=timedelta(milliseconds=1)).id
-    eventually(lambda: queue.get(id).state == "pending", "the leader drives")
+    eventually(lambda: queue.get(id).state == "pending", "the leader promotes a message")

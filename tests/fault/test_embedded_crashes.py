@@ -1,4 +1,4 @@
-"""The embedded server and its program, killed at once: what was acknowledged is there when they are started again."""
+"""The embedded server and its program are killed: acknowledged messages still exist after a restart."""
 
 import os
 import random
@@ -28,15 +28,15 @@ def test_acknowledged_data_outlives_program_and_server(tmp_path: Path) -> None:
         with record.open("wb") as written:
             program = subprocess.Popen([sys.executable, str(PROGRAM), str(data), str(crash * 100_000)], stdout=written)
         wanted = chance.randrange(100, 10_000)
-        eventually(lambda: record.stat().st_size > wanted, "the program has enqueued so much")  # noqa: B023
-        # The server first or the program first: either way in the middle of its calls.
+        eventually(lambda: record.stat().st_size > wanted, "the program has enqueued messages")  # noqa: B023
+        # Kill the server or the program first, in both cases during a call.
         if chance.randrange(2):
             kill_server(data)
         program.kill()
         program.wait(20)
-        # A program whose server was killed has maybe started another: that one goes, too.
+        # A program whose server was killed may have started another server. Kill this server, too.
         kill_server(data)
-        # The last line may be torn, as everything of a killed program.
+        # The last line may be incomplete.
         complete, _, _ = record.read_text().rpartition("\n")
         acknowledged |= set(complete.split())
 
@@ -55,7 +55,7 @@ def test_clients_continue_after_their_server_is_killed(tmp_path: Path) -> None:
         errors: list[BaseException] = []
         stopping = threading.Event()
 
-        def live(name: str) -> None:
+        def enqueue_and_complete(name: str) -> None:
             try:
                 for n in range(100_000):
                     if stopping.is_set():
@@ -67,15 +67,15 @@ def test_clients_continue_after_their_server_is_killed(tmp_path: Path) -> None:
             except BaseException as error:
                 errors.append(error)
 
-        threads = [threading.Thread(target=live, args=(f"t{n}",)) for n in range(4)]
+        threads = [threading.Thread(target=enqueue_and_complete, args=(f"t{n}",)) for n in range(4)]
         for thread in threads:
             thread.start()
         for _ in range(3):
             before = len(done)
-            eventually(lambda: len(done) > before + 30, "work goes on")  # noqa: B023
+            eventually(lambda: len(done) > before + 30, "messages are completed")  # noqa: B023
             kill_server(tmp_path)
         before = len(done)
-        eventually(lambda: len(done) > before + 30, "work goes on after the last crash")
+        eventually(lambda: len(done) > before + 30, "messages are completed after the last crash")
         stopping.set()
         for thread in threads:
             thread.join(30)
@@ -89,7 +89,7 @@ def test_clients_continue_after_their_server_is_killed(tmp_path: Path) -> None:
 
 
 def kill_server(data: Path) -> None:
-    """At once, if there is one."""
+    """Kill the embedded server if one runs."""
     pid = EmbeddedServer(data).pid
     if pid is not None:
         os.kill(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The event process that a program runs as its child: killed, it is back; it never outlives the program."""
+"""The event process that runs as a child of a program: it is restarted if it is killed, and ends with the program."""
 
 import os
 import signal
@@ -35,12 +35,12 @@ def test_a_killed_event_process_is_restarted_and_promotes_due_messages(tmp_path:
         assert child_of(tickwheel) != first
 
 
-def killed_program(data_dir: Path, drive: bool | None, told: str) -> int:
-    """What a program that has a client ``tw`` tells before it is killed."""
+def kill_program_after(data_dir: Path, drive: bool | None, expression: str) -> int:
+    """Run a program with a client ``tw``, return the value of an expression in the program, and kill the program."""
     code = (
         "import sys, tickwheel\n"
         f"tw = tickwheel.Tickwheel(data_dir=sys.argv[1], drive={drive})\n"
-        f"print({told}, flush=True)\n"
+        f"print({expression}, flush=True)\n"
         "sys.stdin.read()\n"
     )
     command = [sys.executable, "-c", code, str(data_dir)]
@@ -52,16 +52,16 @@ def killed_program(data_dir: Path, drive: bool | None, told: str) -> int:
 
 
 def test_the_event_process_ends_with_a_program_that_is_killed(tmp_path: Path) -> None:
-    child = killed_program(tmp_path, None, "tw._processes._child.pid")
+    child = kill_program_after(tmp_path, None, "tw._processes._child.pid")
     eventually(lambda: not Path(f"/proc/{child}").exists(), "the child of a killed program has ended")
-    # As the last to leave it has stopped the server, too.
+    # The child was the last process that used the server, so it has stopped the server, too.
     assert is_free(tmp_path / "server.lock")
     with Tickwheel(data_dir=tmp_path, drive=False) as tickwheel:
         assert tickwheel.queues() == []
 
 
 def test_a_killed_program_without_event_process_leaves_the_server_to_the_next(tmp_path: Path) -> None:
-    server = killed_program(tmp_path, False, "tw._processes.server.pid")
+    server = kill_program_after(tmp_path, False, "tw._processes.server.pid")
     with Tickwheel(data_dir=tmp_path, drive=False) as tickwheel:
         assert tickwheel._processes.server is not None
         assert tickwheel._processes.server.pid == server
