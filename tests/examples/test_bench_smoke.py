@@ -1,4 +1,4 @@
-"""The benchmarks run from end to end. What they measure is not judged here: a quick run is too small to be true."""
+"""The benchmarks run from end to end. Their results are not judged: a quick run is too small to be meaningful."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The demo from end to end: the day compressed to seconds, a verdict of its own, and nothing left behind."""
+"""The demo from end to end: a day compressed to seconds, with a verdict of its own, that leaves nothing behind."""
 
 import json
 import os
@@ -28,14 +28,14 @@ Demo = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def scratch() -> Iterator[Path]:
-    """A folder for temporary files, with a name short enough for a socket's address."""
+    """A folder for temporary files, with a name short enough for a socket address."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
 
 
 @pytest.fixture
 def demo(scratch: Path) -> Demo:
-    """Runs the demo with a folder for temporary files of its own, which is empty afterwards."""
+    """Run the demo with its own folder for temporary files, which must be empty afterwards."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TICKWHEEL_")}
 
     def run(*args: object, code: int = 0) -> "subprocess.CompletedProcess[str]":
@@ -55,7 +55,7 @@ def demo(scratch: Path) -> Demo:
 
 
 def slowdown() -> float:
-    """How many times longer a computation takes than it would alone, by all else that runs on the machine."""
+    """Measure how many times longer a computation takes under the current load of the machine."""
     began, cpu_began = time.perf_counter(), time.process_time()
     while (cpu := time.process_time() - cpu_began) < 0.2:
         pass
@@ -69,7 +69,7 @@ def verdict(done: "subprocess.CompletedProcess[str]") -> dict[str, Any]:
 
 @pytest.fixture
 def small_day(tmp_path: Path) -> Path:
-    """One aircraft that has to be in two places at once, a cancelled flight, one without a tail number that flew."""
+    """One aircraft that is needed in two places at once, a cancelled flight, and a flight without a tail number."""
     path = tmp_path / "small.csv"
     path.write_text(
         HEAD
@@ -83,7 +83,7 @@ def small_day(tmp_path: Path) -> Path:
 
 
 def test_the_day_of_the_blizzard_passes_in_six_seconds(demo: Demo) -> None:
-    """In six of its own: on a machine that is busy with other things the day is as much longer as they slow it down."""
+    """The limit is six seconds of an idle machine: load on the machine makes the day longer by the same factor."""
     found = verdict(demo("--seconds", max(6, min(60, round(6 * slowdown() / 2))), "--json"))
     assert found["passed"]
     assert (found["flights"], found["completed"], found["cancelled"]) == (930, 458, 472)
@@ -95,7 +95,7 @@ def test_an_aircraft_needed_by_two_flights_at_once_flies_them_one_after_the_othe
     found = verdict(demo("--file", small_day, "--seconds", 3, "--workers", 2, "--json"))
     assert found["passed"]
     assert (found["flights"], found["completed"], found["cancelled"]) == (5, 4, 1)
-    # The second flight of the aircraft waits for the first to land: 110 of 150 minutes, of three seconds.
+    # The second flight of the aircraft waits for the first to land: 110 of 150 minutes, which last three seconds.
     assert found["taken_late"]["worst"] >= 3000 * 110 // 150
 
 

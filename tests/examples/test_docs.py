@@ -1,4 +1,4 @@
-"""What the documentation shows is run: its Python as one program a page, its commands in a shell."""
+"""The code of the documentation runs: the Python of a page as one program, the commands in a shell."""
 
 import os
 import re
@@ -31,7 +31,7 @@ def run(command: list[str], folder: Path) -> str:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_python_of_a_page_runs_from_top_to_bottom(page: str, tmp_path: Path) -> None:
-    # One that begins with the name of a file is that file.
+    # A block that begins with the name of a file is that file.
     program = "\n".join(block for block in blocks(page, "python") if not block.startswith("# "))
     run([sys.executable, "-c", program], tmp_path)
 
@@ -40,7 +40,7 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page: str, tmp_path: Path)
 def test_the_commands_of_a_page_run(page: str, tmp_path: Path) -> None:
     for block in blocks(page, "sh"):
         commands = [line for line in block.splitlines() if line.startswith("tickwheel ")]
-        # What runs in the background is started by the tests of the worker's pages.
+        # The tests of the worker's pages start the commands that run in the background.
         commands = [line for line in commands if " & " not in line]
         if commands:
             run(["sh", "-ec", "\n".join(commands)], tmp_path)

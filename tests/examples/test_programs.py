@@ -1,4 +1,4 @@
-"""Every program in examples/ runs, and does what it says."""
+"""Every program in examples/ runs and prints the documented lines."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def lines(program: str) -> list[str]:
-    """What a program prints."""
+    """Return the lines that a program prints."""
     done = subprocess.run([sys.executable, EXAMPLES / program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done
     return done.stdout.splitlines()

@@ -1,4 +1,4 @@
-"""What the pages show of workers is done as it is shown: the files written, the commands typed, the test run."""
+"""The pages about workers work as documented: files are written, commands run, and the test passes."""
 
 import os
 import re
@@ -50,11 +50,11 @@ def test_the_worker_on_the_page_runs_the_tasks_that_the_program_sends(page: str,
         mail, *others = sent.stdout.decode().split()
         with Tickwheel(f"grpc://127.0.0.1:{port}") as tickwheel:
             queue = tickwheel.queue("mail")
-            eventually(lambda: queue.get(mail).result == '"welcome to user 7"', "the task has run", 30, 0.05)
+            eventually(lambda: queue.get(mail).result == '"welcome to user 7"', "the first task has run", 30, 0.05)
             encode = tickwheel.queue("encode")
             eventually(
                 lambda: all(encode.get(other, "p1").state == "completed" for other in others),
-                "so has the other",
+                "the second task has run",
                 30,
                 0.05,
             )

@@ -13,7 +13,7 @@ import pytest
 
 from tests.fault.event_processes import EventProcessChild, fence, wait_for_a_claim
 from tests.fault.faulty_server import FaultyServer
-from tests.property.mutants import Mutant, sow
+from tests.property.mutants import Mutant, load_mutant
 from tests.support.wait_until import eventually, eventually_in_task
 from tickwheel import Message, NewMessage, Queue, Tickwheel, aio
 from tickwheel.redis.wait_list import SWEEP_S, WaitList
@@ -183,7 +183,7 @@ def test_a_waiter_is_woken_at_the_due_time(
 def test_the_backstop_makes_up_for_a_lost_wake_up(tickwheel: Tickwheel, server: Any, tmp_path: Path) -> None:
     work = tickwheel.create_queue("work")
     silent = Mutant("nobody is woken", "_transition", "call('SPUBLISH', wake, made_ready)", "")
-    with sow(silent, tmp_path), parked(work, server, [{}] * 3) as waiting:
+    with load_mutant(silent, tmp_path), parked(work, server, [{}] * 3) as waiting:
         for n in range(3):
             since = time.monotonic()
             work.enqueue(b"")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.fault.faulty_server import FaultyServer
-from tests.property.mutants import Mutant, sow
+from tests.property.mutants import Mutant, load_mutant
 from tests.support.wait_until import eventually, eventually_in_task
 from tickwheel import Forbidden, Message, NewMessage, Tickwheel, aio
 from tickwheel.redis import subscriptions
@@ -30,7 +30,7 @@ def _nothing_else_wakes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """No message, no backstop, and no second try to subscribe where the first was refused."""
     monkeypatch.setattr(WaitList, "sweep", lambda _: None)
     monkeypatch.setattr(subscriptions, "REFUSED_S", LONG.total_seconds())
-    with sow(SILENT, tmp_path):
+    with load_mutant(SILENT, tmp_path):
         yield
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.property.mutants import Mutant, sow
+from tests.property.mutants import Mutant, load_mutant
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Queue, Tickwheel
 from tickwheel.doctor import audit
@@ -185,7 +185,7 @@ def test_recreated_queues_with_other_numbers_are_distinguished_from_the_queues_b
     tickwheel_server: PrivateServer, namespace: str, tmp_path: Path
 ) -> None:
     assert survives_queues_that_are_made_anew(tickwheel_server, namespace, tmp_path / "lock")
-    with sow(STAMP_IGNORED, tmp_path):
+    with load_mutant(STAMP_IGNORED, tmp_path):
         assert not survives_queues_that_are_made_anew(tickwheel_server, namespace, tmp_path / "lock")
 
 

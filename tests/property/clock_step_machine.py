@@ -1,4 +1,4 @@
-"""The machine of `scheduler_machine`, with rules by which the server's clock steps often."""
+"""The machine of `scheduler_machine` with additional rules that step the server's clock."""
 
 import hypothesis.strategies as st
 from hypothesis.stateful import rule
@@ -10,24 +10,24 @@ from tickwheel.limits import CLOCK_GUARD_MS
 
 
 class ClockStepMachine(SchedulerMachine):
-    """The same where the server's clock often steps to just within the clock guard, or beyond."""
+    """Every operation in any order, on a server whose clock often steps to just within the clock guard, or beyond."""
 
     @rule(data=st.data(), client=clients, beyond=st.sampled_from([CLOCK_GUARD_MS, CLOCK_GUARD_MS + 1, 50_000]))
-    def enqueue_what_a_step_of_the_clock_has_reached(self, data: st.DataObject, client: int, beyond: int) -> None:
-        """The clock steps to just within the guard, or beyond, and what is due by then is enqueued at once."""
+    def enqueue_times_reached_by_a_clock_step(self, data: st.DataObject, client: int, beyond: int) -> None:
+        """Step the clock to just within the guard or beyond; enqueue messages that are due by then."""
         name = self._name(data)
         self._step_the_clock(data.draw(st.integers(0, self.shards - 1)), beyond)
         due = st.just({"due": self.model.now})
         self._enqueue(name, client, data.draw(st.lists(self._given(name, due), min_size=1, max_size=2)))
 
     @rule(data=st.data(), client=clients, beyond=st.sampled_from([CLOCK_GUARD_MS, CLOCK_GUARD_MS + 1]))
-    def reschedule_to_what_a_step_of_the_clock_has_reached(self, data: st.DataObject, client: int, beyond: int) -> None:
+    def reschedule_to_a_time_reached_by_a_clock_step(self, data: st.DataObject, client: int, beyond: int) -> None:
         name, key = self._some_key(data, INVISIBLE, PENDING)
         if key in self.model.queues[name].messages:
             self._step_the_clock(self.model.queues[name].messages[key].shard, beyond)
         self._reschedule(client, name, key, {"due": self.model.now})
 
     def _step_the_clock(self, shard: int, beyond: int) -> None:
-        """To so many ms beyond the time up to which the guard of a shard has been, unless it is later already."""
+        """Step the clock to `beyond` ms after the guard's position on a shard, unless the clock is already later."""
         high = self.under_test.stored.high(shard) or self.model.now
         self.under_test.turn(max(0, high + beyond - self.model.now))

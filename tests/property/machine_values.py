@@ -1,4 +1,4 @@
-"""What the machine draws from, and the words it shares with the model: few values, so that they meet often."""
+"""The values that the machine draws, and the words that it shares with the model: few values, so that they collide."""
 
 import math
 import random
@@ -26,7 +26,7 @@ dues_in = st.sampled_from([-5_000, -500, 0, 1, 70_000])
 deadlines = st.sampled_from([START, START + 60, START - 400 * 365 * _DAY])
 deadlines_in = st.sampled_from([-1_000, 0, 0, 5, 60_000])
 durations = st.sampled_from([1, 2, 50, 999, 1_000, 4_095, 5_000, 30_000, 30_000, 262_144, 600_000, 3_600_000, 8 * _DAY])
-# The same message from one span, from another, from none.
+# The same message from one span, from another span, and without a span.
 traces = st.sampled_from([(), (("traceparent", "1"),), (("traceparent", "2"), ("tracestate", "a=b"))])
 urgencies: st.SearchStrategy[dict[str, int]] = st.one_of(
     st.just({}),
@@ -40,7 +40,7 @@ def key_of(message: Message) -> Key:
 
 
 def as_new(given: EnqueueArguments) -> NewMessage:
-    # The order of the pairs is no part of the content.
+    # The order of the pairs is not part of the content.
     all_pairs = given.metadata + given.trace
     pairs = random.sample(all_pairs, len(all_pairs))
     return NewMessage(
@@ -77,7 +77,7 @@ def as_explained(found: Any) -> tuple[str, str, int | None, int | None]:
 
 
 def explanation_of(queue: QueueModel, entry: Entry) -> tuple[str, str, int | None, int | None]:
-    """State, code, how many are ahead of it, how many of its value are."""
+    """State, code, number of messages ahead, number of messages ahead of the same value."""
     if entry.state != PENDING:
         return entry.state, entry.state, None, None
     first = queue.take(entry.shard, len(queue.messages), {})

@@ -1,7 +1,7 @@
-"""What Tickwheel promises, in plain Python: lists are sorted, values are free if a scan finds nobody who holds them.
+"""The promises of Tickwheel in plain Python: lists are sorted, and a scan over all messages finds a value's holder.
 
-Nothing here is fast, and nothing is kept that can be computed. Times are integer milliseconds. Every operation returns
-what the caller should see, or raises the library's error class with what the machine compares.
+The model is not fast and keeps nothing that it can compute. Times are integer milliseconds. Every operation returns
+the result for the caller, or raises the library's error class with the attributes that the machine compares.
 """
 
 import math
@@ -26,7 +26,7 @@ from tickwheel import IdConflict, InvalidTransition, LeaseLost, MessageNotFound,
 
 
 class QueueModel:
-    """One queue: its settings and its messages, those that are gone included."""
+    """One queue: its settings and all its messages, including the removed messages."""
 
     def __init__(
         self, settings: Settings, place: Callable[[str], int], now: Callable[[], int], orders: list[int]
@@ -41,12 +41,12 @@ class QueueModel:
         self._now = now
         self._orders = orders
 
-    # What callers do
+    # Operations of callers
 
     def enqueue(
         self, batch: list[EnqueueArguments], high: Callable[[int], int | None]
     ) -> list[tuple[str, str, bool] | None]:
-        """(id, state, created) of each, None for one whose id stands for another message.
+        """Return (id, state, created) of each message, or None if the id belongs to another message.
 
         ``high`` is up to which time the clock guard of a shard has been: an explicit due time far beyond it waits.
         """
@@ -66,7 +66,7 @@ class QueueModel:
         return results
 
     def take(self, shard: int, limit: int, where: dict[str, str]) -> list[Entry]:
-        """The messages that a dequeue must get from one shard, most urgent first: at most one of an exclusive value."""
+        """Return the messages that a dequeue leases on one shard, most urgent first, one per exclusive value."""
         best: dict[Any, Entry] = {}
         for entry in self.pending(shard, where):
             if self.settings.exclusive_key is None:
@@ -76,7 +76,7 @@ class QueueModel:
         return sorted(best.values(), key=lambda entry: entry.urgency)[:limit]
 
     def lease(self, entry: Entry, lease: int | None, token: bytes, worker: str) -> None:
-        """One message goes to a worker."""
+        """Lease one message to a worker."""
         now = self._now()
         duration = lease or entry.given.lease or self.settings.lease
         if entry.deadline is not None:
@@ -117,7 +117,7 @@ class QueueModel:
         return entry.until
 
     def cancel(self, key: Key, release: bool) -> tuple[str, int, int, bool]:
-        """(state, version, until, changed)."""
+        """Return (state, version, until, changed)."""
         entry = self._there(key)
         if entry.state == CANCELLED:
             if entry.held and release:
@@ -143,7 +143,7 @@ class QueueModel:
         deadline: int | None = None,
         deadline_in: int | None = None,
     ) -> tuple[str, int, int]:
-        """(state, version, due)."""
+        """Return (state, version, due)."""
         entry = self._there(key)
         now = self._now()
         if entry.state not in (INVISIBLE, PENDING):
@@ -161,7 +161,7 @@ class QueueModel:
         return entry.state, entry.version, entry.due
 
     def redrive(self, key: Key) -> tuple[str, int, int]:
-        """(state, version, until)."""
+        """Return (state, version, until)."""
         entry = self._there(key)
         if entry.state != ERRORED:
             raise InvalidTransition("", entry.state)
@@ -169,26 +169,26 @@ class QueueModel:
         entry.becomes("redrive", PENDING, self._now())
         return entry.state, entry.version, entry.until
 
-    # What time does
+    # Effects of time
 
     def run_due(self) -> None:
-        """Everything whose time has come."""
+        """Apply every change that is due."""
         for entry in list(self.messages.values()):
             if entry.until <= self._now():
                 self._fire(entry)
 
     def next_due(self) -> float:
-        """When time will do something next."""
+        """Return the time of the next change."""
         return min((entry.until for entry in self.waiting()), default=math.inf)
 
-    # What can be asked
+    # Queries
 
     def key_of(self, given: EnqueueArguments) -> Key:
         key = self.settings.exclusive_key
         return given.id, None if key is None else dict(given.metadata)[key]
 
     def pending(self, shard: int | None, where: dict[str, str]) -> list[Entry]:
-        """Pending messages with every pair, most urgent first, whether their value is free or not."""
+        """Return Pending messages with every pair, most urgent first, whether their value is free or not."""
         found = [
             entry
             for entry in self.messages.values()
@@ -200,7 +200,7 @@ class QueueModel:
         return any(entry.value == value and (entry.state == RUNNING or entry.held) for entry in self.messages.values())
 
     def waiting(self) -> list[Entry]:
-        """Messages that wait for a time."""
+        """Return the messages that wait for a time."""
         return [entry for entry in self.messages.values() if entry.state != PENDING]
 
     def counts(self, shard: int | None = None) -> dict[str, int]:
@@ -216,11 +216,11 @@ class QueueModel:
         return [due.count(first + n) for n in range(minutes)]
 
     def everything(self) -> Iterator[Entry]:
-        """All messages that ever were."""
+        """Return all messages that ever existed."""
         yield from self.gone
         yield from self.messages.values()
 
-    # The parts of the above
+    # Helpers of the operations
 
     def _new(self, given: EnqueueArguments, key: Key, high: Callable[[int], int | None]) -> Entry:
         now = self._now()
@@ -245,7 +245,7 @@ class QueueModel:
         return self.messages[key]
 
     def _owned(self, key: Key, token: bytes) -> Entry:
-        """The message that this token holds the lease of. A cancelled one lets go of its value at its worker's call."""
+        """Return the message whose lease has this token. The worker's call frees the value of a cancelled message."""
         entry = self.messages.get(key)
         if entry is not None and entry.held and entry.token == token:
             self._let_go(entry)
@@ -257,13 +257,13 @@ class QueueModel:
         return entry.given.max_attempts or self.settings.max_attempts
 
     def _of_last_lease(self, entry: Entry) -> str:
-        told = [f"the lease of attempt {entry.attempts} of {self._most(entry)} ended"]
-        told += [f"worker {entry.worker}"] if entry.worker else []
-        told += [f"the failure before: {entry.error}"] if entry.error else []
-        return "; ".join(told)
+        reason = [f"the lease of attempt {entry.attempts} of {self._most(entry)} ended"]
+        reason += [f"worker {entry.worker}"] if entry.worker else []
+        reason += [f"the failure before: {entry.error}"] if entry.error else []
+        return "; ".join(reason)
 
     def _finish(self, by: str, entry: Entry, state: str, until: int | None = None) -> None:
-        """Completed or cancelled: only the header is kept, for the retention or until then."""
+        """Complete or cancel a message: only the header is kept, for the retention or until `until`."""
         entry.payload, entry.metadata = b"", {}
         entry.until = self._now() + self.settings.retention if until is None else until
         entry.becomes(by, state, self._now())
@@ -297,7 +297,7 @@ class Model:
     """A namespace: queues over the same shards, under one clock."""
 
     def __init__(self, shards: int, now: int, place: Callable[[str, str], int]) -> None:
-        """``place`` says on which shard a routing key of a queue lives."""
+        """``place`` maps a queue and a routing key to a shard."""
         self.shards = shards
         self.now = now
         self.queues: dict[str, QueueModel] = {}
@@ -312,7 +312,7 @@ class Model:
             queue.run_due()
 
     def advance(self, duration: int) -> None:
-        """Let time pass with everything done at its own moment."""
+        """Advance the clock and apply each change at its own time."""
         target = self.now + duration
         self.run_due()
         while (soonest := min(queue.next_due() for queue in self.queues.values())) <= target:

@@ -1,4 +1,4 @@
-"""What the model keeps of a message, as it was given and as it stands. Times are integer milliseconds."""
+"""The state that the model keeps for a message: the arguments of its enqueue and its current state."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +14,7 @@ Key = tuple[str, str | None]
 
 @dataclass(frozen=True)
 class EnqueueArguments:
-    """A message as its caller gave it; two of them are the same content or not."""
+    """The arguments of an enqueue. Two of them have the same content or not."""
 
     id: str
     payload: bytes = field(default=b"", repr=False)
@@ -31,7 +31,7 @@ class EnqueueArguments:
 
 @dataclass
 class Settings:
-    """A queue's configuration."""
+    """The configuration of a queue."""
 
     exclusive_key: str | None = None
     indexed: tuple[str, ...] | None = None
@@ -45,7 +45,7 @@ class Settings:
 
 @dataclass
 class Event:
-    """One transition, as the history must tell it."""
+    """One transition, as the history must record it."""
 
     version: int
     before: str | None
@@ -54,13 +54,13 @@ class Event:
     until: int
     attempt: int
     lateness: int | None = None
-    """Told where it becomes Pending at its time, or Running."""
+    """Set when the message becomes Pending at its time, or Running."""
     due: int | None = None
     deadline: int | None = None
     metadata: dict[str, str] | None = None
-    """These three are told where they are set."""
+    """An event has these three fields if the transition sets them."""
     by: str = field(default="", compare=False)
-    """The script that did it; the history does not tell it."""
+    """The script that executed the transition. The history does not contain it."""
 
 
 @dataclass
@@ -101,16 +101,16 @@ class Entry:
 
     @property
     def urgency(self) -> tuple[int, bool, int]:
-        """Earliest deadline first; at the same one those that were given it, then first come."""
+        """Earliest deadline first; among equals, first messages with a deadline of their own, then by enqueue."""
         return (self.due if self.deadline is None else self.deadline, self.deadline is None, self.order)
 
     def times(self) -> dict[str, Any]:
-        """What an event tells that sets them."""
+        """Return the fields of an event that sets due time, deadline and metadata."""
         deadline = self.due if self.deadline is None else self.deadline
         return {"due": self.due, "deadline": deadline, "metadata": dict(self.metadata)}
 
-    def becomes(self, by: str, state: str | None, now: int, **told: Any) -> None:
-        """One transition, the script that does it, and what its event tells besides."""
+    def becomes(self, by: str, state: str | None, now: int, **fields: Any) -> None:
+        """Record one transition by a script, with additional fields of its event."""
         self.version += 1
-        self.history.append(Event(self.version, self.state, state, now, self.until, self.attempts, **told, by=by))
+        self.history.append(Event(self.version, self.state, state, now, self.until, self.attempts, **fields, by=by))
         self.state = state or "gone"

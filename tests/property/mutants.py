@@ -1,4 +1,4 @@
-"""Faults sown into the scripts, one at a time: what the machine of all operations must notice, or it proves nothing."""
+"""Single faults in the scripts. The machine of all operations must detect each of them, or its runs prove nothing."""
 
 import shutil
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tickwheel.storage import scripts
 
 @dataclass(frozen=True)
 class Mutant:
-    """``old`` in a script is replaced by ``new``, wherever it is."""
+    """Replaces every ``old`` in a script by ``new``."""
 
     name: str
     script: str
@@ -30,8 +30,8 @@ class Mutant:
 
 
 @contextmanager
-def sow(mutant: Mutant, folder: Path) -> Iterator[None]:
-    """All scripts, loaded from a copy with the fault in it."""
+def load_mutant(mutant: Mutant, folder: Path) -> Iterator[None]:
+    """Load all scripts from a copy that contains the fault."""
     copied = folder / "lua"
     shutil.copytree(str(scripts.folder()), copied)
     path = copied / f"{mutant.script}.lua"
@@ -50,7 +50,7 @@ MUTANTS = [
     Mutant("a new message is due a millisecond late", "enqueue", "due <= now and", "due < now and"),
     Mutant("a cancelled message stays in ready", "cancel", "leave(field, deadline, rank,", "pairs_of("),
     Mutant(
-        "a deadline of its own counts for nothing",
+        "a message's own deadline is ignored",
         "_record",
         "return due, incarnation + NO_DEADLINE_OF_ITS_OWN,",
         "return due, incarnation,",
@@ -100,7 +100,10 @@ MUTANTS = [
     Mutant("a final failure is tried again", "fail", "and most > 0 and own", "and own"),
     Mutant("release counts the attempt", "release", "attempts - 1, now", "attempts, now"),
     Mutant(
-        "an event tells the attempt that release took back", "release", "PENDING, attempts - 1)", "PENDING, attempts)"
+        "an event contains the attempt that release took back",
+        "release",
+        "PENDING, attempts - 1)",
+        "PENDING, attempts)",
     ),
     Mutant("release leaves its lease's token", "release", "flags - OWNED", "flags"),
     Mutant("redrive keeps the attempts", "redrive", "version + 1, 0, now", "version + 1, 3, now"),
@@ -110,9 +113,9 @@ MUTANTS = [
         "flags, version + 1, attempts",
         "flags, version, attempts",
     ),
-    Mutant("a result of one is the next one's", "complete", "result, results_at = read", "result = read"),
+    Mutant("a message gets the result of the message before", "complete", "result, results_at = read", "result = read"),
     Mutant(
-        "an errored message keeps what it said before its last lease ended",
+        "an errored message keeps the error from before the end of its last lease",
         "expire",
         "#text, text",
         "#failure, failure",
@@ -125,8 +128,8 @@ MUTANTS = [
     # Time
     Mutant("a moved timer is forgotten", "_fired_timers", "    timer(kind,", "    select(1, kind,"),
     Mutant("a lease has no timer", "dequeue", "event(timer(1,", "event(mark(1,"),
-    Mutant("what is completed is kept for ever", "complete", "event(timer(2,", "event(mark(2,"),
-    Mutant("the clock guard is not asked", "enqueue", "and not (absolute and high and due > high + guard)", ""),
+    Mutant("a completed message is never removed", "complete", "event(timer(2,", "event(mark(2,"),
+    Mutant("enqueue ignores the clock guard", "enqueue", "and not (absolute and high and due > high + guard)", ""),
     Mutant(
         "the clock guard is a hundred times as wide",
         "enqueue",
@@ -135,27 +138,33 @@ MUTANTS = [
         clock_steps=True,
     ),
     Mutant(
-        "reschedule asks no clock guard", "reschedule", "and high and due > high + guard", "and false", clock_steps=True
+        "reschedule ignores the clock guard",
+        "reschedule",
+        "and high and due > high + guard",
+        "and false",
+        clock_steps=True,
     ),
     Mutant("the forecast forgets the cancelled", "cancel", "expect(until_ms, -1)", ""),
     # Sessions and repeated calls
-    Mutant("a request is done again", "_session", "elseif kept and last == sequence then", "elseif false then"),
-    Mutant("an old request is done again", "_session", "if last > sequence then", "if false then"),
     Mutant(
-        "a request is answered with what another worker has",
+        "a repeated request is executed again", "_session", "elseif kept and last == sequence then", "elseif false then"
+    ),
+    Mutant("an old request is executed again", "_session", "if last > sequence then", "if false then"),
+    Mutant(
+        "a repeated request returns a message of another worker",
         "dequeue",
         "(byte(record) ~= RUNNING or sub(record, UNOWNED, 30) ~= token)",
         "byte(record) ~= RUNNING",
     ),
     Mutant("other content is the same", "enqueue", "sub(record, at, at + 7) ~= sub(tail, 1, 8)", "false"),
-    Mutant("what is there is created again", "enqueue", "char(ALREADY, state)", "char(DONE, state)"),
-    # The rest
+    Mutant("an existing message is reported as created", "enqueue", "char(ALREADY, state)", "char(DONE, state)"),
+    # The remaining scripts
     Mutant("a blocked queue delivers", "_queue_context", "= band(options, BLOCKED) ~= 0", "= false"),
     Mutant("another configuration is accepted", "_queue_context", "~= sub(ARGV[1], 1, 8)", "== ''"),
     Mutant("a retired message leaves no event", "retire", "event(mark(", "select(1, mark("),
-    Mutant("an event tells the attempts of the one before", "_transition", "or attempts ~= tail_attempts", ""),
-    Mutant("an event tells the lateness of the one before", "_transition", "or after ~= tail_after", ""),
-    Mutant("an event tells the change of the one before", "_transition", "if change ~= tail_change or", "if"),
+    Mutant("an event contains the attempts of the event before", "_transition", "or attempts ~= tail_attempts", ""),
+    Mutant("an event contains the lateness of the event before", "_transition", "or after ~= tail_after", ""),
+    Mutant("an event contains the change of the event before", "_transition", "if change ~= tail_change or", "if"),
     Mutant("an event forgets the deadline", "enqueue", "EXPLICIT + PAIRS) == 0", "PAIRS) == 0"),
     Mutant("the payload of a cancelled message stays", "cancel", "gone[#gone + 1] = body_of(field, record, fixed)", ""),
     Mutant("counts forget where a message came from", "_transition", "(depth[from] or 0) - by", "(depth[from] or 0)"),

@@ -1,4 +1,4 @@
-"""A namespace on a real server and the model of it, side by side: two clients, a clock, and the comparison."""
+"""A namespace on a real server and its model: two clients, one clock, and the comparison of server and model."""
 
 import copy
 import itertools
@@ -22,7 +22,7 @@ _NAMES = itertools.count()
 _MS = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = 86_400_000
-# The service's clock is its own to turn.
+# The service has a clock key of its own.
 _TURNED: dict[str, Any] = {"clock": FRAGMENT}
 
 
@@ -39,7 +39,7 @@ def in_ms(of: datetime) -> int:
 
 
 def outcome(action: Callable[[], Any]) -> Any:
-    """What an operation answers, or what is to be compared of the error it raises."""
+    """Return the result of an operation, or the attributes of its error that are compared."""
     try:
         return action()
     except IdConflict as error:
@@ -51,22 +51,22 @@ def outcome(action: Callable[[], Any]) -> Any:
 
 
 def plain(result: Any) -> Any:
-    """The result of an enqueue as the model has it."""
+    """Return the result of an enqueue in the model's form."""
     return result if result is None or isinstance(result, tuple) else (result.id, result.state, result.created)
 
 
 class NamespaceUnderTest:
-    """Two clients, so that one of them often has an old configuration; one clock, whose event process works on call."""
+    """Two clients, of which one often has an old configuration, and a clock whose event process runs on call."""
 
     def __init__(
         self, server: PrivateServer, shards: int, queues: Mapping[str, Settings], service: str | None = None
     ) -> None:
-        """With the URL of a ``service`` one of the clients goes there."""
+        """If ``service`` is a URL, one of the clients uses the service."""
         self.name = f"p{next(_NAMES)}"
         self.shards = shards
         self._server = server
         self._redis = server.client()
-        # The server is shared with tests that leave their namespaces behind.
+        # Other tests leave their namespaces on the shared server.
         self.stored = Stored(self._redis, self.name)
         self._of_others = self.stored.names()
         self.clients = [
@@ -85,7 +85,7 @@ class NamespaceUnderTest:
         return self.clients[client].queue(name)
 
     def configure(self, client: int, name: str) -> None:
-        """Give the queue the settings that its model has."""
+        """Give the queue the settings of its model."""
         settings = self.model.queues[name].settings
         self.clients[client].create_queue(
             name, update=True, exclusive_key=settings.exclusive_key, indexed=settings.indexed, forecast=True,
@@ -93,12 +93,12 @@ class NamespaceUnderTest:
         )  # fmt: skip
 
     def turn(self, ms: int) -> None:
-        """Move the clock, with no event process at work."""
+        """Move the clock without running an event process."""
         self.model.now += ms
         self.clock.set(_EPOCH + self.model.now * _MS)
 
     def advance(self, ms: int) -> None:
-        """Let time pass, with the event process at work."""
+        """Advance the clock with an event process running."""
         self.clock.advance(ms * _MS)
         self.model.advance(ms)
 
@@ -107,12 +107,12 @@ class NamespaceUnderTest:
         self.model.run_due()
 
     def kill_another_event_process(self, shard: int, commands: int) -> None:
-        """It takes the shard over and dies in the middle; the one before it wakes, is fenced, and takes over again."""
+        """Start an event process that takes the shard over and is killed; the first is fenced and takes over again."""
         UnsteadyWheel(self._server, self.name, shard, self.model.now).die_after(commands)
         self.run_due()
 
     def compare(self) -> None:
-        """The server holds what the model says: records, indexes, counts."""
+        """Check that the server holds the records, indexes and counts of the model."""
         places = list(itertools.product(self.model.queues, range(self.shards)))
         for (name, shard), replies in zip(places, self.stored.read(places), strict=True):
             queue = self.model.queues[name]
@@ -126,7 +126,7 @@ class NamespaceUnderTest:
                 assert all(group.startswith(held_prefixes(queue)) for group in parked)
 
     def check_timers(self) -> None:
-        """Whoever waits for a time will be looked at by then, whatever process dies now."""
+        """Check that every message that waits for a time has a timer that survives the death of any process."""
         for shard in range(self.shards):
             timers = self.stored.timers(shard)
             for name, queue in self.model.queues.items():
@@ -135,25 +135,27 @@ class NamespaceUnderTest:
         assert self.clients[0]._run(audit(self.clients[0]._context)) == []
 
     def check_history(self) -> None:
-        """The event stream tells every transition there was, in order, without a gap."""
-        told: dict[tuple[int, str, str | None, int], list[Event]] = {}
+        """Check that the event stream contains every transition, in order, without a gap."""
+        history: dict[tuple[int, str, str | None, int], list[Event]] = {}
         for shard in range(self.shards):
-            told |= self.stored.history(shard)
-        assert all([event.version for event in events] == list(range(1, len(events) + 1)) for events in told.values())
-        assert told == {
+            history |= self.stored.history(shard)
+        assert all(
+            [event.version for event in events] == list(range(1, len(events) + 1)) for events in history.values()
+        )
+        assert history == {
             (self._numbers[name], *entry.key, entry.order): entry.history
             for name, queue in self.model.queues.items()
             for entry in queue.everything()
         }
 
     def check_transitions(self) -> None:
-        """Every transition that the model and the server agree on is in the table of the product."""
+        """Check that every transition that model and server agree on is in the table of the product."""
         for queue in self.model.queues.values():
             for entry in queue.everything():
                 assert {(event.before, event.by, event.after) for event in entry.history} <= all_transitions()
 
     def finish_everything(self) -> None:
-        """Cancel what is not finished, and let all retention end."""
+        """Cancel all unfinished messages and let every retention end."""
         for name, queue in self.model.queues.items():
             unfinished: list[Key] = [key for key, entry in queue.messages.items() if not entry.is_finished]
             for key in unfinished:
@@ -167,8 +169,8 @@ class NamespaceUnderTest:
         self.compare()
         lasting = {"clock", "config", "counts", "lateness", "events", "namespace", "queues", "inbox"}
         for key in self.stored.names() - self._of_others:
-            assert key.startswith(f"{self.name}:{{"), f"a key of nobody: {key}"
-            assert key.rpartition(":")[2] in lasting or ":session:" in key, f"left behind: {key}"
+            assert key.startswith(f"{self.name}:{{"), f"an unknown key: {key}"
+            assert key.rpartition(":")[2] in lasting or ":session:" in key, f"a leftover key: {key}"
         assert all(self.stored.timers(shard) == [] for shard in range(self.shards))
 
     def close(self) -> None:

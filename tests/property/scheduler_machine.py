@@ -1,6 +1,6 @@
-"""Every operation in any order, by hypothesis, on a real server; after each step the server holds what the model says.
+"""Every operation in any order, by hypothesis, on a real server that is compared with the model after each step.
 
-Only rules turn the clock, run the event process, kill it in the middle of its work, and wake a deposed one.
+Only rules move the clock, run the event process, kill it during its work, or wake a deposed event process.
 """
 
 import copy
@@ -52,7 +52,7 @@ from tickwheel.testing import PrivateServer
 
 
 class SchedulerMachine(RuleBasedStateMachine):
-    """Subclasses say on which server, with how many shards and which queues."""
+    """Subclasses choose the server, the number of shards and the queues."""
 
     server: ClassVar[PrivateServer]
     shards: ClassVar[int] = 1
@@ -87,7 +87,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self._enqueue(name, client, data.draw(st.lists(self._given(name, self._times()), min_size=1, max_size=3)))
 
     @rule(data=st.data(), client=clients)
-    def enqueue_what_is_due(self, data: st.DataObject, client: int) -> None:
+    def enqueue_without_a_delay(self, data: st.DataObject, client: int) -> None:
         name = self._name(data)
         self._enqueue(name, client, data.draw(st.lists(self._given(name, st.just({})), min_size=1, max_size=4)))
 
@@ -123,7 +123,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def repeat_a_request(self, data: st.DataObject, client: int, newest: bool, passed_on: bool) -> None:
         sequence, name, asked, first = self.requests[-1] if newest else data.draw(st.sampled_from(self.requests))
         if passed_on:
-            # What it was answered is somebody else's by now.
+            # Another worker holds messages that the first call returned.
             for message in filter(self._is_live, first):
                 message.release()
                 self.model.queues[name].release(key_of(message), message.token)
@@ -147,10 +147,10 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), client=clients)
     def complete_many(self, data: st.DataObject, client: int) -> None:
         messages = data.draw(st.lists(st.sampled_from(self.held), min_size=1, max_size=3))
-        told = data.draw(st.none() | st.lists(results, min_size=len(messages), max_size=len(messages)))
-        each = [None] * len(messages) if told is None else told
+        drawn = data.draw(st.none() | st.lists(results, min_size=len(messages), max_size=len(messages)))
+        each = [None] * len(messages) if drawn is None else drawn
         lost = self._lost(messages, lambda queue, *of, n: queue.complete(*of, each[n]))
-        found = outcome(lambda: self._queue(client, messages[0].queue).complete_many(messages, told))
+        found = outcome(lambda: self._queue(client, messages[0].queue).complete_many(messages, drawn))
         assert found == lost
 
     @precondition(lambda self: self.held)
@@ -161,7 +161,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert outcome(lambda: self._queue(client, messages[0].queue).release_many(messages)) == lost
 
     def _lost(self, messages: list[Message], call: Callable[..., None]) -> Any:
-        """What a call with many must answer; ``call`` does it with one of the model's, the n-th."""
+        """Return the error of a call with many messages; ``call`` settles the n-th message in the model."""
         lost = []
         for n, message in enumerate(messages):
             try:
@@ -228,7 +228,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), client=clients, release=st.booleans())
-    def cancel_what_a_worker_has(self, data: st.DataObject, client: int, release: bool) -> None:
+    def cancel_a_leased_message(self, data: st.DataObject, client: int, release: bool) -> None:
         message = self._some_held(data)
         self._cancel(client, message.queue, key_of(message), release)
 
@@ -280,7 +280,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.under_test.configure(client, name)
 
     @rule(data=st.data(), client=clients, where=filters)
-    def look(self, data: st.DataObject, client: int, where: dict[str, str]) -> None:
+    def inspect(self, data: st.DataObject, client: int, where: dict[str, str]) -> None:
         name = self._name(data)
         queue, model = self._queue(client, name), self.model.queues[name]
         assert queue.counts() == model.counts()
@@ -305,13 +305,13 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), more=st.sampled_from([-1, 0, 0, 1]), event_process=st.booleans())
     def time_passes_until_something_happens(self, data: st.DataObject, more: int, event_process: bool) -> None:
-        """To the very millisecond, or the one before or after."""
+        """Advance to the exact millisecond of the next change, or to the millisecond before or after."""
         times = {entry.until - self.model.now for queue in self.model.queues.values() for entry in queue.waiting()}
         self.time_passes(max(0, data.draw(st.sampled_from(sorted(times) or [0])) + more), event_process)
 
     @rule(back=st.sampled_from([0, 0, 0, 1, 1_000, 100_000]))
-    def do_what_is_due(self, back: int) -> None:
-        """Now, or after the clock has stepped back."""
+    def drive_due_timers(self, back: int) -> None:
+        """Run the event process now, or after the clock has stepped back."""
         if back:
             self.under_test.turn(-back)
         self.under_test.run_due()
@@ -320,10 +320,10 @@ class SchedulerMachine(RuleBasedStateMachine):
     def another_event_process_is_killed_in_the_middle(self, shard: int, commands: int) -> None:
         self.under_test.kill_another_event_process(shard % self.shards, commands)
 
-    # What always holds
+    # Invariants
 
     @invariant()
-    def the_server_holds_what_the_model_says(self) -> None:
+    def the_server_agrees_with_the_model(self) -> None:
         self.under_test.compare()
 
     def teardown(self) -> None:
@@ -340,7 +340,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         finally:
             self.under_test.close()
 
-    # The parts of the above
+    # Helpers of the rules
 
     def _name(self, data: st.DataObject) -> str:
         return data.draw(st.sampled_from(list(self.queues))) if len(self.queues) > 1 else next(iter(self.queues))
@@ -349,7 +349,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         return self.under_test.queue(client, name)
 
     def _some_key(self, data: st.DataObject, *states: str) -> tuple[str, Key]:
-        """Of a message that is in one of these states, if there is one; now and then any other."""
+        """Return the key of a message in one of these states, if any; sometimes return any other key."""
         name = self._name(data)
         there = self.model.queues[name].messages
         fitting = [key for key, entry in there.items() if entry.state in states]
@@ -360,7 +360,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         return name, data.draw(st.one_of(choices))
 
     def _some_held(self, data: st.DataObject) -> Message:
-        """A message whose lease is good, if there is one; now and then any that ever was delivered."""
+        """Return a message whose lease is valid, if any; sometimes return any message that was ever delivered."""
         live = [message for message in self.held if self._is_live(message) or self._is_awaited(message)]
         choices = [st.sampled_from(self.held), *[st.sampled_from(live)] * (3 if live else 0)]
         return data.draw(st.one_of(choices))
@@ -370,7 +370,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         return entry is not None and entry.state == RUNNING and entry.token == message.token
 
     def _is_awaited(self, message: Message) -> bool:
-        """Whether its exclusive value waits for its worker's next call."""
+        """Return whether the exclusive value waits for the next call of its worker."""
         entry = self.model.queues[message.queue].messages.get(key_of(message))
         return entry is not None and entry.held and entry.token == message.token
 
@@ -411,7 +411,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self._delivered(name, found, asked, in_order=self.service is not None and client == 1)
 
     def _delivered(self, name: str, found: Any, asked: dict[str, Any], *, in_order: bool = False) -> bool:
-        """Checks a dequeue against the model, which leases the same messages; whether the queue was open."""
+        """Check a dequeue against the model, which leases the same messages. Return whether the queue was open."""
         queue = self.model.queues[name]
         if queue.settings.dequeue_blocked:
             assert found == ("QueueBlocked", None)
@@ -426,7 +426,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         if asked.get("consistency") == "exact":
             wanted = sorted(best, key=lambda entry: (entry.urgency[0], entry.shard))
         elif in_order:
-            # The service asks the shards as any client does, and answers with the most urgent first.
+            # The service polls the shards like every client, and returns the most urgent messages first.
             for shards in itertools.permutations(range(self.shards)):
                 wanted = []
                 for shard in shards:
@@ -435,7 +435,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 if wanted == got:
                     break
         else:
-            # By what the client heard last of each shard; what comes from one shard is exact all the same.
+            # The client orders shards by their last known heads. The messages of one shard are always in exact order.
             first = list(dict.fromkeys(entry.shard for entry in got))
             for shard in first + [shard for shard in range(self.shards) if shard not in first]:
                 wanted += queue.take(shard, limit - len(wanted), where)

@@ -1,4 +1,4 @@
-"""What the server must hold for a model, key by key, and what it does hold; the history and the timers, too."""
+"""The data that the server must hold for a model, key by key, and the data that it holds, with history and timers."""
 
 from collections.abc import Iterable
 from struct import Struct
@@ -17,7 +17,7 @@ _READS = 9
 
 
 def expected(queue: QueueModel, number: int, shard: int) -> Found:
-    """The messages and indexes of one queue on one shard."""
+    """Return the expected messages and indexes of one queue on one shard."""
     here = [entry for entry in queue.messages.values() if entry.shard == shard]
     prefix = number.to_bytes(2, "big")
     pending = sorted((entry for entry in here if entry.state == PENDING), key=lambda entry: entry.urgency)
@@ -46,7 +46,7 @@ def expected(queue: QueueModel, number: int, shard: int) -> Found:
 
 
 def group_heads(queue: QueueModel, shard: int) -> dict[bytes, bytes]:
-    """The best message of each (value, pair) group, as `pairs` has it unless the group is parked."""
+    """Return the head of each (value, pair) group, as `pairs` contains it unless the group is parked."""
     found: dict[bytes, bytes] = {}
     for entry in queue.pending(shard, {}):
         for pair in _pairs(queue, entry):
@@ -56,20 +56,20 @@ def group_heads(queue: QueueModel, shard: int) -> dict[bytes, bytes]:
 
 
 def held_prefixes(queue: QueueModel) -> tuple[bytes, ...]:
-    """Of each exclusive value that somebody holds."""
+    """Return the key prefixes of each exclusive value that is held."""
     return tuple({_prefix(entry) for entry in queue.messages.values() if entry.state == RUNNING or entry.held})
 
 
 class Stored:
-    """Reads a namespace."""
+    """Reads the stored data of a namespace."""
 
     def __init__(self, client: Any, namespace: str) -> None:
-        """``client`` is a redis-py client that answers bytes."""
+        """``client`` is a redis-py client that returns bytes."""
         self._client = client
         self._namespace = namespace
 
     def read(self, places: Iterable[tuple[str, int]]) -> list[list[Any]]:
-        """What is stored of each (queue, shard), for `found`; all in one round trip."""
+        """Read the data of each (queue, shard) for `found`, in one round trip."""
         with self._client.pipeline(transaction=False) as pipeline:
             for queue, shard in places:
                 named = {name: keys.queue_key(self._namespace, shard, queue, name) for name in keys.QUEUE_KEYS}
@@ -84,7 +84,7 @@ class Stored:
         return [replies[first : first + _READS] for first in range(0, len(replies), _READS)]
 
     def found(self, replies: list[Any], number: int, exclusive: bool) -> tuple[Found, set[bytes]]:
-        """What `expected` says of the same queue and shard, and the groups that are parked."""
+        """Return the stored data in the form of `expected` for the same queue and shard, and the parked groups."""
         messages, bodies, counts, locks, ready, waiting, pairs, vpairs, parked = replies
         prefix = number.to_bytes(2, "big")
         records = {
@@ -109,7 +109,7 @@ class Stored:
         return found, set(parked)
 
     def history(self, shard: int) -> dict[tuple[int, str, str | None, int], list[Event]]:
-        """The transitions of each message by the event stream: (queue number, id, value, incarnation)."""
+        """Return the transitions of each message in the event stream, by (queue number, id, value, incarnation)."""
         found: dict[tuple[int, str, str | None, int], list[Event]] = {}
         for _, fields in self._client.xrange(keys.shard_key(self._namespace, shard, "events")):
             for each in transition.decode(fields[b"e"]):
@@ -121,7 +121,7 @@ class Stored:
         return found
 
     def timers(self, shard: int) -> list[timers.Timer]:
-        """All timers that would outlive every process: those of the inbox and of the wheel's slots."""
+        """Return all timers that outlive every process: the timers of the inbox and of the wheel's slots."""
         chunks = [fields[b"t"] for _, fields in self._client.xrange(keys.shard_key(self._namespace, shard, "inbox"))]
         for slot in self._client.zrange(keys.shard_key(self._namespace, shard, "slots"), 0, -1):
             level, number = map(int, slot.split(b":"))
@@ -129,17 +129,17 @@ class Stored:
         return [timer for chunk in chunks for timer in timers.unpack(chunk)]
 
     def names(self) -> set[str]:
-        """All keys of the server."""
+        """Return all keys of the server."""
         return {key.decode() for key in self._client.keys("*")}
 
     def high(self, shard: int) -> int | None:
-        """Up to which time the clock guard of a shard has been."""
+        """Return the latest time that the clock guard of a shard has recorded."""
         found = self._client.hget(keys.shard_key(self._namespace, shard, "clock"), "high")
         return None if found is None else int(found)
 
 
 def lost_timers(entries: Iterable[Entry], number: int, found: list[timers.Timer]) -> list[Entry]:
-    """The messages that wait for a time at which nobody would look at them."""
+    """Return the messages that wait for a time without a timer."""
     kinds = {INVISIBLE: timers.Kind.PROMOTE, RUNNING: timers.Kind.EXPIRE}
     there: dict[tuple[int, bytes, int, timers.Kind], int] = {}
     for timer in found:
@@ -161,18 +161,18 @@ def _label(state: State | None) -> str | None:
 
 def _shown(entry: Entry) -> tuple[object, ...]:
     owned = entry.token is not None
-    told = entry.result if entry.state == COMPLETED else entry.error or None
+    text = entry.result if entry.state == COMPLETED else entry.error or None
     return (
         entry.state, entry.version, entry.attempts, entry.order, entry.due, entry.until, _deadline(entry),
-        entry.token if owned else b"", entry.worker, told, entry.payload, entry.metadata, entry.held,
+        entry.token if owned else b"", entry.worker, text, entry.payload, entry.metadata, entry.held,
     )  # fmt: skip
 
 
 def _seen(stored: record.Record) -> tuple[object, ...]:
-    told = stored.error if stored.flags & record.ERROR else None
+    text = stored.error if stored.flags & record.ERROR else None
     return (
         stored.state.label, stored.version, stored.attempts, stored.incarnation, stored.due_ms, stored.until_ms,
-        stored.deadline_ms, stored.token, stored.worker, told, stored.payload, stored.metadata,
+        stored.deadline_ms, stored.token, stored.worker, text, stored.payload, stored.metadata,
         stored.holds_exclusive_value and stored.state.label == CANCELLED,
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Who is to drive which shard: even, and as little moves as can."""
+"""The assignment of shards to members: balanced, with as few moves as possible."""
 
 from random import Random
 
@@ -15,7 +15,7 @@ NAMES = st.lists(st.text("0123456789abcdef", min_size=1, max_size=4), min_size=1
 
 @st.composite
 def settled(draw: st.DrawFn) -> tuple[list[str], int, Assignment]:
-    """Members, shards, and an assignment that some joins and leaves have led to."""
+    """Draw members, shards, and an assignment that results from some joins and leaves."""
     shards = draw(SHARDS)
     found: Assignment = []
     members: list[str] = []

@@ -1,4 +1,4 @@
-"""The machine of all operations notices every fault that is sown into the scripts."""
+"""The machine of all operations detects each fault in the scripts."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from hypothesis.errors import HypothesisException
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.property.clock_step_machine import ClockStepMachine
-from tests.property.mutants import MUTANTS, Mutant, sow
+from tests.property.mutants import MUTANTS, Mutant, load_mutant
 from tests.property.scheduler_machine import SchedulerMachine
 from tests.property.test_operations import IN_CI, machine
 from tickwheel.storage import scripts
@@ -20,18 +20,18 @@ pytestmark = pytest.mark.property
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
-def test_a_fault_is_noticed(mutant: Mutant, tickwheel_server: PrivateServer, tmp_path: Path) -> None:
+def test_the_machine_detects_a_fault(mutant: Mutant, tickwheel_server: PrivateServer, tmp_path: Path) -> None:
     hurried = settings(IN_CI, max_examples=600, phases=[Phase.generate], report_multiple_bugs=False)
     base = ClockStepMachine if mutant.clock_steps else SchedulerMachine
-    with sow(mutant, tmp_path):
+    with load_mutant(mutant, tmp_path):
         _must_load(tickwheel_server)
-        with pytest.raises(Exception) as noticed:  # noqa: PT011  # whatever it is that goes wrong
+        with pytest.raises(Exception) as noticed:  # noqa: PT011  # any failure counts
             run_state_machine_as_test(machine(tickwheel_server, mutant.namespace, base), settings=hurried)
     assert not isinstance(noticed.value, HypothesisException)
 
 
 def _must_load(server: PrivateServer) -> None:
-    """A fault that is no Lua proves nothing."""
+    """Check that the faulty script is valid Lua; a syntax error proves nothing."""
     with server.client() as client:
         for name in scripts.names():
             client.script_load(scripts.load(name, FRAGMENT).source)

@@ -12,7 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.integration.service_thread import ServiceThread
 from tests.property.clock_step_machine import ClockStepMachine
 from tests.property.model_messages import Settings
-from tests.property.mutants import Mutant, sow
+from tests.property.mutants import Mutant, load_mutant
 from tests.property.scheduler_machine import SchedulerMachine
 from tickwheel import limits
 from tickwheel.driver import firing
@@ -41,7 +41,7 @@ IN_CI = settings(
 )  # fmt: skip
 
 
-# Groups of pairs are parked while their value is leased: here so few of a value that there are always some too many.
+# Groups of pairs are parked while their value is leased. A low limit ensures that some groups are above it.
 FEW_PARKED = Mutant(
     "few are parked", "_ready_indexes", "PARKED_AT_ENTER, PARKED_MAX = 16, 64", "PARKED_AT_ENTER, PARKED_MAX = 1, 2"
 )
@@ -50,17 +50,17 @@ FEW_PARKED = Mutant(
 def machine(
     server: PrivateServer, namespace: str, base: type[SchedulerMachine] = SchedulerMachine, **more: Any
 ) -> type[SchedulerMachine]:
-    """The machine of all operations, for one kind of namespace."""
+    """Return the machine of all operations for one kind of namespace."""
     shards, queues = NAMESPACES[namespace]
     return type("Machine", (base,), {"server": server, "shards": shards, "queues": queues} | more)
 
 
 @pytest.mark.parametrize("namespace", NAMESPACES)
-def test_every_operation_does_what_the_model_says(tickwheel_server: PrivateServer, namespace: str) -> None:
+def test_every_operation_agrees_with_the_model(tickwheel_server: PrivateServer, namespace: str) -> None:
     run_state_machine_as_test(machine(tickwheel_server, namespace), settings=IN_CI)
 
 
-def test_every_operation_does_what_the_model_says_while_the_clock_steps(tickwheel_server: PrivateServer) -> None:
+def test_every_operation_agrees_with_the_model_while_the_clock_steps(tickwheel_server: PrivateServer) -> None:
     run_state_machine_as_test(machine(tickwheel_server, "plain", ClockStepMachine), settings=IN_CI)
 
 
@@ -71,7 +71,7 @@ def service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
 
 
 @pytest.mark.parametrize("namespace", ["exclusive", "plain-4-shards"])
-def test_every_operation_does_what_the_model_says_by_the_service_and_beside_it(
+def test_operations_over_the_service_and_on_the_server_agree_with_the_model(
     tickwheel_server: PrivateServer, service: ServiceThread, namespace: str
 ) -> None:
     few = settings(IN_CI, max_examples=8)
@@ -80,16 +80,16 @@ def test_every_operation_does_what_the_model_says_by_the_service_and_beside_it(
 
 @pytest.fixture
 def smallest_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Calls may touch three index entries, and few groups may be parked."""
+    """Limit calls to three index entries, and park few groups."""
     monkeypatch.setattr(limits, "CALL_ENTRIES", 3)
     monkeypatch.setattr(firing, "CALL_ENTRIES", 3)
-    with sow(FEW_PARKED, tmp_path):
+    with load_mutant(FEW_PARKED, tmp_path):
         yield
 
 
 @pytest.mark.usefixtures("smallest_steps")
 @pytest.mark.parametrize("namespace", ["plain", "exclusive"])
-def test_every_operation_does_what_the_model_says_in_the_smallest_steps(
+def test_every_operation_agrees_with_the_model_in_the_smallest_steps(
     tickwheel_server: PrivateServer, namespace: str
 ) -> None:
     run_state_machine_as_test(machine(tickwheel_server, namespace, most_by_request=1), settings=IN_CI)
@@ -101,7 +101,7 @@ FOR_LONG = settings(IN_CI, max_examples=500 * int(os.environ.get("TICKWHEEL_SOAK
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("namespace", NAMESPACES)
-def test_every_operation_does_what_the_model_says_for_long(tickwheel_server: PrivateServer, namespace: str) -> None:
+def test_every_operation_agrees_with_the_model_in_a_long_run(tickwheel_server: PrivateServer, namespace: str) -> None:
     run_state_machine_as_test(machine(tickwheel_server, namespace), settings=FOR_LONG)
 
 
@@ -109,7 +109,7 @@ def test_every_operation_does_what_the_model_says_for_long(tickwheel_server: Pri
 @pytest.mark.timeout(0)
 @pytest.mark.usefixtures("smallest_steps")
 @pytest.mark.parametrize("namespace", ["plain", "exclusive"])
-def test_every_operation_does_what_the_model_says_in_the_smallest_steps_for_long(
+def test_every_operation_agrees_with_the_model_in_the_smallest_steps_in_a_long_run(
     tickwheel_server: PrivateServer, namespace: str
 ) -> None:
     run_state_machine_as_test(machine(tickwheel_server, namespace, most_by_request=1), settings=FOR_LONG)

@@ -1,4 +1,4 @@
-"""Filtered dequeue and depth against brute force, a few index entries a call: so that every cursor is gone through."""
+"""Filtered dequeue and depth against a full search, with few index entries a call, so that every cursor is used."""
 
 import itertools
 import random
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.property.mutants import Mutant, sow
+from tests.property.mutants import Mutant, load_mutant
 from tickwheel import NewMessage, Queue, Tickwheel, limits
 from tickwheel.doctor import audit
 from tickwheel.testing import PrivateServer, sandbox
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.property
 MESSAGES = 1_000
 KEYS = [f"key{n}" for n in range(12)]
 START = datetime(2030, 1, 1, tzinfo=UTC)
-# Every entry that a walk reads is told to whoever monitors the server.
-TOLD = Mutant(
+# MONITOR shows every entry that a walk reads.
+MONITORED = Mutant(
     "entries are counted",
     "_constants",
     "local BIAS",
@@ -35,7 +35,7 @@ local BIAS""",
 
 
 def messages(random: random.Random) -> list[NewMessage]:
-    """With 1 to 15 pairs of few values, so that many share a pair and most share bits of their signatures."""
+    """Draw messages with 1 to 15 pairs of few values: many share a pair, and most share bits of their signatures."""
     made = []
     for n in range(MESSAGES):
         keys = random.sample(KEYS, random.randint(1, len(KEYS)))
@@ -47,13 +47,13 @@ def messages(random: random.Random) -> list[NewMessage]:
 
 
 def matching(made: list[NewMessage], where: dict[str, str]) -> list[NewMessage]:
-    """Those that carry every pair, most urgent first; ties in the order of enqueue."""
+    """Return the messages that carry every pair, most urgent first; ties in the order of enqueue."""
     found = [new for new in made if where.items() <= dict(new.metadata or {}).items()]
     return sorted(found, key=lambda new: new.deadline)  # type: ignore[arg-type,return-value]
 
 
 def one_of_each_value(found: list[NewMessage], held: set[str]) -> list[NewMessage]:
-    """The best of each value that nobody holds."""
+    """Return the most urgent message of each value that is not held."""
     best: dict[str, NewMessage] = {}
     for new in found:
         value = dict(new.metadata or {})["value"]
@@ -63,7 +63,7 @@ def one_of_each_value(found: list[NewMessage], held: set[str]) -> list[NewMessag
 
 
 def some_filter(random: random.Random, made: list[NewMessage]) -> dict[str, str]:
-    """Pairs of some message, so that it matches at least that one; now and then one more that it has not."""
+    """Draw pairs of one message, so that it matches; sometimes add a pair that the message does not have."""
     metadata = dict(random.choice(made).metadata or {})
     where = {key: metadata[key] for key in random.sample(sorted(metadata), min(len(metadata), random.randint(1, 4)))}
     return where if random.randrange(4) else where | {"key11": "h"}
@@ -80,7 +80,7 @@ class Filled:
 
 
 def filled(tickwheel: Tickwheel, random: random.Random, exclusive: bool) -> Filled:
-    """Where the queue is exclusive, a third of the values is leased, the crowded ones first."""
+    """Fill a queue. If it is exclusive, lease a third of the values, starting with the values of most messages."""
     queue = tickwheel.create_queue("walked", exclusive_key="value" if exclusive else None, max_attempts=1_000)
     made = messages(random)
     queue.enqueue_many(made)
@@ -92,7 +92,7 @@ def filled(tickwheel: Tickwheel, random: random.Random, exclusive: bool) -> Fill
 
 
 def compare_in_exact_order(tickwheel: Tickwheel, exclusive: bool, seed: int) -> None:
-    """Filters and none, small limits and large: the most urgent of all shards, as a plain sort has them."""
+    """Compare calls with and without filters, with small and large limits, with a plain sort over all shards."""
     chosen = random.Random(seed)
     walked = filled(tickwheel, chosen, exclusive)
     queue = walked.queue
@@ -105,7 +105,7 @@ def compare_in_exact_order(tickwheel: Tickwheel, exclusive: bool, seed: int) -> 
                 found = one_of_each_value(found, walked.held)
             got = queue.dequeue(limit=limit, where=where or None, consistency="exact")
             assert [message.deadline for message in got] == [new.deadline for new in found[:limit]]
-            # Of the last deadline any may have been taken, and between shards equals are in no order.
+            # Among messages of the last deadline any may be leased, and equals of different shards are unordered.
             before = [new.id for new in found[:limit] if new.deadline != found[: limit + 1][-1].deadline]
             assert set(before) <= {message.id for message in got} <= {new.id for new in found}
             for message in got:
@@ -113,7 +113,7 @@ def compare_in_exact_order(tickwheel: Tickwheel, exclusive: bool, seed: int) -> 
 
 
 def compare(tickwheel: Tickwheel, exclusive: bool, seed: int) -> None:
-    """Forty filters, each by depth and dequeue, against a search through all messages."""
+    """Compare forty filters, each by depth and dequeue, with a search through all messages."""
     chosen = random.Random(seed)
     walked = filled(tickwheel, chosen, exclusive)
     queue = walked.queue
@@ -160,13 +160,13 @@ def test_across_shards_the_exact_order_equals_a_plain_sort(
     ],
     ids=lambda mutant: mutant.name.replace(" ", "-"),
 )
-def test_the_comparison_notices_a_wrong_walk(tickwheel_server: PrivateServer, tmp_path: Path, mutant: Mutant) -> None:
+def test_the_comparison_detects_a_wrong_walk(tickwheel_server: PrivateServer, tmp_path: Path, mutant: Mutant) -> None:
     def compare_all() -> None:
         for entries, exclusive in itertools.product((3, 17, 50), (False, True)):
             with sandbox(tickwheel_server) as (tickwheel, _):
                 compare(tickwheel, exclusive, entries)
 
-    with sow(mutant, tmp_path), pytest.raises(AssertionError):
+    with load_mutant(mutant, tmp_path), pytest.raises(AssertionError):
         compare_all()
 
 
@@ -177,7 +177,7 @@ def test_no_call_reads_more_entries_than_its_limit(
     exclusive: bool, entries: int,
 ) -> None:  # fmt: skip
     chosen = random.Random(entries)
-    with sow(TOLD, tmp_path):
+    with load_mutant(MONITORED, tmp_path):
         walked = filled(tickwheel, chosen, exclusive)
         queue = walked.queue
         monkeypatch.setattr(limits, "CALL_ENTRIES", entries)
@@ -188,12 +188,12 @@ def test_no_call_reads_more_entries_than_its_limit(
                 for message in queue.dequeue(limit=chosen.choice([1, entries]), where=where):
                     message.complete()
             read = list(entries_read(monitor, tickwheel_server))
-    # The walk has the budget, and so has the taking of what it found: on an exclusive queue two entries for each pair.
+    # The walk has the budget, and so has the lease of its results: two entries for each pair of an exclusive queue.
     assert 0 < max(read) <= (3 * entries if exclusive else entries + 1)
 
 
 def entries_read(monitor: Any, server: PrivateServer) -> Iterator[int]:
-    """How many entries each script call read."""
+    """Return the number of entries that each script call reads."""
     with server.client() as client:
         client.echo("the end")
     read = 0

@@ -1,4 +1,4 @@
-"""The wheel across memory and Redis loses nothing, fires nothing early and leaves nothing behind, whatever happens."""
+"""The wheel in memory and in Redis loses no timer, fires none early and leaves none behind, under any interruption."""
 
 import os
 import random
@@ -19,7 +19,7 @@ from tickwheel.testing import PrivateServer
 pytestmark = pytest.mark.property
 
 STEPS = 1_500
-# Seeds that found something once.
+# Seeds that have found a bug.
 KEPT = [0, 11, 15, 33, 52]
 NEW = range(1_000, 1_012)
 MANY = 500 * int(os.environ.get("TICKWHEEL_SOAK", "1"))
@@ -57,14 +57,14 @@ def test_the_wheel_is_exact_with_tiny_memory_and_small_portions(
     monkeypatch.setattr(firing, "FIRE_BATCH", 2)
 
     with WheelNamespace(tickwheel_server, seed) as world:
-        # What does not fit waits in its slot while later timers of the same slot are in memory: that may be late.
+        # Timers over the limit wait in their slot while later timers of it are in memory. They may be late.
         Simulation(world, is_punctual=False).run(STEPS)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_no_message_is_lost_or_early_or_left_behind_in_many_runs(tickwheel_server: PrivateServer) -> None:
-    # Others each time: a seed that fails is told, and is kept above.
+    # Each run uses new seeds: a failing seed is reported, and is then added to the list above.
     first = random.SystemRandom().randrange(10_000, 1 << 32)
     for seed in range(first, first + MANY):
         with WheelNamespace(tickwheel_server, seed) as world:
@@ -76,7 +76,7 @@ def test_no_message_is_lost_or_early_or_left_behind_in_many_runs(tickwheel_serve
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_wheel_with_a_broken_rule_is_noticed(tickwheel_server: PrivateServer, mutant: type[ShardDriver]) -> None:
+def test_the_simulation_detects_a_broken_rule(tickwheel_server: PrivateServer, mutant: type[ShardDriver]) -> None:
     for seed in range(30):
         with WheelNamespace(tickwheel_server, seed) as world:
             try:
@@ -100,8 +100,8 @@ def test_a_hundred_thousand_timers_of_one_tick_are_fired_in_bounded_calls_at_the
     carried_out += run_until(process, world, due + 2)
 
     assert world.pending() == 100_000
-    # Read, filed, cascaded and read again, promoted: each in pieces of some hundreds or thousands, those of the
-    # exclusive queue by 62, and nothing twice. Each command is two steps.
+    # Timers are read, filed, cascaded, read again and promoted in chunks of hundreds or thousands, those of the
+    # exclusive queue in chunks of 62, and none twice. Each command takes two steps.
     assert 500 < len(carried_out) < 3_000
     run_until(process, world, due + 10_000)
     world.check()
@@ -118,7 +118,7 @@ def test_no_duty_waits_until_promotion_has_caught_up(world: WheelNamespace, in_m
         world.enqueue([60_000] * 1_000)
     run_until(process, world, world.monotonic + (58_000 if in_memory else 5_000))
     assert (process.driver._loaded_timers.count >= 20_000) == in_memory
-    # Frozen until promotion has 100 batches to do, and of the same minute leases are over, and the retention of some.
+    # Frozen until promotion has 100 batches to do; some leases and retentions of the same minute have also ended.
     world.monotonic += 100_000
     world.enqueue([60_000] * 100)
 
@@ -128,7 +128,7 @@ def test_no_duty_waits_until_promotion_has_caught_up(world: WheelNamespace, in_m
         if process.step() and isinstance(command, Call):
             scripts.append(command.script.name)
     assert scripts.count("promote") >= 100
-    # A slot is dropped when all of it is answered, so that comes last. What is in memory is cascaded already.
+    # A slot is dropped last, after all its timers are answered. A slot in memory has already been cascaded.
     for duty in (
         ("file_timers", "expire", "retire") if in_memory else ("file_timers", "cascade_slot", "expire", "retire")
     ):
@@ -163,14 +163,14 @@ def test_after_days_without_a_driver_promotion_starts_at_once_with_the_oldest_me
         before_the_first += process.step()
     run_until(process, world, world.monotonic + 3_000)
 
-    # Two steps a command: claim, inbox, slots; one cascade a level, and the first slot.
+    # Two steps for each command: claim, inbox, slots; one cascade for each level, and the first slot.
     assert before_the_first < 40
     assert world.pending() == 6_000
     assert world.left_behind() == {"inbox": 0, "slots": []}
 
 
 def run_until(process: Process, world: WheelNamespace, monotonic_ms: float) -> list[Command]:
-    """Let the process work, and time pass when it waits, until then. What it had the server carry out."""
+    """Step the process until `until`, advance time when it waits, and return the commands that the server executed."""
     carried_out = []
     while world.monotonic < monotonic_ms:
         command = process.command

@@ -1,4 +1,4 @@
-"""An event process that is killed in the middle of its work."""
+"""An event process that is killed during its work."""
 
 from typing import Any
 
@@ -17,11 +17,11 @@ from tickwheel.testing.virtual_clock import FRAGMENT
 
 
 class Killed(Exception):
-    """The process has ended."""
+    """The process was killed."""
 
 
 class UnsteadyWheel(ManualWheel):
-    """Takes a shard over, and dies after some commands, or when it has done all that is due."""
+    """Takes a shard over, and is killed after some commands or when all due work is done."""
 
     def __init__(self, server: PrivateServer, namespace: str, shard: int, now_ms: int) -> None:
         core = NamespaceContext(namespace, clock=FRAGMENT)

@@ -1,4 +1,4 @@
-"""Wheels with one rule broken each: what the simulation must notice, or it proves nothing."""
+"""Drivers that each break one rule. The simulation must detect each of them, or its runs prove nothing."""
 
 import re
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from tickwheel.storage.timer import HEAD_BYTES, Kind
 
 
 class TrimsBeforeFiling(ShardDriver):
-    """Rule 3: filing and cutting the inbox are one step."""
+    """Rule 3: timers are filed and cut from the inbox in one step."""
 
     def _file_prefix(self, prefix: list[Entry]) -> Steps:
         yield from self._shard.call_fenced(self._file, [self._trim_before(prefix)])
@@ -27,7 +27,7 @@ class TrimsBeforeFiling(ShardDriver):
 
 
 class TrimsBeyondWhatWasHandled(ShardDriver):
-    """Rule 3: exactly the prefix is cut."""
+    """Rule 3: only the filed prefix of the inbox is cut."""
 
     def _trim_before(self, prefix: list[Entry]) -> bytes:
         return id_after(self._inbox_buffer.last_read_id)
@@ -64,7 +64,7 @@ class FilesNoNearTimers(ShardDriver):
 
 
 class TakesTheRedrivenForEnded(ShardDriver):
-    """Rule 3: the lease of a message that was redriven after its end is one to be filed."""
+    """Rule 3: the lease of a message that was redriven after its end must be filed."""
 
     def take_over(self) -> Steps:
         yield from super().take_over()
@@ -72,12 +72,12 @@ class TakesTheRedrivenForEnded(ShardDriver):
 
 
 def message_of(timer: bytes) -> bytes:
-    """The queue's number and the name."""
+    """Return the queue's number and the name."""
     return timer[HEAD_BYTES - 2 :]
 
 
 class _OfAnyVersion(FinishedLeases):
-    """What ended once has ended for good."""
+    """Ignores the version: a message that has ended once counts as ended."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class _OfAnyVersion(FinishedLeases):
 
 
 class KeepsPositions(ShardDriver):
-    """Rule 10: positions are dropped with the memory that they speak of."""
+    """Rule 10: positions are dropped with the memory that they refer to."""
 
     positions: dict[tuple[str, int], int]
 
@@ -111,7 +111,7 @@ KeepsPositions.positions = {}
 
 
 class SkipsOwnPushes(ShardDriver):
-    """Rule 6: a position passes only what is in memory, and only from the end of what was read."""
+    """Rule 6: a position passes only timers in memory, and only from the end of the entries that were read."""
 
     def _on_pushed(self, level: int, number: int, timers: list[bytes], length: int) -> None:
         super()._on_pushed(level, number, timers, length)
@@ -133,7 +133,7 @@ class TrustsItsOwnClock(ShardDriver):
 
 
 class BelievesTheServer(ShardDriver):
-    """Rule 7: what is due by the server's clock is not, beyond the bound that the clock guard gives."""
+    """Rule 7: a timer that is due by the server's clock is not fired beyond the bound of the clock guard."""
 
     def take_over(self) -> Steps:
         yield from super().take_over()
@@ -144,7 +144,7 @@ class BelievesTheServer(ShardDriver):
 
 
 class ForgetsMovedTimers(ShardDriver):
-    """Rule 7: a timer whose message's time has moved is put back by the script, in Redis."""
+    """Rule 7: if the time of a timer's message has moved, the script puts the timer back in Redis."""
 
     def take_over(self) -> Steps:
         yield from super().take_over()
@@ -193,7 +193,7 @@ class _SentIsFinal(_EarlyIsFinal):
 
 
 class ServesSlotsWhenTheyStart(ShardDriver):
-    """Rule 5: a slot is cascaded one slot of the level below ahead of its start."""
+    """Rule 5: a slot is cascaded one slot of the level below before its start."""
 
     def take_over(self) -> Steps:
         yield from super().take_over()
@@ -211,7 +211,7 @@ class _OnlyStarted(Slots):
 
 
 class ForgetsSlotsWhenWaiting(ShardDriver):
-    """The turn says when a slot is to be served next."""
+    """The turn contains the time at which the next slot must be served."""
 
     def next_wake(self) -> float:
         slots, self._slots = self._slots, Slots()
@@ -222,7 +222,7 @@ class ForgetsSlotsWhenWaiting(ShardDriver):
 
 
 class NeverDropsSlots(ShardDriver):
-    """Rule 8: nothing is left behind."""
+    """Rule 8: no slot is left behind."""
 
     def drop_slots(self) -> DutySteps:
         yield from ()

@@ -1,6 +1,6 @@
-"""The namespace of a wheel under simulation: a server that runs on injected time, a client, and the laws that hold.
+"""The namespace of a simulated wheel: a server that runs on injected time, a client, and the invariants.
 
-Time passes only when the simulation says so. The server's clock is the true time plus `clock_step`.
+Only the simulation advances time. The server's clock is the true time plus `clock_step`.
 """
 
 import os
@@ -24,13 +24,13 @@ from tickwheel.storage.wheel_levels import number, parse, start
 from tickwheel.testing import PrivateServer
 
 CLOCK = "_clock_test"
-# Half a minute before a slot of the highest level starts, and with it one of every level.
+# Half a minute before a slot of the highest level starts, and with it a slot of every level.
 START_MS = 1_600 * 64**5 - 30_000
 _numbers = count()
 
 
 class WheelNamespace:
-    """One namespace with two queues of one shard, on a server of its own."""
+    """A namespace with two queues on one shard of a private server."""
 
     def __init__(self, server: PrivateServer, seed: int) -> None:
         self.random = random.Random(seed)
@@ -65,7 +65,7 @@ class WheelNamespace:
 
     @property
     def true_ms(self) -> float:
-        """The time that a good clock shows."""
+        """The time on a correct clock."""
         return START_MS + self.monotonic
 
     @property
@@ -73,7 +73,7 @@ class WheelNamespace:
         return int(self.true_ms) + self.clock_step
 
     def execute(self, command: Command) -> Any:
-        """Let the server carry out a command of an event process, now."""
+        """Let the server execute a command of an event process now."""
         self._show_time()
         if isinstance(command, ReadStream):
             return self._link.read_stream_now(command)
@@ -82,8 +82,8 @@ class WheelNamespace:
         return self._link.execute(command)
 
     def _fire(self, call: Call) -> bytes:
-        """A call of a leader that may make messages Pending: it must not take the time for later than it is, by the
-        server's clock and by the leader's bound.
+        """Execute a call of a leader that may make messages Pending. The call must not use a time later than the
+        server's clock or the leader's bound.
         """
         limits, packed = call.args[1], call.args[3]
         assert isinstance(limits, bytes)
@@ -94,18 +94,18 @@ class WheelNamespace:
         before = self.redis.hmget(self._shard_keys["messages"], names)
         reply: bytes = self._link.execute(call)
         shown = int.from_bytes(reply[:6], "big")
-        assert shown <= self.server_ms, f"{call.script.name} took the time for {shown}, it is {self.server_ms}"
+        assert shown <= self.server_ms, f"{call.script.name} used the time {shown}, the server's is {self.server_ms}"
         bound = int.from_bytes(limits[:6], "big")
-        assert shown <= bound, f"{call.script.name} took the time for {shown}, beyond the leader's bound of {bound}"
+        assert shown <= bound, f"{call.script.name} used the time {shown}, beyond the bound of {bound}"
         for old, record in zip(before, self.redis.hmget(self._shard_keys["messages"], names), strict=True):
             if old != record and record is not None and record[0] == State.PENDING:
                 assert decode(record).until_ms <= self.server_ms, "promoted early"
         return reply
 
-    # What clients do.
+    # Actions of clients.
 
     def act(self) -> None:
-        """Let a client do something, now."""
+        """Let a client act now."""
         self._show_time()
         chosen = self.random.choices(
             [self.enqueue, self._dequeue, self._finish, self._extend, self._cancel, self._reschedule, self._redrive],
@@ -133,26 +133,26 @@ class WheelNamespace:
         queue.enqueue_many(new)
 
     def make_cancelled(self, count: int) -> None:
-        """So many messages that are cancelled."""
+        """Add `count` messages and cancel them."""
         self._show_time()
         made = self._plain.enqueue_many([NewMessage() for _ in range(count)])
         self._plain.cancel_many([result.id for result in made])
 
     def make_leases(self, count: int, lease: timedelta) -> None:
-        """So many messages that are leased."""
+        """Add `count` messages and lease them."""
         self._show_time()
         self._plain.enqueue_many([NewMessage() for _ in range(count)])
         self._leased += self._plain.dequeue(count, lease=lease)
 
     def extend_leases(self, longer: timedelta) -> None:
-        """All of them."""
+        """Extend all leases."""
         self._show_time()
         for message in self._leased:
             message.extend(longer)
 
     def _some_delay(self) -> int:
         if self.random.random() < 0.4:
-            # At -1, 0 or +1 ms of an edge of some level, this one or one of the next.
+            # At -1, 0 or +1 ms of an edge of a level, in the current slot or the next.
             level = self.random.randint(1, 5)
             slot = number(level, self.server_ms) + self.random.choice([1, 1, 2, 3])
             return max(0, start(level, slot) + self.random.choice([-1, 0, 1]) - self.server_ms)
@@ -189,15 +189,15 @@ class WheelNamespace:
 
     def _redrive(self) -> None:
         queue = self.random.choice([self._plain, self._exclusive])
-        # The server walks them in an order that a seed does not decide.
+        # The server returns the messages in an order that does not depend on the seed.
         errored = sorted((message.id, message.exclusive_value) for message in queue.messages("errored"))
         if errored:
             queue.redrive(*self.random.choice(errored))
 
-    # The laws.
+    # The invariants.
 
     def waiting(self) -> dict[tuple[int, bytes, Kind, int], int]:
-        """What each message waits for, with its time: (queue number, name, kind, generation) -> ms."""
+        """Return the timer that each message waits for: (queue number, name, kind, generation) -> ms."""
         found = {}
         for key, record in self.redis.hgetall(self._shard_keys["messages"]).items():
             awaited = _awaited(record)
@@ -207,12 +207,12 @@ class WheelNamespace:
         return found
 
     def pending(self) -> int:
-        """How many messages have been promoted and not dequeued."""
+        """Return how many messages have been promoted and not dequeued."""
         records = self.redis.hvals(self._shard_keys["messages"])
         return sum(record[0] == State.PENDING for record in records)
 
     def check(self) -> None:
-        """Each message's timer is in Redis, in the inbox or in a slot in use; each timer is in its own slot, once."""
+        """Check that each message's timer is in the inbox or in a slot in use, and each timer once in its own slot."""
         stored: list[Timer] = []
         for _, fields in self.redis.xrange(self._shard_keys["inbox"]):
             stored += unpack(fields[b"t"])
@@ -231,24 +231,24 @@ class WheelNamespace:
             what = timer.queue_number, timer.name, timer.kind, timer.generation
             times[what] = min(timer.time_ms, times.get(what, timer.time_ms))
         for what, time_ms in self.waiting().items():
-            assert what in times, f"lost: nothing will look at {what}, due {time_ms}"
+            assert what in times, f"lost: no timer for {what}, due {time_ms}"
             assert times[what] <= time_ms, f"late: {what}, due {time_ms}, has a timer at {times[what]}"
-        # The timer of an extended lease is put back once by each look at it, the others move and are never copied.
+        # Each early firing puts the timer of an extended lease back once. Other timers are moved, never copied.
         copies = Counter(timer for timer in stored if timer.kind is not Kind.EXPIRE)
-        assert max(copies.values(), default=1) == 1, f"in two places: {copies.most_common(1)}"
+        assert max(copies.values(), default=1) == 1, f"stored twice: {copies.most_common(1)}"
 
     def check_nothing_is_overdue(self) -> None:
-        """To be called when the event process sees nothing to do. Its idea of the time is a ms or so behind."""
+        """Call when the event process has no work. Its time may be about a ms behind."""
         overdue = {what: due for what, due in self.waiting().items() if due <= self.server_ms - 2}
         assert not overdue, f"at {self.server_ms} still waiting: {overdue}"
 
     def left_behind(self) -> dict[str, Any]:
-        """What a wheel without work must not have."""
+        """Return the data that must be empty when the wheel has no work."""
         slots: list[bytes] = self.redis.zrange(self._shard_keys["slots"], 0, -1)
         return {"inbox": self.redis.xlen(self._shard_keys["inbox"]), "slots": slots}
 
     def next_event_ms(self) -> int | None:
-        """When the next message has waited to its end; without any, when the next slot starts."""
+        """Return when the next waiting message is due or, without waiting messages, when the next slot starts."""
         if waiting := self.waiting():
             return min(waiting.values())
         after = f"({self.server_ms}"
@@ -265,7 +265,7 @@ class WheelNamespace:
 
 @lru_cache(maxsize=4_096)
 def _awaited(record: bytes) -> tuple[Kind, int, int] | None:
-    """What a message in this record waits for: kind, generation and time of its timer; None if for no time."""
+    """Return kind, generation and time of the timer that the message of a record waits for, if any."""
     message = decode(record)
     if message.state == State.INVISIBLE:
         kind = Kind.PROMOTE
@@ -279,7 +279,7 @@ def _awaited(record: bytes) -> tuple[Kind, int, int] | None:
 
 
 class FixedQueues:
-    """The two queues, by number, as the event process asks for them."""
+    """The two queues, by number, in the form that the event process needs."""
 
     def __init__(self, client: Tickwheel) -> None:
         history = client._context.history

@@ -1,7 +1,7 @@
-"""A seeded simulation of event processes on one shard: anything may happen between any two server calls.
+"""A seeded simulation of event processes on one shard: any event may happen between two server calls.
 
-A process's command is sent, carried out, and answered in three separate steps; in between other processes, clients,
-delayed calls, crashes and clocks have their turn. Each process sees time through a real clock guard.
+A process's command is sent, executed, and answered in three separate steps. Between the steps other processes, clients,
+delayed calls, crashes and clocks have their turn. Each process reads the time through a real clock guard.
 """
 
 from dataclasses import dataclass, field
@@ -34,14 +34,14 @@ class Process:
         self._start(epoch)
 
     def reconnect(self) -> Command | None:
-        """The connection breaks. Returns the command that was under way, if the server has not seen it yet."""
+        """Break the connection. Return the command in flight if the server has not executed it yet."""
         under_way = None if self._carried_out or isinstance(self.command, ReadStream) else self.command
         self._number += 1
         self._start(self.driver.epoch)
         return under_way
 
     def step(self) -> bool:
-        """Let the server carry the command out, or the answer arrive; False if there is nothing but waiting."""
+        """Let the server execute the command, or the reply arrive. Return False if the process can only wait."""
         if not self._carried_out:
             return self._run_steps()
         self._answer()
@@ -49,7 +49,7 @@ class Process:
 
     @property
     def wakes_at(self) -> float | None:
-        """Until when the process waits for the inbox; None if it does not wait."""
+        """The time until which the process waits for the inbox, or None if it does not wait."""
         return self.command.until_ms if isinstance(self.command, ReadStream) else None
 
     def _start(self, epoch: int | None) -> None:
@@ -84,7 +84,7 @@ class Process:
                 self.clock.on_reply(self._sent, self._world.monotonic)
                 self._set(self._steps.send(self._reply))
         except Fenced:
-            # As the runner does: the claim decides whether somebody newer drives.
+            # As in the runner, the claim shows whether a newer process drives.
             if self.driver.claim_refused:
                 self.alive = False
             else:
@@ -93,7 +93,7 @@ class Process:
 
 @dataclass
 class Simulation:
-    """Some processes and clients of one namespace, for so many steps; then all is healed and must come to its end."""
+    """Some processes and clients of one namespace run for `steps` steps; then faults end and all work must finish."""
 
     world: WheelNamespace
     driver_class: type[ShardDriver] = ShardDriver
@@ -122,7 +122,7 @@ class Simulation:
         self.heal()
 
     def heal(self) -> None:
-        """One process is left, and time goes on until everything has happened that can."""
+        """Keep one process, and advance time until all work is done."""
         self.world.check()
         self.processes.clear()
         self.delayed.clear()
@@ -137,7 +137,7 @@ class Simulation:
                 process.clock.guard.accept()
                 accepted_at = self.world.monotonic
             elif self.is_punctual and self.world.monotonic > accepted_at + 3 * ROTATE_MS:
-                # What was far away before the time was accepted is filed first.
+                # Timers that were far in the future before the step was accepted are filed first.
                 self.world.check_nothing_is_overdue()
             following = self.world.next_event_ms()
             idle += following is None
@@ -152,7 +152,7 @@ class Simulation:
         assert process.driver._inbox_buffer.count == 0, "entries left in the buckets"
 
     def _sleep(self, process: Process, following: int | None) -> None:
-        """Until the process wants to wake; sometimes it sleeps on, through the time in which nothing is near."""
+        """Sleep until the process wakes; sometimes sleep longer, through a time in which no timer is near."""
         assert process.wakes_at is not None
         wake = process.wakes_at
         if following is not None:
@@ -161,7 +161,7 @@ class Simulation:
                 wake,
                 self.world.monotonic + left - self.world.random.choice([0, 3_000, 10_000, 300_000]),
             )
-            # Somebody looks whether it was in time.
+            # Check that the process was in time.
             wake = min(wake, self.world.monotonic + max(left, 0) + 3)
         self.world.monotonic = max(self.world.monotonic + 0.01, wake)
 
@@ -185,7 +185,7 @@ class Simulation:
     def _start(self) -> None:
         if len(self.processes) < 3:
             self.started += 1
-            # Some claim the same epoch as another, which a lock file on each of two hosts can bring about.
+            # Some claim the epoch of another process, as with a lock file on each of two hosts.
             number = self.world.random.randrange(1_000) << 32
             self.processes.append(Process(self.world, self.driver_class, None, number))
 
@@ -208,7 +208,7 @@ class Simulation:
     def _step_clock(self) -> None:
         steps = [0, 0, -1, 1, -40, 40, -900, 900, -5_000, 5_000, 3_600_000]
         back = self.world.random.random() < 0.5
-        # Back a little is what makes a leader ask too early.
+        # A small step back makes a leader fire too early.
         self.world.clock_step = self.world.clock_step - 3_000 if back else self.world.random.choice(steps)
 
     def _accept_clock(self) -> None:
