@@ -21,6 +21,7 @@ pytestmark = pytest.mark.unit
 
 ROOT: Final = Path(__file__).parents[2]
 ALLOWED_MAX: Final = 30
+FOLDERS: Final = ("scheduler", "wheel", "bench", "services", "examples", "tests/fault/harness")
 DIALECT: Final = {
     "told, tell": r"told|tells?|telling",
     "say": r"says?|saying|said",
@@ -101,7 +102,7 @@ def page_prose(path: Path) -> Iterator[Line]:
 
 
 def every_line() -> Iterator[Line]:
-    for folder in ("scheduler", "wheel"):
+    for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):
             if path.parent.name != "v1":
                 yield from python_prose(path)

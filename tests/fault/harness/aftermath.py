@@ -1,4 +1,4 @@
-"""What is done to a run's data, or to a copy of it, when all messages have ended, and what must hold of it then."""
+"""Tests on a run's data, or on a copy of the data, after all messages have ended."""
 
 import os
 import random
@@ -22,14 +22,14 @@ from tickwheel.doctor import audit
 
 _COPIES = 12
 _CUT_BYTES = 4_096
-# Past the retention of every message, and the life of every session.
+# Longer than the retention of every message, and the lifetime of every session.
 _RETENTION_S = 360
 _PASSES_S = 60.0
 
 
 @dataclass(slots=True)
 class Aftermath:
-    """What came of it; ``faults`` is how many there were."""
+    """The result: the number of faults, their marks, and violations."""
 
     faults: int = 0
     marks: list[str] = field(default_factory=list)
@@ -37,8 +37,8 @@ class Aftermath:
 
 
 def cut_file(system: SystemUnderTest) -> Aftermath:
-    """The end of the append-only file is lost, by up to 4 KiB: transitions are there whole, or not at all."""
-    chance, found = random.Random(system.plan.seed), Aftermath(_COPIES)
+    """Cut up to 4 KiB from the end of the append-only file: each transition must be complete or absent."""
+    chance, aftermath = random.Random(system.plan.seed), Aftermath(_COPIES)
     for n in range(_COPIES):
         cut = chance.randint(0, _CUT_BYTES)
         with _copy(system, n) as (server, file):
@@ -46,15 +46,15 @@ def cut_file(system: SystemUnderTest) -> Aftermath:
             server.start()
             with _opened(server) as tickwheel:
                 findings = tickwheel._run(audit(tickwheel._context))
-        found.violations += [Violation("I4", f"cut by {cut} bytes: {finding}") for finding in findings]
-    found.marks.append(f"{_COPIES} copies cut by up to {_CUT_BYTES} bytes")
-    return found
+        aftermath.violations += [Violation("I4", f"cut by {cut} bytes: {finding}") for finding in findings]
+    aftermath.marks.append(f"{_COPIES} copies cut by up to {_CUT_BYTES} bytes")
+    return aftermath
 
 
 def flip_byte(system: SystemUnderTest) -> Aftermath:
-    """One byte of the append-only file is another: the server refuses it, or the audit tells, or no state differs."""
-    chance, found = random.Random(system.plan.seed), Aftermath(_COPIES)
-    states, told = _states(system.tickwheel), {"refused": 0, "reported": 0, "no state differs": 0}
+    """Change one byte of the append-only file: the server rejects it, the audit reports it, or no state differs."""
+    chance, aftermath = random.Random(system.plan.seed), Aftermath(_COPIES)
+    states, results = _states(system.tickwheel), {"refused": 0, "reported": 0, "no state differs": 0}
     for n in range(_COPIES):
         with _copy(system, n) as (server, file):
             at = chance.randrange(file.stat().st_size)
@@ -69,33 +69,33 @@ def flip_byte(system: SystemUnderTest) -> Aftermath:
                     findings = tickwheel._run(audit(tickwheel._context))
                     same = _states(tickwheel) == states
             except (ServiceError, TickwheelError, ValueError):
-                told["refused"] += 1
+                results["refused"] += 1
                 continue
-            told["reported" if findings else "no state differs"] += 1
+            results["reported" if findings else "no state differs"] += 1
             if not (findings or same):
-                found.violations.append(Violation("I4", f"byte {at} of {file} is another, and nobody tells"))
-    found.marks.append(", ".join(f"{count} {what}" for what, count in told.items()))
-    return found
+                aftermath.violations.append(Violation("I4", f"byte {at} of {file} was changed, but not detected"))
+    aftermath.marks.append(", ".join(f"{count} {result}" for result, count in results.items()))
+    return aftermath
 
 
 def let_retention_pass(system: SystemUnderTest) -> Aftermath:
-    """Six minutes pass, by the server's clock, which an operator accepts: nothing is left of any message."""
-    found = Aftermath()
+    """Advance the server's clock by six minutes, and accept the step: no message may be left."""
+    aftermath = Aftermath()
     step_clock(system.place.faketime, _RETENTION_S)
 
     def all_gone() -> bool:
         for kept in system.drivers:
-            said = kept.process.log
-            if said.count("promotion is held") > said.count("was accepted"):
+            log = kept.process.log
+            if log.count("promotion is held") > log.count("was accepted"):
                 os.kill(kept.process.pid, signal.SIGUSR1)
         return not of_no_messages(system)
 
     try:
-        system.until(all_gone, "everything is gone", _PASSES_S)
+        system.until(all_gone, "all messages are gone", _PASSES_S)
     except TimeoutError:
-        found.violations += [Violation("I6", f"{what} is left over") for what in of_no_messages(system)[:20]]
-    found.marks.append("its retention over, every message is gone")
-    return found
+        aftermath.violations += [Violation("I6", f"{key} is left over") for key in of_no_messages(system)[:20]]
+    aftermath.marks.append("every message was deleted after its retention")
+    return aftermath
 
 
 AFTERMATHS: dict[str, Callable[[SystemUnderTest], Aftermath]] = {
@@ -107,7 +107,7 @@ AFTERMATHS: dict[str, Callable[[SystemUnderTest], Aftermath]] = {
 
 @contextmanager
 def _copy(system: SystemUnderTest, number: int) -> Iterator[tuple[ValkeyServer, Path]]:
-    """A server, not started, on a copy of the run's data, and the file there that grows."""
+    """Yield a server on a copy of the run's data, not started, and its append-only file."""
     folder = system.folder / f"copy-{number}"
     shutil.copytree(system.place.disk / "appendonlydir", folder / "appendonlydir")
     [file] = (folder / "appendonlydir").glob("*.incr.aof")

@@ -1,6 +1,7 @@
-"""All claims that a server has obeyed, exactly: they are in its append-only file, in its order.
+"""All claims that a server has accepted, in order, from its append-only file.
 
-A script of an event process is obeyed under the fence that was claimed last: so this is the order of all they did.
+A server accepts a script of an event process only under the last claimed fence, so the order of the claims is the order
+of their scripts.
 """
 
 import re
@@ -18,18 +19,18 @@ _CLAIM = re.compile(
 
 
 def claims(folder: Path) -> list[Claim]:
-    """Those in the file of the server whose data is there; without what came before its last rewriting."""
+    """Return the claims in the append-only file of the server. Claims before its last rewrite are missing."""
     files = sorted((folder / "appendonlydir").glob("*.incr.aof"), key=_number)
-    return [_claim(*found.groups()) for file in files for found in _CLAIM.finditer(file.read_bytes())]
+    return [_claim(*match.groups()) for file in files for match in _CLAIM.finditer(file.read_bytes())]
 
 
 def was_rewritten(folder: Path) -> bool:
-    """Whether that server has begun its file anew, as a replica does that copies all of its primary."""
+    """Return whether the server has rewritten its file, like a replica after a full synchronization."""
     return any(_number(file) > 1 for file in (folder / "appendonlydir").glob("*.incr.aof"))
 
 
 def _number(file: Path) -> int:
-    """Of the file, as in `appendonly.aof.2.incr.aof`."""
+    """Return the number of the file: 2 for `appendonly.aof.2.incr.aof`."""
     return int(file.name.split(".")[-3])
 
 

@@ -1,4 +1,4 @@
-"""Faults of workers and producers, and of the machine that all share."""
+"""Faults of workers and producers, and of the machine."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ _RETRY_S = 30.0
 
 @contextmanager
 def kill_worker(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """SIGKILL, with what it has in hand."""
+    """Kill a worker with SIGKILL, with its leased messages."""
     kept = system.workers[fault.whom % len(system.workers)]
     before = len(kept.ended)
     kept.kill()
@@ -26,7 +26,7 @@ def kill_worker(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], 
 
 @contextmanager
 def stop_worker(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """Restarted as an operator does it."""
+    """Restart a worker like an operator, with SIGTERM."""
     kept = system.workers[fault.whom % len(system.workers)]
     before = len(kept.ended)
     kept.stop()
@@ -35,10 +35,10 @@ def stop_worker(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], 
 
 @contextmanager
 def pause_worker(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """SIGSTOP past its leases."""
+    """Pause a worker with SIGSTOP for longer than its leases."""
     process = system.workers[fault.whom % len(system.workers)].process
     process.pause()
-    system.until(lambda: _stat(process.pid)[0] == "T", "it is stopped", _RETRY_S)
+    system.until(lambda: _stat(process.pid)[0] == "T", "the worker is stopped", _RETRY_S)
     yield lambda: f"{process.name} was stopped"
     with suppress(ServiceError, ProcessLookupError):
         process.resume()
@@ -46,7 +46,7 @@ def pause_worker(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[],
 
 @contextmanager
 def kill_producer(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """SIGKILL, for good: its last call is never repeated."""
+    """Kill a producer with SIGKILL, without a restart: its last call is never repeated."""
     kept = system.producers[fault.whom % len(system.producers)]
     was_running = kept.is_running
     kept.kill()
@@ -55,7 +55,7 @@ def kill_producer(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[]
 
 @contextmanager
 def burn_cpu(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """Other programs want all processors, and more of them."""
+    """Run busy programs, twice as many as processors."""
     command = [sys.executable, "-c", "while True: pass"]
     burners = [subprocess.Popen(command) for _ in range(2 * (os.cpu_count() or 1))]
     used: list[float] = []
@@ -72,5 +72,5 @@ def _cpu_s(pid: int) -> float:
 
 
 def _stat(pid: int) -> list[str]:
-    """What the system says of a process, from its state on."""
+    """Return the fields of a process in /proc, from its state on."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

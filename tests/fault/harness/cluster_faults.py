@@ -1,4 +1,4 @@
-"""Faults of a cluster: slots that move under load, and primaries that are killed and failed over."""
+"""Faults of a cluster: moves of slots under load, and kills of primaries with their failovers."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from tests.fault.harness.system_under_test import NAMESPACE, SystemUnderTest
 
 @contextmanager
 def move_slot(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """A shard's slot moves, whole or key by key; then it stays half moved for as long as the fault lasts."""
+    """Move a shard's slot, whole or key by key; in the second case it stays half moved until the end of the fault."""
     place = cast(ClusterDeployment, system.place)
     slot = place.slot(NAMESPACE, fault.whom % system.plan.load.shards)
     source = place.cluster.primary_of(slot)
@@ -26,7 +26,7 @@ def move_slot(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], st
     move.begin()
     keys = move.move(3)
     yield lambda: f"slot {slot} moved, {keys} keys ahead of the others"
-    # A call that makes keys anew while the last ones go leaves some behind: until none is left.
+    # Repeat until no key is left, because calls can create keys again during the move.
     while move.move():
         time.sleep(0)
     move.finish()
@@ -34,7 +34,7 @@ def move_slot(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], st
 
 @contextmanager
 def kill_primary(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """The primary of a shard, by SIGKILL: the cluster makes its replica the primary, and it comes back as a replica."""
+    """Kill the primary of a shard: the cluster promotes its replica, and the old primary restarts as a replica."""
     place = cast(ClusterDeployment, system.place)
     slot = place.slot(NAMESPACE, fault.whom % system.plan.load.shards)
     primary = place.cluster.primary_of(slot)

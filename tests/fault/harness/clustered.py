@@ -1,4 +1,4 @@
-"""A cluster of three primaries with a replica each; every call is confirmed by the replica."""
+"""A cluster of three primaries with one replica each. The replica confirms every call."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,7 +15,7 @@ NODE_TIMEOUT_MS = 2_000
 
 
 class ClusterDeployment(Deployment):
-    """``server`` is any of its nodes."""
+    """A deployment on a cluster. ``server`` is its first node."""
 
     durability = "replica:1"
 
@@ -41,11 +41,11 @@ class ClusterDeployment(Deployment):
         return self.cluster.nodes
 
     def slot(self, namespace: str, shard: int) -> int:
-        """The slot of a shard."""
+        """Return the slot of a shard."""
         return int(key_slot(shard_key(namespace, shard, "clock").encode()))
 
     def another_primary(self, than: ValkeyServer) -> ValkeyServer:
-        """A primary that slots can be moved to."""
+        """Return another primary, to which slots can move."""
         views = {node.name: self.cluster.view(node)[0] for node in self.cluster.nodes if node.is_running}
         return next(node for node in self.cluster.nodes if node is not than and "master" in views[node.name].flags)
 

@@ -19,21 +19,21 @@ _PAGE = 1_000
 
 
 def collect(system: SystemUnderTest) -> Evidence:
-    """All that is known of the run."""
+    """Return the evidence of the run."""
     tickwheel = system.tickwheel
     queues = tickwheel.queues()
     numbers = {queue.config().number: queue.name for queue in queues}
-    happened = [_transitions(tickwheel, shard) for shard in range(system.plan.load.shards)]
+    transitions = [_transitions(tickwheel, shard) for shard in range(system.plan.load.shards)]
     relayed: list[OutboxTransition] = []
     if system.relay is not None:
         relayed = system.relay.read(numbers)
-        happened = [relayed + _not_among(relayed, happened)]
+        transitions = [relayed + _not_among(relayed, transitions)]
     left = unfinished(tickwheel)
     end, damaged = _states(queues)
-    found = Evidence(
+    evidence = Evidence(
         system.plan.load,
         read(system.folder),
-        happened,
+        transitions,
         numbers,
         end,
         [list(seen) for seen in system.fences],
@@ -45,14 +45,14 @@ def collect(system: SystemUnderTest) -> Evidence:
         unfinished=left,
     )
     if system.relay is not None:
-        found.repeated = system.relay.records() - len(relayed)
+        evidence.repeated = system.relay.records() - len(relayed)
         if all(fault.kind == "kill_relay" for fault in system.plan.faults):
-            found.in_flight = sum(in_flight for _, in_flight in killed_relays(system))
-    return found
+            evidence.in_flight = sum(in_flight for _, in_flight in killed_relays(system))
+    return evidence
 
 
 def _states(queues: list[Queue]) -> tuple[dict[str, str], list[str]]:
-    """The states of all messages by id, and what ended the reading of a queue."""
+    """Return the states of all messages by id, and the errors of queues that could not be read."""
     states: dict[str, str] = {}
     damaged = []
     for queue in queues:
@@ -64,34 +64,34 @@ def _states(queues: list[Queue]) -> tuple[dict[str, str], list[str]]:
 
 
 def unfinished(tickwheel: Tickwheel) -> dict[str, int]:
-    """How many messages have not ended, by state; nothing where none."""
-    found: dict[str, int] = {}
+    """Return the number of unfinished messages by state."""
+    counts: dict[str, int] = {}
     for queue in tickwheel.queues():
         for state, count in queue.counts().items():
             if count and state in ("invisible", "pending", "running"):
-                found[state] = found.get(state, 0) + count
-    return found
+                counts[state] = counts.get(state, 0) + count
+    return counts
 
 
 def entries(tickwheel: Tickwheel) -> tuple[int, int]:
-    """How many entries the outboxes of all shards were ever given, and how many of them wait to be relayed."""
+    """Return the number of entries ever added to the outboxes of all shards, and the number that wait for the relay."""
     total = left = 0
     for shard in range(tickwheel._context.shards):
-        asked = Request(shard, command=("XINFO", "STREAM", shard_key(NAMESPACE, shard, "events")))
-        about: dict[bytes, Any] = dict(pairs_from_flat(tickwheel._run(send_request(asked)).value))
+        request = Request(shard, command=("XINFO", "STREAM", shard_key(NAMESPACE, shard, "events")))
+        about: dict[bytes, Any] = dict(pairs_from_flat(tickwheel._run(send_request(request)).value))
         total += about[b"entries-added"]
         left += about[b"length"]
     return total, left
 
 
 def killed_relays(system: SystemUnderTest) -> list[tuple[int, int]]:
-    """Of each relay that was killed before it cut: transitions acknowledged to it, and under way, in order of time."""
-    told = sorted(system.folder.glob("killed-*"), key=lambda path: path.stat().st_mtime_ns)
-    return [tuple(json.loads(path.read_text())) for path in told]
+    """Return the acknowledged and the in-flight transitions of each relay that was killed before its trim, by time."""
+    paths = sorted(system.folder.glob("killed-*"), key=lambda path: path.stat().st_mtime_ns)
+    return [tuple(json.loads(path.read_text())) for path in paths]
 
 
 def _not_among(relayed: list[OutboxTransition], waiting: list[list[OutboxTransition]]) -> list[OutboxTransition]:
-    """Those that nobody had relayed when the last event process ended: ends of retention, as a rule."""
+    """Return the transitions not relayed before the last event process ended, usually ends of retention."""
     seen = {(step.id, step.exclusive_value, step.incarnation, step.version) for step in relayed}
     return [
         step
@@ -102,13 +102,13 @@ def _not_among(relayed: list[OutboxTransition], waiting: list[list[OutboxTransit
 
 
 def _transitions(tickwheel: Tickwheel, shard: int) -> list[OutboxTransition]:
-    found: list[OutboxTransition] = []
+    transitions: list[OutboxTransition] = []
     after = b"-"
     while True:
         command = ("XRANGE", shard_key(NAMESPACE, shard, "events"), after, "+", "COUNT", _PAGE)
         entries = tickwheel._run(send_request(Request(shard, command=command))).value
         for entry_id, fields in entries:
             after = b"(" + entry_id
-            found += transition.decode(fields[1])
+            transitions += transition.decode(fields[1])
         if len(entries) < _PAGE:
-            return found
+            return transitions

@@ -1,4 +1,4 @@
-"""Where a run's data is: a server that can be killed, paused and cut off, and how clients and drivers reach it."""
+"""The server of a run, which can be killed, paused and cut off, and the addresses for clients and drivers."""
 
 import os
 import subprocess
@@ -17,11 +17,11 @@ _SITE = str(Path(__file__).parent / "faked")
 
 
 class RowUnavailable(Exception):
-    """What a row needs is not on this machine; the text says what."""
+    """A row needs something that this machine does not have. The text names it."""
 
 
 class Deployment:
-    """A single server with an append-only file that is written before each answer."""
+    """A single server that writes its append-only file before each answer."""
 
     durability = "fsync"
 
@@ -44,26 +44,26 @@ class Deployment:
 
     @property
     def url(self) -> str:
-        """Where clients go."""
+        """The URL for clients."""
         return self.proxies[0].url if self.proxies else self.server.url
 
     @property
     def driver_url(self) -> str:
-        """Where event processes go."""
+        """The URL for event processes."""
         return self.proxies[1].url if self.proxies else self.server.url
 
     @property
     def own_url(self) -> str:
-        """Where the harness goes itself: past what is done to the others' ways."""
+        """The URL for the harness itself, without the faults of proxies."""
         return self.server.url
 
     @property
     def servers(self) -> list[ValkeyServer]:
-        """Those that have a history to answer for."""
+        """The servers whose append-only files are checked."""
         return [self.server]
 
     def client(self) -> Any:
-        """A redis-py client past all proxies. Close it."""
+        """Return a redis-py client without proxies. The caller closes it."""
         return self.server.client(decode_responses=False)
 
     def __enter__(self) -> Self:
@@ -84,16 +84,16 @@ class Deployment:
 
 
 class SmallDisk(Deployment):
-    """The same on a small disk of its own."""
+    """A single server whose data is on a separate small disk."""
 
     _small = True
 
 
 @contextmanager
 def _small_disk(folder: Path) -> Iterator[None]:
-    """A disk of its own for a folder."""
+    """Mount a small disk on the folder."""
     if os.geteuid() != 0:
-        raise RowUnavailable("a small disk is mounted by root only")
+        raise RowUnavailable("only root can mount a small disk")
     mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK_BYTES}", "tmpfs", str(folder)]
     done = subprocess.run(mount, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -105,7 +105,7 @@ def _small_disk(folder: Path) -> Iterator[None]:
 
 
 def faked_clock(file: Path) -> dict[str, str]:
-    """The environment of a process whose clock goes as this host's does, plus the step that is in the file."""
+    """Return the environment of a process whose clock is this host's clock plus the step in the file."""
     try:
         library = find_or_install(_libfaketime, "faketime")
     except ServiceError as error:
@@ -115,7 +115,7 @@ def faked_clock(file: Path) -> dict[str, str]:
         "LD_PRELOAD": library,
         "FAKETIME_TIMESTAMP_FILE": str(file),
         "FAKETIME_NO_CACHE": "1",
-        # Both names: that of this version and that of later ones. Time-outs are not to be stepped.
+        # The names of this version and of later versions. The step must not affect time-outs.
         "DONT_FAKE_MONOTONIC": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "PYTHONPATH": _SITE,
@@ -127,17 +127,17 @@ def _libfaketime() -> str | None:
 
 
 def step_clock(file: Path, seconds: int) -> None:
-    """Step the clock until it is so far from this host's."""
+    """Set the difference between the clock and this host's clock."""
     set_clock(file, f"{seconds:+d}")
 
 
 def drift_clock(file: Path, rate: float) -> None:
-    """Let the clock go so many times as fast as this host's, counted from the start of its process."""
+    """Set the rate of the clock relative to this host's clock, from the start of its process on."""
     set_clock(file, f"+0 x{rate}")
 
 
 def set_clock(file: Path, clock: str) -> None:
-    """Say what a clock shows, or how fast it goes, in one step: it is read at any moment."""
+    """Write the time or the rate of a clock atomically, because processes read the file at any time."""
     new = file.with_suffix(".new")
     new.write_text(f"{clock}\n")
     new.replace(file)

@@ -1,4 +1,4 @@
-"""Faults of who elects: event processes that are killed, paused, cut off from ZooKeeper, and ZooKeeper itself."""
+"""Faults of the election: event processes that are killed, paused or cut off from ZooKeeper, and ZooKeeper itself."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,24 +11,30 @@ from tests.fault.harness.system_under_test import SystemUnderTest, refused_calls
 
 @contextmanager
 def kill_driver(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """The one that drives, by SIGKILL."""
+    """Kill a leader with SIGKILL."""
     kept, fences = system.leading(fault.whom), system.fences_now()
     kept.kill(1.0)
-    yield lambda: "another claimed" if system.fences_now() != fences else ""
+    yield lambda: "another process claimed" if system.fences_now() != fences else ""
 
 
 @contextmanager
 def stop_driver(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """The one that drives, by SIGTERM."""
+    """Stop a leader with SIGTERM."""
     kept, fences = system.leading(fault.whom), system.fences_now()
     process = kept.process
     kept.stop()
-    yield lambda: "another claimed, and it ended" if "ended" in process.log and system.fences_now() != fences else ""
+    yield (
+        lambda: (
+            "another process claimed, and the old leader ended"
+            if "ended" in process.log and system.fences_now() != fences
+            else ""
+        )
+    )
 
 
 @contextmanager
 def pause_driver(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """The one that drives sleeps past its session; under lock files all of its host do, and another host takes over."""
+    """Pause a leader for longer than its session; with lock files, pause all processes, and another host takes over."""
     fences = system.fences_now()
     if isinstance(system.election, LockFiles):
         for kept in system.drivers:
@@ -53,12 +59,12 @@ def pause_driver(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[],
 
 @contextmanager
 def cut_off_from_zookeeper(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """The one that drives loses its session, and still reaches the server."""
+    """Cut a leader off from ZooKeeper but not from the server, so that it loses its session."""
     kept, fences = system.leading(fault.whom), system.fences_now()
     links = cast(ZooKeeperElection, system.election).links(kept.name)
     for link in links:
         link.stall()
-    yield lambda: f"another claimed, {_fenced(system)}" if system.fences_now() != fences else ""
+    yield lambda: f"another process claimed, {_fenced(system)}" if system.fences_now() != fences else ""
     for link in links:
         link.go_on()
         link.cut()
@@ -66,7 +72,7 @@ def cut_off_from_zookeeper(system: SystemUnderTest, fault: Fault) -> Iterator[Ca
 
 @contextmanager
 def kill_zookeeper(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """One server of the quorum."""
+    """Kill and restart one server of the quorum."""
     servers = cast(ZooKeeperElection, system.election).zookeeper.servers
     server = servers[fault.whom % len(servers)]
     before = server.pid
@@ -77,13 +83,13 @@ def kill_zookeeper(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[
 
 @contextmanager
 def lose_quorum(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """All servers but one: nobody can be elected, and who drives goes on."""
+    """Kill all servers but one: no election is possible, and the leaders continue."""
     zookeeper = cast(ZooKeeperElection, system.election).zookeeper
     lost = zookeeper.servers[1:]
     for server in lost:
         server.kill()
     fences, stayed = system.fences_now(), [False]
-    yield lambda: "who drove went on" if stayed[0] else ""
+    yield lambda: "the leaders continued" if stayed[0] else ""
     stayed[0] = system.fences_now() == fences
     for server in lost:
         server.launch()
@@ -92,12 +98,12 @@ def lose_quorum(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], 
 
 @contextmanager
 def roll_zookeeper(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """Each server of the quorum is restarted, once the one before serves again."""
+    """Restart the servers of the quorum in turn, each when the previous server is ready."""
     servers = cast(ZooKeeperElection, system.election).zookeeper.servers
     before = [server.pid for server in servers]
 
     def mark() -> str:
-        return "" if set(before) & {server.pid for server in servers} else "each was restarted"
+        return "" if set(before) & {server.pid for server in servers} else "each server was restarted"
 
     yield mark
     for server in servers:
@@ -106,6 +112,6 @@ def roll_zookeeper(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[
 
 
 def _fenced(system: SystemUnderTest) -> str:
-    """What the server refused to those who had been deposed."""
+    """Return the number of calls that the server rejected as fenced, as a text."""
     with system.place.client() as client:
-        return f"{refused_calls(client, 'FENCED')} calls refused as fenced"
+        return f"{refused_calls(client, 'FENCED')} calls rejected as fenced"

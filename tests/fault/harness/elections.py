@@ -1,4 +1,4 @@
-"""Who elects event processes in a run: lock files of one host, or ZooKeeper, reached through proxies."""
+"""The election of the event processes of a run: lock files of one host, or ZooKeeper through proxies."""
 
 from pathlib import Path
 from typing import Protocol
@@ -9,17 +9,17 @@ from tests.fault.flaky_proxy import FlakyProxy
 
 
 class Election(Protocol):
-    """What the event processes of a run are told."""
+    """The election that the event processes of a run use."""
 
     def arguments(self, driver: str) -> list[str]:
-        """The options of `tickwheel events` for a process; ``driver`` is the place it has in the run."""
+        """Return the options of `tickwheel events` for the process with the name ``driver``."""
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Close all proxies."""
 
 
 class LockFiles:
-    """A paused process keeps its lock, so another host is played by other files."""
+    """Lock files. Other files simulate another host, because a paused process keeps its lock."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._host = folder, 0
@@ -28,7 +28,7 @@ class LockFiles:
         return ["--lock", str(self._folder / f"lock-{self._host}")]
 
     def move(self) -> None:
-        """Processes that start from now on are on another host."""
+        """Use other lock files for processes that start from now on."""
         self._host += 1
 
     def close(self) -> None:
@@ -36,7 +36,7 @@ class LockFiles:
 
 
 class ZooKeeperElection:
-    """Each event process has a link of its own to each server of ZooKeeper."""
+    """ZooKeeper. Each event process has a separate link to each server."""
 
     def __init__(self, zookeeper: ZooKeeper, path: str) -> None:
         self.zookeeper = zookeeper
@@ -44,7 +44,7 @@ class ZooKeeperElection:
         self._links: dict[str, list[FlakyProxy]] = {}
 
     def links(self, driver: str) -> list[FlakyProxy]:
-        """The links of the process that has this place."""
+        """Return the links of a process."""
         if driver not in self._links:
             ports = [server.port for server in self.zookeeper.servers]
             self._links[driver] = [FlakyProxy((HOST, port), keeps_requests=False) for port in ports]

@@ -1,4 +1,4 @@
-"""Faults of a primary and its replica: what was not confirmed by the replica is gone, and nothing else."""
+"""Faults of a primary and its replica. Only writes that the replica did not confirm may be lost."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,7 +14,7 @@ _WRITTEN_S = 5.0
 
 @contextmanager
 def fail_over(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """The replica lags, then the primary is killed and the replica takes its place."""
+    """Let the replica lag, kill the primary, and promote the replica."""
     place, ahead = cast(ReplicatedDeployment, system.place), [0]
     old = place.server
     place.link.stall()
@@ -27,26 +27,26 @@ def fail_over(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], st
 
 @contextmanager
 def split(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """Clients go on with the old primary while event processes drive the new one; then the old one rejoins."""
+    """Promote the replica while clients still use the old primary; then the old primary rejoins."""
     place, ahead = cast(ReplicatedDeployment, system.place), [0]
     old = place.server
     place.link.stall()
     place.fail_over()
     before = _written(old)
     yield lambda: f"{ahead[0]} bytes written to the old primary are gone" if ahead[0] else ""
-    # Clients that wait for an answer at that moment write a little later.
+    # Clients that wait for an answer now write a little later.
     with suppress(TimeoutError):
-        system.until(lambda: _written(old) > before, "the old primary is written to", _WRITTEN_S)
+        system.until(lambda: _written(old) > before, "clients write to the old primary", _WRITTEN_S)
     ahead[0] = _written(old) - before
     place.rejoin(old)
 
 
 def _ahead(place: ReplicatedDeployment) -> int:
-    """By how many bytes the primary is ahead of its replica."""
+    """Return the number of bytes by which the primary is ahead of its replica."""
     [replica] = place.set.replicas
     return _written(place.server) - int(replica.call("INFO", "replication")["slave_repl_offset"])
 
 
 def _written(primary: ValkeyServer) -> int:
-    """Bytes that this primary has written for replicas."""
+    """Return the replication offset of the primary in bytes."""
     return int(primary.call("INFO", "replication")["master_repl_offset"])

@@ -1,4 +1,4 @@
-"""The faults by kind, and how those of a run are carried out, each at its time. Without a mark one proves nothing."""
+"""The kinds of faults, and the injection of the faults of a run. A fault without a mark proves nothing."""
 
 import threading
 import time
@@ -21,10 +21,10 @@ from tests.fault.harness.system_under_test import SystemUnderTest
 
 _MARK_S = 30.0
 
-# A context that does the fault on entry and undoes it on exit; what it yields tells its mark, asked when all is over.
+# A context manager that injects the fault on entry and undoes it on exit. It yields a function that returns the mark.
 Kind = Callable[[SystemUnderTest, Fault], AbstractContextManager[Callable[[], str]]]
 
-# Nobody waits for these to be undone: others take over, or go on.
+# The system recovers during these faults: other processes take over or continue.
 TAKEN_OVER: dict[str, Kind] = {
     "kill_driver": election_faults.kill_driver,
     "stop_driver": election_faults.stop_driver,
@@ -64,11 +64,11 @@ KINDS: dict[str, Kind] = TAKEN_OVER | {
 
 @dataclass(slots=True)
 class Injection:
-    """A fault as it was done. ``began`` and ``over`` are moments of the history's clock, ``began_ms`` of the wall one.
-    Recovery counts from ``since_ms`` of the latter: the beginning where others take over, the end of the fault else.
+    """A fault that was injected. ``began`` and ``over`` are of the history's clock, ``began_ms`` of the wall clock.
 
-    ``epochs`` are those that each shard obeyed when it began. ``mark`` is what shows that it took place; empty where
-    nothing does.
+    Recovery counts from ``since_ms`` of the wall clock: the beginning of the fault if other processes take over, else
+    its end. ``epochs`` are the epochs of all shards at the beginning. ``mark`` proves that the fault took place; it is
+    empty without a proof.
     """
 
     fault: Fault
@@ -82,9 +82,9 @@ class Injection:
 
 
 def inject(system: SystemUnderTest, faults: tuple[Fault, ...]) -> list[Injection]:
-    """Carry out all faults at their times, each in a thread of its own; returns when all are over."""
+    """Inject all faults at their times, each in a separate thread. Return when all faults are over."""
     injections = [Injection(fault) for fault in faults]
-    threads = [threading.Thread(target=_carry_out, args=(system, each), daemon=True) for each in injections]
+    threads = [threading.Thread(target=_carry_out, args=(system, injection), daemon=True) for injection in injections]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,8 +1,8 @@
-"""What a process writes down: each call before it is made and after it was answered, so that a killed process leaves
-its open calls as what they are, unknown.
+"""The call log of a process: it records each call before and after it, so that the open calls of a killed process count
+as unknown.
 
-A line is JSON: `{n, op, queue, ids, at, args}` before, `{n, outcome, value, at}` after. Times are by CLOCK_BOOTTIME,
-which all processes of a host share and nobody steps. Append-only; a name is never used again.
+A line is JSON: `{n, op, queue, ids, at, args}` before, `{n, outcome, value, at}` after. Times are of CLOCK_BOOTTIME,
+which is the same for all processes of a host and is never stepped. Files are append-only, and names are unique.
 """
 
 import json
@@ -19,18 +19,18 @@ from tickwheel import IdConflict, InvalidTransition, LeaseLost, MessageNotFound,
 from tickwheel.errors import TickwheelError
 
 OK, FAIL, UNKNOWN = "ok", "fail", "unknown"
-# Refused by what the shard holds, before anything was written.
+# Rejected because of the state of the shard, before any write.
 _REFUSED = (LeaseLost, MessageNotFound, InvalidTransition, IdConflict)
 
 
 def now() -> float:
-    """Seconds that only pass, the same for all processes of the host."""
+    """Return the seconds of a clock that is never stepped, the same for all processes of the host."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @dataclass(slots=True)
 class Call:
-    """One call of one process. ``returned`` is None where the process was killed before it was answered."""
+    """One call of one process. ``returned`` is None if the process was killed before the answer."""
 
     process: str
     op: str
@@ -45,7 +45,7 @@ class Call:
 
 @dataclass(slots=True)
 class Answer:
-    """What `History.call` writes down at the end; ``value`` is JSON."""
+    """The answer that `CallLog.call` records. ``value`` is JSON."""
 
     outcome: str = OK
     value: Any = None
@@ -53,7 +53,7 @@ class Answer:
 
 
 class CallLog:
-    """The file of one process."""
+    """The call log of one process."""
 
     def __init__(self, folder: Path, process: str) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
@@ -62,7 +62,7 @@ class CallLog:
 
     @contextmanager
     def call(self, op: str, queue: str, ids: list[str], args: Any = None) -> Iterator[Answer]:
-        """Around a call of the product: its errors end the block, and are in the answer."""
+        """Record a call of the product, made in the block. Its errors end the block, and are recorded in the answer."""
         number, answer = next(self._numbers), Answer()
         self._write({"n": number, "op": op, "queue": queue, "ids": ids, "at": now(), "args": args})
         try:
@@ -73,7 +73,7 @@ class CallLog:
         self._write({"n": number, "at": now(), "outcome": answer.outcome, "value": answer.value})
 
     def note(self, op: str, queue: str, ids: list[str], value: Any) -> None:
-        """Something that was seen, and is no call."""
+        """Record an observation that is not a call."""
         with self.call(op, queue, ids) as answer:
             answer.value = value
 
@@ -82,27 +82,34 @@ class CallLog:
 
 
 def outcome_of(error: TickwheelError) -> str:
-    """Failed only where the product says that nothing was done."""
+    """Return FAIL only if the error proves that nothing was executed, else UNKNOWN."""
     if isinstance(error, NotDurable) or (isinstance(error, Unavailable) and error.may_have_happened):
         return UNKNOWN
     return FAIL if isinstance(error, (*_REFUSED, Unavailable)) else UNKNOWN
 
 
 def read(folder: Path) -> list[Call]:
-    """All calls of all processes of a run."""
+    """Return the calls of all processes of a run."""
     return [call for path in sorted(folder.glob("*.history")) for call in _read(path)]
 
 
 def _read(path: Path) -> list[Call]:
     calls: dict[int, Call] = {}
     for line in path.read_bytes().splitlines(keepends=True):
-        # Only the last line of a process killed while it wrote.
+        # The last line of a process that was killed during the write.
         if not line.endswith(b"\n"):
             break
-        told = json.loads(line)
-        if "op" in told:
-            calls[told["n"]] = Call(path.stem, told["op"], told["queue"], told["ids"], told["at"], told["args"])
+        line_fields = json.loads(line)
+        if "op" in line_fields:
+            calls[line_fields["n"]] = Call(
+                path.stem,
+                line_fields["op"],
+                line_fields["queue"],
+                line_fields["ids"],
+                line_fields["at"],
+                line_fields["args"],
+            )
         else:
-            call = calls[told["n"]]
-            call.returned, call.outcome, call.value = told["at"], told["outcome"], told["value"]
+            call = calls[line_fields["n"]]
+            call.returned, call.outcome, call.value = line_fields["at"], line_fields["outcome"], line_fields["value"]
     return list(calls.values())

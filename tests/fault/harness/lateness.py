@@ -1,4 +1,4 @@
-"""How late messages became deliverable, and how soon after a fault all were in time again. Pure, from the events."""
+"""The lateness of messages, and the time from a fault until all are in time again, computed from the events."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,21 +7,21 @@ from math import inf
 from tickwheel.storage.record import State
 from tickwheel.storage.transition import OutboxTransition
 
-# In time, on a machine of two cores that does other things too: campaigns beside other work had up to 1.8 s with
-# nothing amiss. Where nobody drives much is later than that, as nobody follows a lost session of 4 s sooner.
+# The limit of "in time" on a machine with two cores and other load: without any bug, campaigns had up to 1.8 s. Without
+# a leader, messages are later than this limit, because a takeover follows only after the session time-out of 4 s.
 IN_TIME_MS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A message was Invisible until ``over_ms``, ``inf`` where it still is, and due at ``due_ms``."""
+    """A message that was due at ``due_ms`` and Invisible until ``over_ms``, or ``inf`` if the wait did not end."""
 
     due_ms: float
     over_ms: float
 
 
 def spread_ms(transitions: list[list[OutboxTransition]]) -> dict[str, float]:
-    """Median, 99th of a hundred and worst."""
+    """Return the median, the 99th percentile and the maximum of the lateness in ms."""
     late = sorted(step.lateness_ms or 0 for shard in transitions for step in shard if _is_promotion(step))
     if not late:
         return {}
@@ -29,7 +29,7 @@ def spread_ms(transitions: list[list[OutboxTransition]]) -> dict[str, float]:
 
 
 def waits(transitions: list[list[OutboxTransition]]) -> Iterator[Wait]:
-    """All of them, those too that were ended by a call, or by nothing."""
+    """Yield all waits, including waits that a call ended, and waits that did not end."""
     for shard in transitions:
         due: dict[str, float] = {}
         for step in shard:
@@ -43,13 +43,13 @@ def waits(transitions: list[list[OutboxTransition]]) -> Iterator[Wait]:
         yield from (Wait(until, inf) for until in due.values())
 
 
-def recovery_s(found: list[Wait], since_ms: float, until_ms: float = inf) -> float | None:
-    """Seconds from a fault until all that is due after it is in time: until the last that was late was over.
+def recovery_s(all_waits: list[Wait], since_ms: float, until_ms: float = inf) -> float | None:
+    """Return the seconds from a fault until all messages are in time again: until the end of the last late wait.
 
-    ``inf`` where one never was; None where nothing was due. The next fault is at ``until_ms``: what is due later, or is
-    late only then, is that one's.
+    Returns ``inf`` if a wait did not end, and None if no message was due. The next fault is at ``until_ms``; messages
+    that are due later belong to the next fault.
     """
-    due = [wait for wait in found if since_ms <= wait.due_ms < until_ms]
+    due = [wait for wait in all_waits if since_ms <= wait.due_ms < until_ms]
     if not due:
         return None
     if any(wait.over_ms == inf for wait in due):

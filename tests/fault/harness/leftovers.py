@@ -1,17 +1,17 @@
-"""Keys that are there although the messages that they were for have ended, or are gone."""
+"""Keys that still exist although their messages have ended or were deleted."""
 
 import re
 from typing import Any
 
 from tests.fault.harness.system_under_test import NAMESPACE, SystemUnderTest
 
-# What a namespace without messages has, and what messages that have ended have besides.
+# The keys of a namespace without messages, and the additional keys of ended messages.
 _STAYS = r"clock|events|inbox|namespace|queues|q:[^:]+:(config|counts|lateness)"
 _ENDED = _STAYS + r"|messages|bodies|slots|w[2-5]:\d+|session:.+"
 
 
 def of_ended_messages(system: SystemUnderTest) -> list[str]:
-    """What only messages that have not ended have: entries of indexes, locks, parked groups."""
+    """Return keys that only unfinished messages have: indexes, locks, parked groups."""
     found: set[str] = set()
     for server in system.place.servers:
         with server.client(decode_responses=False) as client:
@@ -21,7 +21,7 @@ def of_ended_messages(system: SystemUnderTest) -> list[str]:
 
 
 def of_no_messages(system: SystemUnderTest) -> list[str]:
-    """What only messages, timers and calls have, and counters that are not zero."""
+    """Return keys that only messages, timers and calls have, and counters that are not zero."""
     with system.place.client() as client:
         keys = _keys(client)
         found = _other_than(_STAYS, client)

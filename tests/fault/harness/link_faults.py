@@ -1,4 +1,4 @@
-"""Faults of the links between a server and those that use it."""
+"""Faults of the links between a server, its clients and its event processes."""
 
 import random
 import time
@@ -11,24 +11,24 @@ from tests.fault.harness.system_under_test import SystemUnderTest
 
 @contextmanager
 def lose_replies(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """Answers are lost on their way, and their connections cut; ``amount`` is the chance of each."""
+    """Lose answers and cut their connections; ``amount`` is the probability for each answer."""
     proxies = system.place.proxies
     before = sum(proxy.lost for proxy in proxies)
     for proxy in proxies:
         proxy.loses = fault.amount
-    yield lambda: f"{lost} lost" if (lost := sum(proxy.lost for proxy in proxies) - before) else ""
+    yield lambda: f"{lost} answers lost" if (lost := sum(proxy.lost for proxy in proxies) - before) else ""
     for proxy in proxies:
         proxy.loses = 0.0
 
 
 @contextmanager
 def slow_link(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """Both links are slow; then they stop one by one, and go on in the other order."""
+    """Slow both links down; then stop them one by one, and resume them in the same order."""
     chance, proxies = random.Random(fault.at), system.place.proxies
     before = sum(proxy.delayed for proxy in proxies)
     for proxy in proxies:
         proxy.delay_s = fault.amount
-    yield lambda: f"{held} held up" if (held := sum(proxy.delayed for proxy in proxies) - before) else ""
+    yield lambda: f"{held} answers delayed" if (held := sum(proxy.delayed for proxy in proxies) - before) else ""
     for proxy in proxies:
         proxy.stall()
         time.sleep(chance.uniform(0.1, 0.4))
@@ -40,10 +40,16 @@ def slow_link(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], st
 
 @contextmanager
 def stall_drivers(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """The event processes are cut off from the server, and clients are not."""
+    """Cut the event processes off from the server, but not the clients."""
     proxy = system.place.proxies[1]
-    said = "".join(kept.process.log for kept in system.drivers).count("lost")
+    lost = "".join(kept.process.log for kept in system.drivers).count("lost")
     proxy.stall()
-    yield lambda: "it noticed" if "".join(kept.process.log for kept in system.drivers).count("lost") > said else ""
+    yield (
+        lambda: (
+            "the event processes logged the loss"
+            if "".join(kept.process.log for kept in system.drivers).count("lost") > lost
+            else ""
+        )
+    )
     proxy.go_on()
     proxy.cut()

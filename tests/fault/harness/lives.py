@@ -1,4 +1,4 @@
-"""The life of each message as the events tell it, in the server's order."""
+"""The life of each message from its events, in the order of the server."""
 
 from dataclasses import dataclass, field
 
@@ -8,7 +8,7 @@ from tickwheel.storage.transition import OutboxTransition
 
 @dataclass(slots=True)
 class Life:
-    """All transitions of one id. Ids of a run are unique over its queues."""
+    """All transitions of one id. An id of a run occurs in one queue only."""
 
     id: str
     steps: list[OutboxTransition] = field(default_factory=list)
@@ -16,20 +16,20 @@ class Life:
 
     @property
     def births(self) -> int:
-        """How often it came to be."""
+        """The number of times that a message with this id was created."""
         return sum(step.from_state is None for step in self.steps)
 
     def step(self, version: int) -> OutboxTransition | None:
-        """The transition to a version, where there is one."""
+        """Return the transition to a version, or None."""
         return next((step for step in self.steps if step.version == version), None)
 
 
 def lives(evidence: Evidence) -> dict[str, Life]:
-    """By id."""
-    found: dict[str, Life] = {}
+    """Return the lives of all messages by id."""
+    lives_by_id: dict[str, Life] = {}
     for shard, transitions in enumerate(evidence.transitions):
-        for each in transitions:
-            life = found.setdefault(each.id, Life(each.id))
-            life.steps.append(each)
+        for step in transitions:
+            life = lives_by_id.setdefault(step.id, Life(step.id))
+            life.steps.append(step)
             life.shards.add(shard)
-    return found
+    return lives_by_id

@@ -1,4 +1,4 @@
-"""What a run does to the product besides faults: its messages, and what workers do with each. Pure, from its seed."""
+"""The load of a run: its messages, and the actions of producers and workers, computed from the seed."""
 
 import hashlib
 import random
@@ -14,7 +14,7 @@ _BATCH = 10
 
 
 class Afterwards(Enum):
-    """What a producer does with a message before it is due."""
+    """The action of a producer on a message before the message is due."""
 
     NOTHING = "nothing"
     CANCEL = "cancel"
@@ -22,20 +22,22 @@ class Afterwards(Enum):
 
 
 class Handling(Enum):
-    """What a worker does with a message it has."""
+    """The action of a worker on a leased message."""
 
     COMPLETE = "complete"
     FAIL = "fail"
     EXTEND = "extend"
     OVERSTAY = "overstay"
-    """Keep it past the lease, then complete it."""
+    """Keep the message longer than the lease, then complete it."""
     DIE = "die"
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How much, and of what kind. ``rate`` is messages a second of all producers together; ``poisoned`` of a thousand
-    messages kill every worker that takes them.
+    """The size and the kind of a load.
+
+    ``rate`` is the messages per second of all producers together. Of a thousand messages, ``poisoned`` kill every
+    worker that leases them.
     """
 
     seed: int
@@ -48,18 +50,18 @@ class Load:
     poisoned: int = 0
 
     def batches(self, producer: str) -> int:
-        """How many batches a producer enqueues."""
+        """Return the number of batches that a producer enqueues."""
         return max(1, int(self.seconds * self.rate / self.producers / _BATCH))
 
     def batch(self, producer: str, number: int) -> tuple[float, list[str]]:
-        """When a producer's batch is due, in seconds from the start, and the ids in it."""
+        """Return the time of a producer's batch in seconds from the start, and the ids of the batch."""
         ids = [f"{producer}-{n}" for n in range(number * _BATCH, (number + 1) * _BATCH)]
         return number * _BATCH * self.producers / self.rate, ids
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedMessage:
-    """All about one message."""
+    """One message of a load, with its planned actions."""
 
     id: str
     queue: str
@@ -72,12 +74,12 @@ class PlannedMessage:
 
     @property
     def max_attempts(self) -> int | None:
-        """Its own limit, where it has one."""
+        """The limit of attempts of this message, or None for the limit of its queue."""
         return POISON_ATTEMPTS if self.poisoned else None
 
 
 def plan_message(load: Load, id: str) -> PlannedMessage:
-    """The message of an id: anybody who knows the load knows it."""
+    """Return the planned message with this id. Every process computes the same message from the load."""
     chance = _chance(load.seed, id)
     poisoned = chance.random() * 1000 < load.poisoned
     queue = EXCLUSIVE if chance.random() < 0.4 and not poisoned else PLAIN
@@ -92,13 +94,13 @@ def plan_message(load: Load, id: str) -> PlannedMessage:
 
 
 def handling(load: Load, id: str, attempt: int) -> Handling:
-    """What a worker does with the message at this attempt."""
+    """Return the action of a worker on this attempt of the message."""
     if plan_message(load, id).poisoned:
         return Handling.DIE
     drawn = _chance(load.seed, id, attempt).random()
-    for share, what in ((0.04, Handling.FAIL), (0.08, Handling.EXTEND), (0.082, Handling.OVERSTAY)):
+    for share, action in ((0.04, Handling.FAIL), (0.08, Handling.EXTEND), (0.082, Handling.OVERSTAY)):
         if drawn < share:
-            return what
+            return action
     return Handling.COMPLETE
 
 

@@ -1,4 +1,4 @@
-"""What a campaign will do, made from its seed before anything runs: the same seed and rows are the same plan."""
+"""The plan of a campaign, made from its seed: the same seed and the same rows give the same plan."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -9,9 +9,9 @@ from tests.fault.harness.load import Load
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``kind`` is one of `faults.KINDS`; ``at`` seconds from the start of the load it begins, and ``lasts`` so long.
+    """A fault of a ``kind`` of `faults.KINDS`: begins ``at`` seconds after the load's start, lasts ``lasts`` seconds.
 
-    ``whom`` chooses among processes of a kind, ``amount`` is how bad it is, in the unit of the kind.
+    ``whom`` selects one of several processes. ``amount`` is the severity, in the unit of the kind.
     """
 
     kind: str
@@ -23,7 +23,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """One run: a row of the table of faults, with its load and its faults. ``seed`` replays it: `--replay ROW:SEED`."""
+    """One run of a row, with its load and its faults. `--replay ROW:SEED` repeats the run."""
 
     row: str
     seed: int
@@ -31,12 +31,12 @@ class RunPlan:
     faults: tuple[Fault, ...]
 
 
-# A campaign's first: it takes long, and none of ten minutes is to leave it out.
+# The first row of a campaign. It takes long, and every campaign of ten minutes must include it.
 _FIRST = "F21"
 
 
 def campaign(seed: int, rows: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Row and seed of each run, without end: all rows in turn, in a new order each time, Kafka's first of all."""
+    """Yield the row and the seed of each run indefinitely: all rows in random order, again and again, first F21."""
     chance = random.Random(seed)
     first = _FIRST
     while True:

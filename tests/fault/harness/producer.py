@@ -1,6 +1,6 @@
-"""A producer: enqueues its batches at their times, cancels and reschedules some, and repeats what had no answer.
+"""A producer: enqueues its batches at their times, cancels and reschedules some messages, and repeats unanswered calls.
 
-Usage: producer.py SETTINGS NAME. It ends by itself when all that it has to do is answered.
+Usage: producer.py SETTINGS NAME. The program exits when all of its calls are answered.
 """
 
 import heapq
@@ -17,7 +17,7 @@ _PAUSE_S = 0.02
 
 
 class Producer:
-    """One producer's work, in one thread."""
+    """Runs the actions of one producer in one thread."""
 
     def __init__(self, settings: Settings, name: str) -> None:
         self._settings, self._load, self._name = settings, settings.load, name
@@ -32,20 +32,20 @@ class Producer:
         self._unanswered: list[PlannedMessage] = []
 
     def run(self) -> None:
-        """All batches, then what is left over; the last batch once more, which changes nothing."""
+        """Enqueue all batches and do all later actions, then repeat the last batch, which must change nothing."""
         last: list[PlannedMessage] = []
         for number in range(self._load.batches(self._name)):
             due, ids = self._load.batch(self._name, number)
             while (left := self._settings.started + due - now()) > 0:
-                self._look_after(min(left, _PAUSE_S))
+                self._act_or_pause(min(left, _PAUSE_S))
             last = [plan_message(self._load, id) for id in ids]
             self._enqueue(last)
         while self._later or self._unanswered:
-            self._look_after(_PAUSE_S)
+            self._act_or_pause(_PAUSE_S)
         self._enqueue(last, op="repeat")
 
-    def _look_after(self, pause: float) -> None:
-        """What is to be done besides, or a pause."""
+    def _act_or_pause(self, pause: float) -> None:
+        """Do one later action, or pause."""
         again, self._unanswered = self._unanswered, []
         if again:
             time.sleep(pause)

@@ -1,4 +1,4 @@
-"""The history's way out: event processes that relay it to a topic of Kafka, which is then what is known of it."""
+"""The relay of a run: event processes publish the history to a topic of Kafka, from which the checker reads it."""
 
 import os
 from datetime import datetime, timedelta
@@ -17,44 +17,44 @@ _IDLE = timedelta(seconds=3)
 
 
 class Relay:
-    """A topic of a run's own on ``kafka``."""
+    """A separate topic for a run on ``kafka``."""
 
     def __init__(self, kafka: Kafka) -> None:
         self.kafka = kafka
         self.topic = f"faults-{os.urandom(6).hex()}"
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
-        for made in admin.create_topics([NewTopic(self.topic, _PARTITIONS, 1)]).values():
-            made.result(_ANSWER_S)
+        for future in admin.create_topics([NewTopic(self.topic, _PARTITIONS, 1)]).values():
+            future.result(_ANSWER_S)
 
     def arguments(self) -> list[str]:
-        """The options of `tickwheel events`."""
+        """Return the options of `tickwheel events`."""
         return ["--kafka", self.kafka.bootstrap, "--topic", self.topic]
 
     def records(self) -> int:
-        """How many records the topic has."""
+        """Return the number of records in the topic."""
         consumer = Consumer({"bootstrap.servers": self.kafka.bootstrap, "group.id": self.topic, "log_level": 0})
         try:
             partitions = [TopicPartition(self.topic, n) for n in range(_PARTITIONS)]
-            return sum(consumer.get_watermark_offsets(each, timeout=_ANSWER_S)[1] for each in partitions)
+            return sum(consumer.get_watermark_offsets(partition, timeout=_ANSWER_S)[1] for partition in partitions)
         finally:
             consumer.close()
 
     def read(self, queues: dict[int, str]) -> list[OutboxTransition]:
-        """All that was relayed, as a consumer sees it: each once, of each message in order, and not across messages."""
+        """Return all relayed transitions without duplicates. The transitions of one message are in order."""
         numbers = {name: number for number, name in queues.items()}
-        told = events.read(self.kafka.bootstrap, topic=self.topic, idle=_IDLE)
-        return [_transition(numbers[one.queue], one) for one in told]
+        transitions = events.read(self.kafka.bootstrap, topic=self.topic, idle=_IDLE)
+        return [_transition(numbers[event.queue], event) for event in transitions]
 
 
-def _transition(queue_number: int, one: events.Transition) -> OutboxTransition:
-    before, after = (None if label is None else State[label.upper()] for label in (one.from_state, one.to_state))
-    due_ms = _ms(one.due)
-    # When a message that failed is due again is not told in the topic: nothing is claimed of it.
+def _transition(queue_number: int, event: events.Transition) -> OutboxTransition:
+    before, after = (None if label is None else State[label.upper()] for label in (event.from_state, event.to_state))
+    due_ms = _ms(event.due)
+    # The topic does not contain the end of a back-off, so nothing is checked for it.
     return OutboxTransition(
-        queue_number, one.id, one.exclusive_value, one.incarnation, one.version, before, after,
-        _ms(one.time) or 0, due_ms or 0, one.attempt, one.worker or "",
-        None if one.lateness is None else one.lateness // timedelta(milliseconds=1), due_ms, _ms(one.deadline),
-        one.metadata,
+        queue_number, event.id, event.exclusive_value, event.incarnation, event.version, before, after,
+        _ms(event.time) or 0, due_ms or 0, event.attempt, event.worker or "",
+        None if event.lateness is None else event.lateness // timedelta(milliseconds=1), due_ms, _ms(event.deadline),
+        event.metadata,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Faults of Kafka, where the history goes."""
+"""Faults of the relay and of Kafka."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,17 +13,17 @@ _KILLED_S, _DRAINED_S = 30.0, 120.0
 
 @contextmanager
 def kill_relay(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """By SIGKILL, with what the broker has acknowledged and it has not cut off yet."""
+    """Kill an event process with SIGKILL while its relay has acknowledged records that it has not trimmed."""
     before = killed_relays(system)
     system.order.touch()
     system.until(lambda: len(killed_relays(system)) > len(before), "a relay has acknowledged records", _KILLED_S)
     [(acknowledged, in_flight)] = killed_relays(system)[len(before) :]
-    yield lambda: f"{acknowledged} acknowledged of {in_flight} under way" if acknowledged else ""
+    yield lambda: f"{acknowledged} acknowledged of {in_flight} in flight" if acknowledged else ""
 
 
 @contextmanager
 def stop_kafka(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """The broker is restarted as an operator does it."""
+    """Restart the broker like an operator."""
     assert system.relay is not None
     kafka = system.relay.kafka
     before = kafka.pid
@@ -34,31 +34,31 @@ def stop_kafka(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], s
 
 @contextmanager
 def kill_kafka(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """The broker is away, and comes back with what it had."""
+    """Kill the broker, and restart it with its data."""
     assert system.relay is not None
-    kafka, told = system.relay.kafka, [""]
+    kafka, mark = system.relay.kafka, [""]
     kafka.kill()
     began, written = now(), entries(system.tickwheel)[0]
-    yield lambda: told[0]
+    yield lambda: mark[0]
     ended, (total, kept) = now(), entries(system.tickwheel)
     kafka.start()
     if kept:
         drained = _drain_s(system, kept)
-        told[0] = (
-            f"{kept} entries waited for it, drained at {drained:.0f} a second,"
-            f" {drained * (ended - began) / (total - written):.0f} times as fast as they came"
+        mark[0] = (
+            f"{kept} entries waited for the broker, relayed at {drained:.0f} a second,"
+            f" {drained * (ended - began) / (total - written):.0f} times the rate of new entries"
         )
 
 
 def _drain_s(system: SystemUnderTest, kept: int) -> float:
-    """How many entries a second are cut off from the first on, until hardly any is left."""
+    """Return the rate at which the relay trims entries, from the first entry until 5 % are left."""
 
     def cut() -> int:
         total, left = entries(system.tickwheel)
         return total - left
 
     before = cut()
-    system.until(lambda: cut() > before, "the first are relayed", _DRAINED_S)
+    system.until(lambda: cut() > before, "the first entries are relayed", _DRAINED_S)
     began, first = now(), cut()
-    system.until(lambda: entries(system.tickwheel)[1] < kept / 20, "most are relayed", _DRAINED_S)
+    system.until(lambda: entries(system.tickwheel)[1] < kept / 20, "most entries are relayed", _DRAINED_S)
     return (cut() - first) / (now() - began)

@@ -1,4 +1,4 @@
-"""A primary and a replica, every call confirmed by the replica; who is primary is decided by the faults."""
+"""A primary and a replica that confirms every call. The faults decide which server is the primary."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.fault.harness.deployment import Deployment
 
 
 class ReplicatedDeployment(Deployment):
-    """All ways to the primary are proxies, which a failover turns; so is the replication's ``link``."""
+    """A replicated deployment. All connections to the primary, and the replication's ``link``, use proxies."""
 
     durability = "replica:1"
 
@@ -30,7 +30,7 @@ class ReplicatedDeployment(Deployment):
         return self.set.primary.client(decode_responses=False)
 
     def fail_over(self) -> None:
-        """Make the replica the primary, to which all ways but the clients' lead from now on."""
+        """Promote the replica, and redirect all proxies to it except the proxy of clients."""
         [replica] = self.set.replicas
         self.set.promote(replica)
         self.server = replica
@@ -39,7 +39,7 @@ class ReplicatedDeployment(Deployment):
             proxy.cut()
 
     def rejoin(self, old: ValkeyServer) -> None:
-        """Bring the clients to the new primary, and the old one back as its replica."""
+        """Redirect the clients to the new primary, and let the old primary follow it as a replica."""
         self.link.target = _address(self.server)
         self.link.go_on()
         self.link.cut()

@@ -22,7 +22,7 @@ _SHOWN = 10
 
 @dataclass(slots=True)
 class Report:
-    """All outcomes of a campaign, or a soak, which was to run ``names``."""
+    """All outcomes of a campaign or a soak. ``names`` are the planned rows."""
 
     seed: int
     names: list[str]
@@ -32,45 +32,45 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether it proves something, and nothing against the product; a void run proves nothing."""
+        """Whether at least one run took place, and no run has a violation or is void."""
         return bool(self.outcomes) and not any(outcome.violations or outcome.void for outcome in self.outcomes)
 
     @property
     def not_reached(self) -> list[str]:
-        """The rows that the time was too short for."""
+        """The rows that did not run in the time of the campaign."""
         reached = {outcome.plan.row for outcome in self.outcomes} | set(self.left_out)
         return [name for name in self.names if name not in reached]
 
     def add(self, outcome: Outcome) -> None:
-        """Tell of a run that is over."""
+        """Add the outcome of a run, and print it."""
         self.outcomes.append(outcome)
         late = outcome.lateness_ms.get("max", 0)
-        found = f"{len(outcome.violations)} VIOLATIONS" if outcome.violations else "no violation"
+        verdict = f"{len(outcome.violations)} VIOLATIONS" if outcome.violations else "no violation"
         print(
             f"{outcome.plan.row}:{outcome.plan.seed} {outcome.seconds:.0f} s, {outcome.messages} messages,"
-            f" recovered in {outcome.recoveries_s or '-'} s, at most {late} ms late, {found}"
+            f" recovered in {outcome.recoveries_s or '-'} s, at most {late} ms late, {verdict}"
             f" [{'; '.join(outcome.marks)}]",
             flush=True,
         )
         for violation in outcome.violations[:_SHOWN]:
             print(f"  {violation.invariant}: {violation.text}", flush=True)
         for text in outcome.void:
-            print(f"  void, it left no mark: {text}", flush=True)
+            print(f"  void, because the fault left no mark: {text}", flush=True)
 
     def add_unavailable(self, row: str, reason: str) -> None:
-        """Tell of a row that cannot run here."""
+        """Add a row that cannot run on this machine, and print the reason."""
         self.left_out[row] = reason
         print(f"{row} is left out: {reason}", flush=True)
 
     def rows(self) -> dict[str, dict[str, Any]]:
-        """The totals of each row that ran."""
+        """Return the totals of each row that ran."""
         by_row: dict[str, list[Outcome]] = defaultdict(list)
         for outcome in self.outcomes:
             by_row[outcome.plan.row].append(outcome)
         return {name: _totals(by_row[name]) for name in ROWS if name in by_row}
 
     def show(self) -> None:
-        """The table."""
+        """Print the table of the rows."""
         table = Table(title=f"Faults, seed {self.seed}", title_justify="left")
         for name in ("row", "runs", "messages", "faults", "void", "recovery p50", "max", "latest", "violations"):
             table.add_column(name, justify="left" if name == "row" else "right")
@@ -86,7 +86,7 @@ class Report:
             print(f"not reached in the time: {', '.join(self.not_reached)}", flush=True)
 
     def append(self, results: Path) -> None:
-        """Add the campaign to the results."""
+        """Append the campaign to the file of results."""
         results.parent.mkdir(parents=True, exist_ok=True)
         line = {
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -105,16 +105,16 @@ class Report:
 
 
 def _commit() -> str:
-    """Of the code that ran, on which a seed replays; "" where that is no checkout."""
-    asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    """Return the commit of the code that ran, for replays; "" outside a checkout."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     try:
-        return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     except OSError:
         return ""
 
 
 def _totals(outcomes: list[Outcome]) -> dict[str, Any]:
-    """Of messages, faults and times those of void runs count for nothing."""
+    """Return the totals of these outcomes. Messages, faults and times of void runs do not count."""
     proving = [outcome for outcome in outcomes if not outcome.void]
     recoveries = [recovery for outcome in proving for recovery in outcome.recoveries_s]
     return {

@@ -1,4 +1,4 @@
-"""A process that is kept running, as an init system does: when it has ended it is started again, under a new name."""
+"""A process that is restarted under a new name when it ends, like by an init system."""
 
 import threading
 import time
@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from services.process import Process
 
-# A name, and the process of that name, which is not started.
+# Returns a process with this name, not started.
 Make = Callable[[str], Process]
 
 
 class RestartedProcess:
-    """One place for a process. ``after_s`` is how long it stays empty once its process has ended by itself.
+    """A process with restarts. ``after_s`` is the time between its end and the restart.
 
-    Whoever breaks the process and whoever looks after it are different threads.
+    Thread-safe, because different threads inject faults and restart processes.
     """
 
     def __init__(self, name: str, make: Make, after_s: float = 0.1) -> None:
@@ -23,18 +23,18 @@ class RestartedProcess:
         self._make = make
         self._after_s = after_s
         self._empty_until = 0.0
-        self._one_at_a_time = threading.RLock()
+        self._lock = threading.RLock()
         self.process.launch()
 
     @property
     def is_running(self) -> bool:
-        """Whether its process is there, paused or not."""
-        with self._one_at_a_time:
+        """Whether the process is running, paused or not."""
+        with self._lock:
             return self.process.is_running
 
     def restart_if_ended(self) -> None:
-        """Start the next where the last has ended."""
-        with self._one_at_a_time:
+        """Start the next process if the last process has ended and its pause is over."""
+        with self._lock:
             if self.process.is_running:
                 return
             if not self._empty_until:
@@ -45,27 +45,27 @@ class RestartedProcess:
                 self.replace()
 
     def replace(self) -> Process:
-        """Start the next beside its process, which the caller answers for from now on."""
-        with self._one_at_a_time:
+        """Start the next process, and return the current process, which the caller must end."""
+        with self._lock:
             before = self.process
             self.ended.append(before)
             self.process = self._make(f"{self.name}-{len(self.ended)}")
             self.process.launch()
             return before
 
-    def kill(self, stays_away_s: float = 0.0) -> None:
-        """End its process at once; the next one comes after a while."""
-        with self._one_at_a_time:
-            self._empty_until = time.monotonic() + max(stays_away_s, self._after_s)
+    def kill(self, downtime_s: float = 0.0) -> None:
+        """Kill the process. The next process starts after the longer of ``downtime_s`` and ``after_s``."""
+        with self._lock:
+            self._empty_until = time.monotonic() + max(downtime_s, self._after_s)
             self.process.kill()
 
     def stop(self) -> None:
-        """End its process as an operator does."""
-        with self._one_at_a_time:
+        """Stop the process like an operator."""
+        with self._lock:
             self._empty_until = time.monotonic() + self._after_s
             self.process.stop()
 
     def close(self) -> None:
-        """End its process, and those that were replaced."""
+        """Kill the process, and all processes that were replaced."""
         for process in [*self.ended, self.process]:
             process.kill()

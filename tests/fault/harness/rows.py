@@ -1,4 +1,4 @@
-"""The rows of the table of faults: where each runs, what it plans from a seed, and how fast it must be over."""
+"""The rows of the table of faults: the deployment, the planned faults, and the allowed time of recovery of each."""
 
 import random
 from collections.abc import Callable
@@ -9,11 +9,11 @@ from typing import Any
 from tests.fault.harness.load import Load
 from tests.fault.harness.plan import Fault, RunPlan
 
-# What nothing stops is late by no more, on a busy machine either: less than a take-over takes, after a session of 4 s.
+# The maximum lateness without any stop, on a busy machine too. A takeover after a session of 4 s takes longer.
 _UNDISTURBED_MS = 3_000
-# As late as that, after a session that was lost.
+# The maximum lateness after one lost session.
 _ONE_SESSION_MS = 4_000 + _UNDISTURBED_MS
-# A fault that lasts, and disturbs nobody: that none is later than ``late_max_ms`` says all.
+# For a long fault without effect on promotion: only ``late_max_ms`` is checked.
 _LONG_S = 3_600.0
 
 Planned = Callable[[random.Random, float], tuple[Fault, ...]]
@@ -21,13 +21,19 @@ Planned = Callable[[random.Random, float], tuple[Fault, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """``recovers_s`` bounds the time from a fault (or its end) to the moment from which all are promoted in time;
-    ``late_p99_ms`` what 99 of 100 messages are late by, and ``late_max_ms`` what all are, where they are given.
+    """One row of the table of faults.
 
-    ``place`` is the kind of server; ``proxied`` that all reach it through proxies; ``faked`` whose clock is wrong, the
-    server's or the drivers', or goes at a wrong rate, the drivers' rate; ``after`` what is done to its data in the end;
-    ``zookeepers`` how many servers elect, none being lock files; ``elects`` that others may be elected once a fault has
-    begun; ``relayed`` that the history goes to Kafka; ``soak_seconds`` its load's length in a soak.
+    recovers_s    maximum time from a fault (or its end) until all messages are promoted in time
+    late_p99_ms   maximum of the 99th percentile of the lateness; 0 is no limit
+    late_max_ms   maximum lateness; 0 is no limit
+    place         kind of deployment
+    proxied       whether all connections use proxies
+    faked         the wrong clock: "server" or "drivers" for steps, "drivers' rate" for a drift
+    after         the test on the data at the end of the run
+    zookeepers    number of ZooKeeper servers; 0 for lock files
+    elects        whether the fault may cause another election
+    relayed       whether the history is relayed to Kafka
+    soak_seconds  length of the load in a soak
     """
 
     title: str
@@ -48,48 +54,48 @@ class Row:
 
 
 def plan(name: str, seed: int, seconds: float | None = None, rate: int | None = None, *, soak: bool = False) -> RunPlan:
-    """The run of a row and a seed."""
+    """Return the plan of a run of this row with this seed."""
     row, chance = ROWS[name], random.Random(f"{name}/{seed}")
-    wanted: dict[str, Any] = {"seed": seed, "seconds": seconds or (soak and row.soak_seconds) or row.seconds} | (
+    load_fields: dict[str, Any] = {"seed": seed, "seconds": seconds or (soak and row.soak_seconds) or row.seconds} | (
         row.load or {}
     )
     if rate is not None:
-        wanted["rate"] = rate
-    load = Load(**wanted)
+        load_fields["rate"] = rate
+    load = Load(**load_fields)
     return RunPlan(name, seed, load, row.faults(chance, load.seconds))
 
 
-def _several(kind: str, most: int = 3, lasts: tuple[float, float] = (0.0, 0.0), amount: float = 0.0) -> Planned:
-    """The same fault some times over the run, each after the one before is over."""
+def _several(kind: str, count: int = 3, lasts: tuple[float, float] = (0.0, 0.0), amount: float = 0.0) -> Planned:
+    """Plan ``count`` faults of one kind during the run, each after the end of the previous fault."""
 
     def planned(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
-        room = (seconds - 1) / most
-        found = []
-        for n in range(most):
-            long = min(chance.uniform(*lasts), max(room - 0.5, lasts[0]))
-            at = 1 + n * room + chance.uniform(0, max(room - long - 0.5, 0))
-            found.append(Fault(kind, round(at, 3), round(long, 3), chance.randrange(8), amount))
-        return tuple(found)
+        room = (seconds - 1) / count
+        faults = []
+        for n in range(count):
+            duration = min(chance.uniform(*lasts), max(room - 0.5, lasts[0]))
+            at = 1 + n * room + chance.uniform(0, max(room - duration - 0.5, 0))
+            faults.append(Fault(kind, round(at, 3), round(duration, 3), chance.randrange(8), amount))
+        return tuple(faults)
 
     return planned
 
 
-def _both_ways(kind: str, lasts: tuple[float, float]) -> Planned:
-    """A step of the clock forward and one back, in either order; ``amount`` is in hours."""
+def _forward_and_back(kind: str, lasts: tuple[float, float]) -> Planned:
+    """Plan one forward and one backward step of the clock, in random order. The amount of a step is in hours."""
 
     def planned(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
         room = (seconds - 1) / 2
-        ways = chance.sample([1.0, -1.0], 2)
+        steps = chance.sample([1.0, -1.0], 2)
         return tuple(
-            # The operator who puts the clock right takes two seconds, and a half.
-            Fault(kind, round(1 + n * room, 3), round(min(chance.uniform(*lasts), room - 2.5), 3), n, way)
-            for n, way in enumerate(ways)
+            # The operator takes 2.5 s to correct the clock.
+            Fault(kind, round(1 + n * room, 3), round(min(chance.uniform(*lasts), room - 2.5), 3), n, step)
+            for n, step in enumerate(steps)
         )
 
     return planned
 
 
-# Two at once: of what, how long it may last, and what it is done to. Neither may undo the other.
+# Kinds for two faults at once: minimum and maximum duration, and targets. The two need different targets.
 _AT_ONCE: dict[str, tuple[tuple[float, float], set[str]]] = {
     "kill_driver": ((0, 1), {"drivers"}),
     "stop_driver": ((0, 0), {"drivers"}),
@@ -110,18 +116,18 @@ _AT_ONCE: dict[str, tuple[tuple[float, float], set[str]]] = {
 
 
 def _pair(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
-    """Two faults of different kinds that are on at once, done to different things."""
+    """Plan two faults at once, of different kinds and with different targets."""
     fitting = [(a, b) for a, b in permutations(_AT_ONCE, 2) if not _AT_ONCE[a][1] & _AT_ONCE[b][1]]
-    at, found = chance.uniform(1.5, 3), []
+    at, faults = chance.uniform(1.5, 3), []
     for n, kind in enumerate(chance.choice(fitting)):
         lasts, _ = _AT_ONCE[kind]
         begins = at + n * chance.uniform(0, 0.8)
-        found.append(Fault(kind, round(begins, 3), round(chance.uniform(*lasts), 3), chance.randrange(8), 0.02))
-    return tuple(found)
+        faults.append(Fault(kind, round(begins, 3), round(chance.uniform(*lasts), 3), chance.randrange(8), 0.02))
+    return tuple(faults)
 
 
 def _rolling(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
-    """Every process of every kind is restarted in turn, as an upgrade does."""
+    """Plan a restart of every process in turn, like during an upgrade."""
     order = ["stop_driver", "stop_driver", "stop_server", "stop_worker", "stop_worker", "stop_worker"]
     order += ["roll_zookeeper", "stop_kafka"]
     chance.shuffle(order)
@@ -131,18 +137,18 @@ def _rolling(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
 
 
 def _slots(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
-    """Slots move key by key and whole, in turn."""
-    found = _several("move_slot", 4, (0.2, 0.8))(chance, seconds)
-    return tuple(replace(fault, amount=float(n % 2)) for n, fault in enumerate(found))
+    """Plan moves of slots, key by key and whole in turn."""
+    faults = _several("move_slot", 4, (0.2, 0.8))(chance, seconds)
+    return tuple(replace(fault, amount=float(n % 2)) for n, fault in enumerate(faults))
 
 
-def _kafka_away(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
-    """For all of the load but its beginning and end."""
+def _kafka_outage(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
+    """Plan an outage of Kafka for the whole load except its beginning and end."""
     return (Fault("kill_kafka", round(chance.uniform(1, 4), 3), max(seconds - 8, 2.0)),)
 
 
 def _drift(kind: str) -> Planned:
-    """Until the end of the load."""
+    """Plan a drift of a clock until the end of the load."""
 
     def planned(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
         return (Fault(kind, 0.5, seconds - 1, chance.randrange(8)),)
@@ -181,13 +187,13 @@ ROWS: dict[str, Row] = {
         zookeepers=3,
     ),
     "F6": Row(
-        "event process cut from ZooKeeper only",
+        "event process cut off from ZooKeeper only",
         _several("cut_off_from_zookeeper", 1, (6, 9)),
         recovers_s=6,
         seconds=12,
         zookeepers=1,
     ),
-    "F7": Row("event process cut from the server", _several("stall_drivers", 1, (2, 6)), proxied=True),
+    "F7": Row("event process cut off from the server", _several("stall_drivers", 1, (2, 6)), proxied=True),
     "F8": Row("server killed and restarted", _several("kill_server", 2, (0, 0.5)), recovers_s=5),
     "F9": Row("server paused", _several("pause_server", 2, (0.1, 10)), recovers_s=5, seconds=22),
     "F10": Row("replies lost", _several("lose_replies", 2, (2, 4), 0.03), proxied=True),
@@ -198,7 +204,7 @@ ROWS: dict[str, Row] = {
         "primary of a cluster killed",
         _several("kill_primary", 1, (5, 6)),
         place="cluster",
-        # Its node time-out and three more.
+        # The node time-out and three seconds more.
         recovers_s=5,
         seconds=10,
         load={"shards": 6},
@@ -214,10 +220,12 @@ ROWS: dict[str, Row] = {
     "F17": Row("disk full", _several("fill_disk", 1, (1, 2)), place="small disk"),
     "F18": Row("end of the append-only file cut", _none, seconds=3, after="cut_file"),
     "F19": Row("byte of the append-only file flipped", _none, seconds=3, after="flip_byte"),
-    "F20": Row("clock steps of one hour, both ways", _both_ways("step_clock", (2, 5)), seconds=16, faked="server"),
+    "F20": Row(
+        "clock steps of one hour, forward and back", _forward_and_back("step_clock", (2, 5)), seconds=16, faked="server"
+    ),
     "F21": Row(
-        "Kafka away, then back",
-        _kafka_away,
+        "Kafka killed, then restarted",
+        _kafka_outage,
         recovers_s=_LONG_S,
         late_max_ms=_UNDISTURBED_MS,
         relayed=True,
@@ -230,17 +238,17 @@ ROWS: dict[str, Row] = {
         relayed=True,
         recovers_s=6,
         seconds=10,
-        # All that is under way is one relay's.
+        # One shard, so that all transitions in flight are of one relay.
         load={"shards": 1},
     ),
     "F20E": Row(
-        "clock steps of one hour, both ways, on the event processes' host",
-        _both_ways("step_drivers_clock", (3, 5)),
+        "clock steps of one hour, forward and back, on the event processes' host",
+        _forward_and_back("step_drivers_clock", (3, 5)),
         seconds=18,
-        # One start under a wrong clock, and an operator who accepts the server's after two seconds.
+        # One start with a wrong clock, and an operator who accepts the server's clock after two seconds.
         recovers_s=15,
         faked="drivers",
-        # Threads of a process under libfaketime take turns at several times the cost.
+        # Under libfaketime, switching threads costs several times as much.
         load={"rate": 200},
     ),
     "F20D": Row(
@@ -260,7 +268,7 @@ ROWS: dict[str, Row] = {
     "F24": Row("processors busy", _several("burn_cpu", 1, (6, 7)), zookeepers=1, elects=False),
     "F29": Row("two faults at once", _pair, proxied=True),
     "F30": Row(
-        "all healed, then six minutes pass: every message ends, nothing is left",
+        "six minutes after all faults: every message ended, nothing is left",
         lambda chance, s: _several("kill_server", 1)(chance, s) + _several("kill_driver", 1)(chance, s),
         faked="server",
         after="let_retention_pass",

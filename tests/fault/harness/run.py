@@ -1,4 +1,4 @@
-"""One run, from end to end: servers and processes, load, faults, healing, the end of all messages, and the verdict."""
+"""One run from start to end: servers and processes, load, faults, recovery, the end of all messages, and the check."""
 
 import shutil
 import sys
@@ -39,14 +39,14 @@ DEPLOYMENTS: dict[str, type[Deployment]] = {
     "replicated": ReplicatedDeployment,
     "cluster": ClusterDeployment,
 }
-# After the last fault some message ends within each such time, until all have.
+# After the last fault, at least one message must end in each interval of this length.
 ENDS_S = 60.0
 _SOON = timedelta(minutes=1)
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run showed. ``void`` names faults that left no mark: the run proves nothing about them."""
+    """The result of a run. ``void`` contains the faults without a mark, about which the run proves nothing."""
 
     plan: RunPlan
     messages: int = 0
@@ -60,7 +60,7 @@ class Outcome:
 
 
 def run(plan: RunPlan, shared: SharedServices, *, keep: bool = False) -> Outcome:
-    """Carry a run out. Raises LeftOut where this machine cannot. ``keep`` leaves its folder, whatever came of it."""
+    """Execute a run. With ``keep``, its folder is kept in any case. Raises RowUnavailable."""
     row, began = ROWS[plan.row], time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix=f"tickwheel-fault-{plan.row}-"))
     outcome = Outcome(plan)
@@ -88,7 +88,7 @@ def run(plan: RunPlan, shared: SharedServices, *, keep: bool = False) -> Outcome
     except RowUnavailable:
         raise
     except Exception as error:
-        # Of the harness, maybe. Other runs go on, and this one has shown nothing good.
+        # Possibly an error of the harness. This run fails, and other runs continue.
         outcome.violations.append(Violation("error", f"{type(error).__name__}: {error}"))
         outcome.marks.append(traceback.format_exc())
     finally:
@@ -101,10 +101,10 @@ def run(plan: RunPlan, shared: SharedServices, *, keep: bool = False) -> Outcome
 
 
 def _election(row: Row, folder: Path, shared: SharedServices) -> Election:
-    """ZooKeeper of as many servers as the row says, or none."""
+    """Return the election of the row: ZooKeeper or lock files."""
     if not row.zookeepers:
         return LockFiles(folder)
-    # The folder's name is this run's alone.
+    # The name of the folder is unique for each run.
     return ZooKeeperElection(shared.zookeeper(row.zookeepers), folder.name)
 
 
@@ -118,7 +118,7 @@ def _create_queues(tickwheel: Tickwheel) -> None:
         "max_attempts": MAX_ATTEMPTS,
         "backoff": timedelta(milliseconds=50),
         "backoff_max": timedelta(milliseconds=500),
-        # That is as long as a session lives: no repeated call makes a message anew that has ended.
+        # The minimum is the lifetime of a session, so no repeated call creates an ended message again.
         "retention": timedelta(0),
         "errored_retention": timedelta(0),
     }
@@ -131,7 +131,7 @@ def _play(system: SystemUnderTest, outcome: Outcome) -> None:
     system.start()
     injections = inject(system, plan.faults)
     end = system.started + plan.load.seconds
-    system.until(lambda: now() > end, "the load's time is over", plan.load.seconds + 1)
+    system.until(lambda: now() > end, "the load is over", plan.load.seconds + 1)
     left = _until_all_ended(system)
     system.end_workers()
     aftermath = AFTERMATHS[row.after](system) if row.after else None
@@ -139,7 +139,9 @@ def _play(system: SystemUnderTest, outcome: Outcome) -> None:
     evidence = collect(system)
     evidence.unfinished = left
     evidence.turned_back = [
-        (each.began - 0.1, each.over + 0.1) for each in injections if each.fault.kind == "step_clock"
+        (injection.began - 0.1, injection.over + 0.1)
+        for injection in injections
+        if injection.fault.kind == "step_clock"
     ]
     if any(fault.kind == "drift_server" for fault in plan.faults):
         evidence.drift = DRIFT
@@ -153,13 +155,13 @@ def _play(system: SystemUnderTest, outcome: Outcome) -> None:
     if plan.load.poisoned:
         deaths = sum(process.log.count(POISONED) for kept in system.workers for process in kept.ended)
         outcome.faults += deaths
-        outcome.marks.append(f"workers killed by what they took: {deaths}")
+        outcome.marks.append(f"workers killed by poisoned messages: {deaths}")
     measure(outcome, evidence, injections)
 
 
 def _until_all_ended(system: SystemUnderTest) -> dict[str, int]:
-    """Wait until producers have all answers and no message is under way; what is left when that comes no nearer."""
-    deadline, least = time.monotonic() + ENDS_S, (sys.maxsize, 0)
+    """Wait until all producers and messages have ended. Without progress, return the unfinished messages."""
+    deadline, lowest = time.monotonic() + ENDS_S, (sys.maxsize, 0)
     left: dict[str, int] = {"unknown": 1}
     while left and time.monotonic() < deadline:
         if any(kept.is_running for kept in system.producers):
@@ -168,20 +170,20 @@ def _until_all_ended(system: SystemUnderTest) -> dict[str, int]:
             try:
                 left = unfinished(system.tickwheel)
                 waiting = entries(system.tickwheel)[1] if system.relay is not None else 0
-                if (now_left := (sum(left.values()), waiting)) < least:
-                    least, deadline = now_left, time.monotonic() + ENDS_S
+                if (now_left := (sum(left.values()), waiting)) < lowest:
+                    lowest, deadline = now_left, time.monotonic() + ENDS_S
                 if not left and waiting:
                     left = {"not relayed": waiting}
                 if left and ROWS[system.plan.row].faked == "server":
-                    _cancel_what_is_far_away(system.tickwheel)
+                    _cancel_distant_messages(system.tickwheel)
             except TickwheelError as error:
                 left = {str(error): 1}
         time.sleep(0.1)
     return left
 
 
-def _cancel_what_is_far_away(tickwheel: Tickwheel) -> None:
-    """An operator's part after a clock that was an hour ahead: delays and back-offs of then end in an hour."""
+def _cancel_distant_messages(tickwheel: Tickwheel) -> None:
+    """Cancel messages like an operator: delays and back-offs from a clock that was an hour ahead end in an hour."""
     for queue in tickwheel.queues():
         for view in queue.messages("invisible"):
             if view.until and view.until > datetime.now(UTC) + _SOON:
@@ -189,39 +191,39 @@ def _cancel_what_is_far_away(tickwheel: Tickwheel) -> None:
 
 
 def measure(outcome: Outcome, evidence: Evidence, injections: list[Injection]) -> None:
-    """Add what the run's faults came to, and where that is more than its row allows."""
+    """Add the measurements of the run to its outcome, and violations if they exceed the limits of the row."""
     row = ROWS[outcome.plan.row]
     acknowledged = {id for call in evidence.calls if call.op == "enqueue" and call.outcome == OK for id in call.ids}
     outcome.messages = len(acknowledged)
     outcome.faults += len(injections)
     if not evidence.turned_back:
         outcome.lateness_ms = spread_ms(evidence.transitions)
-    for which, most in (("p99", row.late_p99_ms), ("max", row.late_max_ms)):
-        if most and outcome.lateness_ms.get(which, 0) > most:
-            outcome.violations.append(Violation("L1", f"late by {outcome.lateness_ms}, {which} {most} allowed"))
+    for which, limit in (("p99", row.late_p99_ms), ("max", row.late_max_ms)):
+        if limit and outcome.lateness_ms.get(which, 0) > limit:
+            outcome.violations.append(Violation("L1", f"late by {outcome.lateness_ms}, {which} of {limit} allowed"))
     if evidence.unfinished:
         outcome.violations.append(
-            Violation("L2", f"not all ended, and none within {ENDS_S:.0f} s: {evidence.unfinished}")
+            Violation("L2", f"not all messages ended, and none within {ENDS_S:.0f} s: {evidence.unfinished}")
         )
     rewritten = ", and a file was rewritten" if evidence.rewritten else ""
     outcome.marks.append(f"{sum(map(len, evidence.claims))} claims{rewritten}")
-    # What is over later than now was so by a clock that was ahead.
+    # Waits that end later than now ended by a clock that was ahead.
     until_now = time.time() * 1000
-    found = [wait for wait in waits(evidence.transitions) if wait.over_ms <= until_now or wait.over_ms == inf]
-    for each in injections:
-        if not each.mark:
-            outcome.void.append(f"{each.fault.kind} at {each.fault.at} s")
+    all_waits = [wait for wait in waits(evidence.transitions) if wait.over_ms <= until_now or wait.over_ms == inf]
+    for injection in injections:
+        if not injection.mark:
+            outcome.void.append(f"{injection.fault.kind} at {injection.fault.at} s")
             continue
-        outcome.marks.append(f"{each.fault.kind}: {each.mark}")
-        if not row.elects and each.epochs != (epochs := [seen[-1][0] for seen in evidence.fences]):
-            text = f"{each.fault.kind}: others were elected, epochs {epochs} after {each.epochs}"
+        outcome.marks.append(f"{injection.fault.kind}: {injection.mark}")
+        if not row.elects and injection.epochs != (epochs := [seen[-1][0] for seen in evidence.fences]):
+            text = f"{injection.fault.kind}: another process was elected, epochs {epochs} after {injection.epochs}"
             outcome.violations.append(Violation("L3", text))
-        following = [other.began_ms for other in injections if other.began_ms > each.since_ms]
-        recovered = recovery_s(found, each.since_ms, min(following, default=inf))
+        following = [other.began_ms for other in injections if other.began_ms > injection.since_ms]
+        recovered = recovery_s(all_waits, injection.since_ms, min(following, default=inf))
         if recovered is None:
             continue
         if recovered < inf:
             outcome.recoveries_s.append(round(recovered, 3))
         if recovered > row.recovers_s:
-            text = f"{each.fault.kind}: in time again after {recovered:.1f} s, {row.recovers_s} allowed"
+            text = f"{injection.fault.kind}: in time again after {recovered:.1f} s, {row.recovers_s} allowed"
             outcome.violations.append(Violation("L2", text))

@@ -1,4 +1,4 @@
-"""What is known of a run when it is over: what its processes wrote down, and what the server has."""
+"""The evidence of a run: the records of its processes, and the final state of the server."""
 
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ Fence = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim that a server obeyed: the fence, the kind of election that gave its epoch, and who claimed."""
+    """A claim that a server accepted: the fence, the kind of election of its epoch, and its owner."""
 
     shard: int
     fence: Fence
@@ -22,15 +22,23 @@ class Claim:
 
 @dataclass(slots=True)
 class Evidence:
-    """``transitions`` of each shard, in the server's order; ``end`` is the state of each message that is there, by id;
-    ``fences`` those that each shard was seen to obey, one after the other; ``claims`` all that each server has written
-    down, in its order, less what was before a file was ``rewritten``; ``findings`` those of the product's audit;
-    ``leftovers`` keys that should be gone.
+    """All records of a run.
 
-    What was enqueued in ``turned_back`` (moments of the history's clock) was so while the server's clock was behind, so
-    that no other clock can tell when it is due; ``drift`` is by how much of a second it gains one at most. ``repeated``
-    transitions were relayed more than once, and ``in_flight`` is how many relays had under way when they were killed,
-    where nothing else can have repeated any. ``ordered``: those of different messages are in order, too.
+    calls        all calls of producers and workers
+    transitions  of each shard, in the order of the server
+    end          final state of each existing message, by id
+    fences       observed fences of each shard, in order
+    findings     of the product's audit
+    leftovers    keys that should not exist
+    turned_back  intervals of the history's clock in which the server's clock was wrong, so that other clocks do not
+                 determine the due times of messages enqueued in them
+    claims       of each server, in order; claims before a rewrite of its file are missing
+    rewritten    whether a server has rewritten its file
+    drift        maximum drift of the server's clock, in seconds per second
+    repeated     number of transitions that were relayed more than once
+    in_flight    number of transitions in flight in relays when they were killed; None if other causes can repeat some
+    ordered      whether the transitions of different messages are in order, too
+    unfinished   number of messages that did not end, by state
     """
 
     load: Load
@@ -53,7 +61,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Violation:
-    """An invariant that does not hold, and by what that is seen."""
+    """A violation of an invariant, with its proof."""
 
     invariant: str
     text: str

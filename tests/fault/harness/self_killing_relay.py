@@ -1,7 +1,8 @@
-"""`tickwheel events` whose relay, once ordered to, kills its process between the broker's acknowledgement and the cut.
+"""`tickwheel events` with a relay that can kill its process between the broker's acknowledgement and the trim.
 
-Usage: self_killing_relay.py ORDER ARGUMENTS. The order is a file, which is taken away; beside it, in `killed-PID`, is
-what was in flight then: a line of JSON, how many transitions were acknowledged and not cut, and how many in all.
+Usage: self_killing_relay.py ORDER ARGUMENTS. If the file ORDER exists, the relay deletes it and kills its process. The
+file `killed-PID` in the same folder then contains JSON: the number of transitions that were acknowledged and not
+trimmed, and the number in flight.
 """
 
 import json
@@ -15,22 +16,22 @@ from tickwheel.cli import main
 from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.relay.relay import InFlightWindows, Relay
 
-_cut = Relay._trim
+_trim = Relay._trim
 
 
-def cut(relay: Relay, link: ShardConnection, flight: InFlightWindows) -> None:
+def trim_or_die(relay: Relay, link: ShardConnection, flight: InFlightWindows) -> None:
     if order.exists():
         acknowledged = takewhile(lambda window: window.is_acknowledged, flight._windows)
-        found = [
+        counts = [
             sum(window.trim_range.transitions for window in windows) for windows in (acknowledged, flight._windows)
         ]
-        order.with_name(f"killed-{os.getpid()}").write_text(json.dumps(found))
+        order.with_name(f"killed-{os.getpid()}").write_text(json.dumps(counts))
         order.unlink()
         os.kill(os.getpid(), signal.SIGKILL)
-    _cut(relay, link, flight)
+    _trim(relay, link, flight)
 
 
 if __name__ == "__main__":
     order = Path(sys.argv.pop(1))
-    Relay._trim = cut  # type: ignore[method-assign, assignment]
+    Relay._trim = trim_or_die  # type: ignore[method-assign, assignment]
     main()

@@ -19,27 +19,27 @@ from tests.fault.harness.system_under_test import SystemUnderTest, refused_calls
 
 _HOUR_S = 3600
 _RETRY_S = 30.0
-# A thousandth; and what of it must be seen, in ms a second.
-DRIFT, _LEAST = 0.001, 0.5
-# How fast the wall clock and the monotonic one of a process go.
+# The drift in seconds per second, and the minimum measured drift in ms per second.
+DRIFT, _DRIFT_MIN = 0.001, 0.5
+# Prints the rates of the wall clock and the monotonic clock of a process.
 _PROBE = """
 from time import monotonic, perf_counter, sleep, time
-def look():
-    found = []
+def read_clocks():
+    samples = []
     for _ in range(50):
         began, *clocks, ended = perf_counter(), time(), monotonic(), perf_counter()
-        found.append((ended - began, began, *clocks))
-    return min(found)[1:]
-before = look()
+        samples.append((ended - began, began, *clocks))
+    return min(samples)[1:]
+before = read_clocks()
 sleep(0.5)
-passed, *went = (b - a for a, b in zip(before, look()))
-print(*(each / passed for each in went))
+passed, *advances = (b - a for a, b in zip(before, read_clocks()))
+print(*(advance / passed for advance in advances))
 """
 
 
 @contextmanager
 def kill_server(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """SIGKILL; it comes back with its data once the fault is over."""
+    """Kill the server with SIGKILL, and restart it with its data at the end of the fault."""
     server = system.place.server
     before = server.pid
     server.kill()
@@ -49,7 +49,7 @@ def kill_server(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], 
 
 @contextmanager
 def stop_server(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """Restarted as an operator does it."""
+    """Restart the server like an operator."""
     server = system.place.server
     before = server.pid
     server.stop()
@@ -59,47 +59,47 @@ def stop_server(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], 
 
 @contextmanager
 def pause_server(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """SIGSTOP: connections stay open, and silent."""
+    """Pause the server with SIGSTOP: connections stay open, but calls get no answers."""
     with system.place.client() as client:
         client.ping()
         system.place.server.pause()
-        asked = now()
+        began = now()
         answered: list[float] = []
 
-        def ask() -> None:
+        def ping() -> None:
             with suppress(redis.RedisError):
                 client.ping()
-            answered.append(now() - asked)
+            answered.append(now() - began)
 
-        thread = threading.Thread(target=ask, daemon=True)
+        thread = threading.Thread(target=ping, daemon=True)
         thread.start()
-        yield lambda: f"silent for {answered[0]:.2f} s" if answered and answered[0] >= min(fault.lasts, 4) else ""
+        yield lambda: f"no answer for {answered[0]:.2f} s" if answered and answered[0] >= min(fault.lasts, 4) else ""
         system.place.server.resume()
         thread.join()
 
 
 @contextmanager
 def limit_memory(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """It has less memory than it uses."""
+    """Limit the server to less memory than it uses."""
     with system.place.client() as client:
         refused = 0
         before = refused_calls(client, "OOM")
         client.config_set("maxmemory", int(client.info("memory")["used_memory"]) - 1)
-        yield lambda: f"{refused} refused" if refused else ""
+        yield lambda: f"{refused} calls rejected" if refused else ""
         client.config_set("maxmemory", 0)
         refused = refused_calls(client, "OOM") - before
 
 
 @contextmanager
 def fill_disk(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """The server ends when it cannot write what it would have to answer for."""
+    """Fill the disk, so that the server rejects writes or exits, and then restart it."""
     server, filler = system.place.server, system.place.disk / "filler"
-    # What the server wrote may have filled it before.
+    # The writes of the server may already have filled the disk.
     with suppress(OSError), filler.open("wb", buffering=0) as file:
         while True:
             file.write(bytes(1 << 16))
-    system.until(lambda: not server.is_running or "MISCONF" in server.log, "the server notices", _RETRY_S)
-    mark = "the server refused" if server.is_running else "the server ended"
+    system.until(lambda: not server.is_running or "MISCONF" in server.log, "the server detects the full disk", _RETRY_S)
+    mark = "the server rejected writes" if server.is_running else "the server ended"
     yield lambda: mark
     filler.unlink(missing_ok=True)
     server.restart()
@@ -107,48 +107,54 @@ def fill_disk(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], st
 
 @contextmanager
 def step_hour(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """Its clock steps by so many hours, and back to what it was."""
+    """Step the server's clock by some hours, and back at the end of the fault."""
     step = round(fault.amount * _HOUR_S)
     with system.place.client() as client:
         step_clock(system.place.faketime, step)
-        shown = client.time()[0] - time.time()
-        assert abs(shown - step) < 5, f"the server's clock is {shown:.0f} s ahead, not {step}"
-        yield lambda: f"{shown:+.0f} s"
+        ahead = client.time()[0] - time.time()
+        assert abs(ahead - step) < 5, f"the server's clock is {ahead:.0f} s ahead, not {step}"
+        yield lambda: f"{ahead:+.0f} s"
         step_clock(system.place.faketime, 0)
     _accept_where_held(system)
 
 
 @contextmanager
 def step_drivers_clock(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """Event processes that start while their host's clock is wrong take the server's for the wrong one."""
+    """Step the clock of the event processes' host, and restart a leader, which then distrusts the server's clock."""
     step_clock(system.place.faketime, round(fault.amount * _HOUR_S))
     kept, fences = system.leading(fault.whom), system.fences_now()
     kept.kill()
-    yield lambda: f"{fault.amount:+.0f} h, another claimed" if system.fences_now() != fences else ""
+    yield lambda: f"{fault.amount:+.0f} h, another process claimed" if system.fences_now() != fences else ""
     step_clock(system.place.faketime, 0)
     _accept_where_held(system)
 
 
 @contextmanager
 def drift_server(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """Its clock goes fast or slow until the run is over: to event processes it is as if theirs went slow or fast."""
-    gone: list[float] = []
+    """Make the server's clock run fast or slow until the end of the run."""
+    drifted: list[float] = []
     with system.place.client() as client:
-        # At once it is as if it had gone so since its process began.
+        # The new rate applies from the start of the process on, so the clock also steps once.
         drift_clock(system.place.faketime, _rate(fault))
         before = _ahead_ms(client)
-        yield lambda: f"{gone[0]:+.1f} ms in {fault.lasts} s" if gone and abs(gone[0]) >= _LEAST * fault.lasts else ""
-        gone.append(_ahead_ms(client) - before)
+        yield (
+            lambda: (
+                f"{drifted[0]:+.1f} ms in {fault.lasts} s"
+                if drifted and abs(drifted[0]) >= _DRIFT_MIN * fault.lasts
+                else ""
+            )
+        )
+        drifted.append(_ahead_ms(client) - before)
 
 
 @contextmanager
 def drift_drivers(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """All clocks of the event processes' host go fast or slow until the run is over; one starts under it."""
+    """Make all clocks of the event processes' host run fast or slow until the end of the run, and restart a leader."""
     set_clock(system.place.rate, str(_rate(fault)))
     kept, fences = system.leading(fault.whom), system.fences_now()
     kept.kill()
-    told = subprocess.check_output([sys.executable, "-c", _PROBE], env=os.environ | system.place.driver_environment)
-    rates = [float(rate) for rate in told.split()]
+    output = subprocess.check_output([sys.executable, "-c", _PROBE], env=os.environ | system.place.driver_environment)
+    rates = [float(rate) for rate in output.split()]
     drifts = all(DRIFT / 2 < abs(rate - 1) < DRIFT * 2 for rate in rates)
     yield lambda: f"{rates} times as fast" if drifts and system.fences_now() != fences else ""
 
@@ -158,21 +164,21 @@ def _rate(fault: Fault) -> float:
 
 
 def _ahead_ms(client: Any) -> float:
-    """How far the server's clock is ahead of this host's, by the fastest of some answers."""
-    found: list[tuple[float, float]] = []
+    """Return by how many ms the server's clock is ahead of this host's clock, from the fastest of 30 answers."""
+    samples: list[tuple[float, float]] = []
     for _ in range(30):
-        asked = time.time()
+        began = time.time()
         seconds, microseconds = client.time()
         answered = time.time()
-        found.append((answered - asked, seconds + microseconds / 1e6 - (asked + answered) / 2))
-    return min(found)[1] * 1e3
+        samples.append((answered - began, seconds + microseconds / 1e6 - (began + answered) / 2))
+    return min(samples)[1] * 1e3
 
 
 def _accept_where_held(system: SystemUnderTest) -> None:
-    """An operator's part: a clock that was wrong for so long that it was taken as right is right again."""
+    """Accept the clock like an operator, if an event process holds promotion after the clock was corrected."""
     time.sleep(2)
     for kept in system.drivers:
-        said = kept.process.log
-        gone_on = said.count("promotion resumes")
-        if said.count("promotion is held") > gone_on and kept.is_running:
+        log = kept.process.log
+        resumed = log.count("promotion resumes")
+        if log.count("promotion is held") > resumed and kept.is_running:
             os.kill(kept.process.pid, signal.SIGUSR1)

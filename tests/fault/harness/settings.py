@@ -1,4 +1,4 @@
-"""What every program of a run is told: one JSON argument."""
+"""The settings of the programs of a run, passed as one JSON argument."""
 
 import dataclasses
 import json
@@ -8,13 +8,13 @@ from typing import Any, Self
 
 from tests.fault.harness.load import Load
 
-# A call that has no answer after this long is unknown.
+# A call without an answer after this time is unknown.
 CALL_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``started`` is the moment, by the history's clock, that all times of the load count from."""
+    """Settings of a run. ``started`` is the start of the load, by the history's clock."""
 
     url: str
     namespace: str
@@ -25,7 +25,7 @@ class Settings:
 
     @property
     def history(self) -> Path:
-        """Where the histories are."""
+        """The folder of the call logs."""
         return Path(self.folder)
 
     def to_json(self) -> str:
@@ -33,5 +33,5 @@ class Settings:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        found: dict[str, Any] = json.loads(text)
-        return cls(**found | {"load": Load(**found["load"])})
+        fields: dict[str, Any] = json.loads(text)
+        return cls(**fields | {"load": Load(**fields["load"])})

@@ -1,4 +1,4 @@
-"""Services that the runs of a campaign share, as they take seconds to start: each is started when first asked for."""
+"""Services that the runs of a campaign share, because they take seconds to start. Each starts on its first use."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,7 +10,7 @@ from services.zookeeper import ZooKeeper
 
 
 class SharedServices:
-    """A run that breaks one puts it right; what it keeps there has a name of its own."""
+    """Starts shared services. A run repairs a service that it breaks, and uses unique names in it."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
@@ -18,13 +18,13 @@ class SharedServices:
         self._kafka: Kafka | None = None
 
     def zookeeper(self, servers: int) -> ZooKeeper:
-        """ZooKeeper of so many servers."""
+        """Return a ZooKeeper with this number of servers."""
         if servers not in self._zookeepers:
             self._zookeepers[servers] = self._stack.enter_context(ZooKeeper(self._folder(), servers=servers))
         return self._zookeepers[servers]
 
     def kafka(self) -> Kafka:
-        """One broker."""
+        """Return a Kafka with one broker."""
         if self._kafka is None:
             self._kafka = self._stack.enter_context(Kafka(self._folder()))
         return self._kafka

@@ -1,4 +1,4 @@
-"""The processes of a run, all on one place: event processes, producers and workers, kept running."""
+"""The processes of a run on one deployment: event processes, producers and workers, with restarts."""
 
 import sys
 import threading
@@ -21,12 +21,12 @@ from tickwheel.storage.keys import shard_key
 
 NAMESPACE = "faults"
 DRIVERS = 2
-_LOOK_S, _START_S = 0.02, 60.0
+_POLL_S, _START_S = 0.02, 60.0
 _FENCE_BYTES = 8
 
 
 class SystemUnderTest:
-    """A run's processes. ``started`` is when its load begins, by the history's clock."""
+    """The processes of a run. ``started`` is the start of the load, by the history's clock."""
 
     def __init__(
         self, plan: RunPlan, place: Deployment, tickwheel: Tickwheel, election: Election, relay: Relay | None
@@ -34,7 +34,7 @@ class SystemUnderTest:
         self.relay = relay
         self.plan, self.place, self.tickwheel, self.election = plan, place, tickwheel, election
         self.folder = place.folder
-        # While it is there, the next relay with something acknowledged is to kill its process.
+        # While this file exists, the next relay with an acknowledged record kills its process.
         self.order = self.folder / "kill-relay"
         self.fences: list[list[tuple[int, int]]] = [[] for _ in range(plan.load.shards)]
         self.drivers = [RestartedProcess(f"driver{n}", self._driver) for n in range(DRIVERS)]
@@ -46,7 +46,7 @@ class SystemUnderTest:
         self._settings = Settings("", "", "", "", 0.0, plan.load)
 
     def start(self, lead_s: float = 1.0) -> None:
-        """Have all running; the load begins when every shard is driven."""
+        """Start all processes. The load begins when every shard is driven."""
         self._watch.start()
         self.until(lambda: all(self.fences) and self._is_shared_out(), "every shard is driven", _START_S)
         self.started = now() + lead_s
@@ -60,46 +60,46 @@ class SystemUnderTest:
         ]
 
     def _is_shared_out(self) -> bool:
-        """Whether each event process drives where each is to have its share: nothing is handed over any more."""
+        """Return whether each event process drives a shard, if the election distributes shards."""
         return isinstance(self.election, LockFiles) or all("elected" in kept.process.log for kept in self.drivers)
 
-    def until(self, condition: Callable[[], bool], what: str, within: float) -> None:
-        """Until the condition holds; TimeoutError where that takes too long."""
+    def until(self, condition: Callable[[], bool], description: str, within: float) -> None:
+        """Wait until the condition holds. Raises TimeoutError."""
         deadline = time.monotonic() + within
         while not condition():
             if time.monotonic() > deadline:
-                raise TimeoutError(f"not within {within} s: {what}")
-            time.sleep(_LOOK_S)
+                raise TimeoutError(f"not within {within} s: {description}")
+            time.sleep(_POLL_S)
 
     def leading(self, whom: int) -> RestartedProcess:
-        """An event process that drives a shard; which, of several, ``whom`` says."""
-        found: list[RestartedProcess] = []
+        """Return an event process that drives a shard. ``whom`` selects one of several."""
+        leaders: list[RestartedProcess] = []
 
         def leads() -> bool:
-            found[:] = [kept for kept in self.drivers if kept.is_running and "elected" in kept.process.log]
-            return bool(found)
+            leaders[:] = [kept for kept in self.drivers if kept.is_running and "elected" in kept.process.log]
+            return bool(leaders)
 
         self.until(leads, "an event process leads", _START_S)
-        return found[whom % len(found)]
+        return leaders[whom % len(leaders)]
 
     def fences_now(self) -> list[tuple[int, int]]:
-        """The fence that each shard was last seen to obey."""
+        """Return the last observed fence of each shard."""
         return [seen[-1] for seen in self.fences]
 
     def end_workers(self) -> None:
-        """Let workers finish what they have, and end."""
+        """Stop producers and workers, after workers have settled their messages."""
         self._stop_watching()
         for kept in self.producers + self.workers:
             kept.process.stop()
 
     def close(self) -> None:
-        """End all processes."""
+        """Kill all processes."""
         self._stop_watching()
         for kept in self.producers + self.workers + self.drivers:
             kept.close()
 
     def end_drivers(self) -> None:
-        """End the event processes as an operator does."""
+        """Stop the event processes like an operator."""
         for kept in self.drivers:
             kept.process.stop()
 
@@ -124,18 +124,18 @@ class SystemUnderTest:
         return make
 
     def _watch_run(self) -> None:
-        while not self._stopping.wait(_LOOK_S):
+        while not self._stopping.wait(_POLL_S):
             for kept in self.drivers + self.workers:
                 kept.restart_if_ended()
-            self._see_fences()
+            self._observe_fences()
 
-    def _see_fences(self) -> None:
+    def _observe_fences(self) -> None:
         for shard, seen in enumerate(self.fences):
             request = Request(shard, command=("HGET", shard_key(NAMESPACE, shard, "clock"), "fence"))
             try:
                 packed = self.tickwheel._run(send_request(request)).value
             except Exception:
-                # The server is what the fault is about.
+                # Expected, because faults affect the server.
                 return
             if packed is not None:
                 fence = (int.from_bytes(packed[:_FENCE_BYTES]), int.from_bytes(packed[_FENCE_BYTES:]))
@@ -147,5 +147,5 @@ _ROOT = Path(__file__).parents[3]
 
 
 def refused_calls(client: Any, code: str) -> int:
-    """How many calls a server has refused with this code since it was started."""
+    """Return the number of calls that a server has rejected with this code since its start."""
     return int(client.info("errorstats").get(f"errorstat_{code}", {"count": 0})["count"])

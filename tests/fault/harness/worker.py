@@ -1,6 +1,6 @@
-"""A worker: takes messages, and completes, fails, extends or overstays them as the load says; a poisoned one kills it.
+"""A worker: completes, fails, extends or overstays messages as the load plans. A poisoned message kills the worker.
 
-Usage: worker.py SETTINGS NAME. It goes on until SIGTERM; what it has in hand then it finishes.
+Usage: worker.py SETTINGS NAME. On SIGTERM, the worker settles its leased messages and exits.
 """
 
 import os
@@ -22,7 +22,7 @@ POISONED = "poisoned"
 
 
 class Worker:
-    """One worker's work, in one thread."""
+    """Runs the actions of one worker in one thread."""
 
     def __init__(self, settings: Settings, name: str) -> None:
         self._load, self._name = settings.load, name
@@ -38,7 +38,7 @@ class Worker:
         signal.signal(signal.SIGTERM, lambda *_: self._stopping.set())
 
     def run(self) -> None:
-        """Until it is told to end."""
+        """Handle messages until SIGTERM."""
         while not self._stopping.is_set():
             queue = self._chance.choice([PLAIN, EXCLUSIVE])
             messages: list[Message] = []
@@ -76,7 +76,7 @@ class Worker:
             self._complete(queue, overstayed)
 
     def _complete(self, queue: str, messages: list[Message]) -> None:
-        """Complete them, again where the answer was lost: it must be the same."""
+        """Complete the messages. If the answer is lost, repeat the call, whose answer must be the same."""
         for _ in range(_REPEATS if messages else 0):
             versions = [message.version for message in messages]
             with self._history.call("complete", queue, [message.id for message in messages], versions) as answer:
@@ -84,7 +84,7 @@ class Worker:
                 try:
                     self._tickwheel.queue(queue).complete_many(messages)
                 except LeaseLost as error:
-                    # All others are done.
+                    # All other messages are completed.
                     answer.value = {"lost": [message.id for message in error.lost]}
             if answer.outcome != UNKNOWN:
                 return

@@ -1,4 +1,4 @@
-"""For Python processes whose clocks are wrong, by libfaketime or by this: FAKED_RATE names a file with a rate."""
+"""Wrong clocks for Python processes, by libfaketime or by this module. FAKED_RATE names a file with a rate."""
 
 import os
 import select
@@ -11,41 +11,41 @@ _perf_counter_ns = time.perf_counter_ns
 
 
 def _sleep(seconds: SupportsIndex | float, /) -> None:
-    """Under libfaketime a sleep up to a moment of the monotonic clock fails at once (EINVAL)."""
+    """Sleep without the monotonic clock, because under libfaketime such a sleep fails immediately (EINVAL)."""
     select.select([], [], [], float(seconds))
 
 
 class _Rate:
-    """What the file says, looked at once in a tenth of a second."""
+    """The rate in the file, read at most ten times a second."""
 
     def __init__(self, file: str) -> None:
         self._file = file
-        self._looked, self._rate = 0, 1.0
+        self._read_ns, self._rate = 0, 1.0
 
     def __call__(self) -> float:
-        if _perf_counter_ns() > self._looked + 100_000_000:
-            self._looked = _perf_counter_ns()
+        if _perf_counter_ns() > self._read_ns + 100_000_000:
+            self._read_ns = _perf_counter_ns()
             with open(self._file) as file:
                 self._rate = float(file.read())
         return self._rate
 
 
 class _Drifting:
-    """A clock, in ns, that goes so many times as fast as another from the moment that the rate is another."""
+    """A clock in ns that runs at a rate relative to another clock. A change of the rate applies from its time on."""
 
     def __init__(self, clock: Callable[[], int], rate: _Rate) -> None:
         self._clock, self._rate = clock, rate
         now = clock()
-        # Of one moment, so replaced as one: threads look, too.
+        # One tuple, so that other threads always read consistent values.
         self._since = now, now, 1.0
 
     def __call__(self) -> int:
         now, rate = self._clock(), self._rate()
-        began, told, before = self._since
-        shown = told + int((now - began) * before)
-        if rate != before:
-            self._since = now, shown, rate
-        return shown
+        since, reading_then, rate_then = self._since
+        reading = reading_then + int((now - since) * rate_then)
+        if rate != rate_then:
+            self._since = now, reading, rate
+        return reading
 
 
 def _drift(file: str) -> None:
