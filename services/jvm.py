@@ -24,7 +24,7 @@ _JAVA_MIN = 17
 _FETCH_S = 900.0
 _PACKAGES = ("default-jre-headless", "maven")
 _MISSING = (
-    f"{{what}}. ZooKeeper and Kafka need Java {_JAVA_MIN} or newer, and Maven to fetch them the first time. On Debian"
+    f"{{cause}}. ZooKeeper and Kafka need Java {_JAVA_MIN} or newer, and Maven to fetch them the first time. On Debian"
     f" and Ubuntu: apt-get install {' '.join(_PACKAGES)}; elsewhere see https://adoptium.net and https://maven.apache.org,"
     " and make java (or JAVA_HOME) and mvn available to this program"
 )
@@ -97,7 +97,7 @@ def _java() -> str:
             return program
     program = _install("java")
     if _version(program) < _JAVA_MIN:
-        raise ServiceError(_MISSING.format(what=f"{program} is Java {_version(program)}"))
+        raise ServiceError(_MISSING.format(cause=f"{program} is Java {_version(program)}"))
     return program
 
 
@@ -115,8 +115,8 @@ def _version(program: str) -> int:
 
 def _install(program: str) -> str:
     """Install a program from Debian packages, and return its path. Raises ServiceError with advice."""
-    install(*_PACKAGES, missing=_MISSING.format(what=f"There is no suitable {program}"))
+    install(*_PACKAGES, missing=_MISSING.format(cause=f"There is no suitable {program}"))
     path = shutil.which(program)
     if path is None:
-        raise ServiceError(_MISSING.format(what=f"The packages {' and '.join(_PACKAGES)} did not contain {program}"))
+        raise ServiceError(_MISSING.format(cause=f"The packages {' and '.join(_PACKAGES)} did not contain {program}"))
     return path

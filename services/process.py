@@ -27,14 +27,14 @@ _GUARD = 'cat >/dev/null; kill -KILL "$1"'
 
 
 class ServiceError(RuntimeError):
-    """A server did not start, or did not do something in time. The text names the server, and what to do."""
+    """A server did not start, or did not do something in time. The text names the server and the remedy."""
 
 
 class Process:
     """The process of ``command``, with its output in the file ``log_path`` of ``folder``.
 
     ``ready_when`` is a function that returns whether the process is ready, and may raise OSError if not; or a text in
-    the log of a process that is ready. Without it the process is ready at once. ``start_s`` limits the time of a start.
+    the log of a process that is ready. Without it the process is ready immediately. ``start_s`` limits a start.
     The working directory is ``folder``, or ``cwd``. Nothing runs before `start`. As a context manager it starts the
     process, and stops it at the end.
     """

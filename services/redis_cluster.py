@@ -93,7 +93,7 @@ class RedisCluster(ProcessGroup):
         return len(owners) == 1 and covered == SLOTS
 
     def view(self, node: ValkeyServer) -> list[NodeView]:
-        """Return the nodes that a node knows, itself first. Raises redis-py's errors if the node does not answer."""
+        """Return the nodes in the view of a node, the node first. Raises redis-py's errors without an answer."""
         with node.client() as client:
             nodes = client.execute_command("CLUSTER NODES")
         seen = [_node_view(address, fields) for address, fields in nodes.items()]
@@ -119,7 +119,7 @@ class RedisCluster(ProcessGroup):
         return max(claims, key=lambda claim: claim[0])[1]
 
     def replicas_of(self, primary: ValkeyServer) -> list[ValkeyServer]:
-        """Return the replicas that a primary knows."""
+        """Return the replicas in the view of a primary."""
         myself, *others = self.view(primary)
         ports = {other.port for other in others if other.primary_id == myself.id}
         return [node for node in self.nodes if node.port in ports]
@@ -158,7 +158,7 @@ class RedisCluster(ProcessGroup):
             self.nodes[0].call("CLUSTER", "MEET", host, port, node.call("CONFIG", "GET", "cluster-port")[1])
         wait_until(
             lambda: all(len(self.view(node)) == len(self.nodes) for node in self.nodes),
-            "every node of the cluster knows all others",
+            "every node of the cluster has joined all others",
             _SETTLED_S,
         )
         for n, replica in enumerate(replicas):

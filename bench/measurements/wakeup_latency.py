@@ -1,4 +1,4 @@
-"""How soon a parked dequeuer of the gRPC service has what became ready, and what those that wait cost Redis."""
+"""The time until a waiting dequeue of the service has a new message, and the CPU use of Redis for waiting calls."""
 
 import asyncio
 import time

@@ -126,7 +126,7 @@ def delivered_once(evidence: Evidence, lives_by_id: dict[str, Life]) -> Iterator
 
 
 def old_leases_rejected(evidence: Evidence, lives_by_id: dict[str, Life]) -> Iterator[Violation]:
-    """I3: an acknowledged complete or fail ended the lease of its caller, and no other worker held the value meanwhile.
+    """I3: an acknowledged complete or fail ended the lease of its caller, and no other worker held the value then.
 
     By the clock of the workers, a worker holds the exclusive value from the delivery of a message until the first call
     that may have ended the lease.

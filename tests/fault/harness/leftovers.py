@@ -12,22 +12,22 @@ _ENDED = _STAYS + r"|messages|bodies|slots|w[2-5]:\d+|session:.+"
 
 def of_ended_messages(system: SystemUnderTest) -> list[str]:
     """Return keys that only unfinished messages have: indexes, locks, parked groups."""
-    found: set[str] = set()
+    leftovers: set[str] = set()
     for server in system.place.servers:
         with server.client(decode_responses=False) as client:
             if client.info("replication")["role"] == "master":
-                found.update(_other_than(_ENDED, client))
-    return sorted(found)
+                leftovers.update(_other_than(_ENDED, client))
+    return sorted(leftovers)
 
 
 def of_no_messages(system: SystemUnderTest) -> list[str]:
     """Return keys that only messages, timers and calls have, and counters that are not zero."""
     with system.place.client() as client:
         keys = _keys(client)
-        found = _other_than(_STAYS, client)
-        found += [key for key in keys if key.endswith(":inbox") and client.xlen(key)]
-        found += [key for key in keys if key.endswith(":counts") and any(map(int, client.hvals(key)))]
-    return found
+        leftovers = _other_than(_STAYS, client)
+        leftovers += [key for key in keys if key.endswith(":inbox") and client.xlen(key)]
+        leftovers += [key for key in keys if key.endswith(":counts") and any(map(int, client.hvals(key)))]
+    return leftovers
 
 
 def _other_than(names: str, client: Any) -> list[str]:
