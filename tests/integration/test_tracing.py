@@ -60,7 +60,7 @@ def tickwheel(request: pytest.FixtureRequest, direct: Tickwheel) -> Iterator[Tic
     if request.param == "redis":
         yield direct
         return
-    serving = request.getfixturevalue("served")
+    serving = request.getfixturevalue("traced_service")
     with Tickwheel(serving.url, namespace=direct._context.namespace) as client:
         yield client
 
