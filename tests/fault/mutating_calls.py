@@ -1,4 +1,4 @@
-"""Every call that changes something, on a namespace that was prepared for all of them, and its whole answer."""
+"""A table of all mutating calls, a namespace that is prepared for all of them, and their answers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,13 +9,13 @@ from tickwheel import Message, NewMessage, Queue, Tickwheel, TickwheelError
 from tickwheel.model.queue_config import QueueConfig
 
 NOW, HOUR = timedelta(0), timedelta(hours=1)
-# Enough for every shard to have some.
+# Enough ids that every shard has some.
 MANY = [f"later{n}" for n in range(12)]
 
 
 @dataclass
 class PreparedNamespace:
-    """A plain queue and an exclusive one, with leases on what is named `held`, `other`, `last` and `cancelled`."""
+    """A plain queue and an exclusive queue, with leases on the messages `held`, `other`, `last` and `cancelled`."""
 
     tickwheel: Tickwheel
     work: Queue
@@ -24,7 +24,7 @@ class PreparedNamespace:
 
 
 def prepare_namespace(tickwheel: Tickwheel) -> PreparedNamespace:
-    """`held` and `other` are Running, `last` for the last time; `next` is ready; the rest is what its name says."""
+    """`held` and `other` are Running, `last` in its last attempt. `next` is Pending. Other ids name the state."""
     work = tickwheel.create_queue("work")
     films = tickwheel.create_queue("films", exclusive_key="of")
     leases = {}
@@ -44,7 +44,7 @@ def prepare_namespace(tickwheel: Tickwheel) -> PreparedNamespace:
 
 @dataclass(frozen=True)
 class Call:
-    """``script`` is what the call sends, ``changes`` how many transitions it makes."""
+    """A call, the script that it runs, and the number of transitions that it makes."""
 
     script: str
     run: Callable[[PreparedNamespace], Any]
@@ -53,65 +53,67 @@ class Call:
 
 CALLS: dict[str, Call] = {
     "enqueue": Call("enqueue", lambda on: on.work.enqueue(b"new", id="new")),
-    "enqueue what is there": Call("enqueue", lambda on: on.work.enqueue(b"", id="later1", delay=HOUR), 0),
-    "enqueue other content": Call("enqueue", lambda on: on.work.enqueue(b"other", id="next"), 0),
+    "enqueue an existing message": Call("enqueue", lambda on: on.work.enqueue(b"", id="later1", delay=HOUR), 0),
+    "enqueue an existing id with other content": Call("enqueue", lambda on: on.work.enqueue(b"other", id="next"), 0),
     "enqueue many": Call(
         "enqueue", lambda on: on.work.enqueue_many(NewMessage(b"", id=f"new{n}", delay=n * HOUR) for n in range(12)), 12
     ),
     "dequeue": Call("dequeue", lambda on: on.work.dequeue(worker="v")),
-    "dequeue by pairs": Call("dequeue", lambda on: on.work.dequeue(5, where={"region": "eu"}, lease=HOUR)),
-    "dequeue on request": Call("dequeue", lambda on: on.work.dequeue(request_id="caller:1")),
+    "dequeue with a filter": Call("dequeue", lambda on: on.work.dequeue(5, where={"region": "eu"}, lease=HOUR)),
+    "dequeue with a request id": Call("dequeue", lambda on: on.work.dequeue(request_id="caller:1")),
     "complete": Call("complete", lambda on: on.leases["held"].complete()),
     "complete many": Call("complete", lambda on: on.work.complete_many([on.leases["held"], on.leases["other"]]), 2),
-    "complete what was cancelled": Call("complete", lambda on: on.leases["cancelled"].complete(), 0),
+    "complete a cancelled message": Call("complete", lambda on: on.leases["cancelled"].complete(), 0),
     "fail": Call("fail", lambda on: on.leases["held"].fail("why", retry_in=NOW)),
-    "fail for a while": Call("fail", lambda on: on.leases["held"].fail(retry_in=HOUR)),
+    "fail with a delay": Call("fail", lambda on: on.leases["held"].fail(retry_in=HOUR)),
     "fail on the last attempt": Call("fail", lambda on: on.leases["last"].fail("why")),
-    "fail what was cancelled": Call("fail", lambda on: on.leases["cancelled"].fail(), 0),
-    "fail for good": Call("fail", lambda on: on.leases["held"].fail("why", final=True)),
+    "fail a cancelled message": Call("fail", lambda on: on.leases["cancelled"].fail(), 0),
+    "fail without a retry": Call("fail", lambda on: on.leases["held"].fail("why", final=True)),
     "complete with a result": Call("complete", lambda on: on.leases["held"].complete("done")),
     "release": Call("release", lambda on: on.leases["held"].release()),
     "release many": Call("release", lambda on: on.work.release_many([on.leases["held"], on.leases["other"]]), 2),
-    "release what its worker has no more": Call("release", lambda on: on.leases["cancelled"].release(), 0),
+    "release a lost lease": Call("release", lambda on: on.leases["cancelled"].release(), 0),
     "extend": Call("extend", lambda on: on.leases["held"].extend(HOUR), 0),
     "extend many": Call("extend", lambda on: on.work.extend_many([on.leases["held"], on.leases["other"]], HOUR), 0),
     "reschedule": Call("reschedule", lambda on: on.work.reschedule("later1", delay=NOW, deadline=HOUR)),
-    "reschedule what is running": Call("reschedule", lambda on: on.work.reschedule("held", delay=NOW), 0),
+    "reschedule a running message": Call("reschedule", lambda on: on.work.reschedule("held", delay=NOW), 0),
     "redrive": Call("redrive", lambda on: on.work.redrive("errored")),
     "cancel": Call("cancel", lambda on: on.work.cancel("later1")),
-    "cancel what is running": Call("cancel", lambda on: on.films.cancel("held", "2")),
+    "cancel a running message": Call("cancel", lambda on: on.films.cancel("held", "2")),
     "cancel and release": Call("cancel", lambda on: on.films.cancel("held", "2", release=True)),
-    "cancel what was cancelled": Call("cancel", lambda on: on.films.cancel("cancelled", "1"), 0),
-    "release what was cancelled": Call("cancel", lambda on: on.films.cancel("cancelled", "1", release=True), 0),
+    "cancel a cancelled message": Call("cancel", lambda on: on.films.cancel("cancelled", "1"), 0),
+    "cancel and release a cancelled message": Call(
+        "cancel", lambda on: on.films.cancel("cancelled", "1", release=True), 0
+    ),
     "cancel many": Call("cancel", lambda on: on.work.cancel_many(MANY), 12),
     "cancel many, some twice": Call("cancel", lambda on: on.work.cancel_many([*MANY, "later1", "held"]), 13),
-    "cancel many, one of which is not there": Call("cancel", lambda on: on.work.cancel_many([*MANY, "no"]), 12),
+    "cancel many, one missing": Call("cancel", lambda on: on.work.cancel_many([*MANY, "no"]), 12),
     "create a queue": Call("create_queue", lambda on: on.tickwheel.create_queue("new", lease=HOUR), 0),
     "change a queue": Call("update_queue", lambda on: on.tickwheel.create_queue("work", update=True, lease=HOUR), 0),
-    "set a setting": Call("set_setting", lambda on: on.tickwheel.set_setting("a", "b"), 0),
-    "block": Call("update_queue", lambda on: on.work.block(enqueue=False), 0),
+    "change a setting": Call("set_setting", lambda on: on.tickwheel.set_setting("a", "b"), 0),
+    "block a queue": Call("update_queue", lambda on: on.work.block(enqueue=False), 0),
 }
 
 
 def answer(call: Call, on: PreparedNamespace) -> Any:
-    """All that a caller sees of an answer, or of a refusal; of a lease all but its token, which is random."""
+    """Return the answer or the error as the caller gets it, without random parts such as the token of a lease."""
     try:
-        return _seen(call.run(on))
-    except TickwheelError as refused:
-        return type(refused), str(refused)
+        return _comparable(call.run(on))
+    except TickwheelError as error:
+        return type(error), str(error)
 
 
-def _seen(found: Any) -> Any:
-    match found:
+def _comparable(value: Any) -> Any:
+    match value:
         case list():
-            return [_seen(each) for each in found]
+            return [_comparable(item) for item in value]
         case Message():
-            what = (found.queue, found.id, found.payload, found.metadata, found.exclusive_value)
-            return *what, found.attempt, found.version, found.due, found.deadline, found.lease_until
+            message = (value.queue, value.id, value.payload, value.metadata, value.exclusive_value)
+            return *message, value.attempt, value.version, value.due, value.deadline, value.lease_until
         case Queue():
-            return _seen(found.config())
+            return _comparable(value.config())
         case QueueConfig():
-            # Of a queue all but its stamp, which is random.
-            return replace(found, uid=bytes(4))
+            # The `uid` of a queue is random.
+            return replace(value, uid=bytes(4))
         case _:
-            return found
+            return value

@@ -1,6 +1,6 @@
-"""A primary is killed in the middle of enqueues and its replica promoted: `replica:1` keeps what it acknowledged.
+"""A primary is killed during enqueues and its replica is promoted: `replica:1` keeps all acknowledged messages.
 
-What is not acknowledged is sent again, to the new primary, by the same client: to it the failover is a slow call.
+The same client sends unacknowledged messages again, to the new primary. For the client, the failover is a slow call.
 """
 
 import threading
@@ -24,7 +24,7 @@ MESSAGES, BATCH = 10_000, 20
 
 
 class Pair:
-    """A primary and its replica, each reached through a proxy: ``clients`` as a floating address, ``link`` between."""
+    """A primary, its replica and two proxies: ``clients`` for clients, ``link`` for the replication."""
 
     def __init__(self, folder: Path) -> None:
         self.servers = ReplicaSet(folder, replicas=1)
@@ -36,14 +36,14 @@ class Pair:
         self.servers.follow(self.replica, ("127.0.0.1", self.link.port))
 
     def fail_over(self) -> None:
-        """The primary is gone at once; its replica takes over, and its address."""
+        """Kill the primary, promote its replica, and point the address for clients to the replica."""
         self.servers.primary.kill()
         self.servers.promote(self.replica)
         self.clients.target = ("127.0.0.1", self.replica.port)
         self.clients.cut()
 
-    def kept(self) -> set[str]:
-        """The ids that the primary of now has; everything else about them is in order, too."""
+    def kept_ids(self) -> set[str]:
+        """Check all indexes of the current primary, and return the ids of its messages."""
         with Tickwheel(self.servers.url, drive=False) as tickwheel:
             assert tickwheel._run(audit(tickwheel._context)) == []
             queue = next((queue for queue in tickwheel.queues() if queue.name == "orders"), None)
@@ -57,14 +57,14 @@ class Pair:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
-    made = Pair(tmp_path)
-    yield made
-    made.close()
+    pair = Pair(tmp_path)
+    yield pair
+    pair.close()
 
 
 @contextmanager
 def enqueueing(pair: Pair, durability: str) -> Iterator[list[str]]:
-    """The ids that were acknowledged so far, while 10,000 messages are enqueued or the client is closed."""
+    """Enqueue 10,000 messages in a thread until the block ends, and yield the list of acknowledged ids."""
     acknowledged: list[str] = []
     closing = threading.Event()
 
@@ -76,7 +76,7 @@ def enqueueing(pair: Pair, durability: str) -> Iterator[list[str]]:
                     acknowledged.extend(result.id for result in queue.enqueue_many(new))
                     break
                 except NotDurable:
-                    # Done on the primary and not on its replica: said so, and sent again.
+                    # The primary has executed the call and the replica has not. The loop sends the batch again.
                     time.sleep(0.01)
                 except TickwheelError:
                     if not closing.is_set():
@@ -97,38 +97,38 @@ def test_a_failover_loses_nothing_that_a_replica_acknowledged(pair: Pair) -> Non
         eventually(lambda: len(acknowledged) >= MESSAGES // 2, "half of the messages are acknowledged", within=60)
         pair.fail_over()
         assert len(acknowledged) < MESSAGES
-        # Alone it acknowledges nothing; with the old primary as its replica it does.
+        # Alone, the new primary acknowledges nothing. With the old primary as its replica, it does.
         pair.servers.restart(pair.servers.replicas[0])
-        eventually(lambda: len(acknowledged) == MESSAGES, "the client goes on with the new primary", within=60)
-        assert set(acknowledged) == pair.kept()
+        eventually(lambda: len(acknowledged) == MESSAGES, "the client continues with the new primary", within=60)
+        assert set(acknowledged) == pair.kept_ids()
 
 
-def test_a_message_that_a_lagging_replica_lacks_is_not_acknowledged_and_not_lost_to_its_sender(pair: Pair) -> None:
+def test_messages_that_a_lagging_replica_lacks_are_not_acknowledged(pair: Pair) -> None:
     with enqueueing(pair, "replica:1") as acknowledged:
         eventually(lambda: len(acknowledged) >= MESSAGES // 4, "some messages are acknowledged", within=60)
         pair.link.stall()
         before = len(acknowledged)
-        # The client waits for the replica in vain: at most the batches that were under way are acknowledged.
-        eventually(lambda: writes(pair) > before, "the primary has what the replica lacks", within=60)
+        # The replica does not confirm any more: at most the batch in flight is acknowledged.
+        eventually(lambda: count_messages(pair) > before, "the primary has messages that the replica lacks", within=60)
         pair.fail_over()
-        there = list(acknowledged)
-        assert len(there) <= before + BATCH
-        assert set(there) <= pair.kept()
+        expected = list(acknowledged)
+        assert len(expected) <= before + BATCH
+        assert set(expected) <= pair.kept_ids()
 
 
-def test_a_failover_to_a_lagging_replica_loses_only_writes_that_the_primary_alone_acknowledged(pair: Pair) -> None:
-    # That the loss is real: the same failover without the wait for replicas.
+def test_without_replica_durability_a_failover_to_a_lagging_replica_loses_acknowledged_messages(pair: Pair) -> None:
+    # The counter-proof: without the wait for replicas, the same failover does lose messages.
     with enqueueing(pair, "memory") as acknowledged:
         eventually(lambda: len(acknowledged) >= MESSAGES // 4, "some messages are acknowledged", within=60)
         pair.link.stall()
         before = len(acknowledged)
         eventually(lambda: len(acknowledged) >= before + MESSAGES // 4, "as many after the link stalled", within=60)
         pair.fail_over()
-        there = list(acknowledged)
-        assert set(there) - pair.kept()
+        expected = list(acknowledged)
+        assert set(expected) - pair.kept_ids()
 
 
-def writes(pair: Pair) -> int:
-    """How many messages the primary has."""
+def count_messages(pair: Pair) -> int:
+    """Return the number of messages on the primary."""
     count: int = pair.servers.primary.call("HLEN", shard_key("tw", 0, "messages"))
     return count

@@ -1,4 +1,4 @@
-"""Leases of messages on several servers, of which one is away: those of the others are renewed all the same."""
+"""Leases of messages on several servers: if one server is unreachable, the leases on the others are still renewed."""
 
 import os
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ QUEUES, LEASE = 6, timedelta(seconds=4)
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[RedisCluster]:
-    """Without replicas, so that nobody stands in."""
+    """A cluster without replicas, so that no server replaces a frozen primary."""
     settings = {"cluster-require-full-coverage": "no"}
     with RedisCluster(tmp_path / "cluster", replicas=0, settings=settings) as started:
         yield started
@@ -43,23 +43,23 @@ def test_leases_are_extended_on_the_shards_whose_server_is_up(cluster: RedisClus
         queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(MESSAGES))
         held = queue.dequeue(MESSAGES)
         assert len(held) == MESSAGES
-        away = cluster.primary_of(hash_slot(0))
+        frozen = cluster.primary_of(hash_slot(0))
         # No server has the script yet.
-        with away.paused(), pytest.raises(Unavailable):
+        with frozen.paused(), pytest.raises(Unavailable):
             queue.extend_many(held, timedelta(hours=1))
         cluster.wait_until_settled()
         soon = datetime.now(UTC) + timedelta(minutes=30)
         for message in held:
-            if _server(cluster, message) is not away:
+            if _server(cluster, message) is not frozen:
                 until = queue.get(message.id).until
                 assert until is not None
                 assert until > soon
 
 
 def test_a_worker_renews_leases_of_all_its_queues_on_the_servers_that_are_up(cluster: RedisCluster) -> None:
-    """The server that is away keeps each call waiting for a second, and there are more queues than a lease has."""
-    namespace, stats = f"keeper-{os.urandom(4).hex()}", Stats()
-    board, (reading, writing) = SharedState(QUEUES), os.pipe()
+    """Each call to the frozen server takes a second, and there are more queues than a lease has seconds."""
+    namespace, stats = f"renewer-{os.urandom(4).hex()}", Stats()
+    state, (reading, writing) = SharedState(QUEUES), os.pipe()
     with (
         Tickwheel(cluster.url, namespace=namespace, shards=SHARDS, drive=False) as tickwheel,
         Tickwheel(cluster.url, namespace=namespace, timeout=timedelta(seconds=1), drive=False) as renewing,
@@ -70,34 +70,36 @@ def test_a_worker_renews_leases_of_all_its_queues_on_the_servers_that_are_up(clu
             queue = tickwheel.create_queue(f"work-{n}", lease=LEASE)
             queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(10))
             batches.append(queue.dequeue(10))
-        keeper = LeaseRenewer(board, reading, lambda note: renewing, stats, calls)
-        notes = ReportWriter(writing)
-        notes.send(Ready({}, [batch[0].queue for batch in batches], []))
+        renewer = LeaseRenewer(state, reading, lambda report: renewing, stats, calls)
+        reports = ReportWriter(writing)
+        reports.send(Ready({}, [batch[0].queue for batch in batches], []))
         for n, batch in enumerate(batches):
-            board.batches[n].begin(1, len(batch))
-            notes.send(BatchTaken(n, 1, list(map(_held, batch))))
-        eventually(lambda: stats.renewals == QUEUES * 10, "all are renewed once, and so their queues are known")
-        # That of the queues' configurations.
-        away, began = cluster.primary_of(hash_slot(0)), datetime.now(UTC)
-        elsewhere = [message for batch in batches for message in batch if _server(cluster, message) is not away]
+            state.batches[n].begin(1, len(batch))
+            reports.send(BatchTaken(n, 1, list(map(_held, batch))))
+        eventually(
+            lambda: stats.renewals == QUEUES * 10, "each lease is renewed once, so the renewer has opened each queue"
+        )
+        # The primary of the metadata shard, which has the configurations of the queues.
+        frozen, began = cluster.primary_of(hash_slot(0)), datetime.now(UTC)
+        reachable = [message for batch in batches for message in batch if _server(cluster, message) is not frozen]
 
-        def ends() -> list[datetime]:
-            found = [tickwheel.queue(message.queue).get(message.id).until for message in elsewhere]
-            until = [each for each in found if each is not None]
-            assert len(until) == len(elsewhere)
+        def lease_ends() -> list[datetime]:
+            times = [tickwheel.queue(message.queue).get(message.id).until for message in reachable]
+            until = [time for time in times if time is not None]
+            assert len(until) == len(reachable)
             assert min(until) > datetime.now(UTC)
             return until
 
-        with away.paused():
-            eventually(lambda: min(ends()) > began + 4 * LEASE, "they were renewed three times", 30)
+        with frozen.paused():
+            eventually(lambda: min(lease_ends()) > began + 4 * LEASE, "the leases were renewed three times", 30)
         cluster.wait_until_settled()
         os.close(writing)
-        keeper.stop()
-        settle_after_exit(board, keeper.batches, keeper.open_client, "it was killed", lambda page, slot: True)
-        keeper.close()
-        board.close()
-        # What had not begun is given back.
-        assert {tickwheel.queue(message.queue).get(message.id).state for message in elsewhere} == {"pending"}
+        renewer.stop()
+        settle_after_exit(state, renewer.batches, renewer.open_client, "it was killed", lambda page, slot: True)
+        renewer.close()
+        state.close()
+        # Tasks that were not started are released.
+        assert {tickwheel.queue(message.queue).get(message.id).state for message in reachable} == {"pending"}
         assert stats.lost_leases == 0
 
 

@@ -1,4 +1,4 @@
-"""Waiting dequeues are woken, not polled: what that costs the server, whom a message wakes, what a lost one costs."""
+"""Waiting dequeues are woken and do not poll: the cost for the server, the choice of the waiter, lost wake-ups."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ Waiting = list[Future[list[Message]]]
 
 @pytest.fixture
 def tickwheel(faulty: FaultyServer) -> Iterator[Tickwheel]:
-    """A client of a server that nobody else asks for anything."""
+    """A client of a server that has no other clients."""
     with Tickwheel(faulty.url, namespace="waiting") as tickwheel:
         yield tickwheel
 
@@ -38,99 +38,101 @@ def server(faulty: FaultyServer) -> Iterator[Any]:
         yield client
 
 
-def looks(server: Any) -> int:
-    """How often somebody asked whether anything is ready: once for each look of a dequeuer, by its script or not."""
+def count_checks(server: Any) -> int:
+    """Return how often clients checked whether a message is ready, by the dequeue script or without it."""
     return int(server.info("commandstats").get("cmdstat_exists", {}).get("calls", 0))
 
 
 @contextmanager
-def parked(queue: Queue, server: Any, wheres: list[dict[str, str]]) -> Iterator[Waiting]:
-    """A dequeuer that sleeps, for each of the filters; those that are left in the end get a message each."""
-    before = looks(server)
+def run_waiters(queue: Queue, server: Any, wheres: list[dict[str, str]]) -> Iterator[Waiting]:
+    """Run a waiting dequeue for each filter. At the end, enqueue a message for each dequeue that still waits."""
+    before = count_checks(server)
     with ThreadPoolExecutor(len(wheres)) as threads:
         waiting = [threads.submit(queue.dequeue, where=where or None, wait=LONG) for where in wheres]
         try:
-            # Each looks before it is in the line, and once more before it sleeps.
-            eventually(lambda: looks(server) >= before + 2 * len(wheres), "all sleep")
+            # Each dequeue checks before it joins the wait list, and once more before it waits.
+            eventually(lambda: count_checks(server) >= before + 2 * len(wheres), "all dequeues wait")
             yield waiting
         finally:
             left = [where for where, each in zip(wheres, waiting, strict=True) if not each.done()]
             queue.enqueue_many(NewMessage(metadata=where) for where in left)
 
 
-def done(waiting: Waiting) -> int:
+def count_done(waiting: Waiting) -> int:
     return sum(each.done() for each in waiting)
 
 
 def test_two_hundred_waiting_threads_cost_the_server_one_check_a_second(tickwheel: Tickwheel, server: Any) -> None:
-    with parked(tickwheel.create_queue("work"), server, [{}] * WAITERS):
-        first, since = looks(server), time.monotonic()
-        eventually(lambda: looks(server) >= first + 2, "the backstop looks")
-        assert looks(server) - first <= (time.monotonic() - since) / SWEEP_S + 2
+    with run_waiters(tickwheel.create_queue("work"), server, [{}] * WAITERS):
+        first, since = count_checks(server), time.monotonic()
+        eventually(lambda: count_checks(server) >= first + 2, "the backstop checks the queue")
+        assert count_checks(server) - first <= (time.monotonic() - since) / SWEEP_S + 2
 
 
 def test_two_hundred_waiting_tasks_cost_the_server_no_more_than_threads(faulty: FaultyServer, server: Any) -> None:
-    async def sleep_and_be_woken() -> float:
+    async def wait_and_be_woken() -> float:
         async with aio.Tickwheel(faulty.url, namespace="waiting") as tickwheel:
             queue = await tickwheel.create_queue("work")
-            before = looks(server)
+            before = count_checks(server)
             waiting = [asyncio.create_task(queue.dequeue(wait=LONG)) for _ in range(WAITERS)]
-            await eventually_in_task(lambda: looks(server) >= before + 2 * WAITERS, "all have looked twice", 60)
-            first, since = looks(server), time.monotonic()
-            await eventually_in_task(lambda: looks(server) >= first + 2, "the backstop looks")
-            rate = (looks(server) - first - 2) / (time.monotonic() - since)
+            await eventually_in_task(
+                lambda: count_checks(server) >= before + 2 * WAITERS, "all tasks have checked twice", 60
+            )
+            first, since = count_checks(server), time.monotonic()
+            await eventually_in_task(lambda: count_checks(server) >= first + 2, "the backstop checks the queue")
+            rate = (count_checks(server) - first - 2) / (time.monotonic() - since)
             await queue.enqueue_many([NewMessage()] * WAITERS)
             assert all(await asyncio.gather(*waiting))
             return rate
 
-    assert asyncio.run(asyncio.wait_for(sleep_and_be_woken(), 60)) <= 1 / SWEEP_S
+    assert asyncio.run(asyncio.wait_for(wait_and_be_woken(), 60)) <= 1 / SWEEP_S
 
 
 def test_as_many_waiters_are_woken_as_messages_became_ready(tickwheel: Tickwheel, server: Any) -> None:
     work = tickwheel.create_queue("work")
-    with parked(work, server, [{}] * WAITERS) as waiting:
-        first, since = looks(server), time.monotonic()
+    with run_waiters(work, server, [{}] * WAITERS) as waiting:
+        first, since = count_checks(server), time.monotonic()
         work.enqueue_many([NewMessage()] * 20)
-        eventually(lambda: done(waiting) == 20, "twenty have their message")
-        woken, sweeps = looks(server) - first, (time.monotonic() - since) / SWEEP_S + 1
+        eventually(lambda: count_done(waiting) == 20, "twenty waiters have their message")
+        woken, sweeps = count_checks(server) - first, (time.monotonic() - since) / SWEEP_S + 1
         assert woken <= 1 + 20 * 3 + sweeps
         assert sum(len(each.result()) for each in waiting if each.done()) == 20
 
 
 def test_a_message_of_a_free_exclusive_value_wakes_an_unfiltered_dequeue(tickwheel: Tickwheel, server: Any) -> None:
     work = tickwheel.create_queue("exclusive", exclusive_key="of")
-    with parked(work, server, [{}] * 3) as waiting:
-        # A call of two messages of one value makes one ready, and the second when the first is done.
+    with run_waiters(work, server, [{}] * 3) as waiting:
+        # Of two messages of one value, only the first is ready. The second is ready when the first is completed.
         work.enqueue_many(NewMessage(id=id, metadata={"of": "a"}) for id in ("first", "second"))
-        eventually(lambda: done(waiting) == 1, "one is woken")
+        eventually(lambda: count_done(waiting) == 1, "one waiter is woken")
         [first] = [message for each in waiting if each.done() for message in each.result()]
         assert first.id == "first"
         first.complete()
-        eventually(lambda: done(waiting) == 2, "another is woken when the value is free again")
-        found = [message.id for each in waiting if each.done() for message in each.result()]
-        assert sorted(found) == ["first", "second"]
-        # The one that is left needs a value, which messages of a plain queue do not: `parked` cannot give it one.
+        eventually(lambda: count_done(waiting) == 2, "another waiter is woken when the value is free again")
+        received = [message.id for each in waiting if each.done() for message in each.result()]
+        assert sorted(received) == ["first", "second"]
+        # The last waiter needs a message with a value, which `run_waiters` does not enqueue.
         work.enqueue(metadata={"of": "b"})
-        eventually(lambda: done(waiting) == 3, "the last is woken")
+        eventually(lambda: count_done(waiting) == 3, "the last waiter is woken")
 
 
 def test_a_waiter_that_finds_nothing_passes_the_wake_up_on(tickwheel: Tickwheel, server: Any) -> None:
     work = tickwheel.create_queue("work")
     wheres = [{"colour": "blue"}] * 50
     wheres.insert(25, {"colour": "red"})
-    with parked(work, server, wheres) as waiting:
-        first = looks(server)
+    with run_waiters(work, server, wheres) as waiting:
+        first = count_checks(server)
         work.enqueue(b"", id="red", metadata={"colour": "red"})
-        eventually(waiting[25].done, "the one that can have it has it")
+        eventually(waiting[25].done, "the waiter with the matching filter has the message")
         assert [message.id for message in waiting[25].result()] == ["red"]
-        assert done(waiting) == 1
-        # Each of the others looked once at most, and the backstop now and then.
-        assert looks(server) - first <= 2 * len(wheres)
+        assert count_done(waiting) == 1
+        # Each of the other waiters checked at most once, and the backstop checked a few times.
+        assert count_checks(server) - first <= 2 * len(wheres)
 
 
 @pytest.fixture
 def no_backstop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody looks without being woken."""
+    """Disable the backstop: only a wake-up makes a waiter check the queue."""
     monkeypatch.setattr(WaitList, "sweep", lambda _: None)
 
 
@@ -140,7 +142,7 @@ def test_a_waiter_is_woken_when_an_exclusive_value_is_free_again(tickwheel: Tick
     work.enqueue(b"", id="first", metadata={"of": "1"})
     work.enqueue(b"", id="second", metadata={"of": "1"})
     [held] = work.dequeue()
-    with parked(work, server, [{"of": "1"}]) as [waiting]:
+    with run_waiters(work, server, [{"of": "1"}]) as [waiting]:
         held.complete()
         assert [message.id for message in waiting.result(20)] == ["second"]
 
@@ -148,10 +150,10 @@ def test_a_waiter_is_woken_when_an_exclusive_value_is_free_again(tickwheel: Tick
 @pytest.mark.usefixtures("no_backstop")
 def test_a_waiter_is_woken_by_the_message_behind_the_head_of_its_value(tickwheel: Tickwheel, server: Any) -> None:
     work = tickwheel.create_queue("work", exclusive_key="of")
-    with parked(work, server, [{"of": "1", "region": "eu"}]) as [waiting]:
-        first = looks(server)
+    with run_waiters(work, server, [{"of": "1", "region": "eu"}]) as [waiting]:
+        first = count_checks(server)
         work.enqueue(b"", id="head", metadata={"of": "1"})
-        eventually(lambda: looks(server) > first, "it has looked, and found nothing for itself")
+        eventually(lambda: count_checks(server) > first, "the waiter has checked and found no matching message")
         work.enqueue(b"", id="behind", metadata={"of": "1", "region": "eu"})
         assert [message.id for message in waiting.result(20)] == ["behind"]
 
@@ -165,7 +167,7 @@ def test_a_waiter_is_woken_when_a_lease_ends(
     work.enqueue(b"", id="m", metadata={"of": "1"})
     with EventProcessChild(faulty.url, "waiting", tmp_path / "lock"):
         assert len(work.dequeue()) == 1
-        with parked(work, server, [{}]) as [waiting]:
+        with run_waiters(work, server, [{}]) as [waiting]:
             assert [message.attempt for message in waiting.result(20)] == [2]
 
 
@@ -174,7 +176,7 @@ def test_a_waiter_is_woken_at_the_due_time(
     tickwheel: Tickwheel, server: Any, faulty: FaultyServer, tmp_path: Path
 ) -> None:
     work = tickwheel.create_queue("work")
-    with EventProcessChild(faulty.url, "waiting", tmp_path / "lock"), parked(work, server, [{}]) as [waiting]:
+    with EventProcessChild(faulty.url, "waiting", tmp_path / "lock"), run_waiters(work, server, [{}]) as [waiting]:
         work.enqueue(b"", delay=timedelta(milliseconds=200))
         [message] = waiting.result(20)
         assert message.lease_until - timedelta(seconds=30) >= message.due
@@ -182,22 +184,22 @@ def test_a_waiter_is_woken_at_the_due_time(
 
 def test_the_backstop_makes_up_for_a_lost_wake_up(tickwheel: Tickwheel, server: Any, tmp_path: Path) -> None:
     work = tickwheel.create_queue("work")
-    silent = Mutant("nobody is woken", "_transition", "call('SPUBLISH', wake, made_ready)", "")
-    with load_mutant(silent, tmp_path), parked(work, server, [{}] * 3) as waiting:
+    mutant = Mutant("no wake-up is sent", "_transition", "call('SPUBLISH', wake, made_ready)", "")
+    with load_mutant(mutant, tmp_path), run_waiters(work, server, [{}] * 3) as waiting:
         for n in range(3):
             since = time.monotonic()
             work.enqueue(b"")
-            eventually(lambda: done(waiting) > n, "one of them looked all the same")  # noqa: B023
+            eventually(lambda: count_done(waiting) > n, "the backstop found the message")  # noqa: B023
             assert time.monotonic() - since < 5 * SWEEP_S
 
 
 def test_wake_ups_continue_after_their_connection_was_lost(tickwheel: Tickwheel, server: Any) -> None:
     work = tickwheel.create_queue("work")
-    with parked(work, server, [{}] * 10) as waiting:
+    with run_waiters(work, server, [{}] * 10) as waiting:
         for n in range(10):
             server.client_kill_filter(_type="pubsub")
             work.enqueue(b"")
-            eventually(lambda: done(waiting) > n, "one of them has it")  # noqa: B023
+            eventually(lambda: count_done(waiting) > n, "a waiter has the message")  # noqa: B023
 
 
 def test_waiters_and_event_process_continue_after_the_server_restarts(
@@ -207,7 +209,7 @@ def test_waiters_and_event_process_continue_after_the_server_restarts(
     with EventProcessChild(faulty.url, "waiting", tmp_path / "lock") as event_process:
         with faulty.client() as server:
             wait_for_a_claim(server, "waiting", None)
-            with parked(work, server, [{}] * 4) as waiting:
+            with run_waiters(work, server, [{}] * 4) as waiting:
                 before = fence(server, "waiting")
                 work.enqueue(b"", id="delayed before", delay=timedelta(seconds=1))
                 faulty.kill()
@@ -215,7 +217,7 @@ def test_waiters_and_event_process_continue_after_the_server_restarts(
                 wait_for_a_claim(server, "waiting", before)
                 work.enqueue(b"", id="at once")
                 work.enqueue(b"", id="delayed after", delay=timedelta(milliseconds=300))
-                eventually(lambda: done(waiting) == 3, "three have their message")
+                eventually(lambda: count_done(waiting) == 3, "three waiters have their message")
                 woken = {message.id for each in waiting if each.done() for message in each.result()}
         assert woken == {"delayed before", "at once", "delayed after"}
         assert event_process.stop() == 0

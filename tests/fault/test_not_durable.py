@@ -1,4 +1,4 @@
-"""With `replica:1` no mutating call is answered before the replica has what it did, or else it is NotDurable."""
+"""With `replica:1`, a mutating call returns only if the replica has its changes, and raises `NotDurable` otherwise."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from tickwheel.redis import replies
 
 pytestmark = pytest.mark.fault
 
-DONE = (
+CONFIRMED = (
     "enqueue",
     "dequeue",
     "complete",
@@ -23,7 +23,7 @@ DONE = (
     "redrive",
     "cancel",
     "create a queue",
-    "block",
+    "block a queue",
 )
 
 
@@ -35,15 +35,15 @@ def prepared(replica_set: ReplicaSet) -> Iterator[PreparedNamespace]:
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_a_call_is_not_durable_while_the_replica_does_not_confirm_it(
+def test_a_call_raises_not_durable_while_the_replica_does_not_confirm_it(
     call: Call, prepared: PreparedNamespace, replica_set: ReplicaSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # What is frozen confirms nothing, however long one waits.
+    # A frozen replica never confirms, so a short wait is enough.
     monkeypatch.setattr(replies, "_WAIT_MS", 50)
     with replica_set.replicas[0].paused(), pytest.raises(NotDurable, match="0 of 1 replicas"):
         call.run(prepared)
 
 
-@pytest.mark.parametrize("name", DONE)
-def test_a_call_is_durable_once_the_replica_confirms_it(name: str, prepared: PreparedNamespace) -> None:
+@pytest.mark.parametrize("name", CONFIRMED)
+def test_a_call_returns_if_the_replica_confirms_it(name: str, prepared: PreparedNamespace) -> None:
     CALLS[name].run(prepared)

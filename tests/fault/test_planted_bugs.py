@@ -1,4 +1,4 @@
-"""The fault harness against a product that is broken on purpose, in its data while it is at work: it must notice."""
+"""The fault harness notices planted bugs: each test damages the data of a running system on purpose."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,29 +23,29 @@ Sabotage = Callable[[Any], None]
 
 
 def lose_a_message(client: Any) -> None:
-    """What a script that is not all or nothing could do."""
+    """Delete a message, as a script that is not atomic could."""
     key = shard_key(NAMESPACE, 0, "messages")
 
     def is_lost() -> bool:
-        found = client.hrandfield(key)
-        return found is not None and client.hdel(key, found) == 1
+        id = client.hrandfield(key)
+        return id is not None and client.hdel(key, id) == 1
 
-    eventually(is_lost, "a message was there and is lost")
+    eventually(is_lost, "a message existed and is deleted")
 
 
-def forget_who_runs(client: Any) -> None:
-    """What a script that frees a value too soon would do, again and again."""
+def unlock_values(client: Any) -> None:
+    """Unlock exclusive values repeatedly, as a script that unlocks them too early would."""
     key = queue_key(NAMESPACE, 0, EXCLUSIVE, "locks")
     for _ in range(10):
-        eventually(lambda: client.delete(key) == 1, "a value was locked and is free")
+        eventually(lambda: client.delete(key) == 1, "a value was locked and is unlocked")
 
 
 def keep_a_value_locked(client: Any) -> None:
-    """What a script that ends a message and forgets its value would do."""
+    """Keep a value locked, as a script that completes a message and does not unlock its value would."""
     client.hset(queue_key(NAMESPACE, 0, EXCLUSIVE, "locks"), b"\x00\x04none", b"Rended")
 
 
-PLANTED = [(lose_a_message, "I1"), (forget_who_runs, "I3"), (keep_a_value_locked, "I6")]
+PLANTED = [(lose_a_message, "I1"), (unlock_values, "I3"), (keep_a_value_locked, "I6")]
 
 
 @pytest.mark.timeout(300)
@@ -61,6 +61,6 @@ def test_a_planted_bug_is_noticed(sabotage: Sabotage, invariant: str, monkeypatc
     monkeypatch.setattr("tests.fault.harness.run.ENDS_S", 3.0)
     sound = plan("F1L", 1, 3.0)
     with SharedServices() as shared:
-        # Few values, so that many messages wait for one.
+        # Few values, so that many messages share a value.
         outcome = run(replace(sound, load=replace(sound.load, values=3), faults=(Fault("planted", 2.0),)), shared)
     assert invariant in {violation.invariant for violation in outcome.violations}

@@ -1,7 +1,7 @@
-"""Power is lost in the middle of enqueues: `fsync` keeps what was acknowledged, and without it the last second goes.
+"""Power is lost during enqueues: `fsync` keeps all acknowledged messages; without it, the last second is lost.
 
-A kill does not show this: what a killed server wrote is still in the kernel's memory. So the append-only file is cut
-back to the last fsync that had returned.
+A kill cannot prove this, because the writes of a killed server are still in the memory of the kernel. So the tests
+truncate the append-only file to the data of the last completed fsync.
 """
 
 import threading
@@ -23,7 +23,7 @@ MESSAGES, BATCH = 10_000, 20
 
 @contextmanager
 def enqueueing(server: TracedServer, durability: str) -> Iterator[list[str]]:
-    """The ids that were acknowledged so far, while messages are enqueued until the server is gone."""
+    """Enqueue messages in a thread until the server is killed, and yield the list of acknowledged ids."""
     acknowledged: list[str] = []
 
     def enqueue() -> None:
@@ -42,8 +42,8 @@ def enqueueing(server: TracedServer, durability: str) -> Iterator[list[str]]:
     thread.join()
 
 
-def kept(server: TracedServer) -> set[str]:
-    """The ids of the messages that are there after a restart; everything else about them is in order, too."""
+def kept_ids(server: TracedServer) -> set[str]:
+    """Restart the server, check all indexes, and return the ids of its messages."""
     server.start()
     with Tickwheel(server.url, drive=False) as tickwheel:
         assert tickwheel._run(audit(tickwheel._context)) == []
@@ -57,17 +57,17 @@ def test_a_power_loss_loses_nothing_that_was_acknowledged_under_fsync(tmp_path: 
         with enqueueing(server, "fsync") as acknowledged:
             eventually(lambda: len(acknowledged) >= MESSAGES, "10,000 messages are acknowledged", within=60)
             server.lose_power()
-            there = list(acknowledged)
-        assert set(there) <= kept(server)
+            expected = list(acknowledged)
+        assert set(expected) <= kept_ids(server)
 
 
-def test_a_power_loss_without_fsync_loses_only_the_last_second(tmp_path: Path) -> None:
-    # That the loss is real: the same cut, with a server that brings its file to disk every second.
+def test_a_power_loss_without_fsync_loses_acknowledged_messages(tmp_path: Path) -> None:
+    # The counter-proof: with an fsync only every second, the same power loss does lose messages.
     with TracedServer(tmp_path, "everysec") as server:
         server.start()
         with enqueueing(server, "memory") as acknowledged:
             eventually(lambda: len(acknowledged) >= MESSAGES, "10,000 messages are acknowledged", within=60)
             eventually(lambda: len(acknowledged) >= 2 * MESSAGES, "and as many after that", within=60)
             assert server.lose_power() > 0
-            there = list(acknowledged)
-        assert set(there) - kept(server)
+            expected = list(acknowledged)
+        assert set(expected) - kept_ids(server)
