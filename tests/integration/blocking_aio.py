@@ -1,6 +1,6 @@
-"""The asyncio client behind the blocking surface, so that one specification is tested on both.
+"""The asyncio client with a blocking interface, so that one specification tests both clients.
 
-Every call runs as a task of one event loop, in a thread of its own; queues and messages that come back do the same.
+Every call runs as a task of one event loop, in a thread of its own. Returned queues and messages work the same way.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class LoopThread:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """What the coroutine returns or raises, as a task of the loop."""
+        """Run the coroutine as a task of the loop, and return its result or raise its error."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(_ANSWER_S)
 
     def close(self) -> None:
@@ -39,7 +39,7 @@ class LoopThread:
 
 
 class Blocking:
-    """A `Tickwheel`, `Queue` or `Message` of the asyncio client; its methods block until they are done."""
+    """A `Tickwheel`, `Queue` or `Message` of the asyncio client whose methods block until they are done."""
 
     def __init__(self, loop: LoopThread, awaited: Any) -> None:
         self._loop = loop
@@ -91,7 +91,7 @@ def _await(given: Any) -> Any:
 
 @contextmanager
 def blocking_aio(url: str, **settings: Any) -> Iterator[Blocking]:
-    """The asyncio client behind the blocking surface, open."""
+    """Return an open asyncio client with a blocking interface."""
     loop = LoopThread()
     try:
         tickwheel = Blocking(loop, aio.Tickwheel(url, **settings))
@@ -108,7 +108,7 @@ def blocking_aio(url: str, **settings: Any) -> Iterator[Blocking]:
 def aio_sandbox(
     server: PrivateServer, *, now: datetime | None = None, **settings: Any
 ) -> Iterator[tuple[Tickwheel, VirtualClock]]:
-    """As `tickwheel.testing.sandbox`, with the asyncio client and its settings."""
+    """Like `tickwheel.testing.sandbox`, with the asyncio client and its settings."""
     namespace = f"test-{os.urandom(6).hex()}"
     with blocking_aio(server.url, namespace=namespace, clock=FRAGMENT, **settings) as tickwheel:
         clock = VirtualClock(server.url, namespace, now)

@@ -1,4 +1,4 @@
-"""A cluster in the place of the kit's private server: where it is, a client that looks at it, and what clears it."""
+"""A cluster in place of the kit's private server: its URL, a client that reads stored data, and the clean-up."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,9 +10,9 @@ from services.redis_cluster import RedisCluster
 
 
 class ClusterServer:
-    """As much of `tickwheel.testing.PrivateServer` as tests and sandboxes use.
+    """The part of `tickwheel.testing.PrivateServer` that tests and sandboxes use.
 
-    All tests share a client: a new one asks the cluster for its slots and for a description of every command.
+    All tests share one client, because a new client requests the slots and a description of every command.
     """
 
     def __init__(self, cluster: RedisCluster) -> None:
@@ -21,7 +21,7 @@ class ClusterServer:
 
     @contextmanager
     def client(self) -> Iterator[Any]:
-        """A redis-py client, to look at what is stored; bytes, not text."""
+        """A redis-py client that reads stored data as bytes."""
         yield self._client
 
     def clear(self, namespace: str) -> None:

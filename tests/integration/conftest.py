@@ -1,6 +1,6 @@
 """Integration tests that use a namespace run on one shard, on four, and with the asyncio client.
 
-Those that state what operations do also run on 64 shards of a cluster, with both clients.
+Tests of operations also run on 64 shards of a cluster, with both clients.
 """
 
 from collections.abc import Callable, Iterator
@@ -46,14 +46,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def cluster_server(redis_cluster: RedisCluster) -> Iterator[ClusterServer]:
-    """The shared cluster, with what sandboxes need of a server."""
+    """The shared cluster, with the interface that sandboxes need of a server."""
     with closing(ClusterServer(redis_cluster)) as server:
         yield server
 
 
 @pytest.fixture
 def engine(request: pytest.FixtureRequest) -> PrivateServer | ClusterServer:
-    """What holds the namespace of a test."""
+    """The backend of a test's namespace."""
     way = request.node.callspec.params.get("_tickwheel_sandbox") if hasattr(request.node, "callspec") else None
     if way in CLUSTER_WAYS:
         return cast(ClusterServer, request.getfixturevalue("cluster_server"))
@@ -79,7 +79,7 @@ def _tickwheel_sandbox(
             yield found
         return
     service: ServiceThread = request.getfixturevalue("service")
-    # The namespace is made by the one that goes to the server itself, under the clock of the test.
+    # A direct client creates the namespace, under the clock of the test.
     with sandbox(cast(PrivateServer, engine), **settings) as (direct, clock):
         open_client: Any = blocking_aio if "asyncio" in request.param else Tickwheel
         with open_client(service.url, namespace=direct._context.namespace) as client:
@@ -89,7 +89,7 @@ def _tickwheel_sandbox(
 
 @pytest.fixture(scope="session")
 def service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
-    """The gRPC service of the tests' server, under the clock that they turn."""
+    """The gRPC service of the tests' server, under the clock of the test."""
     with ServiceThread(tickwheel_server.url, FRAGMENT) as serving:
         yield serving
 
@@ -103,7 +103,7 @@ def real_time_service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread
 
 @pytest.fixture
 def inside(tickwheel: Tickwheel) -> Tickwheel:
-    """A client that goes to the server itself."""
+    """A client that connects directly to the server."""
     return getattr(tickwheel, "_direct", tickwheel)
 
 
@@ -116,7 +116,7 @@ def queue(request: pytest.FixtureRequest, tw: Tickwheel) -> Queue:
 
 @pytest.fixture
 def bring() -> Callable[..., Message | None]:
-    """Enqueues a message, the only one that is Pending then, and brings it to a state; the lease, where it had one."""
+    """Enqueue a message, bring it to a state, and return its lease, if any. No other message may be Pending."""
 
     def bring_to(state: str, queue: Queue, id: str = "m", **given: Any) -> Message | None:
         if state == "invisible":
@@ -140,7 +140,7 @@ def bring() -> Callable[..., Message | None]:
 
 @pytest.fixture
 def history(tw: Tickwheel, server: Any) -> Callable[[str], list[OutboxTransition]]:
-    """Reads the transitions of the messages of an id, in the order they happened."""
+    """Read the transitions of the messages with an id, in order."""
 
     def of_id(id: str) -> list[OutboxTransition]:
         transitions = read_outbox(server, tw._context.namespace, tw._context.shards)
@@ -151,7 +151,7 @@ def history(tw: Tickwheel, server: Any) -> Callable[[str], list[OutboxTransition
 
 @pytest.fixture
 def neighbours(tw: Tickwheel) -> Callable[[str, int], list[str]]:
-    """Makes ids (or exclusive values) of a queue that are routed to one shard, in the order of their names."""
+    """Return ids (or exclusive values) of a queue that are routed to one shard, in the order of their names."""
 
     def of_queue(queue: str, count: int) -> list[str]:
         names = (f"m{n:04}" for n in range(10_000))

@@ -1,4 +1,4 @@
-"""A client of the service that knows nothing of this product but its .proto files, as another language's would."""
+"""A client of the service that uses only its .proto files, like a client in another language."""
 
 import subprocess
 import sys
@@ -32,41 +32,41 @@ class GenericClient:
     """Calls methods by name, with dicts, over a channel."""
 
     def __init__(self, channel: grpc.Channel, metadata: tuple[tuple[str, str], ...] = ()) -> None:
-        """``metadata`` goes with each call."""
+        """``metadata`` is sent with each call."""
         self._channel = channel
         self._metadata = metadata
 
     def call(self, name: str, /, **fields: Any) -> dict[str, Any]:
-        """One answer to one request, within ``timeout`` seconds (20)."""
+        """Return the reply to one request, within ``timeout`` seconds (20)."""
         timeout = fields.pop("timeout", 20)
         method = self._method(name)
         send = self._channel.unary_unary(_path(method), _pack, GetMessageClass(method.output_type).FromString)
         return _dict(send(_message(method, fields), timeout=timeout, metadata=self._metadata))
 
     def call_for_many(self, name: str, /, **fields: Any) -> list[dict[str, Any]]:
-        """All answers to one request."""
+        """Return all replies to one request."""
         return list(self.begin(name, **fields))
 
     def begin(self, name: str, /, **fields: Any) -> "Stream":
-        """The same, as they come."""
+        """Return the stream of replies to one request."""
         method = self._method(name)
         send = self._channel.unary_stream(_path(method), _pack, GetMessageClass(method.output_type).FromString)
         return Stream(send(_message(method, fields), timeout=60, metadata=self._metadata))
 
     def send_many(self, name: str, requests: Iterable[dict[str, Any]], timeout: float = 20) -> dict[str, Any]:
-        """One answer to many requests."""
+        """Return the reply to many requests."""
         method = self._method(name)
         send = self._channel.stream_unary(_path(method), _pack, GetMessageClass(method.output_type).FromString)
         return _dict(send((_message(method, each) for each in requests), timeout=timeout, metadata=self._metadata))
 
     def stream(self, name: str, requests: Iterable[dict[str, Any]], timeout: float = 20) -> Any:
-        """Answers as they come; `Stream.cancel` ends it."""
+        """Return replies as they arrive; `Stream.cancel` ends the stream."""
         method = self._method(name)
         send = self._channel.stream_stream(_path(method), _pack, GetMessageClass(method.output_type).FromString)
         return Stream(send((_message(method, each) for each in requests), timeout=timeout, metadata=self._metadata))
 
     def raw(self, name: str, request: bytes) -> bytes:
-        """The bytes of an answer to the bytes of a request."""
+        """Return the bytes of a reply to the bytes of a request."""
         send = self._channel.unary_unary(_path(self._method(name)), lambda each: each, lambda each: each)
         answer: bytes = send(request, timeout=20, metadata=self._metadata)
         return answer
@@ -80,7 +80,7 @@ class GenericClient:
 
 
 class Stream:
-    """The answers of a stream."""
+    """The replies of a stream."""
 
     def __init__(self, call: Any) -> None:
         self._call = call

@@ -1,4 +1,4 @@
-"""A namespace that the environment names, and commands that are run in it."""
+"""A namespace that is set in the environment, and commands that run in it."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,7 +16,7 @@ from tickwheel.testing import PrivateServer
 
 @pytest.fixture
 def cli_client(tickwheel_server: PrivateServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tickwheel]:
-    """A client of a fresh namespace, which the environment names."""
+    """A client of a fresh namespace, which is set in the environment."""
     monkeypatch.setenv("TICKWHEEL_URL", tickwheel_server.url)
     monkeypatch.setenv("TICKWHEEL_NAMESPACE", namespace)
     with Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel:
@@ -25,7 +25,7 @@ def cli_client(tickwheel_server: PrivateServer, namespace: str, monkeypatch: pyt
 
 @pytest.fixture
 def run(cli_client: Tickwheel) -> Run:
-    """Runs a command in this process; fails where the exit code is not the one expected."""
+    """Run a command in this process; fail if the exit code is not the expected one."""
 
     def run_command(*args: object, code: int = 0, stdin: str | bytes | None = None) -> Result:
         result = CliRunner().invoke(app, [str(arg) for arg in args], input=stdin)
@@ -37,7 +37,7 @@ def run(cli_client: Tickwheel) -> Run:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts a command that serves. All commands are stopped at the end."""
+    """Start a command that serves. All commands are stopped at the end of the test."""
     with ExitStack() as stack:
 
         def start_command(*args: str) -> ServingProgram:

@@ -1,4 +1,4 @@
-"""How a command is run in tests, and how its output is read."""
+"""Runs a command in tests and reads its output."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ ENCODE = ("--exclusive-key", "project")
 
 
 def documents(result: Result) -> list[Any]:
-    """Each line of the output as JSON."""
+    """Return each line of the output as JSON."""
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 

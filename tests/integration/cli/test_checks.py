@@ -1,4 +1,4 @@
-"""Commands that look at a whole namespace or measure it: doctor and bench."""
+"""Commands that check or measure a whole namespace: doctor and bench."""
 
 import os
 import signal
@@ -65,7 +65,7 @@ def test_doctor_does_not_create_the_namespace_that_it_checks(run: Run, tickwheel
 
 @pytest.fixture
 def old_timer(run: Run, cli_client: Tickwheel, tickwheel_server: PrivateServer) -> Callable[[], None]:
-    """Puts a timer into the inbox as if it had been there for ten seconds."""
+    """Put a timer into the inbox as if it had been there for ten seconds."""
 
     def put() -> None:
         run("enqueue", "jobs", "x", "--delay", "1h")
@@ -81,17 +81,20 @@ def old_timer(run: Run, cli_client: Tickwheel, tickwheel_server: PrivateServer) 
 
 @pytest.fixture
 def wait_for_claim(cli_client: Tickwheel, tickwheel_server: PrivateServer) -> Callable[[], None]:
-    """Waits until an event process has claimed the shard: it files what is in the inbox within seconds."""
+    """Wait until an event process has claimed the shard. Within seconds, the process files the timers of the inbox."""
 
     def wait() -> None:
         with tickwheel_server.client() as client:
-            eventually(lambda: client.hget(shard_key(cli_client._context.namespace, 0, "clock"), "fence"), "claimed")
+            eventually(
+                lambda: client.hget(shard_key(cli_client._context.namespace, 0, "clock"), "fence"),
+                "the shard is claimed",
+            )
 
     return wait
 
 
 def driver_finding(run: Run, code: int = 0) -> tuple[str, str]:
-    """What doctor says of who drives."""
+    """Return the finding of doctor about the process that drives."""
     found = document(run("doctor", "--quick", "--json", code=code))
     [driver] = [finding for finding in found if finding["check"] == "driver"]
     return driver["verdict"], driver["text"]
@@ -138,7 +141,7 @@ def test_doctor_recognizes_an_event_process_with_another_lock_file(
     finally:
         process.communicate()
     assert verdict == "ok"
-    # The second where it has filed everything before doctor looks.
+    # The second text appears if the event process has filed all timers before doctor checks.
     assert text.startswith(
         ("an event process drives the namespace, with another lock file", "event processes follow every shard's inbox")
     )
@@ -148,7 +151,9 @@ def test_doctor_reports_that_an_event_process_has_stalled(
     cli_client: Tickwheel, run: Run, old_timer: Callable[[], None], tickwheel_server: PrivateServer
 ) -> None:
     with Tickwheel(tickwheel_server.url, namespace=cli_client._context.namespace, drive=True) as driving:
-        eventually(lambda: driver_finding(run)[1].startswith("a process of this host drives"), "it drives")
+        eventually(
+            lambda: driver_finding(run)[1].startswith("a process of this host drives"), "the event process drives"
+        )
         child = driving._processes._child
         assert child is not None
         os.kill(child.pid, signal.SIGSTOP)

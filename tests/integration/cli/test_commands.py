@@ -1,4 +1,4 @@
-"""What commands print, as text and as JSON, and what they do."""
+"""The effects of commands and their output as text and as JSON."""
 
 import json
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""What commands say of a namespace with damaged keys: a finding or one line, and never a traceback."""
+"""Commands report damaged keys of a namespace as a finding or in one line, never with a traceback."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -27,7 +27,7 @@ class Keys:
         self.server.set(self(name), "x")
 
     def score(self, score: float) -> None:
-        """Gives the message in `ready` another score."""
+        """Change the score of a message in `ready`."""
         ready = self("q:p:ready")
         self.server.zadd(ready, {self.server.zrange(ready, 0, 0)[0]: score})
 
@@ -43,7 +43,7 @@ def field(name: str, field: str | bytes, value: str | bytes) -> Callable[[Keys],
     return lambda keys: keys.server.hset(keys(name), field, value)
 
 
-# What was done -> the check that is bad, and what its text says.
+# The damage -> the check that fails, and a part of its text.
 DAMAGE: dict[str, tuple[Callable[[Keys], object], str, str]] = {
     "an infinite score": (lambda keys: keys.score(float("inf")), "records", "its score is inf, not "),
     "shards": (
@@ -86,7 +86,7 @@ def test_doctor_reports_damage_as_a_finding_and_continues(run: Run, keys: Keys, 
     assert "checks are bad" in result.stderr
     found = document(result)
     assert any(said in each["text"] for each in found if (each["check"], each["verdict"]) == (check, "bad")), found
-    # The parts before and after it were carried out.
+    # The checks before and after the damaged part ran.
     rest = {"server", "memory", "queues"} | (set() if check == "namespace" else {"namespace", "records"})
     assert rest <= {each["check"] for each in found}
     assert "BAD" in run("doctor", code=1).stdout
@@ -162,7 +162,7 @@ RECORDS = {
 }
 
 
-# What is cut off within its first bytes, a script refuses already.
+# A record that is cut off within its first bytes is already refused by a script.
 @pytest.mark.parametrize(
     ("command", "record"),
     [(c, r) for c in ("messages", "get", "explain") for r in RECORDS if (c, r) != ("explain", "cut off")],

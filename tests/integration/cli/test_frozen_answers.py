@@ -1,4 +1,4 @@
-"""What commands answer in JSON is as it was recorded (`tests/frozen`)."""
+"""The JSON output of commands is as recorded in `tests/frozen`."""
 
 from typing import Any
 
@@ -7,13 +7,13 @@ import pytest
 from tests.frozen import command_json, record
 from tickwheel.testing import PrivateServer
 
-# All commands are run once, some of them for seconds.
+# The test runs all commands once; some take seconds.
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
 def answers(tickwheel_server: PrivateServer) -> Any:
-    """What each command answers today."""
+    """Return the current answers of the commands."""
     return record.as_json(command_json.answers_of(tickwheel_server))
 
 
@@ -23,5 +23,5 @@ def test_the_json_answers_of_commands_have_the_recorded_keys(answers: Any) -> No
 
 
 def test_every_command_with_json_answers_is_run(answers: Any) -> None:
-    # What an entry is of stands behind a comma.
+    # The subject of an entry follows the comma.
     assert {entry.partition(",")[0] for entry in answers} == command_json.commands_with_json()

@@ -1,4 +1,4 @@
-"""A namespace that is not there: only what puts something into it makes it, and all else says so."""
+"""Only commands that add data create a missing namespace; all other commands report that it is missing."""
 
 import asyncio
 import json

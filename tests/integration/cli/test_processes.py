@@ -1,4 +1,4 @@
-"""The command line as a shell runs it: processes, pipes, signals, terminals, and the embedded server."""
+"""The command line in a shell: processes, pipes, signals, terminals, and the embedded server."""
 
 import json
 import os
@@ -34,7 +34,7 @@ Start = Callable[..., Process]
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """An embedded server of the test's own, which the environment of this process names."""
+    """An embedded server for one test, which is set in the environment of this process."""
     for name in list(os.environ):
         if name.startswith("TICKWHEEL_"):
             monkeypatch.delenv(name)
@@ -44,7 +44,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, st
 
 @pytest.fixture
 def run(environment: dict[str, str]) -> Run:
-    """Runs a command to its end."""
+    """Run a command to its end."""
 
     def run_command(*args: object, code: int = 0, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
@@ -64,7 +64,7 @@ def run(environment: dict[str, str]) -> Run:
 
 @pytest.fixture
 def start(environment: dict[str, str], tmp_path: Path) -> Iterator[Start]:
-    """Starts a command, and waits until its log has a text. All commands are stopped at the end."""
+    """Start a command, and wait until its log contains a text. All commands are stopped at the end of the test."""
     with ExitStack() as stack:
 
         def start_command(*args: str, ready_when: str = "") -> Process:
@@ -76,7 +76,7 @@ def start(environment: dict[str, str], tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture
 def events(start: Start) -> Start:
-    """Starts `tickwheel events`, and waits until it is elected."""
+    """Start `tickwheel events`, and wait until it is elected."""
     return partial(start, "events", ready_when="elected")
 
 
@@ -112,7 +112,7 @@ def test_the_event_process_drives_alone_and_exits_cleanly_on_sigterm(run: Run, e
 
     assert process.stop(ENDS_S) == 0
     assert "ended" in process.log
-    # The last program has left: the server is gone, too.
+    # The last program has closed, so the server has stopped.
     assert is_free(tmp_path / "data" / "server.lock")
 
 
@@ -161,7 +161,7 @@ def test_a_reader_that_leaves_ends_a_command_without_an_error(run: Run, environm
     assert writer.stderr.read() == b""
     assert writer.wait(ENDS_S) == 141
     writer.stderr.close()
-    # What was not printed was not completed: it is still there.
+    # A message that was not printed was not completed, and remains.
     counts = json.loads(run("counts", "orders", "--json").stdout)
     assert (counts["completed"], counts["pending"] + counts["running"]) == (0, 3_000)
 
@@ -190,7 +190,7 @@ def test_redrive_reads_the_output_of_messages(run: Run, environment: dict[str, s
 
 
 def in_shell(environment: dict[str, str], command: str) -> tuple[int, str, str]:
-    """Exit code, output and error output of a command line, which ends with its redirections."""
+    """Return exit code, output and error output of a command line, which ends with its redirections."""
     line = f"{' '.join(TICKWHEEL)} {command}"
     done = subprocess.run(
         ["sh", "-c", line], env=environment, capture_output=True, text=True, timeout=ENDS_S, check=False
@@ -209,7 +209,7 @@ def test_a_command_that_must_read_a_closed_input_exits_with_code_2_and_one_line(
 
 def test_a_closed_input_that_is_not_read_is_ignored(environment: dict[str, str]) -> None:
     assert in_shell(environment, "enqueue orders x --id o1 <&-") == (0, "o1\n", "")
-    # The server and the event process, started meanwhile, have one like any other.
+    # A server and an event process that the command starts have an error output as usual.
     assert in_shell(environment, "dequeue orders --raw --complete <&-") == (0, "x\n", "")
 
 
@@ -239,7 +239,7 @@ def test_output_without_a_terminal_has_no_colour_and_no_cut_lines(run: Run) -> N
 
 
 def on_terminal(environment: dict[str, str], *args: str) -> str:
-    """What a command shows on a terminal of 100 columns."""
+    """Return the output of a command on a terminal of 100 columns."""
     leader, follower = pty.openpty()
     process = subprocess.Popen(
         [*TICKWHEEL, *args],
@@ -250,7 +250,7 @@ def on_terminal(environment: dict[str, str], *args: str) -> str:
     )
     os.close(follower)
     shown = b""
-    # Reading ends with EIO on Linux, and with nothing on macOS, when the command has ended.
+    # When the command has ended, reading fails with EIO on Linux and returns nothing on macOS.
     try:
         while piece := os.read(leader, 65_536):
             shown += piece
@@ -371,8 +371,8 @@ def test_events_serves_prometheus_metrics(events: Start) -> None:
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
             return 'tickwheel_shard_epoch{namespace="tw",shard="0"} 1.0' in answer.read().decode().splitlines()
 
-    eventually(drives, "the figures tell who drives")
-    # In order: killed, it would leave its server behind.
+    eventually(drives, "the metrics name the leader")
+    # Stop the process in order; a killed process would leave its server running.
     assert process.stop(ENDS_S) == 0
 
 

@@ -1,4 +1,4 @@
-"""What is refused, with which words and which exit code."""
+"""The texts and exit codes of refused commands."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`tickwheel schedules`: when the recurring tasks of an app fire."""
+"""`tickwheel schedules` lists when the recurring tasks of an app fire."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""`tickwheel serve` and `dev` as processes: they answer until a signal, and start with all that they need or not."""
+"""`tickwheel serve` and `dev` as processes: they refuse incomplete options, or serve until a signal."""
 
 import signal
 import subprocess
@@ -72,7 +72,7 @@ def test_idle_streams_end_at_once_when_the_service_stops_and_may_be_opened_again
             never.wait()
 
         def dequeue() -> None:
-            # Its credit is spent, and no more comes.
+            # The credit of the stream is used up, and no message follows.
             for _ in generic_client.stream("DequeueStream", without_end(where | {"credit": 1}), 60):
                 pass
 
@@ -90,7 +90,7 @@ def test_idle_streams_end_at_once_when_the_service_stops_and_may_be_opened_again
         streaming = threading.Thread(target=call, daemon=True)
         streaming.start()
         state = "running" if method == "DequeueStream" else "pending"
-        eventually(lambda: jobs.counts()[state] == 1, "its first message is there")
+        eventually(lambda: jobs.counts()[state] == 1, "the first message has arrived")
         service.send_signal(signal.SIGTERM)
         streaming.join(ENDS_S)
         assert [error.code() for error in failed] == [grpc.StatusCode.UNAVAILABLE]
@@ -106,7 +106,7 @@ def test_several_processes_serve_one_namespace_on_one_port(
     service = start("serve", *options)
     found: set[str] = set()
     for n in range(20):
-        # Each has a connection of its own, so that it may have a process of its own.
+        # Each client has its own connection, so that different processes may serve them.
         with Tickwheel(service.url, namespace=namespace) as tickwheel:
             tickwheel.queue("jobs").enqueue(b"x", id=f"m{n}")
             found.update(message.id for message in tickwheel.queue("jobs").dequeue())

@@ -1,4 +1,4 @@
-"""`tickwheel serve --metrics`: a page of one process or the sum of several, for this machine unless told otherwise."""
+"""`tickwheel serve --metrics`: a page of one process or the sum of several, by default only for the local machine."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ Serve = Callable[..., tuple[ServingProgram, Page]]
 
 @pytest.fixture
 def serve(start: Start, tickwheel_server: PrivateServer) -> Serve:
-    """Starts the service. Returns its process and a function that reads its metrics, summed over their labels."""
+    """Start the service. Return its process and a function that reads its metrics, summed over their labels."""
 
     def start_service(*options: str) -> tuple[ServingProgram, Page]:
         port = free_port()
@@ -47,8 +47,8 @@ def page(port: int) -> dict[str, float]:
     return found
 
 
-def enqueue_from_many(url: str, namespace: str, clients: int) -> None:
-    """Each has a connection of its own, so that it may have a process of its own."""
+def enqueue_from_clients(url: str, namespace: str, clients: int) -> None:
+    """Each client has its own connection, so that different processes may serve them."""
     for _ in range(clients):
         with Tickwheel(url, namespace=namespace) as tickwheel:
             tickwheel.queue("q").enqueue()
@@ -56,7 +56,7 @@ def enqueue_from_many(url: str, namespace: str, clients: int) -> None:
 
 def test_a_process_serves_its_metrics(serve: Serve, namespace: str) -> None:
     service, figures = serve()
-    enqueue_from_many(service.url, namespace, 2)
+    enqueue_from_clients(service.url, namespace, 2)
     found = figures()
     assert (found["enqueued_messages_total"], found["processes"], found["namespaces"]) == (2, 1, 1)
 
@@ -65,17 +65,17 @@ def test_several_processes_serve_the_sum_of_their_metrics_and_include_a_dead_pro
     serve: Serve, namespace: str
 ) -> None:
     service, figures = serve("--processes", "2")
-    eventually(lambda: figures().get("processes") == 2, "both tell")
-    enqueue_from_many(service.url, namespace, 10)
+    eventually(lambda: figures().get("processes") == 2, "both processes report metrics")
+    enqueue_from_clients(service.url, namespace, 10)
     assert figures()["enqueued_messages_total"] == 10
     assert figures()["call_seconds_bucket"] == figures()["call_seconds_count"] == figures()["calls_total"]
     for pid in children(service.pid):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    eventually(lambda: figures().get("processes", 0) < 2, "they have died")
-    eventually(lambda: figures().get("processes") == 2, "they were started again", within=30)
+    eventually(lambda: figures().get("processes", 0) < 2, "the killed processes are not counted")
+    eventually(lambda: figures().get("processes") == 2, "the processes are restarted", within=30)
     assert figures()["enqueued_messages_total"] == 10
-    enqueue_from_many(service.url, namespace, 5)
+    enqueue_from_clients(service.url, namespace, 5)
     assert figures()["enqueued_messages_total"] == 15
 
 

@@ -27,7 +27,7 @@ def run_driver(cli_client: Tickwheel, election: Path | ZooKeeperUrl) -> Abstract
 
 
 def wait_until_it_drives(process: EventProcess) -> None:
-    eventually(lambda: all(stats.epoch for stats in process.health().values()), "it drives")
+    eventually(lambda: all(stats.epoch for stats in process.health().values()), "the process drives")
 
 
 def test_each_shard_is_shown_with_its_owner_and_its_waiting_timers(
@@ -42,7 +42,7 @@ def test_each_shard_is_shown_with_its_owner_and_its_waiting_timers(
     assert shard["inbox"] == 1
     assert shard["oldest_ms"] >= 0
     with run_driver(cli_client, tmp_path / "lock"):
-        eventually(lambda: document(run("shards", "--json"))[0]["lateness_ms"]["p50"] > 0, "it is promoted")
+        eventually(lambda: document(run("shards", "--json"))[0]["lateness_ms"]["p50"] > 0, "the message is promoted")
         [shard] = document(run("--json", "shards"))
         assert shard["owner"] == f"{socket.gethostname()}:{os.getpid()}"
         assert (shard["shard"], shard["epoch"], shard["election"]) == (0, 1, "lockfile")
@@ -74,13 +74,13 @@ def test_epochs_are_reset_after_a_confirmation_if_no_process_drives(
 
     with run_driver(cli_client, tmp_path / "lock") as process:
         wait_until_it_drives(process)
-        eventually(refused, "it is refused")
+        eventually(refused, "the reset is refused")
     assert "nothing was changed" in run("shards", "reset-epoch", stdin="n\n", code=1).stderr
     assert document(run("shards", "--json"))[0]["epoch"] == 1
     assert "1 of 1 shards" in run("shards", "reset-epoch", stdin="y\n").stdout
     assert document(run("shards", "--json", "reset-epoch", "--yes"))["forgotten"] == []
     [shard] = document(run("shards", "--json"))
-    # Of the kind of election, too: another may drive it now.
+    # The kind of election is reset too: another kind may drive the shard now.
     assert (shard["owner"], shard["epoch"], shard["election"]) == ("", 0, "")
 
 
@@ -97,7 +97,7 @@ def test_a_new_ensemble_drives_after_its_epochs_are_reset(
     key = shard_key(cli_client._context.namespace, 0, "clock")
     fence = server.hget(key, "fence")
     with run_driver(cli_client, url()) as process:
-        eventually(lambda: "tickwheel shards reset-epoch" in caplog.text, "what to do is said")
+        eventually(lambda: "tickwheel shards reset-epoch" in caplog.text, "the log names the remedy")
         assert server.hget(key, "fence") == fence
         run("shards", "reset-epoch", "--yes")
         wait_until_it_drives(process)

@@ -1,4 +1,4 @@
-"""A path of ZooKeeper for each test of the election, and a look at it from outside."""
+"""A ZooKeeper path for each test of the election, and a client that observes it."""
 
 import logging
 import os
@@ -13,13 +13,13 @@ from tickwheel.election.zookeeper_url import ZooKeeperUrl
 
 @pytest.fixture
 def url(zookeeper: ZooKeeper) -> ZooKeeperUrl:
-    """A path of the test's own."""
+    """A path for one test."""
     return ZooKeeperUrl.parse(f"zk://{zookeeper.hosts}/{os.urandom(6).hex()}")
 
 
 @pytest.fixture
 def watcher(url: ZooKeeperUrl) -> Iterator[KazooClient]:
-    """Looks at the namespace's nodes from outside."""
+    """A client that observes the nodes of the namespace."""
     logging.getLogger("tickwheel.kazoo").setLevel(logging.ERROR)
     client = KazooClient(",".join(url.hosts))
     client.start()

@@ -1,4 +1,4 @@
-"""The election on ZooKeeper: even, handed over while it is driven, and nothing left behind."""
+"""The election on ZooKeeper: shards are balanced, handed over without a pause, and no node is left behind."""
 
 import logging
 import threading
@@ -30,7 +30,7 @@ def test_after_each_join_and_leave_loads_differ_by_one_and_a_join_moves_only_its
             members.append(ending.enter_context(Member(url, NAMESPACE, shards)))
             settle(members, shards)
             for then, member in zip(before, members, strict=False):
-                # With the same epochs: nothing that stayed was won again.
+                # The epochs are unchanged: no remaining leadership was won again.
                 assert member.epochs().items() <= then.items()
         while len(members) > 1:
             leaver = members.pop(0)
@@ -100,22 +100,22 @@ def test_a_member_paused_between_being_the_lowest_and_raising_the_epoch_raises_n
     raise_epoch = ZooKeeperSession.raise_epoch
     paused_members = dict[ZooKeeperSession, Member]()
 
-    def paused(ensemble: ZooKeeperSession, node: str, candidate: str, who: bytes) -> Any:
+    def paused(ensemble: ZooKeeperSession, node: str, candidate: str, owner: bytes) -> Any:
         member = paused_members.pop(ensemble, None)
         if member is not None:
-            # Meanwhile its session ends, and the other wins.
+            # During the pause the session of the member ends, and the rival wins.
             wins = len(rival.wins)
             expire(member.zookeeper)
-            eventually(lambda: len(rival.wins) > wins, "the other wins")
+            eventually(lambda: len(rival.wins) > wins, "the rival wins")
             epochs.append(rival.wins[-1][2])
-            # Back, with a new session, it does what it was about to.
-            eventually(lambda: member.zookeeper.connected, "it is connected again")
-            request = raise_epoch(ensemble, node, candidate, who)
+            # The member continues with a new session.
+            eventually(lambda: member.zookeeper.connected, "the member is connected again")
+            request = raise_epoch(ensemble, node, candidate, owner)
             assert isinstance(request.get(timeout=10)[0], Exception)
             assert watcher.exists(node).version == epochs[-1]
             resumed.set()
             return request
-        return raise_epoch(ensemble, node, candidate, who)
+        return raise_epoch(ensemble, node, candidate, owner)
 
     monkeypatch.setattr(ZooKeeperSession, "raise_epoch", paused)
     epochs = list[int]()
@@ -125,10 +125,10 @@ def test_a_member_paused_between_being_the_lowest_and_raising_the_epoch_raises_n
             with Member(url, NAMESPACE, 1) as member:
                 resumed = threading.Event()
                 paused_members[member.election._session] = member
-                # The other loses its session, so this one is the lowest; then it is the other's turn again.
+                # The rival loses its session, so the member is the lowest; then the rival is the lowest again.
                 expire(rival.zookeeper)
                 assert resumed.wait(30)
-            eventually(lambda: 0 in rival.leads, "the other leads")
+            eventually(lambda: 0 in rival.leads, "the rival leads")
     assert len(epochs) == 20
 
 
@@ -139,13 +139,13 @@ def test_a_member_that_lost_its_session_after_raising_the_epoch_does_not_lead_un
     raised = list[int]()
     members = list[Member]()
 
-    def answered_late(ensemble: ZooKeeperSession, node: str, candidate: str, who: bytes) -> Any:
-        request = raise_epoch(ensemble, node, candidate, who)
+    def answered_late(ensemble: ZooKeeperSession, node: str, candidate: str, owner: bytes) -> Any:
+        request = raise_epoch(ensemble, node, candidate, owner)
         if not raised:
             raised.append(request.get(timeout=10)[1].version)
             eventually(lambda: members, "the member is known")
             expire(members[0].zookeeper)
-            eventually(lambda: members[0].election._losses, "it knows that its session is lost")
+            eventually(lambda: members[0].election._losses, "the member notices the loss of its session")
         return request
 
     monkeypatch.setattr(ZooKeeperSession, "raise_epoch", answered_late)
@@ -169,14 +169,14 @@ def test_a_shard_that_a_member_cannot_reach_moves_to_a_member_that_can_and_retur
     shards = 4
     with Member(url, NAMESPACE, shards) as one:
         settle([one], shards)
-        # Nobody else could.
+        # No other member could lead.
         assert not one.election.resign(0)
         with Member(url, NAMESPACE, shards) as another:
             settle([one, another], shards)
             shard = min(one.leads)
             leadership = one.leads[shard]
             assert one.election.resign(shard)
-            # It asks for it again only when it can reach it: here at once.
+            # The member requests the shard again when it can reach the shard, here immediately.
             leadership.lose()
             settle([one, another], shards)
 
@@ -188,7 +188,7 @@ def test_leaders_continue_without_the_nodes_of_the_election_and_the_log_names_th
         settle([member], 4)
         before = member.epochs()
         watcher.delete(url.path, recursive=True)
-        eventually(lambda: "tickwheel shards reset-epoch" in caplog.text, "what to do is said")
+        eventually(lambda: "tickwheel shards reset-epoch" in caplog.text, "the log names the remedy")
         assert member.epochs() == before
         assert watcher.exists(url.path) is None
 
@@ -202,9 +202,9 @@ def test_a_member_does_not_adopt_nodes_that_another_process_created_since_it_ent
         watcher.delete(url.path, recursive=True)
         with Member(url, NAMESPACE, 4) as stranger:
             settle([stranger], 4)
-            eventually(lambda: "tickwheel shards reset-epoch" in caplog.text, "what to do is said")
+            eventually(lambda: "tickwheel shards reset-epoch" in caplog.text, "the log names the remedy")
             expire(member.zookeeper)
-            eventually(lambda: member.election._losses, "it knows that its session is lost")
+            eventually(lambda: member.election._losses, "the member notices the loss of its session")
             settle([stranger], 4)
             assert member.epochs() == before
 
@@ -218,7 +218,7 @@ def test_a_node_that_zookeeper_refuses_is_named_and_the_election_continues_once_
     watcher.ensure_path(node)
     watcher.set_acls(node, [make_digest_acl("another", "secret", all=True)])
     with Member(url, NAMESPACE, 4) as member:
-        eventually(lambda: "NoAuthError" in caplog.text, "it is told")
+        eventually(lambda: "NoAuthError" in caplog.text, "the refusal is logged")
         assert f"ZooKeeper denies this process access to the node {node}" in caplog.text
         assert "reset-epoch" not in caplog.text
         watcher.set_acls(node, OPEN_ACL_UNSAFE)
@@ -243,4 +243,4 @@ def test_a_host_name_without_an_address_is_reported(
 ) -> None:
     monkeypatch.setattr(zookeeper_election, "RECHECK_INTERVAL_S", 0.1)
     with Member(ZooKeeperUrl.parse("zk://nowhere.invalid"), NAMESPACE, 1):
-        eventually(lambda: "nowhere.invalid has no address: " in caplog.text, "it is told")
+        eventually(lambda: "nowhere.invalid has no address: " in caplog.text, "the error is logged")

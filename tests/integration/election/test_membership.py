@@ -1,4 +1,4 @@
-"""The nodes of an election and its list of members, as one member sees and keeps them on a real ZooKeeper."""
+"""The nodes of an election and its list of members, as one member reads and writes them on a real ZooKeeper."""
 
 import json
 from typing import Any
@@ -25,7 +25,7 @@ def root(ensemble: ZooKeeperSession, url: ZooKeeperUrl) -> ElectionNodes:
 
 
 def entered(ensemble: ZooKeeperSession, url: ZooKeeperUrl, member: str) -> membership.Membership:
-    """The list as a member has it that has entered the election and is not on it yet."""
+    """Return the list of a member that has entered the election and is not yet on the list."""
     nodes = root(ensemble, url)
     nodes.ensure_created()
     return membership.Membership(ensemble, nodes, member, "host:1", SHARDS, lambda _: None)
@@ -36,9 +36,9 @@ def test_an_assignment_is_written_only_over_the_assignment_that_was_read(
 ) -> None:
     root, by_another = f"{url.path}/{NAMESPACE}", pack(["another"] * 4)
 
-    def assign_late(*looked_at: Any) -> Assignment:
+    def assign_late(*args: Any) -> Assignment:
         watcher.set(f"{root}/assignment", by_another)
-        return assign(*looked_at)
+        return assign(*args)
 
     monkeypatch.setattr(membership, "assign", assign_late)
     with open_session(url) as ensemble:

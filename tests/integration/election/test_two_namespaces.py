@@ -1,4 +1,4 @@
-"""Namespaces of one name do not share an election on ZooKeeper, and one that is made anew takes over that of before."""
+"""Namespaces of the same name do not share an election on ZooKeeper; a recreated one takes over its election."""
 
 import pytest
 from kazoo.client import KazooClient
@@ -22,7 +22,7 @@ def test_a_namespace_does_not_enter_the_election_of_another_namespace_of_its_nam
         settle([member], 4)
         before, assigned = member.epochs(), watcher.get(f"{url.path}/{NAMESPACE}/assignment")
         with Member(url, NAMESPACE, 2, b"another") as stranger:
-            eventually(lambda: len(stranger.errors) == 2, "it is refused for each shard")
+            eventually(lambda: len(stranger.errors) == 2, "the member is refused for each shard")
             assert "its own path" in str(stranger.errors[0])
             assert not stranger.wins
         assert member.epochs() == before
@@ -47,7 +47,7 @@ def test_a_member_that_finds_the_election_taken_by_another_namespace_after_a_los
         watcher.set(root, b"another")
         watcher.create(f"{root}/members/stranger", ephemeral=True)
         expire(member.zookeeper)
-        eventually(lambda: len(member.errors) == 4, "it stops on each shard")
+        eventually(lambda: len(member.errors) == 4, "the member stops on each shard")
         assert not member.leads
 
 

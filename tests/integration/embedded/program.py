@@ -1,4 +1,4 @@
-"""A program of a user, which does what it is told line by line and ends when no more comes."""
+"""A user's program that executes one action for each line of its input and ends with the input."""
 
 import json
 import os

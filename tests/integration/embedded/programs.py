@@ -1,4 +1,4 @@
-"""Programs that share a server, each a process of its own, and what can be seen of the server."""
+"""Programs that share a server, each in its own process, and checks of the server."""
 
 import json
 import os
@@ -19,7 +19,7 @@ PROGRAM = Path(__file__).with_name("program.py")
 
 
 class Program:
-    """A process of its own that has an EmbeddedServer."""
+    """A process that has an EmbeddedServer."""
 
     def __init__(self, data_dir: Path, appendfsync: str) -> None:
         self.process = subprocess.Popen(
@@ -44,7 +44,7 @@ class Program:
         return self.result()
 
     def end(self) -> None:
-        """Let the program come to its end, without telling it to close anything."""
+        """Let the program end without closing the server."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait(timeout=30)
@@ -58,7 +58,7 @@ class Program:
 
 
 def all_at_once(programs: Sequence[Program], action: str) -> list[Any]:
-    """The result of each, of what all do at the same time."""
+    """Start an action in all programs at once and return the results."""
     for program in programs:
         program.begin(action)
     return [program.result() for program in programs]

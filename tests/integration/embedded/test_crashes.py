@@ -1,4 +1,4 @@
-"""Whoever is killed, frozen or robbed of its files: the next puts it right, and touches nothing foreign."""
+"""After a kill, a freeze or the loss of files the next program repairs the server and touches no foreign process."""
 
 import os
 import shutil
@@ -45,7 +45,7 @@ def test_a_server_killed_while_it_rewrites_its_file_is_restarted(data_dir: Path)
     with EmbeddedServer(data_dir) as server, closing(client(server)) as connection:
         for number in range(100):
             connection.set(f"key {number}", number)
-        # The child that rewrites takes 100 ms for each key, so it survives its parent for a while.
+        # The child that rewrites takes 100 ms for each key, so it outlives its parent for some time.
         connection.config_set("rdb-key-save-delay", 100_000)
         connection.bgrewriteaof()
         kill_server(server)
@@ -61,14 +61,14 @@ def test_a_server_that_ends_while_it_loads_is_started_twice_more(
 ) -> None:
     wait_until_loaded, ended = ValkeyProcess.wait_until_loaded, 0
 
-    def after_a_crash(process: ValkeyProcess) -> None:
+    def wait_after_a_crash(process: ValkeyProcess) -> None:
         nonlocal ended
         if ended < crashes:
             ended += 1
             process.kill()
         wait_until_loaded(process)
 
-    monkeypatch.setattr(ValkeyProcess, "wait_until_loaded", after_a_crash)
+    monkeypatch.setattr(ValkeyProcess, "wait_until_loaded", wait_after_a_crash)
     server = EmbeddedServer(data_dir)
     if crashes < 3:
         with server:
@@ -101,7 +101,7 @@ def test_ensuring_that_a_running_server_runs_changes_nothing(data_dir: Path) -> 
 
 
 def test_a_server_closed_during_a_check_stays_stopped(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that lost its connection looks after the server in one thread, another closes the client."""
+    """One thread checks the server after a lost connection while another thread closes the client."""
     server = EmbeddedServer(data_dir)
     server.open()
     looked = server._membership.is_current

@@ -1,4 +1,4 @@
-"""Durability and settings, paths and modes."""
+"""Durability and settings, paths and file modes of the embedded server."""
 
 import stat
 from contextlib import closing
@@ -38,7 +38,7 @@ def test_a_shared_server_keeps_to_the_stricter_durability(data_dir: Path) -> Non
 
         with EmbeddedServer(data_dir):
             assert connection.config_get("appendfsync") == {"appendfsync": "always"}
-            # Whoever starts it again, none of the others gets less than it asked for.
+            # A restart by any program keeps the strictest durability that a program requested.
             kill_server(lax)
             lax.ensure_running()
             assert connection.config_get("appendfsync") == {"appendfsync": "always"}

@@ -1,4 +1,4 @@
-"""What keeps a server from starting is said, with what to do."""
+"""Errors that keep a server from starting are reported with the remedy."""
 
 import platform
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""Programs on one directory share a server: the first starts it, the last to leave stops it."""
+"""Programs on one directory share a server: the first starts it, and the last to close stops it."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ def test_two_programs_share_one_server_and_the_last_to_leave_stops_it(
 def test_eight_programs_opening_at_once_start_exactly_one_server(data_dir: Path, start_program: StartProgram) -> None:
     programs = [start_program() for _ in range(8)]
     for program in programs:
-        program.call("is_open")  # it has started, and waits for the next line
+        program.call("is_open")  # the program has started, and waits for the next line
 
     all_at_once(programs, "open")
 
@@ -67,7 +67,7 @@ def test_no_program_joins_or_leaves_while_another_starts_or_stops_the_server(
             with pytest.raises(EmbeddedServerError, match=f"process {os.getpid()} has held the lock"):
                 step()
         other.release()
-    assert is_server_alive(data_dir), "it could not leave in order, so the next one stops the server"
+    assert is_server_alive(data_dir), "the killed program cannot stop the server, so the next program does"
     with EmbeddedServer(data_dir):
         pass
     assert not is_server_alive(data_dir)
@@ -118,7 +118,7 @@ def test_a_forked_child_that_closes_or_ends_does_not_stop_the_server(
     assert is_server_alive(data_dir)
     with EmbeddedServer(data_dir):
         pass
-    assert is_server_alive(data_dir), "the parent's share of the directory was lost by the fork"
+    assert is_server_alive(data_dir), "the fork lost the parent's lock of the directory"
 
 
 def test_a_forked_child_does_not_keep_the_directory_open_for_its_parent(

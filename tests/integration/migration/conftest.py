@@ -1,4 +1,4 @@
-"""A Celery application on a real Redis server, with Celery's worker and Tickwheel's as processes."""
+"""A Celery application on a real Redis server, with workers of Celery and Tickwheel as processes."""
 
 import gc
 import sys
@@ -24,7 +24,7 @@ BROKER, BACKEND = 1, 2
 
 
 class Shop(ProcessRecords):
-    """The application: what was recorded, and its workers. Of a line: side, task, id, retries, and more."""
+    """The application: its record of runs, and its workers. Fields of a line: side, task, id, retries, and more."""
 
     def __init__(self, server: PrivateServer, namespace: str, folder: Path, tickwheel: Tickwheel) -> None:
         super().__init__(folder)
@@ -39,16 +39,16 @@ class Shop(ProcessRecords):
         return "".join(process.log for process in self._processes)
 
     def celery_url(self, db: int) -> str:
-        """How Celery names a database of the server."""
+        """The URL of a database of the server in Celery's form."""
         return f"{self.url.replace('unix://', 'redis+socket://')}?virtual_host={db}"
 
     @property
     def broker_url(self) -> str:
-        """How everybody else does."""
+        """The URL in the usual form."""
         return f"{self.url}?db={BROKER}"
 
     def ran(self, *ids: str) -> dict[str, list[str]]:
-        """Which sides ran each of these calls, as often as they did."""
+        """Return the sides that ran each of these calls, once for each run."""
         found: dict[str, list[str]] = {id_: [] for id_ in ids}
         for side, _, id_, *_ in self.record:
             if id_ in found:
@@ -57,7 +57,7 @@ class Shop(ProcessRecords):
 
     def wait_until_run(self, ids: list[str], within: float = 40.0) -> None:
         try:
-            eventually(lambda: all(self.ran(*ids).values()), "all have run", within, 0.05)
+            eventually(lambda: all(self.ran(*ids).values()), "all calls have run", within, 0.05)
         except AssertionError as error:
             missing = [id_ for id_, sides in self.ran(*ids).items() if not sides]
             raise AssertionError(
@@ -65,7 +65,7 @@ class Shop(ProcessRecords):
             ) from error
 
     def ends(self, id_: str, queue: str = "celery") -> MessageView:
-        """What became of the message of a call, once it is finished."""
+        """Return the message of a call once the message is finished."""
         found = self.tickwheel.queue(queue)
         finished = ("completed", "errored")
         eventually(lambda: found.get(id_).state in finished, f"{id_} ends: {self.log[-2_000:]}", 30, 0.01)
@@ -75,7 +75,7 @@ class Shop(ProcessRecords):
         return EventProcessChild(self.url, self.namespace, self._folder / "lock")
 
     def celery_worker(self, *options: str) -> Process:
-        """Return a worker of Celery, which is not started."""
+        """Return a worker of Celery that is not started."""
         command = ["celery", "-A", "tests.integration.migration.shop:celery", "worker", "-P", "solo", "-n", "c@test"]
         quiet = ["--without-gossip", "--without-mingle", "-Q", "celery,urgent", "-l", "WARNING"]
         return self._process(
@@ -83,7 +83,7 @@ class Shop(ProcessRecords):
         )
 
     def tickwheel_worker(self) -> Process:
-        """Return a worker of Tickwheel, which is not started."""
+        """Return a worker of Tickwheel that is not started."""
         return self._process("tickwheel", ["tickwheel", "worker", "tests.integration.migration.shop:tickwheel"])
 
     def _process(self, side: str, command: list[str], ready_when: Callable[[], bool] | str = "") -> Process:
@@ -110,7 +110,7 @@ def deployment(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[Shop
 
 @pytest.fixture(scope="module")
 def moved_deployment(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    """The same with an event process and a worker of Tickwheel, for all tests of a module; `celery` is its queue."""
+    """A deployment with an event process and a worker of Tickwheel, one for a module; `celery` is its queue."""
     folder = tmp_path_factory.mktemp("moved")
     with shop_of(tickwheel_server, folder) as deployment, deployment.event_process(), deployment.tickwheel_worker():
         yield deployment
@@ -136,12 +136,12 @@ def shop_of(tickwheel_server: PrivateServer, folder: Path) -> Iterator[Shop]:
 
 
 def forget_connections() -> None:
-    """The next one may be on another server; results that nobody waits for any more go while theirs is there."""
+    """Close cached connections: the next deployment may use another server. Abandoned results are dropped first."""
     gc.collect()
     celery: Any = shop.celery
     celery.backend.result_consumer.subscribed_to.clear()
     celery.close()
-    # Kombu keeps the connections of a URL for the whole process, and other tests cut off all clients of the server.
+    # Kombu keeps the connections of a URL for the whole process, and other tests disconnect all clients of the server.
     kombu.pools.reset()
     celery.amqp._producer_pool = None
     vars(celery.amqp).pop("send_task_message", None)
@@ -150,6 +150,6 @@ def forget_connections() -> None:
 
 
 def route(task: str, to: str, share: float = 1.0) -> None:
-    """Sets a route, and has this producer see it at once."""
+    """Set a route and make this producer read it immediately."""
     shop.tickwheel.route(task, to=to, share=share)
     shop.celery.amqp.send_task_message._routes._cache.pop(task, None)

@@ -1,6 +1,6 @@
-"""A Celery application that moves to Tickwheel: the same module in producers and in the workers of both.
+"""A Celery application that moves to Tickwheel; producers and the workers of both sides import the same module.
 
-Each task writes a line to the file that RECORD names: which side ran it, which task, its id, how often it was retried.
+Each task writes a line to the file RECORD: the side that ran it, the task, its id, and its number of retries.
 """
 
 # mypy: disable-error-code="untyped-decorator"

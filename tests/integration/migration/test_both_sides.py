@@ -1,4 +1,4 @@
-"""A task on its way from Celery to Tickwheel runs in the workers of both: nothing is lost, nothing runs twice."""
+"""During a migration the workers of Celery and of Tickwheel run a task: no call is lost, and none runs twice."""
 
 from functools import partial
 
@@ -38,7 +38,7 @@ def test_producers_follow_a_route_while_they_run_and_every_call_runs_once_on_one
 def test_a_retry_at_celery_follows_the_route_and_keeps_its_count(deployment: Shop) -> None:
     sent = shop.retried.delay(3)
     with deployment.event_process(), deployment.celery_worker(), deployment.tickwheel_worker():
-        eventually(lambda: deployment.ran(sent.id)[sent.id], f"it runs at Celery's: {deployment.log}", 40)
+        eventually(lambda: deployment.ran(sent.id)[sent.id], f"Celery runs the call: {deployment.log}", 40)
         route("shop.retried", "tickwheel")
         later = [shop.retried.apply_async((2,), countdown=0.01).id for _ in range(5)]
         deployment.wait_until_run([sent.id, *later])

@@ -1,4 +1,4 @@
-"""What waits in Celery's Redis is moved by `tickwheel import celery`: each message once; what cannot be moved stays."""
+"""`tickwheel import celery` moves the calls in Celery's Redis, each once; calls that cannot be moved stay."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def command(deployment: Shop, *options: str) -> list[str]:
 
 
 def import_(deployment: Shop, *options: str, code: int = 0) -> list[dict[str, Any]]:
-    """What it reports of each queue."""
+    """Return the report of the import for each queue."""
     done = subprocess.run(
         command(deployment, *options), cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )
@@ -36,7 +36,7 @@ def import_(deployment: Shop, *options: str, code: int = 0) -> list[dict[str, An
 
 
 def left(deployment: Shop) -> list[bytes]:
-    """The keys of Celery's Redis that hold messages."""
+    """Return the keys of Celery's Redis that hold messages."""
     return [key for key in deployment.broker.keys("*") if not key.startswith(b"_kombu")]
 
 
@@ -44,7 +44,7 @@ def test_waiting_calls_are_moved_with_their_times_and_order_and_run(deployment: 
     low = shop.note.apply_async(("low",), priority=9).id
     first, second = shop.note.delay("first").id, shop.note.delay("second").id
     later = shop.note.apply_async(("later",), countdown=3_600).id
-    naive = shop.note.apply_async(("naive",), eta=datetime(2030, 6, 1, 12)).id  # noqa: DTZ001  # as some write them
+    naive = shop.note.apply_async(("naive",), eta=datetime(2030, 6, 1, 12)).id  # noqa: DTZ001  # some applications write naive times
     expired = shop.note.apply_async(("expired",), expires=0.001).id
     [report] = import_(deployment, "--timezone", "Europe/Berlin")
     assert report == {"queue": "celery", "moved": 6, "there_before": 0, "refused": []}
@@ -138,7 +138,7 @@ def test_a_call_whose_id_belongs_to_another_message_stays(deployment: Shop) -> N
 def test_calls_reserved_by_celery_workers_are_moved_once_the_workers_are_gone(deployment: Shop) -> None:
     etas = [shop.note.apply_async((str(n),), countdown=3_600).id for n in range(5)]
     with deployment.celery_worker("--prefetch-multiplier", "0") as worker:
-        eventually(lambda: deployment.broker.hlen("unacked") == len(etas), "the worker waits with them", 40)
+        eventually(lambda: deployment.broker.hlen("unacked") == len(etas), "the worker holds the calls", 40)
         waiting = shop.note.apply_async(("waiting",), queue="later").id
         assert import_(deployment, "--unacked", code=1) == []
         worker.send_signal(signal.SIGKILL)
@@ -161,7 +161,7 @@ def test_an_import_that_is_killed_repeatedly_moves_every_message_once(deployment
     for _ in range(3):
         moved_deployment = sum(queue.counts().values())
         process = subprocess.Popen(command(deployment), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        # Somewhere behind its first message.
+        # At a random point after the first message.
         further = moved_deployment + chance.randint(1, 250)
         eventually(lambda: sum(queue.counts().values()) >= further or process.poll() is not None, "it moves", 40, 0)  # noqa: B023
         kills += process.poll() is None
@@ -192,11 +192,11 @@ REFUSED: list[tuple[list[str], int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "code", "said"), REFUSED, ids=["zone", "away", "no Redis"])
-def test_wrong_options_are_refused_in_one_line(deployment: Shop, options: list[str], code: int, said: str) -> None:
+@pytest.mark.parametrize(("options", "code", "text"), REFUSED, ids=["zone", "unreachable", "not Redis"])
+def test_wrong_options_are_refused_in_one_line(deployment: Shop, options: list[str], code: int, text: str) -> None:
     done = subprocess.run(
         [*command(deployment), *options], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == code
-    assert said in done.stderr
+    assert text in done.stderr
     assert done.stderr.count("\n") == 1

@@ -1,4 +1,4 @@
-"""A task of Celery in a worker of Tickwheel is what it was: bound, retried, expired, its result where it always is."""
+"""A Celery task behaves the same in a worker of Tickwheel: binding, retries, expiry, and the place of its result."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Calls of a Celery application go where the route of their task says, and nothing else about them changes."""
+"""Calls of a Celery application follow the route of their task, and are otherwise unchanged."""
 
 import logging
 import uuid
@@ -82,7 +82,7 @@ def test_arguments_that_celery_cannot_serialize_raise_its_error(deployment: Shop
 def test_an_eta_becomes_the_due_time(deployment: Shop) -> None:
     route("shop.note", "tickwheel")
     later = shop.note.apply_async(("later",), countdown=3_600)
-    at = shop.note.apply_async(("at",), eta=datetime(2030, 1, 1))  # noqa: DTZ001  # in the app's zone, as ever
+    at = shop.note.apply_async(("at",), eta=datetime(2030, 1, 1))  # noqa: DTZ001  # naive times are in the app's zone
     queue = deployment.tickwheel.queue("celery")
     assert abs(queue.get(later.id).due - datetime.now(UTC) - timedelta(hours=1)) < timedelta(seconds=10)
     assert queue.get(at.id).due == datetime(2030, 1, 1, tzinfo=UTC)
@@ -117,7 +117,7 @@ def test_while_tickwheel_is_away_calls_follow_the_last_known_route(
     deployment: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
     shop.note.delay("known to be Celery's")
-    # Known for a second, and no longer.
+    # The route is cached for a second.
     known = shop.celery.amqp.send_task_message._routes._cache
     known["shop.note"] = replace(known["shop.note"], until=0.0)
     shop.tickwheel.move(url="redis://127.0.0.1:1", timeout=timedelta(milliseconds=50))
