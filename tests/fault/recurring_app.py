@@ -1,4 +1,4 @@
-"""The app of the tests of recurring tasks: one that fires each second, and one that takes longer than that."""
+"""The app for the tests of recurring tasks: two schedules of each second. `crawl` takes longer than a second."""
 
 import time
 from datetime import timedelta

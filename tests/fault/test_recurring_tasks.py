@@ -1,4 +1,4 @@
-"""Recurring tasks on real workers: whatever is killed, however often, each second fires once and none is left out."""
+"""Recurring tasks on real workers: each second fires exactly once while workers and event processes are killed."""
 
 import os
 import signal
@@ -32,65 +32,66 @@ APP = "tests.fault.recurring_app:app"
 
 
 class RecurringDeployment:
-    """A namespace, its history, and what works there, to be killed."""
+    """A namespace with its history, an event process and workers that tests can kill."""
 
-    def __init__(self, server: PrivateServer, client: Any, folder: Path, running: ExitStack) -> None:
-        self._server, self._client, self._folder, self._running = server, client, folder, running
+    def __init__(self, server: PrivateServer, client: Any, folder: Path, stack: ExitStack) -> None:
+        self._server, self._client, self._folder, self._stack = server, client, folder, stack
         self._namespace = f"recurring-{uuid.uuid4().hex[:8]}"
-        self.tickwheel = running.enter_context(Tickwheel(server.url, namespace=self._namespace, shards=2))
+        self.tickwheel = stack.enter_context(Tickwheel(server.url, namespace=self._namespace, shards=2))
         self.events = self.start_events()
 
     def start_events(self) -> EventProcessChild:
-        return self._running.enter_context(EventProcessChild(self._server.url, self._namespace, self._folder / "lock"))
+        return self._stack.enter_context(EventProcessChild(self._server.url, self._namespace, self._folder / "lock"))
 
     def start_worker(self, *options: str) -> Worker:
         folder = self._folder / uuid.uuid4().hex[:8]
         folder.mkdir()
         worker = Worker(self._server.url, self._namespace, folder, "--drain", "100ms", *options, app=APP)
-        return self._running.enter_context(worker)
+        return self._stack.enter_context(worker)
 
     def history(self) -> list[OutboxTransition]:
         return read_outbox(self._client, self._namespace, shards=2)
 
     def events_of(self, schedule: str, state: State | None = None) -> dict[int, list[int]]:
-        """For which seconds a schedule has fired, or come to a state, and when: each as often as it has."""
-        found = defaultdict[int, list[int]](list)
-        for each in self.history():
-            if each.id.startswith(f"{schedule}@") and (each.to_state is state if state else each.from_state is None):
-                at = datetime.fromisoformat(each.id.removeprefix(f"{schedule}@"))
-                found[round(at.timestamp())].append(each.time_ms)
-        return found
+        """Return the times at which the occurrence of each second was enqueued, or entered ``state``."""
+        times = defaultdict[int, list[int]](list)
+        for transition in self.history():
+            matches = transition.to_state is state if state else transition.from_state is None
+            if matches and transition.id.startswith(f"{schedule}@"):
+                at = datetime.fromisoformat(transition.id.removeprefix(f"{schedule}@"))
+                times[round(at.timestamp())].append(transition.time_ms)
+        return times
 
 
 @pytest.fixture
 def deployment(tickwheel_server: PrivateServer, server: Any, tmp_path: Path) -> Iterator[RecurringDeployment]:
-    with ExitStack() as running:
-        yield RecurringDeployment(tickwheel_server, server, tmp_path, running)
+    with ExitStack() as stack:
+        yield RecurringDeployment(tickwheel_server, server, tmp_path, stack)
 
 
 def test_each_second_fires_once_without_overlap_while_processes_are_killed(deployment: RecurringDeployment) -> None:
     workers = [deployment.start_worker("--processes", "2"), deployment.start_worker()]
-    eventually(lambda: deployment.events_of("tick"), "it has begun", 30)
-    for n, what in enumerate(["process", "events", "process", "worker"] * 3):
+    eventually(lambda: deployment.events_of("tick"), "the schedule has fired", 30)
+    for n, target in enumerate(["process", "events", "process", "worker"] * 3):
         fired = len(deployment.events_of("tick"))
-        if what == "process":
+        if target == "process":
             for child in workers[n % 2].children:
-                # It may have ended with its worker just now.
+                # The process may have ended with its worker.
                 with suppress(ProcessLookupError):
                     os.kill(child, signal.SIGKILL)
-        elif what == "worker":
+        elif target == "worker":
             workers[n % 2].send_signal(signal.SIGKILL)
             workers[n % 2] = deployment.start_worker()
         else:
             deployment.events.kill()
             deployment.events = deployment.start_events()
-        eventually(lambda fired=fired: len(deployment.events_of("tick")) > fired, "it goes on", 30, 0.05)  # type: ignore[misc]
+        eventually(lambda fired=fired: len(deployment.events_of("tick")) > fired, "the schedule fires again", 30, 0.05)  # type: ignore[misc]
     until = datetime.now(UTC).timestamp()
-    # What was taken by one that was killed comes again when its lease ends.
-    eventually(lambda: has_all(deployment.events_of("tick"), until), "each second has come", 30, 0.05)
+    # Occurrences that a killed process had leased are delivered again when their leases expire.
+    eventually(lambda: has_all(deployment.events_of("tick"), until), "each second has fired", 30, 0.05)
     assert {len(times) for times in deployment.events_of("tick").values()} == {1}
 
-    eventually(lambda: len(deployment.events_of("crawl")) > 4, "what takes longer has fired again", 30, 0.05)
+    eventually(lambda: len(deployment.events_of("crawl")) > 4, "the slow task has fired several times", 30, 0.05)
     begun, done = deployment.events_of("crawl"), deployment.events_of("crawl", State.COMPLETED)
     assert {len(times) for times in begun.values()} == {1}
     for earlier, later in pairwise(sorted(begun)):
@@ -98,7 +99,7 @@ def test_each_second_fires_once_without_overlap_while_processes_are_killed(deplo
 
 
 def hourly() -> TaskApp:
-    """An app of one schedule."""
+    """Return an app with one schedule."""
     app = TaskApp()
 
     @app.task(queue="work", name="work")
@@ -110,9 +111,9 @@ def hourly() -> TaskApp:
 
 NOON, HOUR = datetime(2026, 3, 27, 12, tzinfo=UTC), timedelta(hours=1)
 HOURLY = hourly().schedules["hourly"]
-# What is in the call that is the last one.
+# Bytes that identify the last call before the process dies.
 LAST_CALLS = {
-    "took-the-occurrence": b"the one that dies",
+    "leased-the-occurrence": b"dying process",
     "fired": HOURLY.firing_id(NOON + HOUR).encode(),
     "enqueued-the-next": HOURLY.occurrence_id(NOON + 2 * HOUR).encode(),
     "completed": HOURLY.occurrence_id(NOON + HOUR).encode(),
@@ -121,7 +122,7 @@ LAST_CALLS = {
 
 @pytest.mark.tickwheel(now=NOON, shards=4)
 @pytest.mark.parametrize("last_call", LAST_CALLS)
-def test_a_process_that_dies_after_any_of_its_calls_leaves_the_rest_to_another(
+def test_another_process_completes_an_occurrence_whose_process_died_after_any_of_its_calls(
     tickwheel_server: PrivateServer, tickwheel: Tickwheel, tickwheel_clock: VirtualClock, last_call: str
 ) -> None:
     app, same = hourly(), hourly()
@@ -134,14 +135,14 @@ def test_a_process_that_dies_after_any_of_its_calls_leaves_the_rest_to_another(
             same.declared(queue)
         proxy.loses_answer_to, proxy.when_lost = LAST_CALLS[last_call], lambda: setattr(proxy, "refuses", True)
         with pytest.raises(Unavailable):
-            ScheduleRunner(same, "the one that dies").fire_due()
+            ScheduleRunner(same, "dying process").fire_due()
         assert proxy.lost == 1
         assert [outcome.error for outcome in tester.advance(HOUR)] == [None, None]
-        fired = [each.id for each in tickwheel.queue("work").messages()]
-        # The first one has been forgotten, as it has been done for long.
+        fired = [message.id for message in tickwheel.queue("work").messages()]
+        # The first firing is deleted, because its retention has ended.
         assert fired == [HOURLY.firing_id(NOON + 2 * HOUR)]
 
 
 def has_all(times: Collection[int], until: float) -> bool:
-    """Every second from the first on."""
+    """Return whether each second from the first to ``until`` has fired."""
     return max(times) >= until and len(times) == max(times) - min(times) + 1

@@ -1,4 +1,4 @@
-"""A mutating call whose answer was lost gives, when it is sent again, the answer it would have given undisturbed."""
+"""A retried mutating call whose answer was lost returns the same answer as a call without faults."""
 
 import logging
 import os
@@ -28,15 +28,15 @@ Open = Callable[[str], PreparedNamespace]
 
 @pytest.fixture(params=[1, 4], ids=["1-shard", "4-shards"])
 def open_prepared(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> Iterator[Open]:
-    """Prepares a namespace at THEN, where time stands still, and opens it by a URL."""
-    with ExitStack() as ended:
+    """Prepare a namespace whose clock stands still at THEN, and open it by a URL."""
+    with ExitStack() as stack:
 
         def open_namespace(url: str) -> PreparedNamespace:
             namespace = f"same-{os.urandom(6).hex()}"
-            ended.callback(tickwheel_server.clear, namespace)
+            stack.callback(tickwheel_server.clear, namespace)
             settings: dict[str, Any] = {"shards": request.param, "history": "relay", "clock": FRAGMENT}
-            tickwheel = ended.enter_context(Tickwheel(url, namespace=namespace, **settings))
-            ended.callback(VirtualClock(tickwheel_server.url, namespace, THEN).close)
+            tickwheel = stack.enter_context(Tickwheel(url, namespace=namespace, **settings))
+            stack.callback(VirtualClock(tickwheel_server.url, namespace, THEN).close)
             return prepare_namespace(tickwheel)
 
         yield open_namespace
@@ -71,8 +71,8 @@ def test_a_second_cancel_reports_that_it_changed_nothing(open_prepared: Open, pr
     assert not prepared.work.cancel("later1").changed
 
 
-class Forgetful(logging.Handler):
-    """Whenever a call is given up to be sent again, its server forgets all sessions."""
+class SessionDeleter(logging.Handler):
+    """Deletes all sessions on the server whenever the client logs a retry."""
 
     def __init__(self, server: Any, namespace: str) -> None:
         super().__init__()
@@ -83,30 +83,30 @@ class Forgetful(logging.Handler):
         self._server.delete(*self._server.keys(f"{self._namespace}:*session*"))
 
 
-def test_a_cancel_whose_session_was_lost_with_its_answer_is_decided_by_the_state(
+def test_a_cancel_whose_session_and_answer_were_lost_returns_the_state(
     open_prepared: Open, proxy: FlakyProxy, server: Any
 ) -> None:
     prepared = open_prepared(proxy.url)
     assert prepared.work.cancel("later1").changed
-    forgetful = Forgetful(server, prepared.tickwheel._context.namespace)
-    logging.getLogger("tickwheel").addHandler(forgetful)
+    deleter = SessionDeleter(server, prepared.tickwheel._context.namespace)
+    logging.getLogger("tickwheel").addHandler(deleter)
     try:
         proxy.loses_answer_to, proxy.times = scripts.load("cancel", FRAGMENT).sha.encode(), 1
         assert prepared.work.cancel("later1").state == "cancelled"
     finally:
-        logging.getLogger("tickwheel").removeHandler(forgetful)
+        logging.getLogger("tickwheel").removeHandler(deleter)
     assert proxy.lost == 1
 
 
 def test_a_waiting_request_keeps_its_id_when_an_answer_is_lost(open_prepared: Open, proxy: FlakyProxy) -> None:
     films = open_prepared(proxy.url).films
     proxy.loses_answer_to, proxy.times = b"the-worker", 1
-    asked: dict[str, Any] = {"where": {"of": "3"}, "worker": "the-worker", "request_id": "caller:1"}
+    options: dict[str, Any] = {"where": {"of": "3"}, "worker": "the-worker", "request_id": "caller:1"}
     with ThreadPoolExecutor() as threads:
-        waiting = threads.submit(lambda: films.dequeue(wait=timedelta(seconds=20), **asked))
-        eventually(lambda: sum(b"the-worker" in request for request in proxy.requests) >= 3, "it waits")
+        waiting = threads.submit(lambda: films.dequeue(wait=timedelta(seconds=20), **options))
+        eventually(lambda: sum(b"the-worker" in request for request in proxy.requests) >= 3, "the dequeue waits")
         films.enqueue(b"", id="a", metadata={"of": "3"})
         [message] = waiting.result()
     films.enqueue(b"", id="b", metadata={"of": "4"})
-    [again] = films.dequeue(**asked)
+    [again] = films.dequeue(**options)
     assert (again.id, again.token) == (message.id, message.token)

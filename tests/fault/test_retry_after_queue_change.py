@@ -1,4 +1,4 @@
-"""An answer is lost, and before the call is sent again the queue is changed or blocked: the first answer is given."""
+"""A retried call gets its first answer even if the queue was changed or blocked before the retry."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -17,7 +17,7 @@ MARK = "the-mark"
 CHANGES: dict[str, Callable[[Tickwheel], Any]] = {
     "another configuration": lambda other: other.create_queue("work", update=True, lease=LEASE),
     "blocked": lambda other: other.queue("work").block(),
-    "blocked and open again": lambda other: (other.queue("work").block(), other.queue("work").unblock()),
+    "blocked and unblocked": lambda other: (other.queue("work").block(), other.queue("work").unblock()),
 }
 DEQUEUES: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -31,7 +31,7 @@ DEQUEUES: dict[str, dict[str, Any]] = {
 def clients(
     request: pytest.FixtureRequest, tickwheel_server: PrivateServer, namespace: str, proxy: FlakyProxy
 ) -> Iterator[tuple[Tickwheel, Tickwheel]]:
-    """One through the proxy, and another."""
+    """A client that connects through the proxy, and a client that does not."""
     with (
         Tickwheel(proxy.url, namespace=namespace, shards=request.param) as through,
         Tickwheel(tickwheel_server.url, namespace=namespace) as other,
@@ -39,21 +39,21 @@ def clients(
         yield through, other
 
 
-def lose_one(proxy: FlakyProxy, change: Callable[[], object]) -> None:
-    """The answer to the next call that bears the mark; then comes the change."""
+def lose_next_answer(proxy: FlakyProxy, change: Callable[[], object]) -> None:
+    """Lose the answer to the next call with the mark, and make the change before the client notices."""
     proxy.loses_answer_to, proxy.times, proxy.when_lost = MARK.encode(), 1, change
 
 
-@pytest.mark.parametrize("how", DEQUEUES)
+@pytest.mark.parametrize("kind", DEQUEUES)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_retried_dequeue_returns_the_messages_that_it_leased(
-    clients: tuple[Tickwheel, Tickwheel], proxy: FlakyProxy, change: str, how: str
+    clients: tuple[Tickwheel, Tickwheel], proxy: FlakyProxy, change: str, kind: str
 ) -> None:
     through, other = clients
     queue = through.create_queue("work")
     queue.enqueue(id="m", metadata={"region": "eu"})
-    lose_one(proxy, lambda: CHANGES[change](other))
-    [message] = queue.dequeue(limit=5, worker=MARK, **DEQUEUES[how])
+    lose_next_answer(proxy, lambda: CHANGES[change](other))
+    [message] = queue.dequeue(limit=5, worker=MARK, **DEQUEUES[kind])
     assert proxy.lost == 1
     assert (message.id, message.attempt, queue.counts()["running"]) == ("m", 1, 1)
     message.complete()
@@ -66,10 +66,10 @@ def test_a_retried_enqueue_reports_that_the_message_was_added(
 ) -> None:
     through, other = clients
     queue = through.create_queue("work")
-    lose_one(proxy, lambda: CHANGES[change](other))
+    lose_next_answer(proxy, lambda: CHANGES[change](other))
     results = queue.enqueue_many([NewMessage(MARK.encode(), id=id)])
     assert proxy.lost == 1
-    assert [(each.state, each.created) for each in results] == [("pending", True)]
+    assert [(result.state, result.created) for result in results] == [("pending", True)]
     assert queue.counts()["pending"] == 1
 
 
@@ -77,13 +77,13 @@ def test_on_a_blocked_queue_existing_messages_are_confirmed_and_new_messages_are
     clients: tuple[Tickwheel, Tickwheel],
 ) -> None:
     queue: Queue = clients[0].create_queue("work")
-    queue.enqueue_many([NewMessage(b"a", id="there")] * 2)
+    queue.enqueue_many([NewMessage(b"a", id="existing")] * 2)
     leased = queue.dequeue(request_id="worker:1")
     queue.block()
-    assert not queue.enqueue(b"a", id="there").created
+    assert not queue.enqueue(b"a", id="existing").created
     with pytest.raises(QueueBlocked):
-        queue.enqueue_many([NewMessage(b"a", id="there"), NewMessage(b"b", id="new")])
-    assert [each.token for each in queue.dequeue(request_id="worker:1")] == [each.token for each in leased]
+        queue.enqueue_many([NewMessage(b"a", id="existing"), NewMessage(b"b", id="new")])
+    assert [message.token for message in queue.dequeue(request_id="worker:1")] == [message.token for message in leased]
     with pytest.raises(QueueBlocked):
         queue.dequeue(request_id="worker:2")
     assert queue.counts() | {"running": 1, "pending": 0} == queue.counts()

@@ -1,4 +1,4 @@
-"""Processes of the service that are killed or frozen in the middle of calls: each call is done once all the same."""
+"""Service processes are killed or frozen during calls: each call is still executed exactly once."""
 
 import asyncio
 import threading
@@ -27,7 +27,7 @@ ENDS_S = 30
 
 @pytest.fixture
 def service(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[ServingProgram]:
-    """One process of the service on a port that stays the same."""
+    """One service process. It keeps its port when it restarts."""
     address = f"127.0.0.1:{free_port()}"
     with ServingProgram(tmp_path, *SERVE, tickwheel_server.url, "--listen", address) as service:
         yield service
@@ -42,7 +42,7 @@ def test_each_call_happens_once_though_the_service_is_killed_repeatedly(service:
 
         def kill() -> None:
             for n in range(KILLS):
-                eventually(lambda n=n: progress["done"] > (n + 1) * MESSAGES // (KILLS + 2), "it goes on", 100)  # type: ignore[misc]
+                eventually(lambda n=n: progress["done"] > (n + 1) * MESSAGES // (KILLS + 2), "calls are executed", 100)  # type: ignore[misc]
                 service.restart()
 
         killing = threading.Thread(target=kill)
@@ -66,15 +66,15 @@ def test_each_call_happens_once_though_the_service_is_killed_repeatedly(service:
 
 
 def send_and_kill(service: ServingProgram, jobs: Queue, attempts: Counter[tuple[str, int]]) -> None:
-    """Enqueue messages to those who poll, kill the service again and again, and wait until all are done."""
+    """Enqueue messages for the pollers, kill the service repeatedly, and wait until all messages are completed."""
     for n in range(MESSAGES // 4):
         jobs.enqueue(id=f"m{n}")
         if n % 20 == 10:
             service.restart()
-    eventually(lambda: len(attempts) == MESSAGES // 4, f"all are done: {len(attempts)}", 60)
+    eventually(lambda: len(attempts) == MESSAGES // 4, f"all messages are completed: {len(attempts)}", 60)
 
 
-def check_each_was_given_once(jobs: Queue, attempts: Counter[tuple[str, int]]) -> None:
+def check_each_was_delivered_once(jobs: Queue, attempts: Counter[tuple[str, int]]) -> None:
     assert attempts == {(f"m{n}", 1): 1 for n in range(MESSAGES // 4)}
     assert jobs.counts()["running"] == 0
 
@@ -85,7 +85,7 @@ def test_threads_that_poll_an_empty_queue_receive_each_message_once_though_the_s
     service: ServingProgram, shards: int
 ) -> None:
     with Tickwheel(service.url, namespace=NAMESPACE, shards=shards) as tickwheel:
-        # Who is given a message unheard would hold it beyond the end of the test.
+        # The lease is longer than the test: a message whose delivery was lost would stay Running.
         jobs = tickwheel.create_queue("jobs", lease=timedelta(minutes=5))
         attempts, ended = Counter[tuple[str, int]](), threading.Event()
 
@@ -101,9 +101,9 @@ def test_threads_that_poll_an_empty_queue_receive_each_message_once_though_the_s
                 send_and_kill(service, jobs, attempts)
             finally:
                 ended.set()
-            for each in polling:
-                each.result(ENDS_S)
-        check_each_was_given_once(jobs, attempts)
+            for future in polling:
+                future.result(ENDS_S)
+        check_each_was_delivered_once(jobs, attempts)
 
 
 @pytest.mark.timeout(240)
@@ -117,15 +117,15 @@ def test_batched_polls_receive_each_message_once_though_the_service_is_killed_re
         async with aio.Tickwheel(url, namespace=NAMESPACE) as tickwheel:
             jobs = tickwheel.queue("jobs")
             while not ended.is_set():
-                for found in await asyncio.gather(*(jobs.dequeue(limit=2) for _ in range(POLLERS))):
-                    await jobs.complete_many(found)
-                    attempts.update((message.id, message.attempt) for message in found)
+                for messages in await asyncio.gather(*(jobs.dequeue(limit=2) for _ in range(POLLERS))):
+                    await jobs.complete_many(messages)
+                    attempts.update((message.id, message.attempt) for message in messages)
 
     with (
         Tickwheel(service.url, namespace=NAMESPACE, shards=shards) as tickwheel,
         ThreadPoolExecutor(1) as pollers,
     ):
-        # Who is given a message unheard would hold it beyond the end of the test.
+        # The lease is longer than the test: a message whose delivery was lost would stay Running.
         jobs = tickwheel.create_queue("jobs", lease=timedelta(minutes=5))
         polling = pollers.submit(asyncio.run, poll())
         try:
@@ -133,7 +133,7 @@ def test_batched_polls_receive_each_message_once_though_the_service_is_killed_re
         finally:
             ended.set()
         polling.result(ENDS_S)
-        check_each_was_given_once(jobs, attempts)
+        check_each_was_delivered_once(jobs, attempts)
 
 
 def test_a_call_to_a_frozen_service_ends_and_reports_that_it_may_have_happened(service: ServingProgram) -> None:

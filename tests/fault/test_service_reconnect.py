@@ -1,4 +1,4 @@
-"""A service that was away for long is found soon after it is back: leases end meanwhile."""
+"""A client reconnects within a second after a long outage of the service, because its leases run on."""
 
 import socket
 import threading
@@ -11,13 +11,13 @@ from tickwheel import Tickwheel, TickwheelError
 
 pytestmark = pytest.mark.fault
 
-# What the library sends first. Others ask, too, what is spoken here.
+# The first bytes that the gRPC library sends. Connections that only probe the protocol of the server do not count.
 HTTP2 = b"PRI * HTTP/2.0"
 
 
 def test_a_client_tries_to_reach_an_unavailable_service_every_second() -> None:
-    """By itself the library would look after 1 s, 1.6 s, 2.6 s and so on, up to two minutes."""
-    looked: list[None] = []
+    """By default, the library would try after 1 s, 1.6 s, 2.6 s and so on, up to two minutes."""
+    tries: list[None] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def hang_up() -> None:
@@ -29,7 +29,7 @@ def test_a_client_tries_to_reach_an_unavailable_service_every_second() -> None:
                 with connection:
                     connection.settimeout(5)
                     if connection.recv(len(HTTP2), socket.MSG_WAITALL) == HTTP2:
-                        looked.append(None)
+                        tries.append(None)
 
         def call() -> None:
             with pytest.raises(TickwheelError):
@@ -37,4 +37,4 @@ def test_a_client_tries_to_reach_an_unavailable_service_every_second() -> None:
 
         for work in (hang_up, call):
             threading.Thread(target=work, daemon=True).start()
-        eventually(lambda: len(looked) >= 12, "it was looked for twelve times", 20)
+        eventually(lambda: len(tries) >= 12, "the client tried twelve times", 20)

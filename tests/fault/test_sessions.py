@@ -1,4 +1,4 @@
-"""A call that is sent again is answered again, not done again, whatever came in between."""
+"""A repeated call gets its stored answer and is not executed again, even if other calls came in between."""
 
 from datetime import timedelta
 
@@ -46,14 +46,14 @@ def test_a_repeated_request_returns_the_same_messages_with_any_limit(
 
 
 @pytest.mark.parametrize("shards", SHARDS)
-def test_each_queue_has_requests_of_its_own(tickwheel: Tickwheel, shards: int) -> None:
+def test_the_same_request_id_in_two_queues_is_two_requests(tickwheel: Tickwheel, shards: int) -> None:
     plain, exclusive = tickwheel.create_queue("plain"), tickwheel.create_queue("exclusive", exclusive_key="k")
     plain.enqueue(b"1", id="one")
     exclusive.enqueue(b"2", id="two", metadata={"k": "v"})
     assert [message.id for message in plain.dequeue(request_id="caller:1")] == ["one"]
-    [found] = exclusive.dequeue(request_id="caller:1")
-    assert (found.id, found.payload, found.exclusive_value) == ("two", b"2", "v")
-    found.complete()
+    [message] = exclusive.dequeue(request_id="caller:1")
+    assert (message.id, message.payload, message.exclusive_value) == ("two", b"2", "v")
+    message.complete()
     assert plain.counts()["running"] == exclusive.counts()["completed"] == 1
 
 
@@ -87,7 +87,7 @@ def test_a_late_copy_of_a_request_that_found_nothing_leases_nothing(tickwheel: T
 @pytest.mark.tickwheel(shards=4)
 def test_an_old_request_is_refused_by_shards_that_it_never_reached(tickwheel: Tickwheel) -> None:
     work = tickwheel.create_queue("work")
-    # One on each shard, so that each request is answered by another.
+    # One message on each shard, so that a different shard answers each request.
     ids = {shard_of("work", f"m{n}".encode(), 4): f"m{n}" for n in range(40)}
     for n, shard in enumerate(sorted(ids)):
         work.enqueue(b"", id=ids[shard], deadline=timedelta(seconds=n))

@@ -1,4 +1,4 @@
-"""`rediss://`: client, waiting, tasks and event process through TLS, and nobody else's certificate."""
+"""`rediss://`: clients, waiting dequeues, asyncio tasks and event processes use TLS and verify the certificate."""
 
 import asyncio
 import ssl
@@ -22,7 +22,7 @@ CERTS = Path(__file__).with_name("certs")
 
 @pytest.fixture
 def proxy(faulty: FaultyServer) -> Iterator[FlakyProxy]:
-    """The TLS end in front of the server: the bundled one speaks none."""
+    """A proxy that terminates TLS, because the bundled server does not support TLS."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(CERTS / "server.pem", CERTS / "server-key.pem")
     with FlakyProxy(faulty.socket, tls=tls) as proxy:
@@ -47,7 +47,7 @@ def test_a_delayed_message_reaches_a_waiting_dequeue_through_tls(proxy: FlakyPro
 
 
 def test_a_waiting_task_is_woken_through_tls(proxy: FlakyProxy) -> None:
-    async def wake_a_task() -> bytes:
+    async def wake_task() -> bytes:
         async with aio.Tickwheel(url(proxy), namespace="tls") as tickwheel:
             work = tickwheel.queue("work")
             waiting = asyncio.create_task(work.dequeue(wait=timedelta(seconds=20)))
@@ -55,7 +55,7 @@ def test_a_waiting_task_is_woken_through_tls(proxy: FlakyProxy) -> None:
             [message] = await waiting
             return message.payload
 
-    assert asyncio.run(wake_a_task()) == b"secret"
+    assert asyncio.run(wake_task()) == b"secret"
 
 
 def test_lost_replies_duplicate_nothing_through_tls(proxy: FlakyProxy) -> None:

@@ -1,4 +1,4 @@
-"""A worker that goes to the service, with a token that may only consume; who sends has one that may only produce."""
+"""A worker that uses the service with a consume token, for a producer with a produce token."""
 
 import os
 import re
@@ -52,13 +52,15 @@ def test_a_worker_with_a_consume_token_runs_the_tasks_of_a_producer(
             worker.wait_until_recorded("began", 2)
             assert CONSUMER not in worker.log
             id = worker_app.double.now(4).id
-            eventually(lambda: work.get(slow.id).state == "completed", "it was renewed, and completed", 30)
+            eventually(
+                lambda: work.get(slow.id).state == "completed", "the lease was renewed and the task completed", 30
+            )
             assert work.get(slow.id).attempt == 1
-            eventually(lambda: work.get(id).result == "8", "the result is there", 30)
+            eventually(lambda: work.get(id).result == "8", "the result is stored", 30)
             for child in worker.children:
                 os.kill(child, signal.SIGKILL)
             go.touch()
-            eventually(lambda: work.get(killed.id).state == "completed", "it runs again", 30)
+            eventually(lambda: work.get(killed.id).state == "completed", "the task runs again", 30)
             assert work.get(killed.id).attempt == 2
             assert worker.stop(30) == 0
 
@@ -72,13 +74,15 @@ def test_a_worker_process_that_closes_its_supervisor_pipe_over_grpc_is_replaced(
         work, url = inside.queue("work"), service.url.replace("//", f"//:{CONSUMER}@")
         with Worker(url, NAMESPACE, tmp_path, "--drain", "1s") as worker:
             before = worker_app.double.now(3).id
-            eventually(lambda: work.get(before).result == "6", "the result is there", 30)
+            eventually(lambda: work.get(before).result == "6", "the result is stored", 30)
             [watched] = worker.children
             closing = worker_app.close_all_files.now()
-            eventually(lambda: worker.children not in ([], [watched]), "another has followed", 30)
-            # gRPC may notice, and abort the process, before it is noticed from outside.
+            eventually(lambda: worker.children not in ([], [watched]), "another process has started", 30)
+            # gRPC may abort the process before the supervisor notices the closed pipe.
             assert re.search("closed or misused the pipe to its supervisor|ended by SIGABRT", worker.log)
             after = worker_app.double.now(4).id
-            eventually(lambda: work.get(after).result == "8", "the result is there", 30)
-            eventually(lambda: work.get(closing.id).state in ("completed", "errored"), "it has ended, too", 30)
+            eventually(lambda: work.get(after).result == "8", "the result is stored", 30)
+            eventually(
+                lambda: work.get(closing.id).state in ("completed", "errored"), "the closing task is settled", 30
+            )
             assert worker.stop(30) == 0
