@@ -1,4 +1,4 @@
-"""A namespace as the service holds it, without the service."""
+"""A namespace as the service opens it, without the service."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +16,7 @@ from tickwheel.testing import PrivateServer
 
 @asynccontextmanager
 async def open_namespace(server: PrivateServer, name: str) -> AsyncIterator[Namespace]:
-    """On the event loop that runs."""
+    """Open the namespace on the running event loop."""
     client_settings = ClientSettings.validate(server.url, name, None, None, False, None)
     processes = LocalProcesses(client_settings)
     where = await run_in_thread(processes.open)
@@ -29,5 +29,5 @@ async def open_namespace(server: PrivateServer, name: str) -> AsyncIterator[Name
 
 
 def make_dequeue(of: Namespace, queue: str, request_id: str | None = None, *, limit: int = 1) -> Dequeue:
-    """A call that does not wait."""
+    """Return a call that does not wait."""
     return Dequeue(of.context, queue, DequeueOptions.parse(limit, request_id=request_id))

@@ -1,4 +1,4 @@
-"""The gRPC service in a thread of the tests' process, before the server that a namespace is in."""
+"""The gRPC service in a thread of the tests' process, in front of the server of a namespace."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ class ServiceThread:
     """Serves from `start` to `stop`."""
 
     def __init__(self, url: str, clock: str = "_clock", host: str = "127.0.0.1", **settings: Any) -> None:
-        """``settings`` are those of `Server`."""
+        """``settings`` are the settings of `Server`."""
         self._client_settings = ClientSettings.validate(url, "tw", None, None, None, None)
         self._host = host
         self._settings = settings | {"clock": clock}
@@ -34,7 +34,7 @@ class ServiceThread:
         self.stop()
 
     def stop(self) -> None:
-        """As SIGTERM ends a process of the service."""
+        """Stop as a process of the service does after SIGTERM."""
         if not self._thread.is_alive():
             return
         self._loop.call_soon_threadsafe(self._stopping.set)

@@ -1,4 +1,4 @@
-"""The spans of a program, for tests: kept in memory by OpenTelemetry's own SDK."""
+"""The spans of a program in tests, kept in memory by OpenTelemetry's SDK."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from opentelemetry.trace import format_span_id, format_trace_id
 
 
 class Spans:
-    """Those that have ended."""
+    """The spans that have ended."""
 
     def __init__(self) -> None:
         self._kept = InMemorySpanExporter()
@@ -50,7 +50,7 @@ def links_of(span: ReadableSpan) -> list[str]:
 
 @contextmanager
 def provider_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spans]:
-    """A provider for the time of a test: the API lets a program set one only once."""
+    """Set a provider for one test. The API lets a program set a provider only once."""
     spans = Spans()
     with monkeypatch.context() as patch:
         patch.setattr(trace, "_TRACER_PROVIDER", spans.provider)

@@ -1,4 +1,4 @@
-"""A producer of a load before a server that stands still for a while."""
+"""A producer of a load on a server that stalls for a while."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ _SLOW_MS = 50.0
 
 
 async def run_stalled_load(server: PrivateServer, *, stall_s: float, per_s: float, seconds: float) -> dict[str, int]:
-    """How many messages were enqueued, and how many of them took long from when they were planned."""
+    """Return how many messages were enqueued, and how many of them took long from their planned time."""
     scenario = replace(one_queue(rate=per_s), length_s=seconds)
     namespace = f"load-{os.urandom(6).hex()}"
     meter = Measurements(1.0)

@@ -1,4 +1,4 @@
-"""A task that is cancelled in a call of the asyncio client ends, wherever in the call it was."""
+"""A task that is cancelled during a call of the asyncio client ends at every point of the call."""
 
 import asyncio
 from datetime import timedelta
@@ -15,7 +15,7 @@ WAITERS = 20
 
 @pytest.mark.parametrize("turns", range(0, 60, 3))
 def test_cancelled_waiting_dequeues_end(tickwheel_server: PrivateServer, namespace: str, turns: int) -> None:
-    """Cancelled after so many turns of the event loop: while connecting, sending, reading, subscribing or asleep."""
+    """Cancel after each number of event loop turns: while connecting, sending, reading, subscribing or asleep."""
 
     async def cancelled() -> list[object]:
         async with aio.Tickwheel(tickwheel_server.url, namespace=namespace, shards=2) as tickwheel:

@@ -1,4 +1,4 @@
-"""A client that was closed says so, may be closed again, and leaves what it enqueued."""
+"""A closed client refuses calls with an error, may be closed again, and leaves its messages."""
 
 import asyncio
 from collections.abc import Callable
@@ -36,10 +36,10 @@ def test_closing_a_client_ends_its_waiting_dequeues_and_leases_nothing_more(tick
         closed = Tickwheel(tickwheel_server.url, namespace=namespace)
         waiting = [threads.submit(closed.queue("q").dequeue, wait=timedelta(hours=1)) for _ in range(3)]
         with tickwheel_server.client() as client:
-            eventually(lambda: client.pubsub_shardchannels(f"{namespace}:*"), "they wait")
+            eventually(lambda: client.pubsub_shardchannels(f"{namespace}:*"), "the dequeues wait")
         closed.close()
         for each in waiting:
-            # Asleep, or asking once more before that.
+            # The dequeues are asleep, or poll once more before they sleep.
             with pytest.raises(TickwheelError, match=r"is closed: open a new one|was closed before"):
                 each.result(timeout=20)
         tickwheel.queue("q").enqueue(id="m")

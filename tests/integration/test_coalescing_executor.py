@@ -1,4 +1,4 @@
-"""Small rounds of concurrent calls of the service share round trips to the server, and nothing else."""
+"""Concurrent small calls of the service share round trips to the server, and nothing else."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
@@ -60,7 +60,7 @@ def test_each_call_has_leases_of_its_own(tickwheel_server: PrivateServer, named:
     found, again = asyncio.run(work())
     assert len({message.id for messages in found for message in messages}) == CALLS
     assert len({message.token for messages in found for message in messages}) == CALLS
-    # The same request has the same answer, in a group too; who asks anew finds nothing.
+    # A repeated request has the same answer, also in a group; a new request finds no message.
     tokens = [[message.token for message in messages] for messages in found]
     assert [[message.token for message in messages] for messages in again] == (tokens if named else [[]] * CALLS)
 
@@ -82,7 +82,7 @@ def test_a_refusal_of_one_call_refuses_no_other(tickwheel_server: PrivateServer,
 
 
 def test_a_call_that_is_cancelled_takes_no_other_calls_answer(tickwheel_server: PrivateServer) -> None:
-    async def one_gives_up() -> list[Any]:
+    async def cancel_one() -> list[Any]:
         async with namespace(tickwheel_server) as of:
             await of.run(enqueue_many(of.context, "given-up", [NewMessage() for _ in range(CALLS)]))
             calls = [asyncio.create_task(of.run(dequeue(of, "given-up"))) for _ in range(CALLS)]
@@ -90,6 +90,6 @@ def test_a_call_that_is_cancelled_takes_no_other_calls_answer(tickwheel_server: 
             calls[3].cancel()
             return await asyncio.gather(*calls, return_exceptions=True)
 
-    found = asyncio.run(one_gives_up())
+    found = asyncio.run(cancel_one())
     assert isinstance(found.pop(3), asyncio.CancelledError)
     assert len({message.id for messages in found for message in messages}) == CALLS - 1

@@ -1,4 +1,4 @@
-"""Dequeue calls of one client that come together are one call, and each has the answer it would have had."""
+"""Concurrent dequeue calls of one client are sent as one call; each gets the answer of a call of its own."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -39,8 +39,8 @@ async def client_of(real_time_service: ServiceThread, direct: Tickwheel) -> Asyn
         yield tickwheel
 
 
-def calls(real_time_service: ServiceThread, method: str) -> int:
-    """So many have ended: well, or because their client had all it asked for and left."""
+def count_calls(real_time_service: ServiceThread, method: str) -> int:
+    """Count the calls that have ended, normally or because their client left with all its messages."""
     return sum(real_time_service.server.counters.methods[method].codes.values())
 
 
@@ -50,7 +50,7 @@ def request(direct: Tickwheel, queue: str, slot: str, **fields: Any) -> dict[str
 
 
 @pytest.mark.parametrize(("messages", "limit"), [(0, 10), (1, 10), (POLLS, 1), (5, 1), (200, 10)])
-def test_polls_made_together_are_one_call_and_each_message_goes_to_one_poll(
+def test_concurrent_polls_are_one_call_and_each_message_goes_to_one_poll(
     real_time_service: ServiceThread, direct: Tickwheel, messages: int, limit: int
 ) -> None:
     direct.queue("q").enqueue_many(NewMessage() for _ in range(messages))
@@ -60,13 +60,13 @@ def test_polls_made_together_are_one_call_and_each_message_goes_to_one_poll(
             queue = tickwheel.queue("q")
             return await asyncio.gather(*(queue.dequeue(limit) for _ in range(POLLS)))
 
-    alone, together = calls(real_time_service, "Dequeue"), calls(real_time_service, "DequeueBatch")
+    alone, together = count_calls(real_time_service, "Dequeue"), count_calls(real_time_service, "DequeueBatch")
     found = asyncio.run(poll())
     assert max(map(len, found)) <= limit
     ids = [message.id for part in found for message in part]
     assert len(ids) == len(set(ids)) == min(messages, POLLS * limit)
-    eventually(lambda: calls(real_time_service, "DequeueBatch") == together + 1, "it was one call")
-    assert calls(real_time_service, "Dequeue") == alone
+    eventually(lambda: count_calls(real_time_service, "DequeueBatch") == together + 1, "the polls were one call")
+    assert count_calls(real_time_service, "Dequeue") == alone
 
 
 def test_a_single_poll_is_a_call_of_its_own(real_time_service: ServiceThread, direct: Tickwheel) -> None:
@@ -74,9 +74,12 @@ def test_a_single_poll_is_a_call_of_its_own(real_time_service: ServiceThread, di
         async with client_of(real_time_service, direct) as tickwheel:
             assert await tickwheel.queue("q").dequeue() == []
 
-    alone, together = calls(real_time_service, "Dequeue"), calls(real_time_service, "DequeueBatch")
+    alone, together = count_calls(real_time_service, "Dequeue"), count_calls(real_time_service, "DequeueBatch")
     asyncio.run(poll())
-    assert (calls(real_time_service, "Dequeue"), calls(real_time_service, "DequeueBatch")) == (alone + 1, together)
+    assert (count_calls(real_time_service, "Dequeue"), count_calls(real_time_service, "DequeueBatch")) == (
+        alone + 1,
+        together,
+    )
 
 
 def test_a_refused_poll_raises_its_error_and_the_others_receive_their_messages(
@@ -130,7 +133,7 @@ def test_a_message_leased_for_a_caller_that_left_is_released(
             io: Any = tickwheel._io
             while not io._dequeue_batcher._in_flight:
                 await asyncio.sleep(0)
-            # They are being sent.
+            # The polls are being sent.
             for each in polls[::2]:
                 each.cancel()
             found = await asyncio.gather(*polls, return_exceptions=True)
@@ -144,7 +147,7 @@ def test_a_message_leased_for_a_caller_that_left_is_released(
     assert all(len(each) == 1 for each in found[1::2])
     counts = queue.counts()
     assert (counts["running"], counts["pending"]) == (POLLS // 2, POLLS // 2)
-    # As if they had never been delivered.
+    # The messages are as if they had never been delivered.
     assert {message.attempt for message in queue.dequeue(POLLS)} == {1}
 
 
@@ -166,14 +169,14 @@ def test_a_message_for_a_caller_cancelled_before_its_turn_is_released(
             return len(heard)
 
     assert all(asyncio.run(poll()) for _ in range(20))
-    # As the clients waited for it before they closed.
+    # The clients waited for the messages before they closed.
     assert queue.counts()["pending"] == POLLS
 
 
 def test_messages_leased_for_polls_of_a_closed_client_are_released(
     real_time_service: ServiceThread, direct: Tickwheel
 ) -> None:
-    """Some are cancelled, some hear that their client is closed, and some have their messages by then."""
+    """Some polls are cancelled, some get the error of a closed client, and some already have their messages."""
     queue = direct.create_queue("q", lease=timedelta(hours=1))
     queue.enqueue_many(NewMessage() for _ in range(POLLS))
 
@@ -206,9 +209,12 @@ def test_dequeues_that_wait_or_have_a_request_id_are_not_batched(
             named = [queue.dequeue(request_id=f"mine-{n}:1") for n in range(3)]
             assert await asyncio.gather(*waiting, *named) == [[]] * 6
 
-    alone, together = calls(real_time_service, "Dequeue"), calls(real_time_service, "DequeueBatch")
+    alone, together = count_calls(real_time_service, "Dequeue"), count_calls(real_time_service, "DequeueBatch")
     asyncio.run(poll())
-    assert (calls(real_time_service, "Dequeue"), calls(real_time_service, "DequeueBatch")) == (alone + 6, together)
+    assert (count_calls(real_time_service, "Dequeue"), count_calls(real_time_service, "DequeueBatch")) == (
+        alone + 6,
+        together,
+    )
 
 
 def test_an_older_service_without_the_batch_call_receives_single_calls(
@@ -217,13 +223,13 @@ def test_an_older_service_without_the_batch_call_receives_single_calls(
     direct.queue("q").enqueue_many(NewMessage() for _ in range(POLLS))
     made = DequeueBatcher.__init__
 
-    def of_another(self: DequeueBatcher, channel: Any, metadata: Any) -> None:
+    def init_without_batch(self: DequeueBatcher, channel: Any, metadata: Any) -> None:
         made(self, channel, metadata)
         self._batch = channel.unary_stream(
             "/tickwheel.v1.MessageService/Unheard", lambda each: each.SerializeToString()
         )
 
-    monkeypatch.setattr(DequeueBatcher, "__init__", of_another)
+    monkeypatch.setattr(DequeueBatcher, "__init__", init_without_batch)
 
     async def poll() -> list[int]:
         async with client_of(real_time_service, direct) as tickwheel:
@@ -252,12 +258,12 @@ def test_a_generic_client_gets_an_answer_to_each_request_that_can_be_answered(
         each for part in generic_client.call_for_many("DequeueBatch", requests=asked) for each in part["answers"]
     ]
     told = {each["place"]: [one["lease"]["id"] for one in each["response"]["deliveries"]] for each in answers}
-    # Both that ask for it may be the one.
+    # Both requests for the message may receive it.
     assert sorted(told.values()) == [[], [], ["m"]]
     assert told[1] == []
     assert told.keys() == {0, 1, 4}
     assert len(answers) == 3
-    # Sent again each hears the same.
+    # A repeated request gets the same answer.
     for place in told:
         again = generic_client.call("Dequeue", **asked[place] | {"first_attempt": False})
         assert [each["lease"]["id"] for each in again["deliveries"]] == told[place]
@@ -312,9 +318,12 @@ def test_more_polls_than_one_call_takes_are_several_calls(
         async with client_of(real_time_service, direct) as tickwheel:
             return await asyncio.gather(*(tickwheel.queue("q").dequeue(limit) for _ in range(count)))
 
-    together = calls(real_time_service, "DequeueBatch")
+    together = count_calls(real_time_service, "DequeueBatch")
     assert len({message.id for found in asyncio.run(poll()) for message in found}) == 250
-    eventually(lambda: calls(real_time_service, "DequeueBatch") == together + several, "there were so many calls")
+    eventually(
+        lambda: count_calls(real_time_service, "DequeueBatch") == together + several,
+        "the batch was split",
+    )
 
 
 def test_batched_dequeues_are_counted_by_queue(real_time_service: ServiceThread, direct: Tickwheel) -> None:

@@ -1,4 +1,4 @@
-"""The audit: silent where all is well, and outspoken where anything is not."""
+"""The audit reports nothing for a sound namespace, and reports every damage."""
 
 import itertools
 import threading
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.integration
 
 
 class Patient:
-    """A namespace with messages in every state, and its server, to do harm to."""
+    """A namespace with messages in every state, and the server on which a test damages the namespace."""
 
     def __init__(self, tw: Tickwheel, server: "redis.Redis") -> None:
         self.tw = tw
@@ -31,15 +31,15 @@ class Patient:
         return shard_key(self.tw._context.namespace, 0, name)
 
     def field(self, key: str) -> Any:
-        """Some field of a hash."""
+        """Return a field of a hash."""
         return self.server.hkeys(self.key(key))[0]
 
     def member(self, key: str) -> Any:
-        """Some member of a sorted set."""
+        """Return a member of a sorted set."""
         return self.server.zrange(self.key(key), 0, 0)[0]
 
     def record(self, state: bytes) -> Any:
-        """The field of some message in a state."""
+        """Return the field of a message in a state."""
         return next(name for name, stored in self.server.hgetall(self.key("messages")).items() if stored[:1] == state)
 
     def findings(self, passes: int = 1) -> list[str]:
@@ -54,7 +54,7 @@ def patient(tickwheel_server: PrivateServer, server: "redis.Redis") -> Iterator[
 
 
 def populate(tw: Tickwheel, clock: VirtualClock) -> None:
-    """Messages in every state, in a plain and an exclusive queue, with timers in the inbox and on the wheel."""
+    """Create messages in every state, in a plain and an exclusive queue, with timers in the inbox and on the wheel."""
     plain = tw.create_queue("plain", forecast=True, max_attempts=1)
     exclusive = tw.create_queue("exclusive", exclusive_key="of")
     for queue in (plain, exclusive):
@@ -82,7 +82,7 @@ HARM: dict[str, tuple[Callable[[Patient], object], str]] = {
         "its type is string, not zset",
     ),
     "a key that expires": (lambda p: p.server.expire(p.key("messages"), 100), "it has an expiry"),
-    "a session for ever": (lambda p: p.server.set(p.key("session:x"), 1), "it has no expiry"),
+    "a session without an expiry": (lambda p: p.server.set(p.key("session:x"), 1), "it has no expiry"),
     "a field of the clock": (lambda p: p.server.hset(p.key("clock"), "x", 1), "unknown fields"),
     "a sequence set back": (lambda p: p.server.hset(p.key("clock"), "seq", 1), "the sequence is"),
     "a count": (lambda p: p.server.hincrby(p.key("q:plain:counts"), 2, 1), "counts of state 2"),
@@ -92,8 +92,8 @@ HARM: dict[str, tuple[Callable[[Patient], object], str]] = {
     ),
     "a minute of the forecast": (lambda p: p.server.hincrby(p.key("q:plain:forecast"), 5, 1), "forecast"),
     "a body without a message": (lambda p: p.server.hset(p.key("bodies"), b"\0\1x", b""), "bodies"),
-    "a body gone": (lambda p: p.server.hdel(p.key("bodies"), p.field("bodies")), "body: it is missing"),
-    "a message gone": (lambda p: p.server.hdel(p.key("messages"), p.record(b"\x02")), "its message does not exist"),
+    "a missing body": (lambda p: p.server.hdel(p.key("bodies"), p.field("bodies")), "body: it is missing"),
+    "a missing message": (lambda p: p.server.hdel(p.key("messages"), p.record(b"\x02")), "its message does not exist"),
     "a record cut short": (
         lambda p: p.server.hset(p.key("messages"), p.record(b"\x02"), b"\x02\x00"),
         "cannot be read",
@@ -103,36 +103,36 @@ HARM: dict[str, tuple[Callable[[Patient], object], str]] = {
         lambda p: p.server.zadd(p.key("q:plain:ready"), {b"\0\0\0\0\0\1\0\1x": 1}),
         "its message does not exist",
     ),
-    "ready gone": (lambda p: p.server.zpopmin(p.key("q:plain:ready")), "ready: its score is None"),
+    "a missing entry of ready": (lambda p: p.server.zpopmin(p.key("q:plain:ready")), "ready: its score is None"),
     "ready at another score": (
         lambda p: p.server.zincrby(p.key("q:plain:ready"), 1, p.member("q:plain:ready")),
         "score",
     ),
-    "a head gone": (lambda p: p.server.zpopmin(p.key("q:exclusive:ready")), "ready: its score is None"),
-    "a pair gone": (lambda p: p.server.zpopmin(p.key("q:plain:pairs")), "pairs b"),
+    "a missing head": (lambda p: p.server.zpopmin(p.key("q:exclusive:ready")), "ready: its score is None"),
+    "a missing pair": (lambda p: p.server.zpopmin(p.key("q:plain:pairs")), "pairs b"),
     "a pair without a message": (
         lambda p: p.server.zadd(p.key("q:plain:pairs"), {b"\0\3\1ab" + bytes(22) + b"x": 0}),
         "pairs entry",
     ),
-    "a group's head gone": (lambda p: p.server.zpopmin(p.key("q:exclusive:pairs")), "pairs b"),
-    "a value's pair gone": (lambda p: p.server.zpopmin(p.key("q:exclusive:vpairs")), "vpairs b"),
-    "a waiting one gone": (lambda p: p.server.zpopmin(p.key("q:exclusive:waiting")), "waiting: it is missing"),
+    "a missing head of a group": (lambda p: p.server.zpopmin(p.key("q:exclusive:pairs")), "pairs b"),
+    "a missing pair of a value": (lambda p: p.server.zpopmin(p.key("q:exclusive:vpairs")), "vpairs b"),
+    "a missing waiting message": (lambda p: p.server.zpopmin(p.key("q:exclusive:waiting")), "waiting: it is missing"),
     "waiting in a plain queue": (
         lambda p: p.server.zadd(p.key("q:plain:waiting"), {b"x": 0}),
         "this queue must not have it",
     ),
-    "a lock gone": (lambda p: p.server.hdel(p.key("q:exclusive:locks"), b"0"), "lock"),
-    "a lock of nobody": (lambda p: p.server.hset(p.key("q:exclusive:locks"), b"x", b"Rm1"), "lock of b'x'"),
+    "a missing lock": (lambda p: p.server.hdel(p.key("q:exclusive:locks"), b"0"), "lock"),
+    "a lock without a holder": (lambda p: p.server.hset(p.key("q:exclusive:locks"), b"x", b"Rm1"), "lock of b'x'"),
     "a group parked for nothing": (
         lambda p: p.server.zadd(p.key("q:exclusive:parked"), {b"\0\1x\0\3\1ab": 0}),
         "no message holds its exclusive value",
     ),
-    "the inbox gone": (lambda p: p.server.delete(p.key("inbox")), "timer for it at or before its time"),
-    "a slot gone": (
+    "a missing inbox": (lambda p: p.server.delete(p.key("inbox")), "timer for it at or before its time"),
+    "a missing slot": (
         lambda p: [p.server.delete(key) for key in p.server.scan_iter(match=p.key("w[3-5]:*"))],
         "listed in slots, but its list is empty",
     ),
-    "a slot forgotten": (lambda p: p.server.zpopmax(p.key("slots")), "slots does not list it"),
+    "a slot that is not listed": (lambda p: p.server.zpopmax(p.key("slots")), "slots does not list it"),
     "a slot of another start": (
         lambda p: p.server.zincrby(p.key("slots"), 1, p.member("slots")),
         "its start in slots is",
@@ -145,12 +145,12 @@ HARM: dict[str, tuple[Callable[[Patient], object], str]] = {
         lambda p: p.server.zadd(p.key("q:exclusive:ready"), {p.member("q:exclusive:ready"): float("inf")}),
         "score",
     ),
-    "a slot that is none": (lambda p: p.server.zadd(p.key("slots"), {"7:1": 1}), "b'7:1' of slots is not LEVEL"),
+    "an invalid slot name": (lambda p: p.server.zadd(p.key("slots"), {"7:1": 1}), "b'7:1' of slots is not LEVEL"),
     "a fence": (lambda p: p.server.hset(p.key("clock"), "fence", b"zz"), "clock, fence: it is b'zz', not 16 bytes"),
     "a mark of the clock": (lambda p: p.server.hset(p.key("clock"), "high", "abc"), "clock, high: it is b'abc'"),
     "a lateness": (lambda p: p.server.hset(p.key("q:plain:lateness"), "late:3", "x"), "late:3': it is b'x', not a"),
     "a bucket of lateness": (lambda p: p.server.hset(p.key("q:plain:lateness"), "late:x", 1), "lateness b'late:x'"),
-    "a copy of a configuration ahead of home": (
+    "a copy of a configuration ahead of the metadata shard": (
         lambda p: p.server.hset(p.key("q:plain:config"), "version", b"\0\0\0\7" + bytes(4)),
         "but the metadata shard has version 1",
     ),
@@ -169,7 +169,7 @@ def test_the_audit_finds_each_kind_of_damage(patient: Patient, harm: str) -> Non
 
 
 def damage(patient: Patient, name: str, junk: bytes) -> None:
-    """Bytes that no version writes, in a key of any type."""
+    """Write bytes that no version writes to a key of any type."""
     server = patient.server
     key = next(iter(server.scan_iter(match=patient.key(name))))
     match server.type(key):
@@ -212,11 +212,11 @@ def test_the_passes_for_live_systems_find_damage(patient: Patient) -> None:
 
 
 def work(tw: Tickwheel, started: threading.Event, stop: threading.Event) -> None:
-    """Keep messages moving through all states, until told to stop."""
+    """Move messages through all states until `stop` is set."""
     queues = [tw.create_queue("plain", forecast=True), tw.create_queue("exclusive", exclusive_key="of")]
     started.set()
     for round_ in itertools.count():
-        # Paced, or the namespace would grow faster than it can be read.
+        # The pause keeps the namespace from growing faster than the audit reads it.
         if stop.wait(0.02):
             return
         for queue in queues:

@@ -1,4 +1,4 @@
-"""One call of the event process does a bounded share, whatever there is to do: each call is looked at on its way."""
+"""One call of the event process does a bounded amount of work; the tests inspect each call."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,25 +19,25 @@ pytestmark = pytest.mark.integration
 
 FINAL, UNHANDLED = b"\0", b"\2"
 MESSAGES = 300
-# What a message of a plain queue without pairs counts for.
+# The number of entries that a message of a plain queue without pairs counts for.
 WEIGHT = 4
-# Twenty seconds after a slot of every level below the highest has begun: what is due in the minutes after is all in it.
+# Twenty seconds after the start of a slot of every level below the highest: the slot covers the following minutes.
 WITHIN_A_SLOT = datetime.fromtimestamp(60_000 * 64**4 / 1_000 + 20, UTC)
-Seen = Callable[[Call, Callable[[], Any]], Any]
+Execute = Callable[[Call, Callable[[], Any]], Any]
 
 
 @contextmanager
-def calls_of(script: str, seen: Seen) -> Iterator[None]:
-    """``seen`` carries out each call of the script."""
+def calls_of(script: str, run: Execute) -> Iterator[None]:
+    """``run`` executes each call of the script."""
     execute = ShardConnection.execute
 
-    def looked_at(link: ShardConnection, command: Command) -> Any:
+    def intercept(link: ShardConnection, command: Command) -> Any:
         if isinstance(command, Call) and command.script.name == script:
-            return seen(command, lambda: execute(link, command))
+            return run(command, lambda: execute(link, command))
         return execute(link, command)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ShardConnection, "execute", looked_at)
+        patch.setattr(ShardConnection, "execute", intercept)
         yield
 
 
@@ -81,7 +81,7 @@ def test_a_cascade_moves_as_many_timers_as_its_limit_in_chunks(
     def sizes(key: str) -> list[int]:
         return [len(timer.unpack(packed)) for packed in server.lrange(key, 0, -1)]
 
-    def look(call: Call, execute: Callable[[], Any]) -> Any:
+    def record(call: Call, execute: Callable[[], Any]) -> Any:
         slot, *children = call.keys[2:]
         before = sum(sizes(slot))
         reply = execute()
@@ -91,10 +91,10 @@ def test_a_cascade_moves_as_many_timers_as_its_limit_in_chunks(
         return reply
 
     queue = tw.create_queue("q")
-    # In bursts of the same time, and scattered: neighbours go to the same child, or each to another.
+    # Some timers come in bursts of the same time, some are scattered, so neighbours share a child slot or do not.
     delays = [timedelta(hours=3, milliseconds=n // 40 * 4_000 + n % 2 * n * 50) for n in range(MESSAGES)]
     queue.enqueue_many(NewMessage(delay=delay) for delay in delays)
-    with calls_of("cascade_slot", look):
+    with calls_of("cascade_slot", record):
         clock.advance(timedelta(hours=4))
     assert enough <= max(moved) < enough + chunk
     assert max(chunks) == chunk
@@ -106,8 +106,8 @@ def test_a_slot_that_has_grown_is_not_dropped(
 ) -> None:
     dropped = 0
 
-    def behind(call: Call, execute: Callable[[], Any]) -> Any:
-        """As if it were called by one that has not read the last chunk."""
+    def push_and_retry(call: Call, execute: Callable[[], Any]) -> Any:
+        """Act as a caller that has not read the last chunk."""
         nonlocal dropped
         slot = call.keys[2]
         length = server.llen(slot)
@@ -121,6 +121,6 @@ def test_a_slot_that_has_grown_is_not_dropped(
 
     queue = tw.create_queue("q")
     queue.enqueue_many(NewMessage(delay=timedelta(hours=3)) for _ in range(3))
-    with calls_of("drop_slot", behind):
+    with calls_of("drop_slot", push_and_retry):
         clock.advance(timedelta(hours=4))
     assert dropped > 0

@@ -1,4 +1,4 @@
-"""What an event process takes from the outside, it gives back: connections, and its lock file."""
+"""An event process releases its resources: connections, and its lock file."""
 
 import os
 from pathlib import Path

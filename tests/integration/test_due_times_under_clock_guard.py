@@ -1,4 +1,4 @@
-"""A due time that only a step of the server's clock has reached: the caller's script leaves it to the event process."""
+"""A due time that only a clock step of the server has reached: the caller's script leaves it to the event process."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -32,7 +32,7 @@ CALLS = pytest.mark.parametrize("call", [enqueue, reschedule])
 
 
 def driven_and_stepped(queue: Queue, clock: VirtualClock, id: str) -> datetime:
-    """Up to which time an event process drove the shard of this id, before the clock stepped ahead by an hour."""
+    """Return the time up to which an event process drove the shard of an id before the clock stepped by an hour."""
     queue.enqueue(id=id, delay=MS)
     clock.advance(MS)
     driven_to = clock.now

@@ -1,4 +1,4 @@
-"""Enqueue: what is given is what is there, the same again changes nothing, and all sizes up to the limits."""
+"""Enqueue stores what the caller passes, repeated calls change nothing, and all sizes up to the limits are accepted."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -69,7 +69,7 @@ def test_a_large_payload_is_stored_separately_and_deleted_with_its_message(
 
 @pytest.fixture
 def bodies(dump: Dump) -> Callable[[], int]:
-    """How many large payloads the server keeps."""
+    """Return the number of large payloads that the server keeps."""
     return lambda: sum(len(stored) for key, stored in dump().items() if key.endswith(":bodies"))
 
 
@@ -129,7 +129,7 @@ def test_a_message_whose_large_payload_is_deleted_before_it_is_read_is_not_deliv
 
         monkeypatch.setattr(Dequeue, "_build_messages", cancelled_first)
         assert queue.dequeue() == []
-        # Its value is free at once.
+        # The exclusive value of the message is free immediately.
         assert [message.id for message in queue.dequeue()] == ["n"]
 
 
@@ -292,7 +292,7 @@ def test_a_due_time_too_far_ahead_refuses_no_other_message_and_the_error_names_t
     assert queue.counts()["pending"] == 1_998
     with pytest.raises(InvalidArgument, match="; 0 of 2000 messages were enqueued, 1997 were there before"):
         queue.enqueue_many(new)
-    # Sent again without them, nothing changes.
+    # Repeated without the metadata, the enqueue changes nothing.
     again = queue.enqueue_many(one for n, one in enumerate(new) if results[n] is not None)
     assert not any(result.created for result in again)
 
@@ -324,5 +324,5 @@ def test_delays_at_the_edges_of_every_level_of_the_wheel_end_on_time(
         for moment in (due - MS, due):
             clock.advance(max(moment - clock.now, timedelta(0)))
             assert queue.counts()["pending"] == sum(due <= clock.now for due in dues)
-    # Of those that waited, all were less than a millisecond late.
+    # All messages that waited were less than a millisecond late.
     assert set(queue.lateness().promoted) <= {1}

@@ -1,4 +1,4 @@
-"""Messages of concurrent calls of the service share calls of the script, and each caller has its own answer."""
+"""Messages of concurrent calls of the service share calls of the script, and each caller gets its own answer."""
 
 import asyncio
 from typing import Any
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.integration
 
 
 class Counted:
-    """Carries plans out, and counts them."""
+    """Executes plans, and counts them."""
 
     def __init__(self, tickwheel: aio.Tickwheel) -> None:
         self._tickwheel = tickwheel
@@ -60,21 +60,21 @@ def test_the_size_of_a_shared_call_is_limited(tickwheel_aio: aio.Tickwheel) -> N
 
 
 def test_a_cancelled_caller_takes_no_other_callers_answer(tickwheel_aio: aio.Tickwheel) -> None:
-    async def one_gives_up() -> tuple[list[Any], dict[str, int]]:
+    async def cancel_one() -> tuple[list[Any], dict[str, int]]:
         async with tickwheel_aio as tickwheel:
             queue = await tickwheel.create_queue("q")
             enqueuing = EnqueueBatcher(
                 tickwheel._context, tickwheel._run, Histogram(GROUP_SIZE_BUCKETS), lambda queue: False
             )
             calls = [asyncio.create_task(enqueuing.enqueue("q", NewMessage(id=f"m{n}"))) for n in range(20)]
-            # They go together, so those that come now wait for more.
+            # The first messages are sent together, so the following messages wait for the next call.
             await calls[0]
             more = [asyncio.create_task(enqueuing.enqueue("q", NewMessage(id=f"n{n}"))) for n in range(20)]
             await asyncio.sleep(0)
             more[3].cancel()
             return await asyncio.gather(*more, return_exceptions=True), await queue.counts()
 
-    results, counts = asyncio.run(one_gives_up())
+    results, counts = asyncio.run(cancel_one())
     assert [n for n, result in enumerate(results) if isinstance(result, asyncio.CancelledError)] == [3]
     assert all(result.created for n, result in enumerate(results) if n != 3)
     assert counts["pending"] >= 39

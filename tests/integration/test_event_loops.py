@@ -1,4 +1,4 @@
-"""An asyncio client and another event loop than its own: a clear error, and its owner works on."""
+"""An asyncio client used from another event loop raises a clear error, and continues in its own loop."""
 
 import asyncio
 import gc
@@ -19,7 +19,7 @@ ANOTHER_LOOP = "belongs to the event loop that opened it"
 
 
 async def in_another_loop(work: Callable[[], Awaitable[Any]]) -> Any:
-    """What it returns or raises in a thread with a loop of its own."""
+    """Run the coroutine in a thread with its own loop, and return its result or raise its error."""
 
     async def done() -> Any:
         return await work()
@@ -48,7 +48,7 @@ def test_a_call_from_another_event_loop_is_refused_and_the_owning_loop_continues
     tickwheel_server.clear("loops")
 
 
-# Python's own complaints about a loop that ended before its connections.
+# Python's own warnings about a loop that ended before its connections.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_client_of_an_ended_event_loop_is_refused_and_can_be_closed(tickwheel_server: PrivateServer) -> None:
     tw = aio.Tickwheel(tickwheel_server.url, namespace="loops")

@@ -1,4 +1,4 @@
-"""A real event process on a real server and real time: in time, through broken connections, one at a time."""
+"""A real event process on a real server in real time: on time, through broken connections, and alone."""
 
 import threading
 import time
@@ -82,7 +82,7 @@ def test_delays_beyond_the_levels_in_memory_are_kept_too(
     with run_driver(tickwheel_server, namespace, tmp_path / "lock") as driving:
         for delay in (1.2, 2.5, 6.0):
             jobs.enqueue(delay=timedelta(seconds=delay))
-        eventually(lambda: driving.process.health()[0].filed_timers >= 2, "filed")
+        eventually(lambda: driving.process.health()[0].filed_timers >= 2, "the timer is filed")
 
         for _ in range(3):
             [message] = jobs.dequeue(wait=12 * SECOND)
@@ -132,13 +132,13 @@ def test_timers_of_a_queue_that_the_metadata_shard_has_lost_are_kept_until_the_q
 ) -> None:
     monkeypatch.setattr(firing, "UNKNOWN_MS", 50)
     jobs.enqueue(delay=timedelta(milliseconds=1))
-    home = queues_key(namespace)
-    kept = server.hgetall(home)
-    server.delete(home)
+    queues = queues_key(namespace)
+    kept = server.hgetall(queues)
+    server.delete(queues)
     with run_driver(tickwheel_server, namespace, tmp_path / "lock") as driving:
-        # The second try.
-        eventually(lambda: driving.process.health()[0].unknown_queue_timers >= 2, "the timer is not known")
-        server.hset(home, mapping=kept)
+        # After the second attempt.
+        eventually(lambda: driving.process.health()[0].unknown_queue_timers >= 2, "the queue of the timer is unknown")
+        server.hset(queues, mapping=kept)
         [message] = jobs.dequeue(wait=10 * SECOND)
         message.complete()
 
@@ -154,7 +154,10 @@ def test_drivers_of_a_namespace_that_is_recreated_with_other_shards_end(
             driving.thread.join(20)
             assert "recreated with 4 shards" in str(driving.error)
             with run_driver(tickwheel_server, namespace, tmp_path / "lock"):
-                eventually(lambda: tickwheel.queue("q").counts()["pending"] == 40, "the next one drives all four")
+                eventually(
+                    lambda: tickwheel.queue("q").counts()["pending"] == 40,
+                    "the next event process drives all four shards",
+                )
 
 
 SWAPPED: dict[str, dict[str, Any]] = {"first": {}, "second": {"exclusive_key": "of"}}
@@ -166,8 +169,8 @@ STAMP_IGNORED = Mutant(
 )
 
 
-def survives_queues_that_are_made_anew(server: PrivateServer, namespace: str, lock: Path) -> bool:
-    """Whether messages of two queues become Pending after a loss of all, made again the other way around."""
+def survives_recreated_queues(server: PrivateServer, namespace: str, lock: Path) -> bool:
+    """Return whether messages of two queues become Pending after the queues are lost and recreated in reverse order."""
     with run_driver(server, namespace, lock):
         for names in (list(SWAPPED), list(reversed(SWAPPED))):
             server.clear(namespace)
@@ -184,9 +187,9 @@ def survives_queues_that_are_made_anew(server: PrivateServer, namespace: str, lo
 def test_recreated_queues_with_other_numbers_are_distinguished_from_the_queues_before(
     tickwheel_server: PrivateServer, namespace: str, tmp_path: Path
 ) -> None:
-    assert survives_queues_that_are_made_anew(tickwheel_server, namespace, tmp_path / "lock")
+    assert survives_recreated_queues(tickwheel_server, namespace, tmp_path / "lock")
     with load_mutant(STAMP_IGNORED, tmp_path):
-        assert not survives_queues_that_are_made_anew(tickwheel_server, namespace, tmp_path / "lock")
+        assert not survives_recreated_queues(tickwheel_server, namespace, tmp_path / "lock")
 
 
 def test_a_second_event_process_waits_for_the_lock_and_follows_at_once(

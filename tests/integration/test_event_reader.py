@@ -1,4 +1,4 @@
-"""Readers of the history: where they begin, where they go on, and what they know when a group moves partitions."""
+"""Readers of the history: their start position, where they continue, and their state when a group moves partitions."""
 
 import os
 import threading
@@ -21,12 +21,12 @@ pytestmark = pytest.mark.integration
 
 MESSAGES = [f"m{n}" for n in range(12)]
 PARTITIONS = 4
-# One for each of two readers, who get the first two partitions and the others. Not the first of all.
+# Two readers are assigned partitions 0 and 1, and 2 and 3. Each reader gets one written partition; 0 stays empty.
 WRITTEN = (1, 3)
 
 
 class History:
-    """A topic of transitions, written by the test to some of its partitions in turn."""
+    """A topic of transitions that the test writes to some of its partitions in turn."""
 
     def __init__(self, kafka: Kafka, written: tuple[int, ...] = WRITTEN) -> None:
         self.kafka, self.topic, self._written = kafka, make_topic(kafka, PARTITIONS), written
@@ -41,15 +41,15 @@ class History:
         assert self._producer.flush(30) == 0
 
     def wake(self) -> None:
-        """Something new on each of those partitions."""
+        """Write a new transition to each of the partitions in use."""
         self.write(1, [f"wake {os.urandom(6).hex()}" for _ in self._written])
 
 
 class Reader:
-    """A reader on a thread of its own, until it leaves."""
+    """A reader in its own thread, until it leaves."""
 
     def __init__(self, history: History, **options: Any) -> None:
-        self.told: list[tuple[str, int]] = []
+        self.yielded: list[tuple[str, int]] = []
         self.gaps: list[events.Gap] = []
         self._history, self._options = history, options
         self._leaving = threading.Event()
@@ -62,10 +62,10 @@ class Reader:
             if self._leaving.is_set():
                 return
             if not one.id.startswith("wake"):
-                self.told.append((one.id, one.version))
+                self.yielded.append((one.id, one.version))
 
     def leave(self) -> None:
-        """Abandon the next transition it is given."""
+        """Abandon the reader at its next transition."""
         self._leaving.set()
 
         def gone() -> bool:
@@ -76,11 +76,11 @@ class Reader:
         eventually(gone, "the reader left", 60)
 
     def versions(self, id: str) -> list[int]:
-        return [version for told, version in self.told if told == id]
+        return [version for yielded, version in self.yielded if yielded == id]
 
 
 def shared_by(kafka: Kafka, group: str, members: int) -> None:
-    """Wait until so many readers of the group have the same number of partitions each."""
+    """Wait until `members` readers of the group have the same number of partitions each."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
 
     def settled() -> bool:
@@ -101,17 +101,17 @@ def test_entries_that_another_reader_of_the_group_read_are_no_gap(kafka: Kafka, 
     history = History(kafka)
     history.write(1)
     one = Reader(history, group=group)
-    eventually(lambda: len(one.told) == 12, "the first versions are read", 60)
+    eventually(lambda: len(one.yielded) == 12, "the first versions are read", 60)
     other = Reader(history, group=group)
     shared_by(kafka, group, 2)
     history.write(2)
-    eventually(lambda: len(one.told) + len(other.told) == 24, "both read the second versions", 60)
+    eventually(lambda: len(one.yielded) + len(other.yielded) == 24, "both read the second versions", 60)
     other.leave()
     shared_by(kafka, group, 1)
     history.write(3)
-    eventually(lambda: len(one.told) + len(other.told) == 36, "the one that is left reads the third", 60)
+    eventually(lambda: len(one.yielded) + len(other.yielded) == 36, "the remaining reader reads the third versions", 60)
     one.leave()
-    assert [version for _, version in other.told] == [2] * 6
+    assert [version for _, version in other.yielded] == [2] * 6
     assert [sorted(one.versions(id) + other.versions(id)) for id in MESSAGES] == [[1, 2, 3]] * 12
     assert (one.gaps, other.gaps) == ([], [])
 
@@ -122,14 +122,16 @@ def test_entries_that_are_read_again_after_another_reader_left_are_yielded_once(
     history.write(1)
     history.write(2)
     one = Reader(history, group=group)
-    eventually(lambda: len(one.told) == 24, "the first versions are read", 60)
+    eventually(lambda: len(one.yielded) == 24, "the first versions are read", 60)
     other = Reader(history, group=group)
     shared_by(kafka, group, 2)
     other.leave()
     shared_by(kafka, group, 1)
     for version in (1, 2, 3):
         history.write(version)
-    eventually(lambda: len({id for id, version in one.told if version == 3}) == 12, "the third are read", 60)
+    eventually(
+        lambda: len({id for id, version in one.yielded if version == 3}) == 12, "the third versions are read", 60
+    )
     one.leave()
     assert {id: one.versions(id) for id in MESSAGES} == {id: [1, 2, 3] for id in MESSAGES}
     assert one.gaps == []
@@ -156,10 +158,10 @@ def test_a_reader_from_the_latest_position_yields_nothing_older(kafka: Kafka, gr
     history.write(1)
     reader = Reader(history, start="latest", group=group if with_group else None)
 
-    def told() -> bool:
+    def is_read() -> bool:
         history.write(1, [f"new {os.urandom(6).hex()}"])
-        return bool(reader.told)
+        return bool(reader.yielded)
 
-    eventually(told, "something is read", 60, pause=0.05)
+    eventually(is_read, "a transition is read", 60, pause=0.05)
     reader.leave()
-    assert [id for id, _ in reader.told if not id.startswith("new")] == []
+    assert [id for id, _ in reader.yielded if not id.startswith("new")] == []

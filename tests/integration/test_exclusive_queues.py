@@ -1,4 +1,4 @@
-"""Exclusive queues: at most one message of a value runs, without any lock in the workers' code."""
+"""Exclusive queues: at most one message of a value runs, without locks in the code of the workers."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -17,7 +17,7 @@ LEASE = timedelta(seconds=30)
 
 @pytest.fixture
 def videos(tw: Tickwheel) -> Queue:
-    """At most one video of a project is encoded at a time."""
+    """A queue that encodes at most one video of a project at a time."""
     return tw.create_queue("videos", exclusive_key="project", max_attempts=2, backoff=timedelta(seconds=5))
 
 
@@ -270,7 +270,7 @@ def test_one_id_under_two_values_is_two_messages(videos: Queue) -> None:
     assert take(videos).payload == b"of b"
 
 
-# Values that would be mistaken for one another, were they told apart by a separator, a prefix or a shortened hash.
+# Values that a separator, a prefix or a shortened hash could confuse.
 VALUES = ["", "a", "a\0", "aa", "\0", "\0\1a", "{0}", "é", "e\u0301", "\x7f", "\uffff", "v" * 256, "v" * 255]
 
 
@@ -294,7 +294,7 @@ def test_messages_of_a_leased_value_are_found_by_filters_again_once_the_value_is
     for n in range(200):
         add(videos, f"m{n}", metadata={"kind": str(n)})
     for n in range(200):
-        # What a filter meets of a leased value, it puts aside until the value is free.
+        # A filter parks each message of a leased value that it meets, until the value is free.
         assert videos.dequeue(where={"kind": str(n)}) == []
     first.complete()
     assert take(videos, where={"kind": "99"}).id == "m99"

@@ -1,4 +1,4 @@
-"""Explain: why a message is not running, and when it will."""
+"""Explain reports why a message is not running, and when it will run."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""The ends of some runs of the fault harness, on data that is damaged on purpose: what they look for is seen."""
+"""The final checks of some fault harness runs, on deliberately damaged data: each check detects its damage."""
 
 import re
 import shutil
@@ -27,13 +27,13 @@ MESSAGES = shard_key(NAMESPACE, 0, "messages")
 INBOX = shard_key(NAMESPACE, 0, "inbox")
 LOCKS = queue_key(NAMESPACE, 0, "q", "locks")
 COUNTS = queue_key(NAMESPACE, 0, "q", "counts")
-# As much of the file as is cut at most; and so much that any byte of the file is one of a filler.
+# The maximum that is cut from the file, and a size with which almost every byte of the file is filler.
 AS_CUT, ALMOST_ALL = 4_096, 4 << 20
 
 
 @pytest.fixture
 def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SystemUnderTest]:
-    """A server with a queue, and no processes."""
+    """A server with a queue, without event processes and clients."""
     monkeypatch.setattr("tests.fault.harness.system_under_test.DRIVERS", 0)
     monkeypatch.setattr("tests.fault.harness.aftermath._COPIES", COPIES)
     monkeypatch.setattr("tests.fault.harness.aftermath._PASSES_S", 0.2)
@@ -50,12 +50,12 @@ def enqueue(system: SystemUnderTest, count: int) -> None:
 
 
 def fill(client: Any, size: int) -> None:
-    """Write a key of somebody else's: no state depends on it, and the audit does not look at it."""
+    """Write a foreign key that no state depends on and that the audit ignores."""
     client.set("filler", bytes(size))
 
 
 def copy_disk(system: SystemUnderTest) -> Path:
-    """From here on the run's data is as it is now, whatever the server does."""
+    """Copy the data of the run; later changes by the server have no effect on the copy."""
     disk = system.folder / "before"
     shutil.copytree(system.place.disk, disk)
     system.place.disk = disk
@@ -75,7 +75,7 @@ def test_a_file_cut_at_any_end_of_a_transition_is_sound(system: SystemUnderTest)
 def test_a_file_cut_inside_a_transition_is_noticed(system: SystemUnderTest) -> None:
     enqueue(system, 1)
     with system.place.client() as client:
-        # What a script that is not all or nothing does: there is a moment in which the message is gone.
+        # This is how a script that is not atomic fails: for a moment the message does not exist.
         [(field, record)] = client.hgetall(MESSAGES).items()
         client.hdel(MESSAGES, field)
         fill(client, AS_CUT)
@@ -97,7 +97,7 @@ def test_flipped_bytes_are_refused_or_reported_or_make_no_difference(
     noticed = re.fullmatch(r"(\d+) refused, (\d+) reported, (\d+) no state differs", found.marks[0])
     assert noticed is not None
     refused, reported, same = map(int, noticed.groups())
-    # That nothing came of twelve of them would be a wonder.
+    # It is extremely unlikely that all twelve flips make no difference.
     assert refused + reported > 0
     assert refused + reported + same == 12
 

@@ -1,4 +1,4 @@
-"""What the fault harness reads of claims, from the append-only file of a real server on which scripts claimed."""
+"""The fault harness reads claims from the append-only file of a real server on which scripts claimed shards."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from tickwheel.storage.fence import pack_fence
 
 pytestmark = pytest.mark.integration
 
-# Bytes that look like the protocol's own are in the fence of the second.
+# The fence of the second claim contains bytes that also occur in the protocol.
 CLAIMS = [
     Claim(0, (1, 1), "zookeeper", "host-a:17"),
     Claim(1, (0x0D0A, 0x240D0A), "lockfile", "host b, 18"),

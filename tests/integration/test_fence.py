@@ -1,4 +1,4 @@
-"""Each script of the event process, sent by one that has been deposed: it is refused, and nothing has changed."""
+"""Each script of the event process is refused for a deposed event process and changes nothing."""
 
 from collections import Counter
 from dataclasses import replace
@@ -49,7 +49,7 @@ def test_a_deposed_process_is_refused_before_every_call_of_its_successor(
 
     monkeypatch.setattr(ShardConnection, "execute", preceded)
     queue = tw.create_queue("q", exclusive_key=exclusive_key)
-    # Some near, some a cascade or two away.
+    # Some near timers, some a cascade or two above.
     queue.enqueue_many(
         NewMessage(delay=timedelta(seconds=n * 7), metadata={"of": f"v{n}"}, lease=timedelta(seconds=1 + n))
         for n in range(60)
@@ -64,7 +64,7 @@ def test_a_deposed_process_is_refused_before_every_call_of_its_successor(
 
 
 def test_no_claim_goes_below_the_fence_that_holds_the_shard(tw: Tickwheel, server: Any) -> None:
-    """A late claim, of an earlier epoch or of the connection before this one, changes nothing."""
+    """A late claim of an earlier epoch or of the previous connection changes nothing."""
     script = load("claim_shard", FRAGMENT)
     key = shard_key("claimed", 0, "clock")
     server.hset(key, "now", 1)
@@ -95,7 +95,7 @@ def test_a_leader_refused_at_its_claim_resigns_and_drives_once_it_is_elected_aga
         Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel,
         run_event_process(tickwheel_server.url, namespace, election) as process,
     ):
-        epoch = eventually(lambda: process.health()[0].epoch, "it drives")
+        epoch = eventually(lambda: process.health()[0].epoch, "the leader drives")
         newer = pack_fence(epoch + 1, 0)
         server.eval(load("claim_shard").source, 1, shard_key(namespace, 0, "clock"), newer, "zookeeper", "", "host:1")
         queue = tickwheel.queue("jobs")

@@ -1,4 +1,4 @@
-"""Filters: the most urgent of the messages that carry every pair asked for, and how many there are."""
+"""Filters deliver and count the most urgent messages that carry every requested pair."""
 
 import random
 from collections.abc import Callable
@@ -18,7 +18,7 @@ SECOND = timedelta(seconds=1)
 
 @pytest.fixture(params=["plain", "exclusive"])
 def queue(request: pytest.FixtureRequest, tw: Tickwheel) -> Queue:
-    """Each message has a value of its own, or the exclusive key would change who is delivered."""
+    """Each message has a value of its own; otherwise the exclusive key would affect delivery."""
     return tw.create_queue("q", exclusive_key="value" if request.param == "exclusive" else None)
 
 
@@ -143,7 +143,7 @@ def test_every_filter_agrees_with_a_scan_of_all_messages_of_a_shard(
 
 
 def test_a_filter_walk_split_over_calls_finds_the_only_match(queue: Queue, clock: VirtualClock) -> None:
-    # Half carry one pair, half the other, one both: far more entries than one call may touch.
+    # Half of the messages carry one pair, half the other, and one both: more entries than one call may read.
     queue.enqueue_many(
         new(f"m{n}", {"a": "1"} if n % 2 else {"b": "1"}, deadline=clock.now - timedelta(days=1)) for n in range(6_000)
     )

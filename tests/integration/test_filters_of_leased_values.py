@@ -1,4 +1,4 @@
-"""What filters put aside of a leased exclusive value: all of it is found again once the value is free."""
+"""The pairs that filters park for a leased exclusive value are all found again once the value is free."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from tickwheel import Message, Queue, Tickwheel
 pytestmark = pytest.mark.integration
 
 Neighbours = Callable[[str, int], list[str]]
-# Far more than are put aside at a time, and than come back in one call.
+# More than a call parks at a time, and more than a call unparks.
 KINDS = 200
 
 
@@ -20,11 +20,11 @@ def videos(tw: Tickwheel) -> Queue:
 
 @pytest.fixture
 def held(videos: Queue, neighbours: Neighbours) -> Message:
-    """A leased message whose value has one of each kind behind it: every filter has met them, and none is for it."""
+    """A leased message with one message of each kind behind its value; a filter for each kind has met its message."""
     leased, free = neighbours("videos", 2)
     videos.enqueue(id="held", metadata={"project": leased})
     [message] = videos.dequeue()
-    # Where nothing at all is ready, nobody walks: another value of the shard has something.
+    # If no message is ready, filters do not walk, so another value of the shard has a message.
     videos.enqueue(id="free", metadata={"project": free})
     for n in range(KINDS):
         videos.enqueue(id=f"m{n}", metadata={"project": leased, "kind": str(n)})
@@ -36,7 +36,7 @@ def held(videos: Queue, neighbours: Neighbours) -> Message:
 def test_every_pair_of_a_leased_value_can_be_filtered_once_the_value_is_free(videos: Queue, held: Message) -> None:
     held.complete()
     found = []
-    # What comes last in the indexes first: each message that is completed brings back what is put aside by then.
+    # The last message of the indexes comes first: each completed message unparks the pairs parked by then.
     for n in reversed(range(KINDS)):
         for message in videos.dequeue(where={"kind": str(n)}):
             found.append(message.id)

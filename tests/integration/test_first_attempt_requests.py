@@ -1,4 +1,4 @@
-"""Requests sent for the first time: what finds nothing leaves no trace, and a late copy leases nothing all the same."""
+"""First attempts: an empty answer leaves no session on the shard, and a late copy leases nothing."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.integration
 
 
 class Caller:
-    """Asks for messages of one queue, under request ids."""
+    """Requests messages of one queue under request ids."""
 
     def __init__(self, generic_client: GenericClient, server: Any, namespace: str, shards: int) -> None:
         self._stranger = generic_client
@@ -27,15 +27,15 @@ class Caller:
         self._stranger.call("EnqueueBatch", **self._where, messages=[{"id": id_} for id_ in ids])
 
     def ask(self, sequence: int, *, first: bool, **more: Any) -> list[str]:
-        """The ids of what was delivered."""
+        """Return the ids of the delivered messages."""
         asked = {"request_id": f"mine:{sequence}", "first_attempt": first, **more}
         return [each["lease"]["id"] for each in self._stranger.call("Dequeue", **self._where, **asked)["deliveries"]]
 
-    def scripts(self) -> int:
-        """How often one was called."""
+    def script_calls(self) -> int:
+        """Return the number of script calls."""
         return int(self._server.info("commandstats")["cmdstat_evalsha"]["calls"])
 
-    def traces(self) -> int:
+    def sessions(self) -> int:
         return sum(b"session:q/mine" in key for key in self._server.scan_iter(f"*{self._where['namespace']}*"))
 
 
@@ -49,12 +49,12 @@ def caller(
 
 @pytest.mark.parametrize("wait_ms", [0, 50])
 @pytest.mark.parametrize("consistency", ["CONSISTENCY_HEADS", "CONSISTENCY_EXACT"])
-def test_a_first_attempt_that_finds_nothing_leaves_no_trace(caller: Caller, wait_ms: int, consistency: str) -> None:
+def test_a_first_attempt_that_finds_nothing_leaves_no_session(caller: Caller, wait_ms: int, consistency: str) -> None:
     for sequence in range(1, 4):
         assert caller.ask(sequence, first=True, wait_ms=wait_ms, consistency=consistency) == []
-    assert caller.traces() == 0
+    assert caller.sessions() == 0
     assert caller.ask(4, first=False, wait_ms=wait_ms, consistency=consistency) == []
-    assert caller.traces() == 1
+    assert caller.sessions() == 1
 
 
 def test_a_first_attempt_that_arrives_after_its_repetition_leases_nothing(caller: Caller) -> None:
@@ -71,7 +71,7 @@ def test_a_first_attempt_that_arrives_after_its_repetition_gets_the_same_answer(
     assert caller.ask(1, first=True, limit=1) == taken
 
 
-def test_a_first_attempt_is_refused_after_a_later_one_that_left_a_trace(caller: Caller) -> None:
+def test_a_first_attempt_is_refused_after_a_later_one_that_left_a_session(caller: Caller) -> None:
     assert caller.ask(2, first=False) == []
     caller.enqueue("a", "b", "c")
     with pytest.raises(grpc.RpcError, match="a newer call of this slot"):
@@ -88,13 +88,13 @@ def test_the_repetition_of_a_first_attempt_returns_the_same_messages(caller: Cal
 def test_first_attempts_at_an_empty_queue_call_no_script(caller: Caller) -> None:
     for sequence in range(1, 4):
         assert caller.ask(sequence, first=True) == []
-    before = caller.scripts()
+    before = caller.script_calls()
     for sequence in range(4, 54):
         assert caller.ask(sequence, first=True) == []
-    assert caller.scripts() == before
+    assert caller.script_calls() == before
 
 
-def test_a_request_that_the_service_repeats_to_the_shard_leaves_a_trace() -> None:
+def test_a_request_that_the_service_repeats_to_the_shard_leaves_a_session() -> None:
     slot = ClientSession("mine")
     slot.pin_sequence(0, final=True, is_first=True)
     _, first, again = slot.begin_call("tw", 0)
@@ -103,14 +103,12 @@ def test_a_request_that_the_service_repeats_to_the_shard_leaves_a_trace() -> Non
     assert again[-1] & (keeps_empty | may_be_a_repeat) == keeps_empty | may_be_a_repeat
 
 
-def test_after_a_call_without_an_answer_requests_of_a_slot_are_first_again_once_a_call_of_that_queue_was_answered() -> (
-    None
-):
+def test_requests_after_an_unanswered_call_are_first_attempts_again_once_a_call_of_their_queue_is_answered() -> None:
     slot = ClientSession("mine")
     assert slot.begin_rpc("q")
     slot.rpc_answered("q")
     assert slot.begin_rpc("q")
-    # That one was not answered.
+    # This call is not answered.
     assert not slot.begin_rpc("q")
     assert slot.begin_rpc("other")
     slot.rpc_answered("other")

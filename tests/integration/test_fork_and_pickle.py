@@ -1,4 +1,4 @@
-"""What reaches another process: a fork opens a client of its own; messages go through pickle, without their client."""
+"""Clients and messages in other processes: a fork opens its own client, and pickled messages carry no client."""
 
 import asyncio
 import copy
@@ -48,7 +48,7 @@ def test_a_copy_of_a_message_can_be_settled(tickwheel_server: PrivateServer) -> 
 
 
 def in_a_fork(work: Callable[[], object]) -> str:
-    """What a forked process says of it: the error of ours that it raises, or what it returns."""
+    """Run a function in a forked process; raise its Tickwheel error or return its result."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:

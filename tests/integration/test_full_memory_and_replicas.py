@@ -1,4 +1,4 @@
-"""At the memory limit work goes on; a repeated call waits for its replicas as the first one did."""
+"""Work continues at the memory limit, and a repeated call waits for the replicas like the first call."""
 
 import os
 import signal

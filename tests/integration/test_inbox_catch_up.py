@@ -1,4 +1,4 @@
-"""An event process that catches up with a long inbox: what it has read it files before it reads more."""
+"""An event process that catches up with a long inbox files the timers that it has read before it reads more."""
 
 from datetime import timedelta
 from typing import Any
@@ -23,14 +23,14 @@ def test_no_more_entries_are_read_while_the_unfiled_timers_are_at_their_limit(
     tw: Tickwheel, clock: VirtualClock, server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shard_driver, "UNFILED_TIMERS", UNFILED)
-    # Filed at once, and more slowly than it is read.
+    # Timers are filed immediately, and more slowly than they are read.
     monkeypatch.setattr(inbox_buffer, "HURRY_TIMERS", UNFILED // 2)
     monkeypatch.setattr(shard_driver, "FILE_TIMERS", UNFILED // 10)
     unfiled: list[int] = []
     read_stream_now = ShardConnection.read_stream_now
 
-    def looked_at(link: ShardConnection, command: ReadStream) -> Any:
-        """What was read and is not filed is still in the inbox, up to where the next read goes on."""
+    def count_unfiled(link: ShardConnection, command: ReadStream) -> Any:
+        """Timers that were read and are not filed are still in the inbox, before the start of the next read."""
         if command.after != FROM_START:
             read = server.xrange(command.key, "-", command.after)
             unfiled.append(sum(len(timer.unpack(fields[b"t"])) for _, fields in read))
@@ -39,7 +39,7 @@ def test_no_more_entries_are_read_while_the_unfiled_timers_are_at_their_limit(
     queue = tw.create_queue("q")
     for _ in range(CALLS // 2):
         queue.enqueue_many([NewMessage(delay=timedelta(hours=3))] * 2)
-    monkeypatch.setattr(ShardConnection, "read_stream_now", looked_at)
+    monkeypatch.setattr(ShardConnection, "read_stream_now", count_unfiled)
     clock.run_due()
     clock.advance(timedelta(hours=3))
     assert 0 < max(unfiled) < UNFILED

@@ -1,4 +1,4 @@
-"""What a queue says of itself: counts, depth, forecast, lateness, and a walk over its messages."""
+"""The statistics of a queue: counts, depth, forecast, lateness, and an iteration over its messages."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -58,7 +58,7 @@ def test_the_forecast_counts_what_falls_due_in_each_coming_minute(queue: Queue, 
     queue.enqueue_many(NewMessage(id=f"m{n}", delay=n * 10 * SECOND) for n in range(60))
     minutes = queue.forecast(minutes=12)
     assert [minute.start for minute in minutes] == [first + n * MINUTE for n in range(12)]
-    # The first of them is Pending at once.
+    # The first of the messages is Pending immediately.
     assert [minute.due for minute in minutes] == [5, 6, 6, 6, 6, 6, 6, 6, 6, 6, 0, 0]
     assert len(queue.forecast()) == 60
 
@@ -101,7 +101,7 @@ def test_lateness_counts_the_delay_of_each_promotion(queue: Queue, clock: Virtua
     assert (queue.lateness().promoted, queue.lateness().percentile(0.99)) == ({}, 0)
     for n, late in enumerate([0, 0, 0, 1, 3, 4, 1_000]):
         queue.enqueue(id=f"m{n}", delay=SECOND)
-        # The event process comes that much too late.
+        # The event process runs late by this delay.
         clock.set(clock.now + SECOND + late * MS)
         clock.run_due()
     assert queue.lateness().promoted == {1: 3, 2: 1, 4: 1, 8: 1, 1024: 1}

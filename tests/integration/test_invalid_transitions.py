@@ -1,4 +1,4 @@
-"""Whatever the table of states does not allow is an error with a name, and changes nothing at all."""
+"""Every transition that the table of states does not allow raises a named error and changes nothing."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,7 +36,7 @@ def value(queue: Queue) -> str | None:
 
 @contextmanager
 def refused(state: str, allowed: str, dump: Dump) -> Iterator[None]:
-    """What is done is an error that names the message, its state and those that are allowed, and changes nothing."""
+    """Check that the body raises an error naming the message, its state and the allowed states, and changes nothing."""
     before = dump()
     with pytest.raises(InvalidTransition, match=f"'m' of queue 'q' is {state}.* {allowed}") as refusal:
         yield
@@ -80,7 +80,7 @@ OPERATIONS: dict[str, Callable[[Message], object]] = {
 
 
 def lose_lease(queue: Queue, clock: VirtualClock, message: Message, value: str | None, state: str) -> None:
-    """Bring a message to a state, so that the lease of before is no longer good for it."""
+    """Bring a message to a state in which its earlier lease is no longer valid."""
     if state == "invisible":
         message.fail(retry_in=timedelta(hours=1))
     elif state == "pending":

@@ -23,12 +23,12 @@ def test_a_shared_producer_is_closed_for_all_users_and_replaced_by_the_next(kafk
     broker.discard(first)
     second = broker.producer()
     assert (first.is_closed, second.is_closed) == (True, False)
-    # A second one who has heard of it later takes nothing away.
+    # Discarding a replaced producer again has no effect.
     broker.discard(first)
     assert broker.producer() is second
     acknowledged: list[object] = []
     second.produce(topic, b"value", b"key", on_delivery=lambda error, _: acknowledged.append(error))
-    eventually(lambda: acknowledged == [None], "the broker has it")
+    eventually(lambda: acknowledged == [None], "the broker acknowledges the record")
     broker.close()
     assert [record.value() for record in read_topic(kafka, topic)] == [b"value"]
 
@@ -46,11 +46,11 @@ def test_an_unreachable_broker_is_logged_once_and_not_at_each_attempt(caplog: py
         attempts.append(record)
         return True
 
-    # Before the logger's own filter: it hears of all of them.
+    # The filter runs before the logger's own filter and receives every record.
     logger = logging.getLogger("tickwheel.kafka")
     logger.filters.insert(0, count)
     try:
-        eventually(lambda: len(attempts) >= 3, "it was tried three times")
+        eventually(lambda: len(attempts) >= 3, "the producer has made three attempts")
     finally:
         logger.removeFilter(count)
         broker.close()
@@ -64,7 +64,7 @@ def test_messages_purged_by_our_own_close_are_not_reported_as_fatal(
     producer = broker.producer()
     answers: list[object] = []
     producer.produce(broker.topic, b"first", on_delivery=lambda error, _: answers.append(error))
-    eventually(lambda: answers == [None], "the broker has the first")
+    eventually(lambda: answers == [None], "the broker acknowledges the first")
     with kafka.paused():
         producer.produce(broker.topic, b"second", on_delivery=lambda error, _: answers.append(error))
         broker.close()

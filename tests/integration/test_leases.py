@@ -1,4 +1,4 @@
-"""Leases: one owner at a time, a late answer is good as long as nobody else has the message, deliveries are bounded."""
+"""Leases: one owner at a time, late calls succeed until another worker has the message, deliveries are limited."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -61,7 +61,7 @@ def test_a_message_can_be_completed_after_its_lease_until_the_lease_is_taken_awa
 ) -> None:
     queue.enqueue(id="m")
     message = take(queue)
-    # The event process is away, so nobody has ended the lease.
+    # No event process runs, so the lease has not been ended.
     clock.set(clock.now + timedelta(hours=1))
     message.complete()
     clock.run_due()
@@ -139,7 +139,7 @@ def test_a_message_that_was_not_dequeued_cannot_be_extended(queue: Queue, messag
 
 
 def test_a_message_reports_the_length_of_its_lease_by_the_clock_of_the_shard(queue: Queue) -> None:
-    # The clock of the tests is not the host's.
+    # The clock of the tests differs from the host's.
     queue.enqueue(id="a")
     assert take(queue)._lease_ms == 30_000
     queue.enqueue(id="b", lease=10 * SECOND)
@@ -247,7 +247,7 @@ def test_a_redriven_message_is_not_retired_by_the_timer_of_its_error(queue: Queu
 def test_the_lease_of_a_redriven_message_ends_on_time(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="m", max_attempts=1)
     take(queue).fail("boom")
-    # Long enough for what the error left to be filed.
+    # The wait is long enough to file the timers of the error.
     clock.advance(5 * SECOND)
     queue.redrive("m")
     take(queue)
@@ -275,7 +275,7 @@ def test_the_back_off_doubles_up_to_its_limit_with_full_jitter(tw: Tickwheel, cl
     for attempt, ceiling in enumerate((1, 2, 4, 8, 8, 8), start=1):
         found = waits[attempt]
         assert all(MS <= wait <= ceiling * SECOND for wait in found)
-        # Of 40 draws, the chance that none is in the upper half, or none in the lower, is 2 in 2^40.
+        # Of 40 draws, the probability that none is in the upper half or none in the lower half is 2 in 2^40.
         assert min(found) < ceiling * SECOND / 2 < max(found)
 
 
@@ -408,7 +408,7 @@ def test_the_timer_of_a_lease_that_was_settled_sends_no_call(
     queue = tw.create_queue("q", max_attempts=1, errored_retention=timedelta(minutes=5))
     queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(4))
     completed, failed, cancelled, died = sorted(queue.dequeue(4), key=lambda message: message.id)
-    # Longer than a timer waits in the inbox: those of the leases are filed by now.
+    # The timers of the leases are filed by now, since a timer waits in the inbox for a shorter time.
     clock.advance(timedelta(seconds=5))
     completed.complete()
     failed.fail()
