@@ -9,8 +9,8 @@ from tickwheel.storage.keys import shard_key
 from tickwheel.storage.wheel_levels import LOWEST, parse, start
 from tickwheel.testing import VirtualClock
 
-# Three quarters of the messages are overdue. So many messages share a due time that a slot takes several calls on each
-# level.
+# Three quarters of the messages are overdue. Many messages share each due time, so that a slot takes several calls on
+# each level.
 MESSAGES, TIMES = 50_000, 20
 IDLE = timedelta(days=3)
 SOON = timedelta(seconds=2)

@@ -1,4 +1,4 @@
-"""A server, a broker or a proxy of its own for each test that breaks one."""
+"""A separate server, broker or proxy for each test that breaks one."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,13 +22,13 @@ def faulty(tmp_path: Path) -> Iterator[FaultyServer]:
 
 @pytest.fixture
 def proxy(tickwheel_server: PrivateServer) -> Iterator[FlakyProxy]:
-    """A proxy to the server of the tests that can lose replies."""
+    """A proxy that can lose replies, in front of the server of the tests."""
     with FlakyProxy(str(tickwheel_server.folder / "valkey.sock"), seed=1) as proxy:
         yield proxy
 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Kafka]:
-    """A Kafka that can be killed and started again."""
-    with Kafka(tmp_path / "kafka") as found:
-        yield found
+    """A Kafka broker that can be killed and restarted."""
+    with Kafka(tmp_path / "kafka") as kafka:
+        yield kafka

@@ -1,6 +1,6 @@
-"""A worker process of the test with many workers: takes messages, holds them a moment, and writes down what it did.
+"""A worker process for the test with many workers: leases messages, holds them briefly, settles them, prints a record.
 
-Usage: exclusive_worker.py URL NAMESPACE NAME. It ends on SIGTERM.
+Usage: exclusive_worker.py URL NAMESPACE NAME. SIGTERM stops the program.
 """
 
 import random
@@ -27,7 +27,7 @@ def main() -> None:
                 print("has", message.exclusive_value, message.id, message.attempt, time.monotonic_ns(), flush=True)
             time.sleep(chance.uniform(0, 0.01))
             for message in held:
-                # Said before it is done: from here on another may have the value.
+                # Printed before the call: as soon as the call is executed, another worker may lease the value.
                 print("ends", message.exclusive_value, message.id, message.attempt, time.monotonic_ns(), flush=True)
                 try:
                     if chance.random() < 0.1:

@@ -1,4 +1,4 @@
-"""A server on a unix socket that can be killed, paused and restarted on the same data."""
+"""A server on a unix socket that tests can kill, pause, and restart with the same data."""
 
 from pathlib import Path
 from typing import Any

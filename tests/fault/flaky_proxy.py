@@ -1,4 +1,4 @@
-"""A proxy between a client and its server: it loses replies, cuts, stalls, slows and refuses connections."""
+"""A proxy between a client and its server that loses replies, and cuts, stalls, slows or refuses connections."""
 
 import random
 import socket
@@ -15,13 +15,15 @@ _CHUNK = 1 << 16
 
 
 class FlakyProxy:
-    """Listens on a free port of this host and forwards to ``target``, a server's unix socket or its host and port; what
-    connects later goes to the target of that time. With ``tls`` it is the TLS end. ``requests`` is what was asked.
+    """Listens on a free port and forwards to ``target``: the unix socket of a server, or its host and port.
 
-    ``loses`` is the chance that a piece of the server's answer is lost, and the connection cut then; the answer to a
-    request that holds ``loses_answer_to`` is always lost, or ``times`` times. ``when_lost`` is called before the client
-    can know. ``delay_s`` is what a piece waits on its way, either way, by twice that at most. ``refuses``: new
-    connections are closed at once.
+    New connections use the current value of ``target``. With ``tls``, the proxy terminates TLS. ``requests`` has the
+    bytes of each read from a client.
+
+    ``loses`` is the probability that a chunk of an answer is lost; the proxy then cuts the connection. The answer to a
+    request that contains ``loses_answer_to`` is lost each time, or the first ``times`` times. ``when_lost`` is called
+    before the client can notice the loss. ``delay_s`` is the mean delay of a chunk in either direction; the maximum is
+    twice as long. With ``refuses``, new connections are closed immediately.
     """
 
     def __init__(
@@ -42,13 +44,13 @@ class FlakyProxy:
         self.delay_s = 0.0
         self.delayed = self.refused = 0
         self.refuses = False
-        self._going = threading.Event()
-        self._going.set()
+        self._flowing = threading.Event()
+        self._flowing.set()
         self._keeps_requests = keeps_requests
         self._tls = tls
         self._random = random.Random(seed)
         self._open: set[socket.socket] = set()
-        self._doomed: set[socket.socket] = set()
+        self._losing: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
@@ -58,20 +60,20 @@ class FlakyProxy:
     def cut(self) -> None:
         """Cut every connection."""
         with self._lock:
-            for each in self._open:
-                _shut(each)
+            for connection in self._open:
+                _shut(connection)
 
     def stall(self) -> None:
-        """Nothing passes from now on; connections stay open and silent, new ones too."""
-        self._going.clear()
+        """Stop forwarding. Connections stay open and silent, new connections too."""
+        self._flowing.clear()
 
     def go_on(self) -> None:
-        """Let pass what waits."""
-        self._going.set()
+        """Resume forwarding, also of the data that was held back."""
+        self._flowing.set()
 
     def close(self) -> None:
         self.go_on()
-        # A listener that is only closed would go on in `accept`.
+        # Without a shutdown, `accept` would keep waiting on the closed listener.
         _shut(self._listener)
         self._listener.close()
         self.cut()
@@ -94,49 +96,49 @@ class FlakyProxy:
 
     def _serve(self, near: socket.socket) -> None:
         with suppress(OSError), near:
-            # Without it small requests wait for acknowledgements: 40 ms each.
+            # Without TCP_NODELAY, each small request waits 40 ms for an acknowledgement.
             near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self.refuses:
                 self.refused += 1
                 return
             if self._tls is not None:
                 near = self._tls.wrap_socket(near, server_side=True)
-            self._going.wait()
-            with near, self._connected() as far:
+            self._flowing.wait()
+            with near, self._connect() as far:
                 with self._lock:
                     self._open |= {near, far}
-                back = threading.Thread(target=self._answer, args=(far, near), daemon=True)
+                back = threading.Thread(target=self._forward_replies, args=(far, near), daemon=True)
                 back.start()
-                self._ask(near, far)
+                self._forward_requests(near, far)
                 _shut(far)
                 back.join()
                 with self._lock:
                     self._open -= {near, far}
 
-    def _ask(self, near: socket.socket, far: socket.socket) -> None:
+    def _forward_requests(self, near: socket.socket, far: socket.socket) -> None:
         with suppress(OSError):
-            while asked := near.recv(_CHUNK):
+            while request := near.recv(_CHUNK):
                 if self._keeps_requests:
-                    self.requests.append(asked)
-                self._hold_up()
-                if self.loses_answer_to and self.loses_answer_to in asked and self.times > 0:
+                    self.requests.append(request)
+                self._delay()
+                if self.loses_answer_to and self.loses_answer_to in request and self.times > 0:
                     self.times -= 1
-                    self._doomed.add(near)
-                far.sendall(asked)
+                    self._losing.add(near)
+                far.sendall(request)
 
-    def _answer(self, far: socket.socket, near: socket.socket) -> None:
+    def _forward_replies(self, far: socket.socket, near: socket.socket) -> None:
         with suppress(OSError):
-            while answered := far.recv(_CHUNK):
-                if near in self._doomed or self._random.random() < self.loses:
+            while reply := far.recv(_CHUNK):
+                if near in self._losing or self._random.random() < self.loses:
                     self.lost += 1
                     self.when_lost()
                     break
-                self._hold_up()
-                near.sendall(answered)
-        self._doomed.discard(near)
+                self._delay()
+                near.sendall(reply)
+        self._losing.discard(near)
         _shut(near)
 
-    def _connected(self) -> socket.socket:
+    def _connect(self) -> socket.socket:
         if isinstance(self.target, tuple):
             far = socket.create_connection(self.target)
             far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -145,13 +147,13 @@ class FlakyProxy:
         far.connect(self.target)
         return far
 
-    def _hold_up(self) -> None:
+    def _delay(self) -> None:
         if self.delay_s:
             self.delayed += 1
             time.sleep(self._random.uniform(0, 2 * self.delay_s))
-        self._going.wait()
+        self._flowing.wait()
 
 
-def _shut(each: socket.socket) -> None:
+def _shut(connection: socket.socket) -> None:
     with suppress(OSError):
-        each.shutdown(socket.SHUT_RDWR)
+        connection.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""`tickwheel worker`: what becomes of messages when their tasks hang, block the interpreter or kill their process."""
+"""`tickwheel worker`: messages whose tasks hang, block the interpreter or kill their process."""
 
 import json
 import os
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.fault
 
 
 class WorkerDeployment:
-    """A namespace with an event process, where the worker's app sends to."""
+    """A namespace with an event process. The app of the worker sends to the namespace."""
 
     def __init__(self, url: str, namespace: str, folder: Path, tickwheel: Tickwheel) -> None:
         self.url, self.namespace, self.folder, self.tickwheel = url, namespace, folder, tickwheel
@@ -42,10 +42,10 @@ class WorkerDeployment:
     def message(self, id: str) -> MessageView:
         return self.tickwheel.queue(self.sent[id].queue).get(id)
 
-    def becomes(self, id: str, state: str, within: float = 30.0, queue: str | None = None) -> MessageView:
-        where = self.tickwheel.queue(self.sent[id].queue if queue is None else queue)
-        eventually(lambda: where.get(id).state == state, f"{id} becomes {state}; it is {where.get(id)}", within, 0.01)
-        return where.get(id)
+    def wait_for_state(self, id: str, state: str, within: float = 30.0, queue: str | None = None) -> MessageView:
+        source = self.tickwheel.queue(self.sent[id].queue if queue is None else queue)
+        eventually(lambda: source.get(id).state == state, f"{id} becomes {state}; it is {source.get(id)}", within, 0.01)
+        return source.get(id)
 
 
 @contextmanager
@@ -58,8 +58,8 @@ def deploy_workers(url: str, namespace: str, folder: Path) -> Iterator[WorkerDep
 
 @pytest.fixture
 def deployment(tickwheel_server: PrivateServer, namespace: str, tmp_path: Path) -> Iterator[WorkerDeployment]:
-    with deploy_workers(tickwheel_server.url, namespace, tmp_path) as found:
-        yield found
+    with deploy_workers(tickwheel_server.url, namespace, tmp_path) as deployed:
+        yield deployed
 
 
 @pytest.mark.parametrize("options", [(), ("--threads", "4"), ("--processes", "2")], ids=["one", "threads", "processes"])
@@ -67,26 +67,26 @@ def test_tasks_run_and_their_results_are_kept(deployment: WorkerDeployment, opti
     plain = [deployment.send(worker_app.double, n) for n in range(20)]
     asynchronous = [deployment.send(worker_app.double_async, n) for n in range(20)]
     with deployment.worker(*options) as worker:
-        results = [deployment.becomes(id, "completed").result for id in plain + asynchronous]
+        results = [deployment.wait_for_state(id, "completed").result for id in plain + asynchronous]
         assert results == [str(2 * n) for n in range(20)] * 2
         assert worker.stop(30) == 0
     assert len(worker.record) == 40
 
 
-def test_more_messages_than_one_turn_takes_run_once_each(deployment: WorkerDeployment) -> None:
-    # A turn is five batches of ten.
+def test_more_messages_than_a_worker_takes_in_one_turn_run_once_each(deployment: WorkerDeployment) -> None:
+    # A worker process dequeues at most five batches of ten messages in one turn.
     messages = [worker_app.double.message((n,), {}) for n in range(150)]
     ids = [result.id for result in worker_app.app.declared("work").enqueue_many(messages)]
     deployment.sent |= dict.fromkeys(ids, worker_app.double)
     with deployment.worker() as worker:
-        assert {deployment.becomes(id, "completed").attempt for id in ids} == {1}
+        assert {deployment.wait_for_state(id, "completed").attempt for id in ids} == {1}
         assert len(worker.record) == len(messages)
 
 
 def test_an_error_is_stored_and_the_task_retried_until_its_attempts_are_used_up(deployment: WorkerDeployment) -> None:
     id = deployment.send(worker_app.boom, "no such user")
     with deployment.worker() as worker:
-        message = deployment.becomes(id, "errored")
+        message = deployment.wait_for_state(id, "errored")
         assert (message.error, message.attempt) == ("ValueError: no such user", 2)
         assert len(worker.list_actions("boom")) == 2
 
@@ -94,77 +94,77 @@ def test_an_error_is_stored_and_the_task_retried_until_its_attempts_are_used_up(
 def test_a_task_can_reject_its_message_or_ask_for_a_later_retry(deployment: WorkerDeployment) -> None:
     hopeless, later = deployment.send(worker_app.reject, "no"), deployment.send(worker_app.try_later)
     with deployment.worker():
-        assert (deployment.becomes(hopeless, "errored").attempt, deployment.message(hopeless).error) == (
+        assert (deployment.wait_for_state(hopeless, "errored").attempt, deployment.message(hopeless).error) == (
             1,
             "rejected: no",
         )
-        assert deployment.becomes(later, "completed").attempt == 2
+        assert deployment.wait_for_state(later, "completed").attempt == 2
 
 
 def test_a_worker_exports_metrics_of_its_tasks_and_processes(deployment: WorkerDeployment) -> None:
     port = free_port()
 
-    def figure(name: str, **labels: str) -> float:
+    def metric_value(name: str, **labels: str) -> float:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             page = text_string_to_metric_families(answer.read().decode())
         samples = [sample for metric in page for sample in metric.samples]
-        found = [each.value for each in samples if (each.name, each.labels) == (f"tickwheel_worker_{name}", labels)]
-        return found[0] if found else 0.0
+        values = [s.value for s in samples if (s.name, s.labels) == (f"tickwheel_worker_{name}", labels)]
+        return values[0] if values else 0.0
 
     blocking = deployment.send(worker_app.block_interpreter, 1.5)
     deployment.tickwheel.queue("work").enqueue(b'{"task": "gone.task", "args": {}}', id="unknown", max_attempts=1)
     with deployment.worker("--metrics", f"127.0.0.1:{port}"):
-        deployment.becomes("unknown", "errored", queue="work")
+        deployment.wait_for_state("unknown", "errored", queue="work")
         unknown = {"queue": "work", "task": "(unknown)", "outcome": "failed"}
-        eventually(lambda: figure("tasks_total", **unknown) == 1, "it tells of what is no task", 10)
+        eventually(lambda: metric_value("tasks_total", **unknown) == 1, "the unknown task is counted", 10)
         task = {"queue": "work", "task": "tests.fault.worker_app.block_interpreter"}
-        assert figure("tasks_total", **task, outcome="completed") == 1
-        assert figure("wait_seconds_count", **task) == 1
-        assert 1.5 <= figure("task_seconds_sum", **task) < 30
-        assert figure("renewed_leases_total") >= 1
-        deployment.becomes(deployment.send(worker_app.poison), "errored")
-        eventually(lambda: figure("restarts_total") == 3, "three processes took another's place", 10)
-        assert figure("processes") == 1
+        assert metric_value("tasks_total", **task, outcome="completed") == 1
+        assert metric_value("wait_seconds_count", **task) == 1
+        assert 1.5 <= metric_value("task_seconds_sum", **task) < 30
+        assert metric_value("renewed_leases_total") >= 1
+        deployment.wait_for_state(deployment.send(worker_app.poison), "errored")
+        eventually(lambda: metric_value("restarts_total") == 3, "three processes were restarted", 10)
+        assert metric_value("processes") == 1
     assert deployment.message(blocking).attempt == 1
 
 
 def test_a_worker_logs_events_with_fields_as_json(deployment: WorkerDeployment) -> None:
     id = deployment.send(worker_app.boom, "no such user")
     with deployment.worker("--json") as worker:
-        deployment.becomes(id, "errored")
+        deployment.wait_for_state(id, "errored")
         assert worker.stop(30) == 0
     lines = [json.loads(line) for line in worker.log.splitlines()]
-    # Those of the supervisor, and those of its process.
+    # The lines of the supervisor, and the lines of its worker process.
     [working, ending] = [line for line in lines if line["event"] != "task failed"]
     assert (working["event"], working["processes"], working["lanes"]) == ("working", 1, 1)
     assert (ending["event"], ending["drain_s"]) == ("ending", 25)
     first, second = (line for line in lines if line["event"] == "task failed")
-    said = {"queue": "work", "id": id, "task": "tests.fault.worker_app.boom", "error": "ValueError: no such user"}
-    assert {**said, "attempt": 1}.items() <= first.items()
-    assert {**said, "attempt": 2}.items() <= second.items()
+    expected = {"queue": "work", "id": id, "task": "tests.fault.worker_app.boom", "error": "ValueError: no such user"}
+    assert {**expected, "attempt": 1}.items() <= first.items()
+    assert {**expected, "attempt": 2}.items() <= second.items()
 
 
 def test_leases_are_renewed_while_a_task_blocks_the_interpreter(deployment: WorkerDeployment) -> None:
     ids = [deployment.send(worker_app.block_interpreter, 2.5), deployment.send(worker_app.double, 4)]
     with deployment.worker("--processes", "2") as worker:
-        assert [deployment.becomes(id, "completed").attempt for id in ids] == [1, 1]
-        assert [len(worker.list_actions(what)) for what in ("began", "ended", "double")] == [1, 1, 1]
+        assert [deployment.wait_for_state(id, "completed").attempt for id in ids] == [1, 1]
+        assert [len(worker.list_actions(action)) for action in ("began", "ended", "double")] == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
     "task", [worker_app.hang, worker_app.hang_async, worker_app.hang_outside], ids=lambda task: task.__name__
 )
 @pytest.mark.parametrize("threads", ["1", "2"])
-def test_a_task_past_its_time_limit_is_stopped_and_has_failed(
+def test_a_task_past_its_time_limit_is_stopped_and_fails(
     deployment: WorkerDeployment, task: Task[..., object], threads: str
 ) -> None:
     hanging, after = deployment.send(task), deployment.send(worker_app.double, 4)
     with deployment.worker("--threads", threads):
-        assert deployment.becomes(hanging, "errored").error.startswith("over its time limit")
-        assert deployment.becomes(after, "completed").attempt == 1
+        assert deployment.wait_for_state(hanging, "errored").error.startswith("over its time limit")
+        assert deployment.wait_for_state(after, "completed").attempt == 1
 
 
-def test_a_killed_process_leaves_its_batch_to_others(deployment: WorkerDeployment) -> None:
+def test_the_batch_of_a_killed_process_runs_in_another_process(deployment: WorkerDeployment) -> None:
     go = deployment.folder / "go"
     running = deployment.send(worker_app.wait_for, str(go))
     others = [deployment.send(worker_app.double, n) for n in range(5)]
@@ -172,36 +172,36 @@ def test_a_killed_process_leaves_its_batch_to_others(deployment: WorkerDeploymen
         worker.wait_until_recorded("began")
         os.kill(worker.children[0], signal.SIGKILL)
         go.touch()
-        assert deployment.becomes(running, "completed").attempt == 2
-        # They had not begun: the attempt is not theirs.
-        assert [deployment.becomes(id, "completed").attempt for id in others] == [1] * 5
+        assert deployment.wait_for_state(running, "completed").attempt == 2
+        # These tasks had not started: the attempt does not count.
+        assert [deployment.wait_for_state(id, "completed").attempt for id in others] == [1] * 5
         assert "ended by SIGKILL" in worker.log
 
 
-def test_a_message_that_kills_its_workers_is_errored_and_others_run(deployment: WorkerDeployment) -> None:
+def test_a_message_that_kills_its_workers_is_errored_and_other_messages_run(deployment: WorkerDeployment) -> None:
     before = [deployment.send(worker_app.double, n) for n in range(3)]
     poison = deployment.send(worker_app.poison)
     after = [deployment.send(worker_app.double, n) for n in range(20)]
     with deployment.worker("--processes", "2") as worker:
-        message = deployment.becomes(poison, "errored")
+        message = deployment.wait_for_state(poison, "errored")
         assert (message.attempt, message.error) == (3, "its worker process was ended by SIGKILL")
-        assert {deployment.becomes(id, "completed").attempt for id in before + after} == {1}
+        assert {deployment.wait_for_state(id, "completed").attempt for id in before + after} == {1}
         assert len(worker.list_actions("poison")) == 3
 
 
 def test_a_worker_process_that_closes_its_supervisor_pipe_is_replaced(deployment: WorkerDeployment) -> None:
     with deployment.worker() as worker:
-        deployment.becomes(deployment.send(worker_app.double, 3), "completed")
+        deployment.wait_for_state(deployment.send(worker_app.double, 3), "completed")
         [watched] = worker.children
         closing = deployment.send(worker_app.close_all_files)
-        # It ends by itself, where it notices, or is killed.
-        eventually(lambda: worker.children not in ([], [watched]), "another has followed")
-        deployment.becomes(deployment.send(worker_app.double, 4), "completed")
-        eventually(lambda: deployment.message(closing).state in ("completed", "errored"), "it has ended, too")
+        # The process exits if it notices the closed pipe, or is killed.
+        eventually(lambda: worker.children not in ([], [watched]), "another process has started")
+        deployment.wait_for_state(deployment.send(worker_app.double, 4), "completed")
+        eventually(lambda: deployment.message(closing).state in ("completed", "errored"), "the closing task is settled")
         assert worker.stop(30) == 0
 
 
-def test_a_killed_worker_ends_its_processes_and_its_messages_come_back(deployment: WorkerDeployment) -> None:
+def test_processes_of_a_killed_worker_exit_and_its_messages_are_redelivered(deployment: WorkerDeployment) -> None:
     go = deployment.folder / "go"
     running = deployment.send(worker_app.wait_for, str(go))
     with deployment.worker("--drain", "100ms") as worker:
@@ -209,11 +209,11 @@ def test_a_killed_worker_ends_its_processes_and_its_messages_come_back(deploymen
         [child] = worker.children
         worker.send_signal(signal.SIGKILL)
         worker.wait(10)
-        eventually(lambda: not _is_there(child), "the process has ended", 10)
-        deployment.becomes(running, "pending")
+        eventually(lambda: not _exists(child), "the process has ended", 10)
+        deployment.wait_for_state(running, "pending")
         go.touch()
     with deployment.worker():
-        assert deployment.becomes(running, "completed").attempt == 2
+        assert deployment.wait_for_state(running, "completed").attempt == 2
 
 
 def test_a_terminated_worker_finishes_running_tasks_and_releases_the_others(deployment: WorkerDeployment) -> None:
@@ -223,23 +223,23 @@ def test_a_terminated_worker_finishes_running_tasks_and_releases_the_others(depl
     with deployment.worker() as worker:
         worker.wait_until_recorded("began")
         worker.send_signal(signal.SIGTERM)
-        eventually(lambda: "stopping: running tasks" in worker.log, "it ends")
+        eventually(lambda: "stopping: running tasks" in worker.log, "the worker stops")
         go.touch()
         assert worker.wait(20) == 0
         assert deployment.message(running).state == "completed"
         assert [(deployment.message(id).state, deployment.message(id).attempt) for id in others] == [("pending", 0)] * 3
 
 
-@pytest.mark.parametrize("how", ["again", "drained"])
+@pytest.mark.parametrize("trigger", ["second-signal", "drain-timeout"])
 def test_a_second_signal_or_the_end_of_the_drain_time_releases_everything(
-    deployment: WorkerDeployment, how: str
+    deployment: WorkerDeployment, trigger: str
 ) -> None:
     running = deployment.send(worker_app.wait_for, str(deployment.folder / "never"))
-    with deployment.worker("--drain", "60s" if how == "again" else "100ms") as worker:
+    with deployment.worker("--drain", "60s" if trigger == "second-signal" else "100ms") as worker:
         worker.wait_until_recorded("began")
         worker.send_signal(signal.SIGINT)
-        if how == "again":
-            eventually(lambda: "stopping: running tasks" in worker.log, "it ends")
+        if trigger == "second-signal":
+            eventually(lambda: "stopping: running tasks" in worker.log, "the worker stops")
             worker.send_signal(signal.SIGINT)
         assert worker.wait(20) == 0
         assert (deployment.message(running).state, deployment.message(running).attempt) == ("pending", 0)
@@ -248,10 +248,10 @@ def test_a_second_signal_or_the_end_of_the_drain_time_releases_everything(
 def test_a_process_over_its_memory_limit_is_replaced(deployment: WorkerDeployment) -> None:
     ids = [deployment.send(worker_app.grow, 200) for _ in range(3)]
     with deployment.worker("--memory-limit", "250MiB") as worker:
-        pids = {deployment.becomes(id, "completed").result for id in ids[:1]}
+        pids = {deployment.wait_for_state(id, "completed").result for id in ids[:1]}
         eventually(lambda: "a new process takes over" in worker.log, "the limit is noticed")
         last = deployment.send(worker_app.grow, 1)
-        assert deployment.becomes(last, "completed").result not in pids
+        assert deployment.wait_for_state(last, "completed").result not in pids
     assert {deployment.message(id).attempt for id in [*ids, last]} == {1}
 
 
@@ -269,10 +269,10 @@ def test_async_tasks_of_a_process_run_concurrently(deployment: WorkerDeployment)
     go = deployment.folder / "go"
     ids = [deployment.send(worker_app.await_for, str(go)) for _ in range(8)]
     with deployment.worker("--threads", "8") as worker:
-        # Each lane takes a batch; all the same no more than one waits behind another.
+        # Each lane takes a batch. Even so, at most one task waits behind another.
         worker.wait_until_recorded("began", 1)
         go.touch()
-        assert {deployment.becomes(id, "completed").attempt for id in ids} == {1}
+        assert {deployment.wait_for_state(id, "completed").attempt for id in ids} == {1}
 
 
 def test_a_worker_continues_after_its_server_was_killed_and_restarted(faulty: FaultyServer, tmp_path: Path) -> None:
@@ -283,25 +283,25 @@ def test_a_worker_continues_after_its_server_was_killed_and_restarted(faulty: Fa
         faulty.kill()
         faulty.start()
         go.touch()
-        assert deployment.becomes(running, "completed", 60).attempt <= 2
+        assert deployment.wait_for_state(running, "completed", 60).attempt <= 2
         after = [deployment.send(worker_app.double, n) for n in range(20)]
-        assert {deployment.becomes(id, "completed", 60).attempt for id in after} == {1}
+        assert {deployment.wait_for_state(id, "completed", 60).attempt for id in after} == {1}
         os.kill(worker.children[0], signal.SIGKILL)
         faulty.kill()
-        eventually(lambda: "restarting in" in worker.log, "its processes are started again", 60)
+        eventually(lambda: "restarting in" in worker.log, "the worker restarts its processes", 60)
         faulty.start()
         again = deployment.send(worker_app.double, 4)
-        deployment.becomes(again, "completed", 60)
+        deployment.wait_for_state(again, "completed", 60)
         children = worker.children
         with faulty.paused():
             worker.send_signal(signal.SIGTERM)
-            eventually(lambda: "stopping: running tasks" in worker.log, "it ends")
+            eventually(lambda: "stopping: running tasks" in worker.log, "the worker stops")
         assert worker.wait(40) == 0
-        assert not any(map(_is_there, children))
+        assert not any(map(_exists, children))
 
 
 @pytest.mark.parametrize(
-    ("task", "says"),
+    ("task", "error"),
     [
         (worker_app.leave, "SystemExit: as a command does"),
         (worker_app.leave_async, "RuntimeError: SystemExit: as a command does"),
@@ -312,12 +312,12 @@ def test_a_worker_continues_after_its_server_was_killed_and_restarted(faulty: Fa
     ids=lambda value: value.__name__ if hasattr(value, "__name__") else "",
 )
 def test_a_task_that_raises_any_exception_fails_and_the_next_task_runs(
-    deployment: WorkerDeployment, task: Task[..., object], says: str
+    deployment: WorkerDeployment, task: Task[..., object], error: str
 ) -> None:
     raising, after = deployment.send(task), deployment.send(worker_app.double_async, 4)
     with deployment.worker() as worker:
-        assert deployment.becomes(raising, "errored").error.startswith(says)
-        assert deployment.becomes(after, "completed").attempt == 1
+        assert deployment.wait_for_state(raising, "errored").error.startswith(error)
+        assert deployment.wait_for_state(after, "completed").attempt == 1
         assert worker.stop(30) == 0
 
 
@@ -333,75 +333,75 @@ def test_a_message_with_any_bad_payload_fails_and_the_next_task_runs(deployment:
     after = deployment.send(worker_app.double, 4)
     with deployment.worker() as worker:
         for id in payloads:
-            assert deployment.becomes(id, "errored", queue="work").error
-        assert deployment.becomes(after, "completed").attempt == 1
+            assert deployment.wait_for_state(id, "errored", queue="work").error
+        assert deployment.wait_for_state(after, "completed").attempt == 1
         assert worker.stop(30) == 0
 
 
-def test_a_program_that_a_failed_task_leaves_behind_is_ended(deployment: WorkerDeployment) -> None:
+def test_a_child_process_of_a_failed_task_is_killed(deployment: WorkerDeployment) -> None:
     dying, after = deployment.send(worker_app.leave_a_child_and_die), deployment.send(worker_app.double, 4)
     with deployment.worker() as worker:
-        deployment.becomes(dying, "errored")
-        assert deployment.becomes(after, "completed").attempt == 1
+        deployment.wait_for_state(dying, "errored")
+        assert deployment.wait_for_state(after, "completed").attempt == 1
         [[_, child]] = worker.list_actions("child")
-        eventually(lambda: not _is_there(int(child)), "what it left behind has ended", 20)
+        eventually(lambda: not _exists(int(child)), "the child process has ended", 20)
         assert worker.stop(30) == 0
 
 
 def test_programs_that_tasks_start_do_not_read_the_input_of_the_worker(deployment: WorkerDeployment) -> None:
     id = deployment.send(worker_app.read_input)
     with deployment.worker():
-        assert deployment.becomes(id, "completed").result == '""'
+        assert deployment.wait_for_state(id, "completed").result == '""'
 
 
-def test_a_task_beside_a_task_killed_at_its_time_limit_loses_no_attempt(deployment: WorkerDeployment) -> None:
+def test_a_task_next_to_a_task_killed_at_its_time_limit_loses_no_attempt(deployment: WorkerDeployment) -> None:
     go = deployment.folder / "go"
     innocent = deployment.send(worker_app.wait_for, str(go))
     with deployment.worker("--threads", "2") as worker:
         worker.wait_until_recorded("began", 1)
         hanging = deployment.send(worker_app.hang_outside)
-        deployment.becomes(hanging, "errored")
+        deployment.wait_for_state(hanging, "errored")
         go.touch()
-        assert deployment.becomes(innocent, "completed").attempt == 1
+        assert deployment.wait_for_state(innocent, "completed").attempt == 1
 
 
-def test_a_process_that_cannot_start_while_the_server_is_away_starts_later(
+def test_a_process_that_cannot_start_while_the_server_is_unreachable_starts_later(
     faulty: FaultyServer, tmp_path: Path
 ) -> None:
-    with deploy_workers(faulty.url, "away", tmp_path) as deployment, deployment.worker(TIMEOUT="1") as worker:
-        deployment.becomes(deployment.send(worker_app.double, 1), "completed")
+    with deploy_workers(faulty.url, "unreachable", tmp_path) as deployment, deployment.worker(TIMEOUT="1") as worker:
+        deployment.wait_for_state(deployment.send(worker_app.double, 1), "completed")
         faulty.kill()
         os.kill(worker.children[0], signal.SIGKILL)
-        eventually(lambda: worker.log.count("restarting in") >= 3, "it has tried again and again", 60)
+        eventually(lambda: worker.log.count("restarting in") >= 3, "the worker has retried several times", 60)
         faulty.start()
-        deployment.becomes(deployment.send(worker_app.double, 2), "completed", 60)
+        deployment.wait_for_state(deployment.send(worker_app.double, 2), "completed", 60)
         assert worker.stop(30) == 0
 
 
 def test_middleware_is_called_for_processes_and_batches(deployment: WorkerDeployment) -> None:
     ids = [deployment.send(worker_app.double, n) for n in range(3)]
-    with deployment.worker(DIARY="yes") as worker:
+    with deployment.worker(MIDDLEWARE="yes") as worker:
         for id in ids:
-            deployment.becomes(id, "completed")
+            deployment.wait_for_state(id, "completed")
         assert worker.stop(30) == 0
         assert [line[0] for line in worker.record] == ["startup", "batch", *["double"] * 3, "ran", "shutdown"]
         assert worker.list_actions("batch") == [["batch", "work", "3"]]
         assert worker.list_actions("ran") == [["ran", "work", "3"]]
 
 
-def test_a_worker_takes_only_from_the_queues_of_its_options(deployment: WorkerDeployment) -> None:
+def test_a_worker_dequeues_only_from_the_queues_of_its_options(deployment: WorkerDeployment) -> None:
     id = deployment.send(worker_app.double, 1)
     with deployment.worker("--queue", "other", "--selector", "lottery") as worker:
-        eventually(lambda: "queues other" in worker.log, "it works", 30)
+        eventually(lambda: "queues other" in worker.log, "the worker runs", 30)
         assert worker.stop(30) == 0
     assert deployment.message(id).state == "pending"
 
 
-def test_messages_that_a_selector_looked_at_and_did_not_choose_are_released(deployment: WorkerDeployment) -> None:
+def test_messages_that_a_selector_checked_and_did_not_choose_are_released(deployment: WorkerDeployment) -> None:
     left = deployment.send(worker_app.double, 1)
     chosen = worker_app.app.declared("other").enqueue(worker_app.double.message((2,), {}).payload).id
-    with deployment.worker("--selector", "tests.fault.worker_app:Indecisive") as worker:
-        deployment.becomes(chosen, "completed", queue="other")
+    with deployment.worker("--selector", "tests.fault.worker_app:LastQueueSelector") as worker:
+        deployment.wait_for_state(chosen, "completed", queue="other")
         assert worker.stop(30) == 0
     assert [line[1] for line in worker.list_actions("double")] == [chosen]
     assert (deployment.message(left).state, deployment.message(left).attempt) == ("pending", 0)
@@ -412,13 +412,13 @@ def test_a_message_that_is_not_a_task_fails_with_the_reason(deployment: WorkerDe
     with deployment.worker() as worker:
         queue.enqueue(b"order 17", id="no-task", max_attempts=1)
         queue.enqueue(b'{"task": "gone.task", "args": {}}', id="unknown", max_attempts=1)
-        for id, says in (("no-task", "the payload is not a call of a task"), ("unknown", "no task 'gone.task'")):
-            assert says in deployment.becomes(id, "errored", queue="work").error
+        for id, error in (("no-task", "the payload is not a call of a task"), ("unknown", "no task 'gone.task'")):
+            assert error in deployment.wait_for_state(id, "errored", queue="work").error
         assert worker.stop(30) == 0
 
 
 @pytest.mark.parametrize(
-    ("app", "options", "says"),
+    ("app", "options", "error"),
     [
         ("no_such_module:app", (), "there is no module 'no_such_module'"),
         ("tests.fault.worker_app:nothing", (), "has no 'nothing'"),
@@ -431,15 +431,15 @@ def test_a_message_that_is_not_a_task_fails_with_the_reason(deployment: WorkerDe
     ids=["module", "name", "kind", "notation", "queue", "selector", "selector-class"],
 )
 def test_a_worker_that_cannot_start_reports_the_reason(
-    deployment: WorkerDeployment, app: str, options: tuple[str, ...], says: str
+    deployment: WorkerDeployment, app: str, options: tuple[str, ...], error: str
 ) -> None:
     with Worker(deployment.url, deployment.namespace, deployment.folder, *options, app=app) as worker:
         assert worker.wait(30) == 2
-        assert says in worker.log
+        assert error in worker.log
         assert "Traceback" not in worker.log
 
 
-def _is_there(pid: int) -> bool:
+def _exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Sixteen worker processes on a hundred exclusive values: by every record there is, never two of a value at once."""
+"""Sixteen worker processes on a hundred exclusive values: no two messages of a value are leased at the same time."""
 
 import random
 import sys
@@ -22,7 +22,7 @@ from tickwheel.storage.transition import OutboxTransition
 pytestmark = pytest.mark.fault
 
 WORKERS, VALUES, MESSAGES = 16, 100, 1_600
-# Of one shard, so that the event stream is one order of all that happened.
+# The namespace has one shard, so that the history has all events in one order.
 WORKER = Path(__file__).with_name("exclusive_worker.py")
 
 
@@ -55,7 +55,9 @@ def messages() -> list[NewMessage]:
     ]
 
 
-def test_two_messages_of_a_value_are_never_leased_at_once(faulty: FaultyServer, tmp_path: Path) -> None:
+def test_two_messages_of_an_exclusive_value_are_never_leased_at_the_same_time(
+    faulty: FaultyServer, tmp_path: Path
+) -> None:
     with (
         Tickwheel(faulty.url, namespace="many", history="relay") as tickwheel,
         EventProcessChild(faulty.url, "many", tmp_path / "lock"),
@@ -65,13 +67,13 @@ def test_two_messages_of_a_value_are_never_leased_at_once(faulty: FaultyServer, 
             "work", exclusive_key="project", lease=timedelta(seconds=1), max_attempts=20, backoff=timedelta(0)
         )
         workers = [stack.enter_context(Worker(faulty.url, "many", f"w{n}", tmp_path)) for n in range(WORKERS)]
-        eventually(lambda: all(worker.record() for worker in workers), "all are ready for work", 60)
+        eventually(lambda: all(worker.record() for worker in workers), "all workers are ready", 60)
         work.enqueue_many(messages())
-        # Some die with messages in their hands: their leases end.
+        # Kill some workers that hold messages. Their leases expire.
         for share, worker in zip((0.2, 0.4, 0.6), workers[:3], strict=True):
-            eventually(lambda: work.counts()["completed"] > share * MESSAGES, "work goes on", 60)  # noqa: B023
+            eventually(lambda: work.counts()["completed"] > share * MESSAGES, "messages are completed", 60)  # noqa: B023
             worker.kill()
-        eventually(lambda: work.counts()["completed"] == MESSAGES, "all is done", 60)
+        eventually(lambda: work.counts()["completed"] == MESSAGES, "all messages are completed", 60)
         for worker in workers[3:]:
             assert worker.stop() == 0
         findings = tickwheel._run(audit(tickwheel._context))
@@ -79,56 +81,56 @@ def test_two_messages_of_a_value_are_never_leased_at_once(faulty: FaultyServer, 
             transitions = read_outbox(client, "many")
 
     assert findings == []
-    assert overlaps_by_the_server(transitions) == []
-    assert overlaps_by_the_workers(workers[3:]) == []
+    assert overlaps_in_history(transitions) == []
+    assert overlaps_in_records(workers[3:]) == []
     ends = [states_of(transitions, f"m{n}")[-1] for n in range(MESSAGES)]
     assert set(ends) == {"completed"}
     assert 1 < max(transition.attempt for transition in transitions) <= 20
     assert len({transition.worker for transition in transitions if transition.worker}) == WORKERS
 
 
-def test_the_check_notices_an_overlap() -> None:
+def test_the_overlap_check_finds_an_overlap() -> None:
     def step(id: str, value: str, before: State, after: State) -> OutboxTransition:
         return OutboxTransition(1, id, value, 1, 1, before, after, 0, 0, 1)
 
-    taken, taken_too = (step(id, "p1", State.PENDING, State.RUNNING) for id in ("a", "b"))
+    leased, leased_too = (step(id, "p1", State.PENDING, State.RUNNING) for id in ("a", "b"))
     done = step("a", "p1", State.RUNNING, State.COMPLETED)
-    assert overlaps_by_the_server([taken, done, taken_too]) == []
-    assert overlaps_by_the_server([taken, taken_too]) == [("p1", "b")]
+    assert overlaps_in_history([leased, done, leased_too]) == []
+    assert overlaps_in_history([leased, leased_too]) == [("p1", "b")]
 
 
-def overlaps_by_the_server(transitions: list[OutboxTransition]) -> list[tuple[str | None, str]]:
-    """Messages that became Running while another of their value was."""
+def overlaps_in_history(transitions: list[OutboxTransition]) -> list[tuple[str | None, str]]:
+    """Return the messages that became Running while another message of their value was Running."""
     running: dict[str | None, str] = {}
-    found = []
-    for each in transitions:
-        if each.to_state is State.RUNNING:
-            if each.exclusive_value in running:
-                found.append((each.exclusive_value, each.id))
-            running[each.exclusive_value] = each.id
-        elif each.from_state is State.RUNNING:
-            assert running.pop(each.exclusive_value) == each.id
-    return found
+    overlaps = []
+    for transition in transitions:
+        if transition.to_state is State.RUNNING:
+            if transition.exclusive_value in running:
+                overlaps.append((transition.exclusive_value, transition.id))
+            running[transition.exclusive_value] = transition.id
+        elif transition.from_state is State.RUNNING:
+            assert running.pop(transition.exclusive_value) == transition.id
+    return overlaps
 
 
-def overlaps_by_the_workers(workers: list[Worker]) -> list[tuple[str, str, str]]:
-    """The same by the workers' own clocks, which are one: what one had before another had ended it.
+def overlaps_in_records(workers: list[Worker]) -> list[tuple[str, str, str]]:
+    """Return the overlaps by the records of the workers, whose processes share one clock.
 
-    Where a worker came too late and lost its lease, another may rightly have had the value.
+    If a worker lost its lease, another worker may rightly hold the value at the same time: such leases do not count.
     """
     intervals: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
     for worker in workers:
         starts: dict[str, int] = {}
         lost = {tuple(line[1:4]) for line in worker.record() if line[0] == "lost"}
-        for what, value, id, attempt, at in worker.record():
-            if what == "has":
+        for action, value, id, attempt, at in worker.record():
+            if action == "has":
                 starts[id] = int(at)
-            elif what == "ends" and (value, id, attempt) not in lost:
+            elif action == "ends" and (value, id, attempt) not in lost:
                 intervals[value].append((starts.pop(id), int(at), id))
     assert sum(map(len, intervals.values())) > MESSAGES / 2
     return [
         (value, first[2], second[2])
-        for value, found in intervals.items()
-        for first, second in zip(sorted(found), sorted(found)[1:], strict=False)
+        for value, leases in intervals.items()
+        for first, second in zip(sorted(leases), sorted(leases)[1:], strict=False)
         if second[0] < first[1]
     ]

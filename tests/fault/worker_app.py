@@ -1,6 +1,6 @@
-"""The app of the worker tests: tasks that wait, hang, block and kill, and write down what they do.
+"""The app for the worker tests: tasks that wait, hang, block the interpreter or kill their process.
 
-Each writes a line to the file that RECORD names: what, and the id and attempt of its message.
+Each task appends lines to the file that RECORD names: an action, and the id and attempt of its message.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from tickwheel.tasks import Middleware, Outcome, Reject, Retry, RetryLater, Task
 from tickwheel.worker.selectors import QueueSelector, Selection
 
 
-class Diary(Middleware):
-    """Writes down when it is called."""
+class RecordingMiddleware(Middleware):
+    """Records each of its calls."""
 
     def startup(self, app: TaskApp) -> None:
         write("startup")
@@ -42,30 +42,30 @@ TIMEOUT = timedelta(seconds=float(os.environ.get("TIMEOUT", "30")))
 app = TaskApp(timeout=TIMEOUT)
 WORK: dict[str, Any] = {"lease": timedelta(seconds=1), "backoff": timedelta(0)}
 app.queue("work", batch=10, **WORK)
-if os.environ.get("DIARY"):
-    app.add_middleware(Diary())
+if os.environ.get("MIDDLEWARE"):
+    app.add_middleware(RecordingMiddleware())
 app.queue("other", weight=5, lease=timedelta(seconds=1))
 
 
 def write(line: str) -> None:
-    """Write a line down, whole, whatever happens next."""
+    """Append a whole line to the record, so that the line survives a crash of the process."""
     with RECORD.open("a") as file:
         file.write(f"{line}\n")
 
 
-class Indecisive(QueueSelector[TaskQueue]):
-    """Asks about all queues, and chooses the last."""
+class LastQueueSelector(QueueSelector[TaskQueue]):
+    """Checks all queues, and chooses the last."""
 
     def select_queue(self) -> Selection[TaskQueue]:
-        for queue in self.queues:  # noqa: UP028  # a tuple cannot be sent the answers
+        for queue in self.queues:  # noqa: UP028  # `yield from` a tuple fails on send()
             yield queue
         return self.queues[-1]
 
 
-def record(what: str) -> None:
-    """What a task does."""
+def record(action: str) -> None:
+    """Append an action with the id and attempt of the current message."""
     message = current().message
-    write(f"{what} {message.id} {message.attempt}")
+    write(f"{action} {message.id} {message.attempt}")
 
 
 @app.task(queue="work")
@@ -83,7 +83,7 @@ async def double_async(n: int) -> int:
 
 @app.task(queue="work")
 def wait_for(path: str) -> None:
-    """Runs until a file is there."""
+    """Runs until a file exists."""
     record("began")
     while not Path(path).exists():
         time.sleep(0.01)
@@ -92,7 +92,7 @@ def wait_for(path: str) -> None:
 
 @app.task(queue="work")
 async def await_for(path: str) -> None:
-    """Runs until a file is there, and lets others run."""
+    """Runs until a file exists, and lets other tasks run."""
     record("began")
     while not Path(path).exists():
         await asyncio.sleep(0.01)
@@ -101,7 +101,7 @@ async def await_for(path: str) -> None:
 
 @app.task(queue="work")
 def wait_until_lost() -> None:
-    """Runs until its lease is no longer ours."""
+    """Runs until its lease is lost."""
     record("began")
     while not current().is_lost():
         time.sleep(0.01)
@@ -110,7 +110,7 @@ def wait_until_lost() -> None:
 
 @app.task(queue="work")
 def block_interpreter(seconds: float) -> None:
-    """Keeps the interpreter to itself: no other thread of the process runs meanwhile."""
+    """Holds the GIL: no other thread of the process runs in the meantime."""
     record("began")
     ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
     record("ended")
@@ -122,7 +122,7 @@ def hang() -> None:
     while True:
         try:
             time.sleep(0.05)
-        except Exception:  # noqa: S112  # as careless code does
+        except Exception:  # noqa: S112  # like careless code
             continue
 
 
@@ -134,7 +134,7 @@ async def hang_async() -> None:
 
 @app.task(queue="work", time_limit=timedelta(milliseconds=300), max_attempts=1)
 def hang_outside() -> None:
-    """Hangs where no Python error reaches it."""
+    """Hangs in C code, which no Python exception interrupts."""
     record("began")
     while True:
         ctypes.PyDLL(None).usleep(900_000)
@@ -153,7 +153,7 @@ def boom(text: str) -> None:
 
 
 class Mute(Exception):
-    """Cannot say what it is about."""
+    """An exception whose `str()` fails."""
 
     def __str__(self) -> str:
         raise KeyError("text")
@@ -161,7 +161,7 @@ class Mute(Exception):
 
 @dataclass
 class Picky:
-    """An argument that takes offence."""
+    """An argument type that refuses negative numbers."""
 
     n: int
 
@@ -201,7 +201,7 @@ def pick(of: Picky) -> None: ...
 
 @app.task(queue="work")
 def read_input() -> str:
-    """What a program reads that a task starts."""
+    """Returns the input of a program that the task starts."""
     return subprocess.run(["cat"], stdout=subprocess.PIPE, check=True).stdout.decode()
 
 
@@ -217,8 +217,8 @@ def leave_a_child_and_die() -> None:
 
 @app.task(queue="work", max_attempts=1)
 def close_all_files() -> None:
-    """As programs do that become daemons."""
-    write("closes")
+    """Closes all file descriptors, like a program that becomes a daemon."""
+    write("closing")
     os.closerange(0, 1_000)
 
 
@@ -236,7 +236,7 @@ def try_later() -> str:
 
 @app.task(queue="work")
 def grow(mib: int) -> int:
-    """Takes memory and keeps it."""
+    """Allocates memory and keeps it."""
     _kept.append(bytearray(os.urandom(1024) * 1024 * mib))
     return os.getpid()
 

@@ -1,4 +1,4 @@
-"""`tickwheel worker` as a real process in a namespace, with a record that its tasks write."""
+"""`tickwheel worker` as a real process, with a record that its tasks write."""
 
 import signal
 import subprocess
@@ -14,7 +14,7 @@ APP = "tests.fault.worker_app:app"
 
 
 class Worker(Process):
-    """Stops at the end, and its processes with it. A line of the record is an action, an id and an attempt."""
+    """A worker that is stopped at the end. Each line of its record has an action, a message id and an attempt."""
 
     def __init__(
         self, url: str, namespace: str, folder: Path, *options: str, app: str = APP, **environment: str
@@ -30,7 +30,7 @@ class Worker(Process):
 
     @property
     def record(self) -> list[list[str]]:
-        """The words of each line."""
+        """Return the words of each line of the record."""
         return self._records.record
 
     def list_actions(self, action: str) -> list[list[str]]:
@@ -44,7 +44,7 @@ class Worker(Process):
 
     @property
     def children(self) -> list[int]:
-        """The worker processes."""
+        """Return the pids of the worker processes."""
         pids = subprocess.run(["pgrep", "-P", str(self.pid)], stdout=subprocess.PIPE, check=False).stdout
         return [int(pid) for pid in pids.split()]
 
