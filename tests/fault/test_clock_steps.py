@@ -136,7 +136,7 @@ def wait_until_pending(queue: Queue, id: str) -> None:
 
 def wait_until(moment: datetime) -> None:
     """Wait until this host's clock has passed a moment."""
-    eventually(lambda: datetime.now(UTC) > moment, f"it is {moment}")
+    eventually(lambda: datetime.now(UTC) > moment, f"the host clock passes {moment}")
 
 
 def accept_an_hour(clock: SteppedClock, driver: Driver) -> None:
@@ -147,7 +147,7 @@ def accept_an_hour(clock: SteppedClock, driver: Driver) -> None:
     eventually(lambda: clock.accepted_ms > 0, "the shard stores the accepted step")
 
 
-def test_a_step_forward_is_held_until_the_clock_agrees_again(
+def test_promotion_is_held_after_a_step_forward_until_the_clock_agrees_again(
     private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
 ) -> None:
     jobs.enqueue(id="driven", delay=SECOND / 10)
@@ -170,7 +170,7 @@ def test_a_step_forward_is_held_until_the_clock_agrees_again(
         assert {state(jobs, id) for id in ("within the step", "enqueued within the step")} == {"invisible"}
 
 
-def test_a_step_accepted_for_one_shard_is_accepted_for_a_shard_that_meets_it_later(
+def test_a_step_accepted_for_one_shard_is_also_accepted_for_the_other_shards(
     private: PrivateServer, tmp_path: Path
 ) -> None:
     with (
@@ -191,7 +191,7 @@ def test_a_step_accepted_for_one_shard_is_accepted_for_a_shard_that_meets_it_lat
         eventually(lambda: clock.accepted_ms > 0, "both shards store the accepted step")
 
 
-def test_a_step_accepted_by_an_operator_is_known_to_the_next_event_process(
+def test_a_step_accepted_by_an_operator_stays_accepted_for_the_next_event_process(
     private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
 ) -> None:
     jobs.enqueue(id="within the step", delay=HOUR / 2)
@@ -209,7 +209,7 @@ def test_a_step_accepted_by_an_operator_is_known_to_the_next_event_process(
         assert state(jobs, "within the next step") == "invisible"
 
 
-def test_a_step_that_was_not_accepted_is_held_by_the_next_event_process_too(
+def test_the_next_event_process_holds_promotion_too_if_the_step_was_not_accepted(
     private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
 ) -> None:
     jobs.enqueue(id="within the step", delay=HOUR / 2)
@@ -239,7 +239,7 @@ def test_an_accepted_step_is_forgotten_when_the_clocks_agree_again(
         assert state(jobs, "within the same step") == "invisible"
 
 
-def test_a_step_back_makes_messages_late_and_never_early(
+def test_a_clock_step_back_makes_messages_late_and_never_early(
     private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
 ) -> None:
     with run_driver(private, tmp_path / "log"):

@@ -171,7 +171,7 @@ def test_a_leader_frozen_past_its_session_changes_nothing_when_it_wakes(
     assert all(now >= then for now, then in zip(owners.epochs(), epochs, strict=True))
 
 
-def test_a_member_that_cannot_reach_the_server_leaves_its_shards_to_others_until_it_can(
+def test_a_leader_that_cannot_reach_the_server_hands_its_shards_over_until_it_reconnects(
     tickwheel: Tickwheel, tickwheel_server: PrivateServer, start: Start, owners: Owners
 ) -> None:
     with FlakyProxy(str(tickwheel_server.folder / "valkey.sock"), keeps_requests=False) as proxy:

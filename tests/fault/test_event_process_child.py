@@ -60,7 +60,7 @@ def test_the_event_process_ends_with_a_program_that_is_killed(tmp_path: Path) ->
         assert tickwheel.queues() == []
 
 
-def test_a_killed_program_without_event_process_leaves_the_server_to_the_next(tmp_path: Path) -> None:
+def test_a_killed_program_without_event_process_leaves_the_server_running_for_the_next(tmp_path: Path) -> None:
     server = kill_program_after(tmp_path, False, "tw._processes.server.pid")
     with Tickwheel(data_dir=tmp_path, drive=False) as tickwheel:
         assert tickwheel._processes.server is not None

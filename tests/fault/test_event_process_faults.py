@@ -39,7 +39,7 @@ def tickwheel(tickwheel_server: PrivateServer) -> Iterator[Tickwheel]:
 
 
 @pytest.mark.timeout(1_800)
-def test_event_processes_killed_during_cascade_and_promote_lose_nothing_and_promote_once_and_never_early(
+def test_event_processes_killed_in_cascade_and_promote_cause_no_lost_early_or_second_promotion(
     tickwheel_server: PrivateServer, server: Any, tmp_path: Path
 ) -> None:
     chance, killed_at = random.Random(0), Counter[str]()

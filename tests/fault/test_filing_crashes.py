@@ -25,7 +25,7 @@ LEASE = timedelta(minutes=5)
 
 
 @pytest.mark.timeout(600)
-def test_event_processes_killed_while_filing_lose_nothing_and_deliver_once_and_never_early(
+def test_event_processes_killed_while_filing_cause_no_lost_early_or_second_delivery(
     faulty: FaultyServer, tmp_path: Path
 ) -> None:
     chance = random.Random(5)

@@ -54,12 +54,12 @@ def run_waiters(queue: Queue, server: Any, wheres: list[dict[str, str]]) -> Iter
             eventually(lambda: count_checks(server) >= before + 2 * len(wheres), "all dequeues wait")
             yield waiting
         finally:
-            left = [where for where, each in zip(wheres, waiting, strict=True) if not each.done()]
-            queue.enqueue_many(NewMessage(metadata=where) for where in left)
+            unserved = [where for where, future in zip(wheres, waiting, strict=True) if not future.done()]
+            queue.enqueue_many(NewMessage(metadata=where) for where in unserved)
 
 
 def count_done(waiting: Waiting) -> int:
-    return sum(each.done() for each in waiting)
+    return sum(future.done() for future in waiting)
 
 
 def test_two_hundred_waiting_threads_cost_the_server_one_check_a_second(tickwheel: Tickwheel, server: Any) -> None:
@@ -69,7 +69,7 @@ def test_two_hundred_waiting_threads_cost_the_server_one_check_a_second(tickwhee
         assert count_checks(server) - first <= (time.monotonic() - since) / SWEEP_S + 2
 
 
-def test_two_hundred_waiting_tasks_cost_the_server_no_more_than_threads(faulty: FaultyServer, server: Any) -> None:
+def test_two_hundred_waiting_tasks_cost_the_server_one_check_a_second(faulty: FaultyServer, server: Any) -> None:
     async def wait_and_be_woken() -> float:
         async with aio.Tickwheel(faulty.url, namespace="waiting") as tickwheel:
             queue = await tickwheel.create_queue("work")
@@ -96,7 +96,7 @@ def test_as_many_waiters_are_woken_as_messages_became_ready(tickwheel: Tickwheel
         eventually(lambda: count_done(waiting) == 20, "twenty waiters have their message")
         woken, sweeps = count_checks(server) - first, (time.monotonic() - since) / SWEEP_S + 1
         assert woken <= 1 + 20 * 3 + sweeps
-        assert sum(len(each.result()) for each in waiting if each.done()) == 20
+        assert sum(len(future.result()) for future in waiting if future.done()) == 20
 
 
 def test_a_message_of_a_free_exclusive_value_wakes_an_unfiltered_dequeue(tickwheel: Tickwheel, server: Any) -> None:
@@ -105,11 +105,11 @@ def test_a_message_of_a_free_exclusive_value_wakes_an_unfiltered_dequeue(tickwhe
         # Of two messages of one value, only the first is ready. The second is ready when the first is completed.
         work.enqueue_many(NewMessage(id=id, metadata={"of": "a"}) for id in ("first", "second"))
         eventually(lambda: count_done(waiting) == 1, "one waiter is woken")
-        [first] = [message for each in waiting if each.done() for message in each.result()]
+        [first] = [message for future in waiting if future.done() for message in future.result()]
         assert first.id == "first"
         first.complete()
         eventually(lambda: count_done(waiting) == 2, "another waiter is woken when the value is free again")
-        received = [message.id for each in waiting if each.done() for message in each.result()]
+        received = [message.id for future in waiting if future.done() for message in future.result()]
         assert sorted(received) == ["first", "second"]
         # The last waiter needs a message with a value, which `run_waiters` does not enqueue.
         work.enqueue(metadata={"of": "b"})
@@ -218,6 +218,6 @@ def test_waiters_and_event_process_continue_after_the_server_restarts(
                 work.enqueue(b"", id="at once")
                 work.enqueue(b"", id="delayed after", delay=timedelta(milliseconds=300))
                 eventually(lambda: count_done(waiting) == 3, "three waiters have their message")
-                woken = {message.id for each in waiting if each.done() for message in each.result()}
+                woken = {message.id for future in waiting if future.done() for message in future.result()}
         assert woken == {"delayed before", "at once", "delayed after"}
         assert event_process.stop() == 0

@@ -50,7 +50,9 @@ PLANTED = [(lose_a_message, "I1"), (unlock_values, "I3"), (keep_a_value_locked, 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("sabotage", "invariant"), PLANTED)
-def test_a_planted_bug_is_noticed(sabotage: Sabotage, invariant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fault_harness_finds_a_planted_bug(
+    sabotage: Sabotage, invariant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     @contextmanager
     def planted(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
         with system.place.client() as client:

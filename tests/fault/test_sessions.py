@@ -77,7 +77,7 @@ def test_an_old_request_is_refused_because_a_newer_request_was_answered(tickwhee
 
 
 @pytest.mark.tickwheel(shards=4)
-def test_a_late_copy_of_a_request_that_found_nothing_leases_nothing(tickwheel: Tickwheel) -> None:
+def test_a_late_copy_of_a_request_with_an_empty_answer_leases_nothing(tickwheel: Tickwheel) -> None:
     work = tickwheel.create_queue("work")
     assert work.dequeue(request_id="caller:1") == []
     work.enqueue(b"a")

@@ -44,7 +44,7 @@ class WorkerDeployment:
 
     def wait_for_state(self, id: str, state: str, within: float = 30.0, queue: str | None = None) -> MessageView:
         source = self.tickwheel.queue(self.sent[id].queue if queue is None else queue)
-        eventually(lambda: source.get(id).state == state, f"{id} becomes {state}; it is {source.get(id)}", within, 0.01)
+        eventually(lambda: source.get(id).state == state, f"{id} becomes {state}; now: {source.get(id)}", within, 0.01)
         return source.get(id)
 
 
