@@ -1,4 +1,4 @@
-"""Loads run whole and small, against an embedded server, a server by URL, and the service; and what they say of it."""
+"""Small complete loads against an embedded server, a server by URL, and the service; and the reports of these loads."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ ENDS_S = 100
 JSON = ("--shards", "2", "--json")
 Load = Callable[..., Result]
 
-# A queue that is served as in the textbooks: 3.2 of 5 workers are busy in the mean.
+# A queue as in queueing theory: on average 3.2 of 5 workers are busy.
 TEXTBOOK = """
 length = "6s"
 [[queue]]
@@ -48,7 +48,7 @@ processes = 5
 
 @pytest.fixture
 def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
-    """Runs a load in this process, in a folder of its own."""
+    """Run a load in this process, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     for name in os.environ:
         if name.startswith("TICKWHEEL_"):
@@ -64,7 +64,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
 
 @pytest.fixture
 def driven_namespace(tickwheel_server: PrivateServer, namespace: str) -> Iterator[str]:
-    """A namespace with an event process of its own, as the service needs it."""
+    """A namespace with its own event process, which the service needs."""
     with Tickwheel(tickwheel_server.url, namespace=namespace, drive=True):
         yield namespace
 
@@ -74,13 +74,13 @@ def document(done: Result) -> dict[str, Any]:
     return found
 
 
-def check_all_is_done(found: dict[str, Any], least: int) -> None:
-    """Every message that was enqueued was completed, cancelled, or ended by its failures; none is left."""
+def check_all_is_done(found: dict[str, Any], minimum: int) -> None:
+    """Check that every enqueued message was completed, cancelled, or ended by its failures."""
     run = found["run"]
     assert run["ended"] == "all planned work is done"
     assert run["errors"] == {}
     assert run["troubles"] == []
-    assert run["counts"]["enqueued"] >= least
+    assert run["counts"]["enqueued"] >= minimum
     assert run["calls"]["enqueue"]["count"] == run["counts"]["enqueued"]
     for queue in run["queues"].values():
         assert [queue["at_the_end"][state] for state in ("invisible", "pending", "running")] == [0, 0, 0]
@@ -89,7 +89,7 @@ def check_all_is_done(found: dict[str, Any], least: int) -> None:
 
 
 def parts_of(pid: int) -> list[int]:
-    """The processes of a load's producers and workers, by when they were started."""
+    """Return the processes of a load's producers and workers in the order of their start."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [child for child in map(int, children) if is_part(child)]
 
@@ -109,7 +109,7 @@ def test_unpaid_orders_time_out_in_a_load(load: Load) -> None:
     orders = found["run"]["queues"]["order-timeouts"]["at_the_end"]
     assert orders["cancelled"] > 0.85 * found["run"]["counts"]["enqueued"]
     assert orders["completed"] > 0
-    # Of the whole load, though a hundredth of it was run.
+    # The counts cover the whole load, although only a hundredth of the load was run.
     assert [hour["hour"] for hour in found["capacity"]["hours"]] == [18]
     assert found["capacity"]["hours"][0]["workers"] > 1
 
@@ -155,7 +155,7 @@ def test_measured_waits_match_erlang_c_and_the_simulator(load: Load, tmp_path: P
     (tmp_path / "textbook.toml").write_text(TEXTBOOK)
     found = document(load("textbook.toml", "--json"))
     check_all_is_done(found, 60)
-    # What calls take, and how late a sleeping task is woken on this machine, keep a worker as busy as its work does.
+    # Besides the work, a worker is busy with calls and with waking up late on this machine.
     late_s = found["run"]["harness"]["late"]["overrun"]["mean_ms"] / 1e3
     overheads = found["capacity"]["overheads"]
     run_s = 0.2 + late_s + (overheads["fetch_ms"] + overheads["finish_ms"]) / 1e3
@@ -164,7 +164,7 @@ def test_measured_waits_match_erlang_c_and_the_simulator(load: Load, tmp_path: P
         pytest.skip(f"with what calls take on this machine {busy:.1f} of 5 workers are busy: no formula holds")
     enqueue_s = found["run"]["calls"]["enqueue"]["mean_ms"] / 1e3
     expected_s = erlang_c(5, busy) * run_s / (5 - busy) + enqueue_s
-    # A hundred messages vary by as much; a worker more or less would be another order of waits.
+    # The factor covers the variance of a hundred messages; a different number of workers would change the wait more.
     assert found["run"]["queues"]["q"]["measured"]["start"]["mean_ms"] / 1e3 < 4 * expected_s + 0.02
     assert {each["share"] for each in found["capacity"]["agreement"]} == {0.5, 0.95}
     for each in found["capacity"]["agreement"]:
@@ -179,7 +179,7 @@ def test_on_a_terminal_a_bar_shows_the_progress_and_the_report_is_separate(tmp_p
     ) as process:
         os.close(theirs)
         shown = b""
-        # A terminal whose other end is closed answers with an error, not with an end.
+        # Reading from a terminal whose other end is closed raises an error instead of returning an end of file.
         with suppress(OSError):
             while piece := os.read(ours, 65_536):
                 shown += piece
@@ -244,7 +244,7 @@ def test_an_interrupted_load_reports_its_results_and_leaves_nothing_behind(
         ) as process,
         tickwheel_server.client() as client,
     ):
-        eventually(lambda: list(client.scan_iter(match="load-*:q:q:counts")), "messages are there", within=30)
+        eventually(lambda: list(client.scan_iter(match="load-*:q:q:counts")), "the queue has messages", within=30)
         process.send_signal(number)
         output, _ = process.communicate(timeout=ENDS_S)
         assert process.returncode == 130
@@ -267,7 +267,7 @@ def test_a_dead_process_of_the_load_ends_the_run_with_a_report_and_an_error(
         text=True,
     ) as process:
         with tickwheel_server.client() as client:
-            eventually(lambda: list(client.scan_iter(match="load-*:q:q:ready")), "messages are there", within=30)
+            eventually(lambda: list(client.scan_iter(match="load-*:q:q:ready")), "the queue has messages", within=30)
         os.kill(parts_of(process.pid)[-1], signal.SIGKILL)
         output, complaint = process.communicate(timeout=ENDS_S)
     assert process.returncode == 1
@@ -283,11 +283,11 @@ def test_the_processes_of_a_load_end_when_the_load_is_killed(tmp_path: Path, tic
         [*TICKWHEEL, "load", "textbook.toml", "--url", tickwheel_server.url, "--json"], cwd=tmp_path
     ) as process:
         with tickwheel_server.client() as client:
-            [counts] = eventually(lambda: list(client.scan_iter(match="load-*:q:q:counts")), "it runs", within=30)
+            [counts] = eventually(lambda: list(client.scan_iter(match="load-*:q:q:counts")), "the load runs", within=30)
         parts = parts_of(process.pid)
         assert len(parts) >= 2
         process.kill()
-    eventually(lambda: not any(is_part(pid) for pid in parts), "its processes have ended")
+    eventually(lambda: not any(is_part(pid) for pid in parts), "the processes of the load have ended")
     tickwheel_server.clear(counts.decode().partition(":")[0])
 
 
@@ -315,7 +315,7 @@ def test_a_queue_with_messages_of_other_programs_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "text"),
     [
         (["orders"], "unknown scenario 'orders': use media-encoding, order-timeouts, timestone"),
         (["timestone", "--url", "grpc://127.0.0.1:1"], "over grpc://, set --namespace"),
@@ -323,13 +323,13 @@ def test_a_queue_with_messages_of_other_programs_is_refused(
         (["timestone", "--for", "soon"], "a duration is written like"),
     ],
 )
-def test_errors_in_a_scenario_are_reported_before_anything_is_sent(load: Load, options: list[str], said: str) -> None:
-    assert said in " ".join(load(*options, code=2).stderr.split())
+def test_errors_in_a_scenario_are_reported_before_anything_is_sent(load: Load, options: list[str], text: str) -> None:
+    assert text in " ".join(load(*options, code=2).stderr.split())
 
 
 def test_a_stall_of_the_server_counts_for_every_message_that_was_planned_during_the_stall(
     tickwheel_server: PrivateServer,
 ) -> None:
     found = asyncio.run(run_stalled_load(tickwheel_server, stall_s=0.5, per_s=200.0, seconds=1.0))
-    # A closed loop would have seen one slow call: here it is each of the hundred that were planned in the meantime.
+    # A closed loop would measure one slow call; here each of the hundred calls planned during the stall is slow.
     assert found["slow"] > 0.7 * 200 * 0.5

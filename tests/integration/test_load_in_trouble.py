@@ -1,4 +1,4 @@
-"""A load before a server that refuses or stands still: what it measures of that, and that it ends all the same."""
+"""Loads on a server that refuses calls or stalls: the measurements of such runs, and their end."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
 
-# Longer than anything here may take while the server stands still.
+# Longer than any call while the server stalls.
 PAUSE_MS = 4_000
 
 
@@ -38,7 +38,7 @@ async def queue(server: PrivateServer) -> AsyncIterator[tuple[aio.Tickwheel, aio
     server.clear(namespace)
 
 
-async def stand_still(server: PrivateServer) -> None:
+async def stall(server: PrivateServer) -> None:
     with server.client() as client:
         await asyncio.to_thread(client.execute_command, "CLIENT", "PAUSE", PAUSE_MS, "ALL")
 
@@ -88,12 +88,12 @@ def test_polls_without_an_answer_are_counted_with_the_time_of_their_wait(
     async def poll() -> tuple[Measurements, float]:
         meter = Measurements(1.0)
         async with queue(tickwheel_server) as (tickwheel, _):
-            await stand_still(tickwheel_server)
+            await stall(tickwheel_server)
             start = monotonic()
             scenario = one_queue(polls=Polls(100.0, 1, together))
             worker = Worker(scenario, scenario.workers[0], "polls", tickwheel, meter, start)
             polling = asyncio.create_task(Poller(scenario, scenario.queues[0], worker, 0, 1).run())
-            # More than may be under way at once.
+            # More polls than may be in flight at once.
             await asyncio.wait({polling}, timeout=1.0)
             polling.cancel()
             await asyncio.wait({polling})
@@ -122,7 +122,7 @@ def test_a_run_ends_though_the_server_does_not_report_the_counts_of_its_queues(
             watching = run._RunMonitor(settings, scenario, tickwheel, LoadProcesses([], {}), outcome, 0.1)
             running = asyncio.create_task(watching.run(stopping, lambda _: looked.set()))
             await looked.wait()
-            await stand_still(tickwheel_server)
+            await stall(tickwheel_server)
             began = monotonic()
             if bound == "interrupt":
                 stopping.set()

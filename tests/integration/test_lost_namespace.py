@@ -1,4 +1,4 @@
-"""A namespace that has lost its state, under clients that go on: their calls are for queues that are no more."""
+"""Clients of a namespace that has lost its state: their calls are refused, because their queues no longer exist."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -61,12 +61,12 @@ def test_a_call_for_a_deleted_queue_is_refused_and_the_repeated_call_applies_to_
     there = contents(new._context.namespace)
     for queue in queues:
         for call in CALLS.values():
-            # As if nothing had been called before; each refusal says what there is now.
+            # The configurations are as before any call; each refusal updates them.
             old._context.configs.clear()
             old._context.configs.update(known)
             with pytest.raises(QueueNotFound, match=queue.name):
                 call(queue)
-        # Where queues come by themselves, one that is not there is empty.
+        # With auto_create, a missing queue is empty.
         old._context.configs.update(known)
         assert queue.dequeue(10) == []
     with pytest.raises((LeaseLost, QueueNotFound)):
@@ -95,7 +95,7 @@ def test_a_batch_in_progress_is_refused_if_its_queue_was_recreated(
                 new = open_client()
                 new.create_queue("first")
                 new.create_queue("q", exclusive_key="v")
-                # The client has heard of the new one, in another thread as it were.
+                # The client reads the new configuration, as another thread would.
                 assert queue.config().exclusive_key == "v"
             yield NewMessage(id=f"m{n}")
 
@@ -134,7 +134,7 @@ def test_every_call_reports_that_the_namespace_is_gone(
             with pytest.raises(TickwheelError, match=r"no longer exists .*: the server lost its data") as raised:
                 call()
             assert type(raised.value) is TickwheelError
-    # Whoever opens it anew makes it whole again, for all.
+    # A program that opens the namespace recreates the namespace for all programs.
     open_client()
     assert queue.enqueue().created
     assert len(queue.dequeue()) == 1

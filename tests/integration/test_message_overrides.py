@@ -1,4 +1,4 @@
-"""A message's own lease and its own bound on attempts: each is its own, and what it has not is the queue's."""
+"""A message's own lease and limit of attempts apply independently; the queue's setting applies to the other."""
 
 from datetime import timedelta
 

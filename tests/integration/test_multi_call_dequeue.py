@@ -1,4 +1,4 @@
-"""A dequeue that takes several calls: each is of bounded work, and nothing that is leased gets lost on the way."""
+"""A dequeue of several calls: each call does a bounded amount of work, and no leased message is lost between calls."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -19,18 +19,18 @@ PAIRS = {f"k{n}": "v" for n in range(16)}
 
 @pytest.fixture
 def after_each_call(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[int], object]]:
-    """What is to be done when a call has leased so many messages."""
+    """Actions that run after each call, with the number of messages that the call has leased."""
     actions: list[Callable[[int], object]] = []
-    made = Dequeue._build_messages
+    build = Dequeue._build_messages
 
-    def told(self: Any, shard: int, found: Any, *more: Any) -> Plan[Any]:
-        messages: Any = yield from made(self, shard, found, *more)
+    def build_and_notify(self: Any, shard: int, found: Any, *more: Any) -> Plan[Any]:
+        messages: Any = yield from build(self, shard, found, *more)
         if found:
             for action in actions:
                 action(len(found))
         return messages
 
-    monkeypatch.setattr(Dequeue, "_build_messages", told)
+    monkeypatch.setattr(Dequeue, "_build_messages", build_and_notify)
     return actions
 
 
@@ -86,8 +86,8 @@ def test_leased_messages_are_returned_though_the_next_call_is_refused(
             queue.dequeue(40)
 
 
-class Kept(dict[str, Any]):
-    """Configurations that are replaced, and never taken away."""
+class RetainedConfigs(dict[str, Any]):
+    """Configurations that may be replaced, but not removed."""
 
     def pop(self, *_: Any) -> Any:
         raise AssertionError("another thread may need it")
@@ -95,5 +95,5 @@ class Kept(dict[str, Any]):
 
 def test_reading_a_configuration_keeps_it_for_other_callers(tw: Tickwheel) -> None:
     queue: Queue = tw.create_queue("q", lease=timedelta(minutes=1))
-    tw._context.configs = Kept(tw._context.configs)
+    tw._context.configs = RetainedConfigs(tw._context.configs)
     assert queue.config().lease_ms == 60_000

@@ -1,4 +1,4 @@
-"""What is done to a queue or a namespace as a whole reaches every shard, wherever it is."""
+"""Operations on a whole queue or namespace reach every shard."""
 
 from datetime import timedelta
 from typing import Any

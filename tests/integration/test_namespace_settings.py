@@ -1,4 +1,4 @@
-"""Settings of a namespace: small named texts that all programs see when they read next."""
+"""Settings of a namespace: short named texts that every program sees at its next read."""
 
 from collections.abc import Callable
 from typing import Any

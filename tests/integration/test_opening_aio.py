@@ -1,4 +1,4 @@
-"""Opening an asyncio client: once, in one event loop, and undone as a whole where it is cancelled."""
+"""An asyncio client opens once, in one event loop; a cancelled opening is undone completely."""
 
 import asyncio
 from datetime import timedelta
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.integration
 
 
 def event_processes(data_dir: Path) -> list[str]:
-    """The processes that were started to drive the wheel of the directory."""
+    """Return the processes that were started to drive the wheel of the directory."""
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -164,7 +164,7 @@ def test_an_opening_that_times_out_leaves_no_server(data_dir: Path, ms: int) -> 
 
     try:
         asyncio.run(main())
-        # Nothing goes on behind the program's back either: its threads have ended with its loop.
+        # No thread of the client continues after its loop has ended.
         assert no_server(data_dir)
     finally:
         ValkeyProcess(data_dir, data_dir).kill()

@@ -1,4 +1,4 @@
-"""Earliest deadline first; ties by first enqueue; a message without a deadline never outranks one that has it."""
+"""Earliest deadline first, ties by first enqueue; a message without a deadline never precedes an equal one with it."""
 
 import time
 from collections.abc import Callable
@@ -20,7 +20,7 @@ SECOND = timedelta(seconds=1)
 
 
 def drained(queue: Queue) -> list[str]:
-    """The ids of all Pending messages, in the order in which one worker gets them."""
+    """Return the ids of all Pending messages, in the order in which one worker gets them."""
     found = []
     while messages := queue.dequeue(consistency="exact"):
         found += [message.id for message in messages]
@@ -151,13 +151,13 @@ def test_across_shards_a_change_of_urgency_by_another_client_applies_a_tenth_of_
 ) -> None:
     queue, ids = tw.queue("q"), [f"m{n}" for n in range(100)]
     queue.enqueue_many(NewMessage(id=id, deadline=clock.now + n * SECOND) for n, id in enumerate(ids))
-    # From now on this client knows the heads of all shards, and that m1 is the most urgent.
+    # This dequeue caches the heads of all shards; m1 is the most urgent.
     assert [message.id for message in queue.dequeue()] == ["m0"]
     elsewhere = next(id for id in reversed(ids) if shard_of("q", id.encode(), 4) != shard_of("q", b"m1", 4))
     with Tickwheel(engine.url, namespace=tw._context.namespace, clock=FRAGMENT) as other:
         other.queue("q").reschedule(elsewhere, deadline=clock.now)
     known_since = time.monotonic()
-    eventually(lambda: time.monotonic() > known_since + 0.1, "what was known is too old")
+    eventually(lambda: time.monotonic() > known_since + 0.1, "the cached heads have expired")
     assert [message.id for message in queue.dequeue()] == [elsewhere]
 
 
@@ -174,7 +174,7 @@ def test_messages_on_a_shard_that_was_empty_fill_a_call(
     for id in (first, second):
         queue.enqueue(id=id, deadline=clock.now, metadata={"gpu": "a"})
     assert len(queue.dequeue(where=where)) == 1
-    # From now on this client knows that one shard has something, and that the others are empty.
+    # This dequeue caches that one shard has a message, and that the others are empty.
     with Tickwheel(engine.url, namespace=tw._context.namespace, clock=FRAGMENT) as other:
         for id in others:
             other.queue("q").enqueue(id=id, deadline=clock.now, metadata={"gpu": "a"})

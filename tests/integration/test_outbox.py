@@ -1,4 +1,4 @@
-"""The outbox of a namespace with history 'relay': counted in bytes, bounded, and what happens at its limit."""
+"""The outbox of a namespace with history 'relay': its size in bytes, its limit, and the behaviour at the limit."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -22,7 +22,7 @@ Open = Callable[..., Tickwheel]
 
 @pytest.fixture
 def open_one(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Open]:
-    """Opens clients of one new namespace, whose outbox is small; at the end it is as its records say."""
+    """Open clients of one new namespace with a small outbox; at the end the audit checks the counted size."""
     opened: list[Tickwheel] = []
 
     def with_settings(**settings: Any) -> Tickwheel:
@@ -46,17 +46,17 @@ def entries(tickwheel: Tickwheel, server: Any) -> list[tuple[bytes, bytes]]:
 
 
 def fill(tickwheel: Tickwheel) -> OutboxFull:
-    """Enqueue until it is refused; why."""
+    """Enqueue until the outbox is full, and return the error."""
     try:
         for n in range(LIMIT):
             tickwheel.queue("q").enqueue(id=f"m{n}")
     except OutboxFull as refused:
         return refused
-    raise AssertionError("it takes more than its limit")
+    raise AssertionError("the outbox takes more than its limit")
 
 
 def trim(tickwheel: Tickwheel, server: Any, count: int, *, first: bytes | None = None) -> int:
-    """Cut so many entries off the beginning, as the relay does."""
+    """Trim the first `count` entries, as the relay does."""
     there = entries(tickwheel, server)
     keys = [shard_key(tickwheel._context.namespace, 0, name) for name in ("clock", "events")]
     server.hset(keys[0], "fence", pack_fence(1, 1))

@@ -1,4 +1,4 @@
-"""Dequeue calls of the service that do not wait: one looks for all who ask together; each has messages of its own."""
+"""Dequeue calls of the service that do not wait: one poll checks the queue for all; each call gets its own messages."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -21,19 +21,19 @@ CALLS = 32
 
 
 def calls_of(client: Any) -> int:
-    """How many commands looked for messages."""
+    """Count the commands that poll for messages."""
     stats = client.info("commandstats")
     return sum(stats.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("evalsha", "exists"))
 
 
 def polled(server: PrivateServer, messages: int, limit: int) -> tuple[list[list[LeasedMessage]], int]:
-    """What each of the calls was given, and how many looked."""
+    """Return the messages of each call, and the number of commands."""
 
     async def poll() -> tuple[list[list[LeasedMessage]], int]:
         async with open_namespace(server, "polling") as of:
             queue = f"polled-{messages}-{limit}"
             await of.run(ensure(of.context, queue))
-            # It is known then that nothing was there.
+            # This poll records that the queue was empty.
             assert await of.poll_coalescer.dequeue(make_dequeue(of, queue)) == []
             await of.run(enqueue_many(of.context, queue, [NewMessage() for _ in range(messages)]))
             with server.client() as client:
@@ -47,9 +47,9 @@ def polled(server: PrivateServer, messages: int, limit: int) -> tuple[list[list[
 
 
 def test_one_poll_checks_an_empty_queue_for_all(tickwheel_server: PrivateServer) -> None:
-    found, looked = polled(tickwheel_server, 0, 10)
+    found, commands = polled(tickwheel_server, 0, 10)
     assert found == [[]] * CALLS
-    assert looked <= 3
+    assert commands <= 3
 
 
 @pytest.mark.parametrize(("messages", "limit"), [(CALLS, 1), (5, 1), (100, 10), (1, 10)])

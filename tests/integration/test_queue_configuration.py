@@ -1,4 +1,4 @@
-"""Configurations: created once, changed on purpose, followed by every client and shard; and what a namespace fixes."""
+"""Queue configurations: created once, updated explicitly, adopted by every client and shard; and namespace settings."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +29,7 @@ SECOND = timedelta(seconds=1)
 
 @pytest.fixture
 def connect(tw: Tickwheel, tickwheel_server: PrivateServer) -> Iterator[Connect]:
-    """Opens other clients of the test's namespace."""
+    """Open other clients of the test's namespace."""
     with ExitStack() as opened:
 
         def another(**given: Any) -> Tickwheel:
@@ -166,7 +166,7 @@ def test_a_worker_continues_after_the_configuration_has_changed(
         message.complete()
         assert queue.get("m").state == "completed"
     elif operation == "fail":
-        # The attempts of the new configuration are used up.
+        # The new configuration allows no further attempt.
         assert message.fail() == "errored"
     elif operation == "release":
         message.release()
@@ -189,7 +189,7 @@ def test_the_event_process_adopts_a_new_configuration(tw: Tickwheel, clock: Virt
 
 def test_shards_adopt_a_new_configuration_when_they_are_used(tw: Tickwheel, server: Any, connect: Connect) -> None:
     queue = tw.create_queue("q")
-    # A client that died in the middle of an update: home has the new configuration, the shards do not.
+    # As if a client died during an update: the metadata shard has the new configuration, the other shards do not.
     other = connect().create_queue("q", lease=10 * SECOND, update=True)
     for shard in range(tw._context.shards):
         key = f"{tw._context.namespace}:{{{shard}}}:q:q:config"

@@ -1,4 +1,4 @@
-"""Python and Lua agree byte for byte on what is stored: records, timers and events."""
+"""Python and Lua agree byte for byte on the stored data: records, timers and events."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ STATES = ["invisible", "pending", "running", "failed", "completed", "cancelled",
 
 
 def stored(tw: Tickwheel, server: Any, key: str) -> Iterator[Any]:
-    """What the shards have under a key that each has once."""
+    """Return the data under a key that each shard has once."""
     for shard in range(tw._context.shards):
         name = shard_key(tw._context.namespace, shard, key)
         if key == "inbox":
@@ -35,7 +35,7 @@ def stored(tw: Tickwheel, server: Any, key: str) -> Iterator[Any]:
             yield from server.hgetall(name).items()
 
 
-def given(sections: set[str]) -> dict[str, Any]:
+def arguments(sections: set[str]) -> dict[str, Any]:
     return {
         "payload": b"p" * (limits.INLINE_BYTES + 1 if "body" in sections else 20),
         "deadline": EPOCH - timedelta(days=1) if "deadline" in sections else None,
@@ -46,7 +46,7 @@ def given(sections: set[str]) -> dict[str, Any]:
 
 
 def expected(now_ms: int, sections: set[str], metadata: dict[str, str], payload: bytes) -> Record:
-    """The record of a message that is Pending since now, whose digest and nonce only the server knows."""
+    """Return the record of a message that has just become Pending; only the server knows its digest and nonce."""
     flags = PAIRS | BORN_PENDING
     flags |= EXPLICIT if "deadline" in sections else 0
     flags |= OVERRIDES if "overrides" in sections else 0
@@ -73,8 +73,8 @@ def expected(now_ms: int, sections: set[str], metadata: dict[str, str], payload:
 
 
 def lead_to(state: str, queue: Queue, sections: set[str], wanted: Record, clock: VirtualClock) -> None:
-    """Enqueue a message, bring it to a state, and do to the expected record what should be done to it."""
-    queue.enqueue(id="m", delay=timedelta(hours=1) if state == "invisible" else None, **given(sections))
+    """Enqueue a message, bring it to a state, and apply the same changes to the expected record."""
+    queue.enqueue(id="m", delay=timedelta(hours=1) if state == "invisible" else None, **arguments(sections))
     if state == "invisible":
         wanted.state, wanted.flags = State.INVISIBLE, wanted.flags - BORN_PENDING
         wanted.due_ms = wanted.until_ms = wanted.due_ms + 3_600_000
@@ -108,7 +108,7 @@ def lead_to(state: str, queue: Queue, sections: set[str], wanted: Record, clock:
 
 
 def keep_header(wanted: Record, state: State, owned: int) -> None:
-    """A finished message keeps its header and deadline, and the token where it is still of use."""
+    """A finished message keeps its header and deadline, and the token if the token is still needed."""
     wanted.state, wanted.version = state, wanted.version + 1
     wanted.flags = wanted.flags & (EXPLICIT | BORN_PENDING) | owned
     wanted.worker, wanted.lease_ms, wanted.max_attempts, wanted.metadata, wanted.payload = "", 0, 0, {}, b""
@@ -117,7 +117,7 @@ def keep_header(wanted: Record, state: State, owned: int) -> None:
 
 def fail(message: Message, wanted: Record, state: str, sections: set[str]) -> None:
     message.fail("boom é", retry_in=timedelta(seconds=3))
-    # The message's own bound is one attempt.
+    # The message's own limit is one attempt.
     wanted.state = State.ERRORED if "overrides" in sections else State.INVISIBLE
     wanted.flags, wanted.token, wanted.worker, wanted.error = wanted.flags - OWNED | ERROR, b"", "", "boom é"
     wanted.version = 3
@@ -131,15 +131,15 @@ def test_a_record_equals_the_encoding_by_python(
     queue = tw.create_queue("q", exclusive_key="of", indexed=["of", "k"])
     now_ms = (clock.now - EPOCH) // MS
     for n, sections in enumerate(SUBSETS, start=1):
-        asked = given(sections)
-        # The indexed ones come first, otherwise the order is the one given.
-        metadata = {key: asked["metadata"][key] for key in ("of", "k", "gpu", "é") if key in asked["metadata"]}
-        wanted = expected(now_ms, sections, metadata, asked["payload"])
+        enqueued = arguments(sections)
+        # Indexed pairs come first, the other pairs keep their order.
+        metadata = {key: enqueued["metadata"][key] for key in ("of", "k", "gpu", "é") if key in enqueued["metadata"]}
+        wanted = expected(now_ms, sections, metadata, enqueued["payload"])
         lead_to(state, queue, sections, wanted, clock)
         [(field, found)] = stored(tw, server, "messages")
         assert field == b"\0\1\0\4acmem"
         seen = record.decode(found)
-        # Only these are not known beforehand: how often the shard has enqueued, and what the client drew and hashed.
+        # Unknown in advance: the shard's number of enqueues, and the values that the client draws and hashes.
         wanted.incarnation, wanted.digest, wanted.nonce = n, seen.digest, seen.nonce
         assert len(wanted.digest) == 8
         header, body = record.encode(wanted, queue.config().indexed_keys)
@@ -150,7 +150,7 @@ def test_a_record_equals_the_encoding_by_python(
 
 
 def remove(queue: Queue, clock: VirtualClock) -> None:
-    """Let the message go through the end of its life."""
+    """Bring the message to the end of its retention."""
     if queue.get("m", "acme").state not in ("completed", "errored"):
         queue.cancel("m", "acme", release=True)
     clock.advance(timedelta(days=8))
@@ -251,7 +251,7 @@ def test_events_contain_whole_incarnations_and_versions(
         server.hset(shard_key(tw._context.namespace, shard, "clock"), "seq", first)
     ids = [f"m{n}" for n in range(40)]
     queue.enqueue_many([NewMessage(id=id) for id in ids])
-    # As after 65,534 transitions, which only the first of them had.
+    # As after 65,534 transitions, of which only the first message's version is set.
     [(field, packed)] = [(field, packed) for field, packed in stored(tw, server, "messages") if field.endswith(b"m0")]
     for shard in range(tw._context.shards):
         if server.hexists(key := shard_key(tw._context.namespace, shard, "messages"), field):
@@ -263,7 +263,7 @@ def test_events_contain_whole_incarnations_and_versions(
         assert enqueued.incarnation == dequeued.incarnation == expected[id].incarnation > first
         assert dequeued.version == expected[id].version == (of_version + 1 if id == "m0" else 2)
     assert len({id for id in ids if expected[id].incarnation >= first + 3}) >= 20
-    # The audit replays whole histories only.
+    # The audit can replay only complete histories.
     for shard in range(tw._context.shards):
         server.xtrim(shard_key(tw._context.namespace, shard, "events"), maxlen=0, approximate=False)
 

@@ -1,4 +1,4 @@
-"""A batch of timers that the server refuses for a reason of its own is sent again, by the same event process."""
+"""A batch of timers that the server refuses for an internal reason is sent again, by the same event process."""
 
 from collections import Counter
 from datetime import timedelta
@@ -28,7 +28,7 @@ STATES = {"promote": "invisible", "expire": "running", "retire": "completed"}
     ("error", "times"),
     [
         pytest.param("OOM command not allowed when used memory > 'maxmemory'.", 1, id="out of memory"),
-        pytest.param("STALECONFIG", STALE_CONFIG_RETRIES + 1, id="a configuration that is never the right one"),
+        pytest.param("STALECONFIG", STALE_CONFIG_RETRIES + 1, id="a configuration that stays outdated"),
     ],
 )
 def test_a_refused_batch_waits_and_is_sent_again(
@@ -38,7 +38,7 @@ def test_a_refused_batch_waits_and_is_sent_again(
     execute = ShardConnection.execute
 
     def refusing(link: ShardConnection, command: Command) -> Any:
-        """The first calls of each shard."""
+        """Refuse the first calls of each shard."""
         if isinstance(command, Call) and command.script.name == script and refused[command.keys[0]] < times:
             refused[command.keys[0]] += 1
             raise ScriptError(error)
@@ -49,7 +49,7 @@ def test_a_refused_batch_waits_and_is_sent_again(
     messages = queue.dequeue(limit=MESSAGES)
     if script == "retire":
         queue.complete_many(messages)
-    # To the kit every other refusal than the two that a driver meets in order is a bug.
+    # The test kit treats all other refusals than the two that a driver expects as bugs.
     monkeypatch.setattr(manual_wheel, "_EXPECTED", ("FENCED", "STALECONFIG", "OOM"))
     monkeypatch.setattr(ShardConnection, "execute", refusing)
 

@@ -1,4 +1,4 @@
-"""The relay: every transition in Kafka, in order for each message, and cut from the outbox once it is there."""
+"""The relay publishes every transition to Kafka, in order for each message, and then trims it from the outbox."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def tw(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Tickwheel]:
 
 @pytest.fixture
 def relaying(tw: Tickwheel, tickwheel_server: PrivateServer, kafka: Kafka, topic: str, tmp_path: Path) -> Relaying:
-    """Runs an event process with a relay, within a `with`."""
+    """Return a function that runs an event process with a relay, for use in a `with`."""
     lock = tmp_path / "lock"
     return lambda: run_event_process(
         tickwheel_server.url, tw._context.namespace, lock, KafkaProducers(kafka.bootstrap, topic)
@@ -59,11 +59,11 @@ def in_outbox(tw: Tickwheel, server: Any) -> int:
 
 
 def relayed(tw: Tickwheel, server: Any) -> None:
-    eventually(lambda: in_outbox(tw, server) == 0, "everything is relayed and cut", 60)
+    eventually(lambda: in_outbox(tw, server) == 0, "all events are relayed and trimmed", 60)
 
 
 def every_kind(tw: Tickwheel) -> tuple[Queue, Queue]:
-    """Messages of a plain and an exclusive queue that go every way there is but retention."""
+    """Create messages of a plain and an exclusive queue that make every transition except the end of retention."""
     plain = tw.create_queue("plain", max_attempts=2)
     owned = tw.create_queue("owned", exclusive_key="owner", max_attempts=2)
     for queue, pairs in ((plain, {"owner": "ann", 'quote"\\': "line\nü \u2028"}), (owned, {"owner": 'bo"b'})):
@@ -93,7 +93,9 @@ def test_every_transition_is_published_by_the_schema_and_only_then_trimmed(
     with relaying() as process:
         every_kind(tw)
         relayed(tw, server)
-        eventually(lambda: all(s.outbox_bytes == 0 for s in process.health().values()), "the figures say so")
+        eventually(
+            lambda: all(s.outbox_bytes == 0 for s in process.health().values()), "the metrics report an empty outbox"
+        )
     found = read_json(kafka, topic)
     validator = Draft202012Validator(SCHEMA)
     for key, value in found:
@@ -137,7 +139,7 @@ def test_an_event_published_twice_is_read_once(
     kept = {key: server.dump(key) for key in keys}
     with relaying():
         relayed(tw, server)
-    # As after a relay that was killed between the acknowledgement and the cut.
+    # As after a relay that was killed between the acknowledgement and the trim.
     for key, dumped in kept.items():
         server.restore(key, 0, dumped, replace=True)
     with relaying():

@@ -1,4 +1,4 @@
-"""Release gives a lease back untouched: as if the message had not been delivered, for workers that stop in time."""
+"""Release ends a lease as if the message had not been delivered, for workers that stop in time."""
 
 from collections.abc import Callable
 from datetime import timedelta

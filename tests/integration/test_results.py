@@ -1,4 +1,4 @@
-"""A result is kept with the message that was completed with it, for as long as its record is."""
+"""A completed message keeps its result for as long as its record."""
 
 from collections.abc import Callable
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""A lease is taken up elsewhere by its token: as good as the message that the dequeue gave, and no better."""
+"""A token resumes a lease in another client, with the same rights as the message that the dequeue returned."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -21,7 +21,7 @@ def queue(tw: Tickwheel) -> Queue:
 
 @pytest.fixture
 def elsewhere(queue: Queue, tw: Tickwheel, tickwheel_server: PrivateServer) -> Iterator[Queue]:
-    """The same queue in another client, which knows nothing of what this one dequeued."""
+    """The same queue in another client, which has no state of the message's dequeue."""
     with Tickwheel(tickwheel_server.url, namespace=tw._context.namespace, clock=FRAGMENT) as other:
         yield other.queue("encode")
 

@@ -1,4 +1,4 @@
-"""What a program may call again by itself: the table of the guide, row by row."""
+"""The calls that a program may repeat, by each row of the table in the guide."""
 
 from datetime import timedelta
 
@@ -65,7 +65,7 @@ def test_a_repeated_request_returns_its_messages_in_the_same_order(
     for n in range(1, 11):
         asked = {"where": where, "consistency": consistency, "request_id": f"r:{n}"}
         first = queue.dequeue(10, **asked)  # type: ignore[arg-type]
-        # What another takes meanwhile changes what is known of the shards.
+        # A dequeue by another client changes the cached heads of the shards.
         other.dequeue(3)
         again = queue.dequeue(10, **asked)  # type: ignore[arg-type]
         assert len(first) == 10

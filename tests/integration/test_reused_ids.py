@@ -1,4 +1,4 @@
-"""An id that is used again so much later that the generation of its timers comes round: 65,536 enqueues."""
+"""An id that is used again after 65,536 enqueues, when the generation of its timers repeats."""
 
 from datetime import timedelta
 from typing import Any
@@ -31,7 +31,7 @@ def test_a_lease_of_a_name_that_ended_before_ends_when_it_should(
         server.hincrby(clock_key, "seq", ROUND - 1)
         queue.enqueue(id="nightly", metadata={"of": "1"})
         assert int(server.hget(clock_key, "seq")) == first + ROUND
-        # Its worker dies.
+        # The worker of the message dies.
         assert len(queue.dequeue()) == 1
         clock.advance(5 * MINUTE)
         assert queue.counts()["pending"] == 1

@@ -1,4 +1,4 @@
-"""Recurring tasks over the service, by a worker that may produce and consume, and no more."""
+"""Recurring tasks over the service, by a worker with the rights to produce and consume only."""
 
 import os
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def digest() -> None: ...
 
 @pytest.fixture
 def service(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[ServiceThread]:
-    """The service, which knows the worker's token alone."""
+    """The service, with the worker's token as its only token."""
     rights = 'queues = ["schedules", "mail"]\nnamespaces = ["test-*"]'
     tokens = write_token_file(tmp_path, entry(WORKER, '["produce", "consume"]', rights))
     with ServiceThread(tickwheel_server.url, FRAGMENT, tokens=tokens) as serving:

@@ -1,4 +1,4 @@
-"""What a server must be and allow: a user's rights, durability, no eviction. Refused before anything is written."""
+"""Requirements on a server: a user's rights, durability, no eviction. They are checked before the first write."""
 
 import asyncio
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def admin(private: PrivateServer) -> Iterator[Any]:
 
 
 def url_of(server: PrivateServer, user: str, password: str) -> str:
-    """The server's URL for one of its users."""
+    """Return the server's URL for one of its users."""
     return f"{server.url.replace('unix://', f'unix://{user}@')}?password={password}"
 
 
@@ -103,7 +103,7 @@ def test_a_user_of_other_keys_is_forbidden(private: PrivateServer, admin: Any) -
 
 
 class Quiet(BaseHTTPRequestHandler):
-    """Refuses everything, and says nothing of it."""
+    """Refuses every request, and logs nothing."""
 
     def log_message(self, *_: object) -> None:
         return
@@ -111,7 +111,7 @@ class Quiet(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def web_server() -> Iterator[str]:
-    """The URL of something that is no Redis."""
+    """The URL of a server that is not Redis."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as httpd:
         serving = Thread(target=httpd.serve_forever)
         serving.start()
@@ -190,11 +190,11 @@ def test_a_dequeue_without_the_right_to_subscribe_is_forbidden_and_does_not_wait
         for _ in range(2):
             with pytest.raises(Forbidden, match="the server refused this user"):
                 queue.dequeue(wait=HOUR)
-        # The right is given while the program runs.
+        # The right is granted while the program runs.
         admin.execute_command("ACL", "SETUSER", "deaf", "allchannels")
-        eventually(lambda: waits(queue), "the client listens again")
+        eventually(lambda: waits(queue), "the client is subscribed again")
 
-    async def told() -> None:
+    async def dequeue() -> None:
         async with aio.Tickwheel(url_of(private, "deaf", "p")) as tickwheel:
             queue = tickwheel.queue("jobs")
             admin.execute_command("ACL", "SETUSER", "deaf", "resetchannels")
@@ -202,7 +202,7 @@ def test_a_dequeue_without_the_right_to_subscribe_is_forbidden_and_does_not_wait
                 with pytest.raises(Forbidden, match="the server refused this user"):
                     await queue.dequeue(wait=HOUR)
 
-    asyncio.run(told())
+    asyncio.run(dequeue())
 
 
 def test_a_waiting_dequeue_is_forbidden_when_the_right_to_subscribe_is_withdrawn(
@@ -211,15 +211,15 @@ def test_a_waiting_dequeue_is_forbidden_when_the_right_to_subscribe_is_withdrawn
     admin.execute_command("ACL", "SETUSER", "deaf", "on", ">p", "~*", "allchannels", "+@all")
     with Tickwheel(url_of(private, "deaf", "p")) as tickwheel, ThreadPoolExecutor() as threads:
         waiting = threads.submit(tickwheel.queue("jobs").dequeue, wait=HOUR)
-        eventually(lambda: admin.execute_command("PUBSUB", "SHARDCHANNELS"), "the subscription stands")
-        # The server closes the connections that listen to what they may not.
+        eventually(lambda: admin.execute_command("PUBSUB", "SHARDCHANNELS"), "the subscription is confirmed")
+        # The server closes connections that are subscribed to forbidden channels.
         admin.execute_command("ACL", "SETUSER", "deaf", "resetchannels")
         with pytest.raises(Forbidden):
             waiting.result(timeout=30)
 
 
 def waits(queue: Queue) -> bool:
-    """Whether the queue can be waited for: an empty answer, and no error."""
+    """Return whether a waiting dequeue returns no messages instead of an error."""
     try:
         return queue.dequeue(wait=timedelta(milliseconds=1)) == []
     except Forbidden:
@@ -247,7 +247,7 @@ def test_durability_fsync_requires_a_server_that_writes_before_it_replies(
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "allkeys-random"])
 def test_a_server_that_evicts_is_refused(private: PrivateServer, admin: Any, policy: str) -> None:
     admin.config_set("maxmemory-policy", policy)
-    # Without a limit nothing is ever evicted.
+    # Without a memory limit the server never evicts.
     Tickwheel(private.url, namespace="unlimited").close()
     admin.config_set("maxmemory", "100mb")
     with pytest.raises(NotDurable, match=rf"evicts keys, .*maxmemory-policy {policy}.*set it to noeviction"):

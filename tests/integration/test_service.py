@@ -1,4 +1,4 @@
-"""The service as programs of other languages see it: by its .proto files alone."""
+"""The service as programs in other languages use it: only by its .proto files."""
 
 import queue
 import threading
@@ -226,10 +226,10 @@ def test_a_stream_delivers_no_more_than_its_credit(generic_client: GenericClient
     generic_client.call("CreateQueue", **where)
     requests.put(where | {"credit": 3})
     generic_client.call("EnqueueBatch", **where, messages=[{"id": f"m{n}"} for n in range(10)])
-    eventually(lambda: len(found) == 3, "as many as there was credit for")
+    eventually(lambda: len(found) == 3, "the stream delivers as many messages as its credit")
     assert generic_client.call("GetCounts", **where)["counts"]["running"] == "3"
     requests.put({"credit": 7})
-    eventually(lambda: len(found) == 10, "the others")
+    eventually(lambda: len(found) == 10, "the stream delivers the other messages")
     requests.put(None)
     reading.join(20)
     assert not reading.is_alive()
@@ -262,7 +262,9 @@ def test_a_waiting_call_is_answered_when_the_server_stops(tickwheel_server: Priv
         waiting = threading.Thread(target=lambda: answers.append(generic_client.call("Dequeue", timeout=70, **asked)))
         waiting.start()
         with tickwheel_server.client() as client:
-            eventually(lambda: any(client.pubsub_shardnumsub(f"{namespace}:{{0}}:q:orders:wake")[0][1:]), "it waits")
+            eventually(
+                lambda: any(client.pubsub_shardnumsub(f"{namespace}:{{0}}:q:orders:wake")[0][1:]), "the call waits"
+            )
         serving.stop()
         waiting.join(20)
     assert answers == [{"deliveries": []}]

@@ -1,4 +1,4 @@
-"""The log of the service: a line for each call that was refused or failed, with its fields; else none."""
+"""The log of the service: one line with fields for each refused or failed call, and none for other calls."""
 
 import io
 import json
@@ -24,7 +24,7 @@ LOG = logging.getLogger("tickwheel.service")
 
 
 class Lines:
-    """What was logged, as `--json` writes it."""
+    """The log lines, as `--json` writes them."""
 
     def __init__(self) -> None:
         self.text = io.StringIO()
@@ -77,14 +77,14 @@ def test_a_successful_call_is_not_logged(tw: Tickwheel, lines: Lines) -> None:
 def test_every_call_is_logged_at_debug_level(tw: Tickwheel, lines: Lines) -> None:
     LOG.setLevel(logging.DEBUG)
     tw.queue("orders").enqueue(metadata={"of": "1"})
-    [line] = eventually(lines.calls, "its line")
+    [line] = eventually(lines.calls, "the call is logged")
     assert (line["level"], line["method"], line["code"]) == ("DEBUG", "EnqueueBatch", "OK")
 
 
 def test_a_refused_call_is_logged_with_its_caller_and_reason(tw: Tickwheel, lines: Lines) -> None:
     with pytest.raises(MessageNotFound):
         tw.queue("orders").get("nobody", "1")
-    [line] = eventually(lines.calls, "its line")
+    [line] = eventually(lines.calls, "the call is logged")
     assert (line["method"], line["level"], line["code"], line["token"]) == ("GetMessage", "INFO", "NOT_FOUND", "shop")
     assert line["peer"].startswith("ipv4:127.0.0.1:")
     assert 0 < line["duration_ms"] < 30_000
@@ -97,7 +97,7 @@ def test_forbidden_and_unauthenticated_calls_are_logged(tw: Tickwheel, service: 
         tw.queue("orders").dequeue()
     with pytest.raises(Unauthenticated):
         Tickwheel(f"grpc://:tw_foreign@{service.target}")
-    found = eventually(lambda: lines.calls() if len(lines.calls()) == 2 else None, "both lines")
+    found = eventually(lambda: lines.calls() if len(lines.calls()) == 2 else None, "both calls are logged")
     assert [(line["code"], line["token"]) for line in found or ()] == [
         ("PERMISSION_DENIED", "shop"),
         ("UNAUTHENTICATED", "nobody"),
@@ -124,5 +124,5 @@ def test_a_failed_call_is_logged_as_a_warning(tw: Tickwheel, lines: Lines, tickw
                 tw.queue("orders").enqueue(metadata={"of": "1"})
         finally:
             client.config_set("maxmemory", 0)
-    [line] = eventually(lines.calls, "its line")
+    [line] = eventually(lines.calls, "the call is logged")
     assert (line["level"], line["code"]) == ("WARNING", "RESOURCE_EXHAUSTED")

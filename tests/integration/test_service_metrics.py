@@ -1,4 +1,4 @@
-"""What a process of the service tells Prometheus of its calls, queues and streams."""
+"""The metrics of a service process about its calls, queues and streams."""
 
 import asyncio
 import threading
@@ -61,7 +61,10 @@ def test_calls_are_counted_by_method_and_code(tw: Tickwheel, registry: Collector
     indexed = tw.create_queue("x", indexed=["a"])
     with pytest.raises(InvalidArgument):
         indexed.dequeue(where={"b": "c"})
-    eventually(lambda: value(registry, "calls_total", method="Dequeue", code="INVALID_ARGUMENT") == 1, "it is counted")
+    eventually(
+        lambda: value(registry, "calls_total", method="Dequeue", code="INVALID_ARGUMENT") == 1,
+        "the refused call is counted",
+    )
     assert value(registry, "calls_total", method="GetCounts", code="OK") == 2
     assert value(registry, "calls_total", method="Dequeue", code="OK") == 1
     assert value(registry, "call_seconds_count", method="Dequeue") == 2
@@ -136,7 +139,7 @@ def test_a_client_that_leaves_is_not_counted_as_an_error(
                 await waiting
 
     asyncio.run(program())
-    eventually(lambda: value(registry, "calls_total", method="Dequeue", code="CANCELLED") == 1, "it has left")
+    eventually(lambda: value(registry, "calls_total", method="Dequeue", code="CANCELLED") == 1, "the client has left")
     assert value(registry, "parked_calls") == 0
 
 
@@ -175,12 +178,12 @@ def test_streams_are_counted_while_they_are_open(
 
 
 def _until(ended: threading.Event, *requests: T) -> Iterator[T]:
-    """Requests of a stream that stays open."""
+    """Yield the requests of a stream that stays open."""
     yield from requests
     ended.wait(60)
 
 
-def test_enqueues_made_together_are_counted_as_groups(
+def test_concurrent_enqueues_are_counted_as_groups(
     direct: Tickwheel, serving: ServiceThread, registry: CollectorRegistry
 ) -> None:
     async def program() -> None:

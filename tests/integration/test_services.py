@@ -1,4 +1,4 @@
-"""The real services that tests use: each does its work, keeps its data through a SIGKILL, and ends without a trace."""
+"""The real services of the tests: each works, keeps its data after a SIGKILL, and leaves nothing behind."""
 
 import os
 import subprocess
@@ -58,7 +58,7 @@ def produce(broker: Kafka, topic: str, value: bytes) -> None:
 
 
 def consume(broker: Kafka, topic: str, count: int) -> list[bytes]:
-    """The first values of a topic's only partition."""
+    """Return the first values of a topic with one partition."""
     settings = {"bootstrap.servers": broker.bootstrap, "group.id": uuid.uuid4().hex, "auto.offset.reset": "earliest"}
     consumer = Consumer(settings | {"log_level": 0})
     consumer.subscribe([topic])
@@ -122,7 +122,7 @@ def test_a_server_ends_with_the_program_that_started_it(tmp_path: Path) -> None:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         parent.kill()
-    eventually(lambda: not background.is_running(tmp_path, pid), "the server ends, too")
+    eventually(lambda: not background.is_running(tmp_path, pid), "the server ends with its program")
 
 
 def test_a_machine_without_java_gets_an_error_with_the_remedy(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_quorum_continues_without_its_leader_and_accepts_it_again(zookeeper_qu
     with kazoo(zookeeper_quorum) as client:
         client.create("/kept", b"value")
         old.kill()
-        eventually(zookeeper_quorum.leader, "another leads", within=60)
+        eventually(zookeeper_quorum.leader, "another server leads", within=60)
         assert client.retry(client.get, "/kept")[0] == b"value"
         old.restart()
         zookeeper_quorum.wait_until_all_ready()
@@ -234,7 +234,7 @@ def test_a_quorum_without_a_majority_does_not_serve(zookeeper_quorum: ZooKeeper)
     first, *others = zookeeper_quorum.servers
     for other in others:
         other.kill()
-    eventually(lambda: not first.is_ready(), "the one that is left stops serving", within=60)
+    eventually(lambda: not first.is_ready(), "the remaining server stops serving", within=60)
     assert zookeeper_quorum.leader() is None
     for other in others:
         other.launch()

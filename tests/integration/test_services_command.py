@@ -1,4 +1,4 @@
-"""`make services-up` and `services-down`: services that outlive their command, in a folder that is theirs alone."""
+"""`make services-up` and `services-down`: services that outlive their command, in a folder of their own."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ def services(command: str, folder: Path | str) -> subprocess.CompletedProcess[st
 
 
 def as_printed(text: str, more: str) -> subprocess.CompletedProcess[str]:
-    """The commands of what was printed, as a person pastes them, and more."""
+    """Run the printed commands, as a person would paste them, and further commands."""
     commands = "".join(f"{line.strip()}\n" for line in text.splitlines() if line.startswith("  "))
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     return subprocess.run(
@@ -35,7 +35,7 @@ def as_printed(text: str, more: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_services_outlive_the_command_that_started_them_and_another_command_ends_them(tmp_path: Path) -> None:
-    # A relative one, too, is where this command runs, wherever the servers do.
+    # A relative folder is relative to the directory of this command, not to those of the servers.
     folder = os.path.relpath(tmp_path / "services", REPOSITORY)
     try:
         started = services("up", folder)
@@ -58,8 +58,8 @@ def test_services_outlive_the_command_that_started_them_and_another_command_ends
     assert services("status", folder).returncode == 1
 
 
-# A program of their own, which they outlive, as that of `up` is.
-TWO_LET_GO = """
+# A separate program starts the servers, which outlive the program, as with `up`.
+TWO_SERVERS = """
 import pathlib, sys
 from services import background
 from services.valkey import ValkeyServer
@@ -74,9 +74,9 @@ background.record(folder, {"zookeeper": "z:1", "kafka": "k:1", "cluster": "c:1"}
 
 
 @contextmanager
-def two_let_go(folder: Path) -> Iterator[background.BackgroundServices]:
-    """Two servers, written down in the folder as `up` does it, with data beside them."""
-    subprocess.run([sys.executable, "-c", TWO_LET_GO, str(folder)], cwd=REPOSITORY, check=True)
+def two_servers(folder: Path) -> Iterator[background.BackgroundServices]:
+    """Start two servers recorded in the folder as `up` does, next to data of the user."""
+    subprocess.run([sys.executable, "-c", TWO_SERVERS, str(folder)], cwd=REPOSITORY, check=True)
     (folder / "cluster" / "precious").write_text("mine")
     found = background.load_record(folder)
     assert found is not None
@@ -88,11 +88,11 @@ def two_let_go(folder: Path) -> Iterator[background.BackgroundServices]:
 
 def kill(folder: Path, pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
-    eventually(lambda: not background.is_running(folder, pid), "it has ended")
+    eventually(lambda: not background.is_running(folder, pid), "the server has ended")
 
 
 def test_services_are_left_unchanged_if_some_have_ended(tmp_path: Path) -> None:
-    with two_let_go(tmp_path) as found:
+    with two_servers(tmp_path) as found:
         kill(tmp_path, found.pids["one"])
         refused = services("up", tmp_path)
         assert (refused.returncode, refused.stdout) == (1, "")
@@ -106,7 +106,7 @@ def test_services_are_left_unchanged_if_some_have_ended(tmp_path: Path) -> None:
 
 
 def test_services_that_have_all_ended_are_restarted(tmp_path: Path) -> None:
-    with two_let_go(tmp_path) as found:
+    with two_servers(tmp_path) as found:
         for pid in found.pids.values():
             kill(tmp_path, pid)
         started = services("up", tmp_path)

@@ -1,4 +1,4 @@
-"""A queue with a sink: its due messages are in Kafka, as a worker would have got them, and then completed."""
+"""A queue with a sink: its due messages are published to Kafka with the fields of a delivery, and then completed."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ def tw(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Tickwheel]:
 
 @pytest.fixture
 def driving(tw: Tickwheel, tickwheel_server: PrivateServer, kafka: Kafka, tmp_path: Path) -> Driving:
-    """Runs an event process, within a `with`."""
+    """Return a function that runs an event process, for use in a `with`."""
     lock, transitions = tmp_path / "lock", make_topic(kafka)
     return lambda: run_event_process(
         tickwheel_server.url, tw._context.namespace, lock, KafkaProducers(kafka.bootstrap, transitions)
@@ -84,7 +84,7 @@ def test_a_due_message_is_published_with_all_its_fields_and_completed(
         "tickwheel-deadline": str(round(deadline.timestamp() * 1000)),
         "tickwheel-metadata-k é": "v ü",
     }
-    # Kafka's own time of the record is when it was sent.
+    # The timestamp of the Kafka record is the time at which the message was sent.
     assert record.timestamp()[1] >= due.timestamp() * 1000 - 1
     assert queue.get("later").state == "invisible"
 

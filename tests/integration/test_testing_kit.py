@@ -1,4 +1,4 @@
-"""The test kit: what it promises to those who test their own programs with it."""
+"""The promises of the test kit to the tests of other programs."""
 
 import asyncio
 import subprocess
@@ -96,7 +96,7 @@ def test_while_the_clock_advances_everything_happens_at_its_own_time(tw: Tickwhe
     queue.enqueue(id="a")
     queue.dequeue(lease=timedelta(minutes=1))
     clock.advance(timedelta(minutes=30))
-    # The lease ended at its time and not at the end of the thirty minutes, so the hour of retention counts from there.
+    # The lease ended at its time, not at the end of the thirty minutes, so the hour of retention counts from that time.
     assert queue.get("a").until == start + timedelta(hours=1, minutes=1)
     clock.advance(timedelta(minutes=31) - MS)
     assert queue.counts()["errored"] == 1
@@ -197,7 +197,7 @@ os.kill(os.getpid(), 9)
             pytest.fail("the server still answers")
     socket = Path(url.removeprefix("unix://"))
     while socket.parent.exists():
-        assert time.monotonic() < until, "its folder is still there"
+        assert time.monotonic() < until, "the folder of the server still exists"
 
 
 def test_a_private_server_may_be_closed_twice() -> None:

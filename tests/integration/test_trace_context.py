@@ -1,4 +1,4 @@
-"""The trace of a message: two pairs of its metadata that are stored and delivered, and no part of what it is."""
+"""The trace of a message: two pairs of its metadata that are stored and delivered, and are not part of its content."""
 
 from datetime import timedelta
 

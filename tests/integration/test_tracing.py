@@ -1,4 +1,4 @@
-"""Spans from enqueue to completion are one trace, whoever does what where, over Redis and over the service."""
+"""Spans from enqueue to completion form one trace across all processes, over Redis and over the service."""
 
 import asyncio
 import json
@@ -44,13 +44,13 @@ def direct(spans: Spans, tickwheel_server: PrivateServer) -> Iterator[Tickwheel]
 
 @pytest.fixture
 def inside(direct: Tickwheel) -> Tickwheel:
-    """What looks at everything after a test."""
+    """The client that audits the namespace after a test."""
     return direct
 
 
 @pytest.fixture
 def traced_service(spans: Spans, direct: Tickwheel, tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
-    """A service that was started where spans are kept."""
+    """A service that is started with a provider of spans."""
     with ServiceThread(tickwheel_server.url, "_clock_test") as serving:
         yield serving
 
@@ -240,7 +240,7 @@ def test_batched_requests_have_a_span_linked_to_their_messages(
     requests = [asked | {"request_id": f"slot-{n}:1"} for n in range(3)]
     with grpc.insecure_channel(traced_service.target) as channel:
         assert GenericClient(channel).call_for_many("DequeueBatch", requests=requests)
-    eventually(lambda: spans.by_name(f"{SERVICE}/DequeueBatch"), "its span has ended")
+    eventually(lambda: spans.by_name(f"{SERVICE}/DequeueBatch"), "the span of the dequeue has ended")
     assert links_of(spans.one(f"{SERVICE}/DequeueBatch")) == [id_of(spans.one("send orders"))]
 
 
@@ -252,7 +252,7 @@ def test_in_a_program_with_spans_polls_are_not_batched(
             await asyncio.gather(*(tickwheel.queue("orders").dequeue() for _ in range(3)))
 
     asyncio.run(poll())
-    eventually(lambda: len(spans.by_name(f"{SERVICE}/Dequeue")) == 3, "their spans have ended")
+    eventually(lambda: len(spans.by_name(f"{SERVICE}/Dequeue")) == 3, "the spans of the polls have ended")
     assert not spans.by_name(f"{SERVICE}/DequeueBatch")
 
 
@@ -272,7 +272,7 @@ with Tickwheel(sys.argv[1], namespace=sys.argv[2]) as tickwheel:
 def test_a_message_of_one_program_is_completed_by_another_in_its_trace(
     direct: Tickwheel, tickwheel_server: PrivateServer, spans: Spans
 ) -> None:
-    # Without the test's clock: the other program has none.
+    # The client has no test clock, because the other program has none.
     namespace = f"{direct._context.namespace}-two"
     try:
         command = [sys.executable, "-c", PRODUCER, tickwheel_server.url, namespace]

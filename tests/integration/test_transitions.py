@@ -1,4 +1,4 @@
-"""The table of states: each transition of it, its new version, and the one event that tells it."""
+"""The table of states: each transition with its new version and its event."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ MS = timedelta(milliseconds=1)
 
 
 def last(history: History, id: str = "m") -> tuple[str | None, str | None, int, int]:
-    """Where the newest transition came from and went to, its version and attempt."""
+    """Return source state, target state, version and attempt of the newest transition."""
     newest = history(id)[-1]
     before, after = (None if state is None else State(state).label for state in (newest.from_state, newest.to_state))
     return before, after, newest.version, newest.attempt
