@@ -24,7 +24,7 @@ DUE = [datetime(2026, 5, 4, tzinfo=UTC) + timedelta(days=n) for n in range(TASKS
 
 
 @asynccontextmanager
-async def opened(url: str, shards: int = 1) -> AsyncIterator[tuple[aio.Tickwheel, aio.Queue]]:
+async def open_client(url: str, shards: int = 1) -> AsyncIterator[tuple[aio.Tickwheel, aio.Queue]]:
     """Open a client of a fresh namespace, with a queue of one message for each task."""
     namespace = f"cut-{os.urandom(6).hex()}"
     async with aio.Tickwheel(url, namespace=namespace, shards=shards) as tickwheel:
@@ -59,7 +59,7 @@ async def yield_to_loop(count: int) -> None:
 @pytest.mark.parametrize("connected", [True, False], ids=["connected", "not-yet-connected"])
 def test_replies_that_arrive_after_a_cancellation_reach_no_other_call(faulty: FaultyServer, connected: bool) -> None:
     async def cancel_before_the_reply() -> None:
-        async with opened(faulty.url) as (tickwheel, queue):
+        async with open_client(faulty.url) as (tickwheel, queue):
             if connected:
                 await check_each_call_gets_its_own_reply(queue)
             with faulty.paused():
@@ -86,7 +86,7 @@ def test_a_task_cancelled_at_any_point_leaves_the_next_calls_their_own_replies(
     """With four shards, a round trip has four replies on one connection. The cancellation may come between any two."""
 
     async def cancel_after(count: int) -> None:
-        async with opened(tickwheel_server.url, shards=4) as (tickwheel, queue):
+        async with open_client(tickwheel_server.url, shards=4) as (tickwheel, queue):
             for call in (queue.counts, lambda: queue.get("m0"), lambda: queue.cancel_many(IDS)):
                 task = asyncio.create_task(call())
                 await yield_to_loop(count)

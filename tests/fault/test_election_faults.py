@@ -1,4 +1,4 @@
-"""Event processes elected on ZooKeeper are killed, frozen or cut off: others replace them, and they change nothing."""
+"""Elected event processes are killed, frozen or cut off: others replace them, and deposed leaders change nothing."""
 
 import shutil
 import socket

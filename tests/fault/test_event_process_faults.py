@@ -1,4 +1,4 @@
-"""Event processes that are killed or frozen: the next process does the remaining work once; they change nothing."""
+"""An event process is killed or frozen: the next process does its work once, and the old process changes nothing."""
 
 import os
 import random

@@ -44,7 +44,7 @@ def test_leases_are_extended_on_the_shards_whose_server_is_up(cluster: RedisClus
         held = queue.dequeue(MESSAGES)
         assert len(held) == MESSAGES
         frozen = cluster.primary_of(hash_slot(0))
-        # No server has the script yet.
+        # No server has loaded the script yet.
         with frozen.paused(), pytest.raises(Unavailable):
             queue.extend_many(held, timedelta(hours=1))
         cluster.wait_until_settled()

@@ -27,20 +27,20 @@ pytestmark = pytest.mark.fault
 
 IDLE = timedelta(seconds=3)
 SMALL = 64 * 1024
-Open = Callable[..., Tickwheel]
+OpenClient = Callable[..., Tickwheel]
 
 
 @pytest.fixture
-def open_client(tickwheel_server: PrivateServer) -> Iterator[Open]:
+def open_client(tickwheel_server: PrivateServer) -> Iterator[OpenClient]:
     """Open clients of one new namespace whose history is relayed."""
     namespace = f"fault-{os.urandom(6).hex()}"
     opened: list[Tickwheel] = []
 
-    def with_settings(**settings: Any) -> Tickwheel:
+    def open_with(**settings: Any) -> Tickwheel:
         opened.append(Tickwheel(tickwheel_server.url, namespace=namespace, history="relay", **settings))
         return opened[-1]
 
-    yield with_settings
+    yield open_with
     for tickwheel in opened:
         tickwheel.close()
     tickwheel_server.clear(namespace)
@@ -102,7 +102,7 @@ def check_history(broker: Kafka, topic: str, ids: list[str]) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("fault", ["killed", "frozen"])
 def test_a_kafka_outage_under_load_loses_no_event_and_stops_no_client(
-    open_client: Open, server: Any, tickwheel_server: PrivateServer, broker: Kafka, tmp_path: Path, fault: str
+    open_client: OpenClient, server: Any, tickwheel_server: PrivateServer, broker: Kafka, tmp_path: Path, fault: str
 ) -> None:
     tw, topic = open_client(), make_topic(broker)
     load = Load(tw.create_queue("q"))
@@ -122,7 +122,7 @@ def test_a_kafka_outage_under_load_loses_no_event_and_stops_no_client(
 
 @pytest.mark.timeout(300)
 def test_a_full_outbox_rejects_only_new_messages_until_kafka_is_back(
-    open_client: Open, server: Any, tickwheel_server: PrivateServer, broker: Kafka, tmp_path: Path
+    open_client: OpenClient, server: Any, tickwheel_server: PrivateServer, broker: Kafka, tmp_path: Path
 ) -> None:
     tw, topic = open_client(outbox_limit=SMALL), make_topic(broker)
     load = Load(tw.create_queue("q"))
@@ -141,7 +141,7 @@ def test_a_full_outbox_rejects_only_new_messages_until_kafka_is_back(
 
 @pytest.mark.timeout(300)
 def test_relays_killed_at_any_time_lose_no_event(
-    open_client: Open, server: Any, tickwheel_server: PrivateServer, broker: Kafka, tmp_path: Path
+    open_client: OpenClient, server: Any, tickwheel_server: PrivateServer, broker: Kafka, tmp_path: Path
 ) -> None:
     tw, topic = open_client(), make_topic(broker)
     load = Load(tw.create_queue("q"))
