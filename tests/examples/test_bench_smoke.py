@@ -76,7 +76,7 @@ def _bench(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.timeout(300)
-def test_a_quick_run_measures_every_figure_and_writes_results_and_plots(tmp_path: Path) -> None:
+def test_a_quick_run_measures_every_row_and_writes_results_and_plots(tmp_path: Path) -> None:
     run = _bench("--quick", "--results", str(tmp_path))
 
     assert run.returncode == 0, run.stderr

@@ -82,7 +82,7 @@ def small_day(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_day_of_the_blizzard_passes_in_six_seconds(demo: Demo) -> None:
+def test_the_demo_passes_its_day_in_six_seconds(demo: Demo) -> None:
     """The limit is six seconds of an idle machine: load on the machine makes the day longer by the same factor."""
     found = verdict(demo("--seconds", max(6, min(60, round(6 * slowdown() / 2))), "--json"))
     assert found["passed"]

@@ -46,7 +46,7 @@ def test_the_commands_of_a_page_run(page: str, tmp_path: Path) -> None:
             run(["sh", "-ec", "\n".join(commands)], tmp_path)
 
 
-def test_the_scenario_that_is_shown_can_be_read(tmp_path: Path) -> None:
+def test_the_scenario_of_a_page_is_valid(tmp_path: Path) -> None:
     [shown] = blocks("docs/load.md", "toml")
     (tmp_path / "shop.toml").write_text(shown)
     scenario = scenario_file.read(tmp_path / "shop.toml")
@@ -54,7 +54,7 @@ def test_the_scenario_that_is_shown_can_be_read(tmp_path: Path) -> None:
     assert scenario.worker_count == 36
 
 
-def test_the_make_targets_that_are_shown_exist() -> None:
+def test_the_make_targets_of_a_page_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     shown: set[str] = set()
     for page in PAGES:
@@ -64,7 +64,7 @@ def test_the_make_targets_that_are_shown_exist() -> None:
         assert re.search(rf"^{target}:", makefile, re.M), f"make {target} does not exist"
 
 
-def test_links_between_pages_lead_somewhere() -> None:
+def test_links_between_pages_have_existing_targets() -> None:
     for page in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))):
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"

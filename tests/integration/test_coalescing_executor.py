@@ -65,7 +65,7 @@ def test_each_call_has_leases_of_its_own(tickwheel_server: PrivateServer, named:
     assert [[message.token for message in messages] for messages in again] == (tokens if named else [[]] * CALLS)
 
 
-def test_a_refusal_of_one_call_refuses_no_other(tickwheel_server: PrivateServer, server: Any) -> None:
+def test_a_refused_call_refuses_no_other_call(tickwheel_server: PrivateServer, server: Any) -> None:
     async def ask() -> list[Any]:
         async with namespace(tickwheel_server) as of:
             await of.run(dequeue(of, "empty"))

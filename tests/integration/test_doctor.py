@@ -157,7 +157,7 @@ HARM: dict[str, tuple[Callable[[Patient], object], str]] = {
 }
 
 
-def test_a_namespace_in_order_has_no_findings(patient: Patient) -> None:
+def test_a_sound_namespace_has_no_findings(patient: Patient) -> None:
     assert patient.findings() == []
 
 
@@ -192,12 +192,12 @@ def damage(patient: Patient, name: str, junk: bytes) -> None:
         *(f"q:exclusive:{kind}" for kind in ("ready", "waiting", "locks", "pairs", "vpairs", "parked")),
     ],
 )
-def test_damage_is_a_finding_and_no_exception(patient: Patient, name: str, junk: bytes) -> None:
+def test_damage_is_a_finding_and_not_an_exception(patient: Patient, name: str, junk: bytes) -> None:
     damage(patient, name, junk)
     assert patient.findings()
 
 
-def test_an_event_cut_short_is_named(patient: Patient) -> None:
+def test_a_truncated_event_is_named(patient: Patient) -> None:
     [(_, fields)] = patient.server.xrevrange(patient.key("events"), count=1)
     for length in range(len(fields[b"e"])):
         with pytest.raises(ValueError, match="event"):

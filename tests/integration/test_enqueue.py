@@ -168,7 +168,7 @@ def test_messages_without_an_id_get_an_id_that_sorts_by_time(queue: Queue) -> No
 
 
 @pytest.mark.parametrize("state", ["invisible", "pending", "running", "completed", "cancelled", "errored"])
-def test_the_same_message_again_changes_nothing_and_returns_its_state(
+def test_a_repeated_message_changes_nothing_and_its_state_is_returned(
     queue: Queue, bring: Callable[..., Any], dump: Dump, state: str
 ) -> None:
     bring(state, queue)

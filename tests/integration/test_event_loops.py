@@ -83,7 +83,7 @@ for _ in range(3):
 """
 
 
-def test_a_call_cancelled_in_an_ended_event_loop_disturbs_no_other(tickwheel_server: PrivateServer) -> None:
+def test_a_call_cancelled_in_an_ended_event_loop_affects_no_other_call(tickwheel_server: PrivateServer) -> None:
     with ServiceThread(tickwheel_server.url) as service:
         command = [sys.executable, "-c", TWO_LOOPS, service.url, "loops"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)

@@ -76,7 +76,7 @@ def test_a_message_is_deliverable_at_its_time_and_not_before(
     assert timedelta(0) <= late < timedelta(milliseconds=500)
 
 
-def test_delays_beyond_the_levels_in_memory_are_kept_too(
+def test_timers_beyond_the_levels_in_memory_are_kept(
     tickwheel_server: PrivateServer, namespace: str, jobs: Queue, tmp_path: Path
 ) -> None:
     with run_driver(tickwheel_server, namespace, tmp_path / "lock") as driving:
@@ -184,7 +184,7 @@ def survives_recreated_queues(server: PrivateServer, namespace: str, lock: Path)
     return True
 
 
-def test_recreated_queues_with_other_numbers_are_distinguished_from_the_queues_before(
+def test_recreated_queues_with_other_numbers_are_distinguished_from_the_earlier_queues(
     tickwheel_server: PrivateServer, namespace: str, tmp_path: Path
 ) -> None:
     assert survives_recreated_queues(tickwheel_server, namespace, tmp_path / "lock")
@@ -246,7 +246,7 @@ def test_stopping_is_immediate_in_every_wait(
                 assert time.monotonic() - asked < 2
 
 
-def test_a_lock_file_is_free_again_when_it_is_released_or_given_up(tmp_path: Path) -> None:
+def test_a_lock_file_is_free_after_a_release_and_after_an_abandoned_acquisition(tmp_path: Path) -> None:
     election, stopped = LockFileElection(tmp_path / "lock"), threading.Event()
     held = election.acquire(3, stopped)
     assert held is not None

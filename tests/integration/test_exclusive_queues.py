@@ -56,7 +56,7 @@ def test_a_second_worker_gets_the_less_urgent_message_while_the_value_of_the_mor
     assert videos.get("msg_1", "project-1").state == "pending"
 
 
-def test_one_call_gets_at_most_one_message_of_a_value(videos: Queue) -> None:
+def test_one_call_leases_at_most_one_message_of_a_value(videos: Queue) -> None:
     for n in range(5):
         add(videos, f"a{n}", "a")
         add(videos, f"b{n}", "b")
@@ -64,7 +64,7 @@ def test_one_call_gets_at_most_one_message_of_a_value(videos: Queue) -> None:
     assert videos.dequeue(limit=10) == []
 
 
-def test_a_filtered_call_gets_at_most_one_message_of_a_value(videos: Queue) -> None:
+def test_a_filtered_call_leases_at_most_one_message_of_a_value(videos: Queue) -> None:
     for n in range(5):
         add(videos, f"a{n}", "a", metadata={"gpu": "a100"})
         add(videos, f"b{n}", "b", metadata={"gpu": "a100"})
@@ -144,7 +144,7 @@ def test_the_value_is_free_once_its_message_is_errored(videos: Queue, clock: Vir
     assert sorted(ids(videos.dequeue(limit=10))) == ["behind a", "behind b"]
 
 
-def test_a_redriven_message_takes_its_place_behind_the_running_one(videos: Queue) -> None:
+def test_a_redriven_message_waits_behind_the_running_message(videos: Queue) -> None:
     add(videos, "first", max_attempts=1)
     take(videos).fail()
     add(videos, "second")
@@ -226,7 +226,7 @@ def test_the_retention_of_a_cancelled_message_begins_when_it_frees_its_value(
     assert videos.counts()["cancelled"] == 0
 
 
-def test_cancelling_a_waiting_message_leaves_the_value_with_the_running_one(videos: Queue) -> None:
+def test_cancelling_a_waiting_message_leaves_the_value_with_the_running_message(videos: Queue) -> None:
     add(videos, "first")
     first = take(videos)
     add(videos, "second")
@@ -237,14 +237,16 @@ def test_cancelling_a_waiting_message_leaves_the_value_with_the_running_one(vide
     assert take(videos).id == "third"
 
 
-def test_cancelling_the_head_of_a_free_value_makes_the_next_one_its_head(videos: Queue) -> None:
+def test_cancelling_the_head_of_a_free_value_makes_the_next_message_its_head(videos: Queue) -> None:
     add(videos, "first")
     add(videos, "second")
     videos.cancel("first", "p")
     assert take(videos).id == "second"
 
 
-def test_rescheduling_the_head_of_a_free_value_makes_the_next_one_its_head(videos: Queue, clock: VirtualClock) -> None:
+def test_rescheduling_the_head_of_a_free_value_makes_the_next_message_its_head(
+    videos: Queue, clock: VirtualClock
+) -> None:
     add(videos, "first")
     add(videos, "second")
     videos.reschedule("first", "p", deadline=clock.now + timedelta(days=1))

@@ -44,7 +44,7 @@ def test_every_pair_of_a_leased_value_can_be_filtered_once_the_value_is_free(vid
     assert found == [f"m{n}" for n in reversed(range(KINDS))]
 
 
-def test_every_pair_of_a_leased_value_is_counted_while_it_is_leased_and_after(videos: Queue, held: Message) -> None:
+def test_every_pair_of_a_leased_value_is_counted_during_and_after_the_lease(videos: Queue, held: Message) -> None:
     assert [videos.depth({"kind": str(n)}) for n in range(KINDS)] == [1] * KINDS
     held.complete()
     assert [videos.depth({"kind": str(n)}) for n in range(KINDS)] == [1] * KINDS

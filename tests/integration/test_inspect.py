@@ -38,7 +38,7 @@ def test_a_queue_that_does_not_exist_is_named(tw: Tickwheel, call: str) -> None:
         getattr(tw.queue("nowhere"), call)()
 
 
-def test_depth_counts_pending_messages_blocked_ones_included(tw: Tickwheel, clock: VirtualClock) -> None:
+def test_depth_counts_pending_messages_including_blocked_messages(tw: Tickwheel, clock: VirtualClock) -> None:
     queue = tw.create_queue("exclusive", exclusive_key="of")
     queue.enqueue_many(NewMessage(id=f"m{n}", metadata={"of": str(n % 5), "kind": str(n % 2)}) for n in range(50))
     queue.enqueue(id="later", delay=SECOND, metadata={"of": "0", "kind": "0"})
@@ -52,7 +52,7 @@ def test_depth_counts_pending_messages_blocked_ones_included(tw: Tickwheel, cloc
     assert queue.depth({"kind": "nothing"}) == 0
 
 
-def test_the_forecast_counts_what_falls_due_in_each_coming_minute(queue: Queue, clock: VirtualClock) -> None:
+def test_the_forecast_counts_the_messages_due_in_each_coming_minute(queue: Queue, clock: VirtualClock) -> None:
     first = clock.now.replace(second=0, microsecond=0) + MINUTE
     clock.advance(first - clock.now)
     queue.enqueue_many(NewMessage(id=f"m{n}", delay=n * 10 * SECOND) for n in range(60))
@@ -63,7 +63,7 @@ def test_the_forecast_counts_what_falls_due_in_each_coming_minute(queue: Queue, 
     assert len(queue.forecast()) == 60
 
 
-def test_the_forecast_follows_every_way_into_and_out_of_invisible(queue: Queue, clock: VirtualClock) -> None:
+def test_the_forecast_follows_every_transition_into_and_out_of_invisible(queue: Queue, clock: VirtualClock) -> None:
     clock.advance(clock.now.replace(second=0, microsecond=0) + MINUTE - clock.now)
 
     def due() -> list[int]:

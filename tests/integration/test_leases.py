@@ -56,7 +56,7 @@ def test_the_shortest_and_the_longest_lease_end_on_time(queue: Queue, clock: Vir
     assert queue.get("m").state == "pending"
 
 
-def test_a_message_can_be_completed_after_its_lease_until_the_lease_is_taken_away(
+def test_a_message_can_be_completed_after_its_lease_has_ended_until_it_is_expired(
     queue: Queue, clock: VirtualClock
 ) -> None:
     queue.enqueue(id="m")
@@ -69,7 +69,7 @@ def test_a_message_can_be_completed_after_its_lease_until_the_lease_is_taken_awa
 
 
 @pytest.mark.parametrize("late", ["fail", "extend"])
-def test_a_message_can_be_failed_and_extended_after_its_lease_until_the_lease_is_taken_away(
+def test_a_message_can_be_failed_and_extended_after_its_lease_has_ended_until_it_is_expired(
     queue: Queue, clock: VirtualClock, late: str
 ) -> None:
     queue.enqueue(id="m")
@@ -83,7 +83,7 @@ def test_a_message_can_be_failed_and_extended_after_its_lease_until_the_lease_is
         assert queue.get("m").state == "running"
 
 
-def test_completing_after_the_lease_was_taken_away_is_refused(queue: Queue, clock: VirtualClock) -> None:
+def test_completing_an_expired_message_is_refused(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="m")
     message = take(queue)
     clock.advance(30 * SECOND)
@@ -102,9 +102,7 @@ def test_completing_twice_completes_once(queue: Queue, dump: Dump) -> None:
     assert dump() == before
 
 
-def test_complete_many_completes_all_that_are_still_held_and_names_the_others(
-    queue: Queue, clock: VirtualClock
-) -> None:
+def test_complete_many_completes_all_held_messages_and_names_the_others(queue: Queue, clock: VirtualClock) -> None:
     for n in range(10):
         queue.enqueue(id=f"m{n}")
     messages = queue.dequeue(limit=10)
@@ -117,7 +115,7 @@ def test_complete_many_completes_all_that_are_still_held_and_names_the_others(
     assert queue.counts()["completed"] == 8
 
 
-def test_extend_many_extends_all_that_are_still_held_and_names_the_others(queue: Queue, clock: VirtualClock) -> None:
+def test_extend_many_extends_all_held_messages_and_names_the_others(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(200))
     messages = queue.dequeue(limit=200)
     lost = messages[::50]
@@ -165,7 +163,7 @@ def test_extending_never_shortens_a_lease(queue: Queue, clock: VirtualClock) -> 
     assert message.extend(SECOND) == clock.now + 30 * SECOND
 
 
-def test_a_message_that_is_extended_again_and_again_is_never_delivered_twice(queue: Queue, clock: VirtualClock) -> None:
+def test_a_repeatedly_extended_message_is_never_delivered_twice(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="m")
     message = take(queue)
     for _ in range(200):
@@ -368,7 +366,9 @@ def test_finished_messages_are_deleted_after_their_retention_and_their_ids_can_b
     assert queue.counts()["errored"] == 0
 
 
-def test_the_timers_of_a_former_life_do_not_touch_a_message_of_the_same_id(queue: Queue, clock: VirtualClock) -> None:
+def test_timers_of_a_deleted_message_do_not_affect_a_new_message_of_the_same_id(
+    queue: Queue, clock: VirtualClock
+) -> None:
     queue.enqueue(id="m", delay=timedelta(hours=2))
     queue.cancel("m")
     clock.advance(timedelta(minutes=10))

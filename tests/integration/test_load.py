@@ -210,7 +210,7 @@ def test_the_number_of_workers_is_computed_without_a_server(load: Load, tmp_path
     ],
     ids=["start", "report"],
 )
-def test_invalid_options_of_load_are_refused_before_anything_runs(
+def test_invalid_options_of_load_are_refused_before_the_load_runs(
     load: Load, options: tuple[str, ...], said: str
 ) -> None:
     assert said in load("order-timeouts", "--scale", 0.0001, *options, code=2).stderr
@@ -323,7 +323,7 @@ def test_a_queue_with_messages_of_other_programs_is_refused(
         (["timestone", "--for", "soon"], "a duration is written like"),
     ],
 )
-def test_errors_in_a_scenario_are_reported_before_anything_is_sent(load: Load, options: list[str], text: str) -> None:
+def test_errors_in_a_scenario_are_reported_before_a_call_is_sent(load: Load, options: list[str], text: str) -> None:
     assert text in " ".join(load(*options, code=2).stderr.split())
 
 

@@ -114,7 +114,7 @@ def test_a_queue_number_is_not_reused_after_the_counter_was_lost(
     assert client.create_queue("c").config().number == max(numbers) + 1
 
 
-def test_every_call_reports_that_the_namespace_is_gone(
+def test_every_call_reports_that_the_namespace_no_longer_exists(
     open_client: Callable[[], Tickwheel], tickwheel_server: PrivateServer
 ) -> None:
     old = open_client()

@@ -89,7 +89,7 @@ def test_a_message_keeps_its_place_among_equals_through_retries(
     assert drained(queue) == [first, second, third]
 
 
-def test_a_message_without_a_deadline_never_outranks_one_that_has_it_at_the_same_millisecond(
+def test_a_message_without_a_deadline_never_outranks_a_deadline_at_the_same_millisecond(
     queue: Queue, clock: VirtualClock, neighbours: Neighbours
 ) -> None:
     without, with_deadline, later = neighbours("q", 3)
@@ -99,7 +99,9 @@ def test_a_message_without_a_deadline_never_outranks_one_that_has_it_at_the_same
     assert drained(queue) == [with_deadline, without, later]
 
 
-def test_deadlines_before_1970_work_like_all_others(queue: Queue, clock: VirtualClock, neighbours: Neighbours) -> None:
+def test_deadlines_before_1970_work_like_later_deadlines(
+    queue: Queue, clock: VirtualClock, neighbours: Neighbours
+) -> None:
     moments = [
         clock.now + timedelta(days=365 * 1000),
         clock.now,

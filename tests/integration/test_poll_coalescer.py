@@ -46,7 +46,7 @@ def polled(server: PrivateServer, messages: int, limit: int) -> tuple[list[list[
     return asyncio.run(poll())
 
 
-def test_one_poll_checks_an_empty_queue_for_all(tickwheel_server: PrivateServer) -> None:
+def test_one_poll_checks_an_empty_queue_for_all_callers(tickwheel_server: PrivateServer) -> None:
     found, commands = polled(tickwheel_server, 0, 10)
     assert found == [[]] * CALLS
     assert commands <= 3
@@ -62,7 +62,7 @@ def test_each_message_goes_to_one_of_the_polls_and_none_is_left(
     assert len(ids) == len(set(ids)) == messages
 
 
-def test_all_polls_learn_that_the_queue_is_blocked(tickwheel_server: PrivateServer) -> None:
+def test_all_polls_report_that_the_queue_is_blocked(tickwheel_server: PrivateServer) -> None:
     async def poll() -> list[Any]:
         async with open_namespace(tickwheel_server, "polling") as of:
             await of.run(ensure(of.context, "blocked"))

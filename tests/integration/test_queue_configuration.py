@@ -279,7 +279,7 @@ def test_running_messages_continue_while_the_queue_is_blocked(tw: Tickwheel, clo
     assert queue.counts() | {"pending": 2, "running": 0} == queue.counts()
 
 
-def test_unblocking_permits_what_was_blocked_and_nothing_else(tw: Tickwheel) -> None:
+def test_unblocking_permits_only_the_unblocked_operation(tw: Tickwheel) -> None:
     queue = tw.create_queue("q")
     queue.block()
     queue.unblock(dequeue=False)
@@ -329,7 +329,7 @@ def test_the_clock_guard_is_fixed_when_the_namespace_is_created(connect: Connect
     assert other._context.clock_guard_ms == connect(namespace="guarded")._context.clock_guard_ms == 3_600_000
 
 
-def test_two_namespaces_on_one_server_do_not_see_each_other(
+def test_two_namespaces_on_one_server_are_independent(
     tw: Tickwheel, tickwheel_server: PrivateServer, contents: Callable[[str], dict[str, Any]]
 ) -> None:
     tw.queue("q").enqueue(id="m")

@@ -87,7 +87,7 @@ def test_messages_after_a_lost_lease_get_their_own_results(queue: Queue) -> None
         (17, "result must be a str, not int"),
     ],
 )
-def test_an_invalid_result_is_refused_before_anything_is_sent(queue: Queue, dump: Dump, result: Any, why: str) -> None:
+def test_an_invalid_result_is_refused_before_a_call_is_sent(queue: Queue, dump: Dump, result: Any, why: str) -> None:
     queue.enqueue(id="m")
     [message] = queue.dequeue()
     before = dump()

@@ -61,7 +61,7 @@ def test_a_lease_that_ended_is_lost(message: Message, elsewhere: Queue, clock: V
         elsewhere.leased("film", message.token, "p")
 
 
-def test_the_worker_of_a_cancelled_message_frees_its_value_from_elsewhere(
+def test_the_worker_of_a_cancelled_message_frees_its_value_from_another_client(
     message: Message, queue: Queue, elsewhere: Queue
 ) -> None:
     queue.cancel("film", "p")

@@ -12,7 +12,9 @@ pytestmark = pytest.mark.integration
 HOUR = timedelta(hours=1)
 
 
-def test_calls_that_the_guide_permits_to_repeat_change_nothing_more(tw: Tickwheel, clock: VirtualClock) -> None:
+def test_calls_that_the_guide_permits_to_repeat_change_nothing_when_repeated(
+    tw: Tickwheel, clock: VirtualClock
+) -> None:
     queue = tw.create_queue("q", max_attempts=1)
     first = queue.enqueue(b"a", id="a")
     assert queue.enqueue(b"a", id="a").id == first.id

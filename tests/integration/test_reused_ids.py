@@ -17,7 +17,7 @@ ROUND = 65_536
 
 
 @pytest.mark.parametrize("exclusive_key", [None, "of"])
-def test_a_lease_of_a_name_that_ended_before_ends_when_it_should(
+def test_the_lease_of_a_reused_id_ends_on_time(
     tickwheel_server: PrivateServer, server: Any, exclusive_key: str | None
 ) -> None:
     with sandbox(tickwheel_server, history="off") as (tickwheel, clock):

@@ -98,7 +98,7 @@ def test_a_paused_server_does_not_answer_until_it_is_resumed(tmp_path: Path) -> 
         assert server.call("PING")
 
 
-def test_a_stopped_server_is_gone(tmp_path: Path) -> None:
+def test_a_stopped_server_has_ended(tmp_path: Path) -> None:
     server = ValkeyServer("valkey", tmp_path)
     server.start()
     pid = server.pid

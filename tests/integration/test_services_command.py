@@ -127,7 +127,7 @@ def test_a_folder_that_the_services_did_not_create_is_left_unchanged(tmp_path: P
     assert (tmp_path / "precious" / "kafka").read_text() == "mine"
 
 
-def test_files_of_others_beside_the_services_stay(tmp_path: Path) -> None:
+def test_foreign_files_next_to_the_services_are_kept(tmp_path: Path) -> None:
     background.claim(tmp_path, ["kafka"])
     (tmp_path / "kafka").mkdir()
     (tmp_path / "notes").write_text("mine")

@@ -89,7 +89,7 @@ def test_a_due_message_is_published_with_all_its_fields_and_completed(
     assert queue.get("later").state == "invisible"
 
 
-def test_messages_come_in_the_order_of_their_deadlines(tw: Tickwheel, kafka: Kafka, driving: Driving) -> None:
+def test_messages_are_published_in_the_order_of_their_deadlines(tw: Tickwheel, kafka: Kafka, driving: Driving) -> None:
     topic = make_topic(kafka, partitions=1)
     queue = tw.create_queue("q", sink=f"kafka://{topic}")
     queue.enqueue_many(NewMessage(id=f"m{n}", deadline=timedelta(hours=(n * 7) % 500)) for n in range(500))
@@ -138,7 +138,7 @@ def test_a_queue_gains_and_loses_a_sink_while_the_event_process_runs(
     assert {headers(record)["tickwheel-id"] for record in read_topic(kafka, topic)} == {"waiting", "handed over"}
 
 
-def test_a_waiting_worker_learns_that_its_queue_now_has_a_sink(tw: Tickwheel, topic: str) -> None:
+def test_a_waiting_dequeue_is_refused_when_its_queue_gets_a_sink(tw: Tickwheel, topic: str) -> None:
     queue = tw.create_queue("q")
     heard: list[Exception] = []
 

@@ -90,7 +90,7 @@ def test_the_clock_stands_still_until_it_is_advanced(tw: Tickwheel, clock: Virtu
     assert tw.queue("q").get("a").until == then + MS
 
 
-def test_while_the_clock_advances_everything_happens_at_its_own_time(tw: Tickwheel, clock: VirtualClock) -> None:
+def test_advancing_the_clock_runs_each_timer_at_its_own_time(tw: Tickwheel, clock: VirtualClock) -> None:
     start = clock.now
     queue = tw.create_queue("q", max_attempts=1, errored_retention=timedelta(hours=1))
     queue.enqueue(id="a")
@@ -160,7 +160,7 @@ async def _asyncio_program(url: str, namespace: str, clock: VirtualClock) -> lis
         return [message.payload for message in await tw.queue("q").dequeue()]
 
 
-def test_an_asyncio_client_follows_the_clock_too(
+def test_an_asyncio_client_follows_the_clock(
     tw: Tickwheel, clock: VirtualClock, tickwheel_server: PrivateServer
 ) -> None:
     assert asyncio.run(_asyncio_program(tickwheel_server.url, tw._context.namespace, clock)) == [b"later"]

@@ -86,7 +86,7 @@ def test_a_message_is_sent_received_and_completed_in_one_trace(
     }
 
 
-def test_the_span_of_a_worker_belongs_to_the_trace_of_the_message_and_contains_the_worker_s_calls(
+def test_the_span_of_a_worker_belongs_to_the_trace_of_the_message_and_contains_the_calls_of_the_worker(
     tickwheel: Tickwheel, spans: Spans
 ) -> None:
     tickwheel.queue("orders").enqueue()
@@ -99,7 +99,7 @@ def test_the_span_of_a_worker_belongs_to_the_trace_of_the_message_and_contains_t
     assert parent_of(spans.one("send mail")) == parent_of(spans.one("fail orders")) == id_of(processed)
 
 
-def test_an_exception_in_the_span_of_a_worker_is_recorded_in_the_span(tickwheel: Tickwheel, spans: Spans) -> None:
+def test_an_exception_is_recorded_in_the_span_of_the_worker(tickwheel: Tickwheel, spans: Spans) -> None:
     tickwheel.queue("orders").enqueue()
     [message] = tickwheel.queue("orders").dequeue()
     with pytest.raises(ZeroDivisionError), tracing.processing(message):
@@ -137,7 +137,7 @@ def test_a_batch_of_several_traces_is_linked_to_each(tickwheel: Tickwheel, spans
         assert trace_of(span) not in map(trace_of, sent)
 
 
-def test_a_dequeue_that_finds_nothing_makes_no_span(tickwheel: Tickwheel, spans: Spans) -> None:
+def test_a_dequeue_without_messages_makes_no_span(tickwheel: Tickwheel, spans: Spans) -> None:
     assert not tickwheel.queue("orders").dequeue()
     assert not spans.by_name("receive orders")
 

@@ -89,7 +89,7 @@ def test_complete_makes_a_running_message_completed(
     assert last(history) == ("running", "completed", 3, 1)
 
 
-def test_fail_with_attempts_left_makes_it_invisible_for_the_back_off(
+def test_fail_with_attempts_left_makes_a_message_invisible_for_the_back_off(
     queue: Queue, clock: VirtualClock, history: History
 ) -> None:
     queue.enqueue(id="m")
@@ -104,14 +104,16 @@ def test_fail_with_attempts_left_makes_it_invisible_for_the_back_off(
     assert [message.attempt for message in queue.dequeue()] == [2]
 
 
-def test_fail_with_attempts_left_and_no_back_off_makes_it_pending(queue: Queue, history: History) -> None:
+def test_fail_with_attempts_left_and_no_back_off_makes_a_message_pending(queue: Queue, history: History) -> None:
     queue.enqueue(id="m")
     [message] = queue.dequeue()
     assert message.fail(retry_in=timedelta(0)) == "pending"
     assert last(history) == ("running", "pending", 3, 1)
 
 
-def test_fail_with_the_attempts_used_up_makes_it_errored(queue: Queue, clock: VirtualClock, history: History) -> None:
+def test_fail_with_the_attempts_used_up_makes_a_message_errored(
+    queue: Queue, clock: VirtualClock, history: History
+) -> None:
     queue.enqueue(b"payload", id="m", max_attempts=1, metadata={"a": "b"})
     [message] = queue.dequeue()
     assert message.fail("boom", retry_in=timedelta(seconds=3)) == "errored"
@@ -121,7 +123,7 @@ def test_fail_with_the_attempts_used_up_makes_it_errored(queue: Queue, clock: Vi
     assert last(history) == ("running", "errored", 3, 1)
 
 
-def test_the_end_of_a_lease_with_attempts_left_makes_it_pending(
+def test_the_end_of_a_lease_with_attempts_left_makes_a_message_pending(
     queue: Queue, clock: VirtualClock, bring: Bring, history: History
 ) -> None:
     bring("running", queue)
@@ -132,7 +134,7 @@ def test_the_end_of_a_lease_with_attempts_left_makes_it_pending(
     assert last(history) == ("running", "pending", 3, 1)
 
 
-def test_the_end_of_a_lease_with_the_attempts_used_up_makes_it_errored(
+def test_the_end_of_a_lease_with_the_attempts_used_up_makes_a_message_errored(
     queue: Queue, clock: VirtualClock, history: History
 ) -> None:
     queue.enqueue(id="m", max_attempts=1)
@@ -156,7 +158,7 @@ def test_extend_keeps_the_message_running_without_a_new_version_or_event(
 
 
 @pytest.mark.parametrize("state", ["invisible", "pending", "running"])
-def test_cancel_makes_it_cancelled(
+def test_cancel_makes_a_message_cancelled(
     queue: Queue, clock: VirtualClock, bring: Bring, history: History, state: str
 ) -> None:
     attempt = 0 if bring(state, queue) is None else 1
@@ -173,7 +175,7 @@ def test_cancel_makes_it_cancelled(
 
 @pytest.mark.parametrize("state", ["invisible", "pending"])
 @pytest.mark.parametrize(("delay", "becomes"), [(timedelta(0), "pending"), (timedelta(hours=3), "invisible")])
-def test_reschedule_makes_it_invisible_or_pending(
+def test_reschedule_makes_a_message_invisible_or_pending(
     queue: Queue,
     clock: VirtualClock,
     bring: Bring,
@@ -295,7 +297,7 @@ def test_enqueue_and_reschedule_events_contain_the_whole_message_and_other_event
 
 
 @pytest.mark.tickwheel(history="off")
-def test_without_history_no_events_are_stored_and_all_else_is_the_same(
+def test_without_history_no_events_are_stored_and_all_other_data_is_equal(
     queue: Queue, clock: VirtualClock, history: History
 ) -> None:
     queue.enqueue(id="m", delay=MS)

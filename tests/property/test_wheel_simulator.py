@@ -109,7 +109,7 @@ def test_a_hundred_thousand_timers_of_one_tick_are_fired_in_bounded_calls_at_the
 
 
 @pytest.mark.parametrize(("in_memory", "most"), [(False, 20), (True, 50)], ids=["in slots", "in memory"])
-def test_no_duty_waits_until_promotion_has_caught_up(world: WheelNamespace, in_memory: bool, most: int) -> None:
+def test_other_duties_run_before_promotion_has_caught_up(world: WheelNamespace, in_memory: bool, most: int) -> None:
     process = Process(world, ShardDriver, None, 0)
     world.make_cancelled(50)
     run_until(process, world, world.monotonic + 540_000)

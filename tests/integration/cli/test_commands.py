@@ -101,7 +101,7 @@ def test_extend_prolongs_a_lease(run: Run) -> None:
     assert longer > timedelta(minutes=9)
 
 
-def test_a_result_is_stored_and_shown(run: Run) -> None:
+def test_a_result_is_stored_and_printed(run: Run) -> None:
     run("enqueue", "jobs", "x", "--id", "j")
     message = document(run("dequeue", "jobs", "--json"))
     run("complete", "jobs", "j", "--token", message["token"], "--result", "card 4711")
@@ -178,7 +178,7 @@ def test_a_payload_comes_from_standard_input_byte_for_byte(run: Run, cli_client:
     assert message.payload == b"\x00\xff\n"
 
 
-def test_a_queue_is_created_listed_shown_blocked_and_unblocked(run: Run) -> None:
+def test_a_queue_is_created_listed_described_blocked_and_unblocked(run: Run) -> None:
     shown = document(
         run("queue", "create", "encode", *ENCODE, "--lease", "2m", "--indexed", "gpu", "--max-attempts", 3, "--json")
     )

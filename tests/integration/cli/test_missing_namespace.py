@@ -82,7 +82,7 @@ def test_a_client_of_existing_namespaces_creates_none_and_accepts_any_settings(
     assert _settings(tickwheel_server, missing_namespace) == before
 
 
-def test_a_namespace_from_before_outboxes_existed_opens_without_a_write(
+def test_a_namespace_of_a_version_without_outboxes_opens_without_a_write(
     tickwheel_server: PrivateServer, missing_namespace: str
 ) -> None:
     Tickwheel(tickwheel_server.url, namespace=missing_namespace).close()

@@ -148,7 +148,7 @@ def test_events_logs_json_lines_on_request(events: Start) -> None:
     assert (ended["level"], ended["logger"], ended["text"]) == ("INFO", "tickwheel.events", "ended")
 
 
-def test_a_reader_that_leaves_ends_a_command_without_an_error(run: Run, environment: dict[str, str]) -> None:
+def test_a_closed_output_pipe_ends_a_command_without_an_error(run: Run, environment: dict[str, str]) -> None:
     lines = "".join(json.dumps({"payload": "x" * 100}) + "\n" for _ in range(3_000))
     run("enqueue", "orders", "--from", "-", stdin=lines)
     command = [*TICKWHEEL, "dequeue", "orders", "--limit", "1000", "--json", "--complete"]
@@ -213,7 +213,7 @@ def test_a_closed_input_that_is_not_read_is_ignored(environment: dict[str, str])
     assert in_shell(environment, "dequeue orders --raw --complete <&-") == (0, "x\n", "")
 
 
-def test_a_closed_output_is_refused_before_anything_is_done(run: Run, environment: dict[str, str]) -> None:
+def test_a_closed_output_is_refused_before_the_command_runs(run: Run, environment: dict[str, str]) -> None:
     run("queue", "create", "orders")
     code, _, complained = in_shell(environment, "enqueue orders x >&-")
     assert (code, complained.count("\n")) == (1, 1)
@@ -345,7 +345,7 @@ def test_an_unusable_lock_or_address_leaves_no_namespace_behind(
     assert "there is no namespace" in run("doctor", *where, code=4).stderr
 
 
-def test_events_with_another_kind_of_election_is_refused_in_one_line_with_the_remedy(
+def test_a_change_of_the_kind_of_election_is_refused_in_one_line_with_the_remedy(
     run: Run, tickwheel_server: PrivateServer, namespace: str, tmp_path: Path
 ) -> None:
     where = ("--url", tickwheel_server.url, "--namespace", namespace)

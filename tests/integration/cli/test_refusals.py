@@ -15,7 +15,7 @@ def test_control_characters_never_reach_a_terminal(run: Run) -> None:
         assert "\\x1b[31mred" in shown
 
 
-def test_a_dequeue_of_nothing_exits_with_code_4(run: Run) -> None:
+def test_a_dequeue_without_messages_exits_with_code_4(run: Run) -> None:
     run("queue", "create", "jobs")
     result = run("dequeue", "jobs", code=4)
     assert (result.stdout, result.stderr) == ("", "tickwheel: queue 'jobs' has nothing to deliver\n")

@@ -30,7 +30,7 @@ def wait_until_it_drives(process: EventProcess) -> None:
     eventually(lambda: all(stats.epoch for stats in process.health().values()), "the process drives")
 
 
-def test_each_shard_is_shown_with_its_owner_and_its_waiting_timers(
+def test_each_shard_is_listed_with_its_owner_and_its_waiting_timers(
     cli_client: Tickwheel, run: Run, tmp_path: Path
 ) -> None:
     before = document(run("shards", "--json"))
@@ -52,7 +52,7 @@ def test_each_shard_is_shown_with_its_owner_and_its_waiting_timers(
 
 
 @pytest.mark.tickwheel(shards=3)
-def test_each_of_several_shards_is_shown_with_its_own_values(tw: Tickwheel, inside: Tickwheel, server: Any) -> None:
+def test_each_of_several_shards_is_listed_with_its_own_values(tw: Tickwheel, inside: Tickwheel, server: Any) -> None:
     namespace, shards = tw._context.namespace, range(3)
     for n in range(20):
         tw.queue(f"orders{n % 2}").enqueue(id=f"o{n}", delay=timedelta(hours=1))

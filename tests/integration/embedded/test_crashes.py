@@ -17,7 +17,7 @@ from tickwheel.embedded.valkey_process import ValkeyProcess
 pytestmark = pytest.mark.integration
 
 
-def test_a_killed_program_leaves_the_server_to_the_next_which_stops_it(
+def test_the_next_program_adopts_and_stops_the_server_of_a_killed_program(
     data_dir: Path, start_program: StartProgram
 ) -> None:
     killed = start_program()
@@ -79,7 +79,7 @@ def test_a_server_that_ends_while_it_loads_is_started_twice_more(
     assert starts(data_dir) == 3
 
 
-def test_exactly_one_of_the_programs_that_restart_a_killed_server_at_once_does(
+def test_exactly_one_of_several_concurrent_programs_restarts_a_killed_server(
     data_dir: Path, start_program: StartProgram
 ) -> None:
     programs = [start_program() for _ in range(4)]
@@ -93,7 +93,7 @@ def test_exactly_one_of_the_programs_that_restart_a_killed_server_at_once_does(
     assert starts(data_dir) == 2
 
 
-def test_ensuring_that_a_running_server_runs_changes_nothing(data_dir: Path) -> None:
+def test_ensure_running_changes_nothing_for_a_running_server(data_dir: Path) -> None:
     with EmbeddedServer(data_dir) as server:
         before = server.pid
         server.ensure_running()
@@ -118,7 +118,7 @@ def test_a_server_closed_during_a_check_stays_stopped(data_dir: Path, monkeypatc
     assert starts(data_dir) == 1
 
 
-def test_a_torn_end_of_the_append_only_file_loses_only_what_was_torn(data_dir: Path) -> None:
+def test_a_torn_append_only_file_loses_only_its_torn_commands(data_dir: Path) -> None:
     with EmbeddedServer(data_dir) as server, closing(client(server)) as connection:
         connection.set("first", 1)
         connection.set("second", 2)
@@ -192,7 +192,7 @@ def test_a_frozen_server_is_reported_and_left_alone(data_dir: Path, monkeypatch:
         assert server.pid == pid
 
 
-def test_the_last_to_leave_ends_a_frozen_server_too(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_program_to_close_ends_a_frozen_server(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(valkey_process, "_ANSWER_S", 0.3)
     monkeypatch.setattr(valkey_process, "_STOP_S", 0.3)
     with EmbeddedServer(data_dir) as server:

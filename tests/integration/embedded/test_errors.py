@@ -62,7 +62,7 @@ def test_a_full_disk_is_a_clear_error(data_dir: Path, monkeypatch: pytest.Monkey
         EmbeddedServer(data_dir).open()
 
 
-def test_on_a_machine_without_a_bundled_server_the_error_names_a_url_as_the_remedy(
+def test_without_a_bundled_server_the_error_names_a_url_as_the_remedy(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")

@@ -14,7 +14,7 @@ from tickwheel.embedded.file_lock import FileLock
 pytestmark = pytest.mark.integration
 
 
-def test_two_programs_share_one_server_and_the_last_to_leave_stops_it(
+def test_two_programs_share_one_server_and_the_last_to_close_stops_it(
     data_dir: Path, start_program: StartProgram
 ) -> None:
     first, second = start_program(), start_program()
@@ -50,7 +50,9 @@ def test_eight_programs_closing_at_once_stop_the_server(data_dir: Path, start_pr
     assert not is_server_alive(data_dir)
 
 
-def test_programs_that_come_and_go_at_once_always_have_a_server(data_dir: Path, start_program: StartProgram) -> None:
+def test_programs_that_open_and_close_concurrently_always_have_a_server(
+    data_dir: Path, start_program: StartProgram
+) -> None:
     programs = [start_program() for _ in range(4)]
     assert set(all_at_once(programs, "come_and_go")) == {"always a server"}
     assert not is_server_alive(data_dir)

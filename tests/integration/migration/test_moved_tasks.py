@@ -18,7 +18,7 @@ def _all_moved(moved_deployment: Shop) -> None:
             route(task, "tickwheel")
 
 
-def test_a_moved_task_knows_its_request_and_its_process_was_initialized(moved_deployment: Shop) -> None:
+def test_a_moved_task_has_its_request_and_an_initialized_process(moved_deployment: Shop) -> None:
     sent = shop.about.apply_async(headers={"trace": "abc"}, shadow="as.shown", queue="urgent")
     about: dict[str, Any] = sent.get(timeout=40)
     assert about == {
@@ -29,7 +29,7 @@ def test_a_moved_task_knows_its_request_and_its_process_was_initialized(moved_de
     assert not moved_deployment.broker.exists("celery", "urgent")
 
 
-def test_calls_of_a_moved_task_have_it_as_their_parent(moved_deployment: Shop) -> None:
+def test_calls_of_a_moved_task_have_the_task_as_their_parent(moved_deployment: Shop) -> None:
     asked = shop.ask.delay()
     child = shop.about.AsyncResult(asked.get(timeout=40)).get(timeout=40)
     assert (child["root"], child["parent"]) == (asked.id, asked.id)

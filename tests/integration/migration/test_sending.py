@@ -21,7 +21,7 @@ def waiting_at_celery(deployment: Shop, queue: str = "celery") -> int:
     return int(deployment.broker.llen(queue))
 
 
-def test_a_share_moves_that_part_of_the_calls_by_their_ids(deployment: Shop) -> None:
+def test_a_share_moves_this_fraction_of_the_calls_by_their_ids(deployment: Shop) -> None:
     ids = [f"call-{n}" for n in range(100)]
     moved_deployment: list[set[str]] = []
     deployment.tickwheel.create_queue("celery")
@@ -113,7 +113,7 @@ def test_signal_receivers_see_published_calls_as_before(deployment: Shop) -> Non
     assert b'"watched":"yes"' in deployment.tickwheel.queue("celery").get(sent.id).payload
 
 
-def test_while_tickwheel_is_away_calls_follow_the_last_known_route(
+def test_while_tickwheel_is_unreachable_calls_follow_the_last_known_route(
     deployment: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
     shop.note.delay("known to be Celery's")
