@@ -3,9 +3,9 @@
 TickwheelError
 ├── the call is wrong: InvalidArgument (PayloadTooLarge), NamespaceNotFound, QueueNotFound, QueueConfigConflict,
 │   QueueBlocked, IdConflict, MessageNotFound, InvalidTransition, LeaseLost, Forbidden (Unauthenticated)
-├── the server cannot execute the call now: NotDurable, OutOfMemory, OutboxFull, LimitExceeded, SessionExpired,
-│   Fenced, EmbeddedServerError
-└── the outcome is unknown: Unavailable (``may_have_happened`` is False if the call had no effect; HandshakeFailed)
+├── the server cannot execute the call now: NotDurable, OutOfMemory, OutboxFull, LimitExceeded, Fenced,
+│   EmbeddedServerError
+└── the outcome may be unknown: SessionExpired, Unavailable (HandshakeFailed)
 
 The text of an exception names the problem, the value and the allowed values. Attributes carry the same facts for
 programs.
@@ -22,9 +22,9 @@ class TickwheelError(Exception):
 class InvalidArgument(TickwheelError, ValueError):
     """An argument has the wrong type or a value that is not allowed. Nothing was sent.
 
-    Only a due time too far ahead is found after sending, because it depends on the server's clock. In this case, all
-    other messages of the batch are enqueued, and ``results`` holds the result of every message in order (None for a
-    refused message).
+    There is one exception: the server checks that a due time is not too far ahead of its clock. If a due time is
+    refused, all other messages of the batch are enqueued, and ``results`` holds the result of every message in order
+    (None for a refused message).
     """
 
     def __init__(self, text: str, results: Sequence[Any] = ()) -> None:
@@ -41,7 +41,7 @@ class NamespaceNotFound(TickwheelError):
 
 
 class QueueNotFound(TickwheelError):
-    """No queue of this name exists, and the namespace or the call does not create it."""
+    """No queue of this name exists. The call does not create queues, or the namespace has no ``auto_create``."""
 
 
 class QueueConfigConflict(TickwheelError):
@@ -99,7 +99,10 @@ class Unauthenticated(Forbidden):
 
 
 class NotDurable(TickwheelError):
-    """The server cannot provide, or did not provide, the requested durability. The call may be repeated."""
+    """The server cannot provide the requested durability, or too few replicas have confirmed the change.
+
+    In the second case, the primary has executed the call. The call may be repeated in both cases.
+    """
 
 
 class OutOfMemory(TickwheelError):
@@ -132,7 +135,7 @@ class LimitExceeded(TickwheelError):
 
 
 class SessionExpired(TickwheelError):
-    """A call was repeated after its session expired. It is unknown if the first call took effect."""
+    """A call was repeated after its session expired. It is unknown whether the first call took effect."""
 
 
 class Fenced(TickwheelError):

@@ -15,12 +15,12 @@ ERROR_BYTES = 1024
 RESULT_BYTES = 1024
 
 DEQUEUE_MESSAGES = 1_000
-# Requests of one DequeueBatch call. Together they may ask for DEQUEUE_MESSAGES.
+# Requests of one DequeueBatch call. The sum of their limits is at most DEQUEUE_MESSAGES.
 DEQUEUE_REQUESTS = 100
 # Messages of one script call. The call takes about 2 ms of the server's time; other clients wait no longer than that.
 CALL_MESSAGES = 250
-# Messages of one call that completes, releases or cancels in an exclusive queue. A released value makes its next
-# message ready, with all metadata pairs of the message.
+# Messages of one call that completes, releases or cancels in an exclusive queue. For each of them, the call may also
+# make the next message of the exclusive value ready, with up to 16 indexes.
 CALL_EXCLUSIVE = 20
 # Messages of one call that cancels or releases in a plain queue. Each message leaves or enters up to 16 indexes.
 CALL_INDEXED = 50
@@ -29,10 +29,10 @@ CALL_BYTES = 1024 * 1024
 OUT_OF_BAND_BYTES = 4 * 1024 * 1024
 BESIDE_BYTES = OUT_OF_BAND_BYTES  # earlier public name
 CALL_ENTRIES = 2_000
-# Bytes of the calls of one round, one call for each shard. A client keeps them in memory until they are answered.
+# Total bytes of one round, which has one call for each shard. A client keeps the calls in memory until the answers.
 ROUND_BYTES = 16 * 1024 * 1024
 
-# A call gives up if the configuration changes more often than this during the call: programs overwrite each other.
+# A call starts again if the queue's configuration changes during the call. After this number of changes, it fails.
 STALE_CONFIG_RETRIES = 20
 STALE_MOST = STALE_CONFIG_RETRIES  # earlier public name
 

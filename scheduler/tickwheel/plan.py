@@ -77,7 +77,7 @@ class AwaitWakeup:
 
 @dataclass(slots=True)
 class ForwardWakeup:
-    """Pass the wake-up to another waiter, because this one found no message for itself."""
+    """Pass the wake-up of a waiter to another one, because the call of this waiter received no message."""
 
     waiter: Any
 
@@ -117,10 +117,10 @@ class PlanRun(Generic[T]):
         self.error: BaseException | None = None
 
     def next_step(self) -> Step | None:
-        """Pass the answer or the error to the plan. Return its next step, or None if it has returned its ``result``.
+        """Pass the answer or the error to the plan. Return the plan's next step, or None if the plan has ended.
 
-        The plan receives every error, also KeyboardInterrupt and CancelledError, and releases its waiter and its
-        session before the error leaves it.
+        At the end of the plan, ``result`` is set. The plan receives every error, also KeyboardInterrupt and
+        CancelledError, so that it releases its waiter and its session before the error reaches the caller.
         """
         answer, error = self.answer, self.error
         self.answer = self.error = None
@@ -139,5 +139,5 @@ def send_request(request: Request) -> Plan[Reply]:
 
 
 def pairs_from_flat(flat: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Return the (field, value) pairs of a hash, which Redis returns as a flat list."""
+    """Return the (field, value) pairs of a hash from the flat list in which Redis returns them."""
     return zip(flat[::2], flat[1::2], strict=True)

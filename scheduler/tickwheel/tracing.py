@@ -22,7 +22,7 @@ def is_on() -> bool:
 
 
 def processing(message: "LeasedMessage") -> AbstractContextManager[object]:
-    """Return a context manager: the span of a worker's work on a message, in the trace of the message."""
+    """Return a context manager that opens a span for a worker's processing of a message, in the message's trace."""
     if not is_on():
         return _NOTHING
     from tickwheel.telemetry import spans
@@ -31,7 +31,7 @@ def processing(message: "LeasedMessage") -> AbstractContextManager[object]:
 
 
 def carried() -> tuple[tuple[str, str], ...]:
-    """Return the current span as metadata of a network call; empty while tracing is off."""
+    """Return the trace context of the current span as metadata pairs of an RPC; empty while tracing is off."""
     if not is_on():
         return ()
     from tickwheel.telemetry import spans

@@ -1,10 +1,10 @@
 """The public clients, blocking and asyncio, and the backends and executors behind them.
 
-A client call becomes a plan (`tickwheel.plan`). A backend builds the plan, and an executor runs it. A client uses one
-of two backends: Redis or Valkey directly, or the gRPC service. Both clients use the same backends, so an operation has
-the same rules, errors and limits in both. A client retries a call until its timeout, and raises Unavailable if the
-outcome is unknown. The operations themselves are in `tickwheel.operations`; the connections to Redis and Valkey are in
-`tickwheel.redis`.
+A client call becomes a plan (`tickwheel.plan`). A backend builds the plan, and an executor runs it. RedisBackend calls
+Redis or Valkey directly, and GrpcBackend calls the gRPC service. The blocking and the asyncio client use the same
+backends, so an operation has the same rules, errors and limits in both clients. A client retries a call until its
+timeout, and then raises Unavailable. The operations themselves are in `tickwheel.operations`; the connections to Redis
+and Valkey are in `tickwheel.redis`.
 
     blocking.py            Tickwheel: the blocking client; thread-safe
     blocking_queue.py      Queue and Message of the blocking client; generated from asyncio_queue.py

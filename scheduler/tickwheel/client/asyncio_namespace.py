@@ -29,11 +29,14 @@ class NamespaceMethods:
         return Queue(self, name)  # type: ignore[arg-type]  # every instance is a Tickwheel
 
     async def create_queue(self, name: str, *, update: bool = False, **config: Any) -> Queue:
-        """Create a queue, or check that it has this configuration. With ``update``, change the named settings.
+        """Create a queue and return it. The default of each setting of ``config`` is in parentheses.
+
+        If the queue exists, check that it has this configuration, or with ``update``, change the named settings.
 
         ``exclusive_key``: a metadata key; at most one message of each of its values is Running.
         ``indexed``: the metadata keys that ``where`` may name (default: all).
-        ``lease`` (30 s), ``max_attempts`` (5), ``backoff`` (1 s), ``backoff_max`` (10 min), ``payload_limit`` (32 KiB).
+        ``lease`` (30 s), ``max_attempts`` (5), ``backoff`` (1 s), ``backoff_max`` (10 min), ``payload_limit`` (32 KiB):
+        see the guide.
         ``retention``: how long completed and cancelled messages are kept (10 min).
         ``errored_retention``: how long errored messages are kept (7 days).
         ``forecast``: count the messages that fall due in each minute (False).
@@ -49,9 +52,9 @@ class NamespaceMethods:
         return [self.queue(name) for name in await self._run(self._backend.queues())]
 
     async def settings(self) -> dict[str, str]:
-        """Return all settings of the namespace, by name: short texts that programs read while they run.
+        """Return all settings of the namespace, by name.
 
-        Settings are not for secrets.
+        A setting is a short text that your programs store under a name, and read while they run. It is not for secrets.
         """
         return await self._run(self._backend.settings())
 

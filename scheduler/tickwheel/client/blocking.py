@@ -1,4 +1,4 @@
-"""The blocking client. It runs plans; the plans are built by the backend."""
+"""The blocking client. The backend builds the plans, and the client runs them."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -22,20 +22,20 @@ class Tickwheel(NamespaceMethods):
     ``drive``: also run the event process, as a child process. The default is True for an embedded server only.
     ``existing``: raise NamespaceNotFound if the namespace does not exist, instead of creating it.
     ``timeout``: how long a call is retried, up to 30 s (default: 30 s).
-    ``clock``: for tests that control the time.
+    ``clock``: only for tests. ``_clock_test`` takes the time from the test instead of from the server.
 
-    The following are fixed when the namespace is created. Another value later raises InvalidArgument; only
-    ``auto_create`` is ignored then.
+    The following options are fixed when the namespace is created. If the namespace exists with another value,
+    InvalidArgument is raised. Only a different ``auto_create`` is ignored.
 
     ``shards``: the number of shards (default: 1).
     ``history``: ``capped`` (default), ``relay`` or ``off``.
     ``auto_create``: create a queue when its first message is enqueued (default: True).
-    ``clock_guard``: how far the server's clock may step forward before promotion is held (default: 1 s).
+    ``clock_guard``: promotion stops if the server's clock jumps ahead by more than this (default: 1 s).
     ``outbox_limit``: bytes of events that a shard keeps for the relay, rounded down to KiB (default: 256 MiB).
-    ``outbox_full``: at that limit, ``block`` (default) refuses new messages, and ``drop`` drops events.
+    ``outbox_full``: at this limit, ``block`` (default) refuses new messages, and ``drop`` deletes events.
 
-    A client is safe to share between threads. A forked process must open its own client. Close the client, or use it in
-    a ``with`` statement; calls in flight, also waiting ones, then end with an error.
+    A client is safe to share between threads. A forked process must open its own client. Close the client after use, or
+    use it in a ``with`` statement. Closing ends all calls in flight, also waiting ones, with an error.
     """
 
     def __init__(

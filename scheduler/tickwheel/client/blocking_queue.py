@@ -41,14 +41,14 @@ class Message(LeasedMessage):
         return self._tickwheel._run(self._tickwheel._backend.fail(self, error, retry_in, final))
 
     def release(self) -> None:
-        """Release the message as if it had not been delivered: Pending immediately, and the attempt does not count.
+        """Release the message: it is Pending immediately, and the attempt does not count.
 
         Raises LeaseLost.
         """
         self._tickwheel._run(self._tickwheel._backend.release([self]))
 
     def extend(self, duration: timedelta) -> datetime:
-        """Extend the lease until ``duration`` from now, and return its end. Never shortens the lease.
+        """Extend the lease to ``duration`` from now, and return the end of the lease. Never shortens the lease.
 
         Raises LeaseLost, InvalidArgument.
         """
@@ -87,9 +87,10 @@ class Queue:
         return result
 
     def enqueue_many(self, messages: Iterable[NewMessage]) -> list[EnqueueResult]:
-        """Add messages, in one round trip for every 250 messages of a shard.
+        """Add messages, and return their results in the same order.
 
-        Chunks are smaller if messages have many metadata pairs, or if a chunk would exceed 1 MiB.
+        The messages are sent in chunks, with one round trip for each chunk. A chunk has at most 250 messages for each
+        shard, and fewer if the messages of a shard have many metadata pairs or exceed 1 MiB.
 
         An invalid message stops the call before the chunk that contains it is sent; chunks already sent remain
         enqueued. A message that the server rejects (IdConflict, or InvalidArgument for a ``due`` more than five years
@@ -113,13 +114,14 @@ class Queue:
         """Lease up to ``limit`` messages that have every metadata pair of ``where``, earliest deadline first.
 
         ``wait`` is the longest time to wait for the first message; without it, the call on an empty queue returns
-        immediately. ``worker`` names the lease holder in `explain` and in events. ``request_id`` (``slot:sequence``,
-        with a sequence that grows with each call of the slot) makes the call safe to repeat: the same id within five
-        minutes returns the same messages, except those that are no longer leased.
+        immediately. ``worker`` names the lease holder in `explain` and in events. ``request_id``
+        makes the call safe to repeat: a call with the same id within five minutes returns the same messages, except
+        those that are no longer leased. A request id has the form ``name:number``, for example ``worker-1:1``. Increase
+        the number for each new request of the name.
 
-        Across several shards, messages are ordered by cached shard heads that are at most 100 ms old, with or without
-        ``where``. ``consistency="exact"`` first asks all shards for their most urgent matching messages, which costs
-        one more round trip.
+        With several shards, the call first asks the shard with the most urgent message, and finds this shard in a cache
+        that is at most 100 ms old and ignores ``where``. ``consistency="exact"`` first asks all shards for their most
+        urgent matching messages, which costs one more round trip.
         Raises InvalidArgument, QueueBlocked, QueueConfigConflict (the queue has a sink), QueueNotFound, Unavailable.
         """
         options = DequeueOptions.parse(limit, where, lease, wait, worker, request_id, consistency)
@@ -138,7 +140,8 @@ class Queue:
     def complete_many(self, messages: Sequence[Message], results: Sequence[str | None] | None = None) -> None:
         """Complete the messages; ``results`` has one result, or None, for each message.
 
-        Raises LeaseLost, after the other messages are completed, if leases are lost; its ``lost`` lists the messages.
+        If leases are lost, the other messages are completed, and LeaseLost is raised at the end. The ``lost`` of the
+        error lists the messages whose leases are lost.
         """
         self._tickwheel._run(self._tickwheel._backend.complete(messages, results))
 
@@ -168,7 +171,7 @@ class Queue:
     ) -> list[Change]:
         """Cancel messages; in an exclusive queue, all of them have the same exclusive value.
 
-        A message that cannot be cancelled does not stop the others. The error of the first one is raised at the end.
+        A message that cannot be cancelled does not stop the others. The first error is raised at the end.
         """
         return self._tickwheel._run(self._tickwheel._backend.cancel_many(self.name, ids, exclusive_value, release))
 
@@ -226,14 +229,14 @@ class Queue:
         return self._tickwheel._run(self._tickwheel._backend.forecast(self.name, minutes))
 
     def block(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:
-        """Block enqueue, dequeue, or both, so that they raise QueueBlocked.
+        """Block enqueue, dequeue, or both, so that they raise QueueBlocked. Return the new configuration.
 
         A dequeue that is already waiting raises QueueBlocked within seconds.
         """
         return self._tickwheel._run(self._tickwheel._backend.block(self.name, True, enqueue=enqueue, dequeue=dequeue))
 
     def unblock(self, *, enqueue: bool = True, dequeue: bool = True) -> QueueConfig:
-        """Lift the block of enqueue, dequeue, or both."""
+        """Lift the block of enqueue, dequeue, or both. Return the new configuration."""
         return self._tickwheel._run(self._tickwheel._backend.block(self.name, False, enqueue=enqueue, dequeue=dequeue))
 
     def config(self) -> QueueConfig:

@@ -63,7 +63,7 @@ def asyncio_executor(
 def _executor_arguments(
     client_settings: ClientSettings, processes: LocalProcesses
 ) -> tuple[str, float, int, Callable[[], None]]:
-    """Return the arguments of both Redis executors after the first one."""
+    """Return the arguments that both Redis executors take after their first argument, the connection pools."""
     return (
         client_settings.display_url,
         client_settings.timeout_s,

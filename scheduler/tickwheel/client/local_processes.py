@@ -31,7 +31,7 @@ class LocalProcesses:
             self.server.ensure_running()
 
     def start_driving(self) -> None:
-        """Start the event process, if the settings ask for one. Does not wait until it drives.
+        """Start the event process, if the settings ask for one. Does not wait until the process drives shards.
 
         A child process keeps the wheel on time while this program's interpreter is busy. The child ends when this
         program ends, also if this program is killed. If several programs use one data directory, one of their children
@@ -44,7 +44,7 @@ class LocalProcesses:
         if self.server is not None:
             command += ["--data-dir", str(self.server.data_dir)]
         command += ["--lock", str(settings.election_lock)]
-        # The URL may hold a password, and every user of the host can read a process's arguments.
+        # The URL may contain a password, and every user of the host can read a process's arguments.
         self._child = ChildProcess(command, {redis_url.VARIABLE: self._connect_url})
 
     def close(self) -> None:

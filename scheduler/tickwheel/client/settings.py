@@ -78,7 +78,7 @@ class ClientSettings:
 
     @property
     def election_lock(self) -> Path:
-        """The lock file that elects one event process on this host. The lock file of a shard adds the shard number."""
+        """The path of the lock files by which event processes of this host elect leaders; see `LockFileElection`."""
         return default_lock(self.url, self.namespace, self.data_dir)
 
 
@@ -101,14 +101,15 @@ def _check_data_dir(url: str | None, data_dir: object) -> None:
     if not isinstance(data_dir, str | Path):
         raise InvalidArgument(f"data_dir must be a path, not {validation.preview(data_dir)}")
     if data_dir == "":
-        raise InvalidArgument("data_dir is empty: name a directory, '.' for this one, or leave it out")
+        raise InvalidArgument("data_dir is empty: name a directory ('.' for the current one), or leave data_dir out")
     validation.text("data_dir", str(data_dir), _PATH_BYTES, nul=False)
 
 
 def _check_grpc(durability: str | None, drive: bool | None) -> None:
     if durability is not None:
         raise InvalidArgument(
-            "with a grpc:// url, the service decides the durability (`tickwheel serve --durability`): leave it out"
+            "with a grpc:// url, the service decides the durability (`tickwheel serve --durability`): leave durability"
+            " out"
         )
     if drive:
         raise InvalidArgument("a client with a grpc:// url cannot run the event process: leave drive out")

@@ -15,7 +15,7 @@ M = TypeVar("M", bound=LeasedMessage)
 
 
 class TracingBackend:
-    """Wraps a backend: plans that move messages open spans. All other operations pass through."""
+    """Wraps a backend. Plans that move messages open spans; all other operations are those of the backend."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -30,7 +30,7 @@ class TracingBackend:
         return self._enqueue_many(queue, messages)
 
     def dequeue(self, queue: str, *args: Any) -> Plan[list[M]]:
-        """Dequeue, and record a span if the call returns messages, linked to the spans that enqueued them."""
+        """Dequeue. If messages are returned, record a span that is linked to the spans that enqueued the messages."""
         return _with_receive_span(self._backend.dequeue(queue, *args), queue)
 
     def complete(self, messages: Sequence[LeasedMessage], *args: Any) -> Plan[None]:

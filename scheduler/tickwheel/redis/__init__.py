@@ -1,7 +1,7 @@
 """Executors: run plans on Redis, Valkey or a Redis Cluster.
 
-An executor sends the requests of a round to the servers of their shards, in one pipeline for each server, and retries
-those without an answer until the client's timeout. It follows moved hash slots, loads missing scripts and waits for
+An executor sends the requests of a round to the servers of their shards, in one pipeline for each server. It repeats
+requests without an answer until the client's timeout. It follows moved hash slots, loads missing scripts and waits for
 replicas. A retry is safe because every call is idempotent: by message id, by lease token or by client session. Modules
 without I/O make the decisions, for the blocking and the asyncio executor alike. Plans (`tickwheel.operations`) decide
 which calls an operation needs.

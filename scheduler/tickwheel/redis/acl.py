@@ -11,8 +11,8 @@ from typing import Final
 
 from tickwheel.model import validation
 
-# The commands that scripts call. Every user has all of them (`lua/check_permissions.lua`), because a script that is
-# refused halfway has already written half of its changes. The users differ by their keys instead.
+# The commands that scripts call. Every user has all of them (`lua/check_permissions.lua`), because a script whose
+# third command is refused has already executed the first two. The users differ by their keys instead.
 _SCRIPTS: Final = (
     "exists get set unlink",
     "hget hmget hgetall hvals hlen hstrlen hset hdel hincrby",
@@ -29,8 +29,8 @@ _CLIENT: Final = (
 _EVENTS: Final = ("xread sunsubscribe client|setname",)
 _OPERATOR: Final = ("scan type pttl xinfo|stream xrevrange hexists zscan client|list client|setname",)
 
-# The keys of messages, and below the keys of the metadata shard. Event processes and operators also access the keys of
-# the wheel.
+# _MESSAGES: the keys of messages. _HOME: the keys of the metadata shard. _ALL: also the keys of the wheel, for event
+# processes and operators.
 _MESSAGES: Final = ("clock", "messages", "bodies", "inbox", "events", "adopted", "session:*", "q:*")
 _HOME: Final = ("namespace", "queues", "settings")
 _ALL: Final = ("*",)

@@ -52,7 +52,7 @@ class AsyncRedisExecutor:
 
     @property
     def owned_by_this_process(self) -> bool:
-        """Whether this process created the executor; False in a process forked from that one."""
+        """Whether this process created the executor, so False in a process that was forked afterwards."""
         return self._process_guard.owned_by_this_process
 
     async def run(self, plan: Plan[T]) -> T:
@@ -196,7 +196,7 @@ class AsyncRedisExecutor:
     async def close(self) -> None:
         """Close every connection and end every call. In a forked process, the parent's connections stay open.
 
-        asyncio: the client calls this in the executor's event loop, or after this loop has ended.
+        asyncio: the client calls `close` in the executor's event loop, or after this loop has ended.
         """
         self._process_guard.close()
         if not self._process_guard.owned_by_this_process:

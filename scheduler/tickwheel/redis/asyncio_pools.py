@@ -28,7 +28,7 @@ class AsyncConnectionPools:
         self._refresh_lock = asyncio.Lock()
 
     def pool(self, server: str) -> Any:
-        """Return the connections to one server."""
+        """Return the pool of connections to a server."""
         pool = self._pools.get(server)
         if pool is None:
             url = node_url(self._url, server)
@@ -75,8 +75,8 @@ class AsyncConnectionPools:
         """
         version = self.topology.version
         async with self._refresh_lock:
-            # Another task has read the slots in the meantime.
             if self.topology.version != version:
+                # Another task has read the slots in the meantime.
                 return
             failed: Exception | None = None
             for server in refresh_order(self.topology, unresponsive):

@@ -16,7 +16,7 @@ from tickwheel.redis.url import node_url, servers
 
 # The longest wait for one answer. After it, the connection counts as lost and the call is sent again.
 ANSWER_S = 5.0
-# How many servers one refresh asks for the slots. A limit lets the caller check its timeout between refreshes.
+# The maximum number of servers that one refresh asks for the slots, so that the caller can check its timeout soon.
 MAX_REFRESH_NODES = 2
 
 
@@ -33,7 +33,7 @@ class ConnectionPools:
         self._refresh_lock = threading.Lock()
 
     def pool(self, server: str) -> ConnectionPool:
-        """Return the connections to one server."""
+        """Return the pool of connections to a server."""
         pool = self._pools.get(server)
         if pool is None:
             with self._lock:
@@ -55,8 +55,8 @@ class ConnectionPools:
         """
         version = self.topology.version
         with self._refresh_lock:
-            # Another thread has read the slots in the meantime.
             if self.topology.version != version:
+                # Another thread has read the slots in the meantime.
                 return
             failed: Exception | None = None
             for server in refresh_order(self.topology, unresponsive):

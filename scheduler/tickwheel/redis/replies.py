@@ -1,7 +1,7 @@
 """The commands of a request, and the meaning of its answers: a reply, a retry, or an error. No I/O.
 
 Every call may be sent again: it is idempotent by message id, by lease token or by client session. redis-py's own
-retries are off, because Tickwheel must know that a call was sent twice.
+retries are off, because Tickwheel must detect that a call was sent twice.
 """
 
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ CONNECTION_ERRORS = (TemporaryError, ResponseError, *LOST_CONNECTION)
 
 
 def commands(request: Request, resent: bool, replicas: int) -> list[Command]:
-    """Return the commands of a request. If the request waits for replicas, a write and WAIT follow."""
+    """Return the commands of a request. If the request is durable and ``replicas`` > 0, a write and WAIT follow."""
     if request.command is not None:
         return [request.command]
     call = request.call
@@ -89,7 +89,7 @@ def script_sources(requests: Sequence[Request], replicas: int) -> list[str]:
 
 
 def interpret(request: Request, answers: list[object], resent: bool, replicas: int) -> Reply:
-    """Return the reply of a request for the answers to its commands; errors among the answers are values.
+    """Return the reply of a request. ``answers`` has an answer for each command; an error is a value, not raised.
 
     Raises ScriptMissing, TemporaryError, AskError or a TickwheelError, as `raise_for_reply` does, and NotDurable if too
     few replicas have the change.
@@ -164,7 +164,7 @@ def to_tickwheel_error(error: Exception) -> TickwheelError:
 
 
 def permanent_error(error: BaseException) -> TickwheelError | None:
-    """Return the Tickwheel exception if a connection or subscription was refused permanently, else None."""
+    """Return the Tickwheel exception if ``error`` is a permanent refusal of a connection or subscription, else None."""
     # The asyncio part of redis-py turns any error answer to a new connection into a ConnectionError.
     cause = error.__cause__ if isinstance(error.__cause__, RedisError) else error
     final = isinstance(cause, AuthenticationError | ResponseError) and not isinstance(cause, _TEMPORARY_ERRORS)

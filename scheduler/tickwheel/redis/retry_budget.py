@@ -29,8 +29,8 @@ class RetryBudget:
     def backoff_or_raise(self, error: Exception, sent: bool) -> float:
         """Return the seconds to wait before the next attempt.
 
-        Raises Unavailable if the time is up, with ``may_have_happened`` if the call was ``sent``; raises the error of a
-        permanent refusal immediately.
+        Raises Unavailable if the time is up; its ``may_have_happened`` is ``sent``. Raises a permanent error of the
+        server immediately.
         """
         self._count += 1
         spent = time.monotonic() - self._started

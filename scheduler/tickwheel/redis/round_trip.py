@@ -28,7 +28,7 @@ from tickwheel.redis.topology import MAX_REDIRECTS, Topology
 
 @dataclass(slots=True)
 class ServerBatch:
-    """The commands for one server: missing scripts to load, then the commands of each request, by its index."""
+    """The commands for one server: missing scripts to load, then each request, as its index and its commands."""
 
     server: str
     loads: list[Command]
@@ -81,7 +81,7 @@ class RoundTrip:
     ) -> None:
         """``already_applied``: an earlier round of the same call has changed data. ``allow_partial``: see `Round`."""
         self.replies: list[Reply | None] = [None] * len(requests)
-        # Servers that did not answer. The executor reads the slots from another server.
+        # Servers that did not answer. The executor reads the slots from another server if possible.
         self.unresponsive: set[str] = set()
         # Whether the executor must read the slots again.
         self.slots_stale = topology.is_cluster and topology.version == 0

@@ -15,8 +15,8 @@ from tickwheel.redis.topology import Topology, hash_slot, node_name
 from tickwheel.redis.wait_list import WaitList
 from tickwheel.runtime.log_throttle import LogThrottle
 
-# Seconds: the maximum wait for the confirmation of a subscription, then the pauses before the next attempt after a
-# lost connection and after a refusal.
+# Seconds: the maximum wait for the confirmation of a subscription, the pause after a lost connection, and the pause
+# after a refused subscription.
 CONFIRM_S, RECONNECT_S, REFUSED_S = 5.0, 0.1, 1.0
 
 
@@ -103,7 +103,7 @@ class Subscriptions(Generic[E]):
         self._waiters.wake_all()
 
     def on_slots_unknown(self, error: Exception) -> float:
-        """Process that no server returned the cluster's slots. Return the seconds to wait before the next attempt."""
+        """Log that no server returned the cluster's slots. Return the seconds to wait before the next attempt."""
         self.log_problem(f"wake-ups interrupted, no server returns the slots of the cluster: {error}")
         return RECONNECT_S
 

@@ -14,8 +14,8 @@ from redis.exceptions import AskError, MovedError
 
 HASH_SLOTS = 16_384
 SINGLE = ""
-# The maximum number of redirected attempts of a call in a row. After more, the slots are read again after a pause:
-# servers that redirect in a circle are moving slots and need time.
+# The maximum number of attempts in a row that end in a redirect. After more, the round pauses and then reads the slots
+# again: if servers redirect in a circle, they are moving slots, and need time.
 MAX_REDIRECTS = 4
 
 

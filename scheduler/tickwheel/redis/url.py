@@ -9,7 +9,8 @@ from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
 from tickwheel.redis.topology import SINGLE
 
-# Passes the URL to a child process. Unlike arguments, only the same user can read the environment of a process.
+# The environment variable that passes the URL to a child process. Other users of the host can read the arguments of a
+# process, but not its environment.
 VARIABLE = "TICKWHEEL_URL"
 # The scheme of each server of a cluster.
 _CLUSTERS = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
@@ -91,7 +92,7 @@ def _check_servers(url: str) -> None:
         try:
             _ = parts.port
         except ValueError as error:
-            raise InvalidArgument("a port in url is not a number up to 65535, as in host:6379") from error
+            raise InvalidArgument("each port in url must be a number up to 65535, for example host:6379") from error
 
 
 def _is_cluster(url: str) -> bool:
@@ -127,8 +128,9 @@ def _is_one_server(url: str) -> bool:
         if parts.scheme == "unix":
             named = bool(parts.path)
         else:
-            # The lookup of the host encodes it as IDNA, too. If the path is not a number, redis-py uses database 0.
+            # Python encodes the host as IDNA when it looks up the address. This raises ValueError for an invalid host.
             (parts.hostname or "localhost").encode("idna")
+            # If the path is not a number, redis-py would use database 0.
             named = re.fullmatch(r"/?|/[0-9]{1,5}", parts.path) is not None
         ConnectionPool.from_url(url).make_connection()
     except (TypeError, ValueError):

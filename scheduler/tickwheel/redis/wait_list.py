@@ -14,7 +14,7 @@ SWEEP_S = 1.0
 
 
 class Waiter:
-    """One sleeping dequeue. ``notify`` wakes it, from any thread."""
+    """One sleeping dequeue. ``notify`` wakes the dequeue, and may be called from any thread."""
 
     __slots__ = ("_hops", "_list", "_woken", "notify", "queue")
 
@@ -61,7 +61,7 @@ class WaitList:
         self.wakeup_count = 0
 
     def add(self, queue: str, notify: Callable[[], None]) -> Waiter:
-        """Add a waiter at the end of its queue's line."""
+        """Add a waiter for the queue and return it. The waiter is woken after all earlier waiters of the queue."""
         waiter = Waiter(self, queue, notify)
         with self._lock:
             self._queues.setdefault(queue, OrderedDict())[waiter] = None
@@ -109,7 +109,7 @@ class WaitList:
         self._notify(chosen)
 
     def forward(self, waiter: Waiter) -> None:
-        """Pass a wake-up from a waiter that found no message to the next one, unless all have been tried."""
+        """Pass a wake-up from a waiter that found no message to the next waiter, unless all waiters have been tried."""
         with self._lock:
             hops, waiter._hops = waiter._hops, 0
             chosen = self._choose(waiter.queue, 1, hops - 1) if hops > 1 else []

@@ -67,8 +67,8 @@ class WakeupTask:
     async def subscribe(self, queue: str) -> TaskWaiter:
         """Return a waiter for the queue, once its subscription is confirmed.
 
-        If no server confirms the subscription in time, only the sweep wakes the waiter. Raises Forbidden or another
-        TickwheelError if the server refuses the subscription.
+        If a server does not confirm the subscription in time, only the periodic sweep (`redis/wait_list.py`) is certain
+        to wake the waiter. Raises Forbidden or another TickwheelError if a server refuses the subscription.
         """
         confirmed = self._subscriptions.confirmation(queue)
         if confirmed is None:
@@ -82,7 +82,8 @@ class WakeupTask:
                 await confirmed.wait()
         except TimeoutError:
             self._subscriptions.log_problem(
-                f"no subscription to queue {queue!r} yet: until it is confirmed, one waiter polls it each second"
+                f"no subscription to queue {queue!r} yet: until the subscription is confirmed, one waiter of the"
+                " queue polls each second"
             )
         self._subscriptions.check()
         return TaskWaiter(self._waiters, queue, self._subscriptions.check)

@@ -36,7 +36,10 @@ class AttemptFailed(Exception):
 
 @dataclass(slots=True)
 class CallRetry:
-    """The attempts of one call. ``seconds`` is how long the call is retried, in addition to the wait it asks for."""
+    """The attempts of one call.
+
+    The call is retried for ``seconds``. A waiting call is retried for ``seconds`` after the end of its wait.
+    """
 
     call: RpcCall
     display_url: str

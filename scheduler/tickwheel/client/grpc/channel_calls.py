@@ -39,11 +39,11 @@ class ChannelCalls:
 
     @property
     def owned_by_this_process(self) -> bool:
-        """Whether this process created the executor; False in a process forked from that one."""
+        """Whether this process created the executor, so False in a process that was forked afterwards."""
         return self._process_guard.owned_by_this_process
 
     def _begin_call(self, step: Step) -> CallRetry:
-        """Return the attempts of a call. Raises TickwheelError if the step is not a call, or the client is closed."""
+        """Return the CallRetry of a call. Raises TickwheelError if the step is not a call, or the client is closed."""
         if not isinstance(step, RpcCall):
             raise not_supported_error(self._display_url)
         retry = CallRetry(step, self._display_url, self._seconds, self._log_throttle, self._handshake)

@@ -1,7 +1,7 @@
 """Combines the polls of one event loop into one RPC. A poll is a dequeue call that does not wait.
 
-Polls that tasks start in the same turn of the event loop go to the service in one DequeueBatch call. A host with many
-idle workers then costs the service a fraction of the single calls.
+Polls that tasks start in the same turn of the event loop go to the service in one DequeueBatch call. If a host has many
+idle workers, the service needs far less processor time for these calls than for single polls.
 """
 
 import asyncio
@@ -50,10 +50,10 @@ class DequeueBatcher:
         )
 
     async def submit(self, request: calls.DequeueRequest, seconds: float) -> calls.DequeueResponse | None:
-        """Send a poll with those of other tasks and return its answer, or None if the caller must send it alone.
+        """Send a poll with the polls of other tasks. Return its answer, or None if the caller must send the poll alone.
 
-        Raises as a call of the channel does. Clears ``first_attempt`` of a request that was sent in a batch, so that
-        the service treats a later copy as a retry.
+        Raises the errors of a call of the channel. Clears ``first_attempt`` of a request that was sent in a batch, so
+        that the service treats a later copy as a retry.
         """
         loop = asyncio.get_running_loop()
         if not self._pending:

@@ -1,7 +1,7 @@
 """The operations of a client of the gRPC service: each is a plan of RPCs.
 
-Arguments are checked before a request is sent, as in `RedisBackend`, if the check needs no queue configuration. The
-service checks the others.
+The backend checks arguments before it sends a request, as `RedisBackend` does. Only the checks that need the queue's
+configuration are left to the service.
 """
 
 import time
@@ -72,7 +72,7 @@ class GrpcBackend:
             namespace=self._context.namespace,
             shards=options.shards,
             history=options.history,
-            auto_create=options.auto_create,  # type: ignore[arg-type]  # None leaves it unset
+            auto_create=options.auto_create,  # type: ignore[arg-type]  # None leaves the field unset
             clock_guard_ms=options.clock_guard_ms,
             outbox_limit_bytes=options.outbox_limit,
             outbox_full=options.outbox_full,
@@ -301,7 +301,7 @@ class GrpcBackend:
     def _call_once(self, method: str, request: Any, until: float | None = None) -> Plan[Any]:
         """Call a method that takes effect once, even if it is sent several times.
 
-        A request without a request id gets the next sequence of a client session.
+        A request without a request id receives one: the name and the next number of a client session.
         """
         if request.request_id:
             return (yield RpcCall(method, request, until))

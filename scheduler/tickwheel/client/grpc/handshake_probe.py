@@ -70,7 +70,10 @@ class HandshakeProbe:
         return None
 
     def probe_tls(self) -> HandshakeFailed | None:
-        """Open a TLS connection, and return an error if TLS is why the service closes connections. Blocks up to 2 s."""
+        """Open a TLS connection. Return an error if the service closes connections because of TLS, else None.
+
+        Each step (connection, handshake, first byte) can block for up to 2 s.
+        """
         host, _, port = self._url.target.rpartition(":")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         # The probe sends no secret, so it need not check the certificate.

@@ -10,7 +10,8 @@ from tickwheel.rpc import message_conversion
 from tickwheel.runtime.chunks import iter_chunks
 from tickwheel.v1 import message_pb2 as messages
 
-# Items of one request: messages to enqueue, leases or ids; and bytes of messages. The service's limit is 4 MiB.
+# The limits of one request: items (messages to enqueue, leases or ids), and bytes of messages. The service accepts
+# requests of up to 4 MiB.
 BATCH_MESSAGES: Final = 1_000
 _BATCH_BYTES: Final = 3 * 1024 * 1024
 
@@ -38,7 +39,7 @@ def chunk_new_messages(new_messages: Iterable[NewMessage]) -> Iterator[list[mess
 def chunk_leases(
     leased_messages: Sequence[LeasedMessage], results: Sequence[bytes | None] | None = None
 ) -> Iterator[tuple[str, list[tuple[LeasedMessage, bytes | None]]]]:
-    """Yield a queue and a chunk of its messages, each with its result, for each request."""
+    """Yield the queue and the messages of each request, each message with its result."""
     pairs = zip(leased_messages, repeat(None) if results is None else results, strict=False)
     for queue, group in groupby(pairs, lambda item: item[0].queue):
         for chunk in iter_chunks(list(group), BATCH_MESSAGES):
