@@ -53,7 +53,6 @@ def kept_ids(server: TracedServer) -> set[str]:
 
 def test_a_power_loss_loses_nothing_that_was_acknowledged_under_fsync(tmp_path: Path) -> None:
     with TracedServer(tmp_path, "always") as server:
-        server.start()
         with enqueueing(server, "fsync") as acknowledged:
             eventually(lambda: len(acknowledged) >= MESSAGES, "10,000 messages are acknowledged", within=60)
             server.lose_power()
@@ -64,7 +63,6 @@ def test_a_power_loss_loses_nothing_that_was_acknowledged_under_fsync(tmp_path: 
 def test_a_power_loss_without_fsync_loses_acknowledged_messages(tmp_path: Path) -> None:
     # The counter-proof: with an fsync only every second, the same power loss does lose messages.
     with TracedServer(tmp_path, "everysec") as server:
-        server.start()
         with enqueueing(server, "memory") as acknowledged:
             eventually(lambda: len(acknowledged) >= MESSAGES, "10,000 messages are acknowledged", within=60)
             eventually(lambda: len(acknowledged) >= 2 * MESSAGES, "and as many after that", within=60)
