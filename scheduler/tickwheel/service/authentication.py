@@ -1,6 +1,7 @@
-"""Authentication: finds the caller of a call from the call's headers, and rejects a call before its request is read.
+"""Authentication: finds the caller of a call by the token in its headers.
 
-So a client without a token cannot make the service hold requests in memory, and every call has a caller.
+A call without a valid token is rejected before its request is read. So a client without a token cannot make the service
+hold requests in memory.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,16 +24,18 @@ class AuthenticatingHandler(grpc.GenericRpcHandler):
         handlers: Mapping[str, Any],
         make_error_handler: Callable[[str, TickwheelError], Any],
     ) -> None:
-        """``handlers`` are by name of the RPC. ``make_error_handler`` makes one that ends every call with an error."""
+        """``handlers`` maps the names of RPCs to their handlers. ``make_error_handler`` returns a handler that ends
+        every call of the named RPC with the error.
+        """
         self._token_store = token_store
         self._handlers = handlers
         self._make_error_handler = make_error_handler
         self._names = {method.path: method.name for method in METHODS.values()}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
-        """Return the handler of the RPC, or None if the RPC is of another service, such as health and reflection.
+        """Return the handler of the RPC, or None if the RPC belongs to another service, such as health or reflection.
 
-        The task of the call gets its caller and the role that the RPC needs.
+        `CALL` is set to the caller and the role that the RPC needs.
         """
         name = self._names.get(handler_call_details.method)
         if name is None:

@@ -62,9 +62,9 @@ class Caller:
     @asynccontextmanager
     async def hold_wait_slot(self, wait_limit: ConcurrencyLimit) -> AsyncIterator[None]:
         """Run a waiting call or a stream in the ``with`` block, while its token is valid. The call holds a permit of
-        the process and a permit of its token.
+        the process and a permit of its token. Raises LimitExceeded if no permit is free.
 
-        Other calls need no permit, as they end soon.
+        Other calls need no permit, because they end soon.
         """
         with wait_limit.acquire(), self.quota.wait_limit.acquire():
             async with self.until_token_expires():
@@ -131,7 +131,7 @@ class TokenStore:
             if hmac.compare_digest(caller.digest, digest):
                 matched = caller
         if matched is None:
-            raise Unauthenticated("this server does not know the token: check the token file of the service")
+            raise Unauthenticated("the token file of this server does not contain the token of the call")
         left_s = matched.expires_in_s()
         if left_s is not None and left_s <= 0:
             raise Unauthenticated(f"token {matched.name!r} expired at {matched.expires:%FT%TZ}")

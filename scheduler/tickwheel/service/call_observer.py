@@ -36,16 +36,16 @@ class CallObserver:
         self._traces = tracing.is_on()
 
     def wrap(self, method: Method, answer: Any) -> Any:
-        """Return the handler that grpc calls for the method. It calls ``answer`` with the request and the context, and
-        with a function that writes a response if the method streams responses.
+        """Return the handler that grpc calls for the method. It calls ``answer`` with the request and the context. If
+        the method streams responses, the third argument is a function that writes a response.
         """
-        # A call with two streams has no span: it lasts for days.
+        # A call with two streams has no span, because it can last for days.
         if self._traces and not (method.client_streaming and method.server_streaming):
             answer = (_trace_server_stream if method.server_streaming else _trace_call)(method, answer)
         return (self._wrap_stream if method.server_streaming else self._wrap_unary)(method, answer)
 
     def wrap_rejection(self, name: str, answer: Any) -> Any:
-        """Return the handler of an RPC that rejects every call. ``name`` is the RPC; ``answer`` sends the error."""
+        """Return a handler that rejects every call of the RPC ``name``. ``answer`` sends the error."""
 
         async def handler(request: Any, context: Any) -> None:
             await self._observe(name, context, answer(request, context))

@@ -1,9 +1,9 @@
 """Plans of concurrent calls share round trips to the server. Each plan still sends its own requests and gets its own
 replies.
 
-Script calls are never merged: each keeps its session and its token. A read-only command that several plans send is
-executed once. Each of these plans has started its call before the command is sent, so the reply is from a moment within
-each of their calls.
+Script calls are never merged: each keeps its session and its lease token. A read-only command that several plans send
+is executed once. All calls of these plans begin before the command is sent and end after its reply, so the reply is
+current for each of them.
 """
 
 import asyncio
@@ -73,8 +73,8 @@ class CoalescingExecutor(AsyncRedisExecutor):
         except Unavailable:
             raise
         except TickwheelError:
-            # The error belongs to one of the rounds. Each is sent again separately, so that only its plan gets the
-            # error. A repeated call is harmless, as every call may be retried.
+            # The error belongs to one of the rounds. Each round is sent again separately, so that only the plan of the
+            # failed round gets the error. A repeated call is harmless, because every call may be retried.
             retries = [self.uncoalesced.round(item.requests, item.already_applied) for item in group]
             return await asyncio.gather(*retries, return_exceptions=True)
         return [[replies[index] for index in row] for row in indexes]

@@ -56,10 +56,10 @@ class DequeueBatch:
         self._write_lock = asyncio.Lock()
 
     async def answer(self, request: calls.DequeueBatchRequest) -> None:
-        """Answer the requests. A request that fails stays unanswered; its client repeats it as a single call.
+        """Answer the requests. A request that fails stays unanswered, and the client repeats it as a single call.
 
-        Raises InvalidArgument before any message is leased. If the caller lacks the permission for one of the queues,
-        raises Forbidden after the other requests are answered.
+        Raises InvalidArgument if the batch is invalid, before any message is leased. Raises Forbidden if the caller
+        lacks the permission for one of the queues, after the other requests are answered.
         """
         requests = request.requests
         check_max_items("requests", requests, limits.DEQUEUE_REQUESTS)
@@ -85,7 +85,7 @@ class DequeueBatch:
             raise forbidden[0]
 
     async def _answer_group(self, group: RequestGroup) -> Forbidden | None:
-        """Serve the requests in order until the queue has no more messages for them. Answer the others as empty.
+        """Serve the requests in order until the queue has no more messages for them. The other answers are empty.
 
         Returns the error if the caller may not use the queue, else None.
         """

@@ -13,7 +13,7 @@ from tickwheel.operations.queues import ensure
 from tickwheel.service.micro_batcher import MicroBatcher
 from tickwheel.telemetry.histogram import Histogram
 
-# Turns of the event loop between reading a wake-up from the connection and resuming the call that waits for it.
+# The number of turns of the event loop from reading a wake-up to resuming the call that waits for it.
 _WAKE_UP_LOOP_TURNS: Final = 2
 
 
@@ -44,7 +44,7 @@ class EnqueueBatcher:
         return result
 
     async def try_enqueue(self, queue: str, new: NewMessage) -> EnqueueResult | RefusedMessage:
-        """Enqueue one message as `enqueue` does, but return a rejection by the server instead of raising an error."""
+        """Enqueue one message as `enqueue` does, but return a rejection by the server instead of raising its error."""
         context = self._context
         config = context.configs.get(queue) or await self._run(ensure(context, queue))
         buffer = self._buffers.get(queue)
@@ -53,8 +53,8 @@ class EnqueueBatcher:
             buffer = self._buffers[queue] = _QueueBuffer(context, queue, config, self._run, self._group_sizes)
         result = await buffer.batcher.submit(buffer.pack(config, new))
         if self._has_waiters(queue):
-            # The wake-up that this enqueue published has arrived, too. Waiting calls send their dequeues before the
-            # enqueue returns.
+            # The wake-up that this enqueue published has arrived as well as the reply. Let the waiting calls send their
+            # dequeues before this call returns.
             for _ in range(_WAKE_UP_LOOP_TURNS):
                 await asyncio.sleep(0)
         return result

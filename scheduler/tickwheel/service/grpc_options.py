@@ -8,7 +8,7 @@ from tickwheel import limits
 
 # File descriptors for everything but clients: connections to Redis servers, files, and those of Python itself.
 _OTHER_FILES: Final = 512
-# A client that disappears with its host or network is detected within the sum of the two.
+# If the host or the network of a client fails, the service detects this within the sum of these two times.
 PING_MS = 30_000
 PONG_MS = 10_000
 _log = logging.getLogger("tickwheel.service")
@@ -20,8 +20,9 @@ def options(connections: int, waiting: int, *, shares_port: bool) -> list[tuple[
         # Without this option, a second process could listen on the port and would silently get some of the clients.
         ("grpc.so_reuseport", int(shares_port)),
         ("grpc.max_allowed_incoming_connections", connections),
-        # Limit of one connection. It is above the limit of all calls, so that the server rejects a call over the
-        # limit. At this limit, calls would queue in the client without an error: a complete behind waiting dequeues.
+        # The maximum number of calls on one connection. Calls above this limit are not rejected: they queue in the
+        # client, without an error, for example a complete behind waiting dequeues. So the limit is higher than the
+        # limit of the whole process, above which the server rejects calls.
         ("grpc.max_concurrent_streams", max_concurrent_calls(waiting) + limits.OTHER_CALLS),
         ("grpc.max_receive_message_length", limits.REQUEST_BYTES),
         # Closes connections of clients that connect and send nothing.
@@ -42,9 +43,9 @@ def max_concurrent_calls(waiting: int) -> int:
 
 
 def raise_fd_limit(connections: int) -> int:
-    """Raise this process's limit of open files to serve ``connections`` connections, and return how many it can serve.
+    """Raise this process's limit of open files to serve ``connections`` connections.
 
-    If the system allows fewer, that is logged as a warning.
+    Return the number of connections that the process can serve. Log a warning if it is lower than ``connections``.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + _OTHER_FILES

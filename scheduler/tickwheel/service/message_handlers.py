@@ -84,8 +84,10 @@ class MessageHandlers:
                     response.created += 1
                 else:
                     response.present += 1
-        # A normal response would make the client assume that requests still unread are enqueued.
-        self._check_not_drained("some of the messages sent may be enqueued; enqueue them again with the same ids")
+        # A normal response would mean that the messages of unread requests are enqueued, too.
+        self._check_not_drained(
+            "the service may have enqueued only some of the messages; enqueue all of them again with the same ids"
+        )
         return response
 
     @on_queue
@@ -93,7 +95,8 @@ class MessageHandlers:
         wait = None if self._drained.done() else message_conversion.duration_from_proto(request, "wait_ms")
         dequeue = to_dequeue(namespace, queue, request, wait)
         if not request.wait_ms:
-            # A request that the shards must record cannot share a check with others.
+            # A repeated request (not `first_attempt`) must return the messages that its first call has leased, even if
+            # the queue is empty now. So it cannot share a check of the queue with other requests.
             execute = (
                 namespace.poll_coalescer.dequeue
                 if request.first_attempt or not request.request_id

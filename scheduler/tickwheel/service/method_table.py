@@ -1,4 +1,4 @@
-"""The RPCs of the service, one row each: who may call the RPC, what a call costs, and what it counts for in metrics.
+"""The RPCs of the service, one row each: the role that a caller needs, the cost of a call, and the metric of the RPC.
 
 Health and reflection have no row: grpc implements these services, and every caller may use them.
 """
@@ -18,9 +18,9 @@ Count = Callable[[Any, Any], int]
 class MethodRow:
     """One RPC.
 
-    ``charge`` is how many messages a call costs its token: a number, or the field of the request with the messages.
-    ``action`` names what the RPC does to messages, for the metric of that name; it is empty if the RPC moves none.
-    ``count`` counts those messages from a request and its response.
+    ``charge`` is the cost of a call in messages: a number, or the name of a repeated field of the request, whose length
+    is the cost. ``action`` names the metric that counts messages of the RPC, for example ``enqueued``; it is empty if
+    there is no such metric. ``count`` computes the number of these messages from a request and its response.
     """
 
     name: str
@@ -30,7 +30,7 @@ class MethodRow:
     count: Count = lambda _, response: 0
 
     def cost(self, request: Any) -> int:
-        """Return the cost of a request; a request without items costs one message."""
+        """Return the cost of a request in messages. If the cost is the length of a field, it is at least 1."""
         return self.charge if isinstance(self.charge, int) else max(len(getattr(request, self.charge)), 1)
 
 
@@ -63,7 +63,7 @@ METHOD_ROWS: Final = (
     # `CallObserver` calls ``count`` with each request of the batch and its response.
     MethodRow("DequeueBatch", Role.CONSUME, "requests", "delivered", _delivered),
     MethodRow("DequeueStream", Role.CONSUME, 1, "delivered", _delivered),
-    # The token paid for these messages at the enqueue. If these RPCs were rejected, the work would be done twice.
+    # Calls for leased messages are free. If the service rejected them, other workers would do the same work again.
     MethodRow("Complete", Role.CONSUME, 0, "completed", _not_lost),
     MethodRow("Fail", Role.CONSUME, 0, "failed", _failed),
     MethodRow("Release", Role.CONSUME, 0, "released", _not_lost),

@@ -1,8 +1,9 @@
-"""Micro-batching: groups the items of concurrent calls. While one group is in flight, new items wait for the next.
+"""Micro-batching: groups the items of concurrent calls. While a group is in flight, new items wait for the next group.
 
-A lone item is sent immediately. After a group of several, the next group lingers until it is as large as the last one,
-while at least one item arrives each millisecond, for at most 3 ms by default. So one script call, and one system call
-for each client, serve many calls (docs/decisions/0017).
+A lone item is sent immediately. After a group of several items, the batcher waits before it sends the next group. The
+wait ends when the next group is as large as the last one, when a millisecond passes without a new item, or after 3 ms
+(``linger_s``). So one script call serves many gRPC calls, and gRPC sends several answers at the same time
+(docs/decisions/0017).
 """
 
 import asyncio
@@ -39,7 +40,7 @@ class MicroBatcher(Generic[T, R]):
         self._expected = 1
 
     async def submit(self, item: T) -> R:
-        """Send the item with those of concurrent calls, and return its result.
+        """Send the item together with the items of concurrent calls, and return its result. Raises as ``send`` does.
 
         If the caller is cancelled, the other items of the group still get their results.
         """
@@ -82,7 +83,7 @@ class MicroBatcher(Generic[T, R]):
             self.is_busy = False
 
     async def _linger(self) -> None:
-        """Wait until the expected number of items is waiting, while more items arrive."""
+        """Wait for the expected number of items. Stop at the time limit, or after a pause without a new item."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._linger_s
         size = 0

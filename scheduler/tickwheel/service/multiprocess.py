@@ -16,7 +16,7 @@ _KILL_AFTER_S: Final = 5.0
 
 @contextmanager
 def reserve_port(host: str, port: int) -> Iterator[int]:
-    """Reserve a port in the ``with`` block, and yield its number. Processes of this user may listen on it as well.
+    """Reserve a port in the ``with`` block, and yield its number. Only processes of the same user can listen on it.
 
     Raises InvalidArgument if the system cannot share ports, or if the address is not usable.
     """
@@ -41,10 +41,10 @@ def run_processes(
     drain_s: float,
     sockets: Sequence[Path] | None = None,
 ) -> Iterator[list[ChildProcess]]:
-    """Run ``count`` processes of the command in the ``with`` block. Restart a process that dies; stop all concurrently
-    at the end.
+    """Run ``count`` processes of the command in the ``with`` block, and yield them. Restart a process that dies. Stop
+    all processes concurrently at the end.
 
-    Each process serves its metrics on its own Unix socket of ``sockets``.
+    If ``sockets`` is set, each process serves its metrics on one of these Unix sockets.
     """
     children = []
     for n in range(count):

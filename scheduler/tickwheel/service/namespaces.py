@@ -43,7 +43,7 @@ class Namespace:
         return await self._executor.run(plan)
 
     async def dequeue(self, dequeue: Dequeue) -> list[LeasedMessage]:
-        """Run a dequeue, which waits for messages if its options ask for a wait."""
+        """Run a dequeue, and return the leased messages. The dequeue waits for messages if its options set a wait."""
         return await self.run(dequeue.plan(LeasedMessage))
 
 
@@ -72,7 +72,7 @@ class Namespaces:
         await self._make_executor().run(check_server(self._client_settings.durability, name))
 
     async def get(self, name: str) -> Namespace:
-        """Return the existing namespace, opened if necessary. Raises NamespaceNotFound if it does not exist."""
+        """Return a namespace. Open it if necessary. Raises NamespaceNotFound if it does not exist."""
         namespace = self.by_name.get(name or "tw")
         if namespace is not None and not namespace.context.is_lost:
             return namespace

@@ -9,7 +9,8 @@ from tickwheel.service.micro_batcher import MicroBatcher
 
 # An "empty" answer may be delayed by up to 6 ms, so that more calls share one check.
 _LINGER_S: Final = 0.006
-# Number of batchers (queue and filter) that are kept. Beyond it, idle batchers are dropped.
+# Each pair of queue and filter has a batcher. If this number of batchers exists, the idle ones are dropped before
+# another one is added.
 _MAX_BATCHERS: Final = 1_000
 
 

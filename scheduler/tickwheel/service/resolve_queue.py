@@ -11,7 +11,7 @@ R = TypeVar("R")
 
 
 def on_queue(handle: Callable[[Any, Any, Namespace, str], Awaitable[R]]) -> Callable[[Any, Any], Awaitable[R]]:
-    """Make the handler of an RPC whose requests name a queue: ``handle`` gets the result of `resolve_queue`, too."""
+    """Return the handler of an RPC whose requests name a queue. It passes the namespace and the queue to ``handle``."""
 
     async def handler(handlers: Any, request: Any) -> R:
         return await handle(handlers, request, *await resolve_queue(handlers.namespaces, request))
@@ -20,21 +20,24 @@ def on_queue(handle: Callable[[Any, Any, Namespace, str], Awaitable[R]]) -> Call
 
 
 async def resolve_queue(namespaces: Namespaces, request: Any) -> tuple[Namespace, str]:
-    """Return the open namespace and the queue's name.
+    """Return the namespace of a request, opened, and the name of its queue.
 
-    Raises InvalidArgument for an invalid name, Forbidden without permission, and NamespaceNotFound.
+    Raises InvalidArgument if the queue's name is invalid, Forbidden if the caller may not make the call, and
+    NamespaceNotFound.
     """
     queue = plain_name("a queue's name", request.queue)
     return await resolve_namespace(namespaces, request, queue), queue
 
 
 async def resolve_namespace(namespaces: Namespaces, request: Any, queue: str | None = None) -> Namespace:
-    """Return the open namespace. Raises Forbidden without permission for it and the queue, and NamespaceNotFound."""
+    """Return the namespace of a request, opened. Raises Forbidden if the caller may not make the call for the namespace
+    and the queue, and NamespaceNotFound.
+    """
     check_permission(request, queue)
     return await namespaces.get(request.namespace)
 
 
 def check_permission(request: Any, queue: str | None) -> None:
-    """Raise Forbidden if the caller of the current call lacks the permission for it; see `Caller.check`."""
+    """Raise Forbidden if the caller of the current call may not make this call; see `Caller.check`."""
     caller, role = CALL.get()
     caller.check(role, request.namespace or "tw", queue)

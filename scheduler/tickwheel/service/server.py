@@ -228,8 +228,8 @@ def _deserializer(kind: Any) -> Callable[[bytes], Any]:
         try:
             return kind.FromString(raw)
         except DecodeError as error:
-            # If it were raised here, the library would treat it as a bug: an error without details for the caller,
-            # and a traceback in the log.
+            # Return the error: if it were raised here, the library would treat it as a bug, with an error without
+            # details for the caller and a traceback in the log.
             return InvalidArgument(f"the request is not a valid {kind.DESCRIPTOR.full_name}: {error}")
 
     return read

@@ -26,11 +26,14 @@ def check_private(name: str, path: Path | None) -> None:
 
 
 def check_exposure(listen: str, host: str, *, encrypted: bool, tokens: bool, insecure: bool) -> None:
-    """Raise InvalidArgument for an unencrypted address beyond this machine, unless the user accepts it."""
+    """Raise InvalidArgument if other machines can reach the service without encryption.
+
+    ``insecure`` permits this only for a service without tokens.
+    """
     if encrypted or is_loopback(host):
         return
     if tokens:
-        raise InvalidArgument(f"--tokens would be sent unencrypted to {listen}: use --tls-cert there")
+        raise InvalidArgument(f"tokens would be sent unencrypted to {listen}: use --tls-cert and --tls-key")
     if not insecure:
         raise InvalidArgument(
             f"other machines can reach --listen {listen}, without encryption: use --tls-cert and --tls-key, or accept"
@@ -39,7 +42,7 @@ def check_exposure(listen: str, host: str, *, encrypted: bool, tokens: bool, ins
 
 
 def check_metrics_exposure(metrics: str, host: str, *, insecure: bool) -> None:
-    """Raise InvalidArgument for metrics beyond this machine, which are not encrypted, unless the user accepts it."""
+    """Raise InvalidArgument if other machines can read the metrics, which are not encrypted, unless ``insecure``."""
     if not is_loopback(host) and not insecure:
         raise InvalidArgument(
             f"other machines can reach --metrics {metrics}, without encryption: accept it with --insecure"

@@ -10,8 +10,8 @@ from tickwheel.service.startup_checks import check_certificate
 
 
 def credentials(cert: Path | None, key: Path | None, client_ca: Path | None) -> grpc.ServerCredentials | None:
-    """Return the credentials, or None without any file: connections are then not encrypted. With ``client_ca``,
-    clients must present a certificate of that authority.
+    """Return the credentials, or None if all files are None: connections are then not encrypted. With ``client_ca``,
+    clients must present a certificate of this authority.
 
     Raises InvalidArgument if a file is missing or is not usable for TLS.
     """
@@ -25,7 +25,7 @@ def credentials(cert: Path | None, key: Path | None, client_ca: Path | None) -> 
             context.load_verify_locations(client_ca)
     except (OSError, ValueError) as error:
         files = ", ".join(str(file) for file in (cert, key, client_ca) if file is not None)
-        raise InvalidArgument(f"TLS cannot be served with {files}: {error}") from error
+        raise InvalidArgument(f"TLS cannot be used with {files}: {error}") from error
     authorities = None if client_ca is None else client_ca.read_bytes()
     pair = [(key.read_bytes(), cert.read_bytes())]
     return grpc.ssl_server_credentials(pair, authorities, require_client_auth=authorities is not None)

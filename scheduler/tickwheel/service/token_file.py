@@ -109,7 +109,7 @@ def read(path: Path) -> list[Caller]:
         raise InvalidArgument(f"{path} must contain at least one [[token]] table, and nothing else")
     callers = [_parse_caller(f"token {n} of {path}", table) for n, table in enumerate(tables, 1)]
     if len({caller.digest for caller in callers}) < len(callers):
-        raise InvalidArgument(f"{path} contains the same sha256 twice: give each token its own")
+        raise InvalidArgument(f"{path} contains the same sha256 twice: each token must have its own")
     names = [caller.name for caller in callers]
     for name in names:
         if names.count(name) > 1:
@@ -156,8 +156,8 @@ def _number(label: str, table: Mapping[str, Any], name: str, maximum: int) -> in
 
 
 def _patterns(label: str, table: Mapping[str, Any], name: str, default: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the patterns of a field. Raises InvalidArgument for a pattern that no name can match, because it would
-    otherwise stay unnoticed.
+    """Return the patterns of a field. Raises InvalidArgument if no name can match a pattern: the user would otherwise
+    not notice that the pattern is wrong.
     """
     patterns = _texts(label, table, name, default)
     for pattern in patterns:

@@ -8,16 +8,17 @@ from typing import Final
 
 from tickwheel.errors import LimitExceeded, TickwheelError, Unauthenticated, Unavailable
 
-# Suggested to a client that exceeds a limit of waiting calls. The time when another call ends is unknown.
+# The pause before a retry, for a client that exceeds a limit of waiting calls. It is a guess: the time at which another
+# call ends is unknown.
 _RETRY_AFTER_MS: Final = 1_000
 
 
 class TokenBucket:
-    """Fills with ``rate`` messages a second up to ``burst``. A call passes while the level is above zero, and may
-    overdraw the bucket.
+    """Fills with ``rate`` messages a second up to ``burst``. A call passes if the level is above zero, even if the call
+    takes more messages than the bucket contains.
 
-    So a batch may be larger than the burst; later calls then wait until the level is above zero again. In any period,
-    at most the burst, one batch, and ``rate`` for each second pass.
+    So a batch may be larger than the burst. Later calls then wait until the level is above zero again. The number of
+    messages that pass in a period is at most ``burst``, plus one batch, plus ``rate`` for each second of the period.
     """
 
     def __init__(self, rate: float, burst: float, now: float) -> None:
@@ -40,7 +41,7 @@ class TokenBucket:
 
 
 class ConcurrencyLimit:
-    """Limits the number of concurrent waiting calls; None is no limit. ``holder`` names its owner in the error."""
+    """Limits the number of concurrent waiting calls. None means no limit. Error texts name ``holder`` as the owner."""
 
     def __init__(self, limit: int | None, holder: str) -> None:
         self.limit = limit
@@ -106,18 +107,18 @@ class TokenQuota:
             )
 
     async def wait_and_take(self, count: int) -> None:
-        """Charge one request of a stream for ``count`` messages. Waits while the token is over its rate; the client is
-        slowed down by flow control.
+        """Charge one request of a stream for ``count`` messages. Wait while the token is over its rate: flow control
+        then slows the client down.
         """
         while seconds := self._wait_s(count):
             await asyncio.sleep(seconds)
 
     @asynccontextmanager
     async def track_call(self, rights: object, expires_in_s: float | None) -> AsyncIterator[None]:
-        """Run a call in the ``with`` block while its token is valid and has these rights.
+        """Run a call in the ``with`` block. Interrupt the block if its token becomes invalid or gets other rights.
 
-        Interrupts the block otherwise. Raises Unauthenticated if the token expires or is removed, and Unavailable if
-        its rights change: the client may then call again.
+        Raises Unauthenticated if the token expires or is removed. Raises Unavailable if its rights change: the client
+        can then repeat the call.
         """
         if rights != self._rights:
             # The token file was reloaded after the call was authenticated.
