@@ -115,7 +115,7 @@ def test_the_exit_code_reports_a_failed_day(
 def test_the_demo_prints_plain_lines_without_a_terminal(demo: Demo, small_day: Path) -> None:
     printed = demo("--file", small_day, "--seconds", 3, "--workers", 1).stdout
     assert "\x1b" not in printed
-    assert "is exclusive by 'aircraft': every message needs it in its metadata" in printed
+    assert "is exclusive by 'aircraft': every message needs this key in its metadata" in printed
     assert "scheduled" in printed
     assert printed.rstrip().endswith("all 8 checks hold")
 

@@ -290,7 +290,7 @@ def test_a_due_time_too_far_ahead_refuses_no_other_message_and_the_error_names_t
     results = refused.value.results
     assert [n for n, result in enumerate(results) if result is None] == [7, 30, 1_500]
     assert queue.counts()["pending"] == 1_998
-    with pytest.raises(InvalidArgument, match="; 0 of 2000 messages were enqueued, 1997 were there before"):
+    with pytest.raises(InvalidArgument, match="; 0 of 2000 messages were enqueued, 1997 existed already"):
         queue.enqueue_many(new)
     # Repeated without the metadata, the enqueue changes nothing.
     again = queue.enqueue_many(one for n, one in enumerate(new) if results[n] is not None)

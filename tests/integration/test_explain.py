@@ -107,7 +107,10 @@ def test_explain_reports_an_ended_lease_of_the_holder_of_the_value_that_was_not_
         " process has ended it yet (is one running?), and 1 other of its value goes first"
     )
     exclusive.cancel("m0", "a")
-    sees = f"calls again or an event process (is one running?) processes its lease, which ended at {text(end)}"
+    sees = (
+        "calls again (and gets LeaseLost), or an event process (is one running?) processes the lease, which ended at"
+        f" {text(end)}"
+    )
     for id in ("m0", "m1"):
         assert sees in exclusive.explain(id, "a").reason
 
@@ -237,15 +240,15 @@ def test_explain_reports_a_message_cancelled_while_running_that_holds_its_value(
     assert (found.state, found.code, found.until, found.worker) == ("cancelled", "cancelled", lease_end, "worker 7")
     end = text(lease_end)
     assert found.reason == (
-        "it was cancelled while it ran: its exclusive value is held until worker 'worker 7', which gets LeaseLost,"
-        f" calls again or its lease ends at {end}; then the next message of the value may run, and this message"
-        " is kept for 0:10:00"
+        "it was cancelled while it ran: its exclusive value is held until worker 'worker 7' calls again"
+        f" (and gets LeaseLost), or the lease ends at {end}; then the next message of the value may run, and this"
+        " message is kept for 0:10:00"
     )
     behind = exclusive.explain("next", "a")
     assert (behind.code, behind.holder, behind.until) == ("behind_value", "m", lease_end)
     assert behind.reason == (
         "message 'm' of its exclusive value was cancelled while it ran, and holds the value until worker 'worker 7'"
-        f" calls again or its lease ends at {end}"
+        f" calls again (and gets LeaseLost), or the lease ends at {end}"
     )
 
     with pytest.raises(LeaseLost):

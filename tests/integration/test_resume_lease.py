@@ -51,13 +51,13 @@ def test_a_resumed_lease_fails_and_extends_the_message(message: Message, elsewhe
 
 
 def test_another_token_does_not_resume_the_lease(message: Message, elsewhere: Queue) -> None:
-    with pytest.raises(LeaseLost, match="the token is not that of message 'film'"):
+    with pytest.raises(LeaseLost, match="the token does not own message 'film'"):
         elsewhere.leased("film", bytes(16), "p")
 
 
 def test_a_lease_that_ended_is_lost(message: Message, elsewhere: Queue, clock: VirtualClock) -> None:
     clock.advance(timedelta(seconds=11))
-    with pytest.raises(LeaseLost, match="which is pending"):
+    with pytest.raises(LeaseLost, match="the message is now pending"):
         elsewhere.leased("film", message.token, "p")
 
 

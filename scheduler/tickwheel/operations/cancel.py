@@ -21,7 +21,10 @@ _CANCEL = Struct(">HIB")
 def cancel_many(
     context: NamespaceContext, queue: str, ids: Sequence[str], exclusive_value: str | None, release: bool
 ) -> Plan[list[Change]]:
-    """Cancel the messages with these ids. If some fail, raises the first error after the others are cancelled."""
+    """Cancel the messages with these ids, and return their changes.
+
+    If some messages cannot be cancelled, raises the first error after the others are cancelled.
+    """
     return raise_first_error((yield from cancel_messages(context, queue, ids, exclusive_value, release)))
 
 

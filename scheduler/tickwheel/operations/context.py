@@ -1,4 +1,4 @@
-"""The state of a client apart from its connections: namespace, shards, configurations, sessions, heads.
+"""The state of a client apart from its connections: namespace, shards, configurations, sessions, and cached heads.
 
 Methods that call a server are plans (`plan.py`). `dispatch.py` sends the calls of the scripts.
 """
@@ -16,8 +16,9 @@ from tickwheel.storage.keys import QUEUE_KEYS, SHARD_KEYS, namespace_key, queue_
 from tickwheel.storage.script_errors import NAMESPACEGONE, ScriptError
 from tickwheel.storage.scripts import Call, load
 
-# A `history` of RELAYED or more keeps events until they are relayed. The outbox's limit in KiB is added to RELAYED, and
-# also DROPS if events beyond the limit are dropped (`lua/_transition.lua`).
+# Below RELAYED, `history` is the number of entries that a shard keeps. From RELAYED on, a shard keeps events until they
+# are relayed, and `history` is a sum: RELAYED, the limit of the outbox in KiB, and DROPS if events beyond the limit are
+# dropped (`lua/_transition.lua`).
 RELAYED, DROPS = 2**31, 2**30
 
 
@@ -51,7 +52,7 @@ class NamespaceContext:
         self._keys: dict[tuple[int, str], dict[str, str]] = {}
 
     def keys(self, shard: int, queue: str) -> dict[str, str]:
-        """Return all keys of a queue on a shard, by the names that scripts declare."""
+        """Return the keys of the shard and of the queue on this shard: the name that scripts declare -> the key."""
         key_names = self._keys.get((shard, queue))
         if key_names is None:
             key_names = {name: shard_key(self.namespace, shard, name) for name in SHARD_KEYS}
@@ -91,7 +92,7 @@ class NamespaceContext:
         return config
 
     def namespace_gone_error(self) -> TickwheelError:
-        """Mark the namespace as lost and return the error for all its calls: its number of shards is unknown."""
+        """Mark the namespace as lost, because its number of shards is unknown, and return the error to raise."""
         self.is_lost = True
         return TickwheelError(
             f"namespace {self.namespace!r} no longer exists with the settings this client opened it with: the server"
@@ -117,10 +118,11 @@ class NamespaceContext:
     def queue_recreated_error(self, queue: str, config: QueueConfig) -> QueueNotFound:
         """Return the error for a call that was packed for an earlier queue of this name, which no longer exists."""
         return QueueNotFound(
-            f"queue {queue!r} of namespace {self.namespace!r} was recreated as number {config.number}, and this call is"
-            " for the previous queue, which no longer exists; enqueue again, and drop messages leased before"
+            f"queue {queue!r} of namespace {self.namespace!r} was recreated and has number {config.number} now;"
+            " this call is for the previous queue, which no longer exists: enqueue the messages again, and drop"
+            " messages that were leased from the previous queue"
         )
 
     def options(self, blocked: bool) -> int:
-        """Return the options of a dequeue or enqueue call."""
+        """Return the option bits of a dequeue or enqueue call: BLOCKED if ``blocked``, HEADS with several shards."""
         return (BLOCKED if blocked else 0) | (HEADS if self.shards > 1 else 0)

@@ -1,4 +1,4 @@
-"""Dequeue: leases the messages with the earliest deadlines, from the shards with the most urgent heads first.
+"""Dequeue: leases the messages with the earliest deadlines, from the shards with the most urgent messages first.
 
 A call that waits sends nothing until it is woken.
 """
@@ -66,7 +66,8 @@ class Dequeue:
         self._until = 0.0
         self._waits = True
         self._waiter: Any = None
-        # For a request: by shard, the number of its calls after which the shard might have more messages.
+        # With a request id: by shard, the number of calls after which the shard might have had more messages. The
+        # number selects the session of the next call (`_part_session`).
         self._parts: dict[int, int] = {}
 
     @property
@@ -106,8 +107,8 @@ class Dequeue:
                     messages = yield from self._dequeue_available(client_session, factory, final=left <= 0)
                     if messages or left <= 0:
                         return messages
-                    # A call with a filter may leave ready messages for which other callers wait: it forwards the
-                    # wake-up. A call without a filter leaves none.
+                    # A call with a filter may leave ready messages for which other callers wait, so the call forwards
+                    # the wake-up. A call without a filter leaves no ready messages.
                     if self._options.filters:
                         yield ForwardWakeup(waiter)
                     yield AwaitWakeup(waiter, left)
@@ -146,7 +147,7 @@ class Dequeue:
             if not messages:
                 raise
         if self._options.exact or self._request is not None:
-            # The order must not depend on the order of the shards: a retried request returns the same order.
+            # The result must not depend on the order of the calls: a retried request returns the same list.
             messages.sort(key=lambda message: (message._deadline_ms, shard_of_message(self._context, message)))
         return messages
 
@@ -161,7 +162,7 @@ class Dequeue:
             return
         if several and self._request is not None and (answered := (yield from self._answered_shards(client_session))):
             for shard in answered:
-                # A retried request gets the messages of its first answer, even if its limit differs.
+                # A retried request gets the messages of its first answer, even if the limit of the retry differs.
                 yield from self._fill_from_shard(
                     messages, client_session, shard, len(messages) + self._limit, factory, final
                 )
@@ -195,7 +196,7 @@ class Dequeue:
                     counts[0] = self._limit
             for shard, count in counts.items():
                 yield from self._fill_from_shard(messages, client_session, shard, len(messages) + count, factory, final)
-            # A shard repeats its stored answer to a request, so calling it a second time finds nothing new.
+            # With a request id, a second call of a shard gets the stored answer of the first call: no other messages.
             if is_all or (self._request is not None and (messages or final)):
                 break
 
@@ -243,7 +244,7 @@ class Dequeue:
                 )
 
     def _answered_shards(self, client_session: ClientSession) -> Plan[list[int]]:
-        """Return the shards that answered this request before.
+        """Return the shards that have already answered this request.
 
         Raises SessionExpired if any shard answered a request with the same slot and a greater sequence number. A shard
         itself rejects only requests that are older than the last request that this shard answered.
@@ -270,7 +271,7 @@ class Dequeue:
             client_session = self._part_session(client_session, shard)
 
         def build(config: QueueConfig, session: bytes) -> ScriptCall:
-            # The script runs with this configuration or rejects the call.
+            # The script rejects the call if the shard has another configuration, so checking this one is enough.
             self._check_sink(config)
             queue_context = config.context(context.history, context.options(config.dequeue_blocked))
             room = limits.CALL_BYTES, limits.OUT_OF_BAND_BYTES
@@ -280,13 +281,14 @@ class Dequeue:
 
         while True:
             if self._request is not None:
-                # A request has one sequence, on every shard and in every retry.
+                # A request has the same sequence number on every shard and in every retry.
                 client_session.pin_sequence(self._sequence, final, is_first=not self._is_recorded)
             reply = yield from call_in_session(context, self._queue, shard, client_session, build)
             status, now_ms, entries = self._parse_reply(shard, reply)
             client_session.call_answered(shard, stored=bool(entries) or reply.resent)
             if status != _MORE:
-                # Count all messages of the answer. A stored answer also lists messages that are no longer leased.
+                # Compare ``share`` with all messages of the answer: a stored answer also lists messages that are no
+                # longer leased.
                 more = status == _SHORT or (len(reply.value or ()) - 2) // 2 == share < limit
                 self._parts[shard] = self._parts.get(shard, 0) + more
                 return (yield from self._build_messages(shard, entries, now_ms, factory)), more
@@ -316,7 +318,7 @@ class Dequeue:
     def _build_messages(
         self, shard: int, entries: list[tuple[bytes, bytes]], now_ms: int, factory: MessageFactory[M]
     ) -> Plan[list[M]]:
-        """Return the messages. Large payloads are read here, not in the script: Lua would hash each of them."""
+        """Return the messages. Large payloads are read by a command, because a script would hash each one."""
         context, queue, exclusive = self._context, self._queue, self._exclusive
         large = [record.body_field(field, stored) for field, stored in entries if stored[1] & record.BODY]
         if not large:
@@ -330,7 +332,7 @@ class Dequeue:
             body = bodies[record.body_field(field, stored)] if stored[1] & record.BODY else b""
             message = _set_lease_duration(factory(queue, field, stored, body or b"", exclusive), now_ms)
             if body is None:
-                # The message was cancelled in between. Failing it frees the exclusive value that it holds.
+                # The message was cancelled after the script had leased it. `fail` frees its exclusive value.
                 with suppress(LeaseLost):
                     yield from fail(context, message, "its payload is gone", None)
             else:

@@ -1,8 +1,8 @@
-"""Dispatch: script calls to the shards of a queue, in sessions if a retry must not execute twice, and their errors.
+"""Dispatch: sends script calls to the shards of a queue, and raises the errors in their replies.
 
-A shard that has another version of the queue's configuration rejects a call. The call is then sent again with the
-current configuration. A call whose session has expired on the shard is sent again in a new session, unless the rejected
-call was itself a retry.
+If a call must not be executed twice, it is part of a session. A shard that has another version of the queue's
+configuration rejects a call. The call is then sent again with the current configuration. A call whose session has
+expired on the shard is sent again in a new session, unless the rejected call was itself a retry.
 """
 
 from collections.abc import Callable, Sequence
@@ -61,7 +61,7 @@ def _call_until_config_current(
 def _refetch_config(context: NamespaceContext, queue: str, previous: QueueConfig) -> Plan[QueueConfig]:
     """Return the current configuration from the metadata shard.
 
-    Raises QueueNotFound if the queue does not exist, or is another queue than the call was for.
+    Raises QueueNotFound if the queue does not exist, or was recreated since ``previous`` was read.
     """
     config = yield from context.load_config(queue)
     if config is None:
@@ -74,7 +74,7 @@ def _refetch_config(context: NamespaceContext, queue: str, previous: QueueConfig
 def push_config_version(
     context: NamespaceContext, queue: str, config: QueueConfig, shards: Sequence[int]
 ) -> Plan[None]:
-    """Send shards their copy of a configuration's version."""
+    """Send the version of a configuration to the shards. Each shard keeps a copy."""
     yield Round([Request(s, context.call("sync_queue_version", s, queue, [config.packed_version])) for s in shards])
 
 
@@ -109,7 +109,8 @@ def call_shards_in_session(
     sequence = client_session.sequence
 
     def request(config: QueueConfig, shard: int) -> Request:
-        # Built again for another configuration it is still the same call: an earlier try may have been executed.
+        # A call that is built again for another configuration keeps its sequence number: an earlier try may have been
+        # executed.
         client_session.sequence = sequence
         key, first, retry_session = client_session.begin_call(context.namespace, shard, reopens)
         name, args = build(config, shard, first)
@@ -146,7 +147,7 @@ def call_shards_once(
     *,
     reopens: bool = False,
 ) -> Plan[list[Reply]]:
-    """Do `call_shards_in_session` with a session of ``sessions``, by default one of the client.
+    """Do `call_shards_in_session` with a session from ``sessions``, by default from the client's pool.
 
     For calls whose answers the shard always stores.
     """
@@ -174,7 +175,7 @@ def call_metadata_shard(context: NamespaceContext, name: str, args: Sequence[byt
 def read_shard(
     context: NamespaceContext, queue: str, shard: int, name: str, args: Sequence[bytes | int | str]
 ) -> Plan[Reply]:
-    """Send one read-only call. The queue's context is inserted as the first argument, before ``args``."""
+    """Send one read-only call. ``args`` follow the packed context of the queue (`QueueConfig.context`)."""
 
     def build(config: QueueConfig, shard: int) -> Request:
         return Request(shard, context.call(name, shard, queue, [config.context(context.history), *args]))

@@ -99,13 +99,13 @@ def to_error(queue: str, message: RefusedMessage) -> TickwheelError:
 
 
 def describe_other_results(results: Sequence[EnqueueResult | None]) -> str:
-    """Return the end of an error text: how many other messages were enqueued."""
+    """Return the end of an error text: how many messages were enqueued. Empty if there is only one message."""
     if len(results) == 1:
         return ""
     created = sum(1 for result in results if result is not None and result.created)
     existing = sum(1 for result in results if result is not None and not result.created)
     return f"; {created} of {len(results)} messages were enqueued" + (
-        f", {existing} were there before" if existing else ""
+        f", {existing} existed already" if existing else ""
     )
 
 

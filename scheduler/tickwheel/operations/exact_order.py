@@ -18,9 +18,10 @@ def shares_per_shard(
 ) -> Plan[tuple[Counter[int], bool]]:
     """Return how many of the ``limit`` most urgent messages each shard has, and whether there are no other messages.
 
-    The shard with the most urgent message comes first. Every shard returns its first ``limit`` orders, in rounds of
-    bounded work, and the orders are merged. If a shard reaches its bound early, the merged order is certain only up to
-    the last order of that shard, and ends there.
+    The shard with the most urgent message comes first. The *order* of a message is its deadline, and its rank among
+    messages with the same deadline. Every shard returns its first ``limit`` orders. A call does a bounded amount of
+    work. If a shard reaches this bound after it has found some orders, it may have further orders, so messages after
+    the last order of this shard are not counted.
     """
     orders: list[tuple[int, int, int, int]] = []
     cursors = dict.fromkeys(range(context.shards), b"")

@@ -47,7 +47,7 @@ def explain(context: NamespaceContext, queue: str, id_: str, exclusive_value: st
     if message.holds_exclusive_value:
         reason = (
             "it was cancelled while it ran: its exclusive value is held until"
-            f" {_describe_worker(message)}, which gets LeaseLost, {_describe_value_release(message, now_ms)};"
+            f" {_describe_worker(message)} {_describe_value_release(message, now_ms)};"
             " then the next message of the value may run, and this message is kept for"
             f" {timedelta(milliseconds=config.retention_ms)}"
         )
@@ -100,7 +100,7 @@ def _count_ahead_on_other_shards(context: NamespaceContext, queue: str, here: in
 
 
 def _is_overdue(message: Record, now_ms: int) -> bool:
-    """Return whether the time that the message waits for has passed. Then it waits for an event process."""
+    """Return whether the time for which the message waits has passed. If so, the message waits for an event process."""
     return message.until_ms <= now_ms
 
 
@@ -126,11 +126,12 @@ def _describe_expired_lease(message: Record, now_ms: int) -> str:
 
 
 def _describe_value_release(message: Record, now_ms: int) -> str:
-    """Return the events that free the value of a cancelled message: a call of its worker, or the end of its lease."""
+    """Return a text with the events that free the value of a cancelled message. It follows the name of the worker."""
     when = _format_time(message.until_ms)
     if _is_overdue(message, now_ms):
-        return f"calls again or an event process {_IS_ONE} processes its lease, which ended at {when}"
-    return f"calls again or its lease ends at {when}"
+        event_process = f"an event process {_IS_ONE}"
+        return f"calls again (and gets LeaseLost), or {event_process} processes the lease, which ended at {when}"
+    return f"calls again (and gets LeaseLost), or the lease ends at {when}"
 
 
 def _describe_retention(message: Record, now_ms: int) -> str:

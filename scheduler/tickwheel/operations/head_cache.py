@@ -1,4 +1,4 @@
-"""Cache of heads (the most urgent deadline of a queue on each shard, used for 100 ms) and of queues known as empty."""
+"""A cache of heads and of empty queues. A *head* is the most urgent deadline of a queue on one shard."""
 
 import time
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ class HeadCache:
     """The heads of the queues of one namespace, as the last replies reported them. Thread-safe."""
 
     def __init__(self) -> None:
-        # Queue and filter of dequeues that found nothing the last time.
+        # Queue and packed filter of dequeues that found nothing the last time; the filter is b"" if the queue is empty.
         self.known_empty: set[tuple[str, bytes]] = set()
         # By queue and shard: the most urgent deadline, and the monotonic time of the reply.
         self._heads: dict[str, dict[int, tuple[int | None, float]]] = {}
@@ -27,7 +27,7 @@ class HeadCache:
         self._heads.setdefault(queue, {})[shard] = (deadline, time.monotonic())
 
     def recent(self, queue: str) -> dict[int, int | None]:
-        """Return the most urgent deadline of each shard, for shards that replied in the last 100 ms."""
+        """Return the head of each shard that replied in the last 100 ms; None if nothing was ready on the shard."""
         if queue not in self._heads:
             return {}
         since = time.monotonic() - _HEADS_S

@@ -96,7 +96,7 @@ def histogram(fields: Iterable[tuple[bytes, bytes]]) -> Lateness:
 def depth(context: NamespaceContext, queue: str, where: Mapping[str, str] | None) -> Plan[int]:
     """Return the number of Pending messages that carry every pair of ``where``.
 
-    Messages whose exclusive value is leased count, too. Raises InvalidArgument if a key is not indexed.
+    Messages that wait for their exclusive value count, too. Raises InvalidArgument if a key is not indexed.
     """
     filters = {} if where is None else validation.filters(where)
     if not filters:
@@ -153,7 +153,7 @@ def _sum_buckets(buckets: Iterable[tuple[tuple[bytes, int], int]]) -> Lateness:
 def _read_counters(
     context: NamespaceContext, queue: str
 ) -> Plan[list[tuple[dict[record.State, int], dict[tuple[bytes, int], int]]]]:
-    """Return for each shard: state -> messages; kind and exponent of a bucket -> messages."""
+    """Return two dicts for each shard: number of messages by state, and by bucket (its kind and exponent)."""
     yield from context.config(queue)
     requests = [Request(shard, context.call("counts", shard, queue, [])) for shard in range(context.shards)]
     counters = []

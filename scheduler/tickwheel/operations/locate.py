@@ -1,4 +1,4 @@
-"""Locate a message by its id: its shard and its name; and call a script on the message."""
+"""Finds the shard and the name of a message from its id, and calls scripts on one message."""
 
 from collections.abc import Sequence
 
@@ -19,20 +19,20 @@ from tickwheel.storage.sharding import shard_of
 def locate(context: NamespaceContext, queue: str, id_: object, exclusive_value: object) -> Plan[tuple[int, bytes]]:
     """Return the shard and the name of a message.
 
-    Raises InvalidArgument if an exclusive queue gets no exclusive value, or another queue gets one.
+    Raises InvalidArgument if ``exclusive_value`` is missing for an exclusive queue, or is passed for another queue.
     """
     config = yield from context.config(queue)
     raw = validation.message_id(id_)
     if config.exclusive_key is None:
         if exclusive_value is not None:
             raise InvalidArgument(
-                f"queue {queue!r} is not exclusive: leave out exclusive_value, {validation.preview(exclusive_value)}"
+                f"queue {queue!r} is not exclusive: omit exclusive_value={validation.preview(exclusive_value)}"
             )
         return shard_of(queue, raw, context.shards), raw
     if exclusive_value is None:
         raise InvalidArgument(
             f"queue {queue!r} is exclusive by {config.exclusive_key!r}: pass exclusive_value, the message's"
-            f" {config.exclusive_key!r}, because an id is unique only within its value"
+            f" {config.exclusive_key!r}, because messages of different values may have the same id"
         )
     value = validation.text("exclusive_value", exclusive_value, limits.PAIR_VALUE_BYTES)
     return shard_of(queue, value, context.shards), name(raw, value)
@@ -60,7 +60,10 @@ def call_by_id(
     args: Sequence[bytes] = (),
     item_prefix: bytes = b"",
 ) -> Plan[Change]:
-    """Call a script on one message. Raises InvalidTransition if the script does not apply to the message's state."""
+    """Call a script on one message, and return the change.
+
+    Raises MessageNotFound, or InvalidTransition if the script does not apply to the message's state.
+    """
     shard, raw = yield from locate(context, queue, id_, exclusive_value)
 
     def build(config: QueueConfig, shard: int, session: bytes) -> ScriptCall:

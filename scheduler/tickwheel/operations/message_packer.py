@@ -29,7 +29,11 @@ _WEIGHT, _EXCLUSIVE_WEIGHT = 4, 16
 
 @dataclass(slots=True)
 class PackedMessage:
-    """A message ready to send: three arguments of the call, a large payload, and the weight in the call's budget."""
+    """A message ready to send.
+
+    ``head``, ``field`` and ``tail`` are arguments of the script. ``body`` is the field and the value of a large
+    payload, which is stored by a command. ``units`` is the weight of the message in the budget of a call.
+    """
 
     id: str
     shard: int
@@ -40,11 +44,11 @@ class PackedMessage:
     units: int
 
     def size(self) -> int:
-        """Return the bytes of the message in a call of the script."""
+        """Return the number of bytes of the message in the script call."""
         return len(self.head) + len(self.field) + len(self.tail)
 
     def out_of_band_bytes(self) -> int:
-        """Return the bytes that are sent outside the script call: a large payload."""
+        """Return the number of bytes that are sent outside the script call: those of a large payload."""
         return len(self.body[1]) if self.body else 0
 
 
@@ -60,9 +64,9 @@ class Packer:
         self._nonce = int.from_bytes(os.urandom(4))
 
     def pack(self, new: NewMessage) -> PackedMessage:
-        """Return the packed message. All checks of a message happen here, before anything is sent.
+        """Return the packed message. Checks everything that the client can check, before anything is sent.
 
-        Raises InvalidArgument and PayloadTooLarge.
+        Raises InvalidArgument or PayloadTooLarge.
         """
         config = self.config
         if new.id is None:
@@ -105,7 +109,8 @@ class Packer:
         head = _HEAD.pack(flags, kind, when >> 32, when & 0xFFFFFFFF)
         first = overrides if new.deadline is None else _DEADLINE.pack(deadline + BIAS) + overrides
         rest = first + pairs
-        # The digest covers the arguments, with the delay instead of the due time, so a repeated message has the same.
+        # The digest covers the arguments as passed: a delay, not the due time that follows from it. So a message that
+        # is enqueued again with the same arguments has the same digest.
         digest = hashlib.blake2b(head + rest, digest_size=8)
         digest.update(payload)
         hashed = digest.digest()
@@ -123,7 +128,7 @@ class Packer:
         value = metadata.get(key)
         if value is None:
             raise InvalidArgument(
-                f"queue {self._queue!r} is exclusive by {key!r}: every message needs it in its metadata, and"
+                f"queue {self._queue!r} is exclusive by {key!r}: every message needs this key in its metadata, but"
                 f" {'message ' + repr(id_) if id_ else 'this message'} has only the keys {sorted(metadata)}"
             )
         return value.encode()

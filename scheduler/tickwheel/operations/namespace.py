@@ -1,4 +1,7 @@
-"""Opening a namespace: its fixed values are the number of shards, the history, the outbox and the clock guard."""
+"""Opens, checks and identifies a namespace.
+
+The number of shards, the history, the outbox and the clock guard are fixed when the namespace is created.
+"""
 
 import re
 import uuid
@@ -14,7 +17,7 @@ from tickwheel.storage.keys import namespace_key
 # Rises with every change of the stored format.
 FORMAT = 2
 _FIELDS = ("format", "shards", "history", "auto_create", "clock_guard_ms", "outbox_kib", "outbox_full")
-# Older namespaces lack both fields, and none of them was relayed.
+# Namespaces of older versions lack both fields. None of these namespaces is relayed to Kafka.
 _FIELD_DEFAULTS = {"outbox_kib": str(limits.OUTBOX_BYTES // 1024), "outbox_full": "block"}
 _NUMBERS = {
     "shards": (1, limits.SHARDS_MAX),
@@ -75,7 +78,7 @@ def open_namespace(context: NamespaceContext, options: NamespaceOptions) -> Plan
 
 
 def read_namespace(context: NamespaceContext) -> Plan[bool]:
-    """Fill the context from an existing namespace, and return whether there is one. Writes nothing."""
+    """Return whether the namespace exists. If it exists, fill the context from its fields. Writes nothing."""
     reply = yield from send_request(Request(0, command=("HMGET", namespace_key(context.namespace), *_FIELDS)))
     if not _exists(reply.value):
         return False
@@ -104,10 +107,10 @@ def _fill(context: NamespaceContext, stored: dict[str, str]) -> None:
 
 
 def ensure_namespace_id(context: NamespaceContext) -> Plan[bytes]:
-    """Return the random id of the namespace, and create it if there is none.
+    """Return the random id of the namespace. If the namespace has no id yet, create one.
 
-    The id distinguishes this namespace from others of the same name: on another server, or earlier on this one. It is
-    stored on the metadata shard.
+    The id distinguishes this namespace from others of the same name: on another server, or earlier on this one. The
+    metadata shard stores the id.
     """
     key = namespace_key(context.namespace)
     read = Request(0, command=("HGET", key, "id"))
@@ -121,7 +124,7 @@ def ensure_namespace_id(context: NamespaceContext) -> Plan[bytes]:
 
 
 def fetch_shard_count(context: NamespaceContext) -> Plan[int | None]:
-    """Return the number of shards that the metadata shard stores, or None if it has lost its state."""
+    """Return the number of shards that the metadata shard stores, or None if this shard has lost its state."""
     reply = yield from send_request(Request(0, command=("HGET", namespace_key(context.namespace), "shards")))
     return None if reply.value is None else int(_number(context, "shards", reply.value))
 
@@ -160,5 +163,5 @@ def _invalid_field_error(context: NamespaceContext, name: str, value: bytes | No
     problem = "is missing" if value is None else f"is {validation.preview(value)}"
     return TickwheelError(
         f"namespace {context.namespace!r} cannot be opened: its field {name!r} {problem}, and {allowed};"
-        f" it is in the hash {namespace_key(context.namespace)}"
+        f" the field is in the hash {namespace_key(context.namespace)}"
     )

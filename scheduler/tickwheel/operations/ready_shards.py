@@ -34,7 +34,7 @@ class ReadyShards:
         self._filters = filters
         self._is_request = is_request
         self._is_recorded = is_recorded
-        # Whether shards were skipped because of cached heads.
+        # Whether `shards` left out shards that are empty according to the cached heads.
         self._used_cached_heads = False
         # Entries of `known_empty`: nothing is ready in the queue; nothing matches this filter.
         self._empty, self._unmatched = (queue, b""), (queue, where)
@@ -47,7 +47,7 @@ class ReadyShards:
         """
         context = self._context
         if context.shards == 1:
-            # After an empty dequeue, one or two reads at the cost of a PING replace the call of the script.
+            # After an empty dequeue, a round of reads, each as cheap as a PING, replaces the call of the script.
             ordinary = not (self._is_recorded or unanswered or config.dequeue_blocked)
             if ordinary and not (yield from self._may_deliver(config)):
                 return []
@@ -55,7 +55,7 @@ class ReadyShards:
         fresh = context.heads.recent(self._queue)
         ready = {shard: deadline for shard, deadline in fresh.items() if deadline is not None}
         changed = False
-        # A request makes one call on each shard, so it cannot return to shards that the cache reported as empty.
+        # A call with a request id does not use `more_shards` for shards that the cache reported as empty.
         self._used_cached_heads = bool(ready) and len(ready) < len(fresh) == context.shards and not self._is_request
         if not self._used_cached_heads and len(ready) < context.shards:
             ready, changed = yield from self._fetch_heads(config, final)
@@ -109,7 +109,8 @@ class ReadyShards:
     def _fetch_heads(self, config: QueueConfig, final: bool) -> Plan[tuple[dict[int, int], bool]]:
         """Return the most urgent deadline of every shard with messages, and whether the queue's configuration changed.
 
-        One read-only round. An unreachable shard does not delay the call if another shard has messages.
+        Sends one read-only round. An unreachable shard does not delay the call if another shard has messages. If no
+        shard has messages and ``final`` is true, the round is repeated and raises the error of the unreachable shard.
         """
         context = self._context
         commands = [
@@ -141,7 +142,7 @@ class ReadyShards:
         if self._empty in self._context.heads.known_empty:
             commands = [("EXISTS", keys["ready"])]
         elif self._unmatched in self._context.heads.known_empty:
-            # Every ready message is in the index of pairs with each of its pairs.
+            # The index of pairs lists every ready message under each of its pairs.
             pairs = [packed for packed, _ in starmap(record.pair, self._filters.items())]
             commands = [
                 ("ZRANGE", keys["pairs"], b"[" + pair, b"(" + pair + b"\xff", "BYLEX", "LIMIT", 0, 1) for pair in pairs

@@ -14,7 +14,7 @@ def redrive(
     exclusive_value: str | None,
     sessions: Sessions | None = None,
 ) -> Plan[Change]:
-    """Move an errored message back to Pending, and reset its count of attempts to zero.
+    """Move an errored message back to Pending, and reset its count of attempts to zero. Return the change.
 
     Raises MessageNotFound, or InvalidTransition if the message is not errored.
     """

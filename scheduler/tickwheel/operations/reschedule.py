@@ -30,7 +30,8 @@ def reschedule(
 ) -> Plan[Change]:
     """Set a new due time, a new deadline, or both. The due time is ``delay`` from now, or ``due``.
 
-    Raises InvalidArgument, MessageNotFound, or InvalidTransition if the message is neither Invisible nor Pending.
+    Return the change. Raises InvalidArgument, MessageNotFound, or InvalidTransition if the message is neither Invisible
+    nor Pending.
     """
     kind = when = deadline_ms = 0
     check_new_times(delay, due, deadline)

@@ -30,8 +30,8 @@ def resume_lease(
     message = decode_record(queue, raw, stored, body)
     if not message.flags & record.OWNED or message.token != token:
         raise LeaseLost(
-            f"the token is not that of message {id_!r} of queue {queue!r}, which is {message.state.label}: its lease"
-            " ended, or the message was finished or cancelled"
+            f"the token does not own message {id_!r} of queue {queue!r}: the lease of this token ended, or the message"
+            f" was finished or cancelled; the message is now {message.state.label}"
         )
     config = yield from context.config(queue)
     field = config.number.to_bytes(2) + raw

@@ -25,7 +25,7 @@ class Scan:
     """
 
     def __init__(self, context: NamespaceContext, queue: str, state: str | None, token: str = "") -> None:
-        """Start a scan, or continue the scan whose `token` this is. Raises InvalidArgument."""
+        """Start a scan, or continue an earlier scan from its `token`. Raises InvalidArgument."""
         self._context = context
         self._queue = queue
         labels = {member.label: member for member in State}

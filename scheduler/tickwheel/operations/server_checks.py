@@ -78,7 +78,7 @@ def _check(durability: Durability, namespace: str, shard: int) -> Plan[None]:
         appendonly, appendfsync = (reply.value[1].decode() if reply.value else "unknown" for reply in replies)
         if (appendonly, appendfsync) != ("yes", "always"):
             raise NotDurable(
-                "durability 'fsync' needs a server with appendonly yes and appendfsync always; this one has"
+                "durability 'fsync' needs a server with appendonly yes and appendfsync always; this server has"
                 f" {appendonly} and {appendfsync}"
             )
 

@@ -2,7 +2,7 @@
 
 Each call of a session carries the next sequence number. The shard keeps the last sequence number and its answer for
 SESSION_MS. A session serves one call at a time. (Ongaro, Consensus: bridging theory and practice, 2014, section 6.3.)
-The wire format and request ids call a session a slot.
+The wire format and request ids call the name of a session a slot.
 """
 
 import os
@@ -19,7 +19,7 @@ from tickwheel.storage.keys import session_key
 _SESSION = Struct(">QIB")
 # Options of a call (`lua/_session.lua`).
 _KEEPS_EMPTY, _OPENS, _REPEATED = 1, 2, 4
-# A session is replaced by one with another name at half of the time after which the shard may forget it.
+# A shard may forget a session after SESSION_MS without a call. The client changes the session's name after half of it.
 _RENEW_S = limits.SESSION_MS / 2000
 
 
@@ -51,7 +51,7 @@ class ClientSession:
             self._pool.append(self)
 
     def begin_call(self, namespace: str, shard: int, reopens: bool = False) -> tuple[str, bytes, bytes]:
-        """Begin a call. Return its session key, the session argument of the first try, and the one of retries.
+        """Begin a call. Return its session key, the session argument of the first try, and the argument of retries.
 
         ``reopens``: if the shard has forgotten the session, the call may be executed even if it is a retry.
         """
@@ -94,7 +94,7 @@ class ClientSession:
             self._opened[shard] = time.monotonic()
 
     def pin_sequence(self, sequence: int, final: bool, *, is_first: bool = False) -> None:
-        """Make the next call use ``sequence + 1``; it may be a retry.
+        """Make the next call, which may be a retry, use ``sequence + 1``.
 
         With ``final``, the shard also stores an empty answer. With ``is_first`` (the caller has never sent this
         request) an empty answer is stored only if this client re-sends the call to that shard. An empty answer that is
@@ -145,8 +145,8 @@ class RequestId(NamedTuple):
             ):
                 return cls(text, slot, int(number))
         raise InvalidArgument(
-            f"request_id must be 'slot:sequence', up to {limits.NAME_CHARS} letters, digits, '-' and '_', then a whole"
-            f" number that grows with each call of the slot; not {text!r:.80}"
+            f"request_id must be 'slot:sequence', not {text!r:.80}: slot is a name of up to {limits.NAME_CHARS}"
+            " letters, digits, '-' and '_', and sequence is a whole number that grows with each call of the slot"
         )
 
     def session(self, queue: str) -> ClientSession:

@@ -273,7 +273,7 @@ def _items(
 ) -> list[bytes]:
     """Return a script's arguments for the messages: all tokens in one argument, then the field of each message.
 
-    Each token is followed by the number of consecutive messages that it leases.
+    Each token is followed by the number of consecutive messages that have this token.
     """
     number = _U16.pack(config.number)
     if not all(message._field.startswith(number) for message in messages):

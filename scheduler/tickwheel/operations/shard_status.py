@@ -49,7 +49,7 @@ def shard_statuses(context: NamespaceContext) -> Plan[list[ShardStatus]]:
 
 
 def followed_shards(context: NamespaceContext, server_shard: int) -> Plan[Counter[int]]:
-    """Return the shards on the server of ``server_shard`` whose inboxes are being read now, and by how many processes.
+    """Return how many processes now read the inbox of each shard, for the shards on the server of ``server_shard``.
 
     Raises Forbidden if the user may not run CLIENT LIST.
     """
