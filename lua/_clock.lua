@@ -1,4 +1,4 @@
--- Reads the shard's clock, which is the clock of its server. Gives: now (ms since 1970).
+-- Reads the shard's clock, which is the clock of its server. Defines `now`, in ms since 1970.
 local now
 do
     local time = redis.call('TIME')

@@ -1,7 +1,8 @@
--- Ends an ordinary dequeue on an empty queue before anything else is set up, because this is the most frequent call.
--- A call that may be a retry is not ordinary. Needs: _constants, _queue_context; reads ARGV[2] (_session).
+-- Ends a dequeue early if no message is deliverable, because this is the most frequent call. The following calls do not
+-- end here: a call that may be a retry, that stores an empty answer, that continues a split walk (_filter_walk), or
+-- that asks for the next deadline (HEADS). Needs: _constants, _queue_context; reads ARGV[2] (_session).
 if band(byte(ARGV[2], 13), 5) == 0 and not ARGV[5] and band(options, HEADS) == 0 then
-    -- If no head is ready, no message is deliverable, with or without a filter.
+    -- If `ready` is empty, no message is deliverable, with or without a filter.
     if call('EXISTS', ready) == 0 then
         return refusal_of_caller() or false
     end

@@ -1,5 +1,7 @@
 -- Tests whether a message carries every pair of a filter. `where` is a signature c8 and the pairs, each I2c0.
 -- Needs: _record, and a caller's queue_number.
+
+-- Returns the pairs of a filter.
 local function wanted(where)
     local asked, at = {}, 9
     while at <= #where do
@@ -10,6 +12,7 @@ local function wanted(where)
     return asked
 end
 
+-- Returns the pair with the fewest index entries.
 local function rarest(asked)
     local chosen, fewest = asked[1], math.huge
     for n = 1, #asked > 1 and #asked or 0 do
@@ -21,7 +24,8 @@ local function rarest(asked)
     return chosen
 end
 
--- Returns the state, the order as two numbers, and the indexed pairs of a message as a set; 0 if there is no message.
+-- Returns the state of a message, its order as two numbers, and its indexed pairs as a set, which is empty unless the
+-- message is Pending. Returns 0 if there is no message.
 local function looked_up(name)
     local record = call('HGET', messages, queue_number .. name)
     if not record then

@@ -1,7 +1,8 @@
--- Finds the most urgent Pending messages that carry every pair of `where`, by walking the index entries of the rarest pair.
--- Gives walk(where, cursor, limit, budget) -> fields. If the budget was spent, it also returns a cursor (if no field is
--- certain yet) and whether there may be more.
--- A split walk is exact from its cursor on. It does not find messages that arrive behind the cursor.
+-- Finds the most urgent Pending messages that carry every pair of `where`, by walking the index entries of the rarest
+-- pair. Defines walk(where, cursor, limit, budget), which returns fields, cursor, more.
+-- `budget` is the number of entries to walk. If the budget ends first, walk returns either the fields that are certain,
+-- with `more` true, or no fields and a cursor. With the cursor, the next call continues the walk (a split walk).
+-- A split walk is exact, but does not find messages that are added behind its cursor.
 -- Needs: _record, _ready_indexes, _filter_match.
 local walk
 if not exclusive then
@@ -44,8 +45,8 @@ if not exclusive then
         return names, #names == 0 and last or nil, true
     end
 else
-    -- Groups are walked in the order of their heads. The most urgent match of each value is a candidate until no later
-    -- group can contain a more urgent one.
+    -- Walks the groups of the rarest pair (_ready_indexes) in the order of their heads. The most urgent match of each
+    -- group is a candidate. Candidates are final when no later group can contain a more urgent match.
     walk = function(where, cursor, limit, budget)
         local asked, best = wanted(where), {}
         local matches, single = matcher(where, asked), #asked == 1
@@ -61,7 +62,8 @@ else
             table.insert(best, at, { deadline, rank, name })
             best[limit + 1] = nil
         end
-        -- Searches the messages of one value. If the budget ends first, returns the last entry read.
+        -- Searches one group for its most urgent match, which becomes a candidate. Returns the last entry read if the
+        -- budget ends first, else nil.
         local function search(chosen, prefix, inner)
             local group = prefix .. chosen
             local from, chunk = inner ~= '' and '(' .. inner or '[' .. group, 4

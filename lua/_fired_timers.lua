@@ -1,4 +1,5 @@
--- Reads the fired timers from ARGV[4], a sequence of: time I6, generation I4, kind and length I2, field.
+-- Reads the fired timers from ARGV[4], a sequence of: time I6, generation I4, kind * 16384 + length of the field I2,
+-- field (see `mark` in _transition).
 -- Needs: _record, _driver_context, _transition.
 local FINAL, EARLY, UNHANDLED = '\0', '\1', '\2'
 local fields, records, times, generations, answered = {}, nil, {}, {}, {}
@@ -17,8 +18,8 @@ local function stale(n, incarnation, version)
     return generations[n] ~= incarnation % 65536 * 65536 + version % 65536
 end
 
--- Handles a timer whose message is not due yet: the driver fires the timer again. If the message's time has moved, a new
--- timer goes to the inbox instead.
+-- Returns the answer for a timer that fired before `until_ms`, the time of its message. If the timer has the same time,
+-- the driver must fire it again (EARLY). Otherwise the message's time has moved, and a new timer goes to the inbox.
 local function not_yet(n, kind, until_ms, incarnation, version)
     if times[n] == until_ms then
         return EARLY

@@ -14,7 +14,7 @@ local function owner_is(record, flags, token)
     return band(flags, OWNED) ~= 0 and sub(record, UNOWNED, 30) == token
 end
 
--- Frees the exclusive value of a cancelled message when its worker calls. This is no transition: no version, no event.
+-- Frees the exclusive value of a cancelled message. This is no transition: no new version, no event.
 local function let_go(field, record, retention)
     local state, flags, version, attempts = read(HEAD, record)
     local at = fixed_at(record, flags)
@@ -23,7 +23,8 @@ local function let_go(field, record, retention)
     timer(2, now + retention, read('>I6', record, at), version, field)
 end
 
--- Returns the result for a message whose lease the worker does not hold.
+-- Returns the result for a message whose lease the worker does not hold. If the message was cancelled while this worker
+-- ran it, and still holds its exclusive value, frees the value.
 local function refusal(n, record, retention)
     if not record then
         return pack(RESULT, NOT_FOUND, 0, 0, 0)

@@ -1,13 +1,15 @@
--- Maintains the indexes of deliverable messages. Gives enter (a message becomes Pending), leave (the message stops being
--- Pending without a lease), take (the message is leased) and release (the leased message of a value frees the value).
+-- Maintains the indexes of deliverable messages. Defines enter (a message becomes Pending), leave (the message stops
+-- being Pending without a lease), take (the message is leased) and release (the leased message frees its value).
 --   plain      `ready` holds every Pending message, `pairs` one entry for each indexed pair of each Pending message
---   exclusive  `ready` holds the head of each free value, `waiting` the other Pending messages. `locks` maps a value to
---              'H' order id if the value is free and has a Pending message (its head: order and id), and to 'R' id if a
---              message (id) is leased. `vpairs` has an entry for each indexed pair of each Pending message. `pairs` has
---              only the head of each group of (value, pair), and skips groups that are `parked` while the value is leased
--- A member of `ready` is rank I6 .. field; its score is the deadline. An order is pack('>I8I6', deadline + 2^52, rank): as
--- bytes it sorts by deadline, then by first enqueue. Lua compares orders as numbers, because `<` on strings depends on the
--- server's locale.
+--   exclusive  `ready` holds the head of each free value, `waiting` the other Pending messages. The head of a
+--              value is the Pending message with the first order. `locks` maps a free value that has a head to 'H'
+--              order id, the order and id of the head. It maps a leased value to 'R' id, the id of the leased message.
+--              `vpairs` has an entry for each indexed pair of each Pending message. The entries of one value and one
+--              pair are a group. `pairs` has only the first entry of each group. While a value is leased, some of its
+--              groups are `parked`: they have no entry in `pairs`
+-- A member of `ready` is rank I6 .. field; its score is the deadline. An order is pack('>I8I6', deadline + 2^52, rank):
+-- as bytes, orders sort by deadline, then by rank (_record). Lua compares orders as numbers, because `<` on strings
+-- depends on the server's locale.
 local enter, leave, take, release, within, park
 -- The weight of a written entry in the budget of a call. A write takes as long as walking past four entries, and an
 -- exclusive queue writes about four entries for each entry that a plain queue writes.
@@ -55,8 +57,8 @@ else
     local function how_many_parked(prefix)
         return call('ZLEXCOUNT', parked, '[' .. prefix, '(' .. prefix .. '\255')
     end
-    -- Moves the group of a leased value out of `pairs`, so that walks skip it. Returns false if the value has too many
-    -- parked groups.
+    -- Parks a group of a leased value, so that walks skip the group. Returns false if too many groups of the value are
+    -- parked already.
     park = function(prefix, pair, entry)
         if how_many_parked(prefix) >= PARKED_MAX then
             return false
@@ -65,7 +67,7 @@ else
         call('ZADD', parked, 0, prefix .. pair)
         return true
     end
-    -- Returns the entry of `pairs` for an entry of `vpairs`: pair, order, signature, then the whole name.
+    -- Returns the entry of `pairs` for an entry of `vpairs`: pair, order, signature, then the name (value and id).
     local function head_entry(entry, value_prefix, pair)
         local at = #value_prefix + #pair + 1
         return pair .. sub(entry, at, at + 21) .. value_prefix .. sub(entry, at + 22)
@@ -99,8 +101,8 @@ else
             call('ZADD', pairs, 0, head_entry(member, prefix, pair))
         end)
     end
-    -- room: the number of further groups that may be parked. The number is limited, because one release processes all
-    -- parked groups of the value.
+    -- `room` is the number of further groups that may be parked. The number is limited, because one release processes
+    -- all parked groups of the value.
     local function unindex(prefix, entry, indexed, blob, room)
         each_pair(indexed, blob, function(pair)
             local group = prefix .. pair
@@ -164,7 +166,7 @@ else
             unindex(prefix, order .. signature .. id, indexed, blob, room)
         end
     end
-    -- Invariant: the value is free. A successor does not become the head here, so a call leases at most one message of a
+    -- Invariant: the value is free. No other message becomes the head here, so a call leases at most one message of a
     -- value.
     take = function(field, deadline, rank, signature, indexed, blob)
         local value, prefix, id = split(field)

@@ -1,13 +1,13 @@
--- Describes and reads a message's record. `scheduler/tickwheel/storage/record.py` has the same layout, and a test compares
--- the two byte for byte.
---   head       state B, flags B, version I4, attempts I2, until I6: what transitions change
+-- Describes and reads a message's record. `scheduler/tickwheel/storage/record.py` has the same layout, and a test
+-- compares the two byte for byte. A section in capitals is present only if the record has the flag of this name.
+--   head       state B, flags B, version I4, attempts I2, until I6; the part that each transition changes
 --   OWNED      token c16, worker Bc0
 --   fixed      incarnation I6, due I6, digest c8, nonce I4
 --   EXPLICIT   deadline I8 (+ 2^52); without it the deadline is `due`
---   OVERRIDES  lease_ms I4, max_attempts I2; zero is the queue's
---   ERROR      text I2c0
---   PAIRS      signature c8, how many are indexed B, pairs I2c0: each I2c0 of (key Bc0, value)
---   the rest   the payload, unless BODY: then it is in `bodies`, under field .. digest
+--   OVERRIDES  lease_ms I4, max_attempts I2; zero: the value of the queue
+--   ERROR      text I2c0: the error, or the result of a Completed message
+--   PAIRS      signature c8, number of indexed pairs B, pairs I2c0: each I2c0 of (key Bc0, value)
+--   the rest   the payload; with BODY, the payload is in `bodies` instead, under field .. digest
 -- `until` is the time of the message's timer: the end of invisibility, lease or retention.
 -- WHOLE reads a record without OWNED up to its due time. LEASED reads a record with OWNED up to its incarnation.
 local HEAD, WHOLE, LEASED, UNOWNED = '>BBI4I2I6', '>BBI4I2I6I6I6', '>BBI4I2I6c16Bc0I6', 15
@@ -22,8 +22,8 @@ local function body_of(field, record, at)
     return field .. sub(record, at + 12, at + 19)
 end
 
--- Returns deadline, rank, and the position of the next sections; `at` is the position of the fixed part. The rank orders
--- messages of one deadline: messages with an explicit deadline first, then by first enqueue.
+-- Returns deadline, rank, and the position of OVERRIDES; `at` is the position of the fixed part. The rank orders
+-- messages of one deadline: messages with an explicit deadline come first, then all others, both by first enqueue.
 local NO_DEADLINE_OF_ITS_OWN = 140737488355328
 local function order_in(record, flags, at, incarnation, due)
     if band(flags, EXPLICIT) ~= 0 then

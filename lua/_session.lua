@@ -1,6 +1,7 @@
--- Reads the client session from ARGV[2]: sequence I8, life in ms I4, options B (1: an empty answer is stored, too; 2: the
--- call may open the session; 4: the call may be a retry of its caller). The key stores the last sequence and its answer,
--- so a retried call changes nothing more (client sessions: Ongaro, Raft, 6.3).
+-- Reads the client session from ARGV[2]: sequence I8, life in ms I4, options B (1: an empty answer is stored, too; 2:
+-- the call may open the session; 4: the call may be a retry). The key `session` stores the last sequence and the answer
+-- to it, so a retried call changes nothing more. (Client sessions: Ongaro, "Consensus: Bridging Theory and Practice",
+-- 6.3.)
 local sequence, life, session_options = read('>I8I4B', ARGV[2])
 local keeps_empty, replayed = band(session_options, 1) ~= 0, nil
 do

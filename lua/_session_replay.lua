@@ -1,5 +1,5 @@
 -- Replays the stored answer of a retried call, for scripts that change messages in a session.
--- Gives: results, given (the messages named in ARGV), answer (ends the call). Needs: _session, _transition.
+-- Defines: results, given (reads the messages named in ARGV), answer (ends the call). Needs: _session, _transition.
 if replayed then
     return replayed
 end

@@ -1,12 +1,12 @@
 -- Collects the changes of a call, and writes them at the end with one command for each key.
 -- Needs: _constants, _clock, and a caller's queue_number, history, options, exclusive.
 local RESULT = '>BBI4I6'
--- A `history` of RELAYED or more keeps events until they are relayed. The outbox's limit in KiB is added to RELAYED, and
--- also DROPS if events beyond the limit are dropped.
+-- If `history` is RELAYED or more, events are kept until they are relayed. Such a `history` is the sum of RELAYED, the
+-- outbox's limit in KiB and, if events beyond the limit are dropped, DROPS.
 local RELAYED, DROPS = 2147483648, 1073741824
 local DONE, ALREADY, NOT_FOUND, INVALID, LOST, CONFLICT = 0, 1, 2, 3, 4, 5
--- The first element of `happened` becomes the head of the entry, so that the entry is concatenated once: Lua hashes every
--- string that it creates.
+-- The first element of `happened` becomes the head of the entry, so that the entry is concatenated once: Lua hashes
+-- every string that it creates.
 local changed, writes, gone, timers, happened = {}, {}, {}, {}, { '' }
 -- Sizes are counted, because Lua's `#` is a search.
 local writes_size, timers_size, happened_size, ready_size = 0, 0, 1, 0
@@ -55,8 +55,9 @@ local function put(field, record)
     writes[writes_size] = record
 end
 
--- Returns a message's `until`, generation (the low halves of incarnation and version) and field. These bytes are the timer
--- of the message, and also the head of the event of its last transition. Kinds of timer: 0 promote, 1 expire, 2 retire.
+-- Returns a message's `until`, generation (the low 16 bits of the incarnation, then of the version), kind and field.
+-- These bytes are the timer of the message, and also the head of the event of its last transition. Kinds of timer: 0
+-- promote, 1 expire, 2 retire.
 local function mark(kind, until_ms, incarnation, version, field)
     return pack('>I6I2I2I2c0', until_ms, incarnation, version, kind * 16384 + #field, field)
 end
@@ -68,7 +69,7 @@ local function timer(kind, until_ms, incarnation, version, field)
     return made
 end
 
--- Counts the messages that are due in a minute, if the queue keeps a forecast.
+-- Adds `by` to the number of messages that are due in the minute of `time`, if the queue keeps a forecast.
 local forecasts = band(options, FORECAST) ~= 0
 local function expect(time, by)
     if forecasts then
@@ -77,9 +78,9 @@ local function expect(time, by)
     end
 end
 
--- Records a transition: the mark of the message, then the tail. The tail is mostly equal for all messages of a call, so it
--- is packed again only if it differs. `from` and `to` are states, 0 if the message does not exist. `after` is the lateness
--- in ms, or nil.
+-- Records a transition: the mark of the message, then the tail. The tail is mostly equal for all messages of a call, so
+-- it is packed again only if it differs. `from` and `to` are states, 0 if the message does not exist. `after` is the
+-- lateness in ms, or nil.
 local tail, tail_change, tail_attempts, tail_after, tail_incarnation, tail_version
 local function event(marked, incarnation, version, from, to, attempts, after)
     local change, above, older = from * 8 + to, incarnation - incarnation % 65536, version - version % 65536
@@ -103,7 +104,8 @@ local function full_event(marked, incarnation, version, from, to, attempts, due,
     happened[happened_size] = sub(tail, 1, 8) .. pack('>BI6I8I2c0', 64 + byte(tail, 9), due, deadline, #blob, blob)
 end
 
--- Adds to a histogram. Buckets are powers of two: bucket n counts the values below 2^n ms that no lower bucket counts.
+-- Adds values to a histogram in `lateness`. Buckets are powers of two: bucket n counts the values below 2^n ms that no
+-- lower bucket counts.
 local function add_to(histogram, kind)
     local buckets = {}
     for ms, by in next, histogram do
@@ -115,8 +117,8 @@ local function add_to(histogram, kind)
     end
 end
 
--- Writes the entries of a plain queue's indexes together. Removals come first: an entry that a call removes and then adds
--- again must stay.
+-- Writes the entries of a plain queue's indexes together. Removals come first: an entry that a call removes and then
+-- adds again must stay.
 local function settle()
     if #ready_removed > 0 then
         send('ZREM', ready, ready_removed)
@@ -143,8 +145,8 @@ local function refusal_of_outbox(size)
         return refuse(string.format('OUTBOXFULL %.0f %.0f', size, outbox_limit()))
     end
 end
--- Counts an entry of the outbox. Returns false if the entry must be dropped by the namespace's policy; its transitions are
--- then counted as dropped.
+-- Adds the size of an entry to the size of the outbox. Returns false if the entry must be dropped, because the outbox
+-- is full and `history` contains DROPS. The transitions of the entry are then counted as dropped.
 local function in_outbox(entry, transitions)
     local size = call('HINCRBY', clock, 'outbox', #entry)
     if history < RELAYED + DROPS or size <= outbox_limit() then

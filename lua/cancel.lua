@@ -1,13 +1,15 @@
 #!lua flags=allow-oom
--- Invisible, Pending or Running -> Cancelled. A message of an exclusive queue that was running holds its value until its
--- worker's next call or the end of the lease, unless the caller releases the value immediately.
+-- Invisible, Pending or Running -> Cancelled. If a message of an exclusive queue was Running, it still holds its
+-- exclusive value until its worker's next call for the message or the end of the lease, unless the caller releases the
+-- value at once.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  session (_session)
--- ARGV[3]  retention in ms I6, release at once B
+-- ARGV[3]  retention in ms I6; 1 to release exclusive values at once, else 0 B
 -- ARGV[4]… fields
--- Reply    one string: a result (code B, state B, version I4, until I6) for each: DONE, ALREADY, INVALID or NOT_FOUND
+-- Reply    one string: a result (code B, state B, version I4, until I6) for each message: DONE, ALREADY, INVALID or
+--          NOT_FOUND
 -- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD
 -- Cost     O(log N) for each message and pair; timers stay on the wheel
 local retention, at_once = read('>I6B', ARGV[3])

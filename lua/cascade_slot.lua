@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- Moves timers of a slot to its children, one level down. Deletes the slot when it is empty.
+-- Moves timers of a slot to its children, the slots of the level below. Deletes the slot if no timer is left in it.
 -- KEYS: clock slots slot children...
 -- INCLUDE: _require_fence
 -- ARGV[1]  fence I8 I8 (_require_fence)
--- ARGV[2]  the slot's level, ARGV[3] its number; `children` are its 64 in order
+-- ARGV[2]  level of the slot, ARGV[3] its number; the keys `children` are its 64 children in order
 -- ARGV[4]  number of timers after which to stop, at the end of a chunk
 -- ARGV[5]  maximum number of timers in a chunk of a child
--- Reply    chunks left in the slot, then for each child written to: its place (from 0) and its length
--- Errors   FENCED; CORRUPT: a timer does not belong to the slot; nothing was changed
+-- Reply    chunks left in the slot, then for each child written to: its index (from 0) and its length in chunks
+-- Errors   FENCED; CORRUPT: a timer does not belong to the slot, and nothing was changed
 -- Cost     O(1) for each timer, O(log slots) for each child
 local read, sub = struct.unpack, string.sub
 local level, first, enough, chunk_size = tonumber(ARGV[2]), ARGV[3] * 64, tonumber(ARGV[4]), tonumber(ARGV[5])

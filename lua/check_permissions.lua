@@ -1,8 +1,8 @@
 #!lua flags=no-writes
--- Returns the commands that the user may not run and that scripts, or transactions around scripts, need. The check comes
--- first because a script that fails at a denied command has already made a part of its changes.
+-- Returns which of the commands that scripts and their transactions need are denied to the user of the connection.
+-- Clients check this first, because a script that fails at a denied command has already made a part of its changes.
 -- KEYS: clock wake
--- Reply    the denied commands; empty if the user may run all
+-- Reply    the denied commands; empty if the user may run all of them
 -- Cost     O(1)
 local commands = {
     { 'EXISTS', clock }, { 'GET', clock }, { 'SET', clock, '' }, { 'UNLINK', clock },

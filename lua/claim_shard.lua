@@ -4,11 +4,12 @@
 -- INCLUDE: _clock
 -- ARGV[1]  fence: epoch I8, connection number I8, each below 2^53
 -- ARGV[2]  kind of election that issued the epoch: a shard accepts only the kind of its first claim
--- ARGV[3]  accepted lead of the server's clock over the clocks of the hosts, in ms, stored for later claims; 0 removes the
---          stored value, empty keeps it
--- ARGV[4]  name of the claiming process, for people
--- Reply    now, the clock guard's high-water mark and the accepted lead, both in ms and empty if not stored
--- Errors   FENCED (its epoch): a higher fence holds the shard; ELECTION: another kind of election drives it
+-- ARGV[3]  accepted lead of the server's clock over the clocks of the hosts, in ms. The value is stored for later
+--          claims; 0 removes the stored value, empty keeps it
+-- ARGV[4]  name of the claiming process, for display
+-- Reply    now; the latest time that the clock guard has trusted; the accepted lead. All in ms; empty if not stored
+-- Errors   FENCED (with the epoch of the holder): a higher fence holds the shard; ELECTION: the shard accepts only
+--          another kind of election
 -- Cost     O(1)
 local held = redis.call('HMGET', clock, 'fence', 'election', 'high', 'accepted')
 if held[2] and held[2] ~= ARGV[2] then

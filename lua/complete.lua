@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
--- Running -> Completed, by the holder of the lease. Payload and metadata are deleted. The header is kept for the
--- retention, with the result if there is one.
+-- Running -> Completed, by the holder of the lease. Payload and metadata are deleted. The rest of the record is kept
+-- for the retention, with the result if there is one.
 -- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config _transition _ready_indexes _held_leases
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  not used (token and state identify a retried complete)
--- ARGV[3]  retention in ms I6; then, if any message has a result, for each message the ERROR section that stores the result
---          I2c0 (empty: no result)
+-- ARGV[3]  retention in ms I6; then, if any message has a result, a string I2c0 for each message: the ERROR section
+--          with the result, or empty if this message has no result
 -- ARGV[4]… tokens and fields of the messages (_held_leases)
--- Reply    one string: a code B for each message: DONE, ALREADY, LOST or NOT_FOUND
+-- Reply    one string, with a code B for each message: DONE, ALREADY, LOST or NOT_FOUND
 -- Errors   STALECONFIG
 -- Cost     O(1) for each message of a plain queue, O(log N) of an exclusive one
 local retention, results_at = read('>I6', ARGV[3])

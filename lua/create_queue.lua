@@ -5,10 +5,10 @@
 -- ARGV[2]  settings, opaque
 -- ARGV[3]  maximum number of queues in a namespace
 -- ARGV[4]  uid c4 of the new queue
--- ARGV[5]  number of shards, as the caller knows it
+-- ARGV[5]  number of shards that the caller expects
 -- Reply    {1 if created, else 0; the stored configuration: version I4, uid c4, number I2, settings}
 -- Errors   TOOMANYQUEUES, NAMESPACEGONE; out of memory: rejected before the script starts
--- Cost     O(1), O(queues) for the first of a namespace
+-- Cost     O(1), O(queues) for the first queue of a namespace
 local stored = redis.call('HGET', queues, ARGV[1])
 if stored then
     return { 0, stored }

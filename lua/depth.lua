@@ -4,16 +4,17 @@
 -- INCLUDE: _constants _record _queue_context _require_current_config _filter_match
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  signature c8 and the pairs of the filter, each I2c0
--- ARGV[3]  entries to walk
--- ARGV[4]  cursor, or empty at the start
--- Reply    {count of this part, cursor; empty if this is the last part}
+-- ARGV[3]  number of entries to walk
+-- ARGV[4]  cursor of the previous call; empty in the first call
+-- Reply    {number of messages counted by this call, cursor for the next call (empty if none are left)}
 -- Errors   STALECONFIG
 -- Cost     one pair: O(log N) on a plain queue, O(values) on an exclusive one; several: the entries of the rarest pair
 local asked, budget, cursor = wanted(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local matches, total = matcher(ARGV[2], asked), 0
 local single = #asked == 1
 
--- Counts the matching entries of key from `from` that start with prefix. Returns the last entry if the budget ends first.
+-- Adds to `total` the matching entries of `key` from `from` on that start with `prefix`. Returns the last entry read if
+-- the budget ends first, else nil.
 local function count_matching(key, from, prefix, name_start)
     while true do
         local size = math.min(200, budget)
@@ -42,7 +43,7 @@ if not exclusive then
     return { total, stopped or '' }
 end
 
--- The groups of a value are adjacent, so one read leads from each value to the next.
+-- The groups of a value (_ready_indexes) are adjacent in `vpairs`, so one read leads from each value to the next.
 local chosen, from, inside = nil, '-', ''
 if cursor == '' then
     chosen = rarest(asked)
@@ -52,7 +53,7 @@ end
 local function stop(position)
     return { total, pack('>I2c0I2c0I2c0', #chosen, chosen, #from, from, #position, position) }
 end
--- At least two entries: one to find the value, one to search it.
+-- Each value needs at least two entries of the budget: one to find the value, one to search it.
 while budget > 1 do
     local entry = call('ZRANGEBYLEX', vpairs, from, '+', 'LIMIT', 0, 1)[1]
     if not entry then

@@ -1,18 +1,20 @@
 #!lua flags=allow-oom
--- Pending -> Running, for the most urgent messages: earliest deadline first, among all messages or the messages that carry
+-- Pending -> Running, for the most urgent messages (earliest deadline first). With a filter, only messages that carry
 -- every pair of the filter.
 -- KEYS: clock config session messages bodies inbox events counts lateness ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _queue_context _empty_queue_exit _session _record _clock _transition _ready_indexes _filter_match _filter_walk
 -- ARGV[1]  context (_queue_context); with the option HEADS the reply contains the next deadline
 -- ARGV[2]  session (_session)
--- ARGV[3]  limit I2, lease of the call I4 (0: the message's, else the queue's), lease of the queue I4, bytes to answer I4,
---          bytes of payloads that are in `bodies` I4, entries to walk I4, token c16, worker (the rest)
+-- ARGV[3]  limit I2, lease of the call I4 (0: the message's, else the queue's), lease of the queue I4, maximum bytes of
+--          records I4, maximum bytes of payloads in `bodies` I4, budget in index entries I4, token c16, worker (the
+--          rest)
 -- ARGV[4]  with a filter: signature c8 and the pairs of the filter, each I2c0
 -- ARGV[5]  to continue a split walk: its cursor
--- Reply    nil if an ordinary call finds nothing ready, {} if nothing matches, else {head, cursor, then field and record of each
---          message}; head: status B, next deadline I8 (+ 2^52; 2^53-1: none), now I8.
---          Status 0: final; 1: nothing found yet, call again with the cursor; 2: a retried call, in which an empty record is
---          a message that is no longer leased; 3: there may be more, because this call reached its limit of bytes or entries
+-- Reply    nil or {} if _empty_queue_exit ends the call, else {head, cursor, then field and record of each message};
+--          head: status B, next deadline I8 (+ 2^52; 2^53-1: none), now I8.
+--          Status 0: final; 1: nothing found yet, call again with the cursor; 2: the messages of a retried call, with
+--          an empty record for each message that is no longer leased by that call; 3: there may be more messages,
+--          because this call reached a maximum of bytes or the end of its budget
 -- Errors   STALECONFIG, BLOCKED, SESSIONEXPIRED, SESSIONOLD
 -- Cost     O(log N) for each message and pair, and the entries walked; nothing is written if nothing matches
 local limit, call_lease, queue_lease, room, beside, budget, token, worker_at = read('>I2I4I4I4I4I4c16', ARGV[3])

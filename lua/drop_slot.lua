@@ -5,7 +5,7 @@
 -- ARGV[1]  fence I8 I8 (_require_fence)
 -- ARGV[2]  the slot's name `2:number`
 -- ARGV[3]  number of chunks that the caller has read and handled
--- Reply    0 if the slot was deleted; otherwise its length in chunks, and nothing was changed
+-- Reply    0 if the slot was deleted; otherwise the slot's length in chunks, and nothing was changed
 -- Errors   FENCED
 -- Cost     O(1), and O(chunks) freed in the background
 local length = redis.call('LLEN', slot)

@@ -4,12 +4,14 @@
 -- INCLUDE: _constants _record _staged_bodies _clock _queue_context _transition _ready_indexes
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  clock guard in ms I4, longest delay in ms I6
--- ARGV[3]  for each message: record flags B, input B, when I6. Input 1: `when` is the due time, not a delay; 2: the
---          deadline is relative
--- ARGV[4]… two for each message: field, and its record from the digest on. Its nonce is unique to the call, which
---          identifies a retried call. With BODY the record has no payload (_staged_bodies)
--- Reply    one string: code B and state B for each message; DONE, ALREADY, CONFLICT, or INVALID: due too far ahead
--- Errors   STALECONFIG, BLOCKED, OUTBOXFULL (bytes in the outbox, limit); out of memory: rejected before the script starts
+-- ARGV[3]  for each message: record flags B, input B, when I6. Bits of `input`: 1: `when` is the due time (otherwise a
+--          delay); 2: the deadline is relative to now
+-- ARGV[4]… two for each message: its field, and its record from the digest on. The record contains a nonce that is
+--          unique to the call: if the stored record has the same digest and nonce, the call is a retry. With the flag
+--          BODY, the record has no payload (_staged_bodies)
+-- Reply    one string: code B and state B for each message. DONE, ALREADY, CONFLICT, or INVALID (due too far ahead)
+-- Errors   STALECONFIG, BLOCKED, OUTBOXFULL (bytes in the outbox, limit); out of memory: rejected before the script
+--          starts
 -- Cost     O(log N) for each Pending message and pair, O(1) for each Invisible one
 local guard, furthest = read('>I4I6', ARGV[2])
 local heads, fields, most = ARGV[3], {}, (#ARGV - 3) / 2
@@ -24,7 +26,8 @@ local kept = call('HMGET', clock, 'seq', 'high', 'outbox')
 local sequence, high = tonumber(kept[1]) or 0, tonumber(kept[2])
 local full = refusal_of_outbox(tonumber(kept[3]) or 0)
 if is_blocked or full then
-    -- A call whose messages all exist, such as a retried call, is answered as usual. If any is new, the whole call fails.
+    -- If all messages of the call exist, as in a retried call, the answer is as usual. If any is new, the whole call
+    -- fails.
     for n = 1, most do
         if not records[n] then
             return is_blocked and refuse(QUEUE_BLOCKED) or full
@@ -56,7 +59,9 @@ for n = 1, most do
         if not absolute then
             due = now + due
         end
-        -- Clock guard: if only an unconfirmed step of the clock has reached the due time, the driver promotes the message.
+        -- Clock guard: `high` is the latest time that the driver has trusted. If a due time is reached, but is more
+        -- than the guard ahead of `high`, the server's clock may have jumped. The message then stays Invisible until
+        -- the driver promotes it. A delay counts from the server's clock, so it needs no guard.
         local state = due <= now and not (absolute and high and due > high + guard) and PENDING or INVISIBLE
         sequence = sequence + 1
         local rank, deadline, signature, indexed, blob = sequence + NO_DEADLINE_OF_ITS_OWN, due + BIAS, '', 0, ''
@@ -80,7 +85,7 @@ for n = 1, most do
             marked = timer(0, due, sequence, 1, field)
             expect(due, 1)
         end
-        -- Without an explicit deadline and metadata, `marked` contains all data of the event.
+        -- If a message has neither an explicit deadline nor metadata, `marked` contains all data of the event.
         if band(flags, EXPLICIT + PAIRS) == 0 then
             event(marked, sequence, 1, 0, state, 0)
         else

@@ -1,21 +1,24 @@
 #!lua flags=allow-oom
--- Running -> Pending if the lease has ended, or Errored if the attempts are used up. A cancelled message that still holds
--- its exclusive value frees the value. Called by the driver for due timers of one queue.
+-- Running -> Pending when the lease has ended, or Errored if its attempts are used up. A cancelled message that still
+-- holds its exclusive value frees the value. The driver calls this script for the due timers of one queue.
 -- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _record _clock _require_fence _driver_context _transition _ready_indexes _fired_timers
--- ARGV[1]  fence I8 I8 (_require_fence); ARGV[2] bound and entries to touch, ARGV[3] context (_driver_context); ARGV[4] timers (_fired_timers)
+-- ARGV[1]  fence I8 I8 (_require_fence)
+-- ARGV[2]  bound and budget, ARGV[3] queue (_driver_context)
+-- ARGV[4]  timers (_fired_timers)
 -- Reply    now I6, then a byte for each timer: 0 done, 1 not yet due, 2 not handled in this call
 -- Errors   FENCED, STALECONFIG
 -- Cost     O(log N) for each message and pair
--- Returns the error text of a message whose last lease expired: the attempt, its worker, and the error of the failure
--- before; at most 1 KiB.
+
+-- Returns the error text of a message whose last lease expired: the number of the attempt, its worker, and the error
+-- text of the last failure before. At most 1 KiB.
 local function of_last_lease(record, attempts, most, failure)
     local worker = read('>Bc0', record, 31)
     local text = 'the lease of attempt ' .. attempts .. ' of ' .. most .. ' ended'
     text = worker ~= '' and text .. '; worker ' .. worker or text
     text = failure ~= '' and text .. '; the failure before: ' .. failure or text
     local cut = 1024
-    -- Never cuts within a character of UTF-8.
+    -- Does not cut a UTF-8 character.
     while #text > cut and band(byte(text, cut + 1), 192) == 128 do
         cut = cut - 1
     end

@@ -1,10 +1,12 @@
 #!lua flags=no-writes
--- Returns the position of a message: its record, the holder of its exclusive value, and the number of messages ahead.
+-- Returns the data that explain why a message is not running: its record, the number of messages ahead of it, and the
+-- holder of its exclusive value. The holder is the leased message of the value or, if the value is free, its head.
 -- KEYS: clock config messages bodies ready waiting locks
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  name
--- Reply    {now I6 and ahead in `ready` I6 and ahead in its value I6 (2^48-1: does not apply), record, name of the holder, record of the holder}
+-- Reply    {now I6 and ahead in `ready` I6 and ahead in its value I6 (2^48-1: does not apply),
+--          record, name of the holder, record of the holder}
 -- Errors   STALECONFIG
 -- Cost     O(log N)
 local NONE = 281474976710655

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- Running -> Running, with a later end of the lease, never an earlier one. No new version, no event, no timer: when the old
--- timer fires, it is moved to the new end.
+-- Running -> Running, with a later end of the lease, never an earlier one. No new version, no event. No new timer
+-- either: when the old timer fires, expire.lua adds a timer for the new end.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay _held_leases
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  session (_session)
--- ARGV[3]  retention of cancelled I6, new lease in ms from now I4
+-- ARGV[3]  retention of cancelled messages in ms I6, new lease in ms from now I4
 -- ARGV[4]… tokens and fields of the messages (_held_leases)
--- Reply    one string: a result (code B, state B, version I4, lease until I6) for each: DONE, LOST or NOT_FOUND
+-- Reply    one string: a result (code B, state B, version I4, lease until I6) for each message: DONE, LOST or NOT_FOUND
 -- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD
 -- Cost     O(1) for each message
 local retention, lease = read('>I6I4', ARGV[3])

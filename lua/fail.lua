@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
--- Running -> Invisible for a back-off, or Pending, or Errored if its attempts are used up or the failure is final. By the
--- holder of the lease.
+-- Fails attempts, by the holder of the lease. Running -> Errored if the attempts are used up or the failure is final,
+-- otherwise Invisible for the back-off, or Pending if the back-off is zero.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay _held_leases
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  session (_session)
--- ARGV[3]  retention of cancelled I6, of errored I6, the queue's max_attempts I2 (0: the
---          failure is final), error text I2c0, then the back-off I6 of each message
+-- ARGV[3]  retention of cancelled messages in ms I6, of errored messages in ms I6, the queue's max_attempts I2 (0: the
+--          failure is final), error text I2c0, then the back-off of each message in ms I6
 -- ARGV[4]… tokens and fields of the messages (_held_leases)
--- Reply    one string: a result (code B, state B, version I4, until I6) for each: DONE, LOST or NOT_FOUND
+-- Reply    one string: a result (code B, state B, version I4, until I6) for each message: DONE, LOST or NOT_FOUND
 -- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD
 -- Cost     O(log N) for each message
 local retention, errored_retention, default_attempts, text, delays_at = read('>I6I6I2I2c0', ARGV[3])

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- Files timers into slots of the wheel and trims the inbox, atomically. Without arguments for either it only returns the
--- time.
+-- Files timers into slots of the wheel and trims the inbox, atomically. If there is nothing to file or trim, only
+-- returns the time.
 -- KEYS: clock inbox slots lists...
 -- INCLUDE: _clock _require_fence
 -- ARGV[1]  fence I8 I8 (_require_fence)
 -- ARGV[2]  the inbox keeps its entries from this id on; empty: the inbox keeps all entries
--- ARGV[3]… for each of `lists`: its slot `level:number`, the slot's start in ms, the number of chunks, the chunks of packed
---          timers
--- Reply    now, then the length of each of `lists`
+-- ARGV[3]… for each of `lists`, the keys of slots: name of the slot `level:number`, start of the slot in ms, number of
+--          chunks, the chunks of packed timers
+-- Reply    now, then the length of each of `lists` in chunks
 -- Errors   FENCED
 -- Cost     O(1) for each chunk, O(log slots) for each list, O(1) for each entry trimmed
 local reply, at = { now }, 3

@@ -1,10 +1,10 @@
 #!lua flags=no-writes
--- Returns the number of messages that are due in each of the next minutes. Messages are counted when they become Invisible
--- and subtracted when they leave that state.
+-- Returns the number of messages that are due in this minute and each of the next. A message is counted from the time
+-- when it becomes Invisible until it leaves this state.
 -- KEYS: clock forecast
 -- INCLUDE: _clock
 -- ARGV[1]  minutes, 1 to 1,440
--- Reply    {now I6, count of this minute, of the next, …}; messages that are overdue and still Invisible are in no minute
+-- Reply    {now I6, count of this minute, of the next, …}; messages that were due in an earlier minute are not counted
 -- Cost     O(minutes)
 local first, fields = math.floor(now / 60000), {}
 for n = 1, tonumber(ARGV[1]) do

@@ -4,7 +4,7 @@
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  name
--- Reply    {now I6, record, body}; an empty record if there is no such message
+-- Reply    {now I6, record, payload from `bodies` or empty}; an empty record if there is no such message
 -- Errors   STALECONFIG
 -- Cost     O(1)
 local field, body = queue_number .. ARGV[2], ''

@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
--- Returns the orders of the most urgent Pending messages, among all messages or the messages that carry every pair of the
--- filter. Leases nothing. Groups that its walk parks (_ready_indexes) need no further walk in the dequeue that follows.
+-- Returns the orders of the most urgent Pending messages, with a filter only of messages that carry every pair of it.
+-- Leases nothing. The walk of a filter may park groups (_ready_indexes); the dequeue that follows then skips them.
 -- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config _transition _ready_indexes _filter_match _filter_walk
 -- ARGV[1]  context (_queue_context)
--- ARGV[2]  limit I2, entries to walk I4
--- ARGV[3]  cursor of a split walk, else empty
+-- ARGV[2]  limit I2, number of entries to walk I4
+-- ARGV[3]  cursor of the previous call of a split walk, else empty
 -- ARGV[4]  empty, or signature c8 and the pairs of the filter, each I2c0
--- Reply    {orders, each deadline I8 (+ 2^52) and rank I6; cursor: nothing found yet, call again with the cursor; 1 if there
---          may be more orders, else 0}
+-- Reply    {orders, each deadline I8 (+ 2^52) and rank I6; cursor for the next call if nothing is found yet, else
+--          empty; 1 if there may be more orders, else 0}
 -- Errors   STALECONFIG
 -- Cost     O(log N) for each message, and the entries walked
 local limit, budget = read('>I2I4', ARGV[2])

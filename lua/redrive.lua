@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- Errored -> Pending, with its attempts counted from zero.
+-- Errored -> Pending. The attempts of the message are counted from zero again.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay _require_outbox_room
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]… fields
--- Reply    one string: a result (code B, state B, version I4, now I6) for each: DONE, INVALID or NOT_FOUND
+-- Reply    one string: a result (code B, state B, version I4, now I6) for each message: DONE, INVALID or NOT_FOUND
 -- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD, OUTBOXFULL
 -- Cost     O(log N) for each message and pair
 local fields, records = given(3, 0)

@@ -4,9 +4,9 @@
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay _held_leases
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  session (_session)
--- ARGV[3]  retention of cancelled I6
+-- ARGV[3]  retention of cancelled messages in ms I6
 -- ARGV[4]… tokens and fields of the messages (_held_leases)
--- Reply    one string: a result (code B, state B, version I4, now I6) for each: DONE, LOST or NOT_FOUND
+-- Reply    one string: a result (code B, state B, version I4, now I6) for each message: DONE, LOST or NOT_FOUND
 -- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD
 -- Cost     O(log N) for each message and pair
 local retention = read('>I6', ARGV[3])

@@ -5,9 +5,10 @@
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]  clock guard in ms I4, longest delay in ms I6
--- ARGV[4]… for each message: input B, when I6, deadline I8, field. Input 1: `when` is the due time, not a delay; 2: the
---          deadline is relative; 4: there is a new due time; 8: there is a new deadline
--- Reply    one string: a result (code B, state B, version I4, due I6) for each: DONE, INVALID or NOT_FOUND
+-- ARGV[4]… for each message: input B, when I6, deadline I8 (+ 2^52), field. Bits of `input`: 1: `when` is the due time
+--          (otherwise a delay); 2: the deadline is relative to now; 4: there is a new due time; 8: there is a new
+--          deadline
+-- Reply    one string: a result (code B, state B, version I4, due I6) for each message: DONE, INVALID or NOT_FOUND
 -- Errors   STALECONFIG, TOOFAR, SESSIONEXPIRED, SESSIONOLD, OUTBOXFULL
 -- Cost     O(log N) for each Pending message and pair
 local guard, furthest = read('>I4I6', ARGV[3])
@@ -39,7 +40,8 @@ for n = 1, #fields do
         else
             expect(until_ms, -1)
         end
-        -- Without a new due time, the time that the message waits for is unchanged, also if it is the end of a back-off.
+        -- Without a new due time, the message becomes ready at the same time as before, which may be the end of a
+        -- back-off.
         local ready_at, absolute = until_ms, band(input, 1) ~= 0
         if band(input, 4) ~= 0 then
             due = absolute and when or now + when

@@ -1,8 +1,11 @@
 #!lua flags=allow-oom
--- Completed, Cancelled or Errored -> gone, when the retention is over. Called by the driver for due timers of one queue.
+-- Completed, Cancelled or Errored -> removed, when the retention is over. The driver calls this script for the due
+-- timers of one queue.
 -- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _record _clock _require_fence _driver_context _transition _fired_timers
--- ARGV[1]  fence I8 I8 (_require_fence); ARGV[2] bound and entries to touch, ARGV[3] context (_driver_context); ARGV[4] timers (_fired_timers)
+-- ARGV[1]  fence I8 I8 (_require_fence)
+-- ARGV[2]  bound and budget, ARGV[3] queue (_driver_context)
+-- ARGV[4]  timers (_fired_timers)
 -- Reply    now I6, then a byte for each timer: 0 done, 1 not yet due, 2 not handled in this call
 -- Errors   FENCED, STALECONFIG
 -- Cost     O(1) for each message

@@ -2,7 +2,7 @@
 -- Sets or removes a setting of the namespace, on the metadata shard.
 -- KEYS: namespace settings
 -- ARGV[1]  name
--- ARGV[2]  number of shards, as the caller knows it
+-- ARGV[2]  number of shards that the caller expects
 -- ARGV[3]  maximum number of settings in a namespace
 -- ARGV[4]  value; without this argument the setting is removed
 -- Reply    1

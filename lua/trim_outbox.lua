@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
--- Trims the beginning of the outbox, the entries that the broker has acknowledged, and returns the size of the rest. Nothing
--- is trimmed if the first entry is another one, so a delayed or repeated call does not distort the counters.
+-- Trims the beginning of the outbox, the entries that the broker has acknowledged, and returns the size of the rest. If
+-- the first entry is not ARGV[2], nothing is trimmed, so a delayed or repeated call does not distort the counters.
 -- KEYS: clock events
 -- INCLUDE: _clock _require_fence
 -- ARGV[1]  fence I8 I8 (_require_fence)
 -- ARGV[2]  id of the first entry; empty: trim nothing
 -- ARGV[3]  id of the first entry to keep
 -- ARGV[4]  bytes of the entries before ARGV[3]
--- Reply    entries trimmed, -1 if the first entry is another one; entries left, their bytes, transitions that were dropped,
---          age in ms of the oldest entry
+-- Reply    entries trimmed, or -1 if the first entry is not ARGV[2]; entries left; their bytes; transitions dropped so
+--          far; age in ms of the oldest entry, or 0 if there is none
 -- Errors   FENCED
 -- Cost     O(1) for each entry trimmed
 local cut = 0

@@ -4,8 +4,9 @@
 -- ARGV[1]  name of the queue
 -- ARGV[2]  version that the caller read
 -- ARGV[3]  settings, opaque
--- ARGV[4]  number of shards, as the caller knows it
--- Reply    {1 if changed, else 0; the stored configuration: version I4, uid c4, number I2, settings; empty if there is none}
+-- ARGV[4]  number of shards that the caller expects
+-- Reply    {1 if changed, else 0; the stored configuration: version I4, uid c4, number I2, settings; empty if there is
+--          none}
 -- Errors   NAMESPACEGONE
 -- Cost     O(1)
 if redis.call('HGET', namespace, 'shards') ~= ARGV[4] then
