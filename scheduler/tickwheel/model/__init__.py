@@ -1,7 +1,7 @@
 """Values of the domain and their validation, without I/O.
 
 The package checks every argument of a caller before anything is sent, and converts times to integer milliseconds. It
-knows the limits (`tickwheel.limits`) and the stored format (`tickwheel.storage`), but not the operations.
+depends on the limits (`tickwheel.limits`) and the stored format (`tickwheel.storage`), not on the operations.
 
     message.py              new messages, leased messages, and snapshots of messages
     message_id.py           ids for messages that were enqueued without one

@@ -56,7 +56,7 @@ class EnqueueResult:
 
 @dataclass(frozen=True, slots=True)
 class MessageView:
-    """A snapshot of a message, as `Queue.get` returns it. It carries no lease, so it cannot settle the message.
+    """A snapshot of a message, as `Queue.get` returns it. The snapshot has no lease, so it cannot settle the message.
 
     A completed or cancelled message has no payload and no metadata.
     """
@@ -77,13 +77,13 @@ class MessageView:
     """End of invisibility, lease or retention, depending on the state. None while Pending.
 
     If the message was cancelled while it ran and still holds its exclusive value: the time at which the value becomes
-    free, unless the message's worker calls before."""
+    free, unless a call of the message's worker frees it earlier."""
     result: str | None = None
     """The result that the worker stored with the completed message."""
 
 
 class LeasedMessage:
-    """A message that this worker leases. The subclasses of both clients add the methods that settle it."""
+    """A leased message. The subclasses of both clients add the methods that settle the message."""
 
     __slots__ = (
         "_deadline_ms",
@@ -195,7 +195,7 @@ class LeasedMessage:
 
 
 class _DetachedClient:
-    """Takes the place of the client in an unpickled message: the connections stay in the process that dequeued it."""
+    """Replaces the client of an unpickled message: the connections stay in the process that dequeued the message."""
 
     def __getattr__(self, name: str) -> Any:
         raise TickwheelError(

@@ -132,7 +132,7 @@ def parse(settings: Mapping[str, Any], base: QueueConfig | None = None) -> Queue
             f"backoff {timedelta(milliseconds=config.backoff_ms)} must not be longer than"
             f" backoff_max {timedelta(milliseconds=config.backoff_max_ms)}"
         )
-    # Retention never ends before the session in which a call may be retried.
+    # A message is kept for at least as long as a call that concerns the message may be retried in its session.
     return replace(
         config,
         retention_ms=max(config.retention_ms, limits.SESSION_MS),

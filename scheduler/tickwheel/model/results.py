@@ -16,8 +16,8 @@ class Change:
     at: datetime
     """The time that belongs to the state: due time, end of the lease, or end of retention.
 
-    If the message was cancelled while it ran and holds its exclusive value: the end of its lease. The value becomes
-    free then, unless the message's worker calls before, and the retention of the queue starts.
+    If the message was cancelled while it ran and holds its exclusive value: the end of its lease. At this time, or at
+    an earlier call of the message's worker, the value becomes free, and the retention starts.
     """
     changed: bool
 
@@ -39,34 +39,38 @@ class Explanation:
     for, or the end of retention. If the message was cancelled while it ran and holds its exclusive value, the end of
     its own lease. In the past if no event process has processed the change yet."""
     ahead: int | None = None
-    """Number of deliverable messages that are more urgent. On other shards, messages with an earlier deadline count."""
+    """Number of deliverable messages that are more urgent. On other shards, only earlier deadlines count."""
     ahead_in_value: int | None = None
-    """Number of messages of the same exclusive value that go first, without the running message."""
+    """Number of messages of the same exclusive value that go first, not counting the running message."""
     holder: str | None = None
     """Id of the message that holds the exclusive value."""
     worker: str | None = None
-    """The worker, as named at dequeue, that holds the lease of this message or of the holder."""
+    """The name, passed to dequeue, of the worker that leases this message or the message of `holder`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
     """Histograms of lateness and of missed deadlines since the queue was created.
 
-    Buckets are powers of two: ``{1: 5}`` means five messages of less than 1 ms, ``{8: 2}`` two messages from 4 ms to
-    less than 8 ms.
+    A bucket is named by its upper end, a power of two: ``{1: 5}`` means five messages with less than 1 ms, and
+    ``{8: 2}`` means two messages with 4 ms or more, but less than 8 ms.
     """
 
     promoted: dict[int, int]
-    """Time from due to dequeueable, in ms, of messages that waited on the wheel: bucket's upper end -> messages."""
+    """Time in ms from the due time until the message became deliverable, for messages that waited on the wheel.
+
+    Maps the upper end of each bucket to the number of messages."""
     missed: dict[int, int]
-    """Time from deadline to dequeue, in ms, of messages dequeued after an explicit deadline: upper end -> messages."""
+    """Time in ms from the deadline to the dequeue, for messages that were dequeued after an explicit deadline.
+
+    Maps the upper end of each bucket to the number of messages."""
     deadlines: int
     """Number of messages with an explicit deadline that were dequeued."""
 
     def percentile(self, share: float) -> int:
-        """Return the percentile ``share`` (0 to 1) of `promoted`: the upper end of its bucket, in ms; 0 if empty.
+        """Return the percentile ``share`` of `promoted`: the upper end of its bucket in ms; 0 without messages.
 
-        Raises InvalidArgument.
+        Raises InvalidArgument if ``share`` is not from 0 to 1.
         """
         if not 0 <= share <= 1:
             raise InvalidArgument(f"share must be from 0 to 1, such as 0.99 for the 99th percentile, not {share!r}")

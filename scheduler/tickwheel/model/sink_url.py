@@ -1,4 +1,4 @@
-"""URLs of sinks: a sink receives the due messages of a queue instead of workers.
+"""URLs of sinks. A sink receives the due messages of a queue; without a sink, workers receive them.
 
 This module lists the URL schemes and checks URLs; `sinks/registry.py` opens the sinks. A new kind of sink needs one
 line in each of the two modules.

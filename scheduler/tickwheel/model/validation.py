@@ -96,7 +96,8 @@ def filters(value: object) -> dict[str, str]:
 def _pairs(label: str, value: object) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise InvalidArgument(f"{label} must be a mapping of str to str, not {type(value).__name__} {preview(value)}")
-    # Read once, and only as far as needed: a caller's own mapping may change between two reads, or be endless.
+    # Read the mapping once, and only as far as needed: a mapping of the caller's own class may be endless, or may
+    # return other pairs when it is read again.
     pairs = {}
     for key, item in islice(value.items(), limits.PAIRS_MAX + len(trace_context.KEYS) + 1):
         text(f"a key of {label}", key, limits.PAIR_KEY_BYTES, minimum=1)
@@ -138,7 +139,7 @@ class WireDuration(int):
 class WireTimestamp(int):
     """Milliseconds since 1970 in place of a datetime, as the service receives them.
 
-    Unlike datetime, the type also represents times before the year 1 and after 9999.
+    Unlike a datetime, a WireTimestamp can be before the year 1 or after the year 9999.
     """
 
 

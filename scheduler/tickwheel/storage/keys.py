@@ -46,7 +46,7 @@ def slot_key(namespace: str, shard: int, level: int, number: int) -> str:
 
 
 def session_key(namespace: str, shard: int, slot: str) -> str:
-    """Return the key of the last sequence and answer of one client session."""
+    """Return the key of the last sequence number and answer of a client session. ``slot`` is the session's name."""
     return f"{shard_prefix(namespace, shard)}session:{slot}"
 
 

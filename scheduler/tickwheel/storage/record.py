@@ -63,7 +63,7 @@ class Record:
 
     @property
     def explicit_deadline(self) -> bool:
-        """Whether the deadline was set by the caller. Otherwise the deadline equals the due time."""
+        """Whether the caller set the deadline. Otherwise the deadline equals the due time."""
         return bool(self.flags & EXPLICIT)
 
     @property
@@ -73,9 +73,9 @@ class Record:
 
 
 def decode(record: bytes, body: bytes = b"") -> Record:
-    """Decode a record.
+    """Return the decoded record. Raises ValueError, IndexError or struct.error if the record is damaged.
 
-    If the record has the flag BODY, ``body`` is its payload, which `bodies` stores under `body_field`.
+    If the record has the flag BODY, ``body`` is its payload, which the hash `bodies` stores under `body_field`.
     """
     state, flags, version, attempts, u1, u2 = HEAD.unpack_from(record)
     at = HEAD.size
@@ -109,7 +109,10 @@ def decode(record: bytes, body: bytes = b"") -> Record:
 
 
 def body_field(field: bytes, record: bytes) -> bytes:
-    """Return the field of `bodies` that stores the payload of a record with the flag BODY."""
+    """Return the field of the hash `bodies` that stores the payload of a record with the flag BODY.
+
+    ``field`` is the field of the record in the hash `messages`.
+    """
     at = HEAD.size + FIXED.size - 12 + (17 + record[HEAD.size + 16] if record[1] & OWNED else 0)
     return field + record[at : at + 8]
 

@@ -33,10 +33,11 @@ class Retry(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ScriptErrorSpec:
-    """One code. If ``exception`` is None, the plan or driver that made the call decides.
+    """One code. If ``exception`` is None, the plan or driver that made the call handles the error.
 
-    ``fields`` names the numbers after the code; the exception takes those that the script sent. ``message`` is the text
-    of the exception: ``subject`` is the queue, shard or namespace of the call, and ``text`` is the script's own.
+    ``fields`` are the names of the numbers after the code. The exception gets the numbers that the script sent as
+    arguments. ``message`` is the template of the exception's text: ``subject`` is the queue, shard or namespace of the
+    call, and ``text`` is the text of the script.
     """
 
     code: str

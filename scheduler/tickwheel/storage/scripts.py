@@ -1,4 +1,4 @@
-"""The Lua scripts: the module finds them, composes each from its fragments, and binds them to keys by name.
+"""Finds the Lua scripts, composes each script from its fragments, and binds scripts to keys by name.
 
 A script in `lua/` begins with `#!lua`, then declares in comments its keys and its fragments:
 
@@ -26,7 +26,7 @@ _DECLARATION: Final = re.compile(r"^-- (KEYS|INCLUDE): +(.+?) *$", re.MULTILINE)
 class Script:
     """One composed script. ``keys`` are the declared names, in order; ``rest`` names the list of further keys, if any.
 
-    ``sha`` is the SHA-1 of ``source``, by which servers know the script (`EVALSHA`).
+    ``sha`` is the SHA-1 of ``source``, with which `EVALSHA` calls the script.
     """
 
     name: str

@@ -2,7 +2,7 @@
 bytes.
 
     time     6 bytes, ms since 1970
-    gen      4 bytes, low halves of the message's incarnation and version when the timer was made
+    gen      4 bytes, the generation: low halves of the message's incarnation and version when the timer was made
     kind     2 bits (promote, expire, retire), then 14 bits: the length of queue and name together
     queue    2 bytes, the queue's number
     name     identifies the message within its queue (`storage/record.py`)
@@ -10,8 +10,8 @@ bytes.
 A timer is never removed. A timer whose generation differs from that of its message is stale, and is dropped when it
 fires.
 
-The driver parses a timer again at each stage: when it reads the timer from the inbox, files it, loads it from its slot
-and fires it. That is the cost of keeping timers packed, in about a sixth of the memory of tuples.
+Packed timers need about a sixth of the memory of tuples. In return, the driver parses a timer again at each stage: when
+the driver reads the timer from the inbox, files it, loads it from its slot, and fires it.
 """
 
 from collections.abc import Iterator
@@ -63,7 +63,7 @@ def lease_key(lease_timer: bytes) -> bytes:
 def superseded_lease_key(retention_timer: bytes) -> bytes:
     """Return the key (see `lease_key`) of the lease that ended when this packed retention timer was made.
 
-    That lease belongs to the version before the timer's own.
+    The lease belongs to the version before the version of the retention timer.
     """
     generation, kind = _GENERATION.unpack_from(retention_timer, _TIME_BYTES)
     before = generation & ~0xFFFF | (generation - 1) & 0xFFFF
@@ -72,7 +72,7 @@ def superseded_lease_key(retention_timer: bytes) -> bytes:
 
 
 def iter_timers(chunk: bytes) -> Iterator[tuple[int, int, Kind, bytes]]:
-    """Yield (time_ms, queue number, kind, the timer's own bytes) for every timer of a packed chunk."""
+    """Yield (time_ms, queue number, kind, packed timer) for every timer of a packed chunk."""
     position, end = 0, len(chunk)
     while position < end:
         high, low, _, kind, queue_number = _HEAD.unpack_from(chunk, position)

@@ -6,9 +6,10 @@ An entry of the stream `events` records one script call. Its field `e` contains
     then for each transition
         mark     until I6, low halves of incarnation and version I2 I2, kind and length I2, queue number and name: the
                  bytes of the timer that the message waits for in its new state, if it waits for one (`timer.py`)
-        tail     high parts of incarnation I4 and version I2, attempt I2, parts B: bits 0-2 to, 3-5 from (0: not there)
-        64       due I6, deadline I8 + 2^52 and pairs I2c0 follow. Of a new message without it, due time and deadline
-                 are `until`, and it has no pairs
+        tail     high parts of incarnation I4 and version I2, attempt I2, parts B: in bits 0-2 the new state, in bits
+                 3-5 the old state (0: the message does not exist), and the flags 64 and 128
+        64       due I6, deadline I8 + 2^52 and pairs I2c0 follow. Without this flag, a new message has `until` as its
+                 due time and deadline, and no pairs
         128      lateness in ms I6 follows
 
 (queue, name, incarnation, version) identifies one transition permanently.
@@ -50,7 +51,7 @@ class OutboxTransition:
 
 
 def decode(entry: bytes) -> list[OutboxTransition]:
-    """Return the transitions in the field `e` of one entry.
+    """Return the transitions in ``entry``, the field `e` of one entry.
 
     Raises ValueError if the field is damaged or has the format of another version.
     """

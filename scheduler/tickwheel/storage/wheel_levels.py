@@ -29,10 +29,10 @@ def start(level: int, slot_number: int) -> int:
 
 
 def level_for(time_ms: int, now_ms: int) -> int:
-    """Return the level on which to file a timer.
+    """Return the level on which to file a timer: the highest level whose slot for the time is not yet cascaded.
 
-    That is the highest level whose slot for the time starts more than one slot of the level below from now. Times in
-    the past are filed on level 2.
+    On such a level, the time from now to the start of the slot is longer than one slot of the level below. If there is
+    no such level, for example because the time is in the past, the timer is filed on level 2.
     """
     level = HIGHEST
     while level > LOWEST and start(level, number(level, time_ms)) <= now_ms + length(level - 1):
@@ -41,10 +41,10 @@ def level_for(time_ms: int, now_ms: int) -> int:
 
 
 def lead_time(level: int) -> int:
-    """Return how long before its start a slot is cascaded or read, in ms.
+    """Return the time in ms from the cascade or read of a slot to the slot's start.
 
-    A slot is cascaded one slot of the level below ahead of its start, so that its timers are in the lower slots in
-    time. A slot of level 2 is read one slot of level 2 ahead, which agrees with `is_near`.
+    The lead time of a cascade is the length of a slot of the level below, so that the timers are in lower slots in
+    time. The lead time of reading a slot of level 2 is the length of a slot of level 2, which agrees with `is_near`.
     """
     return length(max(level - 1, LOWEST))
 
