@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Invisible, Pending or Running -> Cancelled. If a message of an exclusive queue was Running, it still holds its
--- exclusive value until its worker's next call for the message or the end of the lease, unless the caller releases the
--- value at once.
+-- Invisible, Pending or Running -> Cancelled.
+-- If a message of an exclusive queue was Running, it still holds its exclusive value until its worker's next call for
+-- the message or the end of the lease, unless the caller releases the value at once.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay
 -- ARGV[1]  context (_queue_context)
