@@ -106,8 +106,8 @@ def test_the_exit_code_reports_a_failed_day(
         return check_day(departures, history, landings[:-1], refused)
 
     monkeypatch.setattr(simulation, "check_day", without_the_last_landing)
-    asked = ["demo", "--file", str(small_day), "--seconds", "3", "--workers", "1", "--url", tickwheel_server.url]
-    done = CliRunner().invoke(app, asked)
+    arguments = ["demo", "--file", str(small_day), "--seconds", "3", "--workers", "1", "--url", tickwheel_server.url]
+    done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 1, f"{done.stdout}\n{done.stderr}"
     assert "not all checks of the demo passed" in done.stderr
 

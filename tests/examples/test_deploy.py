@@ -63,9 +63,9 @@ def test_the_deployment_starts_the_service_with_options_that_exist(command: list
 
 
 def test_every_start_order_creates_the_namespace_with_the_shards_that_the_operations_page_advises() -> None:
-    told = {dict(itertools.pairwise(command))["--shards"] for command in [unit_command(), *compose_commands()]}
+    shards = {dict(itertools.pairwise(command))["--shards"] for command in [unit_command(), *compose_commands()]}
     page = (ROOT / "docs/operations.md").read_text()
-    assert told == set(re.findall(r"--shards (\d+)", page)) == set(re.findall(r"(\d+) for three primaries", page))
+    assert shards == set(re.findall(r"--shards (\d+)", page)) == set(re.findall(r"(\d+) for three primaries", page))
 
 
 def test_the_compose_file_is_consistent_and_pins_its_images() -> None:

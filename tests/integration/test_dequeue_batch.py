@@ -45,8 +45,13 @@ def count_calls(real_time_service: ServiceThread, method: str) -> int:
 
 
 def request(direct: Tickwheel, queue: str, slot: str, **fields: Any) -> dict[str, Any]:
-    asked = {"namespace": direct._context.namespace, "queue": queue, "request_id": f"{slot}:1", "first_attempt": True}
-    return asked | fields
+    defaults = {
+        "namespace": direct._context.namespace,
+        "queue": queue,
+        "request_id": f"{slot}:1",
+        "first_attempt": True,
+    }
+    return defaults | fields
 
 
 @pytest.mark.parametrize(("messages", "limit"), [(0, 10), (1, 10), (POLLS, 1), (5, 1), (200, 10)])
@@ -164,9 +169,9 @@ def test_a_message_for_a_caller_cancelled_before_its_turn_is_released(
             for each in polls:
                 each.cancel()
             found = await asyncio.gather(*polls, return_exceptions=True)
-            heard = [message for each in found if isinstance(each, list) for message in each]
-            await tickwheel.queue("q").release_many(heard)
-            return len(heard)
+            delivered = [message for each in found if isinstance(each, list) for message in each]
+            await tickwheel.queue("q").release_many(delivered)
+            return len(delivered)
 
     assert all(asyncio.run(poll()) for _ in range(20))
     # The clients waited for the messages before they closed.
@@ -188,9 +193,9 @@ def test_messages_leased_for_polls_of_a_closed_client_are_released(
                 each.cancel()
         found = await asyncio.gather(*polls, return_exceptions=True)
         assert {type(each) for each in found} <= {asyncio.CancelledError, Unavailable, list}
-        heard = [message for each in found if isinstance(each, list) for message in each]
-        if heard:
-            queue.release_many([direct.queue("q").leased(each.id, each.token) for each in heard])
+        delivered = [message for each in found if isinstance(each, list) for message in each]
+        if delivered:
+            queue.release_many([direct.queue("q").leased(each.id, each.token) for each in delivered])
 
     for _ in range(10):
         asyncio.run(poll())
@@ -246,7 +251,7 @@ def test_a_generic_client_gets_an_answer_to_each_request_that_can_be_answered(
 ) -> None:
     direct.queue("a").enqueue(b"x", id="m")
     direct.create_queue("blocked").block(enqueue=False)
-    asked = [
+    requests = [
         request(direct, "a", "one"),
         request(direct, "empty", "two"),
         request(direct, "blocked", "three"),
@@ -255,22 +260,22 @@ def test_a_generic_client_gets_an_answer_to_each_request_that_can_be_answered(
         request(direct, "a", "six", lease_ms=1, where={"x": "y"}),
     ]
     answers = [
-        each for part in generic_client.call_for_many("DequeueBatch", requests=asked) for each in part["answers"]
+        each for part in generic_client.call_for_many("DequeueBatch", requests=requests) for each in part["answers"]
     ]
-    told = {each["place"]: [one["lease"]["id"] for one in each["response"]["deliveries"]] for each in answers}
+    ids_by_place = {each["place"]: [one["lease"]["id"] for one in each["response"]["deliveries"]] for each in answers}
     # Both requests for the message may receive it.
-    assert sorted(told.values()) == [[], [], ["m"]]
-    assert told[1] == []
-    assert told.keys() == {0, 1, 4}
+    assert sorted(ids_by_place.values()) == [[], [], ["m"]]
+    assert ids_by_place[1] == []
+    assert ids_by_place.keys() == {0, 1, 4}
     assert len(answers) == 3
     # A repeated request gets the same answer.
-    for place in told:
-        again = generic_client.call("Dequeue", **asked[place] | {"first_attempt": False})
-        assert [each["lease"]["id"] for each in again["deliveries"]] == told[place]
+    for place in ids_by_place:
+        again = generic_client.call("Dequeue", **requests[place] | {"first_attempt": False})
+        assert [each["lease"]["id"] for each in again["deliveries"]] == ids_by_place[place]
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "text"),
     [
         ({"wait_ms": 1}, "request 1 must be a first_attempt with a request_id and without a wait"),
         ({"first_attempt": False}, "request 1 must be"),
@@ -279,33 +284,33 @@ def test_a_generic_client_gets_an_answer_to_each_request_that_can_be_answered(
     ],
 )
 def test_an_invalid_batch_leases_nothing(
-    direct: Tickwheel, generic_client: GenericClient, changed: dict[str, Any], said: str
+    direct: Tickwheel, generic_client: GenericClient, changed: dict[str, Any], text: str
 ) -> None:
     direct.queue("q").enqueue(b"x")
-    asked = [request(direct, "q", "slot-0"), request(direct, "q", "slot-1", **changed)]
+    requests = [request(direct, "q", "slot-0"), request(direct, "q", "slot-1", **changed)]
     with pytest.raises(grpc.RpcError) as refused:
-        generic_client.call_for_many("DequeueBatch", requests=asked)
+        generic_client.call_for_many("DequeueBatch", requests=requests)
     error: Any = refused.value
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert said in error.details()
+    assert text in error.details()
     assert direct.queue("q").counts()["running"] == 0
 
 
 @pytest.mark.parametrize(
-    ("count", "limit", "said"),
+    ("count", "limit", "text"),
     [
         (101, 1, "a call takes at most 100 requests, not 101"),
         (3, 400, "requests are for 1200 messages, and at most 1000 are allowed in one call"),
     ],
 )
 def test_a_batch_with_too_many_requests_is_refused(
-    direct: Tickwheel, generic_client: GenericClient, count: int, limit: int, said: str
+    direct: Tickwheel, generic_client: GenericClient, count: int, limit: int, text: str
 ) -> None:
-    asked = [request(direct, "q", f"slot-{n}", limit=limit) for n in range(count)]
+    requests = [request(direct, "q", f"slot-{n}", limit=limit) for n in range(count)]
     with pytest.raises(grpc.RpcError) as refused:
-        generic_client.call_for_many("DequeueBatch", requests=asked)
+        generic_client.call_for_many("DequeueBatch", requests=requests)
     error: Any = refused.value
-    assert said in error.details()
+    assert text in error.details()
 
 
 @pytest.mark.parametrize(("count", "limit", "several"), [(250, 1, 3), (20, 100, 2), (5, 600, 0)])

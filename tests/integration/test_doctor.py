@@ -163,9 +163,9 @@ def test_a_sound_namespace_has_no_findings(patient: Patient) -> None:
 
 @pytest.mark.parametrize("harm", HARM)
 def test_the_audit_finds_each_kind_of_damage(patient: Patient, harm: str) -> None:
-    do_harm, said = HARM[harm]
+    do_harm, text = HARM[harm]
     do_harm(patient)
-    assert any(said in finding for finding in patient.findings()), patient.findings()
+    assert any(text in finding for finding in patient.findings()), patient.findings()
 
 
 def damage(patient: Patient, name: str, junk: bytes) -> None:
@@ -183,7 +183,7 @@ def damage(patient: Patient, name: str, junk: bytes) -> None:
             server.rpush(key, server.lindex(key, 0) + junk)
 
 
-@pytest.mark.parametrize("junk", [b"\xff", b"\3" + b"\xfe" * 30], ids=["a byte", "many"])
+@pytest.mark.parametrize("junk", [b"\xff", b"\3" + b"\xfe" * 30], ids=["a byte", "many bytes"])
 @pytest.mark.parametrize(
     "name",
     [

@@ -240,10 +240,10 @@ def test_stopping_is_immediate_in_every_wait(
         eventually(leading.epoch, "driving")
         with run_driver(tickwheel_server, namespace, tmp_path / "lock") as waiting:
             for one in (waiting, leading):
-                asked = time.monotonic()
+                began = time.monotonic()
                 one.process.stop()
                 one.thread.join(10)
-                assert time.monotonic() - asked < 2
+                assert time.monotonic() - began < 2
 
 
 def test_a_lock_file_is_free_after_a_release_and_after_an_abandoned_acquisition(tmp_path: Path) -> None:

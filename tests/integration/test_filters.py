@@ -63,7 +63,7 @@ def test_every_pair_must_match(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stored", "asked"),
+    ("stored", "wanted"),
     [
         ({"ab": "c"}, {"a": "bc"}),
         ({"a": "bc"}, {"ab": "c"}),
@@ -75,10 +75,10 @@ def test_every_pair_must_match(queue: Queue) -> None:
         ({"a": "B"}, {"a": "b"}),
     ],
 )
-def test_pairs_are_compared_byte_by_byte(queue: Queue, stored: dict[str, str], asked: dict[str, str]) -> None:
+def test_pairs_are_compared_byte_by_byte(queue: Queue, stored: dict[str, str], wanted: dict[str, str]) -> None:
     queue.enqueue_many([new("m", stored)])
-    assert queue.depth(asked) == 0
-    assert drained(queue, asked) == []
+    assert queue.depth(wanted) == 0
+    assert drained(queue, wanted) == []
     assert queue.depth(stored) == 1
     assert drained(queue, stored) == ["m"]
 
@@ -134,10 +134,10 @@ def test_every_filter_agrees_with_a_scan_of_all_messages_of_a_shard(
     )
     left = set(pairs)
     for _ in range(60):
-        asked = {key: str(chosen.randrange(keys[key])) for key in chosen.sample(list(keys), chosen.randint(1, 3))}
-        matching = sorted((id for id in left if asked.items() <= pairs[id].items()), key=deadlines.__getitem__)
-        assert queue.depth(asked) == len(matching)
-        found = [message.id for message in queue.dequeue(where=asked, consistency="exact")]
+        wanted = {key: str(chosen.randrange(keys[key])) for key in chosen.sample(list(keys), chosen.randint(1, 3))}
+        matching = sorted((id for id in left if wanted.items() <= pairs[id].items()), key=deadlines.__getitem__)
+        assert queue.depth(wanted) == len(matching)
+        found = [message.id for message in queue.dequeue(where=wanted, consistency="exact")]
         assert found == matching[:1]
         left.difference_update(found)
 

@@ -53,18 +53,18 @@ def in_a_fork(work: Callable[[], object]) -> str:
     child = os.fork()
     if child == 0:
         try:
-            said = repr(work())
+            report = repr(work())
         except TickwheelError as error:
-            said = str(error)
+            report = str(error)
         except BaseException as error:
-            said = f"not ours: {error!r}"
-        os.write(write, said.encode())
+            report = f"not ours: {error!r}"
+        os.write(write, report.encode())
         os._exit(0)
     os.close(write)
-    with open(read, "rb") as told:
-        said = told.read().decode()
+    with open(read, "rb") as pipe:
+        report = pipe.read().decode()
     assert os.waitpid(child, 0)[1] == 0
-    return said
+    return report
 
 
 def test_a_forked_process_cannot_use_the_client_and_takes_nothing_from_its_parent(
@@ -93,8 +93,8 @@ def test_a_forked_process_cannot_use_an_asyncio_client(tickwheel_server: Private
     with aio_sandbox(tickwheel_server) as (tickwheel, _):
         queue = tickwheel.create_queue("q")
         theirs = queue._awaited  # type: ignore[attr-defined]
-        said = in_a_fork(lambda: asyncio.run(theirs.counts()))
-        assert f"was opened by process {os.getpid()}, from which this process" in said
+        report = in_a_fork(lambda: asyncio.run(theirs.counts()))
+        assert f"was opened by process {os.getpid()}, from which this process" in report
         assert queue.enqueue().created
 
 

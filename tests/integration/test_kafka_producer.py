@@ -95,5 +95,5 @@ def test_a_missing_topic_is_reported_before_anything_is_published(
         broker = KafkaProducers(kafka.bootstrap, topic)
         broker.check_topic()
         broker.close()
-    [told] = [record.getMessage() for record in caplog.records if record.name == "tickwheel.kafka"]
-    assert told.startswith(f"topic {name}: ")
+    [line] = [record.getMessage() for record in caplog.records if record.name == "tickwheel.kafka"]
+    assert line.startswith(f"topic {name}: ")

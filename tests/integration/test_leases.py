@@ -300,8 +300,8 @@ def test_the_expiry_of_the_last_lease_is_an_error_that_includes_the_error_of_the
     take(queue).fail("boom", retry_in=timedelta(0))
     take(queue, worker="w-1")
     clock.advance(30 * SECOND)
-    told = "the lease of attempt 2 of 2 ended; worker w-1; the failure before: boom"
-    assert (queue.get("m").state, queue.get("m").error) == ("errored", told)
+    error_text = "the lease of attempt 2 of 2 ended; worker w-1; the failure before: boom"
+    assert (queue.get("m").state, queue.get("m").error) == ("errored", error_text)
 
 
 @pytest.mark.parametrize("error", ["x" * 1024, "é" * 512, "x" + "é" * 511, "xy" + "𝄞" * 255])

@@ -203,7 +203,7 @@ def test_the_number_of_workers_is_computed_without_a_server(load: Load, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "text"),
     [
         (("--start", "30h"), "--start is a time of the day, at most 24h, not 30h"),
         (("--report", "nowhere/page.html"), "folder nowhere does not exist"),
@@ -211,9 +211,9 @@ def test_the_number_of_workers_is_computed_without_a_server(load: Load, tmp_path
     ids=["start", "report"],
 )
 def test_invalid_options_of_load_are_refused_before_the_load_runs(
-    load: Load, options: tuple[str, ...], said: str
+    load: Load, options: tuple[str, ...], text: str
 ) -> None:
-    assert said in load("order-timeouts", "--scale", 0.0001, *options, code=2).stderr
+    assert text in load("order-timeouts", "--scale", 0.0001, *options, code=2).stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -227,9 +227,9 @@ def test_a_load_whose_server_does_not_answer_ends_on_a_signal(tmp_path: Path, nu
             connection, _ = silent.accept()
             with connection:
                 process.send_signal(number)
-                said = process.communicate(timeout=ENDS_S)[1]
+                text = process.communicate(timeout=ENDS_S)[1]
     assert process.returncode == 130
-    assert "Traceback" not in said
+    assert "Traceback" not in text
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

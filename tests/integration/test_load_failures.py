@@ -116,12 +116,12 @@ def test_a_run_ends_though_the_server_does_not_report_the_counts_of_its_queues(
     async def watch() -> tuple[RunResult, float]:
         scenario = replace(one_queue(), max_seconds=0.5 if bound == "for" else None)
         outcome = RunResult(scenario, Measurements(0.1), "here", "load")
-        stopping, looked = asyncio.Event(), asyncio.Event()
+        stopping, sampled = asyncio.Event(), asyncio.Event()
         async with queue(tickwheel_server) as (tickwheel, _):
             settings = run.Settings(Source("timestone"), "load")
             watching = run._RunMonitor(settings, scenario, tickwheel, LoadProcesses([], {}), outcome, 0.1)
-            running = asyncio.create_task(watching.run(stopping, lambda _: looked.set()))
-            await looked.wait()
+            running = asyncio.create_task(watching.run(stopping, lambda _: sampled.set()))
+            await sampled.wait()
             await stall(tickwheel_server)
             began = monotonic()
             if bound == "interrupt":

@@ -118,9 +118,9 @@ def test_read_yields_each_transition_once_and_in_order(
     with relaying():
         plain, _ = every_kind(tw)
         relayed(tw, server)
-    told = list(events.read(kafka.bootstrap, topic=topic, idle=IDLE))
+    transitions = list(events.read(kafka.bootstrap, topic=topic, idle=IDLE))
     lives: dict[tuple[str, str, str | None], list[events.Transition]] = {}
-    for one in told:
+    for one in transitions:
         lives.setdefault((one.queue, one.id, one.exclusive_value), []).append(one)
     for life in lives.values():
         assert [one.version for one in life] == list(range(1, len(life) + 1))
@@ -145,8 +145,8 @@ def test_an_event_published_twice_is_read_once(
     with relaying():
         relayed(tw, server)
     assert len(read_json(kafka, topic)) == 6_000
-    told = list(events.read(kafka.bootstrap, topic=topic, idle=IDLE))
-    assert sorted(one.id for one in told) == sorted(f"m{n}" for n in range(3_000))
+    transitions = list(events.read(kafka.bootstrap, topic=topic, idle=IDLE))
+    assert sorted(one.id for one in transitions) == sorted(f"m{n}" for n in range(3_000))
 
 
 def test_consecutive_event_processes_leave_no_gap(
@@ -160,9 +160,9 @@ def test_consecutive_event_processes_leave_no_gap(
     with relaying():
         relayed(tw, server)
     gaps: list[events.Gap] = []
-    told = list(events.read(kafka.bootstrap, topic=topic, idle=IDLE, on_gap=gaps.append))
-    assert (len({one.id for one in told if one.version == 1}), gaps) == (2_000, [])
-    assert len(told) == 2_000 + 2 * 4 * 300
+    transitions = list(events.read(kafka.bootstrap, topic=topic, idle=IDLE, on_gap=gaps.append))
+    assert (len({one.id for one in transitions if one.version == 1}), gaps) == (2_000, [])
+    assert len(transitions) == 2_000 + 2 * 4 * 300
 
 
 def test_readers_of_a_group_continue_at_its_position(

@@ -65,10 +65,10 @@ def test_a_repeated_request_returns_its_messages_in_the_same_order(
     )
     other = tw.queue("q")
     for n in range(1, 11):
-        asked = {"where": where, "consistency": consistency, "request_id": f"r:{n}"}
-        first = queue.dequeue(10, **asked)  # type: ignore[arg-type]
+        options = {"where": where, "consistency": consistency, "request_id": f"r:{n}"}
+        first = queue.dequeue(10, **options)  # type: ignore[arg-type]
         # A dequeue by another client changes the cached heads of the shards.
         other.dequeue(3)
-        again = queue.dequeue(10, **asked)  # type: ignore[arg-type]
+        again = queue.dequeue(10, **options)  # type: ignore[arg-type]
         assert len(first) == 10
         assert [message.id for message in again] == [message.id for message in first]

@@ -61,7 +61,7 @@ def test_a_wrong_password_is_forbidden_at_once(private: PrivateServer, admin: An
 
 
 @pytest.mark.parametrize(
-    ("rights", "said"),
+    ("rights", "refusal"),
     [
         (["~*", "&*", "+@all", "-@scripting"], "no permissions to run the 'evalsha' command"),
         (["~*", "&*", "+@all", "-set"], r"may not run SET on"),
@@ -73,10 +73,10 @@ def test_a_wrong_password_is_forbidden_at_once(private: PrivateServer, admin: An
     ],
 )
 def test_a_user_that_lacks_a_right_of_the_scripts_is_forbidden_before_anything_is_written(
-    private: PrivateServer, admin: Any, rights: list[str], said: str
+    private: PrivateServer, admin: Any, rights: list[str], refusal: str
 ) -> None:
     admin.execute_command("ACL", "SETUSER", "short", "reset", "on", ">p", *rights)
-    with pytest.raises(Forbidden, match=said):
+    with pytest.raises(Forbidden, match=refusal):
         Tickwheel(url_of(private, "short", "p"))
     assert admin.dbsize() == 0
 

@@ -206,9 +206,9 @@ def test_a_stream_of_batches_is_answered_once(generic_client: GenericClient, nam
     where = {"namespace": namespace, "queue": "orders"}
     generic_client.call("Enqueue", **where, message={"id": "m0", "payload": payload("other")})
     batches = [{"messages": [{"id": f"m{n}"} for n in range(first, first + 100)]} for first in range(0, 300, 100)]
-    told = generic_client.send_many("EnqueueStream", [where | batches[0], *batches[1:], batches[2]])
-    assert (told["created"], told["present"], told["refused_count"]) == ("299", "100", "1")
-    assert [(each["id"], each["refusal"]["reason"]) for each in told["refused"]] == [("m0", "ID_CONFLICT")]
+    result = generic_client.send_many("EnqueueStream", [where | batches[0], *batches[1:], batches[2]])
+    assert (result["created"], result["present"], result["refused_count"]) == ("299", "100", "1")
+    assert [(each["id"], each["refusal"]["reason"]) for each in result["refused"]] == [("m0", "ID_CONFLICT")]
 
 
 def test_a_stream_delivers_no_more_than_its_credit(generic_client: GenericClient, namespace: str) -> None:
@@ -245,10 +245,10 @@ def test_the_service_reports_its_health(real_time_service: ServiceThread) -> Non
 
 def test_the_service_reports_its_methods_by_reflection(real_time_service: ServiceThread) -> None:
     with grpc.insecure_channel(real_time_service.target) as channel:
-        asked = iter([ServerReflectionRequest(list_services="")])
+        requests = iter([ServerReflectionRequest(list_services="")])
         stub: Any = ServerReflectionStub(channel)
-        [told] = stub.ServerReflectionInfo(asked, timeout=20)
-        names = {each.name for each in told.list_services_response.service}
+        [reply] = stub.ServerReflectionInfo(requests, timeout=20)
+        names = {each.name for each in reply.list_services_response.service}
         assert names > {"tickwheel.v1.MessageService", "tickwheel.v1.QueueService"}
 
 
@@ -258,8 +258,8 @@ def test_a_waiting_call_is_answered_when_the_server_stops(tickwheel_server: Priv
     answers: list[Any] = []
     with ServiceThread(tickwheel_server.url) as serving, grpc.insecure_channel(serving.target) as channel:
         generic_client = GenericClient(channel)
-        asked = {"namespace": namespace, "queue": "orders", "wait_ms": 60_000}
-        waiting = threading.Thread(target=lambda: answers.append(generic_client.call("Dequeue", timeout=70, **asked)))
+        fields = {"namespace": namespace, "queue": "orders", "wait_ms": 60_000}
+        waiting = threading.Thread(target=lambda: answers.append(generic_client.call("Dequeue", timeout=70, **fields)))
         waiting.start()
         with tickwheel_server.client() as client:
             eventually(

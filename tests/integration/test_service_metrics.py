@@ -160,9 +160,9 @@ def test_streams_are_counted_while_they_are_open(
             message_service_pb2.DequeueStreamRequest.SerializeToString,
             message_service_pb2.DequeueStreamResponse.FromString,
         )
-        asked = message_service_pb2.DequeueStreamRequest(namespace=named["namespace"], queue="q", credit=5)
+        stream_request = message_service_pb2.DequeueStreamRequest(namespace=named["namespace"], queue="q", credit=5)
         stays_open = threading.Event()
-        stream = dequeue(_until(stays_open, asked))
+        stream = dequeue(_until(stays_open, stream_request))
         found = 0
         for response in stream:
             assert value(registry, "calls_in_flight", method="DequeueStream") == 1

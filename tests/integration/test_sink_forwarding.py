@@ -73,9 +73,9 @@ def test_a_due_message_is_published_with_all_its_fields_and_completed(
         assert process.health()[0].sink_acknowledged == 1
     [record] = read_topic(kafka, topic)
     assert (record.key(), record.value()) == ("ü".encode(), b"\0payload")
-    told = headers(record)
-    assert told.pop("tickwheel-incarnation").isdigit()
-    assert told == {
+    fields = headers(record)
+    assert fields.pop("tickwheel-incarnation").isdigit()
+    assert fields == {
         "tickwheel-namespace": tw._context.namespace,
         "tickwheel-queue": "q",
         "tickwheel-id": "ü",
@@ -113,8 +113,8 @@ def test_the_next_message_of_an_exclusive_value_is_published_after_the_one_befor
     found = read_topic(kafka, topic)
     for owner in ("ann", "bob"):
         of_owner = [headers(record) for record in found if record.key() == owner.encode()]
-        assert [told["tickwheel-id"] for told in of_owner] == [f"m{n}" for n in range(20)]
-        assert {told["tickwheel-exclusive-value"] for told in of_owner} == {owner}
+        assert [fields["tickwheel-id"] for fields in of_owner] == [f"m{n}" for n in range(20)]
+        assert {fields["tickwheel-exclusive-value"] for fields in of_owner} == {owner}
 
 
 def test_a_queue_gains_and_loses_a_sink_while_the_event_process_runs(
@@ -140,20 +140,20 @@ def test_a_queue_gains_and_loses_a_sink_while_the_event_process_runs(
 
 def test_a_waiting_dequeue_is_refused_when_its_queue_gets_a_sink(tw: Tickwheel, topic: str) -> None:
     queue = tw.create_queue("q")
-    heard: list[Exception] = []
+    conflicts: list[Exception] = []
 
     def wait() -> None:
         try:
             queue.dequeue(wait=timedelta(seconds=30))
         except QueueConfigConflict as error:
-            heard.append(error)
+            conflicts.append(error)
 
     thread = threading.Thread(target=wait)
     thread.start()
     with Tickwheel(tw._client_settings.url, namespace=tw._context.namespace) as other:
         other.create_queue("q", update=True, sink=f"kafka://{topic}")
     thread.join(10)
-    assert len(heard) == 1
+    assert len(conflicts) == 1
 
 
 def test_a_worker_with_an_old_configuration_leases_nothing_from_a_queue_with_a_sink(tw: Tickwheel, topic: str) -> None:
@@ -204,9 +204,9 @@ def test_an_event_process_without_a_broker_warns_once_about_queues_with_a_sink(
     for _ in range(2):
         with open_event_process(tickwheel_server.url, tw._context.namespace, tmp_path / "lock") as process:
             process._loops[0]._config.queues.lookup(77)
-    told = [record.getMessage() for record in caplog.records if "stay Pending" in record.getMessage()]
-    assert len(told) == 2
-    assert "queue q has the sink kafka://mail" in told[0]
+    lines = [record.getMessage() for record in caplog.records if "stay Pending" in record.getMessage()]
+    assert len(lines) == 2
+    assert "queue q has the sink kafka://mail" in lines[0]
 
 
 def test_a_namespace_without_a_relay_forwards_its_messages(

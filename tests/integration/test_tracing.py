@@ -236,8 +236,8 @@ def test_batched_requests_have_a_span_linked_to_their_messages(
     direct: Tickwheel, traced_service: ServiceThread, spans: Spans
 ) -> None:
     direct.queue("orders").enqueue()
-    asked = {"namespace": direct._context.namespace, "queue": "orders", "first_attempt": True}
-    requests = [asked | {"request_id": f"slot-{n}:1"} for n in range(3)]
+    fields = {"namespace": direct._context.namespace, "queue": "orders", "first_attempt": True}
+    requests = [fields | {"request_id": f"slot-{n}:1"} for n in range(3)]
     with grpc.insecure_channel(traced_service.target) as channel:
         assert GenericClient(channel).call_for_many("DequeueBatch", requests=requests)
     eventually(lambda: spans.by_name(f"{SERVICE}/DequeueBatch"), "the span of the dequeue has ended")
@@ -276,10 +276,10 @@ def test_a_message_of_one_program_is_completed_by_another_in_its_trace(
     namespace = f"{direct._context.namespace}-two"
     try:
         command = [sys.executable, "-c", PRODUCER, tickwheel_server.url, namespace]
-        told = subprocess.run(command, capture_output=True, text=True, timeout=ENDS_S, check=True).stdout.strip()
+        printed = subprocess.run(command, capture_output=True, text=True, timeout=ENDS_S, check=True).stdout.strip()
         with Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel:
             tickwheel.queue("orders").dequeue()[0].complete()
-        assert trace_of(spans.one("complete orders")) == told
+        assert trace_of(spans.one("complete orders")) == printed
     finally:
         tickwheel_server.clear(namespace)
 
@@ -305,8 +305,8 @@ def test_without_a_provider_no_trace_is_stored_and_no_span_is_made(
     namespace = f"{direct._context.namespace}-off"
     try:
         command = [sys.executable, "-c", OFF, tickwheel_server.url, namespace, api]
-        told = subprocess.run(command, capture_output=True, text=True, timeout=ENDS_S, check=True).stdout
-        assert json.loads(told) == [{}, False]
+        printed = subprocess.run(command, capture_output=True, text=True, timeout=ENDS_S, check=True).stdout
+        assert json.loads(printed) == [{}, False]
     finally:
         tickwheel_server.clear(namespace)
 

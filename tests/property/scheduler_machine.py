@@ -111,24 +111,24 @@ class SchedulerMachine(RuleBasedStateMachine):
         self._dequeue(data, client, {"limit": 3, "lease": lease, "worker": "w1", "consistency": consistency})
 
     @rule(data=st.data(), client=clients, limit=limits, where=filters)
-    def dequeue_by_request(self, data: st.DataObject, client: int, **asked: Any) -> None:
+    def dequeue_by_request(self, data: st.DataObject, client: int, **options: Any) -> None:
         name, sequence = self._name(data), next(self.sequence)
-        asked |= {"consistency": "exact", "limit": min(asked["limit"], self.most_by_request)}
-        found = outcome(lambda: self._call(client, name, asked, request_id=f"caller:{sequence}"))
-        if self._delivered(name, found, asked):
-            self.requests.append((sequence, name, asked, found))
+        options |= {"consistency": "exact", "limit": min(options["limit"], self.most_by_request)}
+        found = outcome(lambda: self._call(client, name, options, request_id=f"caller:{sequence}"))
+        if self._delivered(name, found, options):
+            self.requests.append((sequence, name, options, found))
 
     @precondition(lambda self: self.requests)
     @rule(data=st.data(), client=clients, newest=st.booleans(), passed_on=st.booleans())
     def repeat_a_request(self, data: st.DataObject, client: int, newest: bool, passed_on: bool) -> None:
-        sequence, name, asked, first = self.requests[-1] if newest else data.draw(st.sampled_from(self.requests))
+        sequence, name, options, first = self.requests[-1] if newest else data.draw(st.sampled_from(self.requests))
         if passed_on:
             # Another worker holds messages that the first call returned.
             for message in filter(self._is_live, first):
                 message.release()
                 self.model.queues[name].release(key_of(message), message.token)
-            self._delivered(name, outcome(lambda: self._call(client, name, asked)), asked)
-        found = outcome(lambda: self._call(client, name, asked, request_id=f"caller:{sequence}"))
+            self._delivered(name, outcome(lambda: self._call(client, name, options)), options)
+        found = outcome(lambda: self._call(client, name, options, request_id=f"caller:{sequence}"))
         if any(sequence < other for other, of, *_ in self.requests if of == name):
             assert found == (SessionExpired.__name__, None)
         else:
@@ -401,29 +401,29 @@ class SchedulerMachine(RuleBasedStateMachine):
             found = [plain(result) for result in found]
         assert found == outcome(lambda: self.model.queues[name].enqueue(batch, lambda shard: highs[shard]))
 
-    def _call(self, client: int, name: str, asked: dict[str, Any], **more: Any) -> list[Message]:
-        given = asked | {"where": asked.get("where") or None, "lease": duration(asked.get("lease"))} | more
+    def _call(self, client: int, name: str, options: dict[str, Any], **more: Any) -> list[Message]:
+        given = options | {"where": options.get("where") or None, "lease": duration(options.get("lease"))} | more
         return self._queue(client, name).dequeue(**given)
 
-    def _dequeue(self, data: st.DataObject, client: int, asked: dict[str, Any]) -> None:
+    def _dequeue(self, data: st.DataObject, client: int, options: dict[str, Any]) -> None:
         name = self._name(data)
-        found = outcome(lambda: self._call(client, name, asked))
-        self._delivered(name, found, asked, in_order=self.service is not None and client == 1)
+        found = outcome(lambda: self._call(client, name, options))
+        self._delivered(name, found, options, in_order=self.service is not None and client == 1)
 
-    def _delivered(self, name: str, found: Any, asked: dict[str, Any], *, in_order: bool = False) -> bool:
+    def _delivered(self, name: str, found: Any, options: dict[str, Any], *, in_order: bool = False) -> bool:
         """Check a dequeue against the model, which leases the same messages. Return whether the queue was open."""
         queue = self.model.queues[name]
         if queue.settings.dequeue_blocked:
             assert found == ("QueueBlocked", None)
             return False
         got = [queue.messages[key_of(message)] for message in found]
-        limit, where = asked["limit"], asked.get("where", {})
+        limit, where = options["limit"], options.get("where", {})
         best = sorted(
             (entry for shard in range(self.shards) for entry in queue.take(shard, limit, where)),
             key=lambda entry: (entry.urgency, entry.shard),
         )[:limit]
         wanted: list[Entry] = []
-        if asked.get("consistency") == "exact":
+        if options.get("consistency") == "exact":
             wanted = sorted(best, key=lambda entry: (entry.urgency[0], entry.shard))
         elif in_order:
             # The service polls the shards like every client, and returns the most urgent messages first.
@@ -441,7 +441,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 wanted += queue.take(shard, limit - len(wanted), where)
         assert [entry.key for entry in got] == [entry.key for entry in wanted]
         for message, entry in zip(found, wanted, strict=True):
-            queue.lease(entry, asked.get("lease"), message.token, asked.get("worker", ""))
+            queue.lease(entry, options.get("lease"), message.token, options.get("worker", ""))
             assert (message.attempt, message.version, message.payload) == (entry.attempts, entry.version, entry.payload)
             assert (message.metadata, message.due) == (entry.metadata, moment(entry.due))
             assert in_ms(message.deadline) == entry.urgency[0]

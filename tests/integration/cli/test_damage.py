@@ -80,12 +80,12 @@ DAMAGE: dict[str, tuple[Callable[[Keys], object], str, str]] = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_doctor_reports_damage_as_a_finding_and_continues(run: Run, keys: Keys, damage: str) -> None:
-    do_damage, check, said = DAMAGE[damage]
+    do_damage, check, text = DAMAGE[damage]
     do_damage(keys)
     result = run("doctor", "--json", code=1)
     assert "checks are bad" in result.stderr
     found = document(result)
-    assert any(said in each["text"] for each in found if (each["check"], each["verdict"]) == (check, "bad")), found
+    assert any(text in each["text"] for each in found if (each["check"], each["verdict"]) == (check, "bad")), found
     # The checks before and after the damaged part ran.
     rest = {"server", "memory", "queues"} | (set() if check == "namespace" else {"namespace", "records"})
     assert rest <= {each["check"] for each in found}
@@ -117,8 +117,8 @@ def test_a_client_refuses_a_damaged_namespace_and_names_the_field(
     tickwheel_server: PrivateServer, keys: Keys, name: str
 ) -> None:
     keys.server.hset(keys("namespace"), name, b"\xff")
-    said = rf"namespace '{keys.namespace}' cannot be opened: its field '{name}' is b'\\xff', and "
-    with pytest.raises(TickwheelError, match=said):
+    text = rf"namespace '{keys.namespace}' cannot be opened: its field '{name}' is b'\\xff', and "
+    with pytest.raises(TickwheelError, match=text):
         Tickwheel(tickwheel_server.url, namespace=keys.namespace)
 
 

@@ -38,7 +38,7 @@ def test_json_lines_are_enqueued_from_a_file_and_from_a_pipe(run: Run, cli_clien
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("bad", "text"),
     [
         ('{"paylod": "x"}', "a message has no setting 'paylod'"),
         ('{"metadata": {"other": "1"}}', "is exclusive by 'project'"),
@@ -46,14 +46,14 @@ def test_json_lines_are_enqueued_from_a_file_and_from_a_pipe(run: Run, cli_clien
     ],
 )
 def test_a_bad_line_is_named_and_exactly_the_lines_before_it_are_enqueued(
-    run: Run, cli_client: Tickwheel, tmp_path: Path, bad: str, said: str
+    run: Run, cli_client: Tickwheel, tmp_path: Path, bad: str, text: str
 ) -> None:
     cli_client.create_queue("encode", exclusive_key="project")
     good = [json.dumps({"payload": "x" * 20_000, "metadata": {"project": str(n)}}) for n in range(150)]
     file = lines_file(tmp_path, *good[:120], bad, *good[120:])
     result = run("enqueue", "encode", "--from", file, code=1)
     assert result.stderr.startswith("tickwheel: line 121: ")
-    assert said in result.stderr
+    assert text in result.stderr
     assert result.stderr.endswith("; 120 messages before it are enqueued: fix the line and continue there\n")
     assert cli_client.queue("encode").counts()["pending"] == 120
 

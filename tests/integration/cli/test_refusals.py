@@ -38,7 +38,7 @@ def test_a_server_that_does_not_answer_gives_exit_code_3(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "text"),
     [
         (("enqueue", "jobs", "x", "--delay", "15"), "a duration is written like"),
         (("enqueue", "jobs", "x", "--due", "later"), "'later' is not a time: write 2026-05-17T18:00:00+02:00"),
@@ -63,11 +63,11 @@ def test_a_server_that_does_not_answer_gives_exit_code_3(run: Run) -> None:
     ],
 )  # fmt: skip
 def test_a_wrong_argument_gives_exit_code_2_and_the_allowed_values(
-    run: Run, command: tuple[str, ...], said: str
+    run: Run, command: tuple[str, ...], text: str
 ) -> None:
     result = run(*command, code=2)
     assert result.stdout == ""
-    assert said in " ".join(result.stderr.replace("│", " ").split())
+    assert text in " ".join(result.stderr.replace("│", " ").split())
 
 
 def test_a_lost_lease_gives_exit_code_1(run: Run) -> None:

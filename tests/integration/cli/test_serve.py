@@ -132,7 +132,7 @@ def test_dev_runs_server_service_and_event_process(start: Start, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "text"),
     [
         (["--listen", "0.0.0.0:0"], "without encryption"),
         (["--listen", "none"], "must be HOST:PORT"),
@@ -145,10 +145,10 @@ def test_dev_runs_server_service_and_event_process(start: Start, tmp_path: Path)
         (["--drain", "soon"], "a duration is written like"),
     ],
 )
-def test_serve_refuses_incomplete_options_before_it_listens(options: list[str], said: str) -> None:
+def test_serve_refuses_incomplete_options_before_it_listens(options: list[str], text: str) -> None:
     done = subprocess.run([*TICKWHEEL, "serve", *options], capture_output=True, text=True, timeout=ENDS_S, check=False)
     assert done.returncode == 2, done.stderr
-    assert said in " ".join(done.stderr.split())
+    assert text in " ".join(done.stderr.split())
 
 
 def test_token_prints_a_token_and_its_entry_for_the_file(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def children(pid: int) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "text"),
     [
         ("0.0.0.0:9464", "accept it with --insecure"),
         ("9464", "HOST:PORT"),
@@ -93,8 +93,8 @@ def children(pid: int) -> list[int]:
         ("192.0.2.1:9464", "--metrics: cannot listen on 192.0.2.1:9464"),
     ],
 )
-def test_serve_refuses_an_unusable_address_of_metrics_before_it_listens(given: str, said: str) -> None:
+def test_serve_refuses_an_unusable_address_of_metrics_before_it_listens(given: str, text: str) -> None:
     command = [*TICKWHEEL, "serve", "--listen", "127.0.0.1:0", "--metrics", given]
     done = subprocess.run(command, capture_output=True, text=True, timeout=ENDS_S, check=False)
     assert done.returncode == 2, done.stderr
-    assert said in " ".join(done.stderr.split())
+    assert text in " ".join(done.stderr.split())

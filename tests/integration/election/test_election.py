@@ -53,11 +53,11 @@ def test_each_hand_over_of_a_shard_is_logged_once(url: ZooKeeperUrl, caplog: pyt
         assert "handed over" not in caplog.text
         with Member(url, NAMESPACE, shards) as another:
             settle([one, another], shards)
-            told = [record for record in caplog.records if "handed over" in record.message]
-            assert sorted(record.message for record in told) == [
+            records = [record for record in caplog.records if "handed over" in record.message]
+            assert sorted(record.message for record in records) == [
                 f"shard {shard}: handed over to another process" for shard in sorted(another.leads)
             ]
-            assert {record.levelname for record in told} == {"INFO"}
+            assert {record.levelname for record in records} == {"INFO"}
 
 
 def test_the_epochs_of_a_shard_only_grow_and_it_never_has_two_leaders(url: ZooKeeperUrl) -> None:

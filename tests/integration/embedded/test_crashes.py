@@ -104,10 +104,10 @@ def test_a_server_closed_during_a_check_stays_stopped(data_dir: Path, monkeypatc
     """One thread checks the server after a lost connection while another thread closes the client."""
     server = EmbeddedServer(data_dir)
     server.open()
-    looked = server._membership.is_current
+    is_current = server._membership.is_current
 
     def closed_then() -> bool:
-        current = looked()
+        current = is_current()
         server.close()
         return current
 

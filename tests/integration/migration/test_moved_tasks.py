@@ -30,9 +30,9 @@ def test_a_moved_task_has_its_request_and_an_initialized_process(moved_deploymen
 
 
 def test_calls_of_a_moved_task_have_the_task_as_their_parent(moved_deployment: Shop) -> None:
-    asked = shop.ask.delay()
-    child = shop.about.AsyncResult(asked.get(timeout=40)).get(timeout=40)
-    assert (child["root"], child["parent"]) == (asked.id, asked.id)
+    sent = shop.ask.delay()
+    child = shop.about.AsyncResult(sent.get(timeout=40)).get(timeout=40)
+    assert (child["root"], child["parent"]) == (sent.id, sent.id)
 
 
 def test_arguments_arrive_as_celery_would_deliver_them(moved_deployment: Shop) -> None:

@@ -67,9 +67,9 @@ def test_calls_that_tickwheel_cannot_make_stay_with_celery_and_are_logged_once(
         call()
         call()
     assert waiting_at_celery(deployment) == 2
-    told = [each.getMessage() for each in caplog.records if each.name == "tickwheel.celery"]
-    assert len(told) == 1
-    assert reason in told[0]
+    lines = [each.getMessage() for each in caplog.records if each.name == "tickwheel.celery"]
+    assert len(lines) == 1
+    assert reason in lines[0]
 
 
 def test_arguments_that_celery_cannot_serialize_raise_its_error(deployment: Shop) -> None:
