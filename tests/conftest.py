@@ -44,7 +44,7 @@ def tw(tickwheel: Tickwheel) -> Tickwheel:
 
 
 @pytest.fixture
-def inside(tickwheel: Tickwheel) -> Tickwheel:
+def direct_client(tickwheel: Tickwheel) -> Tickwheel:
     """A client that connects to the server directly, even if the client of the test uses the service."""
     return tickwheel
 
@@ -107,7 +107,7 @@ def _audit_namespace(request: pytest.FixtureRequest) -> Iterator[None]:
     if "tickwheel" not in request.fixturenames:
         yield
         return
-    inside: Tickwheel = request.getfixturevalue("inside")
+    direct_client: Tickwheel = request.getfixturevalue("direct_client")
     yield
-    findings = inside._run(audit(inside._context))
+    findings = direct_client._run(audit(direct_client._context))
     assert not findings, "\n".join(findings)

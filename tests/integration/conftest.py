@@ -102,7 +102,7 @@ def real_time_service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread
 
 
 @pytest.fixture
-def inside(tickwheel: Tickwheel) -> Tickwheel:
+def direct_client(tickwheel: Tickwheel) -> Tickwheel:
     """A client that connects directly to the server."""
     return getattr(tickwheel, "_direct", tickwheel)
 

@@ -39,11 +39,11 @@ def test_an_updated_configuration_applies_on_all_shards(tw: Tickwheel, clock: Vi
     assert {message.fail("no more") for message in messages} == {"errored"}
 
 
-def test_a_namespace_is_deleted_with_all_its_data(tw: Tickwheel, inside: Tickwheel, server: Any) -> None:
+def test_a_namespace_is_deleted_with_all_its_data(tw: Tickwheel, direct_client: Tickwheel, server: Any) -> None:
     tw.create_queue("q").enqueue_many(MANY)
     namespace, shards = tw._context.namespace, tw._context.shards
     names = [namespace_key(namespace), queues_key(namespace)]
     names += [shard_key(namespace, shard, "messages") for shard in range(shards)]
     assert sum(server.exists(name) for name in names) > 2
-    inside._run(delete_namespace(inside._context))
+    direct_client._run(delete_namespace(direct_client._context))
     assert not [name for name in names if server.exists(name)]

@@ -13,11 +13,11 @@ pytestmark = pytest.mark.integration
 Dump = Callable[[], dict[str, Any]]
 
 
-def test_every_client_reads_the_value_that_was_set_last(tw: Tickwheel, inside: Tickwheel) -> None:
+def test_every_client_reads_the_value_that_was_set_last(tw: Tickwheel, direct_client: Tickwheel) -> None:
     assert (tw.setting("mail.sender"), tw.settings()) == (None, {})
     tw.set_setting("mail.sender", "shop@example.com")
-    assert inside.setting("mail.sender") == "shop@example.com"
-    inside.set_setting("mail.sender", "orders@example.com")
+    assert direct_client.setting("mail.sender") == "shop@example.com"
+    direct_client.set_setting("mail.sender", "orders@example.com")
     assert tw.setting("mail.sender") == "orders@example.com"
 
 
@@ -59,9 +59,9 @@ def test_an_invalid_value_of_a_setting_is_refused(tw: Tickwheel, value: Any) -> 
 
 
 def test_a_namespace_has_at_most_1000_settings_and_existing_settings_can_still_be_changed(
-    tw: Tickwheel, inside: Tickwheel, server: Any
+    tw: Tickwheel, direct_client: Tickwheel, server: Any
 ) -> None:
-    server.hset(settings_key(inside._context.namespace), mapping={f"s{n}": "v" for n in range(1_000)})
+    server.hset(settings_key(direct_client._context.namespace), mapping={f"s{n}": "v" for n in range(1_000)})
     with pytest.raises(TickwheelError) as refusal:
         tw.set_setting("another", "v")
     assert str(refusal.value) == "a namespace has at most 1000 settings: remove one of them"

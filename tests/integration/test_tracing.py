@@ -43,7 +43,7 @@ def direct(spans: Spans, tickwheel_server: PrivateServer) -> Iterator[Tickwheel]
 
 
 @pytest.fixture
-def inside(direct: Tickwheel) -> Tickwheel:
+def direct_client(direct: Tickwheel) -> Tickwheel:
     """The client that audits the namespace after a test."""
     return direct
 

@@ -52,14 +52,16 @@ def test_each_shard_is_listed_with_its_owner_and_its_waiting_timers(
 
 
 @pytest.mark.tickwheel(shards=3)
-def test_each_of_several_shards_is_listed_with_its_own_values(tw: Tickwheel, inside: Tickwheel, server: Any) -> None:
+def test_each_of_several_shards_is_listed_with_its_own_values(
+    tw: Tickwheel, direct_client: Tickwheel, server: Any
+) -> None:
     namespace, shards = tw._context.namespace, range(3)
     for n in range(20):
         tw.queue(f"orders{n % 2}").enqueue(id=f"o{n}", delay=timedelta(hours=1))
     for shard in shards:
         server.hset(shard_key(namespace, shard, "clock"), "owner", f"host:{shard}")
         server.hset(queue_key(namespace, shard, "orders1", "lateness"), "late:3", shard + 1)
-    found = inside._run(shard_statuses(inside._context))
+    found = direct_client._run(shard_statuses(direct_client._context))
     assert [view.shard for view in found] == [*shards]
     assert [view.owner for view in found] == ["host:0", "host:1", "host:2"]
     assert [view.inbox for view in found] == [server.xlen(shard_key(namespace, shard, "inbox")) for shard in shards]
