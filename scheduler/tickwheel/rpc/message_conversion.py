@@ -49,7 +49,7 @@ def new_message_to_proto(new: NewMessage) -> messages.NewMessage:
 
 
 def set_times(proto: Any, delay: timedelta | None, due: datetime | None, deadline: datetime | timedelta | None) -> None:
-    """Set the fields of `when` and `urgency`. Raises InvalidArgument."""
+    """Set the due time (`when`) and the deadline (`urgency`) of a message. Raises InvalidArgument."""
     if delay is not None and due is not None:
         raise InvalidArgument("give a delay or a due time, not both")
     if delay is not None:
@@ -65,7 +65,7 @@ def set_times(proto: Any, delay: timedelta | None, due: datetime | None, deadlin
 
 
 def new_message_from_proto(proto: messages.NewMessage) -> NewMessage:
-    """Convert a message to enqueue. Generates an id if it has none."""
+    """Convert a message to enqueue. Generates an id if the message has none."""
     delay, due, deadline = times_from_proto(proto)
     lease: Any = WireDuration(proto.lease_ms) if proto.HasField("lease_ms") else None
     return NewMessage(
@@ -81,13 +81,15 @@ def new_message_from_proto(proto: messages.NewMessage) -> NewMessage:
 
 
 def duration_from_proto(proto: Any, name: str) -> Any:
-    """Return a field in ms, for functions that expect a timedelta; None if the field is not set."""
+    """Return a field in ms as a `WireDuration`, which replaces a timedelta; None if the field is not set."""
     field = proto.DESCRIPTOR.fields_by_name[name]
     return WireDuration(getattr(proto, name)) if not field.has_presence or proto.HasField(name) else None
 
 
 def times_from_proto(proto: Any) -> tuple[Any, Any, Any]:
-    """Return delay, due and deadline of `when` and `urgency`, for functions that expect timedeltas and datetimes."""
+    """Return delay, due time and deadline; None if unset. `WireDuration` and `WireTimestamp` replace timedelta and
+    datetime.
+    """
     when, urgency = proto.WhichOneof("when"), proto.WhichOneof("urgency")
     return (
         WireDuration(proto.delay_ms) if when == "delay_ms" else None,
@@ -101,7 +103,7 @@ def times_from_proto(proto: Any) -> tuple[Any, Any, Any]:
 
 
 def lease_to_proto(message: LeasedMessage) -> messages.Lease:
-    """Convert the lease of a message, which identifies a delivery."""
+    """Convert the lease of a message. The lease identifies one delivery of the message."""
     return messages.Lease(
         id=message.id,
         exclusive_value=message.exclusive_value,

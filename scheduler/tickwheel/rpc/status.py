@@ -22,7 +22,7 @@ DOMAIN: Final = "tickwheel"
 # The key of the status in the trailing metadata of a call.
 DETAILS: Final = "grpc-status-details-bin"
 _Code = grpc.StatusCode
-# The first class of which an exception is an instance decides its code.
+# The code of an exception is in the first row whose class matches.
 _CODES: Final[tuple[tuple[type[TickwheelError], grpc.StatusCode], ...]] = (
     (errors.InvalidArgument, _Code.INVALID_ARGUMENT),
     (errors.NamespaceNotFound, _Code.NOT_FOUND),
@@ -54,7 +54,7 @@ _READ: Final[Mapping[str, Any]] = {
 
 
 def reason(kind: type[TickwheelError]) -> str:
-    """Return the reason in ErrorInfo for an exception: ID_CONFLICT for IdConflict."""
+    """Return the reason in ErrorInfo for a class of exceptions, for example ID_CONFLICT for IdConflict."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).upper()
 
 

@@ -35,7 +35,7 @@ class GrpcUrl:
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        """Parse a URL. Raises InvalidArgument; the text does not contain the URL, because it may hold a token."""
+        """Parse a URL. Raises InvalidArgument. The error text does not quote the URL, which can contain a token."""
         try:
             parts = urlsplit(url)
             target = parts.netloc.rpartition("@")[2]

@@ -27,7 +27,7 @@ run_context.py       `Run` and `Outcome`: one execution of a task
 runner.py            `Runner`: executes the call in a message
 middleware.py        `Middleware`: hooks around tasks
 retry.py             `Retry`: the back-off after a failed attempt
-exceptions.py        the exceptions by which a task ends in another way
+exceptions.py        the exceptions by which a task chooses its outcome
 celery_routes.py     `Route`: which calls go to Celery during a migration
 """
 

@@ -33,8 +33,8 @@ class TaskApp:
     ``url``, ``namespace``, ``data_dir`` and further arguments are those of `Tickwheel`. If ``url`` and ``data_dir`` are
     both missing, the environment variables TICKWHEEL_URL and TICKWHEEL_DATA_DIR replace them; TICKWHEEL_NAMESPACE
     replaces a missing ``namespace``. Without any of these, the app uses an embedded server. ``encoding`` is the format
-    of arguments, ``json`` or ``msgpack``; workers read both. ``schedule_queue`` is the queue of the app's occurrences;
-    each app of a namespace needs its own.
+    of arguments, ``json`` or ``msgpack``; workers read both. ``schedule_queue`` is the queue that stores the next time
+    of each schedule; each app of a namespace needs its own schedule queue.
 
     The first call that needs the client opens it. Threads may share an app, and so may forked processes, which open
     their own client. Raises InvalidArgument.
@@ -137,14 +137,14 @@ class TaskApp:
         iterations: int = TaskQueue.iterations,
         **config: Any,
     ) -> TaskQueue:
-        """Declare how workers take messages from a queue, and its configuration; see `TaskQueue` and `create_queue`.
+        """Declare a queue: its configuration (see `create_queue`), and how workers take messages from it (`TaskQueue`).
 
         The first use of the queue creates it, or updates it if its configuration differs. Raises InvalidArgument.
         """
         if name == self.schedule_queue:
             raise InvalidArgument(
-                f"queue {name!r} is reserved for the app's schedules: give this queue another name, or set another one"
-                " by TaskApp(schedule_queue=…)"
+                f"queue {name!r} is reserved for the app's schedules: give this queue another name, or set another"
+                " queue for the schedules by TaskApp(schedule_queue=…)"
             )
         task_queue = TaskQueue(name, weight, batch, long_poll, iterations, config)
         self.queues[name] = task_queue
@@ -184,11 +184,13 @@ class TaskApp:
         return schedule
 
     def on_load(self, declare: Callable[[], None]) -> None:
-        """Register a function that `load` calls, to declare tasks that importing the app's module does not declare."""
+        """Register a function that `load` calls. It declares tasks that the import of the module does not declare."""
         self._on_load.append(declare)
 
     def load(self) -> None:
-        """Call the functions that `on_load` has registered. Workers do so first. A second call does nothing."""
+        """Call the functions that `on_load` has registered. Each worker process calls `load` when it starts. A second
+        call does nothing.
+        """
         while self._on_load:
             self._on_load.pop(0)()
 
@@ -205,7 +207,7 @@ class TaskApp:
         return celery_routes.list_routes(self.tickwheel)
 
     def add_middleware(self, middleware: Middleware) -> None:
-        """Call a middleware around all tasks, inside the middleware that was added before."""
+        """Add a middleware. Its hooks run around each task, inside the hooks of the middleware added before."""
         self.middleware.append(middleware)
 
     @property
@@ -222,7 +224,7 @@ class TaskApp:
         """Use other arguments for the client, for example another ``url``; the other arguments stay.
 
         Closes the client for threads. The clients of event loops are dropped without being closed, because only their
-        own loop can close them: call `aclose` in each loop before.
+        own loop can close them. To close them, call `aclose` in each loop first.
         """
         self._clients.move(where)
 
@@ -231,7 +233,7 @@ class TaskApp:
         try:
             return self.declared(task.queue).enqueue_many([message])[0]
         except QueueNotFound:
-            # The queue existed when this app declared it: it, or its namespace, was deleted since. Declare it again.
+            # This app has declared the queue, and the queue or its namespace was deleted later. Declare it again.
             self._clients.forget_queue(task.queue)
             return self.declared(task.queue).enqueue_many([message])[0]
 

@@ -20,7 +20,7 @@ from tickwheel.model import validation
 
 CELERY, TICKWHEEL = "celery", "tickwheel"
 _PREFIX = "route:"
-# How long a producer uses a route before it reads the setting again: after a read, and after a failed read.
+# How long a producer uses a route before it reads the setting again: after a successful, and after a failed read.
 _CACHE_S: Final = 1.0
 _RETRY_S: Final = 5.0
 
@@ -104,7 +104,7 @@ class Routes:
             text = self._setting(_PREFIX + task)
             route = DEFAULT_ROUTE if text is None else _parse(_PREFIX + task, text)
         except TickwheelError as error:
-            _log.warning("cannot read the route of task %s, keeping the last known, %s: %s", task, fallback, error)
+            _log.warning("cannot read the route of task %s, using the last known route, %s: %s", task, fallback, error)
             self._cache[task] = _CachedRoute(fallback, time.monotonic() + _RETRY_S, failed=True)
             return fallback
         self._cache[task] = _CachedRoute(route, began + _CACHE_S)

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 
 class Middleware:
-    """Called in each worker process. The *before* hooks run in the order of registration, the *after* hooks in reverse.
+    """Called in each worker process. ``startup`` and the *before* hooks run in the order of registration, ``shutdown``
+    and the *after* hooks in the reverse order.
 
     ``before_task`` can prevent a run: it raises `Reject`, `Skip` or `RetryLater`. Any other error in ``before_task``
     fails the task. An error in ``startup`` ends the process, and the supervisor starts another one. Errors in the other
@@ -25,10 +26,10 @@ class Middleware:
         """Called after the process has settled its last message."""
 
     def before_batch(self, queue: str, messages: Sequence[LeasedMessage]) -> None:
-        """Called with the messages that were leased, before they run one after the other."""
+        """Called once for each batch, with its leased messages, before the first of their tasks runs."""
 
     def after_batch(self, queue: str, outcomes: Sequence[Outcome]) -> None:
-        """Called with the outcomes of all tasks of the batch that have run."""
+        """Called once for each batch, with the outcomes of the tasks that have run."""
 
     def before_task(self, run: Run) -> None:
         """Called before a task runs. The hook may change ``run.arguments``."""

@@ -15,11 +15,12 @@ NEVER: tuple[type[BaseException], ...] = (NotImplementedError, SyntaxError, Name
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The back-off of a task: random, up to a bound that starts at ``first`` and doubles per failure, up to ``most``.
+    """The back-off of a task: a random time from zero to a bound.
 
-    The defaults are 1 s and 10 min. A task without a `Retry` has the back-off of its queue. An error of a class in
-    ``never`` makes the message Errored immediately; the default is NotImplementedError, SyntaxError and NameError.
-    ``max_attempts`` of the task limits the attempts. Raises InvalidArgument.
+    After the first failure, the bound is ``first`` (default 1 s). It doubles with each further failure, up to ``most``
+    (default 10 min). A task without a `Retry` has the back-off of its queue. An error of a class in ``never`` makes the
+    message Errored immediately; the default is NotImplementedError, SyntaxError and NameError. ``max_attempts`` of the
+    task limits the attempts. Raises InvalidArgument.
     """
 
     first: timedelta = timedelta(seconds=1)

@@ -27,7 +27,7 @@ TimeLimit = Callable[[float], AbstractContextManager[None]]
 
 
 class Runner:
-    """Runs messages of an app in the calling thread.
+    """Runs the tasks of messages in the calling thread.
 
     ``run_awaitable`` runs async tasks to their end. ``time_limit`` returns a context manager that raises
     TimeLimitExceeded in its ``with`` block after the limit, in seconds; by default there is no limit for sync tasks.
@@ -60,7 +60,8 @@ class Runner:
         try:
             return self._run(message, is_lost, on_start, began)
         except BaseException as error:
-            # For example an error in the class of an argument, or in a middleware. No message may stop a consumer.
+            # For example an error in the class of an argument, or a BaseException of a middleware. No message may stop
+            # a consumer.
             log_message(_log.exception, "task failed", message, "failed outside of its task")
             return Outcome(_UNKNOWN, time.perf_counter() - began, error=truncate_utf8(describe_error(error)))
 

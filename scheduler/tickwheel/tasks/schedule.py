@@ -1,8 +1,8 @@
 """Schedules: a call of a task, the times at which it fires, and the policies for overlapping and missed times.
 
 An *occurrence* is one time of a schedule: a message in the app's schedule queue that is due at this time. The worker
-that leases an occurrence enqueues the message of the task, the *firing*, and the next occurrence. The ids of both are
-made from schedule and time, so repeating the steps creates no second message.
+that leases an occurrence enqueues two messages: the message of the task (the *firing*) and the next occurrence. Their
+ids are made from the schedule and the time, so repeating the steps creates no second message.
 """
 
 import hashlib
@@ -25,9 +25,9 @@ GRACE: Final = timedelta(minutes=1)
 NAME_BYTES: Final = 96
 _DIGEST_BYTES: Final = 4
 _KEY: Final = "schedule"
-# The configuration of the schedule queue. It is exclusive by schedule: workers handle the occurrences of a schedule one
-# at a time, the earliest first, so that each can read the outcome of the previous one. For the retention time, no
-# process can enqueue an occurrence a second time, even if the clock of its machine is slow.
+# The configuration of the schedule queue. It is exclusive by schedule: the occurrences of a schedule are handled one at
+# a time, the earliest first, so that a worker can read the outcome of the previous occurrence. Until a handled
+# occurrence is retired, no process can enqueue it a second time, even if the clock of its machine is slow.
 OCCURRENCE_QUEUE_CONFIG: Final[Mapping[str, Any]] = {
     "exclusive_key": _KEY,
     "retention": timedelta(days=1),

@@ -39,7 +39,7 @@ class FireTimes(Protocol):
 
 @dataclass(frozen=True)
 class Cron:
-    """A cron expression of five fields, or of six fields with the seconds first, in the hours of a time zone.
+    """A cron expression in a time zone: five fields, or six fields with the seconds first.
 
     If both minute and hour are fixed (``30 2``, not ``*/30`` or ``*``), the schedule fires at this clock time once a
     day. If a clock change in spring skips this time, the schedule fires immediately after the change; if a change in
@@ -80,7 +80,8 @@ class Cron:
         raise _never_fires_error(self.expression)
 
     def last_until(self, moment: datetime) -> datetime:
-        # Going backwards, CronSim excludes the start. With a fraction of a second, it starts with the second itself.
+        # Going backwards, CronSim excludes a start without a fraction of a second. With a fraction, it includes the
+        # second of the start.
         for fire_time in self._walk(moment.replace(microsecond=1), reverse=True):
             if fire_time <= moment:
                 break

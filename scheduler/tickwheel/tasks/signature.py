@@ -40,7 +40,7 @@ _READ_MSGPACK = msgspec.msgpack.Decoder(Envelope)
 
 
 def read_envelope(payload: bytes) -> Envelope:
-    """Return the task name and the encoded arguments of a payload. Raises ArgumentsRefused if it calls no task."""
+    """Return the task name and the encoded arguments of a payload. Raises ArgumentsRefused if it is not a call."""
     try:
         return (_READ_JSON if payload[:1] == b"{" else _READ_MSGPACK).decode(payload)
     except (msgspec.DecodeError, RecursionError) as error:

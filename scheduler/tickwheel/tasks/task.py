@@ -117,7 +117,7 @@ class Task(Generic[P, R]):
         return task
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> "Call":
-        """Return a call for a schedule: `TaskApp.cron` and `TaskApp.every`. Raises InvalidArgument if it has an id."""
+        """Return a call for `TaskApp.cron` or `TaskApp.every`. Raises InvalidArgument if the option `id` is set."""
         if "id" in self._options:
             raise InvalidArgument(
                 f"task {self.name!r}: each message of a schedule gets its own id: leave out the option `id`"

@@ -16,10 +16,10 @@ MAX_WEIGHT = 100
 class TaskQueue:
     """The declaration of one queue.
 
-    ``weight`` is the number of tickets of the queue in the lottery, 1 to 100. A worker that has chosen the queue takes
-    up to ``batch`` messages (at most 250), up to ``iterations`` times, and then chooses again. If the queue is empty,
-    the worker waits for up to ``long_poll``. ``config`` are the settings of `create_queue`: ``lease``,
-    ``max_attempts``, ``exclusive_key`` and so on.
+    By default, workers choose a queue by a weighted lottery (see `worker.selectors`): ``weight``, 1 to 100, is the
+    number of tickets of the queue. A worker that has chosen the queue takes batches of at most ``batch`` messages (1 to
+    250). After ``iterations`` batches, it chooses again. If the queue is empty, the worker waits for up to
+    ``long_poll``. ``config`` are the settings of `create_queue`: ``lease``, ``max_attempts`` and so on.
 
     The tasks of a queue should be about equally urgent and take about equally long. Raises InvalidArgument.
     """
@@ -39,7 +39,7 @@ class TaskQueue:
         validation.integer("iterations", self.iterations, 1, 10_000)
 
 
-# A worker holds the leases of a whole batch at a time.
+# The maximum of ``batch``. The state of a batch in the worker's shared memory has a fixed size.
 MAX_BATCH = 250
 
 

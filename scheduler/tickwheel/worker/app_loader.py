@@ -12,7 +12,7 @@ from tickwheel.worker.selectors import SELECTORS, QueueSelector
 
 
 def load_app(spec: str) -> TaskApp:
-    """Import ``module:app``; the module may be in the working directory. Raises InvalidArgument."""
+    """Import and return the app ``module:app``. The module may be in the working directory. Raises InvalidArgument."""
     app = _load(spec, "the app")
     if not isinstance(app, TaskApp):
         raise InvalidArgument(f"{spec} is a {type(app).__name__}, not a TaskApp")
@@ -20,7 +20,7 @@ def load_app(spec: str) -> TaskApp:
 
 
 def load_selector(spec: str) -> type[QueueSelector[TaskQueue]]:
-    """Return one of the known selectors by its name, or import ``module:Class``. Raises InvalidArgument."""
+    """Return the class of a selector: one of `SELECTORS` by its name, or ``module:Class``. Raises InvalidArgument."""
     if spec in SELECTORS:
         return SELECTORS[spec]  # type: ignore[return-value]  # all take any kind of queue
     if ":" not in spec:

@@ -1,4 +1,4 @@
-"""Settles finished tasks on the server, in its own thread. Tasks that end during a call are settled by the next one."""
+"""Settles finished tasks on the server, in its own thread. Tasks that end during a call are settled together later."""
 
 import logging
 import queue
@@ -17,7 +17,8 @@ from tickwheel.worker.shared_state import BatchState
 
 _log = logging.getLogger("tickwheel.worker")
 _MAX_TASKS = 250
-# How long to wait for more tasks of a batch after one has ended, so that very short tasks share a call.
+# How long to wait after the end of a task for the end of other tasks of its batch, so that very short tasks share a
+# call.
 _GATHER_S = 0.0005
 
 
@@ -31,7 +32,10 @@ class UnsettledBatch:
 
 @dataclass(slots=True)
 class FinishedTask:
-    """A message and the outcome of its task. If it is None, the task was not started: the message is released."""
+    """A message and the outcome of its task.
+
+    If ``outcome`` is None, the task was not started: the message is released.
+    """
 
     batch: UnsettledBatch
     message_index: int

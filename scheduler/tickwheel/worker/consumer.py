@@ -48,7 +48,10 @@ class Consumer:
         worker: str,
         on_batch_end: Callable[[], None],
     ) -> None:
-        """``on_batch_end`` is called after each batch."""
+        """``batch_states`` are the batch states of this consumer; the first of them has the index ``first_batch_index``
+        in the shared state of the process. ``worker`` is the name that is stored with leased messages. ``on_batch_end``
+        is called after each batch.
+        """
         self._app = app
         self._selector = selector
         self._runner = runner
@@ -61,8 +64,8 @@ class Consumer:
         self._on_batch_end = on_batch_end
         self._number = 0
         self._batches = [UnsettledBatch(state, 0) for state in batch_states]
-        # By queue, a batch that is not run yet. If the selector asks whether a queue has work, the consumer takes a
-        # batch of the queue to find out.
+        # By queue, a batch that was taken and not run yet. If the selector asks whether a queue has work, the consumer
+        # takes a batch of the queue for the answer.
         self._prefetched: dict[str, list[Message]] = {}
         # Reports for the supervisor. They are sent with the next batch, before a wait, or after `_report_at`.
         self._unsent_reports: list[BatchFinished] = []

@@ -25,11 +25,11 @@ from tickwheel.worker.stats import Stats
 
 _log = logging.getLogger("tickwheel.worker")
 _TICK_S = 0.25
-# The reports of very short batches are read together: a lease is at least a hundred times as long as this time, and
-# the pipe can hold the reports.
+# The pause after each read, so that the reports of very short batches are read together. A lease is at least a hundred
+# times as long, and the pipe can hold the reports that arrive during the pause.
 _GATHER_S = 0.01
-# A lease is renewed after a third of its length, and for the first time after at most this time: the batch may have
-# waited for a free batch state before its report was sent.
+# A lease is renewed after a third of its length. The first renewal is at most this time after the report of the batch,
+# because the batch may have waited for a free batch state before its report was sent.
 _FIRST_RENEWAL_S = 5.0
 _MIN_LEASE_S = limits.LEASE_MS_MIN / 1_000
 _MAX_LEASE_S = limits.LEASE_MS_MAX / 1_000
@@ -116,7 +116,7 @@ class LeaseRenewer:
         os.close(self._fd)
 
     def close(self) -> None:
-        """Wait for the calls in flight, which read the shared state."""
+        """Cancel the calls that have not started, and wait for the others: calls use the shared state."""
         wait([call for call in self._in_flight if not call.cancel()])
 
     def _run(self) -> None:
@@ -144,7 +144,8 @@ class LeaseRenewer:
                     try:
                         self._tickwheel = self._on_ready(report)
                     except TickwheelError as error:
-                        # The process connected a moment ago. `_extend` tries again when a lease must be renewed.
+                        # The process itself has connected a moment ago, so the error is probably short. `_extend` tries
+                        # again when a lease must be renewed.
                         _log.warning(
                             "cannot renew leases yet, retrying: %s", error, extra=log_fields("leases not renewed")
                         )

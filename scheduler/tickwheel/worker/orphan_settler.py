@@ -20,11 +20,11 @@ def settle_after_exit(
     exit_reason: str,
     is_culprit: Callable[[int, int], bool],
 ) -> None:
-    """Settle each message of the batches as the message's state in the shared state requires.
+    """Settle each message of the batches, by the message's state in the shared state.
 
-    Complete finished tasks, release tasks that were not started, and fail tasks that ran and are culprits.
-    ``is_culprit`` decides by batch and message index; the failure has ``exit_reason``. Other tasks that ran are
-    released.
+    Messages of finished tasks are completed or failed, and messages that were not started are released. If a task was
+    running, ``is_culprit`` decides by batch index and message index: the message of a culprit fails with
+    ``exit_reason``, and any other message is released.
     """
     try:
         for batch in batches:
@@ -42,7 +42,7 @@ def _unsettled(batch: BatchTaken, batch_state: BatchState) -> Iterator[tuple[int
     """Yield index and state of the messages that are not settled, and whose leases are not lost."""
     for message_index in range(len(batch.messages)):
         if batch_state.number < batch.number:
-            # The batch was taken and not begun: the batch state is that of an earlier batch.
+            # The batch was taken and not begun: the batch state still belongs to an earlier batch.
             yield message_index, MessageState.LEASED
         elif batch_state.number == batch.number and not batch_state.is_lost(message_index):
             state = batch_state.state(message_index)

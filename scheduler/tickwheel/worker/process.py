@@ -63,7 +63,8 @@ class ProcessConfig(msgspec.Struct, kw_only=True):
 def main() -> int:
     """Run the process. Return its exit code: 0, RECYCLE or CANNOT_START."""
     config = msgspec.json.decode(_read_line(), type=ProcessConfig)
-    # Programs that tasks start must not inherit these: they would hold the pipe open, or read the supervisor's input.
+    # Programs that tasks start must not inherit these descriptors and standard input: a program could keep the pipe
+    # open, or read the input that comes from the supervisor.
     for fd in (config.shared_state_fd, config.report_fd):
         os.set_inheritable(fd, False)
     supervisor = os.dup(0)
@@ -164,7 +165,7 @@ def _run(consumers: list[Consumer]) -> None:
 
 
 def _read_line() -> bytes:
-    # Without a buffer: it would read more than the line.
+    # Without a buffer, because a buffered reader would read more than the line.
     with open(0, "rb", buffering=0, closefd=False) as standard_input:
         line = standard_input.readline()
     if not line.endswith(b"\n"):

@@ -58,7 +58,7 @@ class PreviousOccurrencePending(TickwheelError):
 
 
 class OccurrenceRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The result of a completed occurrence. ``last`` is the same as in the next occurrence."""
+    """The result of a completed occurrence. ``last`` is the time of the last firing, as in the next `Occurrence`."""
 
     fate: OccurrenceOutcome
     last: datetime | None = None
@@ -98,10 +98,10 @@ class ScheduleRunner:
             self._thread.join()
 
     def ensure_occurrences(self, now: datetime) -> None:
-        """Enqueue the first occurrence after ``now`` of every schedule, unless it exists.
+        """Enqueue the first occurrence after ``now`` of every schedule, unless this occurrence exists.
 
-        Handle due occurrences first. Each occurrence has the time of the previous firing and passes it to the next; a
-        new occurrence has none.
+        Due occurrences are handled first: each of them enqueues the next occurrence with the time of the last firing,
+        and an occurrence that is enqueued here does not have this time.
         """
         if not self._app.schedules:
             return
@@ -152,7 +152,7 @@ class ScheduleRunner:
                 self._stopping.wait(_PAUSE_S)
 
     def _handle(self, message: Message) -> None:
-        # The time of the server's clock, by which the occurrence became due.
+        # The time of the dequeue by the server's clock, by which the occurrence became due.
         now = message.lease_until - _LEASE
         try:
             occurrence = _OCCURRENCES.decode(message.payload)
@@ -197,17 +197,18 @@ class ScheduleRunner:
                 "schedule %r: %s is missed and does not fire: it is %s late", schedule.name, at, now - at, extra=extra
             )
         with suppress(IdConflict):
-            # Another worker has enqueued the next occurrence with another previous firing. The record of this
-            # occurrence has the right one.
+            # Another worker has enqueued the next occurrence with another time of the last firing. The record of this
+            # occurrence has the right time.
             self._app.declared(self._app.schedule_queue).enqueue_many([schedule.occurrence(following, last)])
         return OccurrenceRecord(outcome, last)
 
     def _previous_firing(self, schedule: Schedule, occurrence: Occurrence) -> datetime | None:
         """Return the time of the firing before this occurrence.
 
-        The record of the previous occurrence has this time, if that occurrence was handled. The payload of this
-        occurrence can be wrong: the worker that enqueued it may have died before the firing, or may not have had the
-        time. If times were left out in between, only the payload has the time.
+        If the previous occurrence was handled, its record has this time. The payload of this occurrence can be wrong:
+        the worker that enqueued it may have died before the firing, or may have enqueued it without the time (see
+        `ensure_occurrences`). If missed times were skipped, there is no previous occurrence, and only the payload has
+        the time.
         """
         before = at = schedule.times.last_until(occurrence.at - _SECOND)
         for _ in range(_MAX_LOOK_BACK):

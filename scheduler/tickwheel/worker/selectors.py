@@ -2,14 +2,15 @@
 
 `select_queue` of a selector is a generator. It yields a queue to ask whether the queue has work, receives the answer
 from ``send``, and returns its choice. So the same selector serves threads, asyncio tasks and simulations. A selector
-that needs no answers may return a queue without being a generator. A worker finds the answer by leasing a batch from
-the queue, so a selector should return the queue for which it received True: the worker releases batches of others.
+that needs no answers may return a queue without being a generator. For an answer, a worker leases a batch from the
+queue. If the selector then returns another queue, the worker releases this batch. So a selector should return the queue
+for which it received True.
 
 The reduced lottery is that of Nextdoor's Taskworker (ndkale). No queue starves: let w be the weight of a queue with
-work, and W the sum of all weights. Empty queues only leave the draw, so each turn draws this queue with a probability
-of at least w/W. The queue is expected to be drawn within W/w turns, and waits for more than n turns with a probability
-of at most (1 - w/W)^n. A turn is at most the batches that a worker takes from one queue in a row (``iterations``).
-While all queues have work, the share of turns of each queue is its share of the tickets.
+work, and W the sum of all weights. If a drawn queue is empty, it is removed and the draw is repeated. So the queue wins
+a turn with a probability of at least w/W. The mean wait is at most W/w turns, and the wait is longer than n turns with
+a probability of at most (1 - w/W)^n. In a turn, a worker takes at most ``iterations`` batches from the queue that has
+won. While all queues have work, the share of turns of each queue is its share of the tickets.
 """
 
 import random
@@ -68,11 +69,11 @@ class QueueSelector(ABC, Generic[Q]):
         """Return the queue from which the worker takes its next batches."""
 
     def draw(self, pool: Sequence[Q]) -> Q:
-        """Draw a queue of the pool at random; the weight of a queue is its number of tickets."""
+        """Return a random queue of the pool. The weight of a queue is its number of tickets."""
         return self.rng.choices(pool, [queue.weight for queue in pool])[0]
 
     def reduced(self, queues: Iterable[Q]) -> Selection[Q]:
-        """Draw from these queues until a drawn queue has work; if all are empty, draw once from all of the worker's."""
+        """Draw from ``queues`` until a drawn queue has work. If all are empty, draw from all queues of the worker."""
         pool = list(queues)
         while pool:
             drawn = self.draw(pool)
@@ -137,7 +138,7 @@ SELECTORS: dict[str, type[QueueSelector[Weighted]]] = {
 
 
 def select(selector: QueueSelector[Q], has_work: Callable[[Q], bool]) -> Q:
-    """Return the selector's choice. ``has_work`` answers its questions."""
+    """Return the queue that the selector chooses. ``has_work`` returns whether a queue has work."""
     selection = selector.select_queue()
     if not isinstance(selection, Generator):
         return selection

@@ -99,7 +99,7 @@ class BatchState:
     def overdue_task(self, now: float) -> tuple[int, float] | None:
         """Return the message index and the start of the running task if it is over its time limit, else None.
 
-        The process may write the fields of the next task during the read: trust only a result that two reads agree on.
+        The process may write the fields of the next task during the read: trust a result only if two reads return it.
         """
         running = self._running
         message_index, started, limit_s = running.message_index, running.started, running.limit_s

@@ -53,8 +53,8 @@ class _Process:
     renewer: LeaseRenewer
     started: float
     kill_reason: str = ""
-    # Tasks, as batch index, message index and start: the task for which the process was killed, and the tasks that
-    # exceeded their time limits at the last check.
+    # Tasks, each as its batch index, message index and start time: the task for which the process was killed, and the
+    # tasks that were over their time limits at the last check.
     culprit: tuple[int, int, float] | None = None
     overdue: frozenset[tuple[int, int, float]] = frozenset()
 

@@ -61,7 +61,7 @@ class ThreadLimits:
         finally:
             with self._lock:
                 if self._deadlines.pop(thread, None) is None:
-                    # The error was set, and may not have been raised yet. Clear it: it must not hit other code.
+                    # The error was set, and may not have been raised yet. Clear it, so that no other code raises it.
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
 
     def _watch(self) -> None:
