@@ -14,7 +14,7 @@ for example chains and groups, stay with Celery.
 
 sender.py           `migrate`: sends each call to Celery or to Tickwheel, by the route of its task
 task_adapter.py     the tasks of a Celery app as tasks of a TaskApp
-celery_message.py   a Celery message as a Tickwheel message, and the reasons why it cannot be one
+celery_message.py   converts a Celery message to a Tickwheel message, or returns the reason why it cannot
 importer.py         `tickwheel import celery`: takes the messages out of Celery's Redis, without loss, and enqueues them
 """
 

@@ -17,7 +17,7 @@ from tickwheel.model.message import NewMessage
 
 # Headers that repeat a field of the message, or that only people read.
 _OMITTED_HEADERS: Final = frozenset({"task", "id", "eta", "lang", "argsrepr", "kwargsrepr"})
-# One step of priority is one year in the deadline, so that the messages of a priority form a class of their own.
+# One step of priority moves the deadline by one year, so that all messages of a more urgent priority go first.
 _PRIORITY = timedelta(days=365)
 _MAX_ETA_AHEAD = timedelta(milliseconds=limits.DELAY_MS_MAX) - timedelta(days=1)
 
@@ -61,7 +61,7 @@ class CeleryMessage:
         return None
 
     def payload(self) -> bytes:
-        """Return the payload for a Tickwheel worker: the task, and the arguments of its function in `task_adapter`."""
+        """Return the payload for a Tickwheel worker: the task, and the arguments for the function of `task_adapter`."""
         headers = {
             name: value for name, value in self.headers.items() if name not in _OMITTED_HEADERS and value is not None
         }
@@ -77,8 +77,9 @@ class CeleryMessage:
     ) -> NewMessage:
         """Return the message to enqueue. Every call returns the same message.
 
-        ``timezone`` applies to an ETA without a time zone. ``lowest_first`` means that priority 0 goes first, as on
-        Redis. Raises InvalidArgument if the ETA is invalid or too far ahead, or if the payload is too long.
+        ``timezone`` applies to an ETA without a time zone. ``lowest_first`` means that priority 0 is the most urgent,
+        as with Celery on Redis. Raises InvalidArgument if the ETA is invalid or too far ahead, or if the payload is too
+        long.
         """
         due = self._due(timezone)
         deadline: datetime | timedelta | None = None

@@ -1,13 +1,14 @@
 """Moves the messages that wait in Celery's Redis to Tickwheel: `tickwheel import celery`.
 
-Three steps move a message: take it from Celery's queue, enqueue it under its id in Celery, acknowledge it. An import
-that was interrupted is simply run again: it enqueues the messages that were taken and not acknowledged once more, which
-changes nothing if they were enqueued before. Messages that cannot be moved stay in Celery and are listed in the report.
+The import moves a message in three steps: take it from Celery's queue, enqueue it under its Celery id, acknowledge it.
+If an import is interrupted, run it again. It then enqueues the messages that were taken and not acknowledged a second
+time; a message that Tickwheel already has does not change. Messages that cannot be moved stay in Celery, and the report
+lists them.
 
-kombu stores a queue as one list for each priority, and consumes a list from its tail. Messages that workers have taken
-and not acknowledged are in a hash, with an index by time; these include all messages that wait in a worker for their
-ETA. `CeleryQueue.take` moves a message atomically to a list of held messages. The message is removed from this list
-once Tickwheel has it. So an interrupted import continues with the list of held messages.
+kombu, the messaging library of Celery, stores a queue as one list for each priority, and consumes a list from its tail.
+Messages that workers have taken and not acknowledged are in a hash, with an index by time. All messages that wait in a
+worker for their ETA are in this hash, too. `CeleryQueue.take` moves a message atomically to a list of held messages.
+The message is removed from this list after Tickwheel has enqueued it. So the next import can continue with the list.
 """
 
 import json
@@ -114,7 +115,7 @@ class CeleryQueue:
         yield from iter_chunks(items, _PAGE)
 
     def take(self, items: Sequence[CeleryQueueItem]) -> list[CeleryQueueItem]:
-        """Hold the messages of one page, and return those that were still there."""
+        """Move the messages of one page to the list of held messages. Return the messages that still existed."""
         if not items or self.is_held(items[0]):
             return list(items)
         if items[0].tag is None:
@@ -128,7 +129,7 @@ class CeleryQueue:
         return taken_items
 
     def acknowledge(self, items: Sequence[CeleryQueueItem]) -> None:
-        """Delete held messages. Called once Tickwheel has them."""
+        """Delete held messages. Called after Tickwheel has enqueued them."""
         with self._redis.pipeline(transaction=False) as pipeline:
             for item in items:
                 pipeline.lrem(self._held, 1, item.raw)
@@ -139,7 +140,7 @@ class CeleryQueue:
         return item.key == self._held
 
     def requeue(self, item: CeleryQueueItem) -> None:
-        """Return a held message to its queue, as the last one."""
+        """Move a held message back to the end of its queue."""
         wrapped = json.loads(item.raw)
         raw = json.dumps(wrapped[0]).encode() if isinstance(wrapped, list) else item.raw
         self._requeue_script(keys=[self._held, self._key], args=[item.raw, raw])
@@ -161,7 +162,7 @@ class Report:
     queue: str
     moved: int = 0
     there_before: int = 0
-    """Messages that Tickwheel already had, from an interrupted import or as another copy of the same call."""
+    """Messages that Tickwheel already had: from an interrupted import, or because Celery had two copies of the call."""
     refused: list[SkippedMessage] = field(default_factory=list)
 
 
@@ -177,7 +178,7 @@ class Importer:
         max_attempts: int | None = None,
         payload_limit: int = limits.PAYLOAD_BYTES_MAX,
     ) -> None:
-        """``timezone`` applies to ETAs without a time zone. ``payload_limit`` is that of the queue, in bytes."""
+        """``timezone`` applies to ETAs without a time zone. ``payload_limit`` is the limit of ``queue``, in bytes."""
         self._source = source
         self._queue = queue
         self._timezone = timezone

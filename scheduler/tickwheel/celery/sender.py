@@ -1,8 +1,8 @@
 """Sends each call of a Celery app to Celery or to Tickwheel, by the route of its task at the time of the call.
 
-`Sender` replaces the function by which Celery passes a finished message to its broker. So `delay`, `apply_async`,
-`send_task`, beat and retries all use it, and `AsyncResult` works as before. Calls that Tickwheel cannot run stay with
-Celery, and each reason is logged.
+`Sender` replaces the function by which Celery passes a complete message to its broker. So `delay`, `apply_async`,
+`send_task`, beat and retries all use `Sender`, and `AsyncResult` works as before. Calls that Tickwheel cannot run stay
+with Celery, and the reasons are logged.
 """
 
 import json
@@ -30,9 +30,9 @@ _Send = Callable[..., Any]
 def migrate(celery: Any, app: TaskApp, *, queues: Mapping[str, str] | None = None) -> None:
     """Send the calls of a Celery app by the routes of `TaskApp.route`, and declare its tasks in ``app``.
 
-    Call this function in the module that creates the Celery app, in producers and in workers. It opens no connection
-    and imports no tasks. ``queues`` maps names of Celery queues to names of Tickwheel queues; by default the names are
-    the same.
+    Call this function in the module that creates the Celery app, so that producers and workers both run it. It opens no
+    connection and imports no tasks. ``queues`` maps names of Celery queues to names of Tickwheel queues; by default the
+    names are the same.
     """
     names = dict(queues or {})
     base: Any = symbol_by_name(celery.amqp_cls)
@@ -61,7 +61,7 @@ class Sender:
         self._log_throttle = LogThrottle()
 
     def __call__(self, producer: Any, name: str, message: Any, **options: Any) -> Any:
-        """Send the call. Raises the errors of `Queue.enqueue`; in this case, the call is not sent to Celery either."""
+        """Send the call. Raises the errors of `Queue.enqueue`. After an error, the call is not sent to Celery."""
         if task_adapter.is_retry(message):
             return None
         id_ = message.headers.get("id")
@@ -95,7 +95,7 @@ class Sender:
         body = self._body(name, message.body, headers, options)
         common_fields = {"exchange": "", "routing_key": queue, "headers": headers, "properties": properties}
         signals.before_task_publish.send(sender=name, body=message.body, declare=[], retry_policy={}, **common_fields)
-        # The headers include those that receivers of the signal have just added.
+        # Receivers of the signal may have added headers. The call must include them.
         call = CeleryMessage(json.loads(dumps(headers)), body, properties.get("reply_to") or "", properties["priority"])
         max_attempts = task_adapter.max_attempts(self._celery._tasks.get(name), call.retries)
         try:
@@ -108,7 +108,7 @@ class Sender:
         signals.after_task_publish.send(sender=name, body=message.body, exchange="", routing_key=queue, headers=headers)
 
     def _body(self, name: str, body: tuple[Any, ...], headers: Mapping[str, Any], options: Mapping[str, Any]) -> str:
-        """Return the arguments as JSON. Raises _NotRoutable if only Celery can run the call."""
+        """Return the body of the message as JSON. Raises _NotRoutable if only Celery can run the call."""
         if reason := CeleryMessage(headers, "").why_not_movable(body[2]):
             raise _NotRoutable(reason)
         task, limit = self._celery._tasks.get(name), headers.get("timelimit")

@@ -1,7 +1,8 @@
-"""Runs the tasks of a Celery app in a Tickwheel worker, with Celery's own tracer.
+"""Runs the tasks of a Celery app in a Tickwheel worker, with Celery's tracer: the function that runs a task in Celery.
 
 So bound tasks, `self.request`, signals, handlers, autoretry and the result backend work as in a Celery worker.
-`self.retry` fails the message with its countdown as the back-off. An error that is not retried is final, as in Celery.
+`self.retry` fails the message, with the countdown of the retry as the back-off. An error that is not retried is final,
+as in Celery.
 """
 
 import json
@@ -30,7 +31,8 @@ from tickwheel.tasks.middleware import Middleware
 from tickwheel.tasks.retry import Retry
 from tickwheel.tasks.run_context import current
 
-# If Celery's tracer raises an error, Celery did not retry it. So the error is final.
+# The tracer returns the outcome of a task, including errors and retries. `_finish` raises an error only if Celery did
+# not retry the task. So the error is final.
 _FINAL = Retry(never=(BaseException,))
 _NO_TIME_LIMIT = timedelta(days=7)
 _BUILT_IN = "celery."
@@ -52,7 +54,7 @@ _current_call: ContextVar[_CurrentCall | None] = ContextVar("tickwheel_celery_ca
 
 
 def is_retry(message: Any) -> bool:
-    """Return whether a message is the retry of the running call. If so, record its time: the caller does not send it.
+    """Return whether a message is the retry of the running call. If so, record its time: the caller must not send it.
 
     Raises InvalidArgument if the retry has other arguments than the call.
     """

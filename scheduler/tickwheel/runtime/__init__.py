@@ -1,6 +1,6 @@
-"""Processes, threads, logs and clocks: code that any process of Tickwheel needs and that knows nothing of queues.
+"""Processes, threads, logs and clocks: code for every process of Tickwheel, without any code for queues or messages.
 
-Modules here import nothing of Tickwheel but `errors`, so every other package may import them.
+Of Tickwheel, these modules import only `errors`, so every other package may import them.
 
     child_process.py  ChildProcess: a child that is restarted if it dies, and ends with this program
     process_guard.py  ProcessGuard: rejects calls on a closed or forked client
@@ -9,7 +9,7 @@ Modules here import nothing of Tickwheel but `errors`, so every other package ma
     wake_pipe.py      WakePipe: wakes a thread that polls sockets
     backoff.py        exponential back-off with jitter
     time.py           the monotonic clock and the wall clock, in ms
-    gc_freeze.py      keeps the garbage collector off modules and classes
+    gc_freeze.py      excludes modules and classes from garbage collection
     log_format.py     log lines on stderr, as text or JSON
     log_fields.py     machine-readable fields of log lines
     log_throttle.py   LogThrottle: limits repeated log lines

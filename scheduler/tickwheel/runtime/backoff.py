@@ -1,4 +1,4 @@
-"""The waits after several failures in a row: exponential back-off with jitter.
+"""The wait before a retry, after one or more failures in a row: exponential back-off with jitter.
 
 Full and equal jitter are those of "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015).
 """
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 N = TypeVar("N", int, float)
-# A generator of its own: threads that wait leave the state of the program's global generator alone.
+# A separate generator, so that the waits do not change the state of the program's global generator.
 _RANDOM: Final = random.Random()
 
 # The maximum number of doublings.
@@ -16,7 +16,7 @@ _DOUBLINGS_MAX: Final = 40
 
 
 def exponential(first: N, longest: N, failures: int) -> N:
-    """Return the upper bound of the wait after ``failures`` in a row.
+    """Return the upper bound of the wait after ``failures`` failures in a row.
 
     The bound is ``first`` after one failure, and doubles with each further failure up to ``longest``.
     """
@@ -41,6 +41,6 @@ class Backoff:
         self._failures = 0
 
     def next(self) -> float:
-        """Return how long to wait after one more failure."""
+        """Count one more failure, and return the number of seconds to wait."""
         self._failures += 1
         return exponential(self.first, self.longest, self._failures) * _RANDOM.uniform(0.5, 1)

@@ -20,7 +20,7 @@ RESTART_BACKOFF_S = (0.1, 10.0)
 class ChildProcess:
     """Runs ``command`` until `stop`, with ``environment`` in addition to this program's environment.
 
-    The child must exit at the end of its standard input: the pipe closes when this program exits or is killed.
+    The child's standard input is a pipe that is closed when this program exits or is killed. The child must exit then.
     """
 
     def __init__(
@@ -95,7 +95,8 @@ class ChildProcess:
                 return
 
 
-# A forked process must close its copies of the pipes' ends. Otherwise the children would outlive this program.
+# A process forked from this one must close its copies of the pipes. Otherwise the pipes would stay open after the end
+# of this program, and the children would not exit.
 _children: WeakSet[ChildProcess] = WeakSet()
 
 

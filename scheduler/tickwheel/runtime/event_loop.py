@@ -19,7 +19,7 @@ async def run_in_thread(work: Callable[[], T]) -> T:
     If the task is cancelled, the cancellation is raised after ``work`` has ended. The caller can then undo the work
     safely, because no thread continues.
     """
-    # Not asyncio.to_thread: at the end of `asyncio.run`, which cancels every task, the thread would run on alone.
+    # Not asyncio.to_thread: if its task is cancelled, as at the end of `asyncio.run`, the thread continues alone.
     return await finish_despite_cancel(asyncio.get_running_loop().run_in_executor(None, work))
 
 

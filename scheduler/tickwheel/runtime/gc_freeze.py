@@ -1,4 +1,4 @@
-"""Keeps Python's garbage collector off the modules and classes of a long-lived process."""
+"""Excludes the modules and classes of a long-lived process from Python's garbage collection."""
 
 import gc
 

@@ -21,6 +21,6 @@ def log_fields(event: str, message: MessageRef | None = None, **more: Any) -> di
 def log_message(
     log: Callable[..., None], event: str, message: MessageRef, text: str, *args: object, **more: Any
 ) -> None:
-    """Log a line about a leased message by ``log``, a method of a logger. The line begins with queue and id."""
+    """Log a line about a leased message. ``log`` is a method of a logger. The line begins with the queue and the id."""
     fields = {"event": event, "queue": message.queue, "id": message.id, "attempt": message.attempt, **more}
     log(f"%s/%s: {text}", message.queue, message.id, *args, extra={"fields": fields})

@@ -6,17 +6,17 @@ from time import monotonic
 from typing import Final
 
 PAUSE_S: Final = 30.0
-# The maximum number of texts kept. Beyond it, all texts are dropped.
+# The maximum number of texts kept. Before one more text is added, all texts are dropped.
 _TEXTS_MAX: Final = 1_000
 # The parts in which reports of the same problem differ from call to call and from shard to shard.
 _VARIABLE_PARTS: Final = re.compile(r"\b(?:\d[\d.]* (?:s|attempts)|(?:attempt|shard) \d+)\b")
 
 
 class LogThrottle:
-    """Lets the same text through once every ``PAUSE_S`` seconds. Thread-safe.
+    """Accepts the same text at most once every ``PAUSE_S`` seconds. Thread-safe.
 
-    Texts are the same if they differ only in numbers of attempts, durations and shard numbers. ``has_logged`` is True
-    from the first text let through, until the caller logs the recovery and resets the attribute.
+    Texts count as the same if they differ only in numbers of attempts, durations or shard numbers. The first accepted
+    text sets ``has_logged`` to True. The caller resets this attribute when it logs the recovery.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class LogThrottle:
         self._logged_at: dict[str, float] = {}
 
     def should_log(self, text: str) -> bool:
-        """Return whether the text was not let through for ``PAUSE_S`` seconds. If True, the text counts as logged."""
+        """Accept the text and return True. If it was accepted in the last ``PAUSE_S`` seconds, return False."""
         now, text = monotonic(), _VARIABLE_PARTS.sub("", text)
         if now - self._logged_at.get(text, -PAUSE_S) < PAUSE_S:
             return False
@@ -35,5 +35,5 @@ class LogThrottle:
         return True
 
     def level(self, text: str) -> int:
-        """Return WARNING if the text should be logged, else DEBUG, so that repeats are visible only when debugging."""
+        """Return the log level for the text: WARNING if `should_log` accepts the text, else DEBUG."""
         return logging.WARNING if self.should_log(text) else logging.DEBUG

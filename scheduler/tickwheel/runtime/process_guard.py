@@ -6,7 +6,7 @@ from tickwheel.errors import TickwheelError, Unavailable
 
 
 class ProcessGuard:
-    """Open until `close`, and only in the process that created it."""
+    """Allows the calls of a client until `close`, and only in the process that created the guard."""
 
     def __init__(self, display_url: str) -> None:
         self._display_url = display_url
@@ -24,7 +24,7 @@ class ProcessGuard:
     def check(self, sent: bool = False) -> None:
         """Raise TickwheelError if the client is closed, or was inherited through a fork.
 
-        Raises Unavailable if the client was closed after the call was ``sent``.
+        If the client is closed and the call was already ``sent``, raise Unavailable: the call may have had an effect.
         """
         if self._closed and sent:
             raise Unavailable(
@@ -35,7 +35,7 @@ class ProcessGuard:
         if self._closed:
             raise TickwheelError(f"the client of {self._display_url} is closed: open a new one")
         if not self.owned_by_this_process:
-            # The connections and sessions belong to the parent: each process would receive answers of the other.
+            # Both processes would use the same connections and sessions, and receive each other's answers.
             raise TickwheelError(
                 f"the client of {self._display_url} was opened by process {self._pid}, from which this process"
                 f" {os.getpid()} was forked: open a separate client in this process"

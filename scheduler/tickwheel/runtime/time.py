@@ -13,5 +13,5 @@ def monotonic_ms() -> float:
 
 
 def wall_ms() -> float:
-    """Return this host's time in ms since 1970. Use it only as evidence about the server's clock."""
+    """Return this host's time in ms since 1970. Use it only to judge the server's clock."""
     return time.time_ns() / 1e6

@@ -10,7 +10,7 @@ SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 
 
 
 class Histogram:
-    """Counts values by bucket. A bucket has an inclusive upper bound; the last one, `+Inf`, has none."""
+    """Counts values by bucket. A bucket has an inclusive upper bound; the last bucket, `+Inf`, has no bound."""
 
     __slots__ = ("bounds", "counts", "total")
 

@@ -38,7 +38,7 @@ def unlabelled(value: Callable[[S], float | Histogram]) -> Callable[[S], Samples
 
 
 class SpecCollector(Collector, Generic[S]):
-    """Collects the metrics of one source. It calls ``read`` for the source on each scrape."""
+    """Collects the metrics of one source. On each scrape, ``read`` returns the source."""
 
     def __init__(self, read: Callable[[], S], specs: Sequence[MetricSpec[S]]) -> None:
         self._read = read

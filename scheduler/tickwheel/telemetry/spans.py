@@ -1,8 +1,8 @@
 """Spans by OpenTelemetry's semantic conventions for messaging and RPCs. Import this module only if `tracing` is on.
 
-A message carries the context of the span that enqueued it. Spans of later operations on the message link to the
-enqueuing span. A later span also becomes its child if no other span is current and one span enqueued all messages of
-the operation.
+A message carries the context of the span that enqueued it. The span of a later operation on messages links to the spans
+that enqueued them. If no other span is current, and one span enqueued all messages of the operation, the new span is
+also a child of that span.
 https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/
 """
 
@@ -61,8 +61,8 @@ def record_receive(queue: str, messages: Sequence[LeasedMessage], since_ns: int)
 
 @contextmanager
 def serving(method: str, metadata: Iterable[tuple[str, str | bytes]] | None) -> Iterator[Span]:
-    """Open a span around the answering of an RPC. ``method`` is service/method; ``metadata`` may carry the caller's
-    span, which becomes the parent.
+    """Open a span around the answering of an RPC. ``method`` is service/method. If ``metadata`` contain the caller's
+    span, it becomes the parent.
     """
     attributes = {"rpc.system.name": "grpc", "rpc.method": method}
     parent = _W3C.extract({key: value for key, value in metadata or () if key in KEYS})
@@ -95,8 +95,8 @@ def record_messages(span: Span, ids: Sequence[str]) -> None:
 
 
 def current_trace_pairs() -> dict[str, str]:
-    """Return the current span as the metadata pairs that a message carries. `tracestate` is left out if it is larger
-    than the value of a pair may be.
+    """Return the current span as the metadata pairs that a message carries, without `tracestate` if it is longer than
+    the limit of a pair's value.
     """
     carrier: dict[str, str] = {}
     _W3C.inject(carrier)
@@ -137,7 +137,7 @@ def _span_contexts(metadata: Iterable[Mapping[str, str]]) -> list[SpanContext]:
 def _start_span(
     name: str, kind: str, queue: str, role: SpanKind, messages: Sequence[LeasedMessage] = ()
 ) -> Iterator[Span]:
-    """Open a span around an operation on the messages, if they are known before."""
+    """Open a span around an operation. ``messages`` are empty if the operation has no messages before it starts."""
     parent, links = _parent_and_links(messages)
     with _tracer().start_as_current_span(
         f"{name} {queue}", parent, role, _attributes(name, kind, queue), links
