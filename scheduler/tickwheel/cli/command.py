@@ -59,7 +59,8 @@ def _common_options(
         ),
     ] = None,
     json: Annotated[
-        bool, typer.Option("--json", help="Print JSON: one document, or one for each line.", rich_help_panel=_PANEL)
+        bool,
+        typer.Option("--json", help="Print JSON: one document, or several, one on each line.", rich_help_panel=_PANEL),
     ] = False,
 ) -> Target:
     return Target(url, data_dir, namespace, timeout, json)
@@ -70,7 +71,10 @@ _CONTEXT = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD,
 
 
 def command(name: str, *examples: str) -> Callable[[Callable[Concatenate[Target, ...], None]], Callable[..., None]]:
-    """Make a function a command. Its first parameter is the `Target`. The examples are appended to its help."""
+    """Return a decorator that makes a function a command. The function's first parameter is the `Target`.
+
+    The examples are appended to the help of the command.
+    """
 
     def decorate(function: Callable[Concatenate[Target, ...], None]) -> Callable[..., None]:
         run = _with_common_options(function)
@@ -84,7 +88,10 @@ def command(name: str, *examples: str) -> Callable[[Callable[Concatenate[Target,
 def default_command(
     commands: typer.Typer, *examples: str
 ) -> Callable[[Callable[[Target], None]], Callable[[Target], None]]:
-    """Make a function the default command of a group: it runs if the command line names no command of the group."""
+    """Return a decorator that makes a function the default command of a group.
+
+    The function runs if the command line names the group, but no command of the group.
+    """
 
     def decorate(function: Callable[[Target], None]) -> Callable[[Target], None]:
         run = _with_common_options(function)
@@ -109,7 +116,7 @@ def store_options(context: typer.Context, **options: Any) -> None:
 
 
 def top_signature(*own: inspect.Parameter) -> inspect.Signature:
-    """Return the signature of the program: the common options, and its own."""
+    """Return the signature of the program: the options ``own``, and the common options."""
     return inspect.Signature([_CONTEXT, *own, *_OPTIONS])
 
 
@@ -145,7 +152,7 @@ def _with_common_options(function: Callable[..., None]) -> Callable[..., None]:
 
 def _help(function: Callable[..., None], examples: Sequence[str]) -> str:
     text = inspect.getdoc(function) or ""
-    # \b preserves the line breaks.
+    # After \b, the help keeps the line breaks of the paragraph.
     return "\n".join([f"{text}\n\n\b\nExamples:", *(f"  {escape(line)}" for line in examples)])
 
 

@@ -1,4 +1,5 @@
-"""Enqueue of a file or a pipe of JSON lines, in batches. An error names the line, and reports all lines before it."""
+"""Enqueue of a file or a pipe of JSON lines, in batches. An error names the line, and reports
+the result of the lines before it."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -96,7 +97,7 @@ def _next_batch(remaining_lines: Iterator[Line]) -> tuple[list[Line], LineError 
 
 
 def _send(queue: Queue, batch: list[Line]) -> tuple[list[EnqueueResult | None], str]:
-    """Return the result of each line, None if the server rejected the line, and the reason of the first rejection.
+    """Return the result of each line (None if the server rejected the line), and the reason of the first rejection.
 
     Raises LineError for the first line that the client rejects.
     """
@@ -113,7 +114,7 @@ def _send(queue: Queue, batch: list[Line]) -> tuple[list[EnqueueResult | None], 
     except (IdConflict, InvalidArgument) as error:
         if not error.results:
             raise LineError(batch[taken - 1].number, str(error)) from error
-        # The suffix counts the other messages of this batch. The final report counts the lines of the file.
+        # The suffix of the text counts the messages of this batch. The final report counts the lines of the file.
         return error.results, str(error).removesuffix(describe_other_results(error.results))
 
 
@@ -126,7 +127,7 @@ def _open_file(source: Path) -> BinaryIO:
 
 @contextmanager
 def _open_source(source: Path) -> Iterator[tuple[BinaryIO, Callable[[int], None]]]:
-    """Open the file. Yield it and a function that advances the progress bar; the bar is visible only on a terminal."""
+    """Yield the open file, and a function that advances the progress bar. The bar is visible only on a terminal."""
     show_progress = sys.stderr.isatty()
     columns = (TextColumn("{task.completed:,} messages"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not show_progress, transient=True) as bar:

@@ -43,9 +43,9 @@ class LineError(InvalidArgument):
 
 
 def lines(source: Iterable[bytes]) -> Iterator[Line]:
-    """Yield the message of each line, and skip empty lines. A message without an id gets one here.
+    """Yield the message of each line, and skip empty lines. Raises LineError.
 
-    With these ids a batch can be sent again without adding a message twice. Raises LineError.
+    A message without an id receives a new id. So if a batch is sent again, no message is added twice.
     """
     for number, line in enumerate(source, 1):
         if not line.strip():

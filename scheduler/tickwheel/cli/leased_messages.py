@@ -18,7 +18,7 @@ def settle(
     outcome: str,
     call: Callable[[Queue, list[Message]], None],
 ) -> None:
-    """Apply ``call`` to the messages, and print each. Raises CommandError at the end if leases were lost."""
+    """Apply ``call`` to the messages, and print their states. Raises CommandError at the end if leases were lost."""
     with target.open() as tickwheel:
         queue = tickwheel.queue(name)
         messages, lost = _resume_leases(queue, *lease_args)
@@ -30,7 +30,7 @@ def settle(
     for message in messages:
         print_state(target, message.id, "pending" if outcome == "released" else outcome)
     if lost:
-        raise CommandError(lost[0] + (f"; {len(messages)} others were {outcome}" if messages else ""))
+        raise CommandError(lost[0] + (f"; other messages that were {outcome}: {len(messages)}" if messages else ""))
 
 
 def resume_lease(queue: Queue, id: str, token: str | None, exclusive_value: str | None) -> Message:
@@ -46,7 +46,9 @@ def _resume_leases(
     if id != "-":
         return [resume_lease(queue, id, token, exclusive_value)], []
     if token is not None or exclusive_value is not None:
-        raise InvalidArgument("with -, tokens and exclusive values are read from the lines: leave the options out")
+        raise InvalidArgument(
+            "if ID is '-', tokens and exclusive values come from standard input: omit --token and --exclusive-value"
+        )
     messages: list[Message] = []
     lost: list[str] = []
     for lease_args in _read_leases():
@@ -58,7 +60,7 @@ def _resume_leases(
 
 
 def _read_leases() -> Iterator[tuple[str, str, str | None]]:
-    """Yield id, token and exclusive value of each line that `dequeue --json` printed."""
+    """Yield id, token and exclusive value of each line that `dequeue --json` printed. Raises CommandError."""
     for number, line in enumerate(standard_input(), 1):
         if not line.strip():
             continue
@@ -67,6 +69,7 @@ def _read_leases() -> Iterator[tuple[str, str, str | None]]:
             yield fields["id"], fields["token"], fields.get("exclusive_value")
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise CommandError(
-                f"line {number} of standard input is not a line of dequeue --json: an object with id, token and, for"
-                " an exclusive queue, exclusive_value; no line was processed: correct the line and send all again"
+                f"line {number} of standard input is not valid. Each line must be a JSON object as printed by dequeue"
+                " --json, with id and token (and exclusive_value for an exclusive queue). No message was changed:"
+                " correct the line and send all lines again"
             ) from error

@@ -23,7 +23,7 @@ def print_json(value: object) -> None:
 def print_status(text: str) -> None:
     """Print a line for people on stderr, so that programs that read stdout do not see it.
 
-    The line is one write: lines of several processes are not mixed, even though stderr is unbuffered.
+    The line is written in one call, so that lines of several processes do not mix, although stderr is unbuffered.
     """
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
@@ -35,7 +35,7 @@ def format_moment(at: datetime) -> str:
 
 
 def payload_fields(payload: bytes) -> dict[str, str]:
-    """Return a payload as JSON fields: text if it is UTF-8, else base64. `enqueue --from` reads the same names."""
+    """Return a payload as JSON fields: text if it is UTF-8, else base64. `enqueue --from` reads the same fields."""
     try:
         return {"payload": payload.decode()}
     except UnicodeDecodeError:

@@ -37,7 +37,8 @@ class ServeOptions:
     """The options of `tickwheel serve`."""
 
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 picks a free one, named in the log.")
+        str,
+        typer.Option(metavar="HOST:PORT", help="Address to listen on; for port 0, a free port is chosen and printed."),
     ] = LISTEN
     durability: Annotated[
         str | None,
@@ -61,24 +62,32 @@ class ServeOptions:
         typer.Option(help="Accept only the tokens of this file, with the permissions set there (`tickwheel token`)."),
     ] = None
     processes: Annotated[
-        int, typer.Option(min=1, max=256, help="Number of processes that share the port; one for each core.")
+        int,
+        typer.Option(min=1, max=256, help="Number of processes that share the port. Recommended: one for each core."),
     ] = 1
     metrics: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT", help="Serve Prometheus metrics under /metrics, summed over the processes."),
     ] = None
     max_connections: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="Maximum connections of each process, about 15 KB each.")
+        int, typer.Option(min=1, max=1_000_000, help="Maximum connections of each process; each takes about 15 KB.")
     ] = limits.CONNECTIONS
     max_waiting: Annotated[
         int,
         typer.Option(
             min=1,
             max=1_000_000,
-            help="Maximum waiting calls of each process (dequeues with a wait, and streams), about 30 KB each.",
+            help="Maximum waiting calls (dequeues with a wait, and streams) of each process; each takes about 25 KB.",
         ),
     ] = limits.WAITING_CALLS
-    part: Annotated[bool, typer.Option("--part", hidden=True, help="One of several; ends with standard input.")] = False
+    part: Annotated[
+        bool,
+        typer.Option(
+            "--part",
+            hidden=True,
+            help="Run as one of several processes that `tickwheel serve` started; stop when standard input is closed.",
+        ),
+    ] = False
     metrics_socket: Annotated[
         Path | None, typer.Option("--figures", hidden=True, help="With --part: the socket that serves its metrics.")
     ] = None
@@ -136,7 +145,7 @@ def make_collector(server: "Server") -> "Collector":
 async def serve_until_stopped(server: "Server", host: str, options: ServeOptions) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    # The token file is checked every second, so SIGHUP has nothing to do.
+    # The token file is checked every second, so SIGHUP is not needed to read it again.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if options.part:
         threading.Thread(target=_stop_at_eof, args=(loop, stopping), daemon=True).start()
@@ -169,8 +178,8 @@ def log_ended() -> None:
 
 
 def _stop_at_eof(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
-    # The parent process has exited, or has closed the pipe to stop this one.
     while os.read(0, 1024):
         pass
+    # Standard input is closed: the parent process has exited, or has closed the pipe to stop this process.
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(stopping.set)

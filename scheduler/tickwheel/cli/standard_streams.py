@@ -8,9 +8,9 @@ from tickwheel.errors import InvalidArgument
 
 
 def prepare_streams() -> None:
-    """Open /dev/null in place of closed streams. A closed input stays an error until a command reads it.
+    """Open /dev/null in place of closed streams. A closed input is an error only if a command reads it.
 
-    Raises SystemExit if standard output is closed, before the command does anything: its result would be lost.
+    Raises SystemExit if standard output is closed, before the command does anything: the result would be lost.
     """
     for descriptor in range(3):
         _occupy(descriptor)
@@ -19,7 +19,7 @@ def prepare_streams() -> None:
     if sys.stdout is None:
         sys.exit("tickwheel: standard output is closed, so nothing was done: redirect it to /dev/null to discard it")
     for stream in (sys.stdout, sys.stderr):
-        # A character of an id or payload that the terminal's encoding lacks is escaped, not a crash.
+        # If the terminal's encoding lacks a character of an id or payload, the character is printed as an escape.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 

@@ -12,10 +12,10 @@ from tickwheel.cli.parameter_types import parse_duration
 from tickwheel.errors import InvalidArgument
 from tickwheel.rpc.url import is_grpc_url
 
-# Short, because a person waits. A program that retries for longer uses the client.
+# Short, because a person waits for the command. A program that must retry for longer can use the client.
 TIMEOUT = timedelta(seconds=5)
-# The commands that create a missing namespace: they add messages or queues, or drive the wheel. For all others that
-# open a target, a missing namespace is an error (exit code 4): its shards and history are fixed as soon as it exists.
+# The commands that create a missing namespace: they add messages or queues, or drive the wheel. For all other commands,
+# a missing namespace is an error (exit code 4), because the creation fixes the shards and the history of a namespace.
 # `demo` and `load` create namespaces of their own, and a worker opens the namespace of its application.
 CREATING_COMMANDS = frozenset({"bench", "dev", "enqueue", "events", "import celery", "queue create"})
 
@@ -58,7 +58,10 @@ class Target:
         return {f"TICKWHEEL_{name}": value or "" for name, value in values.items()}
 
     def merged_with(self, other: "Target") -> "Target":
-        """Return these values, and those of ``other`` if not set here. A URL or a directory each set the server."""
+        """Return these values. Values that are not set here come from ``other``.
+
+        If a URL or a data directory is set here, both come from here: each of them alone determines the server.
+        """
         server = self if self.url is not None or self.data_dir is not None else other
         return replace(
             server,
@@ -82,7 +85,7 @@ class Target:
         durability: str | None = None,
         **namespace: Any,
     ) -> Tickwheel:
-        """Open a client of the namespace. A missing namespace is created by CREATING_COMMANDS alone.
+        """Open a client of the namespace. Only CREATING_COMMANDS create a missing namespace.
 
         With ``drive`` and an embedded server, its event process runs while the client is open, so that timers fire.
 

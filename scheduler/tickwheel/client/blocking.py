@@ -32,7 +32,7 @@ class Tickwheel(NamespaceMethods):
     ``auto_create``: create a queue when its first message is enqueued (default: True).
     ``clock_guard``: promotion stops if the server's clock jumps ahead by more than this (default: 1 s).
     ``outbox_limit``: bytes of events that a shard keeps for the relay, rounded down to KiB (default: 256 MiB).
-    ``outbox_full``: at this limit, ``block`` (default) refuses new messages, and ``drop`` deletes events.
+    ``outbox_full``: at this limit, ``block`` (default) refuses new messages, and ``drop`` discards new events.
 
     A client is safe to share between threads. A forked process must open its own client. Close the client after use, or
     use it in a ``with`` statement. Closing ends all calls in flight, also waiting ones, with an error.

@@ -48,7 +48,7 @@ def bench(
 
 
 def _measure(queue: Queue, count: int) -> dict[str, dict[str, int]]:
-    """Return messages per second by operation: in batches, and for 1 % of the messages with one call each."""
+    """Return the messages per second of each operation, in batches and one by one (only 1 % of the messages)."""
     singly = count // 100
     batch = [NewMessage(os.urandom(_PAYLOAD_BYTES)) for _ in range(_BATCH)]
     rounds = range(count // _BATCH)

@@ -26,9 +26,7 @@ def complete(
     ],
     token: Token = None,
     exclusive_value: ExclusiveValue = None,
-    result: Annotated[
-        str | None, typer.Option(help="Result to store with the message, up to 1 KiB; with -, with each message.")
-    ] = None,
+    result: Annotated[str | None, typer.Option(help="Result to store with each message, up to 1 KiB.")] = None,
 ) -> None:
     """Complete a message that was dequeued. Repeating the command is safe."""
     settle(

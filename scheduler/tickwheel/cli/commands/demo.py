@@ -43,9 +43,10 @@ def demo(
 ) -> None:
     """Watch a day of real flights go through the scheduler.
 
-    Each departure is a message: due at its scheduled time, with the scheduled arrival as deadline, exclusive by
-    aircraft. Workers fly the flights. Cancelled flights are cancelled before they are due. At the end the command
-    prints a table of checks, computed from the event stream and the workers' logbooks; exit code 1 if a check fails.
+    Each departure is a message. Its due time is the scheduled departure, its deadline the scheduled arrival, and its
+    exclusive value the aircraft. Workers simulate the flights. The messages of cancelled flights are cancelled before
+    they are due. At the end, the command prints a table of checks, computed from the event stream and the workers'
+    logbooks. Exit code 1 if a check fails.
 
     Runs in a temporary folder. With --url or --data-dir, it runs in a temporary namespace there. The folder and the
     namespace are deleted at the end.
@@ -62,7 +63,9 @@ def demo(
             scratch.url, namespace=namespace, shards=shards, data_dir=scratch.data_dir, drive=True
         ) as tickwheel:
             if tickwheel.queues():
-                raise InvalidArgument(f"namespace {namespace!r} has queues, and the demo needs a new one: use another")
+                raise InvalidArgument(
+                    f"namespace {namespace!r} has queues, and the demo needs a new namespace: use another name"
+                )
             settings = simulation.Settings(seconds, workers, namespace, scratch.url, scratch.data_dir, folder)
             verdict = simulation.run(tickwheel, day_of_flights, settings, view)
     if target.json:
@@ -78,7 +81,7 @@ def demo(
 
 @contextmanager
 def _scratch(target: Target, *, keep: bool) -> Iterator[tuple[Target, Path]]:
-    """Yield the target and a folder of the demo. Unless ``keep``, delete at the end what did not exist before."""
+    """Yield the target and a folder of the demo. Unless ``keep``, delete both at the end."""
     folder = Path(tempfile.mkdtemp(prefix="tickwheel-demo-"))
     namespace = target.namespace or f"demo-{os.urandom(3).hex()}"
     own = target.url is None and target.data_dir is None
@@ -90,7 +93,7 @@ def _scratch(target: Target, *, keep: bool) -> Iterator[tuple[Target, Path]]:
         yield scratch, folder
         finished = True
     finally:
-        # A namespace that was rejected because it is in use belongs to someone else: do not delete it.
+        # After an error, the namespace stays: the demo may have rejected it because other programs use it.
         if not own and not keep and finished:
             delete_scratch(scratch)
         if not keep:

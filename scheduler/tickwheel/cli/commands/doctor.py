@@ -85,7 +85,7 @@ def doctor(
 
 
 class _Server:
-    """The facts that one server reported, and when."""
+    """The facts that one server reported, with the duration of the calls and this host's time after them."""
 
     def __init__(self, context: NamespaceContext, io: RedisExecutor, name: str, shard: int) -> None:
         started = time.perf_counter()

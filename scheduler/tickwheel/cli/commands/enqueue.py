@@ -55,24 +55,24 @@ def enqueue(
             help="Duration of the lease. Default: the queue's.",
         ),
     ] = None,
-    max_attempts: Annotated[int | None, typer.Option(help="Deliveries before Errored. Default: the queue's.")] = None,
+    max_attempts: Annotated[int | None, typer.Option(help="Maximum number of attempts. Default: the queue's.")] = None,
     source: Annotated[
         Path | None,
         typer.Option(
             "--from",
             metavar="FILE",
-            help="Read many messages, one JSON object a line; - is standard input. Fields: payload or payload_base64,"
-            " id, delay, due, deadline, metadata, lease, max_attempts.",
+            help="Add the messages of a file, one JSON object a line; - is standard input. Fields:"
+            " payload or payload_base64, id, delay, due, deadline, metadata, lease, max_attempts.",
         ),
     ] = None,
 ) -> None:
-    """Add a message, or with --from many.
+    """Add a message, or with --from, many messages.
 
     Prints the id. With --json, prints id, state and created, which is false if the same message existed before.
     """
     if source is not None:
         if payload or any(value is not None for value in (id, delay, due, deadline, meta, lease, max_attempts)):
-            raise InvalidArgument("with --from, payload and fields are read from the lines: leave the others out")
+            raise InvalidArgument("with --from, the lines contain all payloads and fields: omit these arguments")
         with target.open() as tickwheel:
             enqueue_file(tickwheel.queue(queue), source, json=target.json)
         return

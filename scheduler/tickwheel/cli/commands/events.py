@@ -51,14 +51,16 @@ _SessionTimeout = Annotated[
         help="With --election: time until the shards of a failed process are taken over, 1s to 1m (default 4s).",
     ),
 ]
-_Shards = Annotated[int | None, typer.Option(help="Shards of a new namespace; must match an existing one.")]
+_Shards = Annotated[
+    int | None, typer.Option(help="Number of shards of a new namespace; must match an existing namespace.")
+]
 _ClockGuard = Annotated[
     timedelta | None,
     typer.Option(
         parser=option_parser(parse_duration),
         metavar="DURATION",
-        help="Forward step of a server's clock from which promotion is held, 250ms to 1h, for a new namespace"
-        " (default 1s); must match an existing one.",
+        help="Stop promotion if a server's clock jumps ahead by more than this, 250ms to 1h; for a new namespace"
+        " (default 1s), must match an existing namespace.",
     ),
 ]
 _Kafka = Annotated[
@@ -84,12 +86,15 @@ _OutboxLimit = Annotated[
     typer.Option(
         metavar="BYTES",
         help="Maximum size of the events that a shard of a new namespace keeps for Kafka, in whole KiB (default"
-        " 256 MiB); must match an existing one.",
+        " 256 MiB); must match an existing namespace.",
     ),
 ]
 _OutboxFull = Annotated[
     str | None,
-    typer.Option(help="At that limit, block rejects new messages, and drop drops events; must match an existing one."),
+    typer.Option(
+        help="At the --outbox-limit, block rejects new messages, and drop discards new events; must match an existing"
+        " namespace."
+    ),
 ]
 _Metrics = Annotated[
     str | None,
@@ -125,7 +130,7 @@ def events(
 
     With a lock file, one process on this host drives the namespace, and others stand by. With --election, processes
     share the shards and take over from each other. The log goes to stderr. SIGTERM and SIGINT end the process cleanly.
-    SIGUSR1 accepts the server's clock after a step for which the clock guard holds promotion.
+    If the clock guard has stopped promotion, SIGUSR1 makes the process accept the server's clock.
     """
     from tickwheel.event_process.assembly import open_event_process
 
@@ -184,7 +189,7 @@ def _check_election(
 def _check_kafka_options(
     kafka: str | None, relay: bool, kafka_setting: list[str] | None, relay_options: dict[str, str | int | None]
 ) -> None:
-    """Raise InvalidArgument for an option that has no effect without others."""
+    """Raise InvalidArgument for an option that has no effect without another option."""
     if kafka is None and (kafka_setting or not relay):
         raise InvalidArgument(f"{'--kafka-setting' if kafka_setting else '--no-relay'} is for Kafka: it needs --kafka")
     for name, value in relay_options.items():

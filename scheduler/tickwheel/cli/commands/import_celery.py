@@ -34,15 +34,16 @@ def celery(
             metavar="URL",
             envvar="TICKWHEEL_FROM",
             show_envvar=False,
-            help="URL of Celery's broker, as in its app. Use the variable for a URL with a password, because other"
-            " users of the host cannot read it. [TICKWHEEL_FROM]",
+            help="URL of Celery's broker, as in its app. Set a URL with a password in the environment variable: other"
+            " users of the host can read options. [TICKWHEEL_FROM]",
         ),
     ] = None,
     queue: Annotated[
         list[str] | None, typer.Option(help="A queue of Celery; may be repeated. Default: celery.")
     ] = None,
     to: Annotated[
-        str | None, typer.Option(help="The target queue for all of them. Default: the queue of the same name.")
+        str | None,
+        typer.Option(help="The target queue of all messages. Default: for each queue, the queue of the same name."),
     ] = None,
     unacked: Annotated[
         bool,
@@ -53,7 +54,7 @@ def celery(
         ),
     ] = False,
     max_attempts: Annotated[
-        int | None, typer.Option(help="Deliveries of each message before Errored. Default: the queue's.")
+        int | None, typer.Option(help="Maximum number of attempts of each message. Default: the queue's.")
     ] = None,
     timezone: Annotated[str, typer.Option(help="The Celery app's timezone, for ETAs without an offset.")] = "UTC",
     key_prefix: Annotated[str, typer.Option(help="The broker's global_keyprefix.")] = "",

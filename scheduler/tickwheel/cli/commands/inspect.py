@@ -112,8 +112,8 @@ def counts(
 ) -> None:
     """Count messages by state, and show how late they were.
 
-    Late: time from due to deliverable, for messages that waited on the wheel; upper bound of the bucket, in ms. Missed:
-    delivered after an explicit deadline.
+    Late is the time from the due time until a message was deliverable, for messages that waited on the wheel. Each
+    value is the upper bound of a range, in ms. An explicit deadline is missed if the message is delivered after it.
     """
     with target.open() as tickwheel:
         queues = tickwheel.queues() if queue is None else [tickwheel.queue(queue)]

@@ -78,7 +78,7 @@ class LoadOptions:
         ),
     ] = None
     messages: Annotated[
-        int | None, typer.Option(min=1, max=10**9, help="Maximum number of messages to enqueue, before --scale.")
+        int | None, typer.Option(min=1, max=10**9, help="Maximum number of messages to enqueue; multiplied by --scale.")
     ] = None
     workers: Annotated[int | None, typer.Option(min=1, max=100_000, help="Total number of workers.")] = None
     seed: Annotated[
@@ -90,7 +90,7 @@ class LoadOptions:
         typer.Option(
             parser=option_parser(parse_duration),
             metavar="DURATION",
-            help="Maximum wait for which workers are computed. Default: the scenario's, else 5s.",
+            help="Compute the workers for this maximum wait. Default: the scenario's target, else 5s.",
         ),
     ] = None
     percentile: Annotated[
@@ -136,11 +136,11 @@ def _seconds(duration: timedelta | None) -> float | None:
     "tickwheel load recorded.csv --speed-up 60 --url redis://localhost:6379",
 )
 def load(target: Target, options: LoadOptions) -> None:
-    """Put a server under a production load, and compute how many workers it needs.
+    """Put a server under a production load, and compute how many workers the load needs.
 
-    A scenario defines the messages of a day, the duration of their work, and the workers. The load runs in a temporary
-    namespace, which is deleted at the end; or with --namespace in that one, which an event process must drive. Ctrl-C
-    ends the run with a report of the part that ran.
+    A scenario defines the messages of a day, the duration of their work, and the workers. By default, the load runs in
+    a temporary namespace, which is deleted at the end. With --namespace, the load runs in this namespace, and an event
+    process must drive it. Ctrl-C ends the run with a report of the part that ran.
     """
     for name in _REQUIRED_MODULES:
         if find_spec(name) is None:
@@ -183,7 +183,7 @@ def _run(target: Target, source: "Source", shards: int, view: View) -> "RunResul
 async def _run_in(settings: "Settings", shards: int, view: View) -> "RunResult":
     from tickwheel.load.run.run import cancel_remaining, run
 
-    # The event process of an existing namespace belongs to someone else. That of a temporary namespace is a child here.
+    # An existing namespace on a server has an event process. For all others, the client starts one as a child.
     drives = settings.is_ours or settings.url is None
     namespace_options = {"shards": shards} if settings.is_ours else {}
     tickwheel = aio.Tickwheel(
@@ -216,7 +216,7 @@ async def _run_in(settings: "Settings", shards: int, view: View) -> "RunResult":
 
 @contextmanager
 def _prepare_run(target: Target, source: "Source") -> Iterator["Settings"]:
-    """Yield the settings of the run. In any case, delete at the end what was created for the run."""
+    """Yield the settings of the run. Delete at the end everything that was created for the run, also after an error."""
     from tickwheel.load.run.run import Settings
 
     if target.url is not None and is_grpc_url(target.url) and target.namespace is None:

@@ -38,8 +38,10 @@ def create(
         list[str] | None, typer.Option(help="A metadata key that --where may use; may be repeated. Default: all keys.")
     ] = None,
     lease: Annotated[timedelta | None, _duration("--lease", "Duration of a lease; default 30s.")] = None,
-    max_attempts: Annotated[int | None, typer.Option(help="Deliveries before Errored; default 5.")] = None,
-    backoff: Annotated[timedelta | None, _duration("--backoff", "First wait after a failure; default 1s.")] = None,
+    max_attempts: Annotated[int | None, typer.Option(help="Maximum number of attempts; default 5.")] = None,
+    backoff: Annotated[
+        timedelta | None, _duration("--backoff", "Back-off after the first failure; default 1s.")
+    ] = None,
     backoff_max: Annotated[timedelta | None, _duration("--backoff-max", "Longest back-off; default 10m.")] = None,
     retention: Annotated[
         timedelta | None, _duration("--retention", "How long finished messages are kept; default 10m.")
@@ -60,9 +62,11 @@ def create(
     update: Annotated[
         bool, typer.Option("--update", help="Change an existing queue; omitted options keep their values.")
     ] = False,
-    shards: Annotated[int | None, typer.Option(help="Shards of a new namespace; must match an existing one.")] = None,
+    shards: Annotated[
+        int | None, typer.Option(help="Shards of a new namespace; must match an existing namespace.")
+    ] = None,
 ) -> None:
-    """Create a queue. A queue that exists with the same configuration is accepted; with another, it is an error."""
+    """Create a queue, or check that an existing queue has this configuration. To change a queue, use --update."""
     config = {
         "exclusive_key": exclusive_key,
         "indexed": indexed or None,
@@ -120,7 +124,7 @@ _Dequeue = Annotated[bool, typer.Option("--dequeue", help="Only dequeue.")]
 @commands.command()
 @command("block", "tickwheel queue block orders --dequeue")
 def block(target: Target, queue: Name, enqueue: _Enqueue = False, dequeue: _Dequeue = False) -> None:
-    """Block enqueue, dequeue, or without an option both, until `unblock`."""
+    """Block enqueue and dequeue, or only one of them, until `unblock`."""
     with target.open() as tickwheel:
         blocked = _require_queue(tickwheel, queue)
         blocked.block(enqueue=enqueue or not dequeue, dequeue=dequeue or not enqueue)
@@ -130,7 +134,7 @@ def block(target: Target, queue: Name, enqueue: _Enqueue = False, dequeue: _Dequ
 @commands.command()
 @command("unblock", "tickwheel queue unblock orders")
 def unblock(target: Target, queue: Name, enqueue: _Enqueue = False, dequeue: _Dequeue = False) -> None:
-    """Unblock enqueue, dequeue, or without an option both."""
+    """Unblock enqueue and dequeue, or only one of them."""
     with target.open() as tickwheel:
         blocked = _require_queue(tickwheel, queue)
         blocked.unblock(enqueue=enqueue or not dequeue, dequeue=dequeue or not enqueue)

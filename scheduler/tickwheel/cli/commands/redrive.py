@@ -32,7 +32,7 @@ def redrive(
             try:
                 change = handle.redrive(message.id, message.exclusive_value)
             except (MessageNotFound, InvalidTransition):
-                # Another caller redrove or removed the message in the meantime.
+                # Another caller has redriven the message, or its retention has ended.
                 continue
             redriven += 1
             if target.json:

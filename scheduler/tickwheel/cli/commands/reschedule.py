@@ -24,7 +24,7 @@ def reschedule(
     exclusive_value: ExclusiveValue = None,
     delay: Annotated[
         timedelta | None,
-        typer.Option(parser=option_parser(parse_duration), metavar="DURATION", help="Due this long from now."),
+        typer.Option(parser=option_parser(parse_duration), metavar="DURATION", help="New delay, counted from now."),
     ] = None,
     due: Annotated[
         datetime | None,

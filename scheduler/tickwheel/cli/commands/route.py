@@ -58,7 +58,7 @@ def set_(
 @commands.command()
 @command("unset", "tickwheel route unset mail.send")
 def unset(target: Target, task: Task) -> None:
-    """Remove a task's route. All its calls go to Celery then."""
+    """Remove a task's route. From then on, all calls of the task go to Celery."""
     from tickwheel.tasks.celery_routes import write
 
     with target.open() as tickwheel:

@@ -58,7 +58,7 @@ def serve(target: Target, options: ServeOptions) -> None:
     for name, file in (("--tls-key", options.tls_key), ("--tokens", options.tokens)):
         check_private(name, file)
     log_to_stderr(json=target.json, verbose=options.verbose)
-    # Also created for several processes, so that an error in the options is reported here, once.
+    # With several processes, this server is created only so that an error in the options is reported once, here.
     server = make_server(target, address, options)
     if options.processes > 1:
         _serve_with_processes(target, server.scheme, address, options, page)

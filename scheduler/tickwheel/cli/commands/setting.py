@@ -49,7 +49,7 @@ def set_(
     name: Name,
     value: Annotated[str, typer.Argument(help="Up to 1 KiB.", metavar="VALUE", show_default=False)],
 ) -> None:
-    """Set a setting. Programs get the new value when they read it next."""
+    """Set a setting. Programs receive the new value when they next read the setting."""
     with target.open() as tickwheel:
         tickwheel.set_setting(name, value)
     if target.json:
@@ -59,7 +59,7 @@ def set_(
 @commands.command()
 @command("unset", "tickwheel setting unset mail.sender")
 def unset(target: Target, name: Name) -> None:
-    """Remove a setting. Removing a setting that is not set is fine."""
+    """Remove a setting. If the setting is not set, nothing changes."""
     with target.open() as tickwheel:
         tickwheel.set_setting(name, None)
     if target.json:

@@ -21,8 +21,8 @@ def shards(target: Target) -> None:
     """Show the leader of each shard, its inbox of new timers, and how late messages were.
 
     The owner is the event process that claimed the shard last. A driven shard files new timers within seconds: if the
-    oldest timer of the inbox keeps getting older, the shard is not driven. Late: time from due to deliverable, upper
-    bound of the bucket, in ms.
+    oldest timer of the inbox keeps getting older, the shard is not driven. Late is the time from the due time until a
+    message was deliverable; each value is the upper bound of a range, in ms.
     """
     with target.require_redis("shards").open() as tickwheel:
         admin = Admin(tickwheel)
@@ -40,10 +40,10 @@ def reset(
     target: Target,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Make the shards forget their owners and epochs, after ZooKeeper's data was lost or to change the election.
+    """Reset the owners and epochs of the shards, after ZooKeeper's data was lost or to change the election.
 
-    In both cases epochs restart at low numbers, and the shards reject them because they have accepted higher ones.
-    First end every event process that still has old epochs: if it recovered later, old and new leaders would take the
+    In both cases, epochs restart at low numbers, and without a reset the shards reject these epochs. First end every
+    event process that still has old epochs: if such a process recovered later, old and new leaders would take the
     shards from each other in turns.
     """
     with target.require_redis("shards").open() as tickwheel:

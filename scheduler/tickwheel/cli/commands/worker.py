@@ -42,7 +42,10 @@ class WorkerOptions:
     app: Annotated[str, typer.Argument(metavar="MODULE:APP", help="The TaskApp, from this directory or installed.")]
     processes: Annotated[int, typer.Option(min=1, max=1024, help="Number of independent processes.")] = 1
     threads: Annotated[
-        int, typer.Option(min=1, max=1024, help="Number of tasks a process runs at a time; async ones share a loop.")
+        int,
+        typer.Option(
+            min=1, max=1024, help="Number of tasks that a process runs at a time; async tasks share an event loop."
+        ),
     ] = 1
     queue: Annotated[
         list[str] | None, typer.Option(help="A queue to take from; may be repeated. Default: all queues of the app.")
@@ -67,7 +70,7 @@ class WorkerOptions:
         typer.Option(
             parser=option_parser(parse_size),
             metavar="SIZE",
-            help="Replace a process that uses more memory, like 512MiB.",
+            help="Replace a process that uses more memory than this after a batch, like 512MiB.",
         ),
     ] = None
     metrics: Annotated[
@@ -78,10 +81,10 @@ class WorkerOptions:
 
 @command("worker", "tickwheel worker shop:app", "tickwheel worker shop:app --processes 4 --queue mail --queue default")
 def worker(target: Target, options: WorkerOptions) -> None:
-    """Run the tasks of an app, in processes that choose among its queues by weighted random selection.
+    """Run the tasks of an app. Each process takes batches of messages from the queue that its --selector chooses.
 
-    Leases are renewed while a task runs. On SIGTERM or SIGINT, running tasks may finish, and messages not started are
-    released. A second signal ends all tasks immediately. The log goes to stderr.
+    Leases are renewed while a task runs. On SIGTERM or SIGINT, running tasks may finish, and messages that were not
+    started are released. A second signal ends all tasks immediately. The log goes to stderr.
     """
     try:
         from tickwheel.worker.process import ProcessConfig
@@ -91,7 +94,7 @@ def worker(target: Target, options: WorkerOptions) -> None:
         raise InvalidArgument(f"the worker needs {error.name}: install tickwheel[worker]") from error
     page = None if options.metrics is None else metrics_address(options.metrics)
     log_to_stderr(json=target.json, verbose=options.verbose)
-    # Values of the environment are only defaults for the app. Only command line options override the app's own.
+    # Values of the environment are only defaults for the app. Only command line options override the app's values.
     variables, default = target.environment(), Target.from_environment().environment()
     overrides = {
         name: variables[variable]
