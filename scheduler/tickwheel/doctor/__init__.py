@@ -77,3 +77,4 @@ def _check_shard(shard: ShardReader) -> Plan[None]:
     yield from shard.run_check("indexes", check_indexes(shard))
     yield from shard.run_check("values", check_values(shard))
     yield from shard.run_check("events", check_history(shard))
+    shard.decoded.clear()

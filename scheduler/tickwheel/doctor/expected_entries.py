@@ -1,6 +1,7 @@
 """The index entries that one record implies: those that scripts keep for it (`lua/_ready_indexes.lua`)."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from struct import Struct
 
 from tickwheel.model.queue_config import QueueConfig
@@ -14,7 +15,7 @@ _U16 = Struct(">H")
 NOT_EXPLICIT = 2**47
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ExpectedEntries:
     """A record of a queue, and the index entries that the message would have while Pending."""
 
@@ -38,7 +39,7 @@ class ExpectedEntries:
     def rank(self) -> int:
         return self.record.incarnation + (0 if self.record.explicit_deadline else NOT_EXPLICIT)
 
-    @property
+    @cached_property
     def order(self) -> bytes:
         return _ORDER.pack(self.record.deadline_ms + BIAS, *divmod(self.rank, 2**32))
 
@@ -47,7 +48,7 @@ class ExpectedEntries:
         """The member of `ready`; its score is the deadline."""
         return _RANK.pack(*divmod(self.rank, 2**32)) + _U16.pack(self.config.number) + self.name
 
-    @property
+    @cached_property
     def prefix(self) -> bytes:
         """The exclusive value after its length: the start of names and of members of `waiting`."""
         return self.name[: 2 + _U16.unpack_from(self.name)[0]]
@@ -75,8 +76,9 @@ class ExpectedEntries:
     def holds_value(self) -> bool:
         return self.record.state is State.RUNNING or self.record.holds_exclusive_value
 
+    @cached_property
     def pairs(self) -> list[bytes]:
-        """Return the indexed metadata pairs, in the format with which index entries start."""
+        """The indexed metadata pairs, in the format with which index entries start."""
         indexed = self.config.indexed_keys
         return [
             record.pair(key, value)[0]
@@ -84,7 +86,7 @@ class ExpectedEntries:
             if indexed is None or key in indexed
         ]
 
-    @property
+    @cached_property
     def signature(self) -> bytes:
         return record.pairs_section(self.record.metadata, self.config.indexed_keys)[:8]
 

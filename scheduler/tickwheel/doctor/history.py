@@ -4,7 +4,6 @@ the outbox is the counted size.
 
 from dataclasses import dataclass
 
-from tickwheel.doctor.expected_entries import expected_entries
 from tickwheel.doctor.shard_reader import PAGE, ShardReader
 from tickwheel.operations.context import RELAYED
 from tickwheel.plan import Plan, pairs_from_flat
@@ -113,7 +112,7 @@ def _compare(shard: ShardReader, states: dict[bytes, _ReplayedState]) -> Plan[No
                 shard.add_finding(f"events of {field!r}", "the queue does not exist")
                 continue
             try:
-                record = None if stored is None else expected_entries(*queue, field[2:], stored).record
+                record = None if stored is None else shard.expected_entries(field, stored).record
             except ValueError:
                 # `check_messages` reports the unreadable record.
                 continue

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from struct import Struct
 
-from tickwheel.doctor.expected_entries import ExpectedEntries, expected_entries
+from tickwheel.doctor.expected_entries import ExpectedEntries
 from tickwheel.doctor.shard_reader import ShardReader, Walk
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.plan import Plan
@@ -22,12 +22,12 @@ def check_indexes(shard: ShardReader) -> Plan[None]:
         yield from _check_members(shard, queue, config, "ready", _name_in_ready, lambda m, e: m.ready == e)
         pair_name = _name_in_pairs
         yield from _check_members(
-            shard, queue, config, "pairs", pair_name, lambda m, e: e in map(m.pair_entry, m.pairs())
+            shard, queue, config, "pairs", pair_name, lambda m, e: e in map(m.pair_entry, m.pairs)
         )
         if exclusive:
             yield from _check_members(shard, queue, config, "waiting", _name_in_waiting, lambda m, e: m.waiting == e)
             yield from _check_members(
-                shard, queue, config, "vpairs", _name_in_vpairs, lambda m, e: e in map(m.value_pair_entry, m.pairs())
+                shard, queue, config, "vpairs", _name_in_vpairs, lambda m, e: e in map(m.value_pair_entry, m.pairs)
             )
             yield from _check_locks(shard, queue, config)
             yield from _check_parked(shard, queue)
@@ -47,7 +47,7 @@ def _check_members(
     walk = Walk(shard, "ZSCAN", shard.queue_key(queue, index))
     while not walk.ended:
         entries = {member: name_in(member) for member, _ in (yield from walk.next())}
-        messages = yield from _read_messages(shard, queue, config, list(entries.values()))
+        messages = yield from _read_messages(shard, config, list(entries.values()))
         for member, name in entries.items():
             message = messages.get(name)
             if message is None or message.record.state is not State.PENDING or not fits(message, member):
@@ -66,7 +66,7 @@ def _check_locks(shard: ShardReader, queue: str, config: QueueConfig) -> Plan[No
         for value, lock in (yield from walk.next()):
             id_ = lock[1:] if lock[:1] == b"R" else lock[1 + _ORDER_BYTES :]
             names[value, lock] = _U16.pack(len(value)) + value + id_
-        messages = yield from _read_messages(shard, queue, config, list(names.values()))
+        messages = yield from _read_messages(shard, config, list(names.values()))
         for (value, lock), name in names.items():
             message = messages.get(name)
             leased = message is not None and message.holds_value and lock == message.leased_lock
@@ -96,15 +96,13 @@ def _check_empty(shard: ShardReader, queue: str, *indexes: str) -> Plan[None]:
             shard.add_finding(f"queue {queue}, {index}", "the key exists, but this queue must not have it")
 
 
-def _read_messages(
-    shard: ShardReader, queue: str, config: QueueConfig, names: list[bytes]
-) -> Plan[dict[bytes, ExpectedEntries]]:
+def _read_messages(shard: ShardReader, config: QueueConfig, names: list[bytes]) -> Plan[dict[bytes, ExpectedEntries]]:
     number = _U16.pack(config.number)
     messages: dict[bytes, ExpectedEntries] = {}
     for field, stored in (yield from shard.records([number + name for name in names])).items():
         if stored is not None:
             try:
-                messages[field[2:]] = expected_entries(queue, config, field[2:], stored)
+                messages[field[2:]] = shard.expected_entries(field, stored)
             except ValueError:
                 # `check_messages` reports the unreadable record. Here its entries count as entries without a message.
                 continue

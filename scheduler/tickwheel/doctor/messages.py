@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from tickwheel.doctor.expected_entries import ExpectedEntries, expected_entries
+from tickwheel.doctor.expected_entries import ExpectedEntries
 from tickwheel.doctor.shard_reader import ShardReader, Walk
 from tickwheel.doctor.timers import TimerBloomFilter
 from tickwheel.plan import Command, Plan, pairs_from_flat
@@ -71,12 +71,12 @@ def _walk(shard: ShardReader, timers: TimerBloomFilter) -> Plan[_Tally]:
         checks: list[tuple[ExpectedEntries, AnswerCheck, int]] = []
         for field, stored in (yield from walk.next()):
             tally.messages += 1
-            queue, config = shard.queues.get(int.from_bytes(field[:2], "big"), (None, None))
-            if queue is None or config is None:
+            queue, _ = shard.queues.get(int.from_bytes(field[:2], "big"), (None, None))
+            if queue is None:
                 shard.add_finding(f"message {field.hex()}", "its queue does not exist")
                 continue
             try:
-                message = expected_entries(queue, config, field[2:], stored)
+                message = shard.expected_entries(field, stored)
             except ValueError as error:
                 shard.add_finding(f"queue {queue}, message {field[2:]!r}", str(error))
                 continue
@@ -121,7 +121,7 @@ def _expectations(shard: ShardReader, message: ExpectedEntries) -> Iterator[tupl
     score = message.record.deadline_ms if pending else None
     if not message.exclusive:
         yield [("ZSCORE", key("ready"), message.ready)], _check_score("ready", score)
-        for pair in message.pairs():
+        for pair in message.pairs:
             entry = message.pair_entry(pair)
             yield [("ZSCORE", key("pairs"), entry)], _check_score(f"pairs {pair[2:]!r}", 0 if pending else None)
         return
@@ -131,7 +131,7 @@ def _expectations(shard: ShardReader, message: ExpectedEntries) -> Iterator[tupl
         ("ZSCORE", key("waiting"), message.waiting),
     ]
     yield lock_commands, partial(_check_exclusive_indexes, message)
-    for pair in message.pairs():
+    for pair in message.pairs:
         entry, group = message.value_pair_entry(pair), message.prefix + pair
         pair_commands: list[Command] = [
             ("ZSCORE", key("vpairs"), entry),

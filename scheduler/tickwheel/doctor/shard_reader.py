@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field as dataclass_field
 from struct import error as StructError
 from typing import Any, TypeVar
 
+from tickwheel.doctor.expected_entries import ExpectedEntries, expected_entries
 from tickwheel.errors import Forbidden, TickwheelError, Unavailable
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
@@ -17,6 +18,8 @@ from tickwheel.storage import keys
 PAGE = 500
 # Commands in one round: a few milliseconds of the server's time.
 ROUND = 2_000
+# Maximum number of decoded records of a shard that are kept for its other checks.
+DECODED_MAX = 10_000
 
 # Location of a problem, in words that stay the same in every pass -> the location and the problem.
 Findings = dict[str, str]
@@ -35,6 +38,7 @@ class ShardReader:
     number: int
     queues: Queues
     findings: Findings
+    decoded: dict[tuple[bytes, bytes], ExpectedEntries] = dataclass_field(default_factory=dict)
 
     def key(self, name: str) -> str:
         return keys.shard_key(self.context.namespace, self.number, name)
@@ -61,6 +65,19 @@ class ShardReader:
     def execute(self, commands: Iterable[Command]) -> Plan[list[Any]]:
         """Return the replies to the commands, which are sent in rounds of a bounded size."""
         return (yield from execute_commands(self.number, commands))
+
+    def expected_entries(self, field: bytes, stored: bytes) -> ExpectedEntries:
+        """Return the decoded record and its index entries. ``field`` is the field in `messages`; its queue must exist.
+
+        Raises ValueError if the scripts would not write the record this way.
+        """
+        message = self.decoded.get((field, stored))
+        if message is None:
+            queue, config = self.queues[int.from_bytes(field[:2], "big")]
+            message = expected_entries(queue, config, field[2:], stored)
+            if len(self.decoded) < DECODED_MAX:
+                self.decoded[field, stored] = message
+        return message
 
     def records(self, fields: list[bytes]) -> Plan[dict[bytes, bytes | None]]:
         """Return the records of messages by their fields in `messages` (queue number and name); None if absent."""

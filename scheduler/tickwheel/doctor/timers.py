@@ -7,7 +7,6 @@ level, so that no timer moves from an unread place to a place that has been read
 import re
 from collections.abc import Iterable
 
-from tickwheel.doctor.expected_entries import expected_entries
 from tickwheel.doctor.shard_reader import PAGE, ShardReader
 from tickwheel.plan import Plan, pairs_from_flat
 from tickwheel.storage.timer import Kind, Timer, unpack
@@ -123,11 +122,11 @@ def _check_timers(
             shard.add_finding(where, f"it has a timer for {timer.time_ms}, which belongs into another slot")
         elif timer.queue_number not in shard.queues:
             shard.add_finding(where, f"it has a timer of queue {timer.queue_number}, which does not exist")
-        elif _is_awaited(shard, timer, records[field]):
+        elif _is_awaited(shard, timer, field, records[field]):
             seen.add(timer.queue_number, timer.name, timer.kind, timer.generation)
 
 
-def _is_awaited(shard: ShardReader, timer: Timer, stored: bytes | None) -> bool:
+def _is_awaited(shard: ShardReader, timer: Timer, field: bytes, stored: bytes | None) -> bool:
     """Return whether the message of the timer waits for it.
 
     A timer that is earlier than the time of the message counts, because it is set again if it fires too early. A later
@@ -136,7 +135,7 @@ def _is_awaited(shard: ShardReader, timer: Timer, stored: bytes | None) -> bool:
     if stored is None:
         return False
     try:
-        message = expected_entries(*shard.queues[timer.queue_number], timer.name, stored)
+        message = shard.expected_entries(field, stored)
     except ValueError:
         # `check_messages` reports the unreadable record.
         return False
