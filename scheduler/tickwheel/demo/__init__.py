@@ -1,8 +1,9 @@
 """The demo: a day of real flights as messages, and a verdict that does not rely on the scheduler's own claims.
 
-Each flight is a message that is due at its departure. Workers fly the flights and keep logbooks. At the end, checks
-compare the event stream and the logbooks with the timetable: nothing is lost, early or done twice, and no aircraft is
-in two places at once. The demo uses the public client; only the event stream and the clock are read from the shards.
+Each flight is a message that is due at its departure. Workers simulate the flights and record them in logbooks. At the
+end, checks compare the event stream and the logbooks with the timetable: no flight is lost, early or done twice, and no
+aircraft is in two places at once. The demo uses the public client, but reads the event stream and the clock from the
+shards.
 
 flights.py       departures from a CSV file, checked
 timetable.py     the day compressed to seconds: due time and duration of each flight

@@ -1,7 +1,7 @@
 """The checks at the end of the day, from the event stream and the workers' logbooks alone.
 
-No check asks the scheduler: every claim is computed from records written at the time of the event. The functions are
-pure, so that tests can pass in a faulty day.
+No check asks the scheduler: each check uses only records that were written at the time of the event. The functions are
+pure, so that a test can call them with the records of a faulty day.
 """
 
 from collections import defaultdict
@@ -37,7 +37,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of all checks. ``ready_late``: from due to deliverable. ``taken_late``: from due to dequeued."""
+    """The result of all checks. ``ready_late``: time from due to deliverable. ``taken_late``: from due to dequeued."""
 
     flights: int
     completed: int

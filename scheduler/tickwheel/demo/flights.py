@@ -1,7 +1,8 @@
 """Departures of one day from a CSV file, checked. Errors name the line.
 
 The columns are those of the nycflights13 data set (US Bureau of Transportation Statistics, public domain). Times are
-local, HHMM without leading zeros. An empty field, or NA, means unknown. A flight without a dep_time was cancelled.
+local, HHMM without leading zeros. The value of an empty field, or of NA, is unknown. A flight without a dep_time was
+cancelled.
 """
 
 import csv
@@ -122,10 +123,10 @@ def _flight(line: int, row: dict[str, str]) -> Flight:
 def block_minutes(departs: int, arrives: int, distance: int | None) -> int:
     """Return the scheduled minutes from gate to gate, from two local times and the distance in miles.
 
-    The difference of the local times is wrong by whole hours: the data has no time zones, and flights pass midnight. Of
-    the durations that fit the difference, the function picks the one closest to the usual duration for the distance.
-    This is right for 98.5 % of the flights of two days from New York, and one hour off for the rest. Without a distance
-    only midnight is corrected.
+    The difference of the local times can be wrong by whole hours, because the data has no time zones, and flights pass
+    midnight. The function adds the number of hours that brings the duration closest to the usual duration for the
+    distance. The result is right for 98.5 % of the flights of two days from New York, and one hour off for the rest. If
+    ``distance`` is None, only flights past midnight are corrected.
     """
     clock_minutes = arrives - departs
     if distance is None:

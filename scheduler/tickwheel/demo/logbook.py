@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """One flight by its worker's clock, which all workers of a machine share (monotonic, in ns).
+    """One flight with its times in ns, by the monotonic clock, which all workers of a machine share.
 
     The flight lasts from the delivery of the message until just before the worker completes it. ``completed`` is
     whether the scheduler accepted the completion.
@@ -30,7 +30,7 @@ class Logbook:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def write(self, landing: Landing) -> None:
-        """Append a landing in a single unbuffered write, so that the line survives any end of the worker."""
+        """Append a landing in a single unbuffered write, so that no landing is lost if the worker is killed."""
         os.write(self._file, json.dumps(asdict(landing)).encode() + b"\n")
 
     def close(self) -> None:

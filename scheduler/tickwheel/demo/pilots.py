@@ -1,9 +1,9 @@
-"""A worker process of the demo: many pilots, each of which dequeues a flight, flies it, and completes it.
+"""A worker process of the demo: many pilots. A pilot dequeues a flight, sleeps for its duration, and completes it.
 
-This program does not check aircraft: the exclusive queue ensures that no two pilots fly the same one.
+The pilots do not check aircraft: the exclusive queue ensures that no two pilots fly the same aircraft.
 
 [TICKWHEEL_URL=…] python -m tickwheel.demo.pilots --worker NAME --logbook FILE --crew QUEUE=PILOTS ... [--data-dir DIR]
-It prints `ready` on standard output, and ends when standard input ends.
+The program prints `ready` on standard output, and ends when standard input ends.
 """
 
 import argparse

@@ -26,18 +26,20 @@ from tickwheel.redis.url import VARIABLE
 from tickwheel.storage.record import State
 
 EXCLUSIVE_KEY = "aircraft"
-# Time from the first enqueue to the first departure; minimum time from the cancel of a flight to its due time.
+# Time from the first enqueue to the first departure. Minimum time from the cancel of a flight to its due time, in real
+# time and in minutes of the day; the longer one applies.
 _LEAD_MS = 4_000
 _CANCEL_MS = 3_000
 _CANCEL_MINUTES = 60
-# Lease beyond the duration of the flight.
+# A lease lasts for the duration of the flight and this time.
 _LEASE_SPARE_MS = 1_000
 _SPARE_PILOTS = 1.25
 _TICK_S = 0.1
 _CANCELS_A_TICK = 50
 _START_S = 30.0
 _STOP_S = 10.0
-# Time after the last landing when the day is given up. Leases of dead workers have expired by then.
+# The demo stops this time after the last planned landing, even if flights are unfinished. The leases of dead workers
+# have ended by then.
 _GIVE_UP_MS = 15_000
 _LAST_PAGE_S = 5.0
 
@@ -58,7 +60,7 @@ def run(tickwheel: Tickwheel, flights: Sequence[Flight], settings: Settings, vie
     """Run the day, and return its verdict."""
     tickwheel.create_queue(FLIGHTS, exclusive_key=EXCLUSIVE_KEY, indexed=["carrier", "origin"])
     tickwheel.create_queue(UNASSIGNED)
-    # The number of flights in the air does not depend on when the day starts.
+    # The start time, 0, does not matter: this timetable is only for the maximum number of flights in the air.
     planned = Timetable(flights, settings.seconds, 0).departures
     with _workers(settings, planned, view) as workers:
         clock = FollowedClock(tickwheel)
@@ -82,9 +84,9 @@ class FollowedClock:
 
 
 def _enqueue(tickwheel: Tickwheel, departures: Sequence[Departure], view: View) -> list[str]:
-    """Enqueue the flights in the exclusive queue, and flights that it rejects (no tail number) in a plain one.
+    """Enqueue the flights in the exclusive queue, and return the ids of the flights that this queue rejects.
 
-    Returns the ids of the rejected flights.
+    The queue rejects flights without a tail number. They are then enqueued in a plain queue.
     """
     flights = tickwheel.queue(FLIGHTS)
     flights.enqueue_many(_message(departure) for departure in departures if departure.flight.aircraft)
@@ -124,7 +126,7 @@ def _watch(
     workers: Sequence[subprocess.Popen[bytes]],
     view: View,
 ) -> None:
-    """Cancel flights in time and follow the events, until every flight is finished or the day is given up."""
+    """Cancel flights in time and follow the events, until every flight is finished or the time is up."""
     timetable, admin = board.timetable, Admin(tickwheel)
     history = OutboxReader(admin.context)
     lead_ms = max(_CANCEL_MS, _CANCEL_MINUTES * timetable.ms_per_minute)
@@ -159,7 +161,7 @@ def _landings(settings: Settings, board: FlightBoard) -> list[logbook.Landing]:
 
 @contextmanager
 def _workers(settings: Settings, planned: Sequence[Departure], view: View) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Run the worker processes, with enough pilots for the busiest minute. They end with this program in any case."""
+    """Run the worker processes, with enough pilots for the busiest minute. They end even if this program is killed."""
     crews = {}
     for queue in (FLIGHTS, UNASSIGNED):
         peak = max_airborne(departure for departure in planned if departure.queue == queue)

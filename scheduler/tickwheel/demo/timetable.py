@@ -1,4 +1,4 @@
-"""A day compressed to seconds: due time on the server's clock, and duration, of each flight."""
+"""A day compressed to seconds: the due time of each flight on the server's clock, and its duration."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -2,8 +2,8 @@
 
 A scenario describes a day: the messages that arrive, the duration of their work, and the workers. A run plans the
 messages from a seed and sends them as planned, even if the server is slow (an open loop). The simulator runs the same
-workers in memory and computes how many of them each hour of the day needs. Both results go into one report. The package
-talks to the server only through the public client.
+workers in memory, and computes the number of workers for each hour of the day. One report contains both results. The
+package calls the server only through the public client.
 
 scenario/   the load: scenario files, recordings, and the plan of arrivals
 run/        one run: its processes, producers, workers and measurements

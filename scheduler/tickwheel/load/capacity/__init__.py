@@ -1,8 +1,8 @@
 """The number of workers that a scenario needs, by simulation.
 
-`hourly_needs.hourly_needs` finds for each hour the smallest number of workers with which a share of the messages starts
-in time, by simulations with different numbers. `advice.advise` adds a comparison with a run: the waits that were
-measured, and those of a simulation of the run's own plan.
+`hourly_needs.hourly_needs` simulates each hour with different numbers of workers. It yields the smallest number with
+which the target share of the messages starts in time. `advice.advise` adds a comparison with a run: the measured waits,
+and the waits in a simulation of the run's own plan.
 
 advice.py        the overheads of a run, the agreement with it, and the table
 hourly_needs.py  workers needed in each hour of the day

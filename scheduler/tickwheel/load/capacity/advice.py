@@ -10,14 +10,17 @@ from tickwheel.load.capacity.simulator import Overheads, simulate
 from tickwheel.load.run.run_result import RunResult
 from tickwheel.load.scenario.scenario import Scenario
 
-# Above this number of tasks a simulation of the run takes too long.
+# A run with more tasks is not simulated, because the simulation would take too long.
 _TASKS_MAX = 200_000
 SHARES = (0.5, 0.95)
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Time from due until the run of a message began, in one queue: measured and simulated, in scenario seconds."""
+    """A percentile (``share``) of a queue's start times, measured and simulated.
+
+    The start time of a message is the time from its due time until its task began, in seconds of the scenario.
+    """
 
     queue: str
     share: float
@@ -32,7 +35,7 @@ class Advice:
     scenario: Scenario
     target: CapacityTarget
     overheads: Overheads
-    """In real time, as without a speed-up."""
+    """In real time. The simulation of the table has no speed-up."""
     is_measured: bool
     needs: list[HourNeeds] = field(default_factory=list)
     agreement: list[Agreement] = field(default_factory=list)
@@ -41,7 +44,7 @@ class Advice:
 
 
 def measure_overheads(outcome: RunResult) -> Overheads:
-    """Return the mean duration of calls in a run, in real seconds. Planned calls count from their planned time."""
+    """Return the mean duration of calls in a run, in real seconds. Planned calls last from their planned time."""
     meter, default = outcome.measurements, Overheads()
     fetches = meter.combined(("dequeue", "dequeue empty"))
     fetch_s = fetches.get_mean_value() / 1e6 if fetches.get_total_count() else default.fetch_s

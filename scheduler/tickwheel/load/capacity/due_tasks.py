@@ -2,7 +2,7 @@
 
 The tasks of a period are sampled directly by due time, without their arrivals. If the messages of a Poisson process are
 delayed independently of each other, their due times form a Poisson process again (displacement theorem). Its rate at
-time t is the arrival rate at t minus the delay, averaged over the delays. Leaving out the cancelled messages thins the
+time t is the mean over all delays d of the arrival rate at time (t - d). Leaving out the cancelled messages thins the
 process.
 """
 
@@ -46,7 +46,7 @@ def rate(scenario: Scenario, queue: QueueLoad, since_s: float, until_s: float) -
     for n in range(_DRAWS):
         arrival = draw_arrival(queue, 0.0, random)
         if not arrival.is_cancelled:
-            # Spread evenly over the period, and random within each part, so that samples are not in step with bursts.
+            # One sample at a random time in each part of the period, so that samples are not in step with bursts.
             time_s = since_s + (n + random.random()) * (until_s - since_s) / _DRAWS
             total += queue.arrivals.rate_at(time_s - arrival.delay_s)
     return total / _DRAWS

@@ -2,8 +2,8 @@
 
 Each hour is simulated as planned: its tasks come from the scenario's rates and distributions, or from the recording,
 and the workers use their own selectors. If an hour has very many tasks, only its busiest period is simulated; if it has
-few, several days are simulated. The wait is the time from due until the run of the message begins. A message of a batch
-also waits for the messages before it.
+few, several days are simulated. The wait is the time from a message's due time until its task begins. A message of a
+batch also waits for the messages before it.
 """
 
 import math
@@ -16,13 +16,14 @@ from tickwheel.load.capacity.simulator import Overheads, simulate
 from tickwheel.load.scenario.arrival_rate import HOUR_S
 from tickwheel.load.scenario.scenario import QueueLoad, Scenario, WorkerGroup, with_workers
 
-# Maximum number of tasks simulated for an hour. Minimum for its rarest queue, reached by simulating several days.
+# The maximum number of simulated tasks of an hour, and the minimum for the hour's rarest queue. Several days are
+# simulated to reach the minimum.
 _TASKS_MAX, _TASKS_MIN = 5_000, 200
 _DAYS_MAX = 5
 _STRETCHES = 24
 _WARM_UP_MAX_S, _WARM_UP_RUNS = HOUR_S, 5
-# Upper limit for the mean share of busy workers. Closer to 1, waits grow over days, which the simulation of one hour
-# does not detect.
+# Upper limit for the mean share of busy workers. If the share is closer to 1, waits grow over days, and the simulation
+# of one hour does not detect this growth.
 _BUSY_MAX = 0.95
 # The search stops at this multiple of the minimum number of workers: more workers do not help.
 _WORKERS_FACTOR_MAX = 4
@@ -52,7 +53,10 @@ class HourNeeds:
     """None if no number of workers meets the target."""
     utilisation: float
     waits_s: Mapping[str, float]
-    """The wait that ``share`` of the messages of each queue do not exceed, with this number of workers."""
+    """By queue: ``CapacityTarget.share`` of the messages wait at most this time with ``workers``, in seconds.
+
+    If ``workers`` is None, the waits with the largest number that was simulated.
+    """
 
 
 def hours(scenario: Scenario) -> range:
@@ -84,7 +88,7 @@ def hourly_needs(
 
 @dataclass(frozen=True, slots=True)
 class _Days:
-    """The tasks simulated for an hour, day by day, and the period in which tasks count."""
+    """The simulated tasks of an hour, day by day. Only tasks that are due in the period ``stretch`` are measured."""
 
     stretch: tuple[float, float]
     tasks: Sequence[Sequence[Task]]
@@ -111,7 +115,7 @@ def _days(scenario: Scenario, hour: int) -> _Days:
 
 
 def _bursts_s(scenario: Scenario) -> float:
-    """Return the minimum length of a period that contains a burst of each queue and the time until the next."""
+    """Return the minimum length of a period that contains a burst of each queue and the time to the next burst."""
     bursts = [queue.arrivals.burst for queue in scenario.queues if queue.arrivals is not None]
     return max((burst.every_s + burst.length_s for burst in bursts if burst is not None), default=0.0)
 
@@ -171,9 +175,9 @@ def _try_workers(
 
 
 def find_minimum(meets: Callable[[int], bool], first: int, limit: int) -> int | None:
-    """Return the smallest number that meets the target, or None: steps that double, then bisection.
+    """Return the smallest number from ``first`` to ``limit`` that meets the target, or None.
 
-    Assumes that more workers never do worse.
+    The search doubles its step, and then bisects. It assumes that more workers never have longer waits.
     """
     if meets(first):
         return first

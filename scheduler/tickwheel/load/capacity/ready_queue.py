@@ -1,6 +1,6 @@
-"""Deliverable tasks of one queue, in memory: earliest deadline first, by filter, and one running task for each value.
+"""Deliverable tasks of one queue, in memory: earliest deadline first, with filters and exclusive values.
 
-The same rules as on the server, without its durability and concurrency.
+The rules of delivery are those of the server. Durability and concurrent access are not simulated.
 """
 
 import heapq
@@ -27,14 +27,15 @@ _Entry = tuple[float, int, Task]
 
 
 class ReadyQueue:
-    """``filters`` are the filters of the workers. Methods refer to a filter by its index."""
+    """The tasks of one queue. ``filters`` are the filters of the workers; methods refer to a filter by its index."""
 
     def __init__(self, filters: Sequence[Mapping[str, str]]) -> None:
         self._filters = filters
-        # A task is in the heap of every filter that it matches. After one take, the other heaps skip the task.
+        # A task is in the heap of every filter that it matches. If it is taken from one heap, the others skip it.
         self._heaps: list[list[_Entry]] = [[] for _ in filters]
         self._running: set[str] = set()
-        # Tasks behind a running task of their value, by the filters that they match. Only the first of each returns.
+        # Tasks whose exclusive value is running: by value, then by the filters that they match. When the running task
+        # ends, the first task for each combination of filters returns to the heaps.
         self._blocked: dict[str, dict[tuple[int, ...], list[_Entry]]] = {}
         self._number = 0
 
@@ -70,7 +71,7 @@ class ReadyQueue:
         return False
 
     def release(self, task: Task) -> tuple[int, ...]:
-        """End a task, so that the next task of its value may run. Return the filters that match the next tasks."""
+        """End a task, so that the next task of its value may run. Return the filters that match these next tasks."""
         if task.value is None:
             return ()
         self._running.discard(task.value)

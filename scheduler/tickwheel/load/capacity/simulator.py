@@ -1,8 +1,8 @@
 """Simulated workers: the selectors, batches and long polls of real workers, in memory and in simulated time.
 
 A discrete-event simulation after Nextdoor, whose engineers sized their workers by a simulated production load. The same
-tasks and seed give the same waits. A worker is a generator that yields how long it is busy, or the queue at which it
-waits.
+tasks and seed give the same waits. A worker is a generator. It yields the time for which the worker is busy, or the
+queue at which the worker waits.
 """
 
 import heapq
@@ -26,7 +26,7 @@ class Overheads:
     finish_s: float = 0.002
     """One call that settles a batch."""
     per_message_s: float = 0.0
-    """For each message: by how much a load worker, which sleeps for the run time, sleeps too long."""
+    """For each message: a worker of a load run sleeps for the run time, and wakes later than planned by this time."""
 
     def times(self, factor: float) -> "Overheads":
         return Overheads(self.fetch_s * factor, self.finish_s * factor, self.per_message_s * factor)
@@ -40,7 +40,7 @@ class SimulationResult:
     """Results of the tasks that were due from ``since_s`` on, by queue."""
 
     starts: dict[str, list[float]] = field(default_factory=dict)
-    """Times from due until the run of the task begins."""
+    """For each task, the time from its due time until its first run begins."""
     busy_s: float = 0.0
     """Total time that workers ran tasks, from ``since_s`` until the last task was due."""
     worker_s: float = 0.0
@@ -90,7 +90,7 @@ class _Simulation:
         self._left = 0
         self._workers = []
         for group in groups:
-            # One selector, so one sequence of random numbers, for the whole group: its workers draw from it in turn.
+            # All workers of the group share one selector, and so one sequence of random numbers.
             group_selector = make_selector(group, scenario.queues, Random(f"{seed}/{group.name}"))
             for _ in range(group.count):
                 worker = _Worker(group, filters.index(group.where), None)  # type: ignore[arg-type]  # the next line
@@ -105,7 +105,7 @@ class _Simulation:
         self._now_s, self._until_s = task.due_s, tasks[-1].due_s
         for worker in self._workers:
             self._resume(worker, None)
-        # Tasks come before events of the same moment, so that a worker whose wait ends in that moment still gets one.
+        # Tasks come before other events of the same time, so that a worker whose wait ends at this time still gets one.
         while task is not None or self._left:
             if task is not None and (not self._events or task.due_s <= self._events[0][0]):
                 self._now_s = task.due_s
@@ -132,8 +132,8 @@ class _Simulation:
             if not batch:
                 batch = yield queue
             while not batch and self._is_idle(worker):
-                # All queues of the worker are empty: ask the selector without its fetches. This is faster, and a night
-                # is mostly idle.
+                # All queues of the worker are empty, so the selector chooses without simulated fetches. This is faster,
+                # and workers are mostly idle at night.
                 queue = select(group_selector, lambda candidate: False)
                 batch = yield queue
             for left in range(queue.iterations, 0, -1):
@@ -205,7 +205,7 @@ class _Simulation:
         self._wake(queue, self._pending[task.queue].add(task))
 
     def _wake(self, queue: QueueLoad, filters: Iterable[int]) -> None:
-        """Give tasks to the workers that have waited longest at the queue with these filters."""
+        """Deliver tasks to the workers that wait at the queue with these filters, the longest wait first."""
         for number in filters:
             line = self._waiting.get((queue.name, number))
             while line and self._pending[queue.name].has(number):

@@ -1,7 +1,7 @@
 """The report of a load run.
 
-`report.build_document` returns one JSON document with all measurements. `report.render_page` turns the document into
-an HTML page with plots, which needs no other file.
+`report.build_document` returns one JSON document with all measurements. `report.render_page` returns the document as an
+HTML page that contains its plots, so the page needs no other file.
 
 report.py           the document, and the page
 document.py         the parts of the document

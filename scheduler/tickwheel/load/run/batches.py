@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Batches(Generic[K, T]):
-    """Collects items by key, each with its planned time."""
+    """Collects items by key, each with its planned time. A batch has at most ``size`` items of one key."""
 
     def __init__(self, size: int, linger_s: float) -> None:
         self._size = size

@@ -13,7 +13,7 @@ from hdrh.histogram import HdrHistogram
 
 # One hour, with three significant digits.
 _MAX_US, _DIGITS = 3_600_000_000, 3
-# Resolution of the logarithmic scale over time: eight steps for each doubling, finer than a plot can display.
+# Steps of the logarithmic scale of latencies for each doubling, finer than a plot can display.
 _STEPS = 8
 
 
@@ -57,10 +57,10 @@ class Measurements:
         self.over_time.setdefault(name, Counter())[int(moment_s // self.bucket_s)] += round(amount * 1_000)
 
     def span(self, name: str, since_s: float, until_s: float) -> None:
-        """Add the duration of something: to each time bucket its part, in seconds."""
+        """Add a duration in seconds to the sums over time. Each time bucket gets the part that is in the bucket."""
         while since_s < until_s:
             end_s = min(until_s, (since_s // self.bucket_s + 1) * self.bucket_s)
-            # Rounding can put the end of a very short bucket before its start. The loop ends there.
+            # By rounding, the end of a very short bucket can be at or before its start. The loop then ends.
             self.add(name, since_s, end_s - since_s)
             if end_s <= since_s:
                 return
@@ -146,7 +146,7 @@ class Measurements:
         return points
 
     def rate(self, name: str) -> list[tuple[float, float]]:
-        """Return the added amounts per second of the run: pairs of moment and amount."""
+        """Return the sum of `add` over time, per second of real time: pairs of moment and amount per second."""
         return [
             ((bucket + 0.5) * self.bucket_s, amount / 1_000 / self.bucket_s)
             for bucket, amount in sorted(self.over_time.get(name, {}).items())

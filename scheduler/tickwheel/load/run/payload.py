@@ -1,9 +1,9 @@
-"""The payload of a load message: due time, run time, and number of attempts that fail."""
+"""The payload of a message of a load run: due time, run time, and number of attempts that fail."""
 
 from struct import Struct
 
-# Due: seconds since the start of the run, on the clock that all its processes share. Run time: seconds. Failures:
-# number of attempts that fail.
+# Due time: seconds since the start of the run, on the clock that all processes of the run share. Run time: seconds.
+# Failures: number of attempts that fail.
 _CONTENT = Struct(">ddI")
 
 

@@ -1,6 +1,7 @@
-"""Dequeue calls at planned times: an open loop, whose latencies count from the planned time.
+"""Dequeue calls at planned times: an open loop, whose latencies are measured from the planned times.
 
-For systems whose workers poll at a published rate. Messages that a call returns are processed like any other batch.
+Scenarios use such calls to model a system by its published rate of polls. The messages that a call returns are
+processed like any other batch.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ from tickwheel import TickwheelError
 from tickwheel.load.run.worker import Worker
 from tickwheel.load.scenario.scenario import QueueLoad, Scenario
 
-# Calls in flight of one process. At the limit the loop waits, and the delay is recorded as lag.
+# Maximum calls in flight of one process. At the limit, the loop waits, and the delay is recorded as lag.
 _CALLS_MAX = 100
 
 

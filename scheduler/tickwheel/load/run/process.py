@@ -1,4 +1,4 @@
-"""The program of a process of a run: the producers, or a part of the workers. Standard input controls the process.
+"""The program of a process of a run: the producer, or a part of the workers. Standard input controls the process.
 
     python -m tickwheel.load.run.process          [TICKWHEEL_URL=…]
 
@@ -27,7 +27,7 @@ from tickwheel.runtime.event_loop import open_standard_input
 from tickwheel.runtime.gc_freeze import freeze_gc
 
 _PROGRESS_INTERVAL_S = 0.5
-# Time for calls in flight to be answered after ``stop``.
+# Maximum wait for the answers to calls in flight after ``stop``.
 _STOP_S = 5.0
 
 

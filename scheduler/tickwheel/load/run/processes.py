@@ -18,7 +18,7 @@ _LINE_BYTES = 256 * 1024 * 1024
 
 
 class LoadProcesses:
-    """Starts the processes in an ``async with`` block. All of them have ended after the block, even after an error."""
+    """Runs the processes during an ``async with`` block. All of them end with the block, even after an error."""
 
     def __init__(self, jobs: list[dict[str, Any]], environment: Mapping[str, str]) -> None:
         self._jobs = jobs
@@ -40,7 +40,7 @@ class LoadProcesses:
                 stdout=asyncio.subprocess.PIPE,
                 env=self._environment,
                 limit=_LINE_BYTES,
-                # Ctrl-C must reach only the parent, which stops the others.
+                # Ctrl-C must reach only the parent, which then stops the processes.
                 start_new_session=True,
             )
             self._processes.append(process)

@@ -1,8 +1,8 @@
 """The producers of a run: an open loop, free of coordinated omission.
 
-The seed determines when each message is sent, and nothing that the server does changes the plan. A latency counts from
-the planned time, so a stall affects every message that should have been sent during the stall. The delay of this loop
-itself is the lag. The report lists the lag next to the latencies.
+The seed determines when each message is sent, and nothing that the server does changes the plan. A latency is
+measured from the planned time, so if the server stalls, the latency of every message planned during the stall grows.
+The *lag* is the delay of this loop itself. The report lists the lag next to the latencies.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from tickwheel.load.run.measurements import Measurements
 from tickwheel.load.scenario.arrivals import Arrival, plan_arrivals
 from tickwheel.load.scenario.scenario import Scenario
 
-# Calls in flight. At the limit the loop waits, and the delay is recorded as lag.
+# Maximum calls in flight. At the limit, the loop waits, and the delay is recorded as lag.
 _CALLS_MAX = 64
 # Longest sleep of the loop, so that it notices a stop even if nothing is planned.
 _IDLE_S = 0.1
@@ -134,7 +134,7 @@ class Producer:
             finally:
                 self._record_answer("cancel", [planned_s for planned_s, _ in batch])
         except InvalidTransition:
-            # At least one message was past cancelling. The other messages of the batch are cancelled.
+            # At least one message can no longer be cancelled. The other messages of the batch are cancelled.
             too_late = sum([await _is_too_late(queue, id_, value or None) for id_ in ids])
         except TickwheelError as error:
             self._measurements.error(error)

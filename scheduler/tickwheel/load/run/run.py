@@ -19,12 +19,12 @@ from tickwheel.load.scenario.source import Source
 from tickwheel.redis.url import VARIABLE, redact
 from tickwheel.runtime.chunks import iter_chunks
 
-# From the moment that all processes are ready to the first message; interval of checks; number of points in a plot.
+# Time from the moment when all processes are ready to the start; interval of checks; number of points in a plot.
 _LEAD_S = 0.3
 _CHECK_S = 0.2
 _POINTS = 150
 _SAMPLE_S = (0.5, 10.0)
-# Longest wait for a sample, so that an unreachable server does not hold up the run for the client's timeout.
+# Longest wait for a sample, so that an unreachable server does not delay the run for the client's whole timeout.
 _SAMPLE_TIMEOUT_S = 2.0
 # Minimum time for the rest of the work after the last message, at any speed.
 _DRAIN_MIN_S = 5.0
@@ -43,7 +43,7 @@ class Settings:
     timeout: timedelta | None = None
     worker_processes: int | None = None
     prefix: str = "load"
-    """Prefix of the ids of its messages."""
+    """Prefix of the ids of the run's messages."""
 
 
 @dataclass(slots=True)
@@ -62,7 +62,8 @@ async def run(
     stopping: asyncio.Event,
     show: Callable[[Progress], None] = lambda progress: None,
 ) -> RunResult:
-    """Run the load until its work is done, a limit is reached, or ``stopping`` is set. Always return the result."""
+    """Run the load until its work is done, a limit is reached, or ``stopping`` is set. Return the result in
+    each of these cases."""
     scenario = settings.source.scenario()
     bucket_s = _bucket_s(scenario)
     outcome = RunResult(
@@ -143,7 +144,7 @@ class _RunMonitor:
             except TimeoutError:
                 continue
         self._outcome.seconds = monotonic() - start
-        # Also after an interruption: the last sample contains the state in which the run left the queues.
+        # Also after an interruption: the last sample has the state of the queues at the end of the run.
         await self._sample(self._outcome.seconds, asyncio.Event())
 
     async def _is_over(self, moment: float, stopping: asyncio.Event) -> bool:
@@ -172,7 +173,7 @@ class _RunMonitor:
     async def _sample(self, moment: float, stopping: asyncio.Event) -> bool:
         """Take a sample of the queues, and return whether it succeeded in time.
 
-        If not, the error is recorded, and the previous sample is repeated.
+        If the sample fails, the error is recorded, and the previous sample is repeated.
         """
         sampling, stopped = asyncio.create_task(self._take_sample(moment)), asyncio.create_task(stopping.wait())
         try:

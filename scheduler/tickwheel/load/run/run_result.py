@@ -1,4 +1,4 @@
-"""The result of a run: its measurements, and values derived from them. The reports print the result without judging."""
+"""The result of a run: its measurements, and the values that are derived from them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,11 +8,11 @@ from tickwheel.load.run.measurements import Measurements
 from tickwheel.load.scenario.scenario import Scenario
 from tickwheel.model.results import Lateness
 
-# A process that uses more of a core than this has no reserve.
+# The harness is the processes of the load. If one of them uses more than this share of a core, it is a bottleneck.
 _BUSY = 0.85
-# If the harness was late and no process used more than this, something else delayed it.
+# If the harness was late, but no process used more than this share of a core, other programs delayed the harness.
 _IDLE = 0.5
-# Beyond this lag the load was not the planned one.
+# If the lag is longer, the load was not sent as planned.
 _LAG_S = 0.05
 LIVE_STATES = ("invisible", "pending", "running")
 
@@ -49,7 +49,7 @@ class RunResult:
     """Share of a core that each process of the harness used."""
     problems: list[str] = field(default_factory=list)
     cleanup: str = ""
-    """What happened to the data of the run."""
+    """A sentence about the data that the run left in the namespace; empty if the namespace was deleted."""
 
     @property
     def bottlenecks(self) -> list[str]:
@@ -71,7 +71,7 @@ class RunResult:
         return reasons
 
     def lateness(self, queue: str) -> Lateness:
-        """Return the lateness of this run alone: an existing queue has values from before."""
+        """Return the lateness of this run alone, because the counters of an existing queue include earlier messages."""
         samples = [sample.lateness[queue] for sample in self.samples if queue in sample.lateness]
         return subtract(samples[-1], samples[0]) if samples else Lateness({}, {}, 0)
 

@@ -70,7 +70,7 @@ class Worker:
             batch = await self._fetch(queue) if left > 1 else []
 
     async def _select(self) -> tuple[QueueLoad, list[aio.Message]]:
-        """Return the selector's choice and a batch. Whether a candidate has work is found by a dequeue."""
+        """Return the selector's choice and a batch. A dequeue from each candidate shows whether it has work."""
         selection = self._selector.select_queue()
         if not isinstance(selection, Generator):
             return selection, await self._fetch(selection)

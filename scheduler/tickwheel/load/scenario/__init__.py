@@ -1,6 +1,6 @@
 """The load of a scenario: its file format, its parts, and the plan of arrivals.
 
-A `Scenario` is a value without I/O. Its times are seconds of the scenario's day, and a run divides them by the
+A `Scenario` does no I/O. Its times are seconds of the scenario's day, and a run divides them by the
 speed-up. All random choices follow from the seed, so that every process that reads the same `Source` plans the same
 arrivals. Errors in a file name the file, the field or line, the value, and what is allowed.
 

@@ -1,6 +1,6 @@
 """Arrival rate of messages over the hours of a day: linear between points, with bursts on top.
 
-The day repeats. Arrivals are a Poisson process of that rate, which models many independent producers.
+The day repeats. Arrivals are a Poisson process with this rate, which models many independent producers.
 """
 
 from bisect import bisect_right
@@ -52,7 +52,10 @@ class ArrivalRate:
         return sum(self.rate_at(since_s + (n + 0.5) * step) for n in range(_STEPS)) * step
 
     def draw(self, since_s: float, until_s: float, random: Random) -> Iterator[float]:
-        """Yield the times of arrivals in order: drawn at the highest rate, and kept with the probability (thinning)."""
+        """Yield the times of arrivals in order.
+
+        Times are drawn at the highest rate. A time is kept with the probability rate / highest rate (thinning).
+        """
         max_rate, time_s = self.max_rate, since_s
         while max_rate and (time_s := time_s + random.expovariate(max_rate)) < until_s:
             if random.random() * max_rate <= self.rate_at(time_s):

@@ -30,7 +30,7 @@ class Arrival:
 
     @property
     def is_cancelled(self) -> bool:
-        """Return whether the message is cancelled before it is due, so that no worker gets it."""
+        """Return whether the message is cancelled before it is due, so that no worker receives it."""
         return self.cancel_s is not None and self.cancel_s < self.delay_s
 
 
@@ -70,7 +70,7 @@ def draw_arrival(queue: QueueLoad, at_s: float, random: Random) -> Arrival:
 def _queue_arrivals(scenario: Scenario, queue: QueueLoad) -> Iterator[Arrival]:
     if queue.arrivals is None:
         return
-    # Two generators: the contents stay the same if a different rate draws more or fewer times.
+    # Two generators, so that the contents of the messages do not depend on the number of random times.
     times, contents = Random(f"{scenario.seed}/{queue.name}/times"), Random(f"{scenario.seed}/{queue.name}")
     until_s = scenario.start_s + scenario.length_s
     for time_s in queue.arrivals.draw(scenario.start_s, until_s, times):

@@ -53,7 +53,7 @@ def read(file: Traversable) -> list[Row]:
     if not rows:
         raise InvalidArgument(f"{file.name} has no messages")
     rows.sort(key=lambda row: row.arrival_s)
-    # Whole days are subtracted, so that times of day keep their hour.
+    # Only whole days are subtracted, so that the hour of the day stays the same.
     first = rows[0].arrival_s // DAY_S * DAY_S
     if rows[-1].arrival_s - rows[0].arrival_s > _LENGTH_MAX_S:
         raise InvalidArgument(f"{file.name} covers more than 7 days, from its first arrival to its last")

@@ -26,7 +26,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Urgency:
-    """A priority class: its share of the messages, and the deadline relative to the due time, negative for earlier."""
+    """A priority class: its share of the messages, and the deadline relative to the due time (negative: earlier)."""
 
     share: float
     offset_s: float
@@ -67,7 +67,7 @@ class QueueLoad:
     payload_bytes: int = 200
     polls: Polls | None = None
     wait_target_s: float = 5.0
-    """Longest wait of its messages, for the computation of the workers needed."""
+    """The wait of a message that the computation of the workers needed aims at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +112,11 @@ class Scenario:
     scale: float = 1.0
     producer_batch: int = 1
     linger_s: float = 0.0
-    """In real time, like the limits that follow."""
+    """In real time, like ``max_seconds`` and ``warm_up_s``."""
     max_seconds: float | None = None
     max_messages: int | None = None
     warm_up_s: float = 0.0
-    """Latencies count after this time, because the start is not representative."""
+    """Latencies before this time are not recorded, because the start of a run is not representative."""
     recording: Sequence[Row] = ()
 
     @property
@@ -135,7 +135,7 @@ class Scenario:
         return max(_LONG_POLL_MIN_S, self.to_real_s(queue.long_poll_s))
 
     def scaled(self, scale: float) -> "Scenario":
-        """Multiply the numbers of messages, workers, exclusive values and calls by ``scale``."""
+        """Return the scenario with the numbers of messages, workers, exclusive values and polls times ``scale``."""
         if scale == 1:
             return self
         return replace(

@@ -1,4 +1,4 @@
-"""The source of a scenario: a shipped one by its name, a TOML file, or a recording; and the changes for one run."""
+"""The source of a scenario (a scenario of the package, a TOML file or a recording), and the changes for one run."""
 
 from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
@@ -15,7 +15,7 @@ _DAY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A scenario as named on the command line. Each process of a run reads it itself, and plans the same arrivals."""
+    """A scenario as named on the command line. Every process of a run reads it, and plans the same arrivals."""
 
     name: str
     scale: float = 1.0
@@ -37,7 +37,7 @@ class Source:
         }
         if self.start_s is not None and self.start_s > _DAY_S and not scenario.recording:
             raise InvalidArgument(f"--start is a time of the day, at most 24h, not {self.start_s / 3600:g}h")
-        # The limit of messages applies to the full scenario, like the limit in a file, so it is set before scaling.
+        # The maximum number of messages is for the full scenario, as in a file, so it is set before scaling.
         scenario = replace(scenario, **changes).scaled(self.scale)
         return scenario if self.workers is None else _with_workers(scenario, self.workers)
 

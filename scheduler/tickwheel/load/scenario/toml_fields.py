@@ -32,7 +32,7 @@ class TomlTable:
         return f"{self.label}{'' if self.label.endswith(': ') else '.'}{name}"
 
     def take(self, name: str, default: Any = _MISSING) -> Any:
-        """Remove and return a value as TOML has it. Raises InvalidArgument if it is missing and has no default."""
+        """Remove and return a value, unchecked. Raises InvalidArgument if the value is missing and has no default."""
         self._known_names.append(name)
         value = self._values.pop(name, default)
         if value is _MISSING:
@@ -78,7 +78,7 @@ class TomlTable:
         return TomlTable(self.path(name), self.take(name, {}))
 
     def tables(self, name: str) -> "list[TomlTable]":
-        """Take an array of tables, [[name]]. Errors number its items from 1."""
+        """Take an array of tables, [[name]]. Errors number the tables from 1."""
         value = self.take(name, ())
         if not isinstance(value, list | tuple):
             raise InvalidArgument(f"{self.path(name)} must be an array of tables, [[{name}]], not {preview(value)}")
