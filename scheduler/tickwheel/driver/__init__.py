@@ -2,8 +2,8 @@
 
 `ShardDriver` is a generator. It yields commands for the shard's server and is sent the replies, so production, tests
 and the simulator run the same code. The driver files new timers into slots, cascades the slots, loads timers that are
-due soon into memory, and fires due timers. It takes the time from the clock guard, so a wrong server clock does not
-promote messages early. Timers are dropped from Redis only after a script has answered them, so a crash loses none.
+due soon into memory, and fires due timers. The driver takes the time from the clock guard, so a wrong server clock does
+not promote messages early. A timer is dropped from Redis only after a script has answered it, so a crash loses none.
 Electing the leader and restarting a driver after a failure are left to the caller. Only `shard_connection.py` and
 `stream_tail.py` do I/O.
 
@@ -17,7 +17,7 @@ near_timers.py       the timers of one kind in memory, by tick
 finished_leases.py   leases that are known to be over: their timers need no call
 batch_size.py        how many elements to read, if their size is unknown in advance
 clock.py             the clock that a driver needs, as a protocol
-server_clock.py      the clock in production: the server's, as far as the clock guard trusts it
+server_clock.py      the clock in production: the server's clock, as far as the clock guard trusts it
 clock_guard.py       holds the time if the server's clock steps forward
 fenced_shard.py      keys and scripts of one shard, and calls under a fence
 queue_lookup.py      the queue of a number, as a protocol

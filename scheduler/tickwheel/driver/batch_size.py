@@ -2,14 +2,17 @@
 
 
 class AdaptiveBatchSize:
-    """Adjusts ``count`` so that replies approach the size ``target``, in timers or in bytes."""
+    """Adjusts ``count``, the number of elements to read at once, so that a reply has about the size ``target``.
+
+    An element is an entry of a stream, or a chunk of a slot. Drivers measure its size in timers, the relay in bytes.
+    """
 
     def __init__(self, target: int) -> None:
         self._target = target
         self.count = 16
 
     def observe(self, elements: int, size: int) -> bool:
-        """Record a reply's number of elements and total size. Return whether the reply was full, so more may follow."""
+        """Record the number of elements in a reply and their total size. Return whether there may be more elements."""
         if elements == 0:
             return False
         is_full = elements >= self.count

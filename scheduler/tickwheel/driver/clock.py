@@ -5,10 +5,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The time of a shard, and a monotonic clock to wait by. All times are in ms."""
+    """The time of a shard, and a monotonic clock for waiting. All times are in ms."""
 
     def now(self) -> int:
-        """Return the driver's bound on the shard's time: never ahead of the time that the clock guard trusts."""
+        """Return the time up to which timers may fire: never ahead of the time that the clock guard trusts."""
 
     @property
     def monotonic(self) -> Callable[[], float]:
@@ -22,7 +22,10 @@ class Clock(Protocol):
         """The accepted step of the server's clock, in ms, that the shard must still store; None if nothing changed."""
 
     def on_claimed(self, server_ms: int, high_ms: int | None, accepted_ms: int) -> None:
-        """Take over the server's time, the high-water mark and the accepted step that the claim returned."""
+        """Take over the values that the claim returned.
+
+        They are the server's time, the time up to which the shard has been driven (``high_ms``), and the accepted step.
+        """
 
     def observe(self, server_ms: int) -> None:
         """Record the server's time in the last reply."""

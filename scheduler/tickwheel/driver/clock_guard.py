@@ -13,12 +13,12 @@ the *anchor*    is the trusted clock. It follows the estimate every ten seconds,
 
 The guard follows a server that steps back immediately: that makes messages late, never early.
 
-At the first claim nothing is trusted yet. The witnesses are this host's wall clock (plus the step that an operator has
-accepted, which the shard stores) and the shard's high-water mark: the time up to which the shard has been driven.
-A server ahead of both by more than the limit is not trusted: the guard holds from the start, at the later of the two.
-So the clocks of hosts must agree to within the limit, for example through NTP, or an operator must accept the time. At
-later claims by the same process the anchor is the witness. Not detectable: a step of a clock that server and process
-share, if the step was made while no process ran.
+At the first claim nothing is trusted yet, and two other times serve as witnesses: this host's wall clock (plus the step
+that an operator has accepted, which the shard stores), and the shard's high-water mark, which is the time up to which
+the shard has been driven. If the server is ahead of both by more than the limit, the guard holds from the start, at the
+later of the two times. So the clocks of hosts must agree to within the limit, for example through NTP, or an operator
+must accept the time. At later claims by the same process the anchor is the witness. Not detectable: a step of a clock
+that server and process share, if the step was made while no process ran.
 """
 
 import logging
@@ -68,7 +68,7 @@ class ClockGuard:
         return time_ms - self._offset
 
     def start(self, server_ms: int, received: float, wall_ms: float, high_ms: int | None) -> None:
-        """Set the witnesses, as of the moment at which the first reply was received. Call before `observe`."""
+        """Set the anchor from the witnesses, at the moment when the first reply was received. Call before `observe`."""
         self._anchor = self._offset = min(server_ms, max(wall_ms, high_ms or 0)) - received
         self._seen_at = received
 
@@ -76,7 +76,7 @@ class ClockGuard:
         """Record that the server's clock read ``server_ms`` at some moment between ``sent`` and ``received``."""
         low, high = server_ms - received, server_ms + 1 - sent
         self._observed_offset = low
-        # The bounds of a slow reply are too wide to prove a step or the end of one: the guard's state stays.
+        # The bounds of a slow reply are too wide to prove a step, or the end of a step: then the guard keeps its state.
         ahead = (low if self._frozen is None else high - 1) - self._anchor
         if ahead > self._limit:
             self._hold(received)

@@ -26,7 +26,7 @@ class ReadFence:
 
 @dataclass(frozen=True, slots=True)
 class ReadStream:
-    """Reads up to ``count`` entries of a stream after an id. Entries of the inbox pack timers; the outbox, events.
+    """Reads up to ``count`` entries of a stream after an id: packed timers of the inbox, or events of the outbox.
 
     ``until_ms`` is the moment on the process's monotonic clock up to which to wait for the first entry; None does not
     wait.
@@ -40,7 +40,7 @@ class ReadStream:
 
 @dataclass(frozen=True, slots=True)
 class ReadSlots:
-    """Reads the names of slots in use, by rank."""
+    """Reads the names of ``count`` slots in use, from the rank ``first`` in the sorted set ``key``."""
 
     key: str
     first: int
@@ -66,8 +66,8 @@ class WaitForReplicas:
 
 Command = Call | ReadFence | ReadStream | ReadSlots | ReadSlot | WaitForReplicas
 
-# Parts of the driver: each is sent the reply to a command that it yields, or thrown `ScriptError`. `DutySteps` return
-# whether there was anything to do; `MoveSteps` return about how many timers they moved.
+# The generators of the driver yield commands. After each command, the generator is sent the reply, or `ScriptError` is
+# raised in it. `DutySteps` return whether there was anything to do, and `MoveSteps` about how many timers they moved.
 Steps = Generator[Command, Any, None]
 DutySteps = Generator[Command, Any, bool]
 MoveSteps = Generator[Command, Any, int]

@@ -1,4 +1,4 @@
-"""Settings that all drivers of one shard share, from one fence to the next."""
+"""The settings of one shard's drivers: a process uses the same settings for each driver that it creates."""
 
 from dataclasses import dataclass, field
 

@@ -40,7 +40,10 @@ class FencedShard:
         slot: str = "",
         rest: Sequence[str] = (),
     ) -> Generator[Command, Any, Any]:
-        """Call one of the wheel's own scripts under the fence. These scripts fail only if the fence is outdated."""
+        """Call one of the wheel's own scripts under the fence, and return its reply.
+
+        Raises Fenced if the fence is outdated, and TickwheelError for other errors of the script.
+        """
         try:
             return (yield scripts.bind(script, self.keys | {"slot": slot}, [self.fence, *args], rest))
         except ScriptError as error:

@@ -1,20 +1,21 @@
 """Leases that are known to be over because their messages are finished: their timers need no call to the server.
 
-A message that is completed, cancelled while it runs or out of attempts leaves two timers: a retention timer, which
-arrives through the inbox, and a lease timer, which is stale from then on. The cache saves filing the stale timer, or
-checking the message when the timer fires. Correctness does not depend on the cache: if it lacks a lease, the script
-checks the message.
+If a running message is completed, is cancelled, or has used its last attempt, it has two timers: a retention timer,
+which arrives through the inbox, and a lease timer, which is stale from then on. This module remembers the lease. So the
+driver need not file the stale timer, or need not call a script to check the message when the timer fires. Correctness
+does not depend on this: if the module has forgotten a lease, the script checks the message.
 
-A timer names its lease by 16 bits of its message's incarnation and version, so names repeat after 65,536 enqueues. The
-order of the inbox keeps equal names apart: the timer of a lease arrives before the retention timer of its message, so a
-lease timer that arrives after the retention timer belongs to another lease.
+A timer names its lease by the queue, the message, and the lowest 16 bits of both the incarnation and the version of the
+message. So if an id is enqueued again after 65,536 enqueues on the shard, the name of a lease can repeat. The order of
+the inbox distinguishes equal names: the timer of a lease arrives before the retention timer of the message, so a lease
+timer that arrives after the retention timer belongs to another lease.
 """
 
 from typing import Final
 
 from tickwheel.storage.timer import lease_key, superseded_lease_key
 
-# Maximum number of leases in each of two sets, about 110 bytes a lease. When the younger set is full, the older is
+# Maximum number of leases in each of two sets, about 110 bytes a lease. When the younger set is full, the older set is
 # dropped.
 FINISHED_LEASES: Final = 150_000
 
@@ -27,7 +28,7 @@ class FinishedLeases:
         self._older: set[bytes] = set()
 
     def on_finished(self, retention_timer: bytes) -> None:
-        """Record that the message of this timer is finished, so a lease of its previous version is over."""
+        """Record that the message of this timer is finished, so the lease of the message's previous version is over."""
         if len(self._young) >= FINISHED_LEASES:
             self._older, self._young = self._young, set()
         self._young.add(superseded_lease_key(retention_timer))

@@ -61,7 +61,7 @@ class TimerFirer:
         self._batch_sizes: dict[int, int] = {}
 
     def fire(self, kind: Kind, calls: int) -> DutySteps:
-        """Send up to ``calls`` batches of due timers. Return whether there were any."""
+        """Send up to ``calls`` batches of due timers. Return whether any timers were due."""
         near = self._loaded_timers.near[kind]
         for sent in range(calls):
             taken = near.take(self._clock.now(), self._batch_size)

@@ -79,7 +79,10 @@ class InboxBuffer:
         self._rotate_at = monotonic_ms + ROTATE_MS
 
     def next_rotation(self) -> float:
-        """Return the moment on the monotonic clock of the next filing or rotation; infinity if there are no entries."""
+        """Return the moment on the monotonic clock of the next filing or rotation.
+
+        0 means immediately, and infinity means that there are no entries.
+        """
         if self._filing.entries or self.count > HURRY_TIMERS:
             return 0.0
         return self._rotate_at if self._young.entries or self._older.entries else inf
@@ -96,7 +99,7 @@ class InboxBuffer:
         return taken
 
     def on_filed(self, prefix: list[Entry]) -> None:
-        """Drop the prefix: its timers are in the slots, and its entries no longer in the inbox."""
+        """Drop the prefix: its timers are in the slots, and its entries are no longer in the inbox."""
         for entry in prefix:
             first = self._filing.entries.popleft()
             assert first is entry, "entries are filed in the order of the inbox"

@@ -9,12 +9,12 @@ from tickwheel.storage.wheel_levels import LOWEST, number
 
 
 class LoadedTimers:
-    """Timers by kind. A slot of level 2 may be dropped once it has no open timer."""
+    """Timers by kind. A timer is *open* until its final answer. Slots of level 2 without open timers may be dropped."""
 
     def __init__(self, now_ms: int) -> None:
         self.near = {kind: NearTimers(now_ms) for kind in Kind}
-        # By slot of level 2, the number of its timers in memory or sent, until their final answer. A count is enough
-        # to drop a slot. `InboxBuffer.unconfirmed` lists those of these timers that filing may still have to write.
+        # By slot of level 2, the number of its open timers, in memory or sent. To drop a slot, the number is enough.
+        # `InboxBuffer.unconfirmed` lists the open timers that may still have to be filed.
         self._open_counts: dict[int, int] = {}
         # Slots whose last open timer was answered, or that had no open timer when they were read.
         self.drained_slots: set[int] = set()

@@ -41,9 +41,10 @@ class NearTimers:
         self.count += 1
 
     def take(self, now_ms: int, limit_for: Callable[[int], int]) -> tuple[int, list[bytes]] | None:
-        """Remove and return due timers of one queue, with its number: at most ``limit_for(number)``. Queues take turns.
+        """Remove due timers of one queue, at most ``limit_for(queue number)``. Queues take turns.
 
-        The caller must return timers without a final answer, by `add` or `put_back`.
+        Return the number of the queue and the timers, or None if no timer is due. The caller must return timers without
+        a final answer, by `add` or `put_back`.
         """
         self._collect_due(now_ms)
         if not self._ready:

@@ -28,7 +28,10 @@ class QueueLookup(Protocol):
     """
 
     def lookup(self, number: int) -> QueueRef | None:
-        """Return the queue of this number; None if the metadata shard, which was just read, does not have it."""
+        """Return the queue of this number; None if the metadata shard, which was just read, has no such queue."""
 
     def renew(self, number: int, shard: int) -> QueueRef | None:
-        """Read the queue from the metadata shard, update the copy of its configuration in ``shard``, and return it."""
+        """Read the queue from the metadata shard, and update the copy of its configuration's version in ``shard``.
+
+        Return the queue; None if the metadata shard has no such queue.
+        """

@@ -1,4 +1,4 @@
-"""A shard's clock in production: the clock of its server, as far as the clock guard trusts it."""
+"""A shard's clock in production: the clock of its server, as far as the clock guard trusts this clock."""
 
 from collections.abc import Callable, Sequence
 
@@ -53,8 +53,8 @@ class ServerClock:
     def accept_similar_steps(self, steps_ms: Sequence[int]) -> None:
         """Also accept a step of this clock if it is similar to a step accepted on another shard. Call from any thread.
 
-        This server may have made the same step and not have been probed since. The operator need not accept the step
-        a second time.
+        This server may have made the same step, and the driver may not have read the server's clock since. The operator
+        need not accept the step a second time.
         """
         self._similar_steps_until = self.monotonic() + _SIMILAR_STEPS_MS
         self._similar_steps = steps_ms
@@ -95,7 +95,7 @@ class ServerClock:
         )
 
     def _follow_accepted(self, ahead: int) -> None:
-        """Let drift change the accepted offset, and reset it when the server's clock and this host's agree again."""
+        """Let drift change the accepted offset. Reset the offset when the clocks of server and host agree again."""
         if ahead <= self._limit:
             self._accepted_offset = 0
         elif abs(ahead - self._accepted_offset) > self._limit / 2:

@@ -39,8 +39,8 @@ class ShardConnection:
     """The two connections of a shard's driver or relay. After any failure the caller replaces the whole object."""
 
     def __init__(self, client: Redis, wake: int | None, name: str = "") -> None:
-        """``wake`` is a file descriptor that becomes readable to end a wait. Without it, there is no connection for
-        `ReadStream`, only for calls. ``name`` is the client name on the server.
+        """``wake`` is a file descriptor that becomes readable to end a wait. If ``wake`` is None, the object cannot
+        execute `ReadStream`. ``name`` is the client name on the server.
 
         The connections use the address and time-outs of ``client``, but not its retries.
         """
@@ -61,7 +61,7 @@ class ShardConnection:
         self._connections.clear()
 
     def execute(self, command: Command) -> Any:
-        """Return the reply to a command. Raises `ScriptError`, or an error of redis-py: then close this object."""
+        """Return the reply to a command. Raises `ScriptError`. After an error of redis-py, close this object."""
         match command:
             case Call():
                 return self._call(command)

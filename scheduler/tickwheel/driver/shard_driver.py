@@ -23,14 +23,14 @@ from tickwheel.storage.stream_id import id_after
 from tickwheel.storage.timer import Kind, iter_timers
 from tickwheel.storage.wheel_levels import LOWEST, RADIX, is_near, name, parse, start
 
-# Timers that one command of each duty moves. A command takes one or two milliseconds of the server or of this process.
+# Timers that one command of a duty moves, so that the command takes one or two ms of the server or of this process.
 READ_TIMERS: Final = 2_000
 FILE_TIMERS: Final = 2_000
 CASCADE_TIMERS: Final = 1_000
 # Maximum calls of each duty in a turn. Promotion runs before each of the other duties.
 PROMOTE_CALLS, EXPIRE_CALLS, RETIRE_CALLS, SLOT_CALLS, DROP_CALLS = 4, 4, 2, 8, 8
-# A slot that starts in more than URGENT_MS is cascaded slowly, one piece every UNHURRIED_MS. It has minutes or hours of
-# time, and its millions of timers would otherwise keep the server busy for seconds.
+# A slot that starts in more than URGENT_MS is cascaded slowly, one piece every UNHURRIED_MS. The cascade may take
+# minutes or hours. Without the pauses, the millions of timers of a slot would keep the server busy for seconds.
 URGENT_MS, UNHURRIED_MS = 10_000, 5.0
 # Limits of timers in memory. At the first limit the driver stops reading slots. At the second limit new timers of the
 # inbox wait in slots, too.
@@ -42,7 +42,7 @@ SLOT_NAMES: Final = 1_000
 
 
 class ShardDriver:
-    """Drives one shard under one fence, until a newer driver claims the shard: then its commands raise `Fenced`."""
+    """Drives one shard under one fence. After a newer driver has claimed the shard, commands raise `Fenced`."""
 
     def __init__(self, config: DriverConfig, clock: Clock, *, epoch: int | None, connection: int) -> None:
         """If ``epoch`` is None, the driver takes the epoch after the shard's current one."""
@@ -123,7 +123,8 @@ class ShardDriver:
             done = yield from duty
             busy = busy or promoted or done
         if self._clock.unsaved_offset is not None:
-            # Claiming with the same fence stores the step that an operator has accepted, so it outlives this process.
+            # A second claim with the same fence stores the step that an operator has accepted. So the step outlives
+            # this process.
             yield from self.claim()
         self._stats.in_memory = self._loaded_timers.count
         self._stats.unfiled = self._inbox_buffer.count
@@ -148,7 +149,7 @@ class ShardDriver:
         return min(moments)
 
     def read_inbox(self, until_ms: float | None = None) -> DutySteps:
-        """Read new timers, and load near ones into memory. Wait for timers until the moment ``until_ms``, if any."""
+        """Read new timers, and load near timers into memory. Wait for timers until ``until_ms``, unless it is None."""
         if self._inbox_buffer.count >= UNFILED_TIMERS:
             return False
         count = self._inbox_batch_size.count

@@ -1,4 +1,4 @@
-"""The leader's copy of the shard's slots, and the choice of the slot to serve next.
+"""The leader's copy of the shard's slots, and the choice of the next slot to serve: to cascade or, on level 2, to read.
 
 The leader is the only writer of the sorted set `slots`. It reads the set at takeover and then follows its own changes.
 """
@@ -41,7 +41,7 @@ class Slots:
 
     def __init__(self) -> None:
         self._slots: dict[tuple[int, int], Slot] = {}
-        # By level, a heap of the numbers of the slots with work, and of some slots without work any more.
+        # By level, a heap of the numbers of the slots with work, and of some slots that no longer have work.
         self._work: dict[int, list[int]] = {level: [] for level in range(LOWEST, HIGHEST + 1)}
 
     def __len__(self) -> int:
@@ -51,7 +51,7 @@ class Slots:
         return self._slots.get((level, number))
 
     def touch(self, level: int, number: int, length: int | None) -> Slot:
-        """Return a slot, which is added if it is new, after setting its length; None if the length is unknown."""
+        """Set the length of a slot, None if unknown. Add the slot if it is new. Return the slot."""
         slot = self._slots.get((level, number))
         if slot is None:
             slot = self._slots[level, number] = Slot(level, number, length)
@@ -65,7 +65,10 @@ class Slots:
         del self._slots[slot.level, slot.number]
 
     def next_to_serve(self, now_ms: int, lowest: int = LOWEST) -> Slot | None:
-        """Return the slot with work that is due first: by the smallest start, then the higher level (depth first)."""
+        """Return the slot to serve next, from level ``lowest`` up; None if no slot must be served yet.
+
+        The slot with the earliest start is first. Of slots with the same start, the slot of the highest level is first.
+        """
         earliest: Slot | None = None
         for level in range(HIGHEST, lowest - 1, -1):
             slot = self._head(level)

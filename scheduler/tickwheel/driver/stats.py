@@ -7,11 +7,11 @@ from dataclasses import dataclass
 class WheelStats:
     """Counters since the process started, and the current state.
 
-    lateness_ms        from the time of the first timer of the last promoted batch to its reply
+    lateness_ms        of the last promoted batch: from the time of its first timer to the reply of the script
     lateness_max_ms    the maximum of ``lateness_ms``
     held               whether the clock guard holds promotion
     relayed            transitions that Kafka has acknowledged
-    outbox_age_ms      how long the oldest entry of the outbox has waited; all fields of the outbox are refreshed every
+    outbox_age_ms      how long the oldest entry of the outbox has waited; all fields named outbox_* are refreshed every
                        second
     sink_acknowledged  messages that the sinks' brokers have accepted
     sink_refused       messages that the sinks' brokers have rejected

@@ -1,7 +1,7 @@
 """Follows a shard's inbox, or its outbox, by a blocking read that is always in flight, on a connection of its own.
 
-So new entries wake the process immediately, and an idle shard costs nothing. The process times its waits itself,
-because the server's time-outs are only as fine as its setting `hz`.
+So new entries wake the process immediately, and an idle shard costs nothing. The process measures the time of its waits
+itself, because the server checks time-outs only at the frequency of its setting `hz`.
 """
 
 import select
