@@ -57,7 +57,7 @@ def unpack(stored: bytes) -> Assignment:
 
 
 def _move_one(assigned: dict[str, list[int]], unreachable: Mapping[str, Set[int]]) -> bool:
-    """Move a shard to a member with at least two shards less. Return whether there was such a shard."""
+    """Move one shard to a member that has at least two shards fewer. Return whether a shard was moved."""
     by_load = sorted(assigned, key=lambda member: len(assigned[member]))
     for giver in reversed(by_load):
         for taker in by_load:

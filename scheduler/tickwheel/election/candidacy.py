@@ -69,7 +69,8 @@ def next_step(
     """Return the next step of ``member`` for a shard; None if there is nothing to do until something changes.
 
     ``assigned_to`` is the member that should drive the shard. ``wanted`` is true while this member's loop waits for the
-    shard. ``winning_candidate`` is the candidate with which this member leads the shard, if it does.
+    shard. ``winning_candidate`` is the candidate with which this member leads the shard; None if it does not lead the
+    shard.
     """
     ranked = sorted(candidates, key=_sequence)
     own = [candidate for candidate in ranked if member_of(candidate) == member]
@@ -89,7 +90,7 @@ def next_step(
         return RemoveCandidates(own) if own else None
     if not own:
         return CreateCandidate()
-    # There are several if the reply to an earlier `CreateCandidate` was lost.
+    # A member has several candidates if the reply to an earlier `CreateCandidate` was lost.
     if len(own) > 1:
         return RemoveCandidates(own[1:])
     index = ranked.index(own[0])

@@ -17,7 +17,7 @@ class Leadership(Protocol):
     @property
     def lost(self) -> bool:
         """Whether the leadership has ended, or must be handed over. The leader then stops driving. The fence rejects
-        commands that it sent too late.
+        commands that the leader sends later.
         """
 
     def release(self) -> None:
@@ -39,13 +39,15 @@ class Election(Protocol):
         """
 
     def resign(self, shard: int) -> bool:
-        """Leave the shard, which this process cannot reach, to other processes until this one calls `acquire` again.
+        """Leave a shard that this process cannot reach to other processes, until this process calls `acquire` again.
 
-        Return False, without any change, if no other process can reach the shard.
+        Return True if another process can reach the shard. Otherwise change nothing, and return False.
         """
 
     def leave(self) -> None:
-        """Prepare the end of the process: hand its shards over to others, within a second, while it still drives them.
+        """Prepare the end of this process: hand its shards over to other processes, within a second.
+
+        The process drives each shard until another process takes over.
 
         All calls of `acquire` return.
         """

@@ -69,7 +69,7 @@ class LockFileLeadership:
 
 
 def default_lock(url: str | None, namespace: str, data_dir: Path | None = None) -> Path:
-    """Return the path that elects the event process of a namespace, unless the user names another.
+    """Return the default path of the lock files that elect the event process of a namespace.
 
     The path is in the data directory of an embedded server. For a server with a URL, the path is in the folder for
     temporary files of this host, and is named by URL and namespace.

@@ -7,7 +7,7 @@ from kazoo.exceptions import NoAuthError, ZookeeperError as ZooKeeperError
 
 from tickwheel.election.zookeeper_session import ZooKeeperUnavailable
 
-# Delay of the next attempt if one failed although the session is connected.
+# Delay of the next attempt if an attempt failed although the session is connected.
 RETRY_S: Final = 0.2
 # Delay if only an operator can solve the problem.
 OPERATOR_S: Final = 2.0
@@ -22,7 +22,7 @@ class ElectionProblemLog:
         self._last_text = ""
 
     def resolved(self) -> None:
-        """Record that there is no problem: if the last one recurs, it is logged again."""
+        """Record that there is no problem: if the last problem recurs, it is logged again."""
         self._last_text = ""
 
     def nodes_missing(self) -> float:

@@ -1,4 +1,4 @@
-"""The state of one shard in an election on ZooKeeper: whether its loop waits for the leadership, or has it."""
+"""The state of one shard in an election on ZooKeeper: whether the shard's loop waits for the leadership, or leads."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,7 +24,11 @@ class ZooKeeperLeadership:
 
 @dataclass(slots=True)
 class ShardElectionState:
-    """``wanted``: the shard's loop waits in `acquire`. ``leadership``: the one it has. ``wins`` wakes the loop."""
+    """The state of the shard's loop in this process.
+
+    ``wanted``: the loop waits in `acquire`. ``leadership``: the leadership that the loop holds, if any. ``wins`` passes
+    the leadership to the waiting loop; None ends the wait without a leadership.
+    """
 
     wanted: bool = False
     on_loss: Callable[[], None] = lambda: None

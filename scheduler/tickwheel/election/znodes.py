@@ -69,7 +69,7 @@ class ElectionNodes:
         """Replace ``stored_identity`` by the namespace's id. Return the root's new version."""
         transaction = self._client.transaction()
         transaction.set_data(self.path, self._identity, version=version)
-        # If no id is stored, the members run an older version, which did not store one.
+        # If no id is stored, the root is new, or its members run an older version, which did not store an id.
         if stored_identity:
             # Invariant: an election with running members is never claimed. A list with members cannot be deleted.
             transaction.delete(self.members)
@@ -80,6 +80,6 @@ class ElectionNodes:
             raise TickwheelError(
                 f"event processes of another namespace with the same name, on another Redis server, use ZooKeeper's"
                 f" node {self.path}: give each namespace its own path, as in --election zk://host/path. If this"
-                " namespace was recreated, stop the event processes of the old one, and start this one again"
+                " namespace was recreated, stop the event processes of the old namespace, and start this process again"
             ) from error
         return version + 1

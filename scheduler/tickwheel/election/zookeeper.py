@@ -1,4 +1,4 @@
-"""Election on ZooKeeper: members share the shards evenly, and the lowest candidate of each shard wins its next epoch.
+"""Election on ZooKeeper: members share the shards evenly. The lowest candidate of a shard wins the shard's next epoch.
 
 The namespace's node (`znodes.py`) contains `members/<id>` and `assignment` (`membership.py`), and `shards/<n>`. The
 version of `shards/<n>` is the shard's epoch. The children of `shards/<n>` are ephemeral, sequential nodes: the shard's
@@ -64,13 +64,15 @@ class ZooKeeperElection:
         self._changed_shards = set(range(shards))
         self._membership_changed = True
         self._connected = self._leaving = self._is_alone = self._closing = False
-        # The error because of which this member must not be a candidate.
+        # If not None, this member must not be a candidate, and `acquire` raises this error.
         self._fatal_error: TickwheelError | None = None
         # Number of lost sessions. A step that was started in an earlier session is ignored.
         self._losses = 0
 
     def acquire(self, shard: int, stop: threading.Event, on_loss: Callable[[], None]) -> ZooKeeperLeadership | None:
-        """Wait until the shard is assigned to this process and won. Return None if the process leaves the election.
+        """Wait until the shard is assigned to this process and the process has won the shard. Return the leadership.
+
+        Return None if the process leaves the election, or if ``stop`` was set before the call.
 
         Raises TickwheelError if the election belongs to another namespace.
         """
@@ -214,7 +216,7 @@ class ZooKeeperElection:
         return self._closing or (self._connected and bool(self._membership_changed or self._changed_shards))
 
     def _refresh_membership(self) -> set[int]:
-        """Update the list of members and the assignment. Return the shards that were assigned to another member."""
+        """Update the list of members and the assignment. Return the shards whose assigned member has changed."""
         if not self._is_established:
             self._nodes.ensure_created()
             self._is_established = True

@@ -26,12 +26,12 @@ from kazoo.protocol.states import KazooState
 
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 
-# Delays between attempts to connect: from the first, doubling up to the second, with jitter.
+# Delays between attempts to connect: the first and the longest delay. A delay doubles after each attempt, with jitter.
 CONNECT_BACKOFF_S: Final = (0.1, 1.0)
 # Time limit for ending the session. A session that is not ended in this time expires.
 CLOSE_S: Final = 1.0
 _NO_ANSWER = (ConnectionLoss, SessionExpiredError, ConnectionClosedError, OperationTimeoutError, KazooTimeoutError)
-# Results of the operations of a failed transaction, except of the one that made it fail.
+# Results of the operations of a failed transaction, except for the operation that failed.
 _ROLLED_BACK = (RolledBackError, RuntimeInconsistency)
 
 
@@ -62,7 +62,7 @@ class ZooKeeperSession:
         self.client.start_async()
 
     def await_all(self, requests: Sequence[Any]) -> list[Any]:
-        """Return the results of concurrent requests: of each its value, or ZooKeeper's error if it was rejected.
+        """Return the result of each concurrent request: its value, or ZooKeeper's error if the request was rejected.
 
         Raises ZooKeeperUnavailable if a reply is missing.
         """

@@ -1,4 +1,4 @@
-"""Recognizes duplicates: a transition that is not newer than the last one of its message was read before.
+"""Recognizes duplicates: a transition is a duplicate if it is not newer than the last transition of its message.
 
 Only the messages with the latest transitions are remembered. That suffices for any number of messages, because the
 relay only repeats transitions that it first sent seconds ago: a few windows of each shard (`relay/relay.py`).

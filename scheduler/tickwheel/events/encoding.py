@@ -73,7 +73,7 @@ def encode(namespace: str, queue: str, outbox_transitions: Iterable[OutboxTransi
 
 
 def decode(value: bytes) -> Transition:
-    """Return the transition in the value of a record. Raises TickwheelError if the value is not of this version."""
+    """Return the transition in the value of a record. Raises TickwheelError if the value has another format."""
     try:
         fields = json.loads(value)
         if fields["schema_version"] != SCHEMA_VERSION:

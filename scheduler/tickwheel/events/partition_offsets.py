@@ -1,4 +1,4 @@
-"""The next offset of each partition, to detect that another reader of the group has read in between."""
+"""The next offset of each partition, to detect that another reader of the group has read records in the meantime."""
 
 from collections.abc import Iterable
 
@@ -20,12 +20,15 @@ class PartitionOffsets:
         self._assigned.update(partitions)
 
     def advance(self, partition: int, offset: int) -> bool:
-        """Record a record as read. Return whether another reader has read records between the last one and this one."""
+        """Note that a record was read.
+
+        Return whether another reader has read records between this record and the previous record of this reader.
+        """
         expected = self._next.get(partition, offset)
         # If older records are read again, nothing is missing: keep the higher offset.
         self._next[partition] = max(expected, offset + 1)
         if partition not in self._assigned:
-            # Offsets that are skipped within an assignment are missing for all readers.
+            # If offsets are skipped within an assignment, the partition has no records at these offsets.
             return False
         self._assigned.discard(partition)
         return offset > expected

@@ -37,9 +37,9 @@ def read(
 
     ``start`` is ``earliest`` or ``latest``. It applies to readers without a ``group``, and to new groups. A ``group``
     shares the partitions among its readers and continues at its last position. A transition counts as read when the
-    caller requests the next one. After a reader was killed, its last transitions may be read again. ``idle`` ends the
-    iteration when no record has arrived for this time, counted from the first assignment of partitions. By default the
-    iteration does not end.
+    caller requests the next transition. After a reader was killed, its last transitions may be read again. ``idle``
+    ends the iteration when no record has arrived for this time, counted from the first assignment of partitions. By
+    default the iteration does not end.
 
     ``on_gap`` is called before a transition whose predecessor is missing, because events were dropped at the limit of
     the outbox. Gaps are also logged. Transitions that another reader of the group has read are not gaps: if a partition

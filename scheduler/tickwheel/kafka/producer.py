@@ -1,7 +1,8 @@
 """The Kafka producers of an event process, shared by all its shards: one for the relays, and one for the sinks.
 
 Both wait for an outage to end, without a limit. If a record of the relays fails permanently, all records after it fail,
-too, so no gap is filled later. The relay then discards the producer and starts again with a new one.
+too, so the topic never has a record without the records before it. The relay then discards the producer and starts
+again with a new producer.
 """
 
 import logging
@@ -48,8 +49,8 @@ class KafkaProducers:
     def __init__(
         self, bootstrap: str, topic: str = TOPIC, overrides: Mapping[str, str] | None = None, *, gapless: bool = True
     ) -> None:
-        """``overrides`` are librdkafka's settings, mainly for TLS and passwords. ``gapless`` fails all records after a
-        failed one. Raises InvalidArgument for invalid settings and for an invalid name of a topic.
+        """``overrides`` are librdkafka's settings, mainly for TLS and passwords. With ``gapless``, all records after a
+        failed record fail. Raises InvalidArgument for invalid settings and for an invalid name of a topic.
         """
         if not is_topic(topic):
             raise InvalidArgument(f"a topic's name must have {TOPIC_NAMES}, not {topic!r:.80}")
@@ -84,7 +85,7 @@ class KafkaProducers:
             return self._producer
 
     def check_topic(self) -> None:
-        """Log an error if the topic does not exist or no broker answers. Takes some seconds."""
+        """Log an error if the topic does not exist or no broker answers. May take some seconds."""
         producer = self.producer()
         until = monotonic() + _TOPIC_CHECK_S
         try:
@@ -106,7 +107,10 @@ class KafkaProducers:
         producer.close()
 
     def sink_producers(self) -> "KafkaProducers":
-        """Return producers for the same brokers with which a rejected record fails alone. Closed with this object."""
+        """Return producers for the sinks, with the same brokers. `close` closes them, too.
+
+        If the broker rejects a record of these producers, only this record fails.
+        """
         if self._sink_producers is None:
             self._sink_producers = KafkaProducers(*self._init_args, gapless=False)
         return self._sink_producers
@@ -160,7 +164,7 @@ class PolledProducer:
             self._thread.join()
             self._logger.is_muted = True
             self._producer.purge()
-            # Do not call `flush`: it has hung in the client library when delivery callbacks call back.
+            # Do not call `flush`: it has hung in the client library while delivery callbacks called the library.
             until = monotonic() + _PURGE_TIMEOUT_S
             while len(self._producer) and monotonic() < until:
                 self._report(_PURGE_TIMEOUT_S / 20)
@@ -170,7 +174,7 @@ class PolledProducer:
             self._report(_POLL_S)
 
     def _report(self, seconds: float) -> None:
-        """Run the delivery callbacks that are ready. Waits for one for at most ``seconds``."""
+        """Run the delivery callbacks that are ready. If none is ready, wait for at most ``seconds``."""
         try:
             self._producer.poll(seconds)
         except Exception as error:

@@ -5,7 +5,7 @@ from enum import Enum
 
 
 class OutboxLevel(Enum):
-    """LOW is below half of the limit; FULL is at it."""
+    """HALF starts at half of the limit, and FULL at the limit. See `next_level`."""
 
     LOW = 0
     HALF = 1
@@ -27,7 +27,8 @@ class OutboxLevel(Enum):
 def next_level(size: int, limit: int, before: OutboxLevel) -> OutboxLevel:
     """Return the level of an outbox of ``size`` bytes.
 
-    A level ends at half of the size at which it starts, so the log does not alternate between two lines.
+    A level ends when the size falls below half of the size at which the level starts. So a size that varies a little
+    does not change the level each time.
     """
     if size >= limit:
         return OutboxLevel.FULL

@@ -3,8 +3,8 @@
 After any failure the relay starts again from the beginning of the outbox. So the broker gets duplicates in the same
 order as the originals, and all duplicates before any newer event.
 
-Entries in flight to the broker are in windows, in order. No entry is lost, because the outbox is trimmed only up to the
-first entry with a transition that is not acknowledged.
+A *window* is a group of entries that were read together. Several windows can be in flight to the broker. No entry is
+lost, because the outbox is trimmed only up to the first window with a transition that is not acknowledged.
 """
 
 import logging
@@ -52,7 +52,7 @@ _log = logging.getLogger("tickwheel.relay")
 
 @dataclass(frozen=True, slots=True)
 class TrimRange:
-    """The first entries of the outbox, of which the broker has all transitions: the arguments of `lua/trim_outbox.lua`.
+    """The first entries of the outbox, if the broker has acknowledged them: the arguments of `lua/trim_outbox.lua`.
 
     ``first`` is the id of the first entry to remove, ``rest`` the lowest id to keep. ``size`` is the number of bytes.
     """
@@ -79,7 +79,7 @@ class Window:
         return self._left == 0
 
     def on_delivery(self, error: Any, _: Any) -> None:
-        """Record that the broker has acknowledged one transition of the window, or why it will not."""
+        """Record that the broker has acknowledged one transition of the window, or the error of this transition."""
         if error is None:
             self._left -= 1
         else:
@@ -128,7 +128,7 @@ class InFlightWindows:
         return TrimRange(done[0].first, done[-1].rest, sum(c.size for c in done), sum(c.transitions for c in done))
 
     def first_error(self) -> Any:
-        """Return the error of the oldest window with a rejected transition; None if none was rejected."""
+        """Return the error of the oldest window with a rejected transition; None if there is no such window."""
         return next((window.error for window in self._windows if window.error is not None), None)
 
 

@@ -36,7 +36,8 @@ from tickwheel.sinks.sink import Sink, SinkMessage
 from tickwheel.storage import keys
 
 WORKER: Final = "tickwheel-sink"
-# The forwarder calls the shard only if it may take this many messages. Otherwise it waits for messages in flight.
+# The forwarder leases messages only if there is room for this many. Otherwise it waits until messages in flight are
+# settled.
 MIN_BATCH: Final = 100
 # Time that the brokers have to answer when the forwarder is stopped.
 ENDING_MS: Final = 800.0
@@ -189,7 +190,7 @@ class SinkForwarder:
 
     def _fail(self, message: SinkMessage, reason: str) -> None:
         _log.warning(
-            "shard %d: the sink rejected message %r of queue %s, which fails: %s",
+            "shard %d: the sink rejected message %r of queue %s, so the attempt fails: %s",
             *(self._shard, message.id, message.queue, reason),
         )
         try:

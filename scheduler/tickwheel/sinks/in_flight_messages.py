@@ -43,6 +43,7 @@ class InFlightMessages:
         # Answered and not yet settled.
         self.acknowledged: list[SinkMessage] = []
         self.refused: deque[tuple[SinkMessage, str]] = deque()
+        # Not sent yet, or to be sent again because the answer was lost.
         self.unsent: deque[SinkMessage] = deque()
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""The sink of a Kafka topic: one record for each message. Its key is the exclusive value or, without one, the id."""
+"""The sink of a Kafka topic: one record for each message. The key is the exclusive value or, without one, the id."""
 
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ class KafkaSink:
     """Sends messages to one topic."""
 
     def __init__(self, producers: KafkaProducers, namespace: str, topic: str) -> None:
-        """``producers`` are those for sinks (`KafkaProducers.sink_producers`): a rejected record fails alone."""
+        """``producers`` come from `KafkaProducers.sink_producers`: if a record is rejected, only this record fails."""
         self._producers = producers
         self._namespace = namespace
         self._topic = topic

@@ -1,4 +1,4 @@
-"""The protocol of a sink, which sends due messages to a broker and reports its answers. Each kind is one class."""
+"""The protocol of a sink: it sends due messages to a broker, and reports the broker's answers."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -27,7 +27,8 @@ class SinkMessage(LeasedMessage):
 class DeliveryStatus(Enum):
     """A broker's answer for a message.
 
-    ACKNOWLEDGED: the broker has it. REFUSED: the broker rejects it. UNKNOWN: the answer is lost; send it again.
+    ACKNOWLEDGED: the broker has the message. REFUSED: the broker rejects the message. UNKNOWN: the answer is lost, so
+    the message must be sent again.
     """
 
     ACKNOWLEDGED = "acknowledged"
