@@ -122,7 +122,10 @@ HARM: dict[str, tuple[Callable[[Patient], object], str]] = {
         "this queue must not have it",
     ),
     "a missing lock": (lambda p: p.server.hdel(p.key("q:exclusive:locks"), b"0"), "lock"),
-    "a lock without a holder": (lambda p: p.server.hset(p.key("q:exclusive:locks"), b"x", b"Rm1"), "lock of b'x'"),
+    "a lock without a holder": (
+        lambda p: p.server.hset(p.key("q:exclusive:locks"), b"x", b"Rm1"),
+        "lock of b'x': the lock b'Rm1' names message b'm1' as the holder of the value, but this message does not exist",
+    ),
     "a group parked for nothing": (
         lambda p: p.server.zadd(p.key("q:exclusive:parked"), {b"\0\1x\0\3\1ab": 0}),
         "no message holds its exclusive value",

@@ -4,7 +4,7 @@ The audit compares every index, counter, timer and event with the records of the
 bounded memory, and changes nothing. It reports findings; the CLI prints them, and the operator decides what to do.
 
 health            checks of the server and the shards: version, memory, durability, clock, driver, inbox, outbox
-keyspace          no key outside the declared shapes, and each key of the right type
+keyspace          each key has a name that Tickwheel writes, and the right type
 timers            every message that waits for a time has its timer in the inbox or in the right slot
 messages          each record, and the index entries, counters and bodies that it implies
 indexes           the reverse direction: each index entry has the record that it comes from

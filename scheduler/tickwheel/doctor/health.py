@@ -73,7 +73,7 @@ class ShardFacts:
         return epoch_of(self.fence) if self.fence else 0
 
     def waiting_ms(self, now_ms: int) -> int | None:
-        """Return how long work has waited that a driver would have done by now; None if no such work waits."""
+        """Return the longest wait, in ms, of work that a driver would have done by now; None if no such work waits."""
         waits = []
         if self.oldest_new and now_ms - _entry_ms(self.oldest_new) > _INBOX_MS:
             waits.append(now_ms - _entry_ms(self.oldest_new))
@@ -82,8 +82,8 @@ class ShardFacts:
         return max(waits, default=None)
 
     def has_moved(self, before: "ShardFacts") -> bool:
-        """Return whether a driver has claimed the shard, fired, removed a slot, or filed timers since ``before``. Only
-        drivers do so.
+        """Return whether a driver has claimed the shard, fired timers, removed a slot or filed timers since ``before``.
+        Only drivers make these changes.
         """
         activity = [(facts.fence, facts.high_ms, facts.oldest_slot_end_ms) for facts in (before, self)]
         # If the inbox was empty, a new first entry comes from an enqueue and not from a driver.
@@ -148,7 +148,7 @@ def read_shard(context: NamespaceContext, number: int, is_locked: Callable[[int]
 
 
 def list_servers() -> Plan[dict[str, int]]:
-    """Return the name of each server with one of its shards. A single server has an empty name."""
+    """Return a shard of each server, by the name of the server. A single server has an empty name."""
     servers: dict[str, int] = yield ListPrimaries()
     return servers
 
@@ -159,8 +159,8 @@ def undriven(shards: list[ShardFacts], now_ms: int) -> list[ShardFacts]:
 
 
 def recheck(context: NamespaceContext, shard: ShardFacts, is_locked: Callable[[int], bool]) -> Plan[ShardFacts]:
-    """Read the shard again. If a driver has made progress since, return the new facts with ``driven`` set, else the
-    old ones.
+    """Read the shard again. If a driver has made progress since then, return the new facts with ``driven`` set.
+    Otherwise return ``shard``.
     """
     now = yield from read_shard(context, shard.number, is_locked)
     return replace(now, driven=True) if now.has_moved(shard) else shard
@@ -173,7 +173,10 @@ def watch_undriven(
     embedded: bool,
     read_again: Callable[[ShardFacts], ShardFacts | None],
 ) -> None:
-    """Read undriven shards again until their work moves, for up to RECHECK_S. Removes a shard that is unreadable."""
+    """Read undriven shards again until their drivers make progress, for up to RECHECK_S.
+
+    Updates ``shards``, and removes a shard that is unreadable (``read_again`` returns None).
+    """
     until = time.monotonic() + RECHECK_S
     while time.monotonic() < until:
         # An embedded namespace without an event process is healthy: its wheel is driven only while programs use it.
@@ -224,8 +227,8 @@ def check_shards(
         yield Finding(
             "clock mark",
             "bad",
-            f"the wheel has already been driven to {back:,} ms after the server's present time: the server's clock was"
-            " set back, and messages will be late by as much",
+            f"the wheel has reached a time that is {back:,} ms ahead of the server's clock: the clock was set back, and"
+            " messages will be late by this time",
         )
 
 

@@ -1,5 +1,5 @@
-"""Checks the history: if no event was trimmed, a replay of the events results in the states of the records. The size of
-the outbox is the counted size.
+"""Checks the history: a replay of the events results in the states of the records, unless events were trimmed. Checks
+also that the stored size of the outbox is the size of its entries.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from tickwheel.runtime.chunks import iter_chunks
 from tickwheel.storage.record import State, name
 from tickwheel.storage.transition import OutboxTransition, decode
 
-# A history with more transitions than this is not replayed: each takes some hundred bytes of memory.
+# The maximum number of transitions of a replay. A replay takes some hundred bytes of memory for each message.
 REPLAY_MAX = 1_000_000
 
 
@@ -25,7 +25,7 @@ class _ReplayedState:
 
 
 def check_history(shard: ShardReader) -> Plan[None]:
-    """Check the outbox size, and replay the events from the first.
+    """Check the size of the outbox, replay all events, and compare the result with the records.
 
     There is no replay if the shard has no events, if events were dropped, or if the start of the history was trimmed.
     """
@@ -68,7 +68,7 @@ def check_history(shard: ShardReader) -> Plan[None]:
 
 
 def _check_size(shard: ShardReader, key: str) -> Plan[None]:
-    """Check that the bytes counted against the outbox limit are those of its entries.
+    """Check that the stored size of the outbox, which the outbox limit limits, is the size of its entries.
 
     There is no finding if the outbox changes during the check.
     """

@@ -40,9 +40,10 @@ def check_indexes(shard: ShardReader) -> Plan[None]:
 def _check_members(
     shard: ShardReader, queue: str, config: QueueConfig, index: str, name_in: Callable[[bytes], bytes], fits: Fits
 ) -> Plan[None]:
-    """Check that every member of the index belongs to a Pending message and fits its record.
+    """Check that every member of the index belongs to a Pending message and fits the record of this message.
 
-    ``name_in`` returns the name of the message, which the member contains.
+    ``name_in`` extracts from a member the name of its message: the id, in an exclusive queue preceded by the exclusive
+    value and its length.
     """
     walk = Walk(shard, "ZSCAN", shard.queue_key(queue, index))
     while not walk.ended:
@@ -51,11 +52,12 @@ def _check_members(
         for member, name in entries.items():
             message = messages.get(name)
             if message is None or message.record.state is not State.PENDING or not fits(message, member):
-                actual = (
-                    "does not exist"
-                    if message is None
-                    else f"is {message.record.state.label}, or does not match the entry"
-                )
+                if message is None:
+                    actual = "does not exist"
+                elif message.record.state is not State.PENDING:
+                    actual = f"is {message.record.state.label}, not pending"
+                else:
+                    actual = "is pending, but its record implies another entry"
                 shard.add_finding(f"queue {queue}, {index} entry {member!r}", f"its message {actual}")
 
 
@@ -72,8 +74,19 @@ def _check_locks(shard: ShardReader, queue: str, config: QueueConfig) -> Plan[No
             leased = message is not None and message.holds_value and lock == message.leased_lock
             head = message is not None and message.record.state is State.PENDING and lock == message.head_lock
             if not (leased or head):
-                actual = "does not exist" if message is None else f"is {message.record.state.label}"
-                shard.add_finding(f"queue {queue}, lock of {value!r}", f"it is {lock!r}, but that message {actual}")
+                id_ = name[_U16.size + len(value) :]
+                shard.add_finding(f"queue {queue}, lock of {value!r}", _lock_problem(lock, id_, message))
+
+
+def _lock_problem(lock: bytes, id_: bytes, message: ExpectedEntries | None) -> str:
+    role = "holder" if lock[:1] == b"R" else "next message"
+    if message is None:
+        actual = "does not exist"
+    elif lock[:1] != b"R" and message.record.state is State.PENDING:
+        actual = "is pending, but its record implies another lock"
+    else:
+        actual = f"is {message.record.state.label}"
+    return f"the lock {lock!r} names message {id_!r} as the {role} of the value, but this message {actual}"
 
 
 def _check_parked(shard: ShardReader, queue: str) -> Plan[None]:

@@ -1,4 +1,4 @@
-"""Reads one shard in pages, and collects the findings. All checks of the audit use it."""
+"""Reads one shard in pages, and collects the findings. All checks of the audit use `ShardReader`."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -21,7 +21,8 @@ ROUND = 2_000
 # Maximum number of decoded records of a shard that are kept for its other checks.
 DECODED_MAX = 10_000
 
-# Location of a problem, in words that stay the same in every pass -> the location and the problem.
+# Maps the location of a problem to the text of the finding, which begins with the location. The location is the same in
+# every pass.
 Findings = dict[str, str]
 Queues = dict[int, tuple[str, QueueConfig]]
 # The errors that decoding bytes of an unexpected format raises, and the server's errors for a key of the wrong type.
@@ -55,7 +56,7 @@ class ShardReader:
         self.findings[location] = f"{location}: {text}"
 
     def run_check(self, label: str, check: Plan[T]) -> Plan[T | None]:
-        """Run a check and return its result. If it meets data that no version of Tickwheel writes, add that as a
+        """Run a check and return its result. If the check reads data that no version of Tickwheel writes, add a
         finding, end the check, and return None.
         """
         with report_damage(lambda text: self.add_finding(label, text)):

@@ -24,7 +24,7 @@ def find_small(shards: list[ShardReader]) -> Plan[list[ShardReader]]:
     except (Unavailable, Forbidden):
         raise
     except TickwheelError:
-        # The data of a shard is damaged. The checks of the shard report the damage.
+        # The data of a shard is damaged. All shards are then checked one at a time, and the checks report the damage.
         return []
     return [shard for shard in shards if sum(reply.value for reply in islice(replies, len(lengths))) <= PAGE]
 

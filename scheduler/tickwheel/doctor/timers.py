@@ -119,7 +119,7 @@ def _check_timers(
     records = yield from shard.records(fields)
     for timer, field in zip(timers, fields, strict=True):
         if slot is not None and number(slot[0], timer.time_ms) != slot[1]:
-            shard.add_finding(where, f"it has a timer for {timer.time_ms}, which belongs into another slot")
+            shard.add_finding(where, f"it has a timer for {timer.time_ms}, which belongs in another slot")
         elif timer.queue_number not in shard.queues:
             shard.add_finding(where, f"it has a timer of queue {timer.queue_number}, which does not exist")
         elif _is_awaited(shard, timer, field, records[field]):
