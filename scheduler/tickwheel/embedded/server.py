@@ -62,8 +62,9 @@ class EmbeddedServer:
         self.appendfsync: Appendfsync = appendfsync
         self._socket_folder = self.data_dir / SOCKET_FOLDER
         self._short_dir = _short_socket_dir(self._socket_folder)
-        # Invariant: every program that has the directory open holds `programs.lock` in shared mode. A program takes
-        # `start.lock` to open or close the directory and to start or stop the server, unless it is killed.
+        # Invariant: every program that has the directory open holds `programs.lock` in shared mode. To open or close
+        # the directory, or to start or stop the server, a program takes `start.lock`. If a program is killed, its locks
+        # are released.
         self._programs_path = self.data_dir / "programs.lock"
         self._membership = FileLock(self._programs_path)
         self._process = ValkeyProcess(self.data_dir, self._short_dir / SOCKET_NAME)
@@ -95,7 +96,8 @@ class EmbeddedServer:
         return running.pid if running else None
 
     def open(self) -> str:
-        """Open the directory: use its running server, or start one. Return the path of its socket when it serves.
+        """Open the directory: use its running server, or start one. Return the path of the socket once the server is
+        ready.
 
         If the directory is already open, only check that the server runs.
         """
@@ -224,7 +226,7 @@ def _server_arguments(data_dir: Path, log_path: Path, appendfsync: Appendfsync) 
         "logfile": str(log_path),
         "appendonly": "yes",
         "appendfsync": appendfsync,
-        # With `always`, an incomplete last entry was never acknowledged.
+        # The server drops an incomplete last entry. With `always`, such an entry was never acknowledged.
         "aof-load-truncated": "yes",
         "save": "",
         # Other policies would delete messages when the memory is full.

@@ -1,8 +1,8 @@
 """The valkey-server process of one data directory: starts it detached from its parent, checks and stops it.
 
 The server inherits an exclusive lock on ``server.lock`` and holds the lock until it ends. So no pid file is needed to
-find a running server, two servers never run on one directory, and a process is only ended if it is proven to be the
-server.
+find a running server, and two servers never run on one directory. A process is ended only if its lock proves that it is
+the server.
 """
 
 import errno
@@ -187,8 +187,8 @@ class ValkeyProcess:
         free_bytes = shutil.disk_usage(self.data_dir).free
         if free_bytes < _FREE_BYTES_MIN:
             raise self._error(
-                f"its disk is full ({free_bytes:,} of {_FREE_BYTES_MIN:,} bytes needed). Free space, then open the"
-                " directory again"
+                f"its disk is full ({free_bytes:,} bytes are free, and at least {_FREE_BYTES_MIN:,} are needed). Free"
+                " space, then open the directory again"
             )
         if self.log_path.exists() and self.log_path.stat().st_size > _LOG_BYTES_MAX:
             self.log_path.replace(self.log_path.with_suffix(".log.old"))

@@ -54,9 +54,9 @@ def open_event_process(
     directory is kept running, and used if ``url`` is None. ``context`` is the namespace if the caller has opened it
     already. ``clock`` is the Lua fragment with which scripts read the time; only tests change it.
 
-    Due messages of queues with a sink are sent through ``producers``. So are the events, as soon as ``replicas``
-    replicas have them, unless ``relays`` is false. Raises InvalidArgument if events should be relayed and the namespace
-    does not keep its history for a relay.
+    ``producers`` send due messages of queues with a sink. If ``relays`` is true, they also send the events, each after
+    ``replicas`` replicas have received it. Raises InvalidArgument if events should be relayed and the namespace does
+    not keep its history for a relay.
     """
     with ExitStack() as stack:
         restart_embedded_server = None
@@ -102,7 +102,7 @@ def _assemble(
     elif context.history >= RELAYED:
         _log.warning(
             "namespace %s keeps its events until they are relayed, but this event process does not relay them: the"
-            " outbox fills up unless another one with --kafka leads",
+            " outbox fills up unless an event process with --kafka leads",
             context.namespace,
         )
     return EventProcess(

@@ -61,8 +61,8 @@ def install_signal_handlers(process: EventProcess) -> None:
 
 
 def _stop_at_eof(process: EventProcess) -> None:
-    # When the program that started this one ends for any reason, its end of the pipe is closed. `sys.stdin` is not used
-    # here: this thread would hold its lock, and the interpreter would abort if it ended for another reason.
+    # If the program that started this process ends, for any reason, its end of the pipe is closed. `sys.stdin` is not
+    # used here: this thread would hold the lock of `sys.stdin` while it waits, and the interpreter would abort at exit.
     while os.read(0, 1024):
         pass
     process.stop()
@@ -94,5 +94,5 @@ def main() -> None:
 
 
 def _should_log(record: logging.LogRecord) -> bool:
-    """Return False for an environment error that ended a shard's loop: `main` logs it in one line when it exits."""
+    """Return False for a traceback of OPERATIONAL_ERRORS: `main` logs the error in one line when the process exits."""
     return not (record.exc_info and isinstance(record.exc_info[1], OPERATIONAL_ERRORS))

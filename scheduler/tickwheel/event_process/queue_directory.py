@@ -21,7 +21,7 @@ class QueueDirectory:
     """Finds queues by number, and caches the metadata shard's configuration. Thread-safe."""
 
     def __init__(self, context: NamespaceContext, io: RedisExecutor, *, has_kafka: bool = False) -> None:
-        """Without ``has_kafka`` this process cannot serve sinks, and queues with a sink are logged as a warning."""
+        """Without ``has_kafka``, this process cannot serve sinks, and logs a warning for each queue with a sink."""
         self._context = context
         self._io = io
         self._has_kafka = has_kafka
@@ -32,7 +32,7 @@ class QueueDirectory:
         self._configs: dict[int, tuple[str, QueueConfig]] = {}
 
     def lookup(self, number: int) -> QueueRef | None:
-        """Return the queue of this number; read the metadata shard if the queue is not cached."""
+        """Return the queue of this number, or None. Read the metadata shard if the queue is not cached."""
         ref = self._refs.get(number)
         if ref is None:
             self._reload()
@@ -40,7 +40,9 @@ class QueueDirectory:
         return ref
 
     def renew(self, number: int, shard: int) -> QueueRef | None:
-        """Read the queue from the metadata shard, update the copy of its configuration in ``shard``, and return it."""
+        """Read a queue from the metadata shard, and update the copy of its configuration in ``shard``. Return the
+        queue, or None if it does not exist.
+        """
         self._reload()
         entry = self._configs.get(number)
         if entry is None:

@@ -1,7 +1,7 @@
 """Drives one shard while this process leads it: sends the driver's commands over a connection, and returns the replies.
 
-After a connection error the loop starts a new driver on a new connection. After a newer leader's claim it becomes a
-candidate again.
+After a connection error, the loop starts a new driver on a new connection. After a claim by a newer leader, this
+process becomes a candidate for the shard again.
 """
 
 import logging
@@ -34,7 +34,7 @@ from tickwheel.storage.fence import client_name, pack_fence
 # A leader that cannot reach its shard for this time resigns, if another process can reach the shard.
 RESIGN_AFTER_MS: Final = 3_000
 # Connection numbers of a process start at a random multiple of 2**32, and stay below 2**53. If two processes get the
-# same epoch by an operator's error (lock files on two hosts), their numbers differ, and one of them is fenced.
+# same epoch by an operator's error (lock files on two hosts), their numbers differ, and one of the processes is fenced.
 _FIRST_NUMBERS: Final = 2**21
 
 Connect = Callable[[int], "Redis"]
@@ -57,7 +57,8 @@ class ShardLoop:
     ) -> None:
         """``connect`` creates a client of the shard's server; the client's socket time-out limits each call.
 
-        ``sidecars`` are started when a fence is claimed, and stopped when its connection ends.
+        Each function of ``sidecars`` starts a sidecar after the driver has claimed the shard. The sidecars are stopped
+        when the driver's connection ends.
         """
         self.stats = config.stats
         self.clock = clock
@@ -146,7 +147,9 @@ class ShardLoop:
                     unreachable_since = self._sent
                 if monotonic_ms() - unreachable_since >= RESIGN_AFTER_MS and self._election.resign(self._shard):
                     _log.error(
-                        "shard %d: this process cannot reach the shard; handing over to another: %s", self._shard, error
+                        "shard %d: this process cannot reach the shard; another process takes over: %s",
+                        self._shard,
+                        error,
                     )
                     return True
                 # After `Fenced`, the next claim decides whether a newer leader drives the shard.
@@ -186,8 +189,8 @@ class ShardLoop:
 
     def _is_outdated(self, epoch: int, fenced: Fenced) -> bool:
         """Return whether the election's epochs are lower than the shard's. If not, a newer leader drives the shard."""
-        # An epoch won after a rejection is higher than all earlier epochs of this election. If it is not higher than
-        # the epoch that rejected a claim, that epoch is not from this election.
+        # An epoch that was won after a rejected claim is higher than all earlier epochs of this election. So if it is
+        # not higher than the shard's epoch in the rejection, the shard's epoch is not from this election.
         if epoch > self._fenced_by_epoch:
             self._fenced_by_epoch = max(self._fenced_by_epoch, fenced.held or 0)
             _log.warning("shard %d: %s; becoming a candidate again", self._shard, fenced)

@@ -21,8 +21,8 @@ _log = logging.getLogger("tickwheel.event_process")
 class EventProcess:
     """Drives the wheels of the shards for which it is elected leader.
 
-    ``connect(shard)`` creates a redis-py client of the shard's server. The client's socket time-out limits each call:
-    after it, the connection is closed. ``queues`` is used by the threads of all shards.
+    ``connect(shard)`` creates a redis-py client of the shard's server. The client's socket time-out limits each call: a
+    call that takes longer fails, and its connection is closed. The threads of all shards use ``queues``.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class EventProcess:
         self._ended = 0
 
     def run(self) -> None:
-        """Drive until `stop`. Raises the first error that ended a loop, after stopping the others."""
+        """Drive until `stop` or until a loop fails. Raises the error of a failed loop, after all loops have stopped."""
         threads = [
             Thread(target=self._run_loop, args=(loop,), name=f"tickwheel-shard-{shard}", daemon=True)
             for shard, loop in self._loops.items()

@@ -34,7 +34,8 @@ class ManualWheel:
             while self._turn():
                 pass
         except Fenced:
-            # Another driver has claimed the shard, perhaps that of another clock of the namespace. Claim it again.
+            # Another driver has claimed the shard, for example the driver of a second `VirtualClock` of the namespace.
+            # Claim the shard again.
             self.reset()
             while self._turn():
                 pass

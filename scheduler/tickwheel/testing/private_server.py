@@ -26,8 +26,9 @@ rm -rf -- "$folder"
 class PrivateServer:
     """A Valkey server on a unix socket in a temporary folder. ``url`` is its URL.
 
-    The server stores nothing on disk, unless ``appendonly`` is set; that file is in the folder, too, and is deleted
-    with it. A start takes about 20 ms: share a server among many tests, each with its own namespace (`sandbox`).
+    The server stores nothing on disk, unless ``appendonly`` is set. The append-only file is in the same folder, and is
+    deleted with the folder. A start takes about 20 ms: share a server among many tests, each with its own namespace
+    (`sandbox`).
     """
 
     def __init__(self, *, appendonly: bool = False) -> None:

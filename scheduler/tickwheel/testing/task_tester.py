@@ -36,7 +36,10 @@ class SentTask:
 
 
 class TaskTester:
-    """Runs the tasks of an app in the calling thread. Calls middleware like a worker, but enforces no time limits."""
+    """Runs the tasks of an app in the calling thread.
+
+    Of middleware, only the hooks ``before_task`` and ``after_task`` are called. Only async tasks have time limits.
+    """
 
     def __init__(self, app: TaskApp, tickwheel: Tickwheel, clock: VirtualClock) -> None:
         self._app = app
