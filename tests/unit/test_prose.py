@@ -21,7 +21,9 @@ pytestmark = pytest.mark.unit
 
 ROOT: Final = Path(__file__).parents[2]
 ALLOWED_MAX: Final = 30
-FOLDERS: Final = ("scheduler", "wheel", "bench", "services", "examples", "tests/fault/harness")
+FOLDERS: Final = ("scheduler", "wheel", "bench", "services", "examples", "tests")
+# The word list itself, and a test whose data are old names.
+LEFT_OUT: Final = {"test_prose.py", "test_vocabulary.py"}
 DIALECT: Final = {
     "told, tell": r"told|tells?|telling",
     "say": r"says?|saying|said",
@@ -104,7 +106,7 @@ def page_prose(path: Path) -> Iterator[Line]:
 def every_line() -> Iterator[Line]:
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):
-            if path.parent.name != "v1":
+            if path.parent.name != "v1" and path.name not in LEFT_OUT:
                 yield from python_prose(path)
     for path in sorted((ROOT / "lua").glob("*.lua")):
         yield from lua_prose(path)
