@@ -62,7 +62,7 @@ class Level(Generic[T]):
             self._push(number, timer)
 
     def fill(self, slot: dict[Timer, T]) -> None:
-        """Add the timers of a slot of the level above: the slot that the current turn of this level covers."""
+        """Add the timers of a slot of the level above: the slot that is the current turn of this level."""
         assert not self._slots, "a slot was opened while the level below still has timers"
         width = self._width
         slots: defaultdict[int, dict[Timer, T]] = defaultdict(dict)
@@ -91,8 +91,8 @@ class Level(Generic[T]):
     def first_expiry(self) -> int:
         """Return the earliest expiry. The level must not be empty.
 
-        The first call for a slot creates a heap of its timers. So a call after each cancel costs O(log n) for n timers
-        in the slot; a scan of the slot would cost O(n).
+        The first call for a slot creates a heap of the n timers in the slot. So if every cancel is followed by a call,
+        such a call costs O(log n); without the heap, it would scan the slot in O(n).
         """
         number = self._earliest_occupied()
         slot = self._slots[number]

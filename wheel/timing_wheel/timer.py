@@ -10,8 +10,8 @@ from typing import NewType
 
 Timer = NewType("Timer", int)
 
-# The hash of an int is its remainder modulo 2**61 - 1, so expiry and number must not cancel out there. 91 = 61 + 30
-# puts the expiry 30 bits above the number in the hash as well: two timers have the same hash only if 2**30 additions or
+# The hash of an int is its remainder modulo 2**61 - 1, so different timers could have the same hash. With 91 = 61 + 30,
+# the expiry is 30 bits above the number in the hash, too. So two timers have the same hash only if 2**30 additions or
 # 2**31 units of time lie between them.
 TIMERS_PER_UNIT = 1 << 91
 

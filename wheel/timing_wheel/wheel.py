@@ -107,10 +107,10 @@ class TimingWheel(Generic[T]):
     def advance(self, now: int, *, limit: int | None = None) -> list[T]:
         """Remove and return the items due at `now`, in the order of their ticks and, within a tick, of their adding.
 
-        Returns at most `limit` items: at least 1, or None for all. The others stay due, can still be cancelled, and are
-        returned by the next calls. A full list means that the wheel has only reached the tick of the list's last item,
-        so items that are added next are still returned in order. A shorter or empty list means that the wheel has
-        reached `now`, and nothing more is due.
+        Returns at most `limit` items. `limit` is at least 1, or None for all items. The other due items stay in the
+        wheel, can still be cancelled, and are returned by the next calls. A full list means that the wheel has only
+        reached the tick of the list's last item, so items that are added next are still returned in order. A shorter or
+        empty list means that the wheel has reached `now`, and nothing more is due.
 
         Returned items have left the wheel and can no longer be cancelled. Items that are added while the caller handles
         the list are returned by the next call.
@@ -143,7 +143,7 @@ class TimingWheel(Generic[T]):
         The time is exact: `advance` returns nothing before it, and at least one item from then on. The time may have
         passed already, if items are left over from a call with `limit` or were added late.
 
-        Costs O(levels), and for each slot one scan of its timers.
+        Costs O(levels), and one scan of the timers of each slot above level 0.
         """
         if self._due:
             return self._origin + self._reached
@@ -195,7 +195,7 @@ class TimingWheel(Generic[T]):
         return None
 
     def _open_first_slot(self, index: int, start: int) -> None:
-        """Advance to the start of a level's earliest slot, and move its timers down a level, or to the due timers."""
+        """Reach the start of a level's earliest slot, and move its timers one level down. Those of level 0 are due."""
         slot = self._levels[index].take_first()
         self._reach(start)
         if index > 0:
