@@ -46,7 +46,7 @@ class ServerFacts:
     settings: dict[str, str] = field(default_factory=dict)
     now_ms: int = 0
     followed_shards: frozenset[int] = frozenset()
-    """Shards whose inbox event processes follow."""
+    """The shards from whose inbox an event process reads at present."""
 
 
 @dataclass(slots=True)
@@ -327,7 +327,7 @@ def _driver(shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> 
     if not missing:
         return Finding("driver", "ok", f"event processes follow every shard's inbox; {epochs}")
     which = f" of shard {', '.join(missing)}" if len(missing) < len(shards) else ""
-    return Finding("driver", "warning", f"no event process{which} was detected, and no work waits for one; {epochs}")
+    return Finding("driver", "warning", f"no event process{which} was detected, but no work waits; {epochs}")
 
 
 def _entry_ms(entry_id: bytes) -> int:

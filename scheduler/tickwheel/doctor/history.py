@@ -100,7 +100,7 @@ def _apply(
             transition.from_state,
         )
     if not follows:
-        shard.add_finding(location, f"it does not follow from {state}: {transition}")
+        shard.add_finding(location, f"it does not follow from the state before, {state}: {transition}")
     states[field] = _ReplayedState(transition.incarnation, transition.version, transition.to_state)
 
 

@@ -160,9 +160,9 @@ class TaskApp:
         default consists of the task and the times. With ``overlap=False`` a time is skipped if the message of the
         previous time is not finished: it waits, runs, or will be retried.
 
-        A time is missed if no worker handles it within ``grace`` (default 1 min). ``missed`` decides about the times
-        missed in a row: only the ``last`` fires (the default), ``all`` fire, or all are left out (``skip``). Times
-        before the first worker of a schedule do not count as missed. Raises InvalidArgument.
+        A time is missed if no worker handles it within ``grace`` (default 1 min). If several times in a row are missed,
+        ``missed`` decides which of them fire: only the ``last`` (the default), ``all``, or none (``skip``). Times
+        before a worker first runs with the schedule do not count as missed. Raises InvalidArgument.
         """
         return self._schedule(Cron(expression, timezone), call, policies)
 
