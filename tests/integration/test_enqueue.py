@@ -284,7 +284,7 @@ def test_a_due_time_too_far_ahead_refuses_no_other_message_and_the_error_names_t
     queue.enqueue(b"first", id="m30")
     new = [NewMessage(id=f"m{n}", due=too_far if n in (7, 1_500) else None) for n in range(2_000)]
     new[7].payload = bytes(5_000)
-    with pytest.raises(InvalidArgument, match="due of message 'm7', and 1 more must be within 1825 days") as refused:
+    with pytest.raises(InvalidArgument, match="due of message 'm7' and 1 more must be within 1825 days") as refused:
         queue.enqueue_many(new)
     assert "the queue has a message 'm30' with other content; 1997 of 2000 messages were enqueued" in str(refused.value)
     results = refused.value.results

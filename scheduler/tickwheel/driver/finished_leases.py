@@ -1,7 +1,7 @@
 """Leases that are known to be over because their messages are finished: their timers need no call to the server.
 
-If a running message is completed, is cancelled, or has used its last attempt, it has two timers: a retention timer,
-which arrives through the inbox, and a lease timer, which is stale from then on. This module remembers the lease. So the
+When a running message is completed or cancelled, or becomes Errored, it has two timers: a new retention timer, which
+arrives through the inbox, and its lease timer, which is stale from then on. This module remembers the lease. So the
 driver need not file the stale timer, or need not call a script to check the message when the timer fires. Correctness
 does not depend on this: if the module has forgotten a lease, the script checks the message.
 

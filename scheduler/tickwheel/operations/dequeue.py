@@ -36,6 +36,7 @@ _PARAMS = Struct(">HIIIII16s")
 _HEAD = Struct(">BQQ")
 _SEQUENCE = Struct(">Q")
 _NO_DEADLINE = 2**53 - 1
+# Statuses of a reply (`lua/dequeue.lua`). SHORT: the call reached a limit, so there may be more messages.
 _FINAL, _MORE, _SHORT = 0, 1, 3
 
 M = TypeVar("M", bound=LeasedMessage)

@@ -110,7 +110,7 @@ def describe_other_results(results: Sequence[EnqueueResult | None]) -> str:
 
 
 def _describe_ids(ids: list[str]) -> str:
-    return f"message {ids[0]!r}" + (f", and {len(ids) - 1} more" if len(ids) > 1 else "")
+    return f"message {ids[0]!r}" + (f" and {len(ids) - 1} more" if len(ids) > 1 else "")
 
 
 @dataclass(slots=True)
