@@ -76,15 +76,15 @@ def print_report(document: Mapping[str, Any]) -> None:
         return
     targets = ", ".join(f"{name} within {wait:g} s" for name, wait in capacity["wait_targets_s"].items())
     print(
-        f"workers needed, so that {100 * capacity['share']:g} % of every queue start in time ({targets});"
-        f" scale {capacity['scale']:g}; the scenario has {capacity['workers_now']}:"
+        f"workers needed, so that {100 * capacity['share']:g} % of the messages of every queue start in time"
+        f" ({targets}); scale {capacity['scale']:g}; the scenario has {capacity['workers_now']} workers:"
     )
     hours = ("hour", "due/s", "busy", "workers", "utilisation", "longest wait s")
     print_table(hours, [_hour_row(entry) for entry in capacity["hours"]], right=hours)
     for entry in capacity["agreement"]:
         print(
-            f"{entry['queue']}: {100 * entry['share']:g} % started within {entry['measured_s']:g} s measured,"
-            f" {entry['simulated_s']:g} s simulated"
+            f"{entry['queue']}: {100 * entry['share']:g} % of the messages started within {entry['measured_s']:g} s in"
+            f" the run, and within {entry['simulated_s']:g} s in the simulation"
         )
 
 

@@ -77,7 +77,7 @@ class ServeOptions:
         typer.Option(
             min=1,
             max=1_000_000,
-            help="Maximum waiting calls (dequeues with a wait, and streams) of each process; each takes about 25 KB.",
+            help="Maximum waiting calls (dequeues with a wait, and streams) of each process; each takes about 30 KB.",
         ),
     ] = limits.WAITING_CALLS
     part: Annotated[
