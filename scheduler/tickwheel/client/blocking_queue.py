@@ -114,10 +114,11 @@ class Queue:
         """Lease up to ``limit`` messages that have every metadata pair of ``where``, earliest deadline first.
 
         ``wait`` is the longest time to wait for the first message; without it, the call on an empty queue returns
-        immediately. ``worker`` names the lease holder in `explain` and in events. ``request_id``
-        makes the call safe to repeat: a call with the same id within five minutes returns the same messages, except
-        those that are no longer leased. A request id has the form ``name:number``, for example ``worker-1:1``. Increase
-        the number for each new request of the name.
+        immediately. ``worker`` names the lease holder in `explain` and in events.
+
+        ``request_id`` makes the call safe to repeat: a call with the same id within five minutes returns the same
+        messages, except those that are no longer leased. A request id has the form ``name:number``, for example
+        ``worker-1:1``. Increase the number for each new request of the name.
 
         With several shards, the call first asks the shard with the most urgent message, and finds this shard in a cache
         that is at most 100 ms old and ignores ``where``. ``consistency="exact"`` first asks all shards for their most

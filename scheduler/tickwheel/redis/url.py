@@ -128,7 +128,7 @@ def _is_one_server(url: str) -> bool:
         if parts.scheme == "unix":
             named = bool(parts.path)
         else:
-            # Python encodes the host as IDNA when it looks up the address. This raises ValueError for an invalid host.
+            # Python encodes the host as IDNA when it connects. The encoding raises ValueError for an invalid host.
             (parts.hostname or "localhost").encode("idna")
             # If the path is not a number, redis-py would use database 0.
             named = re.fullmatch(r"/?|/[0-9]{1,5}", parts.path) is not None

@@ -38,7 +38,7 @@ class AttemptFailed(Exception):
 class CallRetry:
     """The attempts of one call.
 
-    The call is retried for ``seconds``. A waiting call is retried for ``seconds`` after the end of its wait.
+    The call is retried for ``seconds``. A waiting call is retried until ``seconds`` after the end of its wait.
     """
 
     call: RpcCall
