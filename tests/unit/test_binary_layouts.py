@@ -30,13 +30,14 @@ LAYOUTS = [
     (record.FIXED, "_record", "incarnation I6, due I6, digest c8, nonce I4"),
     (record._OVERRIDES, "_record", "lease_ms I4, max_attempts I2"),
     (fence._FENCE, "claim_shard", "epoch I8, connection number I8"),
-    (queue_config._CONTEXT, "_queue_context", "version of its configuration I4, uid c4, queue number I2, options B,"
-     " entries of history to keep I4"),
-    (queue_config._LEADER, "_driver_context", "max_attempts I2, retention in ms I6, retention of errored in ms I6"),
-    (firing._BOUND, "_driver_context", "its bound on the time I6 (the clock guard: 'now' goes no further, and the"
-     " bound is the new high-water mark) and how many index entries to touch I4"),
+    (queue_config._CONTEXT, "_queue_context", "version of the queue's configuration I4, uid c4, queue number I2,"
+     " options B, entries of history to keep I4"),
+    (queue_config._LEADER, "_driver_context", "max_attempts I2, retention in ms I6, retention of errored messages in"
+     " ms I6"),
+    (firing._BOUND, "_driver_context", "the clock guard's bound I6: `now` is at most this time, which is stored as the"
+     " clock's new `high`. Budget of the call I4"),
     (sessions._SESSION, "_session", "sequence I8, life in ms I4, options B"),
-    (cancel._CANCEL, "cancel", "retention in ms I6, release at once B"),
+    (cancel._CANCEL, "cancel", "retention in ms I6; 1 to release exclusive values at once, else 0 B"),
     (reschedule._RESCHEDULE, "reschedule", "clock guard in ms I4, longest delay in ms I6"),
     (reschedule._NEW_TIMES, "reschedule", "input B, when I6, deadline I8"),
     (enqueue._CALL, "enqueue", "clock guard in ms I4, longest delay in ms I6"),
@@ -44,8 +45,9 @@ LAYOUTS = [
     (results.RESULT, "extend", "code B, state B, version I4, lease until I6"),
     (dequeue._HEAD, "dequeue", "status B, next deadline I8 (+ 2^52; 2^53-1: none), now I8"),
     (dequeue._PARAMS, "dequeue", "limit I2, lease of the call I4 (0: the message's, else the queue's), lease of the"
-     " queue I4, bytes to answer I4, bytes of payloads that are in `bodies` I4, entries to walk I4, token c16"),
-    (exact_order._BOUNDS, "peek_orders", "limit I2, entries to walk I4"),
+     " queue I4, maximum bytes of records I4, maximum bytes of payloads in `bodies` I4, budget in index entries I4,"
+     " token c16"),
+    (exact_order._BOUNDS, "peek_orders", "limit I2, number of entries to walk I4"),
     (exact_order._ORDER, "peek_orders", "deadline I8 (+ 2^52) and rank I6"),
     (explain._POSITION, "explain", "now I6 and ahead in `ready` I6 and ahead in its value I6"),
 ]  # fmt: skip
