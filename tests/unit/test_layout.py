@@ -1,5 +1,7 @@
 """The layout of the product: few modules at the root, packages of limited size, no import cycles."""
 
+import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +9,7 @@ import grimp
 import pytest
 
 import tickwheel
+import timing_wheel
 
 pytestmark = pytest.mark.unit
 
@@ -14,6 +17,8 @@ ROOT = Path(tickwheel.__file__).parent
 # The public modules that must be at the root, and modules that all packages use.
 ROOT_MODULES_MAX = 8
 PACKAGE_MODULES_MAX = 32
+# A line of the list in a package's docstring: a module or a subpackage, at least two spaces, its description.
+LISTED = re.compile(r"^ *(\w+)(?:\.py|/)?  +\S", re.MULTILINE)
 
 
 def modules(folder: Path) -> list[str]:
@@ -52,3 +57,16 @@ def test_no_module_imports_itself_through_others() -> None:
 @pytest.mark.parametrize("folder", [package for package in packages() if modules(package)], ids=lambda path: path.name)
 def test_a_package_opening_describes_the_package(folder: Path) -> None:
     assert (folder / "__init__.py").read_text().startswith('"""') or folder.name == "v1"
+
+
+DESCRIBED = [*(package for package in packages() if package.name != "v1"), Path(timing_wheel.__file__).parent]
+
+
+@pytest.mark.parametrize("folder", DESCRIBED, ids=lambda path: path.name)
+def test_a_package_opening_lists_the_modules_of_the_package(folder: Path) -> None:
+    listed = set(LISTED.findall(ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""))
+    subpackages = {opening.parent.name for opening in folder.glob("*/__init__.py")}
+    data_folders = {path.name for path in folder.iterdir() if path.is_dir()}
+
+    assert sorted({*modules(folder), *subpackages} - listed) == []
+    assert sorted(listed - {*modules(folder), *data_folders}) == []

@@ -22,6 +22,7 @@ metrics_option.py     the option --metrics
 service_process.py    one process of the gRPC service
 load_progress.py      progress and tables of `tickwheel load`
 scratch_namespace.py  deletion of the temporary namespace of demo and load
+commands/             the commands
 """
 
 

@@ -11,7 +11,8 @@ sidecar.py          runs a task next to the wheel and restarts it after errors
 queue_directory.py  the queues of a namespace, read from the metadata shard
 assembly.py         builds an event process from its options
 metrics.py          the metrics of an event process
-main.py             the program: `python -m tickwheel.event_process`
+main.py             the program: its options and its signals
+__main__.py         `python -m tickwheel.event_process`: runs the program
 """
 
 from tickwheel.driver.queue_lookup import QueueLookup as Queues, QueueRef
