@@ -3,9 +3,10 @@
     python .ci/check_moves.py COMMIT [COMMIT ...]
 
 For each Python file that a commit moved or changed, the script drops the import statements from the text before and
-after, and compares the rest byte for byte. A line may differ by the path of a moved module. A new file may hold only
-a docstring, imports, `__all__` and a call of `main`: it is a package opening or a re-export. The script exits with 1
-if a commit changed anything else, and prints the first line that differs in each file.
+after, and compares the rest byte for byte. Lua files are compared whole. A line may differ by the path of a moved
+module or by the name of a moved Lua script. A new Python file may hold only a docstring, imports, `__all__` and a call
+of `main`: it is a package opening or a re-export. The script exits with 1 if a commit changed anything else, and prints
+the first line that differs in each file.
 """
 
 import ast
@@ -34,17 +35,18 @@ def problems_of(commit: str) -> list[str]:
     problems = []
     for status, *paths in changes:
         before, after = paths[0], paths[-1]
-        if after.endswith("__init__.py") or not after.endswith(".py"):
+        if after.endswith("__init__.py") or not after.endswith((".py", ".lua")):
             continue
         if status == "A" or status.startswith("M0"):
-            if not is_opening(git("show", f"{commit}:{after}")):
+            if after.endswith(".lua") or not is_opening(git("show", f"{commit}:{after}")):
                 problems.append(f"{commit}: {after} is new, and holds more than imports")
             continue
         if status == "D":
             problems.append(f"{commit}: {before} was removed")
             continue
-        old = without_imports(git("show", f"{commit}^:{before}"))
-        new = without_imports(git("show", f"{commit}:{after}"))
+        lines_of = without_imports if after.endswith(".py") else str.splitlines
+        old = lines_of(git("show", f"{commit}^:{before}"))
+        new = lines_of(git("show", f"{commit}:{after}"))
         if old != new and (difference := first_difference(old, new, moves)):
             problems.append(f"{commit}: {after} changed: {difference}")
     return problems
@@ -69,10 +71,20 @@ def without_imports(source: str) -> list[str]:
 
 
 def with_new_paths(line: str, moves: dict[str, str]) -> str:
-    """The line with the moved modules under their new names: dotted as in an import, or as the path of a file."""
+    """The line with the moved modules and scripts under their new names.
+
+    A module is dotted as in an import, or the path of a file. A script is a quoted name or a file name, or in a Lua
+    comment the plain name of a fragment.
+    """
     names = {old: new for old, new in moves.items() if old.endswith(".py")}
     names |= {dotted(old): dotted(new) for old, new in names.items()}
-    pattern = re.compile(r"(?<![\w.])(?:" + "|".join(map(re.escape, sorted(names, key=len, reverse=True))) + r")\b")
+    for old, new in moves.items():
+        if old.endswith(".lua"):
+            before, after = PurePosixPath(old).stem, PurePosixPath(new).stem
+            names |= {f'"{before}"': f'"{after}"', f"{before}.lua": f"{after}.lua"}
+            if line.startswith("--") and before.startswith("_"):
+                names[before] = after
+    pattern = re.compile(r"(?<![\w.])(?:" + "|".join(map(re.escape, sorted(names, key=len, reverse=True))) + r")(?!\w)")
     return pattern.sub(lambda match: names[match[0]], line) if names else line
 
 
