@@ -71,10 +71,11 @@ def surface(recorded: Names) -> dict[str, Any]:
         if door == "tickwheel":
             found[door]["__version__"] = {"is": "a value of type str"}
     beyond = {name: shapes.of(kind, public) for name, kind in met_beyond_doors().items()}
-    # Users do not construct these types, and do not call the methods of a configuration.
-    kept = {"fields", "methods"}
+    # Users do not construct these types, and only read a configuration: its fields and its properties.
     found["(met beyond doors)"] = {
-        name: {key: value for key, value in each.items() if key in kept - ({"methods"} if "fields" in each else set())}
+        name: {"fields": each["fields"], "properties": _properties(each["attributes"])}
+        if "fields" in each
+        else {"methods": each["methods"]}
         for name, each in beyond.items()
     }
     # Only the client constructs messages, from the replies of scripts.
@@ -120,6 +121,10 @@ def fixtures() -> dict[str, Any]:
 
     module.pytest_configure(Lines())
     return found
+
+
+def _properties(attributes: Mapping[str, str]) -> list[str]:
+    return sorted(name for name, kind in attributes.items() if kind.startswith("property"))
 
 
 def _defined(module: ModuleType) -> set[str]:

@@ -13,6 +13,7 @@ import pytest
 import tickwheel
 from tests.frozen import pickles, record
 from tickwheel import TickwheelError
+from tickwheel.model.queue_config import QueueConfig
 
 pytestmark = pytest.mark.unit
 
@@ -42,6 +43,10 @@ def test_every_topic_has_its_file_and_every_file_its_topic() -> None:
 )
 def test_a_difference_is_named(was: Any, now: Any, line: str) -> None:
     assert list(record.differences(was, now)) == [line]
+
+
+def test_the_former_name_of_the_uid_of_a_configuration_still_works() -> None:
+    assert QueueConfig(uid=b"abcd").stamp == b"abcd"
 
 
 @pytest.mark.parametrize("name", sorted(pickles.EXPECTED))

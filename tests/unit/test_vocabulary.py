@@ -19,8 +19,8 @@ pytestmark = pytest.mark.unit
 
 TABLE = Path(__file__).with_name("vocabulary.csv")
 ROOTS = [Path(tickwheel.__file__).parent, Path(timing_wheel.__file__).parent]
-# Parameters that users can pass by name.
-PUBLIC = {("VirtualClock.advance", "each"), ("audit", "core")}
+# Parameters that users can pass by name, and an attribute that they can read.
+PUBLIC = {("VirtualClock.advance", "each"), ("audit", "core"), ("QueueConfig", "stamp")}
 
 Definition = tuple[str, str]
 

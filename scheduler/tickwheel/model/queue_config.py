@@ -51,6 +51,11 @@ class QueueConfig:
             object.__setattr__(self, "indexed_keys", frozenset(self.indexed))
 
     @property
+    def stamp(self) -> bytes:
+        """The former name of ``uid``."""
+        return self.uid
+
+    @property
     def packed_version(self) -> bytes:
         """Version and uid as shards store them."""
         return _VERSION.pack(self.version, self.uid)
