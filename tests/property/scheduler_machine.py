@@ -74,11 +74,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             pairs = [{"region": "eu"}, {"region": "us", "gpu": "a"}, {}, {"gpu": "a"}]
             if self.queues[name].exclusive_key is not None:
                 pairs = [{**each, "customer": f"c{n % 2 + 1}"} for n, each in enumerate(pairs)]
-            self._enqueue(
-                name,
-                0,
-                [EnqueueArguments(f"m{n}", metadata=tuple(sorted(each.items()))) for n, each in enumerate(pairs)],
-            )
+            batch = [EnqueueArguments(f"m{n}", metadata=tuple(sorted(each.items()))) for n, each in enumerate(pairs)]
+            self._enqueue(name, 0, batch)
 
     # Callers
 
