@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Completed, Cancelled or Errored -> removed, when the retention is over. The driver calls this script for the due
+-- Completed, Cancelled or Errored -> gone, when the retention is over. The driver calls this script for the due
 -- timers of one queue.
 -- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _record _clock _require_fence _driver_context _transition _fired_timers
