@@ -24,12 +24,13 @@ class InvalidArgument(TickwheelError, ValueError):
 
     There is one exception: the server checks that a due time is not too far ahead of its clock. If a due time is
     refused, all other messages of the batch are enqueued, and ``results`` holds the result of every message in order
-    (None for a refused message).
+    (None for a refused message). ``summary`` is the end of the text: how many messages were enqueued.
     """
 
-    def __init__(self, text: str, results: Sequence[Any] = ()) -> None:
+    def __init__(self, text: str, results: Sequence[Any] = (), *, summary: str = "") -> None:
         super().__init__(text)
         self.results = list(results)
+        self.summary = summary
 
 
 class PayloadTooLarge(InvalidArgument):
@@ -49,7 +50,13 @@ class QueueConfigConflict(TickwheelError):
 
     Either the queue exists with another configuration, or the call would change an immutable setting, or the
     configuration excludes the operation: workers cannot dequeue from a queue with a sink.
+
+    ``advice`` is the end of the text if another argument of the call resolves the conflict, and empty otherwise.
     """
+
+    def __init__(self, *args: object, advice: str = "") -> None:
+        super().__init__(*args)
+        self.advice = advice
 
 
 class QueueBlocked(TickwheelError):
@@ -59,12 +66,14 @@ class QueueBlocked(TickwheelError):
 class IdConflict(TickwheelError):
     """A message with this id exists with other content.
 
-    For a batch, ``results`` holds the result of every message in order (None for a message in conflict).
+    For a batch, ``results`` holds the result of every message in order (None for a message in conflict), and
+    ``summary`` is the end of the text: how many messages were enqueued.
     """
 
-    def __init__(self, text: str, results: Sequence[Any] = ()) -> None:
+    def __init__(self, text: str, results: Sequence[Any] = (), *, summary: str = "") -> None:
         super().__init__(text)
         self.results = list(results)
+        self.summary = summary
 
 
 class MessageNotFound(TickwheelError):

@@ -287,6 +287,7 @@ def test_a_due_time_too_far_ahead_refuses_no_other_message_and_the_error_names_t
     with pytest.raises(InvalidArgument, match="due of message 'm7' and 1 more must be within 1825 days") as refused:
         queue.enqueue_many(new)
     assert "the queue has a message 'm30' with other content; 1997 of 2000 messages were enqueued" in str(refused.value)
+    assert refused.value.summary == "; 1997 of 2000 messages were enqueued"
     results = refused.value.results
     assert [n for n, result in enumerate(results) if result is None] == [7, 30, 1_500]
     assert queue.counts()["pending"] == 1_998

@@ -94,8 +94,11 @@ CHANGES: dict[str, Any] = {
 def test_another_configuration_is_a_conflict_unless_it_is_an_update(tw: Tickwheel, dump: Dump, setting: str) -> None:
     tw.create_queue("q")
     before = dump()
-    with pytest.raises(QueueConfigConflict, match=f"'q' exists with another configuration: {setting}.*update=True"):
+    with pytest.raises(
+        QueueConfigConflict, match=f"'q' exists with another configuration: {setting}.*update=True"
+    ) as raised:
         tw.create_queue("q", **{setting: CHANGES[setting]})
+    assert str(raised.value).endswith(f"; {raised.value.advice}")
     assert dump() == before
     tw.create_queue("q", **{setting: CHANGES[setting]}, update=True)
     tw.create_queue("q", **{setting: CHANGES[setting]})

@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from tickwheel import EnqueueResult, InvalidArgument, LeaseLost, TickwheelError, Unavailable, errors
+from tickwheel import (
+    EnqueueResult,
+    InvalidArgument,
+    LeaseLost,
+    QueueConfigConflict,
+    TickwheelError,
+    Unavailable,
+    errors,
+)
 from tickwheel.embedded.valkey_process import EmbeddedServerError, ServerEnded
 
 pytestmark = pytest.mark.unit
@@ -31,4 +39,6 @@ def test_the_attributes_of_an_error_are_pickled() -> None:
     assert not pickle.loads(pickle.dumps(Unavailable("x", may_have_happened=False))).may_have_happened
     results = [EnqueueResult("a", "pending", created=True), None]
     assert pickle.loads(pickle.dumps(InvalidArgument("x", results))).results == results
+    assert pickle.loads(pickle.dumps(InvalidArgument("x; y", results, summary="; y"))).summary == "; y"
+    assert pickle.loads(pickle.dumps(QueueConfigConflict("x; y", advice="y"))).advice == "y"
     assert pickle.loads(pickle.dumps(LeaseLost("x", ["m"]))).lost == ["m"]

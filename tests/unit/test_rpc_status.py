@@ -50,6 +50,9 @@ def test_attributes_survive_the_conversion_to_a_status() -> None:
     transition = roundtrip(errors.InvalidTransition("no", "errored"))
     assert isinstance(transition, errors.InvalidTransition)
     assert transition.state == "errored"
+    conflict = roundtrip(errors.QueueConfigConflict("differs; do this", advice="do this"))
+    assert isinstance(conflict, errors.QueueConfigConflict)
+    assert (str(conflict), conflict.advice) == ("differs; do this", "do this")
     full = roundtrip(errors.OutboxFull("no", 17, 16))
     assert isinstance(full, errors.OutboxFull)
     assert (full.size, full.limit) == (17, 16)

@@ -16,7 +16,6 @@ from tickwheel.cli.exit_codes import CommandError
 from tickwheel.cli.json_lines import Line, LineError, lines
 from tickwheel.cli.output import print_json
 from tickwheel.cli.standard_streams import standard_input
-from tickwheel.operations.enqueue import describe_other_results
 
 _BATCH = 1_000
 
@@ -114,8 +113,8 @@ def _send(queue: Queue, batch: list[Line]) -> tuple[list[EnqueueResult | None], 
     except (IdConflict, InvalidArgument) as error:
         if not error.results:
             raise LineError(batch[taken - 1].number, str(error)) from error
-        # The suffix of the text counts the messages of this batch. The final report counts the lines of the file.
-        return error.results, str(error).removesuffix(describe_other_results(error.results))
+        # The summary counts the messages of this batch. The final report counts the lines of the file.
+        return error.results, str(error).removesuffix(error.summary)
 
 
 def _open_file(source: Path) -> BinaryIO:

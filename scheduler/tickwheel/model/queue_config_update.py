@@ -21,8 +21,9 @@ def apply_update(queue: str, existing: QueueConfig, settings: Mapping[str, Any],
         return None
     _check_immutable(queue, existing, parse(settings, existing))
     if not update:
+        advice = "pass update=True to change it"
         raise QueueConfigConflict(
-            f"queue {queue!r} exists with another configuration: {differing}; pass update=True to change it"
+            f"queue {queue!r} exists with another configuration: {differing}; {advice}", advice=advice
         )
     return replace(
         wanted,

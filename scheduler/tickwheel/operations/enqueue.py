@@ -71,6 +71,7 @@ def check_refused(queue: str, results: Sequence[EnqueueResult | RefusedMessage])
     refused = [result for result in results if isinstance(result, RefusedMessage)]
     conflicts = [message.id for message in refused if message.conflicts]
     too_far = [message.id for message in refused if not message.conflicts]
+    summary = _describe_results(accepted) if refused else ""
     if too_far:
         max_days = timedelta(milliseconds=limits.DELAY_MS_MAX).days
         text = (
@@ -79,13 +80,13 @@ def check_refused(queue: str, results: Sequence[EnqueueResult | RefusedMessage])
         )
         if conflicts:
             text += f"; and the queue has a {_describe_ids(conflicts)} with other content"
-        raise InvalidArgument(text + describe_other_results(accepted), accepted)
+        raise InvalidArgument(text + summary, accepted, summary=summary)
     if conflicts:
-        text = f"queue {queue!r} has a {_describe_ids(conflicts)} with other content"
-        raise IdConflict(
-            f"{text}; an id stands for one message until its retention is over{describe_other_results(accepted)}",
-            accepted,
+        text = (
+            f"queue {queue!r} has a {_describe_ids(conflicts)} with other content; an id stands for one message until"
+            " its retention is over"
         )
+        raise IdConflict(text + summary, accepted, summary=summary)
     return accepted  # type: ignore[return-value]  # contains no None if no message was rejected
 
 
@@ -98,7 +99,7 @@ def to_error(queue: str, message: RefusedMessage) -> TickwheelError:
     raise AssertionError(message)
 
 
-def describe_other_results(results: Sequence[EnqueueResult | None]) -> str:
+def _describe_results(results: Sequence[EnqueueResult | None]) -> str:
     """Return the end of an error text: how many messages were enqueued. Empty if there is only one message."""
     if len(results) == 1:
         return ""

@@ -149,9 +149,11 @@ def raise_for_reply(error: Exception) -> NoReturn:
 
 def to_tickwheel_error(error: Exception) -> TickwheelError:
     """Return the Tickwheel exception for a permanent error of the server."""
+    # redis-py has no class for some errors of the server. Only the text identifies these errors.
     text = str(error)
     if isinstance(error, AskError):
         return TickwheelError("the server belongs to a Redis Cluster: use a redis+cluster:// url")
+    # The code of this error is the general ERR.
     if "cluster support disabled" in text:
         return TickwheelError("the server does not belong to a Redis Cluster: use a redis:// url")
     if isinstance(error, OutOfMemoryError):

@@ -46,6 +46,7 @@ _CODES: Final[tuple[tuple[type[TickwheelError], grpc.StatusCode], ...]] = (
 # The attributes of exceptions, and functions that parse them from the metadata of ErrorInfo.
 _READ: Final[Mapping[str, Any]] = {
     "state": str,
+    "advice": str,
     "size": int,
     "limit": int,
     "retry_after_ms": int,

@@ -84,10 +84,10 @@ def create(
         try:
             created = tickwheel.create_queue(queue, update=update, **config)
         except QueueConfigConflict as error:
-            # The client's advice, in terms of the command line.
-            raise CommandError(
-                str(error).replace("pass update=True to change it", "use --update to change it")
-            ) from error
+            if not error.advice:
+                raise
+            # The option of the command line instead of the client's argument.
+            raise CommandError(f"{str(error).removesuffix(error.advice)}use --update to change it") from error
         _show(target, created)
 
 
