@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.property.model import Model
-from tests.property.model_messages import Event, Key, Settings
+from tests.property.model_messages import Key, Settings
 from tests.property.stored import Stored, expected, group_heads, held_prefixes, lost_timers
 from tests.property.unsteady_wheel import UnsteadyWheel
 from tickwheel import IdConflict, LeaseLost, Queue, Tickwheel, TickwheelError
@@ -135,9 +135,7 @@ class NamespaceUnderTest:
 
     def check_history(self) -> None:
         """Check that the event stream contains every transition, in order, without a gap."""
-        history: dict[tuple[int, str, str | None, int], list[Event]] = {}
-        for shard in range(self.shards):
-            history |= self.stored.history(shard)
+        history = self.stored.history(self.shards)
         assert all(
             [event.version for event in events] == list(range(1, len(events) + 1)) for events in history.values()
         )

@@ -6,7 +6,8 @@ from typing import Any
 
 from tests.property.model import QueueModel
 from tests.property.model_messages import CANCELLED, COMPLETED, INVISIBLE, PENDING, RUNNING, Entry, Event
-from tickwheel.storage import keys, record, timer as timers, transition
+from tests.support.outbox import read_outbox
+from tickwheel.storage import keys, record, timer as timers
 from tickwheel.storage.record import BIAS, State
 
 _ORDER = Struct(">QHI")
@@ -108,16 +109,15 @@ class Stored:
         self.pairs = set(pairs)
         return found, set(parked)
 
-    def history(self, shard: int) -> dict[tuple[int, str, str | None, int], list[Event]]:
-        """Return the transitions of each message in the event stream, by (queue number, id, value, incarnation)."""
+    def history(self, shards: int) -> dict[tuple[int, str, str | None, int], list[Event]]:
+        """Return the transitions of each message in the outbox, by (queue number, id, value, incarnation)."""
         found: dict[tuple[int, str, str | None, int], list[Event]] = {}
-        for _, fields in self._client.xrange(keys.shard_key(self._namespace, shard, "events")):
-            for each in transition.decode(fields[b"e"]):
-                event = Event(
-                    *(each.version, _label(each.from_state), _label(each.to_state), each.time_ms, each.until_ms),
-                    *(each.attempt, each.lateness_ms, each.due_ms, each.deadline_ms, each.metadata),
-                )
-                found.setdefault((each.queue_number, each.id, each.exclusive_value, each.incarnation), []).append(event)
+        for each in read_outbox(self._client, self._namespace, shards):
+            event = Event(
+                *(each.version, _label(each.from_state), _label(each.to_state), each.time_ms, each.until_ms),
+                *(each.attempt, each.lateness_ms, each.due_ms, each.deadline_ms, each.metadata),
+            )
+            found.setdefault((each.queue_number, each.id, each.exclusive_value, each.incarnation), []).append(event)
         return found
 
     def timers(self, shard: int) -> list[timers.Timer]:

@@ -102,6 +102,7 @@ def _not_among(relayed: list[OutboxTransition], waiting: list[list[OutboxTransit
 
 
 def _transitions(tickwheel: Tickwheel, shard: int) -> list[OutboxTransition]:
+    """Return the transitions of a shard. The product's client finds the shard on every deployment."""
     transitions: list[OutboxTransition] = []
     after = b"-"
     while True:
