@@ -1,8 +1,9 @@
 -- Collects the changes of a call, and writes them at the end with one command for each key.
 -- Needs: _constants, _clock, and a caller's queue_number, history, options, exclusive.
 local RESULT = '>BBI4I6'
--- If `history` is RELAYED or more, events are kept until they are relayed. Such a `history` is the sum of RELAYED, the
--- outbox's limit in KiB and, if events beyond the limit are dropped, DROPS.
+-- Below RELAYED, `history` is the number of entries that the shard keeps, and 0 keeps none. From RELAYED on, the shard
+-- keeps events until they are relayed, and `history` is a sum: RELAYED, the limit of the outbox in KiB, and DROPS if
+-- events beyond the limit are dropped.
 local RELAYED, DROPS = 2147483648, 1073741824
 local DONE, ALREADY, NOT_FOUND, INVALID, LOST, CONFLICT = 0, 1, 2, 3, 4, 5
 -- The first element of `happened` becomes the head of the entry, so that the entry is concatenated once: Lua hashes
@@ -139,7 +140,8 @@ local function outbox_limit()
     return history % DROPS * 1024
 end
 
--- Returns an error if the outbox, of `size` bytes, is at its limit and events are not dropped; else nil.
+-- Returns an error if the outbox, which has `size` bytes, is at its limit and events are not dropped. Otherwise returns
+-- nil.
 local function refusal_of_outbox(size)
     if history >= RELAYED and history < RELAYED + DROPS and size >= outbox_limit() then
         return refuse(string.format('OUTBOXFULL %.0f %.0f', size, outbox_limit()))

@@ -1,9 +1,9 @@
 """Moves the messages that wait in Celery's Redis to Tickwheel: `tickwheel import celery`.
 
 The import moves a message in three steps: take it from Celery's queue, enqueue it under its Celery id, acknowledge it.
-If an import is interrupted, run it again. It then enqueues the messages that were taken and not acknowledged a second
-time; a message that Tickwheel already has does not change. Messages that cannot be moved stay in Celery, and the report
-lists them.
+If an import is interrupted, run it again. The second run enqueues all messages that the first run has taken and not
+acknowledged. A message that Tickwheel already has does not change. Messages that cannot be moved stay in Celery, and
+the report lists them.
 
 kombu, the messaging library of Celery, stores a queue as one list for each priority, and consumes a list from its tail.
 Messages that workers have taken and not acknowledged are in a hash, with an index by time. All messages that wait in a
@@ -189,7 +189,8 @@ class Importer:
     def run(self, *, unacked: bool = False) -> Report:
         """Move all messages that can be moved, and return the report.
 
-        With ``unacked``, also move messages that workers have taken and not acknowledged; no worker may be running.
+        With ``unacked``, also move messages that workers have taken and not acknowledged. Stop all Celery workers
+        first.
         """
         for page in self._pages(unacked):
             movable = []

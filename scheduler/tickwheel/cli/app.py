@@ -105,7 +105,7 @@ def _top(
     store_options(context, **options)
 
 
-_top.__signature__ = top_signature(  # type: ignore[attr-defined]  # functions may set this attribute
+_top.__signature__ = top_signature(  # type: ignore[attr-defined]  # a function may have this attribute
     inspect.signature(_top).parameters["version"].replace(kind=inspect.Parameter.KEYWORD_ONLY)
 )
 

@@ -28,7 +28,7 @@ def _common_options(
             "--url",
             metavar="URL",
             help="URL of the server: redis://, rediss:// or unix://; of a cluster: redis+cluster:// or"
-            " rediss+cluster://. Default: an embedded server. [TICKWHEEL_URL]",
+            " rediss+cluster://; of a service: grpc:// or grpcs://. Default: an embedded server. [TICKWHEEL_URL]",
             rich_help_panel=_PANEL,
         ),
     ] = None,
@@ -103,7 +103,7 @@ def default_command(
                 root = context.find_root()
                 root.obj = _pop_target(options).merged_with(root.obj or Target())
 
-        run_default.__signature__ = inspect.signature(run)  # type: ignore[attr-defined]  # functions may set this
+        run_default.__signature__ = inspect.signature(run)  # type: ignore[attr-defined]  # a function may have it
         commands.callback(invoke_without_command=True, help=_help(function, examples))(run_default)
         return function
 
@@ -144,7 +144,7 @@ def _with_common_options(function: Callable[..., None]) -> Callable[..., None]:
                 options[name] = group(**{field.name: options.pop(field.name) for field in fields(group)})
             function(target, **options)
 
-    run.__signature__ = signature.replace(  # type: ignore[attr-defined]  # functions may set this attribute
+    run.__signature__ = signature.replace(  # type: ignore[attr-defined]  # a function may have this attribute
         parameters=[_CONTEXT, *(parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in own), *_OPTIONS]
     )
     return run

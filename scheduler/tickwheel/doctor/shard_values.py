@@ -1,4 +1,7 @@
-"""Checks the values that no message implies: the numbers of the clock, the fence, and the histograms of lateness."""
+"""Checks the values that cannot be computed from the messages.
+
+These are the numbers and the fence in the hash `clock`, and the histograms of lateness.
+"""
 
 import re
 

@@ -28,8 +28,9 @@ class ProcessGuard:
         """
         if self._closed and sent:
             raise Unavailable(
-                f"the client of {self._display_url} was closed before the call had its answer: the call may have taken"
-                " effect, and may be repeated with another client",
+                f"the client of {self._display_url} was closed before the call had its answer, so it is unknown"
+                " whether the call took effect; before you repeat it with another client, see 'Repeat a call' in the"
+                " guide",
                 may_have_happened=True,
             )
         if self._closed:

@@ -74,7 +74,11 @@ class Schedule:
     def __post_init__(self) -> None:
         """Raises InvalidArgument, also if the arguments of the call do not fit the task."""
         validation.text(
-            "a schedule's name (give it a shorter one by name=)", self.name, NAME_BYTES, minimum=1, nul=False
+            "a schedule's name (name=, by default the task's name and the times)",
+            self.name,
+            NAME_BYTES,
+            minimum=1,
+            nul=False,
         )
         validation.boolean("overlap", self.overlap)
         validation.one_of("missed", self.missed, get_args(Missed))
@@ -96,8 +100,8 @@ class Schedule:
             return True, following
         if following > now:
             return self.missed == "last", following
-        # Skip to the first time that is not missed. If all are missed, skip to the last: the next `decide` applies the
-        # policy to it.
+        # Skip to the first time that is not missed. If all times up to now are missed, skip to the last of them: the
+        # next `decide` applies the policy to it.
         return False, min(self.times.next_after(now - self.grace), self.times.last_until(now))
 
     def firing_id(self, at: datetime) -> str:

@@ -27,7 +27,7 @@ def extend(
 ) -> None:
     """Extend a lease, and print when it ends.
 
-    The lease ends after the DURATION from now, unless it already ends later.
+    The lease ends DURATION from now, unless it already ends later.
     """
     with target.open() as tickwheel:
         until = resume_lease(tickwheel.queue(queue), id, token, exclusive_value).extend(by)

@@ -63,7 +63,7 @@ def create(
         bool, typer.Option("--update", help="Change an existing queue; omitted options keep their values.")
     ] = False,
     shards: Annotated[
-        int | None, typer.Option(help="Shards of a new namespace; must match an existing namespace.")
+        int | None, typer.Option(help="Number of shards. If the namespace exists, it must have this number.")
     ] = None,
 ) -> None:
     """Create a queue, or check that an existing queue has this configuration. To change a queue, use --update."""

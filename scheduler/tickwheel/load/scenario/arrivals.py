@@ -10,18 +10,21 @@ from tickwheel.load.scenario.scenario import QueueLoad, Scenario
 
 @dataclass(slots=True)
 class Arrival:
-    """A planned message. Times are seconds of the scenario; ``at_s``, the enqueue, counts from the start of the run."""
+    """A planned message. All times are in seconds of the scenario.
+
+    ``at_s`` is the time of the enqueue, from the start of the run.
+    """
 
     at_s: float
     queue: str
     delay_s: float
     run_s: float
     failures: int = 0
-    """Number of attempts that fail before one succeeds."""
+    """Number of attempts that fail. If it is the queue's ``max_attempts``, no attempt succeeds."""
     cancel_s: float | None = None
     """Time from the enqueue to the cancel; None if the message is not cancelled."""
     deadline_s: float | None = None
-    """Deadline relative to the due time; None is the default, the due time."""
+    """Deadline relative to the due time. If it is None, the deadline is the due time."""
     metadata: dict[str, str] | None = None
 
     @property
@@ -70,7 +73,8 @@ def draw_arrival(queue: QueueLoad, at_s: float, random: Random) -> Arrival:
 def _queue_arrivals(scenario: Scenario, queue: QueueLoad) -> Iterator[Arrival]:
     if queue.arrivals is None:
         return
-    # Two generators, so that the contents of the messages do not depend on the number of random times.
+    # Times and contents have a random generator each, so that the contents of the messages do not depend on how many
+    # random numbers the times take.
     times, contents = Random(f"{scenario.seed}/{queue.name}/times"), Random(f"{scenario.seed}/{queue.name}")
     until_s = scenario.start_s + scenario.length_s
     for time_s in queue.arrivals.draw(scenario.start_s, until_s, times):
