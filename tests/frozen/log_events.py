@@ -1,11 +1,14 @@
-"""The log and the environment as the code uses them: names of loggers, events with their fields, variables.
+"""The log and the environment as the code uses them: loggers, keys of lines, events with their fields, variables.
 
-They are read from the syntax trees of both packages, because no run executes every line. An event is recognised by
+Most are read from the syntax trees of both packages, because no run executes every line. An event is recognised by
 its form: a dictionary with a constant ``"event"``, or a call of a function that stores one of its parameters there.
 """
 
 import ast
+import json
+import logging
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,7 +18,8 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDERS: Final = (ROOT / "scheduler", ROOT / "wheel")
-_VARIABLE: Final = re.compile(r"TICKWHEEL_[A-Z_]+")
+# The part of a name in an f-string counts, too: it is a new entry, so each variable must be spelled out.
+_VARIABLE: Final = re.compile(r"TICKWHEEL_[A-Z_]*")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -39,6 +43,53 @@ def trees() -> dict[Path, ast.Module]:
 def loggers() -> list[str]:
     """Return the names of the loggers."""
     return sorted({_text(call.args[0]) for tree in trees().values() for call in _get_logger(tree)})
+
+
+def file_loggers() -> dict[str, list[str]]:
+    """Return the loggers of each file, assigned or imported. Record them again if a file moves."""
+    assigned = {
+        (_module_name(file), name): _text(call.args[0])
+        for file, tree in trees().items()
+        for name, call in _assigned_loggers(tree)
+    }
+    names_by_module: dict[str, set[str]] = defaultdict(set)
+    for file, tree in trees().items():
+        names_by_module[_module_name(file)] |= {_text(call.args[0]) for call in _get_logger(tree)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom):
+                imported = ((str(node.module), alias.name) for alias in node.names)
+                names_by_module[_module_name(file)] |= {assigned[name] for name in imported if name in assigned}
+    return {module: sorted(names) for module, names in names_by_module.items() if names}
+
+
+def lines() -> dict[str, list[str]]:
+    """Return the attributes that lines add to log records, and the keys of log lines in JSON."""
+    from tickwheel.runtime.log_fields import log_fields
+    from tickwheel.runtime.log_format import JsonLines
+
+    calls = (node for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.Call))
+    extras = (word.value for call in calls for word in call.keywords if word.arg == "extra")
+    literals = {key for extra in extras if isinstance(extra, ast.Dict) for key in _keys(extra)}
+    extra = log_fields("an event", a_field=1)
+    record = logging.getLogger("tickwheel").makeRecord(
+        "tickwheel", logging.ERROR, "", 0, "text", (), _exception_info(), extra=extra
+    )
+    return {
+        "attributes of log records": sorted(literals | set(extra)),
+        "keys of a line with an exception and a field": sorted(json.loads(JsonLines().format(record))),
+    }
+
+
+def _exception_info() -> Any:
+    try:
+        raise ValueError
+    except ValueError:
+        return sys.exc_info()
+
+
+def _module_name(file: Path) -> str:
+    folder = next(folder for folder in FOLDERS if file.is_relative_to(folder))
+    return ".".join(file.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
 
 
 def environment() -> list[str]:

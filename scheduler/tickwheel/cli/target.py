@@ -35,12 +35,11 @@ class Target:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
         """Read TICKWHEEL_URL, TICKWHEEL_DATA_DIR, TICKWHEEL_NAMESPACE and TICKWHEEL_TIMEOUT. Raises InvalidArgument."""
-        values = {name: environment.get(f"TICKWHEEL_{name}") or None for name in ("URL", "NAMESPACE")}
         data_dir, timeout = environment.get("TICKWHEEL_DATA_DIR"), environment.get("TICKWHEEL_TIMEOUT")
         return cls(
-            values["URL"],
+            environment.get("TICKWHEEL_URL") or None,
             Path(data_dir) if data_dir else None,
-            values["NAMESPACE"],
+            environment.get("TICKWHEEL_NAMESPACE") or None,
             parse_duration(timeout) if timeout else None,
         )
 
@@ -49,13 +48,12 @@ class Target:
 
         Child processes get them instead of arguments, because every user of the host can read arguments.
         """
-        values = {
-            "URL": self.url,
-            "DATA_DIR": None if self.data_dir is None else str(self.data_dir),
-            "NAMESPACE": self.namespace,
-            "TIMEOUT": None if self.timeout is None else f"{round(self.timeout.total_seconds() * 1_000)}ms",
+        return {
+            "TICKWHEEL_URL": self.url or "",
+            "TICKWHEEL_DATA_DIR": "" if self.data_dir is None else str(self.data_dir),
+            "TICKWHEEL_NAMESPACE": self.namespace or "",
+            "TICKWHEEL_TIMEOUT": "" if self.timeout is None else f"{round(self.timeout.total_seconds() * 1_000)}ms",
         }
-        return {f"TICKWHEEL_{name}": value or "" for name, value in values.items()}
 
     def merged_with(self, other: "Target") -> "Target":
         """Return these values. Values that are not set here come from ``other``.

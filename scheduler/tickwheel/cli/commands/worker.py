@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("tickwheel.worker")
 # Less than the 30 s after which Kubernetes kills a process.
 _DRAIN = timedelta(seconds=25)
+# The options of the app's client that the command line can override, and their variables.
+_CLIENT_OPTIONS = {"url": "TICKWHEEL_URL", "namespace": "TICKWHEEL_NAMESPACE", "data_dir": "TICKWHEEL_DATA_DIR"}
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 _SIZE = re.compile(r"([0-9]+)(?:([KMG])i?B?|B)?")
 
@@ -97,9 +99,9 @@ def worker(target: Target, options: WorkerOptions) -> None:
     # Values of the environment are only defaults for the app. Only command line options override the app's values.
     variables, default = target.environment(), Target.from_environment().environment()
     overrides = {
-        name: variables[variable]
-        for name in ("url", "namespace", "data_dir")
-        if variables[variable := f"TICKWHEEL_{name.upper()}"] and variables[variable] != default[variable]
+        option: variables[variable]
+        for option, variable in _CLIENT_OPTIONS.items()
+        if variables[variable] and variables[variable] != default[variable]
     }
     config = ProcessConfig(
         app=options.app,
