@@ -19,7 +19,6 @@ from tickwheel import Message, Queue, Tickwheel
 from tickwheel.storage.sharding import shard_of
 from tickwheel.storage.transition import OutboxTransition
 from tickwheel.testing import PrivateServer, VirtualClock, sandbox
-from tickwheel.testing.virtual_clock import FRAGMENT
 
 WAYS = {"1-shard": 1, "4-shards": 4, "asyncio": 4}
 CLUSTER_WAYS = {"cluster": 64, "asyncio-cluster": 64}
@@ -85,20 +84,6 @@ def _tickwheel_sandbox(
         with open_client(service.url, namespace=direct._context.namespace) as client:
             client._direct = direct
             yield cast(Tickwheel, client), clock
-
-
-@pytest.fixture(scope="session")
-def service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
-    """The gRPC service of the tests' server, under the clock of the test."""
-    with ServiceThread(tickwheel_server.url, FRAGMENT) as serving:
-        yield serving
-
-
-@pytest.fixture(scope="module")
-def real_time_service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
-    """The gRPC service of the tests' server, under the clock of the server."""
-    with ServiceThread(tickwheel_server.url) as serving:
-        yield serving
 
 
 @pytest.fixture

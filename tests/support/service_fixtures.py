@@ -11,6 +11,9 @@ from services.kafka import Kafka
 from services.redis_cluster import RedisCluster
 from services.replica_set import ReplicaSet
 from services.zookeeper import ZooKeeper
+from tests.integration.service_thread import ServiceThread
+from tickwheel.testing import PrivateServer
+from tickwheel.testing.virtual_clock import FRAGMENT
 
 
 @pytest.fixture(scope="session")
@@ -46,3 +49,17 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """A Kafka broker that does not create topics automatically."""
     with Kafka(tmp_path_factory.mktemp("kafka")) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
+    """The gRPC service of the tests' server, under the clock of the test."""
+    with ServiceThread(tickwheel_server.url, FRAGMENT) as serving:
+        yield serving
+
+
+@pytest.fixture(scope="module")
+def real_time_service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
+    """The gRPC service of the tests' server, under the clock of the server."""
+    with ServiceThread(tickwheel_server.url) as serving:
+        yield serving
