@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from tests.integration.service_thread import ServiceThread
+from tests.security.tokens import entry, write_token_file
 from tests.support.wait_until import eventually
 from tickwheel import Forbidden, InvalidArgument, MessageNotFound, OutOfMemory, Tickwheel, Unauthenticated
 from tickwheel.runtime.log_format import JsonLines
-from tickwheel.service.authorization import digest_of
-from tickwheel.service.token_file import TokenFile
 from tickwheel.testing import PrivateServer, sandbox
+from tickwheel.testing.virtual_clock import FRAGMENT
 
 pytestmark = pytest.mark.integration
 
-TOKEN = "tw_of-the-shop"
+TOKEN = "tw_shop"
 LOG = logging.getLogger("tickwheel.service")
 
 
@@ -49,13 +49,9 @@ def lines() -> Iterator[Lines]:
 
 @pytest.fixture
 def service(tickwheel_server: PrivateServer, lines: Lines, tmp_path: Path) -> Iterator[ServiceThread]:
-    path = tmp_path / "tokens.toml"
-    digest = digest_of(TOKEN).hex()
-    path.write_text(
-        f'[[token]]\nname = "shop"\nsha256 = "{digest}"\nroles = ["produce"]\nqueues = ["orders"]\nnamespaces = ["*"]'
-    )
-    path.chmod(0o600)
-    with ServiceThread(tickwheel_server.url, "_clock_test", tokens=TokenFile(path)) as serving:
+    rights = 'queues = ["orders"]\nnamespaces = ["*"]'
+    tokens = write_token_file(tmp_path, entry(TOKEN, '["produce"]', rights))
+    with ServiceThread(tickwheel_server.url, FRAGMENT, tokens=tokens) as serving:
         yield serving
 
 

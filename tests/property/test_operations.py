@@ -17,7 +17,6 @@ from tests.property.scheduler_machine import SchedulerMachine
 from tickwheel import limits
 from tickwheel.driver import firing
 from tickwheel.testing import PrivateServer
-from tickwheel.testing.virtual_clock import FRAGMENT
 
 pytestmark = pytest.mark.property
 
@@ -62,12 +61,6 @@ def test_every_operation_agrees_with_the_model(tickwheel_server: PrivateServer, 
 
 def test_every_operation_agrees_with_the_model_while_the_clock_steps(tickwheel_server: PrivateServer) -> None:
     run_state_machine_as_test(machine(tickwheel_server, "plain", ClockStepMachine), settings=IN_CI)
-
-
-@pytest.fixture(scope="module")
-def service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
-    with ServiceThread(tickwheel_server.url, FRAGMENT) as serving:
-        yield serving
 
 
 @pytest.mark.parametrize("namespace", ["exclusive", "plain-4-shards"])

@@ -50,12 +50,12 @@ TEXTS = (
 
 
 @pytest.fixture(scope="module")
-def service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
-    with ServiceThread(tickwheel_server.url) as serving:
-        with grpc.insecure_channel(serving.target) as channel:
-            generic_client(channel, "").call("OpenNamespace", namespace=NAMESPACE, shards=2)
-            generic_client(channel, "").call("CreateQueue", namespace=NAMESPACE, queue="jobs")
-        yield serving
+def service(real_time_service: ServiceThread, tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
+    """The shared service, with a namespace and a queue."""
+    with grpc.insecure_channel(real_time_service.target) as channel:
+        generic_client(channel, "").call("OpenNamespace", namespace=NAMESPACE, shards=2)
+        generic_client(channel, "").call("CreateQueue", namespace=NAMESPACE, queue="jobs")
+    yield real_time_service
     tickwheel_server.clear(NAMESPACE)
 
 
