@@ -74,7 +74,7 @@ def test_a_lost_lease_gives_exit_code_1(run: Run) -> None:
     run("enqueue", "jobs", "x", "--id", "j")
     token = document(run("dequeue", "jobs", "--json"))["token"]
     run("fail", "jobs", "j", "--token", token, "--retry-in", "0s")
-    assert "its lease ended" in run("complete", "jobs", "j", "--token", token, code=1).stderr
+    assert "the lease of this token ended" in run("complete", "jobs", "j", "--token", token, code=1).stderr
 
 
 def test_a_timeout_of_zero_is_refused(run: Run) -> None:
