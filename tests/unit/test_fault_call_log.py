@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fault.harness.history import FAIL, OK, UNKNOWN, CallLog, read
+from tests.fault.harness.call_log import FAIL, OK, UNKNOWN, CallLog, read
 from tests.fault.harness.lateness import recovery_s, spread_ms, waits
 from tickwheel import LeaseLost, NotDurable, Unavailable
 from tickwheel.errors import TickwheelError

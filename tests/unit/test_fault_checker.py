@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.fault.harness.call_log import FAIL, OK, UNKNOWN, Call
 from tests.fault.harness.checker import check
-from tests.fault.harness.history import FAIL, OK, UNKNOWN, Call
 from tests.fault.harness.load import EXCLUSIVE, MAX_ATTEMPTS, PlannedMessage
 from tests.fault.harness.run_evidence import Claim, Evidence
 from tests.unit.fault_harness.valid_run import (

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from tests.fault.harness.history import FAIL, OK, Call
+from tests.fault.harness.call_log import FAIL, OK, Call
 from tests.fault.harness.lives import Life, lives
 from tests.fault.harness.load import MAX_ATTEMPTS, POISON_ATTEMPTS, VALUE_KEY, Afterwards, plan_message
 from tests.fault.harness.run_evidence import Evidence, Fence, Violation

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
+from tests.fault.harness.call_log import read
 from tests.fault.harness.claims import claims, was_rewritten
-from tests.fault.harness.history import read
 from tests.fault.harness.leftovers import of_ended_messages
 from tests.fault.harness.run_evidence import Evidence
 from tests.fault.harness.system_under_test import NAMESPACE, SystemUnderTest

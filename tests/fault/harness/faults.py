@@ -15,7 +15,7 @@ from tests.fault.harness import (
     relay_faults,
     server_faults,
 )
-from tests.fault.harness.history import now
+from tests.fault.harness.call_log import now
 from tests.fault.harness.plan import Fault
 from tests.fault.harness.system_under_test import SystemUnderTest
 

@@ -8,7 +8,7 @@ import sys
 import time
 from datetime import timedelta
 
-from tests.fault.harness.history import OK, CallLog, now
+from tests.fault.harness.call_log import OK, CallLog, now
 from tests.fault.harness.load import VALUE_KEY, Afterwards, PlannedMessage, plan_message
 from tests.fault.harness.settings import CALL_S, Settings
 from tickwheel import IdConflict, InvalidTransition, MessageNotFound, NewMessage, Tickwheel

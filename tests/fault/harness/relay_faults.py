@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from tests.fault.harness.call_log import now
 from tests.fault.harness.collect import entries, killed_relays
-from tests.fault.harness.history import now
 from tests.fault.harness.plan import Fault
 from tests.fault.harness.system_under_test import SystemUnderTest
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.fault.harness.aftermath import AFTERMATHS
+from tests.fault.harness.call_log import OK, now
 from tests.fault.harness.checker import check
 from tests.fault.harness.clustered import ClusterDeployment
 from tests.fault.harness.collect import collect, entries, unfinished
 from tests.fault.harness.deployment import Deployment, RowUnavailable, SmallDisk
 from tests.fault.harness.elections import Election, LockFiles, ZooKeeperElection
 from tests.fault.harness.faults import Injection, inject
-from tests.fault.harness.history import OK, now
 from tests.fault.harness.lateness import recovery_s, spread_ms, waits
 from tests.fault.harness.load import EXCLUSIVE, LEASE_MS, MAX_ATTEMPTS, PLAIN, VALUE_KEY
 from tests.fault.harness.plan import RunPlan

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from tests.fault.harness.history import Call
+from tests.fault.harness.call_log import Call
 from tests.fault.harness.load import Load
 from tickwheel.storage.transition import OutboxTransition
 

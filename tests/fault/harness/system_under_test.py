@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from services.process import Process
+from tests.fault.harness.call_log import now
 from tests.fault.harness.deployment import Deployment
 from tests.fault.harness.elections import Election, LockFiles
-from tests.fault.harness.history import now
 from tests.fault.harness.plan import RunPlan
 from tests.fault.harness.relay import Relay
 from tests.fault.harness.restarted_process import RestartedProcess

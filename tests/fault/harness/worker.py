@@ -11,7 +11,7 @@ import threading
 import time
 from datetime import timedelta
 
-from tests.fault.harness.history import UNKNOWN, CallLog
+from tests.fault.harness.call_log import UNKNOWN, CallLog
 from tests.fault.harness.load import EXCLUSIVE, LEASE_MS, PLAIN, Handling, handling, plan_message
 from tests.fault.harness.settings import CALL_S, Settings
 from tickwheel import LeaseLost, Message, Tickwheel

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tests.fault.harness.history import OK, UNKNOWN, Call
+from tests.fault.harness.call_log import OK, UNKNOWN, Call
 from tests.fault.harness.load import EXCLUSIVE, VALUE_KEY, Afterwards, Load, PlannedMessage, plan_message
 from tests.fault.harness.run_evidence import Claim, Evidence
 from tickwheel.storage.record import State
