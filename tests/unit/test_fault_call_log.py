@@ -16,12 +16,12 @@ pytestmark = pytest.mark.unit
 
 
 def test_a_call_without_an_answer_of_a_killed_process_is_unknown(tmp_path: Path) -> None:
-    history = CallLog(tmp_path, "p")
-    with history.call("enqueue", "plain", ["a"]) as answer:
+    log = CallLog(tmp_path, "p")
+    with log.call("enqueue", "plain", ["a"]) as answer:
         answer.value = [True]
-    file = tmp_path / "p.history"
+    file = tmp_path / "p.calls"
     whole = file.read_bytes()
-    with history.call("enqueue", "plain", ["b"]):
+    with log.call("enqueue", "plain", ["b"]):
         pass
     # The process was killed before it wrote the reply, while it wrote the next call.
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:3]) + whole[:20])

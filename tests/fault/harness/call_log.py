@@ -57,7 +57,7 @@ class CallLog:
 
     def __init__(self, folder: Path, process: str) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
-        self._file = os.open(folder / f"{process}.history", flags, 0o600)
+        self._file = os.open(folder / f"{process}.calls", flags, 0o600)
         self._numbers = count()
 
     @contextmanager
@@ -90,7 +90,7 @@ def outcome_of(error: TickwheelError) -> str:
 
 def read(folder: Path) -> list[Call]:
     """Return the calls of all processes of a run."""
-    return [call for path in sorted(folder.glob("*.history")) for call in _read(path)]
+    return [call for path in sorted(folder.glob("*.calls")) for call in _read(path)]
 
 
 def _read(path: Path) -> list[Call]:

@@ -66,7 +66,7 @@ def durability(evidence: Evidence, lives_by_id: dict[str, Life]) -> Iterator[Vio
 
 
 def never_early(evidence: Evidence, lives_by_id: dict[str, Life]) -> Iterator[Violation]:
-    """I2: no message is delivered before its delay is over, by the server's clock (in events) and the history's."""
+    """I2: no message is delivered before its delay is over, by the server's clock (in events) and the call logs'."""
     for life in lives_by_id.values():
         until = None
         for step in life.steps:

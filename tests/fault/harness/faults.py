@@ -64,7 +64,7 @@ KINDS: dict[str, Kind] = TAKEN_OVER | {
 
 @dataclass(slots=True)
 class Injection:
-    """A fault that was injected. ``began`` and ``over`` are of the history's clock, ``began_ms`` of the wall clock.
+    """A fault that was injected. ``began`` and ``over`` are of the call logs' clock, ``began_ms`` of the wall clock.
 
     Recovery counts from ``since_ms`` of the wall clock: the beginning of the fault if other processes take over, else
     its end. ``epochs`` are the epochs of all shards at the beginning. ``mark`` proves that the fault took place; it is

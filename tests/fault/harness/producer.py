@@ -21,7 +21,7 @@ class Producer:
 
     def __init__(self, settings: Settings, name: str) -> None:
         self._settings, self._load, self._name = settings, settings.load, name
-        self._history = CallLog(settings.history, name)
+        self._call_log = CallLog(settings.call_logs, name)
         self._tickwheel = Tickwheel(
             settings.url,
             namespace=settings.namespace,
@@ -68,7 +68,7 @@ class Producer:
                 )
                 for message in of_queue
             ]
-            with self._history.call(op, queue, [message.id for message in of_queue]) as answer:
+            with self._call_log.call(op, queue, [message.id for message in of_queue]) as answer:
                 results = self._tickwheel.queue(queue).enqueue_many(new)
                 answer.value = [result.created for result in results]
             if answer.outcome != OK:
@@ -80,7 +80,7 @@ class Producer:
 
     def _change(self, message: PlannedMessage) -> None:
         queue = self._tickwheel.queue(message.queue)
-        with self._history.call(message.afterwards.value, message.queue, [message.id]) as answer:
+        with self._call_log.call(message.afterwards.value, message.queue, [message.id]) as answer:
             if message.afterwards is Afterwards.CANCEL:
                 change = queue.cancel(message.id, message.value)
             else:

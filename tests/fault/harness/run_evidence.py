@@ -30,7 +30,7 @@ class Evidence:
     fences       observed fences of each shard, in order
     findings     of the product's audit
     leftovers    keys that should not exist
-    turned_back  intervals of the history's clock in which the server's clock was wrong, so that other clocks do not
+    turned_back  intervals of the call logs' clock in which the server's clock was wrong, so that other clocks do not
                  determine the due times of messages enqueued in them
     claims       of each server, in order; claims before a rewrite of its file are missing
     rewritten    whether a server has rewritten its file

@@ -14,7 +14,7 @@ CALL_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of a run. ``started`` is the start of the load, by the history's clock."""
+    """Settings of a run. ``started`` is the start of the load, by the clock of the call logs."""
 
     url: str
     namespace: str
@@ -24,7 +24,7 @@ class Settings:
     load: Load
 
     @property
-    def history(self) -> Path:
+    def call_logs(self) -> Path:
         """The folder of the call logs."""
         return Path(self.folder)
 

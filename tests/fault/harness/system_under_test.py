@@ -26,7 +26,7 @@ _FENCE_BYTES = 8
 
 
 class SystemUnderTest:
-    """The processes of a run. ``started`` is the start of the load, by the history's clock."""
+    """The processes of a run. ``started`` is the start of the load, by the clock of the call logs."""
 
     def __init__(
         self, plan: RunPlan, place: Deployment, tickwheel: Tickwheel, election: Election, relay: Relay | None

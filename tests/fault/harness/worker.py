@@ -26,7 +26,7 @@ class Worker:
 
     def __init__(self, settings: Settings, name: str) -> None:
         self._load, self._name = settings.load, name
-        self._history = CallLog(settings.history, name)
+        self._call_log = CallLog(settings.call_logs, name)
         self._chance = random.Random(f"{settings.load.seed}/{name}")
         self._stopping = threading.Event()
         self._tickwheel = Tickwheel(
@@ -42,7 +42,7 @@ class Worker:
         while not self._stopping.is_set():
             queue = self._chance.choice([PLAIN, EXCLUSIVE])
             messages: list[Message] = []
-            with self._history.call("dequeue", queue, []) as answer:
+            with self._call_log.call("dequeue", queue, []) as answer:
                 messages = self._tickwheel.queue(queue).dequeue(_LIMIT, worker=self._name, wait=_WAIT)
                 answer.value = [
                     [message.id, message.version, message.attempt, message.exclusive_value] for message in messages
@@ -57,18 +57,18 @@ class Worker:
         by_handling: dict[Handling, list[Message]] = {}
         for message in messages:
             if message.payload != plan_message(self._load, message.id).payload:
-                self._history.note("damaged", queue, [message.id], message.version)
+                self._call_log.note("damaged", queue, [message.id], message.version)
             by_handling.setdefault(handling(self._load, message.id, message.attempt), []).append(message)
         if Handling.DIE in by_handling:
             os.write(2, POISONED.encode())
             os._exit(1)
         time.sleep(self._chance.uniform(0, 0.005))
         for message in by_handling.get(Handling.FAIL, []):
-            with self._history.call("fail", queue, [message.id], [message.version]) as answer:
+            with self._call_log.call("fail", queue, [message.id], [message.version]) as answer:
                 answer.value = message.fail("no luck", timedelta(milliseconds=self._chance.choice([0, 50, 300])))
         extended = by_handling.get(Handling.EXTEND, [])
         for message in extended:
-            with self._history.call("extend", queue, [message.id], [message.version]):
+            with self._call_log.call("extend", queue, [message.id], [message.version]):
                 message.extend(timedelta(milliseconds=2 * LEASE_MS))
         self._complete(queue, by_handling.get(Handling.COMPLETE, []) + extended)
         if overstayed := by_handling.get(Handling.OVERSTAY):
@@ -79,7 +79,7 @@ class Worker:
         """Complete the messages. If the answer is lost, repeat the call, whose answer must be the same."""
         for _ in range(_REPEATS if messages else 0):
             versions = [message.version for message in messages]
-            with self._history.call("complete", queue, [message.id for message in messages], versions) as answer:
+            with self._call_log.call("complete", queue, [message.id for message in messages], versions) as answer:
                 answer.value = {"lost": []}
                 try:
                     self._tickwheel.queue(queue).complete_many(messages)
