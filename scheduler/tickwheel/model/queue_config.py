@@ -20,7 +20,7 @@ from tickwheel.storage import trace_context
 _CONTEXT = Struct(">I4sHBI")
 _LEADER = Struct(">HHIHI")
 _VERSION = Struct(">I4s")
-_HOME = Struct(">I4sH")
+_STORED_PREFIX = Struct(">I4sH")
 EXCLUSIVE, FORECAST, BLOCKED, HEADS = 1, 2, 4, 8
 
 
@@ -88,8 +88,8 @@ class QueueConfig:
     def from_bytes(cls, queue: str, data: bytes) -> Self:
         """Return the configuration from its stored form. Raises TickwheelError if ``data`` is damaged."""
         try:
-            version, uid, number = _HOME.unpack_from(data)
-            settings = json.loads(data[_HOME.size :])
+            version, uid, number = _STORED_PREFIX.unpack_from(data)
+            settings = json.loads(data[_STORED_PREFIX.size :])
             if settings["indexed"] is not None:
                 settings["indexed"] = tuple(settings["indexed"])
             field_names = {item.name for item in fields(cls)}

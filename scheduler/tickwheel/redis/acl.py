@@ -29,10 +29,10 @@ _CLIENT: Final = (
 _EVENTS: Final = ("xread sunsubscribe client|setname",)
 _OPERATOR: Final = ("scan type pttl xinfo|stream xrevrange hexists zscan client|list client|setname",)
 
-# _MESSAGES: the keys of messages. _HOME: the keys of the metadata shard. _ALL: also the keys of the wheel, for event
-# processes and operators.
+# _MESSAGES: the keys of messages. _METADATA: the keys of the metadata shard. _ALL: also the keys of the wheel, for
+# event processes and operators.
 _MESSAGES: Final = ("clock", "messages", "bodies", "inbox", "events", "adopted", "session:*", "q:*")
-_HOME: Final = ("namespace", "queues", "settings")
+_METADATA: Final = ("namespace", "queues", "settings")
 _ALL: Final = ("*",)
 
 
@@ -49,7 +49,7 @@ def users(namespace: str) -> list[User]:
     """Return the users for clients and the service, for event processes and for operators, with random passwords."""
     prefix = f"{validation.plain_name('namespace', namespace)}:{{*}}:"
     return [
-        _user(f"{namespace}-service", prefix, _MESSAGES + _HOME, _SCRIPTS + _CLIENT),
+        _user(f"{namespace}-service", prefix, _MESSAGES + _METADATA, _SCRIPTS + _CLIENT),
         _user(f"{namespace}-events", prefix, _ALL, _SCRIPTS + _CLIENT + _EVENTS),
         _user(f"{namespace}-operator", prefix, _ALL, _SCRIPTS + _CLIENT + _OPERATOR),
     ]
