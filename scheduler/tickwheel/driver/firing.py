@@ -17,7 +17,7 @@ from tickwheel.driver.loaded_timers import LoadedTimers, time_of
 from tickwheel.driver.queue_lookup import QueueLookup
 from tickwheel.driver.stats import WheelStats
 from tickwheel.limits import CALL_ENTRIES, STALE_CONFIG_RETRIES
-from tickwheel.storage.script_errors import FENCED, Retry, ScriptError
+from tickwheel.storage.script_errors import FENCED, RetryCondition, ScriptError
 from tickwheel.storage.scripts import bind
 from tickwheel.storage.timer import Kind
 
@@ -144,7 +144,7 @@ class TimerFirer:
         near = self._loaded_timers.near[kind]
         if error.code == FENCED:
             raise error.to_tickwheel_error(f"shard {self._shard.number}") from error
-        if error.retry is Retry.WITH_CURRENT_CONFIG and self._renewals[queue_number] < STALE_CONFIG_RETRIES:
+        if error.retry is RetryCondition.WITH_CURRENT_CONFIG and self._renewals[queue_number] < STALE_CONFIG_RETRIES:
             self._renewals[queue_number] += 1
             self._queues.renew(queue_number, self._shard.number)
             near.put_back(queue_number, timers)

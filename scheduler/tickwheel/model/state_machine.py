@@ -14,7 +14,7 @@ FINAL: Final = (COMPLETED, CANCELLED, ERRORED)
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
+class TransitionRule:
     """A row of the state machine: from each state of ``before`` a message can enter each state of ``after``.
 
     None stands for a message that does not exist.
@@ -28,25 +28,25 @@ class Transition:
 
 
 TRANSITIONS: Final = (
-    Transition((None,), "enqueue", "enqueue, due in the future", (INVISIBLE,)),
-    Transition((None,), "enqueue", "enqueue, already due", (PENDING,)),
-    Transition((INVISIBLE,), "promote", "the event process, at the due time", (PENDING,)),
-    Transition((PENDING,), "dequeue", "dequeue", (RUNNING,), "one more attempt, new lease token"),
-    Transition((RUNNING,), "complete", "complete (with the token)", (COMPLETED,)),
-    Transition(
+    TransitionRule((None,), "enqueue", "enqueue, due in the future", (INVISIBLE,)),
+    TransitionRule((None,), "enqueue", "enqueue, already due", (PENDING,)),
+    TransitionRule((INVISIBLE,), "promote", "the event process, at the due time", (PENDING,)),
+    TransitionRule((PENDING,), "dequeue", "dequeue", (RUNNING,), "one more attempt, new lease token"),
+    TransitionRule((RUNNING,), "complete", "complete (with the token)", (COMPLETED,)),
+    TransitionRule(
         (RUNNING,), "fail", "fail (with the token), attempts left", (INVISIBLE, PENDING), "Invisible during a back-off"
     ),
-    Transition((RUNNING,), "fail", "fail (with the token), no attempts left or `final=True`", (ERRORED,)),
-    Transition((RUNNING,), "release", "release (with the token)", (PENDING,), "the attempt does not count"),
-    Transition((RUNNING,), "expire", "lease expired, attempts left", (PENDING,)),
-    Transition((RUNNING,), "expire", "lease expired, no attempts left", (ERRORED,)),
-    Transition((RUNNING,), "extend", "extend (with the token)", (RUNNING,), "no new version, no event"),
-    Transition((INVISIBLE, PENDING, RUNNING), "cancel", "cancel", (CANCELLED,)),
-    Transition(
+    TransitionRule((RUNNING,), "fail", "fail (with the token), no attempts left or `final=True`", (ERRORED,)),
+    TransitionRule((RUNNING,), "release", "release (with the token)", (PENDING,), "the attempt does not count"),
+    TransitionRule((RUNNING,), "expire", "lease expired, attempts left", (PENDING,)),
+    TransitionRule((RUNNING,), "expire", "lease expired, no attempts left", (ERRORED,)),
+    TransitionRule((RUNNING,), "extend", "extend (with the token)", (RUNNING,), "no new version, no event"),
+    TransitionRule((INVISIBLE, PENDING, RUNNING), "cancel", "cancel", (CANCELLED,)),
+    TransitionRule(
         (INVISIBLE, PENDING), "reschedule", "reschedule (new `due`, new `deadline`, or both)", (INVISIBLE, PENDING)
     ),
-    Transition((ERRORED,), "redrive", "redrive", (PENDING,), "attempts are counted from zero again"),
-    Transition(FINAL, "retire", "the retention is over", (None,)),
+    TransitionRule((ERRORED,), "redrive", "redrive", (PENDING,), "attempts are counted from zero again"),
+    TransitionRule(FINAL, "retire", "the retention is over", (None,)),
 )
 
 

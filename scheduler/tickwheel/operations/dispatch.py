@@ -14,7 +14,7 @@ from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.sessions import ClientSession, Sessions
 from tickwheel.plan import Plan, Reply, Request, Round, send_request
 from tickwheel.storage.keys import namespace_key, queues_key, settings_key
-from tickwheel.storage.script_errors import SESSIONEXPIRED, SESSIONOLD, Retry
+from tickwheel.storage.script_errors import SESSIONEXPIRED, SESSIONOLD, RetryCondition
 from tickwheel.storage.scripts import bind, load
 
 # The name and the arguments of a script. Inner functions use the alias, because Python evaluates their annotations at
@@ -47,7 +47,7 @@ def _call_until_config_current(
         context.heads.forget_changed(queue, config.exclusive_key is not None, requests)
         answers = yield Round(requests)
         replies.update(zip(waiting, answers, strict=True))
-        waiting = [s for s in waiting if _retry(replies[s]) is Retry.WITH_CURRENT_CONFIG]
+        waiting = [s for s in waiting if _retry(replies[s]) is RetryCondition.WITH_CURRENT_CONFIG]
         if not waiting:
             return [replies[shard] for shard in shards]
         config = yield from _refetch_config(context, queue, config)
@@ -189,7 +189,7 @@ def _reply_or_raise(queue: str, reply: Reply) -> Reply:
     raise reply.error.to_tickwheel_error(f"queue {queue!r}")
 
 
-def _retry(reply: Reply) -> Retry | None:
+def _retry(reply: Reply) -> RetryCondition | None:
     return reply.error.retry if reply.error else None
 
 

@@ -22,7 +22,7 @@ NAMESPACEGONE: Final = "NAMESPACEGONE"
 FENCED: Final = "FENCED"
 
 
-class Retry(Enum):
+class RetryCondition(Enum):
     """When a rejected call can succeed."""
 
     NEVER = "never, as it is"
@@ -42,18 +42,20 @@ class ScriptErrorSpec:
 
     code: str
     exception: Callable[..., TickwheelError] | None
-    retry: Retry
+    retry: RetryCondition
     message: str = "{subject}: {code} {text}"
     fields: tuple[str, ...] = ()
 
 
 _SPECS: Final = (
-    ScriptErrorSpec(STALECONFIG, None, Retry.WITH_CURRENT_CONFIG),
-    ScriptErrorSpec("BLOCKED", QueueBlocked, Retry.LATER, "{subject}: {text}; `unblock` the queue to continue"),
+    ScriptErrorSpec(STALECONFIG, None, RetryCondition.WITH_CURRENT_CONFIG),
+    ScriptErrorSpec(
+        "BLOCKED", QueueBlocked, RetryCondition.LATER, "{subject}: {text}; `unblock` the queue to continue"
+    ),
     ScriptErrorSpec(
         "OUTBOXFULL",
         OutboxFull,
-        Retry.LATER,
+        RetryCondition.LATER,
         "{subject}: the outbox is full: {size:,} bytes of events are not yet relayed to Kafka, and the limit is"
         " {limit:,} bytes a shard; enqueue, reschedule and redrive are rejected until the relay catches up: check that"
         " the relay runs, then retry the call",
@@ -62,27 +64,27 @@ _SPECS: Final = (
     ScriptErrorSpec(
         "TOOFAR",
         InvalidArgument,
-        Retry.NEVER,
+        RetryCondition.NEVER,
         f"due must be within {timedelta(milliseconds=limits.DELAY_MS_MAX).days} days from now, by the clock of the"
         " shard's server",
     ),
-    ScriptErrorSpec(SESSIONEXPIRED, None, Retry.IN_NEW_SESSION),
-    ScriptErrorSpec(SESSIONOLD, None, Retry.NEVER),
-    ScriptErrorSpec(NAMESPACEGONE, None, Retry.NEVER),
-    ScriptErrorSpec("TOOMANYQUEUES", TickwheelError, Retry.NEVER, "{text}"),
-    ScriptErrorSpec("TOOMANYSETTINGS", TickwheelError, Retry.NEVER, "{text}"),
-    ScriptErrorSpec(FENCED, Fenced, Retry.NEVER, fields=("held",)),
+    ScriptErrorSpec(SESSIONEXPIRED, None, RetryCondition.IN_NEW_SESSION),
+    ScriptErrorSpec(SESSIONOLD, None, RetryCondition.NEVER),
+    ScriptErrorSpec(NAMESPACEGONE, None, RetryCondition.NEVER),
+    ScriptErrorSpec("TOOMANYQUEUES", TickwheelError, RetryCondition.NEVER, "{text}"),
+    ScriptErrorSpec("TOOMANYSETTINGS", TickwheelError, RetryCondition.NEVER, "{text}"),
+    ScriptErrorSpec(FENCED, Fenced, RetryCondition.NEVER, fields=("held",)),
     ScriptErrorSpec(
         "ELECTION",
         TickwheelError,
-        Retry.NEVER,
+        RetryCondition.NEVER,
         "{subject}: {code} {text}; to change the election, stop all event processes and run `tickwheel shards"
         " reset-epoch`",
     ),
-    ScriptErrorSpec("CORRUPT", TickwheelError, Retry.NEVER),
+    ScriptErrorSpec("CORRUPT", TickwheelError, RetryCondition.NEVER),
 )
 SCRIPT_ERRORS: Final[Mapping[str, ScriptErrorSpec]] = {spec.code: spec for spec in _SPECS}
-_OTHER: Final = ScriptErrorSpec("", TickwheelError, Retry.NEVER)
+_OTHER: Final = ScriptErrorSpec("", TickwheelError, RetryCondition.NEVER)
 
 
 class ScriptError(Exception):
@@ -93,7 +95,7 @@ class ScriptError(Exception):
         self.code, _, self.text = reply.partition(" ")
 
     @property
-    def retry(self) -> Retry:
+    def retry(self) -> RetryCondition:
         """When the call can be sent again; NEVER for errors of the server itself."""
         return SCRIPT_ERRORS.get(self.code, _OTHER).retry
 
