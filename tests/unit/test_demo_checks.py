@@ -73,13 +73,15 @@ class Day:
         return [check.claim for check in verdict.checks if not check.holds]
 
 
-def test_a_correct_day_passes_with_its_figures() -> None:
+def test_a_correct_day_passes_with_its_evidence() -> None:
     verdict = Day().verdict()
     assert verdict.passed
     assert (verdict.flights, verdict.completed, verdict.cancelled) == (4, 2, 2)
     assert (verdict.ready_late.p50, verdict.ready_late.worst) == (0, 1)
     assert (verdict.taken_late.p50, verdict.taken_late.p99) == (0, 3)
-    assert verdict.document()["passed"] is True
+    document = verdict.document()
+    assert document["passed"] is True
+    assert all(check.keys() == {"claim", "holds", "figures"} for check in document["checks"])
 
 
 def test_the_order_of_reading_the_shards_does_not_matter() -> None:
@@ -191,7 +193,7 @@ def test_a_long_flight_is_compared_with_every_later_flight() -> None:
     day.landings[0] = replace(day.landings[0], on_ns=2_550 * MS)
     verdict = day.verdict()
     [failed] = [check for check in verdict.checks if not check.holds]
-    assert failed.figures.startswith("2 overlaps: ")
+    assert failed.evidence.startswith("2 overlaps: ")
 
 
 def test_flights_that_touch_do_not_overlap() -> None:

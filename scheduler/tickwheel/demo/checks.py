@@ -19,11 +19,15 @@ from tickwheel.storage.transition import OutboxTransition
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One claim, whether it holds, and the measurements that prove it."""
+    """One claim, whether it holds, and the evidence."""
 
     claim: str
     holds: bool
-    figures: str
+    evidence: str
+
+    def document(self) -> dict[str, Any]:
+        """Return the check as JSON values. The keys are an interface of `tickwheel demo`."""
+        return {"claim": self.claim, "holds": self.holds, "figures": self.evidence}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ class Verdict:
 
     def document(self) -> dict[str, Any]:
         """Return the verdict as JSON values."""
-        return {"passed": self.passed} | asdict(self)
+        return {"passed": self.passed} | asdict(self) | {"checks": [check.document() for check in self.checks]}
 
 
 Interval = tuple[int, int, str]
@@ -141,8 +145,8 @@ def _check_nothing_lost(
     if differing:
         faults.append(f"{len(differing)} whose landings differ from their events: {_first_names(differing)}")
     events = sum(len(life) for life in lives.values())
-    figures = f"{events} events without a gap, {sum(written.values())} landings in logbooks"
-    return Check("nothing lost, nothing twice", not faults, "; ".join(faults) or figures)
+    evidence = f"{events} events without a gap, {sum(written.values())} landings in logbooks"
+    return Check("nothing lost, nothing twice", not faults, "; ".join(faults) or evidence)
 
 
 def _is_unbroken(life: Sequence[OutboxTransition]) -> bool:
@@ -160,11 +164,11 @@ def _is_unbroken(life: Sequence[OutboxTransition]) -> bool:
 def _check_none_early(taken: Sequence[tuple[Departure, OutboxTransition]]) -> Check:
     margins = [transition.time_ms - departure.due_ms for departure, transition in taken]
     early = [departure.flight.id for (departure, _), margin in zip(taken, margins, strict=True) if margin < 0]
-    figures = f"the earliest {min(margins)} ms after its due time" if margins else "none departed"
+    evidence = f"the earliest {min(margins)} ms after its due time" if margins else "none departed"
     return Check(
         "none departed before its due time, by the server's clock",
         not early,
-        figures if not early else f"{len(early)} early: {_first_names(early)}, by up to {-min(margins)} ms",
+        evidence if not early else f"{len(early)} early: {_first_names(early)}, by up to {-min(margins)} ms",
     )
 
 
@@ -176,9 +180,9 @@ def _check_cancelled_in_time(departures: Sequence[Departure], lives: dict[str, l
         if transition.to_state is State.CANCELLED
     }
     late = [flight for flight, margin in margins.items() if margin <= 0]
-    figures = f"the last {min(margins.values())} ms before its due time" if margins else "none was cancelled"
+    evidence = f"the last {min(margins.values())} ms before its due time" if margins else "none was cancelled"
     return Check(
-        "cancelled before they were due", not late, figures if not late else f"{len(late)} late: {_first_names(late)}"
+        "cancelled before they were due", not late, evidence if not late else f"{len(late)} late: {_first_names(late)}"
     )
 
 
@@ -213,9 +217,9 @@ def _check_one_place(claim: str, flown: dict[str, list[Interval]]) -> Check:
             if on > until:
                 until, holder = on, flight
     several = sum(len(intervals) > 1 for intervals in flown.values())
-    figures = f"{len(flown)} aircraft, {several} of them with several flights"
+    evidence = f"{len(flown)} aircraft, {several} of them with several flights"
     return Check(
-        claim, not overlaps, figures if not overlaps else f"{len(overlaps)} overlaps: {_first_names(overlaps)}"
+        claim, not overlaps, evidence if not overlaps else f"{len(overlaps)} overlaps: {_first_names(overlaps)}"
     )
 
 

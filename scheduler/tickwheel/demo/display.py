@@ -85,7 +85,7 @@ def print_verdict(verdict: Verdict) -> None:
         table.add_column(column, overflow="fold")
     for check in verdict.checks:
         mark = Text("holds", style="green") if check.holds else Text("FAILS", style="bold red")
-        table.add_row(mark, Text(check.claim), Text(check.figures))
+        table.add_row(mark, Text(check.claim), Text(check.evidence))
     for name, spread in (("from due to deliverable", verdict.ready_late), ("from due to flying", verdict.taken_late)):
         table.add_row("", Text(name), Text(_spread(spread)))
     console.print(table)
