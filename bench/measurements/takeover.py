@@ -1,8 +1,8 @@
 """The lateness of messages while an event process takes over from a process that was ended or killed."""
 
 import os
+import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness.measurement import Measurement, Scale
-from services.process import wait_until
+from services.process import Process, wait_until
 from services.zookeeper import ZooKeeper
 from tickwheel import NewMessage, Tickwheel
 from tickwheel.redis.url import VARIABLE
@@ -29,7 +29,7 @@ EVERY = timedelta(milliseconds=10)
 ENDED_BAR, KILLED_BAR, HANDED_BAR, FIRST_BAR = 1_200, 6_500, 1_000, 6_000
 _DEADLINE_S = 60.0
 
-EndProcess = Callable[[subprocess.Popen[bytes]], None]
+EndProcess = Callable[[Process], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def takeover(scale: Scale) -> list[Measurement]:
     runs = scale.size(5, 1)
     with tempfile.TemporaryDirectory() as folder, ZooKeeper(Path(folder)) as zookeeper, PrivateServer() as server:
         ended = [_measure_takeover(zookeeper, server, _terminate, 3) for _ in range(runs)]
-        killed = [_measure_takeover(zookeeper, server, _kill, 7) for _ in range(runs)]
+        killed = [_measure_takeover(zookeeper, server, Process.kill, 7) for _ in range(runs)]
     return [
         _worst(
             "handover",
@@ -86,27 +86,33 @@ def _measure_takeover(
     with (
         Tickwheel(server.url, namespace=namespace, shards=SHARDS, history="relay") as tickwheel,
         server.client() as redis,
+        tempfile.TemporaryDirectory() as folder,
     ):
         queue = tickwheel.create_queue("jobs")
-        one = _start(zookeeper, server, namespace)
-        wait_until(lambda: set(_owners(redis, namespace)) == {_name(one)}, "one process drives all shards", _DEADLINE_S)
-        another = _start(zookeeper, server, namespace)
+        command = [sys.executable, "-m", "tickwheel.event_process", "--namespace", namespace]
+        command += ["--election", f"zk://{zookeeper.hosts}"]
+        one, another = (
+            Process(name, command, Path(folder), environment={VARIABLE: server.url}) for name in ("one", "another")
+        )
         try:
-            both = {_name(one), _name(another)}
+            one.start()
+            own = {_owner_name(one)}
+            wait_until(lambda: set(_owners(redis, namespace)) == own, "one process drives all shards", _DEADLINE_S)
+            another.start()
+            both = own | {_owner_name(another)}
             wait_until(lambda: set(_owners(redis, namespace)) == both, "both processes drive shards", _DEADLINE_S)
             count = timedelta(seconds=seconds) // EVERY
             queue.enqueue_many(NewMessage(delay=n * EVERY) for n in range(count))
             some = timedelta(seconds=1) // EVERY
             wait_until(lambda: queue.counts()["pending"] >= some, "some messages are promoted", _DEADLINE_S)
-            theirs = [shard for shard, owner in enumerate(_owners(redis, namespace)) if owner == _name(one)]
+            theirs = [shard for shard, owner in enumerate(_owners(redis, namespace)) if owner in own]
             began, began_at = time.monotonic(), redis.time()
             end_process(one)
             gone = (time.monotonic() - began) * 1e3
             wait_until(lambda: queue.counts()["pending"] == count, "all messages are promoted", _DEADLINE_S)
         finally:
-            for process in (one, another):
-                process.kill()
-                process.wait()
+            one.kill()
+            another.kill()
         began_ms = began_at[0] * 1000 + began_at[1] // 1000
         late = [promotion for shard in range(SHARDS) for promotion in _promotions(redis, namespace, shard)]
         after = [promotion.time_ms for shard in theirs for promotion in _promotions(redis, namespace, shard)]
@@ -115,26 +121,12 @@ def _measure_takeover(
     return TakeoverTimes(max(promotion.lateness_ms or 0 for promotion in late), gone, first)
 
 
-def _start(zookeeper: ZooKeeper, server: PrivateServer, namespace: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tickwheel.event_process", "--namespace", namespace]
-    return subprocess.Popen(
-        [*command, "--election", f"zk://{zookeeper.hosts}"],
-        env=os.environ | {VARIABLE: server.url},
-        stderr=subprocess.DEVNULL,
-    )
+def _terminate(process: Process) -> None:
+    process.send_signal(signal.SIGTERM)
+    process.wait(_DEADLINE_S)
 
 
-def _terminate(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    process.wait()
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
-
-
-def _name(process: subprocess.Popen[bytes]) -> str:
+def _owner_name(process: Process) -> str:
     return f"{socket.gethostname()}:{process.pid}"
 
 
