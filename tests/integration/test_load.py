@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from services.process import Process
 from tests.integration.service_thread import ServiceThread
 from tests.integration.stalled_load import run_stalled_load
 from tests.support.wait_until import eventually
@@ -221,15 +222,12 @@ def test_a_load_whose_server_does_not_answer_ends_on_a_signal(tmp_path: Path, nu
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(ENDS_S)
         where = ["--url", f"grpc://127.0.0.1:{silent.getsockname()[1]}", "--namespace", "x"]
-        with subprocess.Popen(
-            [*TICKWHEEL, "load", "timestone", *where], cwd=tmp_path, stderr=subprocess.PIPE, text=True
-        ) as process:
+        with Process("load", [*TICKWHEEL, "load", "timestone", *where], tmp_path) as process:
             connection, _ = silent.accept()
             with connection:
                 process.send_signal(number)
-                text = process.communicate(timeout=ENDS_S)[1]
-    assert process.returncode == 130
-    assert "Traceback" not in text
+                assert process.wait(ENDS_S) == 130
+    assert "Traceback" not in process.log
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -279,9 +277,8 @@ def test_a_dead_process_of_the_load_ends_the_run_with_a_report_and_an_error(
 
 def test_the_processes_of_a_load_end_when_the_load_is_killed(tmp_path: Path, tickwheel_server: PrivateServer) -> None:
     (tmp_path / "textbook.toml").write_text(TEXTBOOK.replace("6s", "1h"))
-    with subprocess.Popen(
-        [*TICKWHEEL, "load", "textbook.toml", "--url", tickwheel_server.url, "--json"], cwd=tmp_path
-    ) as process:
+    command = [*TICKWHEEL, "load", "textbook.toml", "--url", tickwheel_server.url, "--json"]
+    with Process("load", command, tmp_path) as process:
         with tickwheel_server.client() as client:
             [counts] = eventually(lambda: list(client.scan_iter(match="load-*:q:q:counts")), "the load runs", within=30)
         parts = parts_of(process.pid)
