@@ -45,7 +45,7 @@ class Reply:
 
 @dataclass(slots=True)
 class Round:
-    """Requests that are sent together, in one round trip for each server. The answer is a list with a Reply for each.
+    """Requests that are sent in one round trip for each server. The answer is a list with a Reply for each.
 
     ``allow_partial``: if at least one server answers, the round ends after the second failed attempt. The answer then
     has None for each request to an unresponsive server.

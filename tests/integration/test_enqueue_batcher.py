@@ -67,7 +67,7 @@ def test_a_cancelled_caller_takes_no_other_callers_answer(tickwheel_aio: aio.Tic
                 tickwheel._context, tickwheel._run, Histogram(GROUP_SIZE_BUCKETS), lambda queue: False
             )
             calls = [asyncio.create_task(enqueuing.enqueue("q", NewMessage(id=f"m{n}"))) for n in range(20)]
-            # The first messages are sent together, so the following messages wait for the next call.
+            # One call sends the first messages, so the following messages wait for the next call.
             await calls[0]
             more = [asyncio.create_task(enqueuing.enqueue("q", NewMessage(id=f"n{n}"))) for n in range(20)]
             await asyncio.sleep(0)

@@ -1,6 +1,6 @@
 """The decorator that makes a function a command, and the options that every command has.
 
-The common options (--url, --data-dir, --namespace, --timeout, --json) may stand before or after the command's name.
+The common options (--url, --data-dir, --namespace, --timeout, --json) may precede or follow the command's name.
 """
 
 import inspect

@@ -1,4 +1,4 @@
-"""Checks the small shards of a namespace together, in the same round trips. Large shards are checked one at a time, so
+"""Checks the small shards of a namespace, several in the same round trips. Large shards are checked one at a time, so
 memory stays bounded.
 """
 

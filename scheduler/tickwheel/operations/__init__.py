@@ -2,7 +2,7 @@
 
 An operation checks its arguments, packs script calls, and unpacks the replies. Executors (`tickwheel.redis`) send the
 calls and retry them on network errors. The blocking client, the asyncio client and the service run the same plans.
-The scripts in `lua/` make the changes; nothing in this package changes a message by itself.
+The scripts in `lua/` make the changes; no code in this package changes a message directly.
 
     context.py            NamespaceContext: the shared state of one client, and the cache of configurations
     dispatch.py           script calls to shards: stale configurations, expired sessions, errors

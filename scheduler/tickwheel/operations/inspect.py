@@ -79,7 +79,7 @@ def lateness(context: NamespaceContext, queue: str) -> Plan[Lateness]:
 
 
 def counts_and_lateness(context: NamespaceContext, queue: str) -> Plan[tuple[dict[str, int], Lateness]]:
-    """Return the results of `counts` and `lateness`, which one call to each shard reads together."""
+    """Return the results of `counts` and `lateness`, which one call to each shard reads."""
     totals = dict.fromkeys(_STATES, 0)
     counted = yield from _read_counters(context, queue)
     for states, _ in counted:

@@ -3,7 +3,7 @@
 After any failure the relay starts again from the beginning of the outbox. So the broker gets duplicates in the same
 order as the originals, and all duplicates before any newer event.
 
-A *window* is a group of entries that were read together. Several windows can be in flight to the broker. No entry is
+A *window* is a group of entries that one call has read. Several windows can be in flight to the broker. No entry is
 lost, because the outbox is trimmed only up to the first window with a transition that is not acknowledged.
 """
 
@@ -64,7 +64,7 @@ class TrimRange:
 
 
 class Window:
-    """Entries that were read together. Only the producer's thread calls `on_delivery`."""
+    """Entries that one call has read. Only the producer's thread calls `on_delivery`."""
 
     __slots__ = ("_left", "_wake", "error", "trim_range")
 

@@ -17,7 +17,7 @@ from tickwheel.redis.asyncio_executor import AsyncRedisExecutor
 from tickwheel.service.micro_batcher import MicroBatcher
 
 # Limits that keep the wait behind other plans short. A round with more requests, or a script call with more arguments,
-# is sent separately. At most `_MAX_ROUNDS` rounds are sent together.
+# is sent separately. At most `_MAX_ROUNDS` rounds are coalesced.
 _MAX_REQUESTS, _MAX_ARGUMENTS, _MAX_ROUNDS = 4, 64, 64
 _READS: Final = {"EXISTS", "GET", "HGET", "HMGET", "ZRANGE"}
 
@@ -31,7 +31,7 @@ class _PlanRound:
 
 
 class CoalescingExecutor(AsyncRedisExecutor):
-    """Runs plans as `AsyncRedisExecutor` does, but sends small rounds of several plans to one server together."""
+    """Runs plans as `AsyncRedisExecutor` does, but coalesces small rounds of several plans to one server."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

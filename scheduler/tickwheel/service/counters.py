@@ -11,8 +11,8 @@ from tickwheel.telemetry.histogram import SECONDS, Histogram
 
 # Upper bounds of the buckets for the number of messages that one script call enqueues.
 GROUP_SIZE_BUCKETS: Final = (1, 2, 5, 10, 20, 50, 100, 250, 1_000)
-# The first queues in use, up to this number, are counted separately. All others are counted together under a name that
-# no queue can have.
+# The first queues in use, up to this number, are counted separately. All others are counted under one name, which no
+# queue can have.
 QUEUES: Final = 1_000
 OTHER_QUEUES: Final = ("(others)", "(others)")
 

@@ -65,7 +65,7 @@ class ConcurrencyLimit:
 
 
 class TokenQuota:
-    """The quota of one token, or of all callers together if the service has no tokens."""
+    """The quota of one token, or the common quota of all callers if the service has no tokens."""
 
     def __init__(self, name: str) -> None:
         self.wait_limit = ConcurrencyLimit(None, f"token {name!r}")

@@ -15,7 +15,7 @@ _EXTENSIONS: Final = 3
 
 
 class LeaseBatch:
-    """Messages that were leased together."""
+    """Messages that one dequeue has leased."""
 
     __slots__ = ("extend_at", "lease_ms", "messages", "sink")
 

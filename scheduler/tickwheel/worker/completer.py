@@ -1,4 +1,4 @@
-"""Settles finished tasks on the server, in its own thread. Tasks that end during a call are settled together later."""
+"""Settles finished tasks on the server, in its own thread. One later call settles the tasks that end during a call."""
 
 import logging
 import queue

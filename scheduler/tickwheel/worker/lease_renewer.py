@@ -25,8 +25,8 @@ from tickwheel.worker.stats import Stats
 
 _log = logging.getLogger("tickwheel.worker")
 _TICK_S = 0.25
-# The pause after each read, so that the reports of very short batches are read together. A lease is at least a hundred
-# times as long, and the pipe can hold the reports that arrive during the pause.
+# The pause after each read, so that one read returns the reports of several short batches. A lease is at least a
+# hundred times as long, and the pipe can hold the reports that arrive during the pause.
 _GATHER_S = 0.01
 # A lease is renewed after a third of its length. The first renewal is at most this time after the report of the batch,
 # because the batch may have waited for a free batch state before its report was sent.

@@ -36,7 +36,7 @@ class Handling(Enum):
 class Load:
     """The size and the kind of a load.
 
-    ``rate`` is the messages per second of all producers together. Of a thousand messages, ``poisoned`` kill every
+    ``rate`` is the total of messages per second of all producers. Of a thousand messages, ``poisoned`` kill every
     worker that leases them.
     """
 

@@ -118,7 +118,7 @@ def test_the_event_process_drives_alone_and_exits_cleanly_on_sigterm(run: Run, e
 
 def test_a_second_event_process_stands_by_and_takes_over(run: Run, events: Start, start: Start) -> None:
     first = events()
-    second = start("events", ready_when="stands for election")
+    second = start("events", ready_when="takes part in the election")
     first.kill()
     eventually(lambda: "elected" in second.log, "the second event process is elected", ENDS_S)
     second.send_signal(signal.SIGINT)

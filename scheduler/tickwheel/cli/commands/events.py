@@ -217,7 +217,7 @@ def _run(process: "EventProcess", namespace: str, metrics: tuple[str, int] | Non
 
     install_signal_handlers(process)
     shards = len(process.health())
-    _log.info("process %d stands for election: namespace %s, shards 0 to %d", os.getpid(), namespace, shards - 1)
+    _log.info("process %d takes part in the election: namespace %s, shards 0 to %d", os.getpid(), namespace, shards - 1)
 
     def make_collector() -> "Collector":
         from tickwheel.event_process.metrics import ShardMetrics
