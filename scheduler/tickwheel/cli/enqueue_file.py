@@ -74,7 +74,7 @@ def print_result(result: EnqueueResult) -> None:
 def _describe_progress(count: int, refused: Sequence[tuple[Line, str]]) -> str:
     """Return a summary of the lines before the invalid one."""
     text = (
-        f"{count:,} message{' before it is' if count == 1 else 's before it are'} enqueued"
+        f"{count:,} message{' of the earlier lines is' if count == 1 else 's of the earlier lines are'} enqueued"
         if count
         else "nothing is enqueued"
     )

@@ -235,7 +235,11 @@ def check_shards(
 def _outbox(context: NamespaceContext, shards: list[ShardFacts]) -> Finding:
     text = f"entries with events: {sum(shard.outbox for shard in shards):,}"
     if context.history < RELAYED:
-        kept = f"the last {context.history:,} events of each shard are kept" if context.history else "history is off"
+        kept = (
+            f"the events of the last {context.history:,} calls of each shard are kept"
+            if context.history
+            else "history is off"
+        )
         return Finding("outbox", "ok", f"{text}; {kept}")
     limit, drops = outbox_of(context.history)
     fullest, dropped = max(shard.outbox_bytes for shard in shards), sum(shard.dropped for shard in shards)

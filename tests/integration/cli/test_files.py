@@ -54,7 +54,7 @@ def test_a_bad_line_is_named_and_exactly_the_lines_before_it_are_enqueued(
     result = run("enqueue", "encode", "--from", file, code=1)
     assert result.stderr.startswith("tickwheel: line 121: ")
     assert text in result.stderr
-    assert result.stderr.endswith("; 120 messages before it are enqueued: fix the line and continue there\n")
+    assert result.stderr.endswith("; 120 messages of the earlier lines are enqueued: fix the line and continue there\n")
     assert cli_client.queue("encode").counts()["pending"] == 120
 
 
@@ -67,7 +67,8 @@ def test_a_bad_line_is_reported_with_the_added_and_the_rejected_lines(
     result = run("enqueue", "jobs", "--from", lines_file(tmp_path, ids[0], taken, *ids[2:], "no"), code=1)
     assert "line 5: not JSON" in result.stderr
     assert (
-        "; 3 messages before it are enqueued, 1 rejected (line 2: queue 'jobs' has a message 'm1' with" in result.stderr
+        "; 3 messages of the earlier lines are enqueued, 1 rejected (line 2: queue 'jobs' has a message 'm1' with"
+        in result.stderr
     )
 
 

@@ -112,7 +112,7 @@ def counts(
 ) -> None:
     """Count messages by state, and show how late they were.
 
-    Late is the time from the due time until a message was deliverable, for messages that waited on the wheel. Each
+    Lateness is the time from the due time until a message was deliverable, for messages that waited on the wheel. Each
     value is the upper bound of a range, in ms. An explicit deadline is missed if the message is delivered after it.
     """
     with target.open() as tickwheel:

@@ -21,8 +21,8 @@ def shards(target: Target) -> None:
     """Show the leader of each shard, its inbox of new timers, and how late messages were.
 
     The owner is the event process that claimed the shard last. A driven shard files new timers within seconds: if the
-    oldest timer of the inbox keeps getting older, the shard is not driven. Late is the time from the due time until a
-    message was deliverable; each value is the upper bound of a range, in ms.
+    oldest timer of the inbox keeps getting older, the shard is not driven. Lateness is the time from the due time
+    until a message was deliverable; each value is the upper bound of a range, in ms.
     """
     with target.require_redis("shards").open() as tickwheel:
         admin = Admin(tickwheel)
