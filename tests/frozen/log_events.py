@@ -24,7 +24,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass
-class Maker:
+class EventFunction:
     """A function that returns the fields of an event. ``given`` has the fields that depend on an optional parameter."""
 
     parameters: list[str]
@@ -125,7 +125,7 @@ def _functions(tree: ast.Module) -> Iterator[_Function]:
                 waiting.append(node)
 
 
-def _events_of(function: _Function, makers: dict[str, Maker]) -> Iterator[tuple[str, set[str]]]:
+def _events_of(function: _Function, makers: dict[str, EventFunction]) -> Iterator[tuple[str, set[str]]]:
     later = _set_later(function)
     for node in ast.walk(function):
         if isinstance(node, ast.Dict):
@@ -139,7 +139,7 @@ def _events_of(function: _Function, makers: dict[str, Maker]) -> Iterator[tuple[
                 yield event.value, _fields_of_call(node, maker)
 
 
-def _fields_of_call(call: ast.Call, maker: Maker) -> set[str]:
+def _fields_of_call(call: ast.Call, maker: EventFunction) -> set[str]:
     named = {each.arg for each in call.keywords if each.arg is not None}
     given = {*maker.parameters[: len(call.args)], *named}
     under_condition = {key for name, keys in maker.given.items() if name in given for key in keys}
@@ -147,17 +147,17 @@ def _fields_of_call(call: ast.Call, maker: Maker) -> set[str]:
 
 
 @cache
-def _public_makers() -> dict[str, Maker]:
+def _public_makers() -> dict[str, EventFunction]:
     """Return the makers that other modules can import."""
     everywhere = {name: maker for tree in trees().values() for name, maker in _makers_of(tree, {}).items()}
     return {name: maker for name, maker in everywhere.items() if not name.startswith("_")}
 
 
-def _makers(tree: ast.Module) -> dict[str, Maker]:
+def _makers(tree: ast.Module) -> dict[str, EventFunction]:
     return _makers_of(tree, _public_makers())
 
 
-def _makers_of(tree: ast.Module, known: dict[str, Maker]) -> dict[str, Maker]:
+def _makers_of(tree: ast.Module, known: dict[str, EventFunction]) -> dict[str, EventFunction]:
     found = {}
     for function in _functions(tree):
         parameters = [each.arg for each in function.args.args]
@@ -170,7 +170,7 @@ def _makers_of(tree: ast.Module, known: dict[str, Maker]) -> dict[str, Maker]:
                 event, fields = node.args[inner.event_at], _fields_of_call(node, inner)
             if isinstance(event, ast.Name) and event.id in parameters:
                 given = _under_conditions(function, parameters) if isinstance(node, ast.Dict) else {}
-                found[function.name] = Maker(parameters, parameters.index(event.id), fields, given)
+                found[function.name] = EventFunction(parameters, parameters.index(event.id), fields, given)
     return found
 
 

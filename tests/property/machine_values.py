@@ -76,7 +76,7 @@ def as_explained(found: Any) -> tuple[str, str, int | None, int | None]:
     return found.state, found.code, found.ahead, found.ahead_in_value
 
 
-def explanation_of(queue: QueueModel, entry: Entry) -> tuple[str, str, int | None, int | None]:
+def reason_for(queue: QueueModel, entry: Entry) -> tuple[str, str, int | None, int | None]:
     """State, code, number of messages ahead, number of messages ahead of the same value."""
     if entry.state != PENDING:
         return entry.state, entry.state, None, None

@@ -121,7 +121,7 @@ class QueueModel:
         entry = self._there(key)
         if entry.state == CANCELLED:
             if entry.held and release:
-                self._let_go(entry)
+                self._end_message(entry)
             return entry.state, entry.version, entry.until, False
         if entry.state in (COMPLETED, ERRORED):
             raise InvalidTransition("", entry.state)
@@ -248,7 +248,7 @@ class QueueModel:
         """Return the message whose lease has this token. The worker's call frees the value of a cancelled message."""
         entry = self.messages.get(key)
         if entry is not None and entry.held and entry.token == token:
-            self._let_go(entry)
+            self._end_message(entry)
         if entry is None or entry.state != RUNNING or entry.token != token:
             raise LeaseLost("")
         return entry
@@ -272,7 +272,7 @@ class QueueModel:
         entry.token, entry.worker, entry.until = None, "", until
         entry.becomes(by, state, self._now())
 
-    def _let_go(self, entry: Entry) -> None:
+    def _end_message(self, entry: Entry) -> None:
         entry.held, entry.token, entry.worker = False, None, ""
         entry.until = self._now() + self.settings.retention
 
@@ -287,7 +287,7 @@ class QueueModel:
         elif entry.state == RUNNING:
             self._give_back("expire", entry, PENDING, now)
         elif entry.held:
-            self._let_go(entry)
+            self._end_message(entry)
         elif entry.is_finished:
             entry.becomes("retire", None, now)
             self.gone.append(self.messages.pop(entry.key))

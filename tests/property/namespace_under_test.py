@@ -116,7 +116,7 @@ class NamespaceUnderTest:
         for (name, shard), replies in zip(places, self.stored.read(places), strict=True):
             queue = self.model.queues[name]
             exclusive = queue.settings.exclusive_key is not None
-            found, parked = self.stored.found(replies, self._numbers[name], exclusive)
+            found, parked = self.stored.contents(replies, self._numbers[name], exclusive)
             for key, value in expected(queue, self._numbers[name], shard).items():
                 assert found[key] == value, f"{key} of {name} on shard {shard}"
             if exclusive:

@@ -23,13 +23,13 @@ from tests.property.machine_values import (
     delays,
     dues_in,
     durations,
-    explanation_of,
     filters,
     ids,
     key_of,
     leases,
     limits,
     lost_or,
+    reason_for,
     results,
     traces,
     urgencies,
@@ -290,7 +290,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         name, key = self._some_key(data, PENDING)
         entry = self.model.queues[name].messages.get(key)
         found = outcome(lambda: as_explained(self._queue(client, name).explain(*key)))
-        assert found == (("MessageNotFound", None) if entry is None else explanation_of(self.model.queues[name], entry))
+        assert found == (("MessageNotFound", None) if entry is None else reason_for(self.model.queues[name], entry))
 
     # Time
 

@@ -23,7 +23,7 @@ def expected(queue: QueueModel, number: int, shard: int) -> Found:
     prefix = number.to_bytes(2, "big")
     pending = sorted((entry for entry in here if entry.state == PENDING), key=lambda entry: entry.urgency)
     found: Found = {
-        "messages": {_name(entry): _shown(entry) for entry in here},
+        "messages": {_name(entry): _message_contents(entry) for entry in here},
         "counts": {state: count for state, count in queue.counts(shard).items() if count},
     }
     if queue.settings.exclusive_key is None:
@@ -84,7 +84,7 @@ class Stored:
             replies = pipeline.execute()
         return [replies[first : first + _READS] for first in range(0, len(replies), _READS)]
 
-    def found(self, replies: list[Any], number: int, exclusive: bool) -> tuple[Found, set[bytes]]:
+    def contents(self, replies: list[Any], number: int, exclusive: bool) -> tuple[Found, set[bytes]]:
         """Return the stored data in the form of `expected` for the same queue and shard, and the parked groups."""
         messages, bodies, counts, locks, ready, waiting, pairs, vpairs, parked = replies
         prefix = number.to_bytes(2, "big")
@@ -159,7 +159,7 @@ def _label(state: State | None) -> str | None:
     return None if state is None else state.label
 
 
-def _shown(entry: Entry) -> tuple[object, ...]:
+def _message_contents(entry: Entry) -> tuple[object, ...]:
     owned = entry.token is not None
     text = entry.result if entry.state == COMPLETED else entry.error or None
     return (

@@ -71,7 +71,7 @@ class TakesTheRedrivenForEnded(ShardDriver):
         self._loaded_timers.finished_leases = _OfAnyVersion()
 
 
-def message_of(timer: bytes) -> bytes:
+def message_key(timer: bytes) -> bytes:
     """Return the queue's number and the name."""
     return timer[HEAD_BYTES - 2 :]
 
@@ -84,10 +84,10 @@ class _OfAnyVersion(FinishedLeases):
         self._messages: set[bytes] = set()
 
     def on_finished(self, retention_timer: bytes) -> None:
-        self._messages.add(message_of(retention_timer))
+        self._messages.add(message_key(retention_timer))
 
     def has(self, lease_timer: bytes) -> bool:
-        return message_of(lease_timer) in self._messages
+        return message_key(lease_timer) in self._messages
 
 
 class KeepsPositions(ShardDriver):

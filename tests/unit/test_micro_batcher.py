@@ -47,13 +47,13 @@ def test_sequential_calls_are_executed_separately() -> None:
 
 
 def test_calls_made_while_a_call_is_in_progress_form_a_batch() -> None:
-    async def together() -> tuple[list[int], list[list[int]]]:
+    async def submit_concurrently() -> tuple[list[int], list[list[int]]]:
         work = Work()
         first, others = await work.held()
         work.permitted.set()
         return await asyncio.gather(first, *others), work.groups
 
-    assert asyncio.run(together()) == ([0, 2, 4, 6, 8, 10], [[0], [1, 2, 3, 4, 5]])
+    assert asyncio.run(submit_concurrently()) == ([0, 2, 4, 6, 8, 10], [[0], [1, 2, 3, 4, 5]])
 
 
 def test_no_batch_is_larger_than_its_limit() -> None:

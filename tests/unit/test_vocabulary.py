@@ -2,7 +2,8 @@
 
 The first column of the table is the scope in which the old name is wrong: `*` for any class, function, method or
 parameter; `*.py` for any module of the product; `module NAME` for the top level of one module; otherwise the class or
-function that must not define the name. Public names that users rely on keep their old word (`PUBLIC`).
+function that must not define the name. Public names that users rely on keep their old word (`PUBLIC`). The names of
+parameters in tests are not checked.
 """
 
 import ast
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.unit
 TABLE = Path(__file__).with_name("vocabulary.csv")
 PRODUCT = [Path(tickwheel.__file__).parent, Path(timing_wheel.__file__).parent]
 REPOSITORY = Path(__file__).parents[2]
-ROOTS = [*PRODUCT, *(REPOSITORY / name for name in ("bench", "services", "examples"))]
+ROOTS = [*PRODUCT, *(REPOSITORY / name for name in ("bench", "services", "examples", "tests"))]
 # Parameters that users can pass by name, and an attribute that they can read.
 PUBLIC = {("VirtualClock.advance", "each"), ("audit", "core"), ("QueueConfig", "stamp")}
 
@@ -35,22 +36,23 @@ def replaced() -> dict[Definition, str]:
         return {(row["inside"], row["old"]): row["new"] for row in csv.DictReader(table)}
 
 
-def definitions(file: Path) -> Iterator[Definition]:
+def definitions(file: Path, *, parameters: bool = True) -> Iterator[Definition]:
     """Yield every definition of a module: its scope and its name."""
     yield "*.py", file.stem
-    yield from definitions_in(ast.parse(file.read_text()), f"module {file.stem}", "")
+    yield from definitions_in(ast.parse(file.read_text()), f"module {file.stem}", "", parameters)
 
 
-def definitions_in(node: ast.AST, inside: str, path: str) -> Iterator[Definition]:
+def definitions_in(node: ast.AST, inside: str, path: str, parameters: bool) -> Iterator[Definition]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield inside, child.name
             below = f"{path}{child.name}"
-            yield from definitions_in(child, below, f"{below}.")
+            yield from definitions_in(child, below, f"{below}.", parameters)
         elif isinstance(child, ast.arg) and not isinstance(node, ast.Lambda):
-            yield inside, child.arg
+            if parameters:
+                yield inside, child.arg
         elif not isinstance(child, ast.Lambda):
-            yield from definitions_in(child, inside, path)
+            yield from definitions_in(child, inside, path, parameters)
 
 
 def old_names(found: Iterable[Definition]) -> list[str]:
@@ -70,7 +72,7 @@ def test_no_definition_has_a_replaced_name(root: Path) -> None:
     lines = [
         f"{file.relative_to(root)}: {line}"
         for file in files
-        for line in old_names(definitions(file))
+        for line in old_names(definitions(file, parameters=root.name != "tests"))
         if root in PRODUCT or not line.startswith("*.py")
     ]
     assert not lines, "\n".join(lines)
