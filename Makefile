@@ -11,7 +11,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 FAULTS := bench/results/faults.jsonl
 CHECKED := scheduler wheel services bench tests examples .ci/check_moves.py
 ARGS ?=
-JOBS ?= 2
+# Most tests wait for servers: on two cores, three processes take 930 s and two take 1,160 s.
+JOBS ?= 3
 # The tests start some thousand interpreters. Without bytecode, each of them compiles the product again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -27,7 +28,7 @@ install: $(READY) ## Make .venv ready (the other targets do this by themselves)
 demo: $(READY) ## A day of real flights through the scheduler, in about 30 seconds
 	@$(BIN)/tickwheel demo $(ARGS)
 
-test: $(READY) ## All tests except the soak, in as many processes as JOBS says (2)
+test: $(READY) ## All tests except the soak, in as many processes as JOBS says (3)
 	@$(BIN)/pytest -m 'not soak' --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(READY) ## What to run before each commit: lint and the fast tests, in under 90 seconds

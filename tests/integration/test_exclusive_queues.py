@@ -39,7 +39,7 @@ def test_a_message_without_the_exclusive_key_is_refused(
     videos: Queue, dump: Dump, metadata: dict[str, str] | None
 ) -> None:
     before = dump()
-    with pytest.raises(InvalidArgument, match="'videos' is exclusive by 'project': every message needs it"):
+    with pytest.raises(InvalidArgument, match="'videos' is exclusive by 'project': every message needs this key"):
         videos.enqueue(id="m", metadata=metadata)
     assert dump() == before
 

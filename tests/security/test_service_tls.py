@@ -58,10 +58,10 @@ def test_a_client_without_a_certificate_is_refused(mutual: ServiceThread) -> Non
         (CERT, None, None, "give both --tls-cert and --tls-key"),
         (None, KEY, None, "give both --tls-cert and --tls-key"),
         (None, None, CERT, "needs --tls-cert and --tls-key"),
-        (STRANGER, KEY, None, "cannot be served with"),
-        (KEY, KEY, None, "cannot be served with"),
-        (CERT, KEY, KEY, "cannot be served with"),
-        (CERT, CERTS / "none.pem", None, "cannot be served with"),
+        (STRANGER, KEY, None, "TLS cannot be used with"),
+        (KEY, KEY, None, "TLS cannot be used with"),
+        (CERT, KEY, KEY, "TLS cannot be used with"),
+        (CERT, CERTS / "none.pem", None, "TLS cannot be used with"),
     ],
 )
 def test_incomplete_tls_options_are_refused_before_the_service_listens(
