@@ -21,17 +21,17 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
-	@echo '  ARGS="..." goes to the program that the target runs, as in: make test ARGS="-m unit"'
+	@echo '  ARGS="..." passes arguments to the program of the target, as in: make test ARGS="-m unit"'
 
-install: $(READY) ## Make .venv ready (the other targets do this by themselves)
+install: $(READY) ## Install the packages into .venv (the other targets do this if necessary)
 
 demo: $(READY) ## A day of real flights through the scheduler, in about 30 seconds
 	@$(BIN)/tickwheel demo $(ARGS)
 
-test: $(READY) ## All tests except the soak, in as many processes as JOBS says (3)
+test: $(READY) ## All tests except the soak, in JOBS processes (default: 3)
 	@$(BIN)/pytest -m 'not soak' --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-check: $(READY) ## What to run before each commit: lint and the fast tests, in under 90 seconds
+check: $(READY) ## Run before each commit: lint and the fast tests, in less than 90 seconds
 	@$(MAKE) --no-print-directory lint
 	@$(BIN)/pytest -m unit --numprocesses $(JOBS) --quiet $(ARGS)
 
@@ -46,36 +46,36 @@ lint: $(READY) ## ruff (rules and format), mypy --strict, the layers of the impo
 hooks: $(READY) ## Have git run `make check` before each commit
 	@$(BIN)/pre-commit install
 
-format: $(READY) ## Generate the blocking modules from the asyncio ones; rewrite the sources as ruff wants them
+format: $(READY) ## Generate the blocking modules from the asyncio modules, and format the sources with ruff
 	@$(BIN)/python tests/support/generate_blocking.py
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(READY) ## Measure; a table, JSON and plots into bench/results/
+bench: $(READY) ## Run the benchmarks: print a table, and write JSON and plots to bench/results/
 	@$(BIN)/python -m bench $(ARGS)
 
-peers: $(READY) ## The same work for other queues, as docs/comparison.md shows it (needs Node and npm)
+peers: $(READY) ## Run the benchmarks of docs/comparison.md with other queues (needs Node and npm)
 	@$(BIN)/python -m bench.peers $(ARGS)
 
-faults: $(READY) ## Ten minutes of faults under load, all that happened checked (a new seed each time, which it prints)
+faults: $(READY) ## Ten minutes of faults under load, then checks of all events (prints its random seed)
 	@$(BIN)/python -m tests.fault.harness --results $(FAULTS) $(ARGS)
 
 soak: $(READY) ## The long random tests, then an hour of faults (TICKWHEEL_SOAK=3: three times as long)
 	@TICKWHEEL_SOAK=$${TICKWHEEL_SOAK:-1} $(BIN)/pytest -m 'soak or fault or property' --timeout 7200
 	@TICKWHEEL_SOAK=$${TICKWHEEL_SOAK:-1} $(BIN)/python -m tests.fault.harness --results $(FAULTS) $(ARGS)
 
-services-up: $(READY) ## ZooKeeper, Kafka and a Redis Cluster on this machine, to try things with
+services-up: $(READY) ## Start ZooKeeper, Kafka and a Redis Cluster on this machine, for trials
 	@$(BIN)/python -m services up
 
-services-down: $(READY) ## End them, and remove their data
+services-down: $(READY) ## Stop these servers, and remove their data
 	@$(BIN)/python -m services down
 
-proto: $(READY) ## Remake the code of scheduler/tickwheel/v1 from proto/, and what later changes are compared with
+proto: $(READY) ## Generate scheduler/tickwheel/v1 and proto/released.binpb from proto/
 	@$(BIN)/buf breaking proto --against proto/released.binpb
 	@$(BIN)/protoc -Iproto --python_out=scheduler --pyi_out=scheduler proto/tickwheel/v1/*.proto
 	@$(BIN)/buf build proto --exclude-source-info --output proto/released.binpb
 
-lock: $(READY) ## Remake requirements.lock; ARGS=--upgrade takes newer versions
+lock: $(READY) ## Generate requirements.lock (with newer versions: ARGS=--upgrade)
 	@$(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
 		--all-extras --group dev --generate-hashes --no-header --no-annotate \
 		--output-file requirements.lock $(ARGS)

@@ -118,8 +118,8 @@ local function add_to(histogram, kind)
     end
 end
 
--- Writes the entries of a plain queue's indexes together. Removals come first: an entry that a call removes and then
--- adds again must stay.
+-- Writes all changes of a plain queue's indexes. Removals come first: an entry that a call removes and then adds again
+-- must stay.
 local function settle()
     if #ready_removed > 0 then
         send('ZREM', ready, ready_removed)

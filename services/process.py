@@ -87,7 +87,7 @@ class Process:
         self.wait_until_ready()
 
     def launch(self) -> None:
-        """Run the process without waiting: some servers become ready only together."""
+        """Run the process without waiting: some servers become ready only once other servers run."""
         if self._running is not None:
             raise ServiceError(f"{self.name} already runs as process {self.pid}: stop or kill it first")
         self.folder.mkdir(parents=True, exist_ok=True)

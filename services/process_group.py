@@ -1,4 +1,4 @@
-"""Servers that form one service: started and stopped together. Each can also be stopped and broken on its own."""
+"""Servers that form one service. One call starts or stops all of them; each can also be stopped and broken alone."""
 
 from collections.abc import Sequence
 from types import TracebackType

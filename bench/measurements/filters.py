@@ -1,4 +1,4 @@
-"""Filtered dequeues: rare pairs, pairs that rarely occur together, and values with a leased message."""
+"""Filtered dequeues: rare pairs, pairs of which few messages have both, and values with a leased message."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -176,7 +176,7 @@ def exclusive_filtered_dequeue(scale: Scale) -> list[Measurement]:
 
 
 def longest_call(scale: Scale) -> list[Measurement]:
-    """Measure the most expensive calls: common pairs that rarely occur together, and calls of a thousand messages."""
+    """Measure the most expensive calls: filters by two common pairs that few messages have, and 1,000-message calls."""
     pending = scale.size(300_000, 2_000)
     spread = scale.size(1_000, 50)
     samples: dict[str, list[float]] = {}

@@ -6,7 +6,7 @@ most requests return no message.
 
 The load is grouped, like the load of real producers and workers. A producer sends the messages of 10 ms in one call. A
 dequeue call requests ten messages, so 3,000 calls a second correspond to 30,000 requests for one message. Ten dequeue
-calls start together, like those of a host for its idle workers. Both loops are open: a latency counts from the planned
+calls start at once, like those of a host for its idle workers. Both loops are open: a latency counts from the planned
 time of its call (for an enqueue, of its message), so it includes the linger of the batch and delays of the generator
 itself. The first fifth of a run is not counted. A worker runs a batch for a millisecond and completes it in one call.
 The load generator runs on the same machine.

@@ -1,4 +1,5 @@
-// BullMQ, as its documentation says to use it: addBulk, one worker process, jobs in parallel, removed when done.
+// BullMQ, used as its documentation recommends: addBulk, and one worker process with parallel jobs. Finished jobs are
+// removed.
 import { createRequire } from "node:module";
 import { join } from "node:path";
 
@@ -21,7 +22,7 @@ async function enqueue(delays) {
   }
 }
 
-// Runs a worker until it has done `count` jobs; the seconds from its first job to its last.
+// Runs a worker until it has finished `count` jobs. Resolves to the seconds from its first job to its last.
 function work(each) {
   return new Promise((resolve) => {
     let began, done = 0;

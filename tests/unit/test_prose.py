@@ -1,4 +1,4 @@
-"""Prose keeps to plain words: docstrings, comments, log lines, error texts, scripts, protos and pages.
+"""Prose keeps to plain words: docstrings, comments, log lines, error texts, scripts, protos, pages and other files.
 
 `DIALECT` is the word list: words with which the code once described itself and that a stranger must decode. Text
 in backticks and code blocks is code, not prose. `ALLOWED` has the lines that need such a word all the same, with the
@@ -21,7 +21,24 @@ pytestmark = pytest.mark.unit
 
 ROOT: Final = Path(__file__).parents[2]
 ALLOWED_MAX: Final = 30
-FOLDERS: Final = ("scheduler", "wheel", "bench", "services", "examples", "tests")
+FOLDERS: Final = ("scheduler", "wheel", "bench", "services", "examples", "tests", ".ci")
+# The other files with prose, and a pattern for their comments and texts.
+HASH: Final = re.compile(r"""(?<!\S)#.*|"[^"]*"|'[^']*'""")
+SLASHES: Final = re.compile(r"(?<!\S)//.*")
+OTHER_FILES: Final = {
+    ".ci/run": HASH,
+    ".gitignore": HASH,
+    ".pre-commit-config.yaml": HASH,
+    "Makefile": HASH,
+    "bench/peers/*.mjs": SLASHES,
+    "deploy/*": HASH,
+    "proto/buf.yaml": HASH,
+    "proto/**/*.proto": SLASHES,
+    "pyproject.toml": HASH,
+    "scheduler/tickwheel/load/report/*.jinja": re.compile(r"(?:^|(?<=[}>]))[^<>{}]+(?=$|[<{])"),
+    "scheduler/tickwheel/load/scenarios/*.toml": HASH,
+    "services/pom.xml": re.compile(r"(?:<!--|^[^<]+).*?(?:-->|$)"),
+}
 # The word list itself, and a test whose data are old names.
 LEFT_OUT: Final = {"test_prose.py", "test_vocabulary.py"}
 DIALECT: Final = {
@@ -39,10 +56,8 @@ DIALECT: Final = {
     "trouble (error, problem)": r"troubles?",
     "mistake (bug)": r"mistakes?",
     "in company, beside (concurrently)": r"in company|beside",
-    "together (in one call, in total)": (
-        r"(?:read|sent|settled|counted|leased|enqueued) together"
-        r"|(?:calls|callers|clients|others|producers|workers) together"
-    ),
+    # Allowed: "together = 10", a key of a load scenario.
+    "together (in one call, in total, at once)": r"together(?! =)",
     "stands (is confirmed, is in)": r"stands?(?! by\b| still\b| in for\b| for\b(?! election))|stood",
     "by itself (separately)": r"by (?:itself|themselves)",
     "by lot (weighted random)": r"by lot",
@@ -93,10 +108,11 @@ def lua_prose(path: Path) -> Iterator[Line]:
             yield str(path.relative_to(ROOT)), number, literal
 
 
-def proto_prose(path: Path) -> Iterator[Line]:
+def other_prose(path: Path, pattern: re.Pattern[str]) -> Iterator[Line]:
     for number, line in enumerate(path.read_text().splitlines(), 1):
-        if "//" in line:
-            yield str(path.relative_to(ROOT)), number, line[line.index("//") :]
+        for prose in pattern.findall(line):
+            if " " in prose:
+                yield str(path.relative_to(ROOT)), number, prose
 
 
 def page_prose(path: Path) -> Iterator[Line]:
@@ -116,9 +132,13 @@ def every_line() -> Iterator[Line]:
                 yield from python_prose(path)
     for path in sorted((ROOT / "lua").glob("*.lua")):
         yield from lua_prose(path)
-    for path in sorted((ROOT / "proto").rglob("*.proto")):
-        yield from proto_prose(path)
-    for path in [*sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("*.md")), ROOT / "services/README.md"]:
+    for glob, pattern in OTHER_FILES.items():
+        for path in sorted(ROOT.glob(glob)):
+            yield from other_prose(path, pattern)
+    for folder in (*FOLDERS, "docs"):
+        for path in sorted((ROOT / folder).rglob("*.md")):
+            yield from page_prose(path)
+    for path in sorted(ROOT.glob("*.md")):
         yield from page_prose(path)
 
 

@@ -40,7 +40,7 @@ class MicroBatcher(Generic[T, R]):
         self._expected = 1
 
     async def submit(self, item: T) -> R:
-        """Send the item together with the items of concurrent calls, and return its result. Raises as ``send`` does.
+        """Send the item in one call with the items of concurrent calls, and return its result. Raises as ``send`` does.
 
         If the caller is cancelled, the other items of the group still get their results.
         """
