@@ -45,8 +45,10 @@ DIALECT: Final = {
     "told, tell": r"told|tells?|telling",
     "say": r"says?|saying|said",
     "shown": r"shown",
+    # Allowed: "figure", for one measured number.
     "figures (metrics, measurements)": r"figures",
     "away (unreachable)": r"away",
+    # Allowed: "a name is looked up", for a lookup in a table.
     "look (check, scan)": r"(?:looks?|looking|looked)(?! up)",
     "see to (handle)": r"sees? to|seen to|saw to",
     "put off (throttle, postpone)": r"puts? off|putting off",
@@ -58,6 +60,8 @@ DIALECT: Final = {
     "in company, beside (concurrently)": r"in company|beside",
     # Allowed: "together = 10", a key of a load scenario.
     "together (in one call, in total, at once)": r"together(?! =)",
+    # Allowed: processes that stand by, a clock that stands still, and a sign that stands for something. "To stand for
+    # election" is not allowed: a process is a candidate.
     "stands (is confirmed, is in)": r"stands?(?! by\b| still\b| in for\b| for\b(?! election))|stood",
     "by itself (separately)": r"by (?:itself|themselves)",
     "by lot (weighted random)": r"by lot",
@@ -66,12 +70,15 @@ DIALECT: Final = {
     "home (metadata shard)": r"home",
     "of before (older)": r"of before",
     "anew (again)": r"anew",
+    # Allowed: "way", as in "in the same way".
     "ways (backends)": r"ways",
     "begin again (restart)": r"begins? again|beginning again|began again",
     "for ever (indefinitely)": r"for ever",
+    # Allowed: superlatives, as in "the most urgent message".
     "the least, the most (minimum, maximum)": r"the (?:least|most)(?! (?:urgent|expensive|frequent)\b)",
     "whoever (the noun)": r"whoever",
-    "so long, so many, so often": r"so (?:long|many|often)\b(?! as| that)",
+    "so long, so many, so often": r"so (?:long|many|often)",
+    # Allowed: "where" for a place, as in "the queue where messages wait".
     "where there is (if)": r"where (?:there (?:is|are)|no|none|nobody|nothing)",
 }
 PATTERN: Final = re.compile(
