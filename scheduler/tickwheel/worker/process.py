@@ -88,7 +88,7 @@ def main() -> int:
         for queue in queues:
             app.declared(queue.name)
     except TickwheelError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"tickwheel: {error}", file=sys.stderr)
         return CANNOT_START
     return _work(config, app, queues, selector_class, stopping)
 
