@@ -154,7 +154,7 @@ def test_batches_are_sent_when_they_are_full_or_have_waited_long_enough() -> Non
         ('[[queue]]\nname = "q"\nrun = "1s"\n', "day.toml: queue[1].arrivals is missing"),
         (f"{NAMED}arrivals = [[3, 1], [2, 1]]\nrun = '1s'", "points [hour, messages per second] in ascending"),
         (f"{NAMED}arrivals = [[25, 1]]\nrun = '1s'", "queue[1].arrivals[1][1] must be a number from 0 to 24"),
-        ('[[queue]]\nname = "q q"\narrivals = 1\nrun = "1s"', "queue[1].name must be 1 to 64 of letters"),
+        ('[[queue]]\nname = "q q"\narrivals = 1\nrun = "1s"', "queue[1].name must have 1 to 64 letters"),
         ('[[queue]]\nname = "q"\narrivals = 1\nrun = "soon"', "day.toml: queue[1].run: a duration is written like"),
         (f"{NAMED}arrivals = 1\nrun = {{ normal = '1s' }}", "queue[1].run must be a duration like '15m', or a table"),
         (f"{QUEUE}[[workers]]\nqueues = ['r']\n", "day.toml: workers[1].queues must be among q, not 'r'"),
@@ -217,7 +217,7 @@ def test_a_scenario_gives_a_recording_its_workers_and_settings(tmp_path: Path) -
         ("queue,arrival,run seconds\nmail,1,2\nmail,soon,2\n", "monday.csv line 3: arrival must be 0 or more seconds"),
         ("queue,arrival,run seconds\nmail,-1,2\n", "monday.csv line 2: arrival must be 0 or more seconds"),
         ("queue,arrival,run seconds\nmail,1,nan\n", "run seconds must be a number from 0 to 86,400, not 'nan'"),
-        ("queue,arrival,run seconds\nm m,1,2\n", "monday.csv line 2: queue must be 1 to 64 of letters"),
+        ("queue,arrival,run seconds\nm m,1,2\n", "monday.csv line 2: queue must have 1 to 64 letters"),
         ("queue,arrival,run seconds\nm,1,2\nm,2026-05-17,2\n", "3: arrival must be written as on the lines before"),
     ],
 )  # fmt: skip

@@ -17,6 +17,6 @@ class AdaptiveBatchSize:
             return False
         is_full = elements >= self.count
         fitting = max(1, self._target * elements // max(size, 1))
-        # Grow by at most 4x a step and shrink immediately, so that no reply is much too large.
+        # Grow by at most a factor of 4 in each step and shrink immediately, so that no reply is much too large.
         self.count = min(fitting, self.count * 4, self._target)
         return is_full

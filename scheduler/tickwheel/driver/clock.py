@@ -33,5 +33,5 @@ class Clock(Protocol):
     def next_probe(self, waiting: bool) -> float:
         """Return the moment on the monotonic clock at which to read the server's clock; infinity if never.
 
-        ``waiting``: timers in memory wait for the time.
+        ``waiting`` is true if there are timers in memory.
         """

@@ -1,4 +1,4 @@
-"""The clock guard: how far a shard's server clock is trusted. Pure: every moment is an argument.
+"""The clock guard: decides how far the clock of a shard's server is trusted. It reads no clock: times are arguments.
 
 The guard keeps two times, both as offsets from a monotonic clock that also counts sleep:
 
@@ -7,18 +7,18 @@ the *estimate*  follows the server's clock. Each reply bounds the estimate. Let 
                 and at most S + 1 - sent ahead of the monotonic clock. The guard keeps the largest lower bound and
                 lowers the bound as fast as clocks drift, so the estimate is hardly ever ahead of the server. A
                 contradiction (the server's clock went back) resets the estimate.
-the *anchor*    is the trusted clock. It follows the estimate every ten seconds, so slow drift and slewing pass. A
-                server that is ahead of the anchor by more than the limit has made a step: the guard holds. The time
+the *anchor*    is the trusted clock. It is set to the estimate every ten seconds, so it follows slow drift and slewing.
+                A server that is ahead of the anchor by more than the limit has made a step: the guard *holds*. The time
                 stands still until the server agrees with the anchor again or an operator accepts the server's time.
 
-The guard follows a server that steps back immediately: that makes messages late, never early.
+If the server's clock steps back, the guard follows immediately: that makes messages late, never early.
 
-At the first claim nothing is trusted yet, and two other times serve as witnesses: this host's wall clock (plus the step
-that an operator has accepted, which the shard stores), and the shard's high-water mark, which is the time up to which
-the shard has been driven. If the server is ahead of both by more than the limit, the guard holds from the start, at the
-later of the two times. So the clocks of hosts must agree to within the limit, for example through NTP, or an operator
-must accept the time. At later claims by the same process the anchor is the witness. Not detectable: a step of a clock
-that server and process share, if the step was made while no process ran.
+At the first claim there is no trusted clock yet, and two other times serve as witnesses: this host's wall clock (plus
+the step that an operator has accepted, which the shard stores), and the shard's high-water mark, which is the time up
+to which the shard has been driven. If the server is ahead of both by more than the limit, the guard holds from the
+start, at the later of the two times. So the clocks of hosts must agree to within the limit, for example through NTP, or
+an operator must accept the time. At later claims by the same process the anchor is the witness. The guard cannot detect
+a step of a clock that server and process share, if the step was made while no process ran.
 """
 
 import logging

@@ -1,4 +1,5 @@
-"""Commands for a shard's server, as data. Driver and relay yield them; a connection or the simulator executes them.
+"""Commands for a shard's server, as data. The driver yields commands, and the relay creates them. In production, a
+`ShardConnection` executes the commands; in tests of the driver, the simulator executes them.
 
 Replies:
 
@@ -28,8 +29,8 @@ class ReadFence:
 class ReadStream:
     """Reads up to ``count`` entries of a stream after an id: packed timers of the inbox, or events of the outbox.
 
-    ``until_ms`` is the moment on the process's monotonic clock up to which to wait for the first entry; None does not
-    wait.
+    ``until_ms`` is a moment on the process's monotonic clock: the wait for the first entry ends at this moment. If it
+    is None, the read does not wait.
     """
 
     key: str
@@ -67,7 +68,8 @@ class WaitForReplicas:
 Command = Call | ReadFence | ReadStream | ReadSlots | ReadSlot | WaitForReplicas
 
 # The generators of the driver yield commands. After each command, the generator is sent the reply, or `ScriptError` is
-# raised in it. `DutySteps` return whether there was anything to do, and `MoveSteps` about how many timers they moved.
+# raised in it. `DutySteps` return whether there was anything to do, and `MoveSteps` the approximate number of timers
+# that they moved.
 Steps = Generator[Command, Any, None]
 DutySteps = Generator[Command, Any, bool]
 MoveSteps = Generator[Command, Any, int]

@@ -7,8 +7,8 @@ from tickwheel.runtime.chunks import iter_chunks
 from tickwheel.storage.timer import iter_timers
 from tickwheel.storage.wheel_levels import level_for, name, number, start
 
-# A node of a Redis list holds up to 8 KB, so two chunks of this many timers share a node. A cascade reads at least one
-# chunk.
+# Number of timers in a chunk, which is one element of a slot's list. A node of a Redis list holds up to 8 KB, so two
+# chunks share a node. A cascade moves whole chunks.
 CHUNK_TIMERS = 100
 
 

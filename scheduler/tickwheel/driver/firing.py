@@ -1,7 +1,9 @@
 """Sends due timers to the scripts that check the messages: promote, expire and retire.
 
-Only the script's final answer closes a timer. In all other cases (not yet due, not handled in this call, rejected, no
-reply at all) the timer stays open, and the inbox or the timer's slot keeps the timer.
+A timer is *open* until it has its final answer: a script has checked the message, or the timer belongs to a lease that
+is known to be over. A timer stays open if the message is not due yet by the server's clock, if the script did not
+handle the timer in this call or rejected the call, or if there was no reply. An open timer stays in the inbox or in its
+slot.
 """
 
 import logging
@@ -84,7 +86,7 @@ class TimerFirer:
             self._batch_sizes[queue_number] = min(2 * sent, FIRE_BATCH)
 
     def _drop_finished(self, timers: list[bytes]) -> list[bytes]:
-        """Return the lease timers whose lease may still be held, and mark the others as answered."""
+        """Return the lease timers whose leases may still be held, and close the others."""
         finished: list[bytes] = []
         left: list[bytes] = []
         for timer in timers:
@@ -107,8 +109,9 @@ class TimerFirer:
             return
         self._renewals.pop(queue_number, None)
         # The bound is the driver's own time. The script replies with the smaller of the server's time and the bound, so
-        # a reply below the bound is the server's time. A reply equal to the bound means that the server is not behind:
-        # nothing to record, because the bound advances with the monotonic clock, and the next probe detects a step.
+        # a reply below the bound is the server's time. A reply equal to the bound means that the server's clock is not
+        # behind. Such a reply need not be recorded: the bound advances with the monotonic clock, and the next probe
+        # detects a step.
         server_ms = int.from_bytes(reply[:_TIME_BYTES], "big")
         if server_ms < bound:
             self._clock.observe(server_ms)

@@ -1,9 +1,9 @@
 """Inbox entries that were read and are not yet filed.
 
 Entries wait in two buckets, young and older. Every second the older bucket becomes the bucket that is filed, the young
-one becomes the older one, and new entries go to an empty bucket. So a timer is filed 1 to 2 s after it was read, and a
-timer with a delay under a second is never filed. Entries are filed in the order of the inbox, so the inbox is always
-trimmed by a prefix.
+bucket becomes the older one, and new entries go to an empty bucket. So a timer is usually filed 1 to 2 s after it was
+read. A timer with a delay under a second usually fires before that, and is not filed. Entries are filed in the order of
+the inbox, so the filed entries are always the first entries of the inbox: a prefix, which one trim removes.
 """
 
 from collections import deque
@@ -16,15 +16,15 @@ from tickwheel.storage.timer import Kind, iter_timers
 
 ROTATE_MS = 1_000
 # If the buckets hold more timers than this, the driver is catching up with the inbox, and everything is filed
-# immediately. The same happens if a rotation is a whole period late: the process was stopped, and timers that were far
-# from due may be due now.
+# immediately. The same happens if a rotation is a whole period late, because the process was paused: timers that were
+# far from due may be due now.
 HURRY_TIMERS = 50_000
 FROM_START = b"0-0"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry: ``far`` packs the timers that were not loaded into memory; ``near`` lists those that were."""
+    """One entry: ``far`` packs the timers that were not loaded into memory; ``near`` lists the loaded timers."""
 
     id: bytes
     far: bytes
@@ -43,13 +43,13 @@ class _Bucket:
 
 
 class InboxBuffer:
-    """The buckets, and the near timers in them that no script has finally answered yet (see `driver/firing.py`)."""
+    """The buckets, and the near timers in them that do not have their final answer yet (see `driver/firing.py`)."""
 
     def __init__(self) -> None:
         self.last_read_id = FROM_START
-        # Invariant: `unconfirmed` contains each near timer of the buckets until its final answer. `LoadedTimers` does
-        # not replace this set: it only counts the unanswered timers of each slot, and most of these were read from the
-        # slot, not from the inbox.
+        # Invariant: `unconfirmed` contains each near timer of the buckets until its final answer. `LoadedTimers` cannot
+        # replace this set: `LoadedTimers` only counts the open timers of each slot, and most of them were read from
+        # slots, not from the inbox.
         self.unconfirmed: set[bytes] = set()
         self._young = _Bucket()
         self._older = _Bucket()
@@ -99,7 +99,7 @@ class InboxBuffer:
         return taken
 
     def on_filed(self, prefix: list[Entry]) -> None:
-        """Drop the prefix: its timers are in the slots, and its entries are no longer in the inbox."""
+        """Drop the prefix: its timers are now in slots, and its entries are no longer in the inbox."""
         for entry in prefix:
             first = self._filing.entries.popleft()
             assert first is entry, "entries are filed in the order of the inbox"

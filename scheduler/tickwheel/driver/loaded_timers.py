@@ -13,8 +13,8 @@ class LoadedTimers:
 
     def __init__(self, now_ms: int) -> None:
         self.near = {kind: NearTimers(now_ms) for kind in Kind}
-        # By slot of level 2, the number of its open timers, in memory or sent. To drop a slot, the number is enough.
-        # `InboxBuffer.unconfirmed` lists the open timers that may still have to be filed.
+        # By slot of level 2, the number of its open timers, in memory or sent. The number is enough to decide whether a
+        # slot may be dropped. `InboxBuffer.unconfirmed` lists the open timers that may still have to be filed.
         self._open_counts: dict[int, int] = {}
         # Slots whose last open timer was answered, or that had no open timer when they were read.
         self.drained_slots: set[int] = set()

@@ -1,7 +1,7 @@
 """The timers of one kind in memory until they are due: levels 0 and 1 of the wheel.
 
-The wheel in memory has one entry for each tick. The timers of a tick are packed into one bytearray: 37 B a timer in
-all, while a list of bytes objects takes 140 B.
+The wheel in memory has one entry for each tick (1 ms) that has timers. The timers of a tick are packed into one
+bytearray, which takes 37 bytes for each timer. A list of bytes objects would take 140 bytes for each timer.
 """
 
 from collections import deque
@@ -43,8 +43,8 @@ class NearTimers:
     def take(self, now_ms: int, limit_for: Callable[[int], int]) -> tuple[int, list[bytes]] | None:
         """Remove due timers of one queue, at most ``limit_for(queue number)``. Queues take turns.
 
-        Return the number of the queue and the timers, or None if no timer is due. The caller must return timers without
-        a final answer, by `add` or `put_back`.
+        Return the number of the queue and the timers, or None if no timer is due. The caller must pass each timer that
+        gets no final answer to `add` or `put_back`.
         """
         self._collect_due(now_ms)
         if not self._ready:

@@ -28,10 +28,10 @@ class QueueLookup(Protocol):
     """
 
     def lookup(self, number: int) -> QueueRef | None:
-        """Return the queue of this number; None if the metadata shard, which was just read, has no such queue."""
+        """Return the queue of this number. If it is not cached, read the metadata shard; None if it is not there."""
 
     def renew(self, number: int, shard: int) -> QueueRef | None:
-        """Read the queue from the metadata shard, and update the copy of its configuration's version in ``shard``.
+        """Read the queue from the metadata shard, and update the version of its configuration that ``shard`` stores.
 
         Return the queue; None if the metadata shard has no such queue.
         """

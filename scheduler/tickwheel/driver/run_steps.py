@@ -24,7 +24,8 @@ def run_steps(steps: Generator[Command, Any, R], execute: Execute) -> R:
 def next_command(steps: Generator[Command, Any, R], execute: Execute, command: Command) -> Command:
     """Execute the command, send its reply to the steps and return the command that they yield next.
 
-    Raises StopIteration if the steps end, and the exceptions of ``execute`` except ScriptError, which the steps handle.
+    If ``execute`` raises ScriptError, the error is raised in the steps instead. Other exceptions of ``execute`` are
+    raised here, as is StopIteration when the steps end.
     """
     try:
         reply = execute(command)

@@ -1,4 +1,4 @@
-"""A shard's clock in production: the clock of its server, as far as the clock guard trusts this clock."""
+"""The clock of a shard in production: the clock of the shard's server, as far as the clock guard trusts that clock."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,7 +11,7 @@ from tickwheel.runtime.time import monotonic_ms, wall_ms
 PROBE_HOLDING_MS = 250
 PROBE_WAITING_MS = 5_000
 PROBE_IDLE_MS = 60_000
-# An idle shard is probed within PROBE_IDLE_MS; the factor leaves time for its reply.
+# The driver of an idle shard reads the clock within PROBE_IDLE_MS. The factor leaves time for the reply.
 _SIMILAR_STEPS_MS = 2 * PROBE_IDLE_MS
 
 
@@ -53,8 +53,8 @@ class ServerClock:
     def accept_similar_steps(self, steps_ms: Sequence[int]) -> None:
         """Also accept a step of this clock if it is similar to a step accepted on another shard. Call from any thread.
 
-        This server may have made the same step, and the driver may not have read the server's clock since. The operator
-        need not accept the step a second time.
+        This server may have made the same step, but the driver may not have read the server's clock since then. Without
+        this call, the operator would have to accept the step a second time.
         """
         self._similar_steps_until = self.monotonic() + _SIMILAR_STEPS_MS
         self._similar_steps = steps_ms
@@ -95,7 +95,7 @@ class ServerClock:
         )
 
     def _follow_accepted(self, ahead: int) -> None:
-        """Let drift change the accepted offset. Reset the offset when the clocks of server and host agree again."""
+        """Adapt the accepted offset to drift. Reset the offset when the clocks of server and host agree again."""
         if ahead <= self._limit:
             self._accepted_offset = 0
         elif abs(ahead - self._accepted_offset) > self._limit / 2:

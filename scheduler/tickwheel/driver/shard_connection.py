@@ -124,7 +124,7 @@ class ShardConnection:
 
 
 def make_connection(client: Redis, name: str = "") -> RawConnection:
-    """Return a new connection with the settings of the client's pool, not yet connected and not part of the pool."""
+    """Return a new connection with the settings of the client's pool. It is outside the pool, and not connected yet."""
     pool = client.connection_pool
     settings: dict[str, Any] = dict(pool.connection_kwargs) | {"retry": Retry(NoBackoff(), 0)}
     settings |= {"client_name": name} if name else {}

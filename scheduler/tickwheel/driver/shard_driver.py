@@ -1,9 +1,12 @@
-"""The wheel of one shard over memory and Redis, without I/O: a generator that yields commands and is sent the replies.
+"""Runs the wheel of one shard, partly in memory and partly in Redis: files, cascades, loads and fires its timers.
 
-So every failure happens between two commands. A crash drops the generator. The generator of a deposed leader continues
-until a command raises `Fenced`. No state in memory outlives the connection: each new connection gets a new driver. The
-driver claims the shard, and reads the whole inbox and every slot whose interval has begun. Reading again is always
-safe, because all steps are idempotent.
+The driver does no I/O. It is a generator that yields commands and is sent the replies, so it can only fail at a
+command. If the connection fails, the caller drops the generator, with its state in memory, and creates a new driver for
+the new connection. The new driver claims the shard, and reads the whole inbox and every slot whose interval has begun.
+Reading again is always safe, because all steps are idempotent. The driver of a former leader continues until one of
+its commands raises `Fenced`.
+
+A *duty* is one of the jobs that the driver repeats: file new timers, serve slots, drop slots, and fire due timers.
 """
 
 from typing import Final
@@ -23,17 +26,18 @@ from tickwheel.storage.stream_id import id_after
 from tickwheel.storage.timer import Kind, iter_timers
 from tickwheel.storage.wheel_levels import LOWEST, RADIX, is_near, name, parse, start
 
-# Timers that one command of a duty moves, so that the command takes one or two ms of the server or of this process.
+# About the maximum number of timers that one command of a duty moves. Such a command takes one or two ms of the server
+# or of this process.
 READ_TIMERS: Final = 2_000
 FILE_TIMERS: Final = 2_000
 CASCADE_TIMERS: Final = 1_000
-# Maximum calls of each duty in a turn. Promotion runs before each of the other duties.
+# Maximum number of calls of each duty in a turn. Promotion runs before each of the other duties.
 PROMOTE_CALLS, EXPIRE_CALLS, RETIRE_CALLS, SLOT_CALLS, DROP_CALLS = 4, 4, 2, 8, 8
 # A slot that starts in more than URGENT_MS is cascaded slowly, one piece every UNHURRIED_MS. The cascade may take
 # minutes or hours. Without the pauses, the millions of timers of a slot would keep the server busy for seconds.
 URGENT_MS, UNHURRIED_MS = 10_000, 5.0
-# Limits of timers in memory. At the first limit the driver stops reading slots. At the second limit new timers of the
-# inbox wait in slots, too.
+# Limits of timers in memory. At the first limit, the driver stops reading slots. At the second limit, the driver no
+# longer keeps new timers of the inbox in memory, but only files them into slots.
 MEMORY_TIMERS_FROM_SLOTS: Final = 500_000
 MEMORY_TIMERS: Final = 1_000_000
 # If this many timers are read and not yet filed, the driver files timers before it reads more of the inbox.
@@ -89,7 +93,7 @@ class ShardDriver:
         self._stats.epoch = self.epoch
 
     def take_over(self) -> Steps:
-        """Start with no timers in memory: mark all slots as unread. The inbox is read from its start."""
+        """Start with no timers in memory: mark all slots as unread. The first read of the inbox begins at its start."""
         self._loaded_timers = LoadedTimers(self._clock.now())
         self._firer = TimerFirer(
             self._shard, self._config.queues, self._clock, self._loaded_timers, self._inbox_buffer, self._stats
@@ -123,8 +127,8 @@ class ShardDriver:
             done = yield from duty
             busy = busy or promoted or done
         if self._clock.unsaved_offset is not None:
-            # A second claim with the same fence stores the step that an operator has accepted. So the step outlives
-            # this process.
+            # An operator has accepted a step of the server's clock. A second claim with the same fence stores the step
+            # in the shard, so the step outlives this process.
             yield from self.claim()
         self._stats.in_memory = self._loaded_timers.count
         self._stats.unfiled = self._inbox_buffer.count
@@ -178,7 +182,7 @@ class ShardDriver:
         return bool(prefix)
 
     def serve_slots(self) -> DutySteps:
-        """Cascade or read the next slots: one large piece or several small pieces."""
+        """Cascade or read the next slots, until about CASCADE_TIMERS timers were moved."""
         moved = 0
         for served in range(SLOT_CALLS):
             slot = self._slots.next_to_serve(self._clock.now(), self._lowest_to_serve())
@@ -188,7 +192,7 @@ class ShardDriver:
         return True
 
     def drop_slots(self) -> DutySteps:
-        """Drop slots that were read to their end and have no open timer."""
+        """Drop slots that were read to their end and whose timers all have their final answers."""
         for dropped in range(DROP_CALLS):
             slot = self._next_to_drop()
             if slot is None:
@@ -232,11 +236,11 @@ class ShardDriver:
         self._inbox_buffer.on_filed(prefix)
 
     def _timers_to_file(self, prefix: list[Entry]) -> list[bytes]:
-        """Return the timers to file. Near timers without a final answer are included: they must outlive the process."""
+        """Return the timers to file, including near timers without a final answer: these must outlive the process."""
         return list(timers_to_file(prefix, self._inbox_buffer.unconfirmed, self._loaded_timers.finished_leases))
 
     def _trim_before(self, prefix: list[Entry]) -> bytes:
-        """Return the id before which the inbox is trimmed: exactly the prefix is removed."""
+        """Return the id before which the inbox must be trimmed to remove exactly the prefix."""
         return id_after(prefix[-1].id)
 
     def _on_pushed(self, level: int, number: int, timers: list[bytes], length: int) -> None:

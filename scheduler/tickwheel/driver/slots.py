@@ -11,9 +11,10 @@ from tickwheel.storage.wheel_levels import HIGHEST, LOWEST, lead_time, start
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """A slot in use. ``position`` and ``length`` count chunks; both matter on level 2 only.
+    """A slot in use. A slot is a list of chunks in Redis; a chunk packs up to 100 timers.
 
-    Invariant: the chunks before ``position`` are in memory or answered.
+    ``length`` is the number of chunks, and ``position`` the number of chunks that the driver has read. Both matter on
+    level 2 only. Invariant: the timers of all chunks before ``position`` are in memory or have their final answers.
     """
 
     level: int

@@ -1,7 +1,7 @@
 """Follows a shard's inbox, or its outbox, by a blocking read that is always in flight, on a connection of its own.
 
-So new entries wake the process immediately, and an idle shard costs nothing. The process measures the time of its waits
-itself, because the server checks time-outs only at the frequency of its setting `hz`.
+So new entries wake the process immediately, and an idle shard costs almost nothing. The process ends its waits without
+the server's time-out, because the server checks time-outs only at the frequency of its setting `hz`.
 """
 
 import select
@@ -15,7 +15,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from tickwheel.driver.commands import ReadStream
 from tickwheel.runtime.time import monotonic_ms
 
-# The server ends a blocking read after BLOCK_MS. Without a reply after DEAD_MS, the connection is dead.
+# The server ends a blocking read after BLOCK_MS. If there is no reply within DEAD_MS, the connection counts as dead.
 BLOCK_MS: Final = 2_500
 DEAD_MS: Final = 5_000
 # Minimum time between reads while entries keep arriving: each round trip costs CPU time.

@@ -7,7 +7,7 @@ exclude that a paused leader still sends commands; the fence in Redis rejects th
 
 election.py           the protocols that both kinds implement
 lock_file.py          election by lock files
-zookeeper.py          election by ZooKeeper: one thread that watches and acts
+zookeeper.py          election by ZooKeeper: one thread watches the nodes and takes all steps
 candidacy.py          the next step of a member for one shard, without I/O
 assignment.py         the distribution of shards over members, without I/O
 membership.py         the list of members, and the stored assignment

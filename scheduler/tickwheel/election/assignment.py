@@ -1,8 +1,9 @@
 """The assignment of shards to members: a pure function with the same result in every member.
 
-The first goal is balance: whichever members join or leave, loads differ by at most one. A hash of members and shards
-does not achieve that. The second goal is to move as few shards as possible: a new member gets its share and no other
-shard moves; the shards of a member that left are distributed over the others.
+The load of a member is the number of its shards. The first goal is balance: whichever members join or leave, the loads
+of two members differ by at most one. A hash of members and shards does not achieve that. The second goal is to move as
+few shards as possible. If a member joins, it gets its share and no other shard moves. If a member leaves, its shards
+are distributed over the others, and no other shard moves.
 """
 
 import json
@@ -47,7 +48,7 @@ def pack(assignment: Assignment) -> bytes:
 
 
 def unpack(stored: bytes) -> Assignment:
-    """Return the assignment that `pack` encoded; empty for other data, so that the next assignment repairs the node."""
+    """Return the assignment that `pack` encoded; an empty list for other data, which the next write then replaces."""
     try:
         decoded = json.loads(stored)
         members = [*map(str, decoded["members"]), None]

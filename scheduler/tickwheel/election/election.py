@@ -47,9 +47,7 @@ class Election(Protocol):
     def leave(self) -> None:
         """Prepare the end of this process: hand its shards over to other processes, within a second.
 
-        The process drives each shard until another process takes over.
-
-        All calls of `acquire` return.
+        The process drives each shard until another process takes over. All waiting calls of `acquire` return None.
         """
 
     def close(self) -> None:

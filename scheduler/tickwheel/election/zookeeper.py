@@ -66,7 +66,7 @@ class ZooKeeperElection:
         self._connected = self._leaving = self._is_alone = self._closing = False
         # If not None, this member must not be a candidate, and `acquire` raises this error.
         self._fatal_error: TickwheelError | None = None
-        # Number of lost sessions. A step that was started in an earlier session is ignored.
+        # Number of lost sessions. If a step was started in an earlier session, its result is ignored.
         self._losses = 0
 
     def acquire(self, shard: int, stop: threading.Event, on_loss: Callable[[], None]) -> ZooKeeperLeadership | None:
@@ -95,7 +95,10 @@ class ZooKeeperElection:
         return leadership
 
     def resign(self, shard: int) -> bool:
-        """Mark the shard as unreachable until the next `acquire`. Return False if no other member can reach it."""
+        """Mark the shard as unreachable until the next `acquire`, and return True.
+
+        If no other member can reach the shard either, change nothing, and return False.
+        """
         with self._changed:
             others = (
                 unreachable_shards for member, unreachable_shards in self._members.items() if member != self.member
@@ -108,7 +111,7 @@ class ZooKeeperElection:
             return True
 
     def leave(self) -> None:
-        """Leave the list of members. Block until others have taken over all shards, for at most YIELD_TIMEOUT_S."""
+        """Leave the list of members. Wait until others have taken over all shards, for at most YIELD_TIMEOUT_S."""
         with self._changed:
             self._leaving = self._membership_changed = True
             self._release_waiters()
@@ -130,7 +133,7 @@ class ZooKeeperElection:
                 state.wanted = False
                 state.wins.put(None)
 
-    # These methods mark nodes that may have changed. Any thread may call them; the first three need the lock.
+    # Any thread may call the following five methods. The caller of the first three must hold the lock.
 
     def _mark_changed(self, shards: Iterable[int]) -> None:
         self._changed_shards.update(shards)

@@ -1,4 +1,4 @@
-"""A session with an ensemble of ZooKeeper servers that never hangs: each request has a deadline, and so has `close`.
+"""A session with an ensemble of ZooKeeper servers. No call hangs: each request and `close` have a time limit.
 
 The session tries to connect indefinitely. It sends no request twice: after a failure the caller reads the current nodes
 again, which is right whether or not the request was executed.
@@ -93,9 +93,9 @@ class ZooKeeperSession:
     def keep_connecting(self) -> None:
         """Accept servers that have lost data, if there has been no session for longer than the session time-out.
 
-        By default, kazoo rejects a server whose state is older than the state that the client has seen. From then on, a
-        server that only lags behind is accepted, too. That does no harm: epochs are raised over the state of the leader
-        of the ZooKeeper servers.
+        By default, kazoo rejects a server whose state is older than the state that the client has seen. After this
+        call, a server that only lags behind is accepted, too. That does no harm: each change of an epoch is decided by
+        the leader of the ZooKeeper servers, which has the current state.
         """
         if not self._connected and time.monotonic() - self._disconnected_since > self._timeout_s:
             self.client.last_zxid = 0

@@ -2,7 +2,7 @@
 
 The first program starts the server and the last one stops it. File locks record which programs have a directory open,
 so no service, port or configuration is needed, and a crash of a program or of the server leaves nothing to clean up.
-Connecting clients to the server is left to the caller, who gets its URL.
+The caller gets the URL of the server, and connects its own clients.
 
 server.py          `EmbeddedServer`: opens, shares and closes the server of a directory; the settings of the server
 valkey_process.py  the server process: starts, checks and ends it

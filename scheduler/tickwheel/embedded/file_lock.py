@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 with suppress(ModuleNotFoundError):
-    # Missing on Windows. The error of the embedded server names the alternative.
+    # The module is missing on Windows. There, `EmbeddedServer.open` raises an error that names the alternative.
     import fcntl
 
 _POLL_S = 0.01
@@ -36,7 +36,7 @@ class FileLock:
 
     @property
     def is_locked(self) -> bool:
-        """Whether this process holds the lock by this object. False in a forked child."""
+        """Whether this process holds the lock through this object. False in a forked child."""
         return self._fd is not None
 
     def try_shared(self) -> bool:
@@ -88,7 +88,7 @@ class FileLock:
         return self._fd
 
     def release(self) -> None:
-        """Release the lock, for every process that holds it by this object."""
+        """Release the lock, also for processes that have inherited it."""
         with _guard:
             if self._fd is not None:
                 # Closing alone would not release the lock if a C library has forked and the child has a copy.
@@ -131,9 +131,9 @@ def is_free(path: Path) -> bool:
 
 
 def holders(path: Path, program: str) -> Iterator[int]:
-    """Yield the processes that have the lock file open and run a program whose name starts with ``program``.
+    """Yield the id of each process that has the lock file open and runs a program whose name starts with ``program``.
 
-    Yields no process if the system has no /proc.
+    Yields nothing if the system has no /proc.
     """
     with suppress(FileNotFoundError):
         for pid in filter(str.isdecimal, os.listdir("/proc")):

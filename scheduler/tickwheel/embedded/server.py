@@ -31,9 +31,9 @@ _LOCK_S = 120.0
 _START_ATTEMPTS = 3
 # A socket's address has 108 bytes on Linux and 104 on macOS, including a NUL.
 _SOCKET_PATH_BYTES_MAX = 103
-# The bundled binary uses libc's allocator, and scripts allocate and free strings by the thousand. With a large cache of
-# the allocator for each thread, the server needs a tenth less time in all (docs/decisions/0006). Other platforms ignore
-# the variable.
+# The bundled binary uses libc's allocator, and scripts allocate and free thousands of strings. If the allocator has a
+# large cache for each thread, the server needs a tenth less time in total (docs/decisions/0006). Platforms without
+# glibc ignore the variable.
 ALLOCATOR = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=30000:glibc.malloc.top_pad=16777216"}
 
 
@@ -171,11 +171,11 @@ class EmbeddedServer:
                     # Another thread may have closed the directory in the meantime. Then do not start a server that no
                     # program would stop.
                     self._check_open()
-                    # Never weaker than the value of another program that has the directory open.
+                    # Another program that has the directory open may have chosen `always`.
                     appendfsync = self.appendfsync if self._membership.is_only_holder() else "always"
                     arguments = _server_arguments(self.data_dir, self.log_path, appendfsync)
                     self._process.join_or_start(self.appendfsync, arguments, ALLOCATOR)
-                # Other programs may open the directory while the server loads its data.
+                # Without the lock, so that other programs can open the directory while the server loads its data.
                 self._process.wait_until_loaded()
                 return
             except ServerEnded:
@@ -235,9 +235,9 @@ def _server_arguments(data_dir: Path, log_path: Path, appendfsync: Appendfsync) 
         "hz": "10",
         "dynamic-hz": "yes",
         "busy-reply-threshold": "500",
-        # Indexes that are stored as lists are searched from the start: each entry of a batch of 100 is compared with
-        # all entries before it. Shorter lists save a fifteenth of the server time of a message's life, and a tenth on
-        # exclusive queues (docs/decisions/0006).
+        # The server stores a small index as a list, and searches the list from its start: it compares each entry of a
+        # batch of 100 with all entries before it. Shorter lists save a fifteenth of the server's time for a message,
+        # and a tenth on exclusive queues (docs/decisions/0006).
         "zset-max-listpack-entries": "16",
         "hash-max-listpack-entries": "64",
     }

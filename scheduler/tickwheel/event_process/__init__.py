@@ -1,9 +1,9 @@
 """The event process: runs the drivers of all shards for which it is elected leader.
 
 Each shard has a loop in a thread of its own. The loop waits for the election, drives the shard while it leads, and
-reconnects with a back-off after errors. Sidecars, the relay and the forwarder of sinks, run next to the wheel in their
-own threads, and their failures do not stop the wheel. The wheel itself is in `driver`, the elections in `election`, the
-relay in `relay` and the sinks in `sinks`.
+reconnects with a back-off after errors. Two sidecars, the relay and the forwarder of messages to sinks, run next to the
+wheel in their own threads, and their failures do not stop the wheel. The wheel itself is in `driver`, the elections in
+`election`, the relay in `relay` and the sinks in `sinks`.
 
 supervisor.py       the event process: starts and stops the loops of its shards
 shard_loop.py       one shard: waits for the election, then drives

@@ -33,7 +33,7 @@ def _counter(field: str, name: str, help: str) -> MetricSpec[ShardStats]:
     return replace(_gauge(field, name, help), family=CounterMetricFamily)
 
 
-# All metrics. A test compares the table of docs/operations.md with this one.
+# All metrics. A test compares the table of docs/operations.md with this tuple.
 METRICS: Final = (
     _gauge("epoch", "shard_epoch", "Epoch under which this process drives the shard; 0 if it does not drive the shard"),
     _gauge(

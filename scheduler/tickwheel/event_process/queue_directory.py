@@ -57,7 +57,7 @@ class QueueDirectory:
         ``since_ms`` is a moment of the monotonic clock.
         """
         with self._lock:
-            # All shards are notified of a change at the same time: the metadata shard is read once for all of them.
+            # All shards are notified of a change at the same time, and one read of the metadata shard serves them all.
             if self._read_ms < since_ms:
                 self._read()
             return {name: config for name, config in self._configs.values() if config.sink is not None}

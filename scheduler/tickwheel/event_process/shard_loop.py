@@ -1,7 +1,7 @@
 """Drives one shard while this process leads it: sends the driver's commands over a connection, and returns the replies.
 
-After a connection error, the loop starts a new driver on a new connection. After a claim by a newer leader, this
-process becomes a candidate for the shard again.
+After a connection error, the loop starts a new driver on a new connection. If a newer leader has claimed the shard,
+this process becomes a candidate for the shard again.
 """
 
 import logging
@@ -34,7 +34,8 @@ from tickwheel.storage.fence import client_name, pack_fence
 # A leader that cannot reach its shard for this time resigns, if another process can reach the shard.
 RESIGN_AFTER_MS: Final = 3_000
 # Connection numbers of a process start at a random multiple of 2**32, and stay below 2**53. If two processes get the
-# same epoch by an operator's error (lock files on two hosts), their numbers differ, and one of the processes is fenced.
+# same epoch by an operator's error (lock files on two hosts), their numbers differ, so the scripts reject the calls of
+# one of the two processes.
 _FIRST_NUMBERS: Final = 2**21
 
 Connect = Callable[[int], "Redis"]
@@ -72,9 +73,9 @@ class ShardLoop:
         self._stopping = Event()
         self._wake = WakePipe()
         self._sent = 0.0
-        # The highest epoch that rejected a claim.
+        # The highest epoch that the shard had when it rejected a claim of this process.
         self._fenced_by_epoch = 0
-        # The epoch that was logged as outdated.
+        # The latest epoch of this process that was logged as outdated.
         self._outdated_epoch = 0
         self._number = random.SystemRandom().randrange(_FIRST_NUMBERS) << 32
 
@@ -154,7 +155,8 @@ class ShardLoop:
                     return True
                 # After `Fenced`, the next claim decides whether a newer leader drives the shard.
                 how = "fenced" if isinstance(error, Fenced) else "lost"
-                # `_is_outdated` has logged a rejected claim. An unreachable server is logged by one shard for all.
+                # `_is_outdated` has logged a rejected claim. All shards share the throttle, so only one of them logs
+                # that their server is unreachable.
                 level = logging.DEBUG if driver.claim_refused else _log_throttle.level(f"{how}: {error}")
                 seconds = backoff.next()
                 _log.log(level, "shard %d: %s; retrying in %.2f s: %s", self._shard, how, seconds, error)
@@ -180,7 +182,8 @@ class ShardLoop:
             self.stats.held, self.stats.clock_steps = self.clock.guard.is_holding, self.clock.guard.steps
 
     def _start_sidecars(self, driver: ShardDriver) -> None:
-        # Sidecars of earlier fences are harmless, because their calls are fenced. Do not wait for one that hangs.
+        # Sidecars with earlier fences are harmless, because the scripts reject their calls. Do not wait for a sidecar
+        # that hangs.
         self._sidecars = [sidecar for sidecar in self._sidecars if sidecar.is_alive]
         shard = self._config.make_fenced_shard()
         assert driver.epoch is not None
@@ -189,8 +192,9 @@ class ShardLoop:
 
     def _is_outdated(self, epoch: int, fenced: Fenced) -> bool:
         """Return whether the election's epochs are lower than the shard's. If not, a newer leader drives the shard."""
-        # An epoch that was won after a rejected claim is higher than all earlier epochs of this election. So if it is
-        # not higher than the shard's epoch in the rejection, the shard's epoch is not from this election.
+        # An epoch that this process won after a rejected claim is higher than all earlier epochs of this election. If
+        # that epoch is still not higher than the epoch in the rejection, the epoch in the rejection is not from this
+        # election.
         if epoch > self._fenced_by_epoch:
             self._fenced_by_epoch = max(self._fenced_by_epoch, fenced.held or 0)
             _log.warning("shard %d: %s; becoming a candidate again", self._shard, fenced)

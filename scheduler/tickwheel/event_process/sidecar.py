@@ -1,4 +1,4 @@
-"""Sidecars: threads that run next to a shard's wheel under one fence, for the relay and for the forwarder of sinks.
+"""Sidecars: threads that run next to a shard's wheel, with the fence of its driver: the relay and the sink forwarder.
 
 A failure of a sidecar does not stop the wheel: the sidecar restarts its task after a back-off. If a newer fence
 replaces the sidecar's fence, the sidecar ends.
@@ -61,7 +61,7 @@ class Sidecar:
     def _run(self) -> None:
         label = f"shard {self._shard.number}: the {self._task.label}"
         backoff = Backoff()
-        # A bug recurs at each attempt, and its traceback is long.
+        # A bug may recur at each attempt, and its traceback is long.
         bug_log_throttle = LogThrottle()
         try:
             while not self._stopping.is_set():
@@ -78,8 +78,8 @@ class Sidecar:
                         _log.log(level, "%s failed; retrying in %.2f s: %s", label, seconds, error)
                     self._stopping.wait(seconds)
                 except Exception:
-                    # A bug. Perhaps only the current data causes it, so retry: otherwise the task would not run again
-                    # under this fence.
+                    # This is a bug. Perhaps only the current data causes it, so retry: without a retry, the task would
+                    # not run again until the driver gets a new fence.
                     if bug_log_throttle.should_log(label):
                         _log.exception("%s crashed; restarting (repeats are throttled)", label)
                     self._stopping.wait(backoff.next())

@@ -1,4 +1,4 @@
-"""The event process: starts and stops one loop for each of its shards, and does nothing else."""
+"""The event process: starts and stops one loop for each of its shards."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -37,8 +37,9 @@ class EventProcess:
         clock_guard_ms: int = CLOCK_GUARD_MS,
         clock_fragment: str = "_clock",
     ) -> None:
-        """``companions`` start the sidecars of each shard: its relay and the forwarder of its sinks. ``clock_guard_ms``
-        is the namespace's setting. ``clock_fragment`` is the Lua fragment of the clock; only tests change it.
+        """Each function of ``companions`` starts a sidecar of a shard: the relay, or the forwarder of due messages.
+        ``clock_guard_ms`` is the namespace's setting. ``clock_fragment`` is the Lua fragment of the clock; only tests
+        change it.
         """
         configs = [DriverConfig(namespace, n, queues, election.kind, owner_name(), clock_fragment) for n in shards]
         self._loops = {
@@ -93,8 +94,8 @@ class EventProcess:
     def accept_clock(self) -> None:
         """Trust the servers' clocks, on behalf of an operator: promotion that the clock guard holds resumes.
 
-        A later event process trusts these clocks, too, until they agree with its host's clock again. Shards on which
-        the same step was not detected yet accept the step when their clock is next probed.
+        A later event process trusts these clocks, too, until they agree with its host's clock again. If the driver of a
+        shard has not detected the same step yet, it accepts the step when it next probes its server's clock.
         """
         clocks = [loop.clock for loop in self._loops.values()]
         steps = [clock.guard.ahead_ms for clock in clocks if clock.guard.is_holding]

@@ -1,7 +1,7 @@
 """The history of messages in Kafka: the format of the records, and a reader that returns each transition once.
 
 The relay publishes each transition at least once. `read` removes the duplicates, keeps the order of each message's
-transitions, and reports gaps. It needs the extra `kafka`. Publishing is left to `relay`.
+transitions, and reports gaps. `read` needs the extra `kafka`. Publishing is left to `relay`.
 
 reader.py               `read`: returns the transitions of the topic
 deduplication.py        recognizes transitions that were read before, and gaps

@@ -1,7 +1,7 @@
 """Recognizes duplicates: a transition is a duplicate if it is not newer than the last transition of its message.
 
-Only the messages with the latest transitions are remembered. That suffices for any number of messages, because the
-relay only repeats transitions that it first sent seconds ago: a few windows of each shard (`relay/relay.py`).
+Only the messages with the latest transitions are remembered. That suffices for any number of messages: after a failure,
+the relay repeats about the last megabyte of the events of a shard (`WINDOWS` in `relay/relay.py`), and no older events.
 """
 
 from collections import OrderedDict
@@ -31,7 +31,7 @@ class Deduplicator:
         self._last: OrderedDict[tuple[str, str, str, str | None], tuple[int, int, int]] = OrderedDict()
 
     def is_new(self, transition: Transition) -> bool:
-        """Return whether this transition was not read before."""
+        """Return whether the transition is newer than the last recorded transition of its message."""
         last = self._last.get(_message_key(transition))
         return last is None or (transition.incarnation, transition.version) > last[:2]
 
@@ -43,7 +43,7 @@ class Deduplicator:
         if len(self._last) > self._remembered:
             self._last.popitem(last=False)
         if last is None:
-            # The message's first transitions may be older than the start of this reader, or than the topic.
+            # This is not a gap: the reader or the topic may have started after the message's first transitions.
             return None
         before = last[1] if last[0] == transition.incarnation else 0
         return None if transition.version == before + 1 else Gap(transition, before)

@@ -20,7 +20,7 @@ class PartitionOffsets:
         self._assigned.update(partitions)
 
     def advance(self, partition: int, offset: int) -> bool:
-        """Note that a record was read.
+        """Record the offset of a record that was read.
 
         Return whether another reader has read records between this record and the previous record of this reader.
         """

@@ -46,9 +46,9 @@ def read(
     is assigned again after others have read it, it is read as if for the first time. ``remembered`` is the number of
     messages whose last transition is kept to recognize duplicates.
 
-    ``kafka`` are librdkafka's own settings. Raises TickwheelError if confluent-kafka or the topic is missing, or if a
-    record is not a transition of this version. Raises InvalidArgument for invalid arguments, and Unavailable if no
-    broker answers at the start.
+    ``kafka`` contains further settings of librdkafka, by name. Raises TickwheelError if confluent-kafka or the topic is
+    missing, or if a record is not a transition of this version. Raises InvalidArgument for invalid arguments, and
+    Unavailable if no broker answers at the start.
     """
     validation.one_of("start", start, STARTS)
     idle_ms = None if idle is None else validation.duration_ms("idle", idle, 1, _IDLE_MS_MAX)

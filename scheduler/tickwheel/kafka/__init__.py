@@ -1,7 +1,7 @@
 """The connection to Kafka: producers, and the client library confluent-kafka.
 
-The library is an extra: it is imported when it is first needed. Only this package imports it. The producers are set up
-such that no record is lost or reordered. Encoding records is left to `events` and `sinks`.
+The library is an extra: it is imported when it is first needed. Only this package imports it. The settings of the
+producers ensure that no record is lost or reordered. Encoding records is left to `events` and `sinks`.
 
 library.py   imports the library, and throttles its log
 producer.py  the producers that all shards of an event process share

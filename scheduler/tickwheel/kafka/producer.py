@@ -69,7 +69,7 @@ class KafkaProducers:
         self._sink_producers: KafkaProducers | None = None
         self._lock = Lock()
         self._producer: PolledProducer | None = None
-        # Reports invalid settings. Creating a producer does not wait for a connection.
+        # Create a producer now to detect invalid settings. This does not wait for a connection.
         self.producer()
 
     def producer(self) -> "PolledProducer":
@@ -125,7 +125,7 @@ class KafkaProducers:
 
 
 class MutableLogger:
-    """The log of a producer. Muted when the producer is closed, because purging records is logged as a fatal error."""
+    """The log of a producer. `close` mutes it, because the library logs the purge of records as a fatal error."""
 
     def __init__(self) -> None:
         self.is_muted = False

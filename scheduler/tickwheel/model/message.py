@@ -76,8 +76,8 @@ class MessageView:
     until: datetime | None = field(default=None)
     """End of invisibility, lease or retention, depending on the state. None while Pending.
 
-    If the message was cancelled while it ran and still holds its exclusive value: the time at which the value becomes
-    free, unless a call of the message's worker frees it earlier."""
+    If the message was cancelled while it ran and still holds its exclusive value, ``until`` is the time at which the
+    value becomes free, unless a call of the message's worker frees the value earlier."""
     result: str | None = None
     """The result that the worker stored with the completed message."""
 

@@ -81,7 +81,7 @@ class QueueConfig:
         return values
 
     def to_bytes(self) -> bytes:
-        """Return the settings as the metadata shard stores them behind version, uid and number."""
+        """Return the settings as the metadata shard stores them, after version, uid and number."""
         return json.dumps(self.settings(), sort_keys=True).encode()
 
     @classmethod

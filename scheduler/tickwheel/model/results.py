@@ -16,8 +16,8 @@ class Change:
     at: datetime
     """The time that belongs to the state: due time, end of the lease, or end of retention.
 
-    If the message was cancelled while it ran and holds its exclusive value: the end of its lease. At this time, or at
-    an earlier call of the message's worker, the value becomes free, and the retention starts.
+    If the message was cancelled while it ran and still holds its exclusive value, ``at`` is the end of its lease. The
+    value becomes free, and the retention starts, at this time or at an earlier call of the message's worker.
     """
     changed: bool
 
@@ -36,16 +36,17 @@ class Explanation:
     reason: str
     until: datetime | None = None
     """The time at which the situation changes without a call: the due time, the end of the lease that the message waits
-    for, or the end of retention. If the message was cancelled while it ran and holds its exclusive value, the end of
-    its own lease. In the past if no event process has processed the change yet."""
+    for, or the end of retention. If the message was cancelled while it ran and still holds its exclusive value,
+    ``until`` is the end of its own lease. The time is in the past if no event process has processed the change yet."""
     ahead: int | None = None
-    """Number of deliverable messages that are more urgent. On other shards, only earlier deadlines count."""
+    """Number of deliverable messages that are more urgent. On other shards, these are the messages with an earlier
+    deadline."""
     ahead_in_value: int | None = None
     """Number of messages of the same exclusive value that go first, not counting the running message."""
     holder: str | None = None
     """Id of the message that holds the exclusive value."""
     worker: str | None = None
-    """The name, passed to dequeue, of the worker that leases this message or the message of `holder`."""
+    """The name, passed to dequeue, of the worker that holds the lease of this message or of the message ``holder``."""
 
 
 @dataclass(frozen=True, slots=True)

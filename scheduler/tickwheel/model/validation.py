@@ -32,7 +32,7 @@ def plain_name(label: str, value: object) -> str:
     """Return the checked name of a queue or namespace."""
     if not isinstance(value, str) or len(value) > limits.NAME_CHARS or not _NAME.fullmatch(value):
         raise InvalidArgument(
-            f"{label} must be 1 to {limits.NAME_CHARS} of letters, digits, '.', '_' and '-', not {preview(value)}"
+            f"{label} must have 1 to {limits.NAME_CHARS} letters, digits, '.', '_' or '-', not {preview(value)}"
         )
     return to_plain_str(value)
 

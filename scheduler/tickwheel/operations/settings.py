@@ -38,7 +38,7 @@ def setting_name(name: object) -> str:
     """Return the checked name of a setting. Raises InvalidArgument."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidArgument(
-            f"a setting's name must be 1 to {limits.SETTING_NAME_CHARS} of letters, digits, '.', '_', '-' and ':', not"
+            f"a setting's name must have 1 to {limits.SETTING_NAME_CHARS} letters, digits, '.', '_', '-' or ':', not"
             f" {validation.preview(name)}"
         )
     return validation.to_plain_str(name)

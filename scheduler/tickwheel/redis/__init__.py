@@ -1,10 +1,10 @@
 """Executors: run plans on Redis, Valkey or a Redis Cluster.
 
-An executor sends the requests of a round to the servers of their shards, in one pipeline for each server. It repeats
-requests without an answer until the client's timeout. It follows moved hash slots, loads missing scripts and waits for
-replicas. A retry is safe because every call is idempotent: by message id, by lease token or by client session. Modules
-without I/O make the decisions, for the blocking and the asyncio executor alike. Plans (`tickwheel.operations`) decide
-which calls an operation needs.
+A plan (`tickwheel.operations`) decides which calls an operation needs, and yields them in *rounds*. An executor sends
+the requests of a round to the servers of their shards, in one pipeline for each server. It repeats requests without an
+answer until the client's timeout. It follows moved hash slots, loads missing scripts and waits for replicas. A retry is
+safe because every call is idempotent: by message id, by lease token or by client session. The blocking and the asyncio
+executor share the modules without I/O, which make the decisions.
 
     blocking_executor.py  RedisExecutor: runs plans with blocking sockets; generated from asyncio_executor.py
     asyncio_executor.py   AsyncRedisExecutor: runs plans in one event loop

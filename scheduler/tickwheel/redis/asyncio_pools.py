@@ -19,7 +19,7 @@ class AsyncConnectionPools:
     """The connections of one client, in one event loop."""
 
     def __init__(self, url: str, answer_s: float) -> None:
-        """``answer_s`` is how long a server may take for one answer; `pools.ANSWER_S` is the upper bound."""
+        """``answer_s`` limits the wait for one answer of a server. The upper bound is `pools.ANSWER_S`."""
         self.topology = Topology(servers(url))
         self._url = url
         self._settings = settings(answer_s)

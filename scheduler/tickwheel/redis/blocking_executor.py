@@ -51,7 +51,7 @@ class RedisExecutor:
 
     @property
     def owned_by_this_process(self) -> bool:
-        """Whether this process created the executor, so False in a process that was forked afterwards."""
+        """Whether this process created the executor. False in a process that was forked afterwards."""
         return self._process_guard.owned_by_this_process
 
     def run(self, plan: Plan[T]) -> T:

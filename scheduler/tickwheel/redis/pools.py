@@ -14,7 +14,8 @@ from tickwheel.redis.replies import CONNECTION_ERRORS, LOST_CONNECTION, raise_if
 from tickwheel.redis.topology import Topology
 from tickwheel.redis.url import node_url, servers
 
-# The longest wait for one answer. After it, the connection counts as lost and the call is sent again.
+# The longest wait for one answer. If no answer arrives in this time, the connection counts as lost and the call is sent
+# again.
 ANSWER_S = 5.0
 # The maximum number of servers that one refresh asks for the slots, so that the caller can check its timeout soon.
 MAX_REFRESH_NODES = 2
@@ -24,7 +25,7 @@ class ConnectionPools:
     """The connections of one client. Safe to share between threads."""
 
     def __init__(self, url: str, answer_s: float = ANSWER_S) -> None:
-        """``answer_s`` is how long a server may take for one answer; ANSWER_S is the upper bound."""
+        """``answer_s`` limits the wait for one answer of a server. The upper bound is ANSWER_S."""
         self.topology = Topology(servers(url))
         self._url = url
         self._answer_s = answer_s

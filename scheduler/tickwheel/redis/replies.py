@@ -30,8 +30,8 @@ from tickwheel.plan import Command, Reply, Request
 from tickwheel.storage.script_errors import SCRIPT_ERRORS, ScriptError
 from tickwheel.storage.scripts import load
 
-# Temporary errors of a replica, a starting server, or a cluster without a quorum. Another server may execute the call
-# now, or this server soon.
+# Temporary errors of a replica, a starting server, or a cluster without a quorum. Another server may be able to execute
+# the call now, or this server soon.
 _OTHER_SERVER_ERRORS = (ReadOnlyError, MasterDownError, ClusterDownError, BusyLoadingError)
 _TEMPORARY_ERRORS = (*_OTHER_SERVER_ERRORS, TryAgainError)
 # InvalidResponse: the other side is not a Redis server, or requests and answers no longer match.
@@ -153,7 +153,7 @@ def to_tickwheel_error(error: Exception) -> TickwheelError:
     text = str(error)
     if isinstance(error, AskError):
         return TickwheelError("the server belongs to a Redis Cluster: use a redis+cluster:// url")
-    # The code of this error is the general ERR.
+    # The error has only the general code ERR.
     if "cluster support disabled" in text:
         return TickwheelError("the server does not belong to a Redis Cluster: use a redis:// url")
     if isinstance(error, OutOfMemoryError):

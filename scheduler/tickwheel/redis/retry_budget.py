@@ -29,7 +29,7 @@ class RetryBudget:
     def backoff_or_raise(self, error: Exception, sent: bool) -> float:
         """Return the seconds to wait before the next attempt.
 
-        Raises Unavailable if the time is up; its ``may_have_happened`` is ``sent``. Raises a permanent error of the
+        Raises Unavailable if the time is up, with ``sent`` as ``may_have_happened``. Raises a permanent error of the
         server immediately.
         """
         self._count += 1

@@ -28,7 +28,7 @@ from tickwheel.redis.topology import MAX_REDIRECTS, Topology
 
 @dataclass(slots=True)
 class ServerBatch:
-    """The commands for one server: missing scripts to load, then each request, as its index and its commands."""
+    """The commands for one server: first the loads of missing scripts, then the requests, each with its index."""
 
     server: str
     loads: list[Command]
@@ -200,7 +200,8 @@ class RoundTrip:
             raise self._permanent_error
         self._scripts_first = bool(self._missing_scripts) and not self._scripts_first
         if self._scripts_first:
-            # Load the scripts first: other servers may not answer before the timeout. Their problem is returned later.
+            # Load the scripts first: other servers may not answer before the timeout. A later attempt returns the
+            # problem with those servers.
             return None
         problem, self._problem = self._problem, None
         self._hops = self._hops + 1 if self._was_redirected else 0

@@ -14,8 +14,8 @@ from redis.exceptions import AskError, MovedError
 
 HASH_SLOTS = 16_384
 SINGLE = ""
-# The maximum number of attempts in a row that end in a redirect. After more, the round pauses and then reads the slots
-# again: if servers redirect in a circle, they are moving slots, and need time.
+# The maximum number of attempts in a row that end in a redirect. After more redirects, the round pauses and then reads
+# the slots again: if servers redirect in a circle, they are moving slots, and need time.
 MAX_REDIRECTS = 4
 
 
@@ -28,8 +28,8 @@ def hash_slot(shard: int) -> int:
 class Topology:
     """The primary of each hash slot, as last read from the cluster. Thread-safe.
 
-    An outdated entry is harmless: the server that it names redirects to the right one. ``version`` is the number of
-    reads; before the first read, no hash slot of a cluster has a primary.
+    An outdated entry is harmless: the server that it names redirects the call to the right server. ``version`` is the
+    number of reads; before the first read, no hash slot of a cluster has a primary.
     """
 
     def __init__(self, seeds: Sequence[str] = (SINGLE,)) -> None:
@@ -75,10 +75,10 @@ class Topology:
         self.version += 1
 
     def follow_redirect(self, error: AskError, reported_by: str) -> str | None:
-        """Process a redirect in answer to a call. Return the server to ask next, or None if `server` returns it.
+        """Process a redirect in answer to a call.
 
-        MOVED: the hash slot has another primary from now on. ASK: the slot is being moved key by key, so this call
-        goes to the other server, and the primary stays.
+        MOVED: the hash slot has another primary from now on. Return None: `server` returns the new primary. ASK: the
+        slot is being moved key by key. Return the server for this call only; the primary does not change.
         """
         server = node_name(error.host, error.port, reported_by)
         if not isinstance(error, MovedError):

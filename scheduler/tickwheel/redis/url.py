@@ -12,7 +12,7 @@ from tickwheel.redis.topology import SINGLE
 # The environment variable that passes the URL to a child process. Other users of the host can read the arguments of a
 # process, but not its environment.
 VARIABLE = "TICKWHEEL_URL"
-# The scheme of each server of a cluster.
+# By the scheme of a cluster's URL, the scheme in the URL of each of its servers.
 _CLUSTERS = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
 SCHEMES = ("redis", "rediss", "unix", *_CLUSTERS)
 _PORT = 6379
@@ -46,7 +46,7 @@ def servers(url: str) -> list[str]:
 
 
 def node_url(url: str, node: str) -> str:
-    """Return the URL of one server of a cluster, with user and options of ``url``; a single server's URL unchanged."""
+    """Return the URL of one server of a cluster, with its user and options; ``url`` itself if it names no cluster."""
     if node == SINGLE:
         return url
     parts = urlsplit(url)

@@ -30,7 +30,7 @@ class WaiterHandle:
     """The waiter of one call: a thread or a task that sleeps until ``notify``."""
 
     def __init__(self, waiters: "WaitList", queue: str, notify: Callable[[], None], check: Callable[[], None]) -> None:
-        """``check`` raises the error with which the server refused the subscription."""
+        """``check`` raises the error with which the server refused the subscription, if it did."""
         self._waiters = waiters
         self._check = check
         self._waiter = waiters.add(queue, notify)

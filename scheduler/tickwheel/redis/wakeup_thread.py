@@ -41,7 +41,7 @@ class WakeupThread:
         self._lock = threading.Lock()
         self._subscriptions: Subscriptions[threading.Event] = Subscriptions(servers.topology, self._waiters, channels)
         self._connections: dict[str, Any] = {}
-        # The thread polls the second socket. A byte sent to the first socket ends its wait.
+        # The thread polls the second socket. A byte sent to the first socket ends the thread's wait.
         self._interrupt_sockets: tuple[socket.socket, socket.socket] | None = None
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
@@ -133,7 +133,7 @@ class WakeupThread:
         connection.send_packed_command(connection.pack_commands([("SSUBSCRIBE", channel) for channel in channels]))
 
     def _wait_readable(self) -> list[str]:
-        """Wait until a server has sent data, or for a quarter of the sweep interval. Return the servers with data."""
+        """Wait for data or an interrupt, for at most a quarter of the sweep interval. Return the servers with data."""
         assert self._interrupt_sockets is not None
         listened: list[Any] = [
             self._interrupt_sockets[1],

@@ -1,7 +1,7 @@
 """Publishes the outbox of one shard, in order, and trims acknowledged entries: at least once, without gaps.
 
-After any failure the relay starts again from the beginning of the outbox. So the broker gets duplicates in the same
-order as the originals, and all duplicates before any newer event.
+After any failure the relay starts again from the beginning of the outbox. So the broker gets the duplicates in the
+order of the originals, and before all newer events.
 
 A *window* is a group of entries that one call has read. Several windows can be in flight to the broker. No entry is
 lost, because the outbox is trimmed only up to the first window with a transition that is not acknowledged.
@@ -35,8 +35,8 @@ from tickwheel.storage.scripts import bind, load
 from tickwheel.storage.stream_id import id_after
 from tickwheel.storage.transition import OutboxTransition, decode as decode_entry
 
-# Bytes of events in one window, which is read in one piece, and the maximum number of windows in flight. Their product
-# limits the events that are sent twice after a failure.
+# The approximate number of bytes in a window, and the maximum number of windows in flight. Their product limits the
+# bytes that are sent twice after a failure.
 WINDOW_BYTES: Final = 256 * 1024
 WINDOWS: Final = 4
 # Each read and each trim is a call to the server. At a low rate of events the relay waits for more events between
@@ -133,7 +133,7 @@ class InFlightWindows:
 
 
 class Relay:
-    """The relay of one shard under one fence."""
+    """The relay of one shard, with one fence."""
 
     label = "relay"
 

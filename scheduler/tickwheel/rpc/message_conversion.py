@@ -31,7 +31,7 @@ def state_from_proto(number: int) -> str:
 
 
 def new_message_to_proto(new: NewMessage) -> messages.NewMessage:
-    """Convert a message to enqueue, and check all that does not depend on its queue. Raises InvalidArgument."""
+    """Convert a message to enqueue, and check everything that does not depend on its queue. Raises InvalidArgument."""
     if new.id is None:
         id_ = new_message_id()
     else:
@@ -141,7 +141,7 @@ def delivery_from_proto(kind: type[M], queue: str, delivery: messages.Delivery) 
 
 
 def lease_from_proto(kind: type[M], queue: str, lease: messages.Lease) -> M:
-    """Convert a lease to a message with no other fields."""
+    """Convert a lease to a message that consists of the lease only."""
     value = optional_field(lease, "exclusive_value")
     return kind.by_lease(queue, lease.queue_number, lease.id, value, lease.token, lease.attempt)
 

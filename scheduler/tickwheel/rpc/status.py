@@ -1,7 +1,7 @@
 """Conversion of exceptions to and from the status of a call.
 
-Any gRPC client can read the code. `google.rpc.ErrorInfo` names the exact exception, as https://google.aip.dev/193
-recommends.
+Any gRPC client can read the status code. A `google.rpc.ErrorInfo` in the status names the exact exception, as
+https://google.aip.dev/193 recommends.
 """
 
 import re

@@ -1,6 +1,6 @@
 """The wait before a retry, after one or more failures in a row: exponential back-off with jitter.
 
-Full and equal jitter are those of "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015).
+"Exponential Backoff And Jitter" (AWS Architecture Blog, 2015) describes full jitter and equal jitter.
 """
 
 import random

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 
 class MessageRef(Protocol):
-    """A leased message, or a record of one."""
+    """A leased message, or another object that identifies one."""
 
     queue: str
     id: str
