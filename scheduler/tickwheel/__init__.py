@@ -1,9 +1,10 @@
 """A delay scheduler and priority queue on Redis or Valkey: timing wheel, exclusive queues, exact history.
 
 `Tickwheel` is the blocking client; `tickwheel.aio` has the asyncio client. A message is delivered when it is due, the
-earliest deadline first, to one worker at a time. A message whose lease ends is delivered again. This package exports
-the public names. The other public modules are `aio`, `errors`, `limits`, `tracing`, `tasks`, `events`, `celery`,
-`testing`, `worker.selectors`, `embedded`, `doctor`, `event_process` and `v1`; all others may move.
+earliest deadline first, to one worker at a time. If a lease ends before the worker settles the message, the message is
+delivered again. This package exports the public names. The other public modules are `aio`, `errors`, `limits`,
+`tracing`, `tasks`, `events`, `celery`, `testing`, `worker.selectors`, `embedded`, `doctor`, `event_process` and `v1`;
+all others may move.
 
     aio.py          the asyncio client: public names
     errors.py       all exceptions, in one tree
@@ -24,7 +25,7 @@ the public names. The other public modules are `aio`, `errors`, `limits`, `traci
     election/       which event process leads which shard
     event_process/  the process that leads shards and drives their wheels
     relay/          events from the outbox of a shard to Kafka
-    sinks/          due messages to Kafka topics, Redis lists and channels
+    sinks/          due messages to Kafka topics
     kafka/          the only package that imports confluent_kafka
     events/         reading the history from Kafka
     service/        the gRPC service

@@ -20,11 +20,12 @@ class TickwheelError(Exception):
 
 
 class InvalidArgument(TickwheelError, ValueError):
-    """An argument has the wrong type or a value that is not allowed. Nothing was sent.
+    """An argument has the wrong type or a value that is not allowed. The call had no effect, except in two cases.
 
-    There is one exception: the server checks that a due time is not too far ahead of its clock. If a due time is
-    refused, all other messages of the batch are enqueued, and ``results`` holds the result of every message in order
-    (None for a refused message). ``summary`` is the end of the text: how many messages were enqueued.
+    A long batch is sent in several rounds. If a message is invalid, the messages of the rounds before it are enqueued.
+    The server also checks that a due time is not too far ahead of its clock. If the server refuses a due time, all
+    other messages of the batch are enqueued, and ``results`` holds the result of every message in order (None for a
+    refused message). ``summary`` is the end of the text: how many messages were enqueued.
     """
 
     def __init__(self, text: str, results: Sequence[Any] = (), *, summary: str = "") -> None:
@@ -100,7 +101,10 @@ class LeaseLost(TickwheelError):
 
 
 class Forbidden(TickwheelError):
-    """The server rejected the user or the password, or the user has no permission for the command."""
+    """The server rejected the user or the password, or the user has no permission for the command.
+
+    The service raises this error if the token has no permission for the call.
+    """
 
 
 class Unauthenticated(Forbidden):
@@ -144,13 +148,16 @@ class LimitExceeded(TickwheelError):
 
 
 class SessionExpired(TickwheelError):
-    """A call was repeated after its session expired. It is unknown whether the first call took effect."""
+    """A call was repeated after its session expired, or after a newer call of the session.
+
+    It is unknown whether the first call took effect.
+    """
 
 
 class Fenced(TickwheelError):
-    """An event process with a newer epoch drives this shard. Nothing was changed.
+    """Another driver with a newer fence drives this shard. Nothing was changed.
 
-    ``held`` is the epoch of the shard, or None if the server's error does not contain it.
+    ``held`` is the epoch in the shard's fence, or None if the server's error does not contain the epoch.
     """
 
     def __init__(self, text: str, held: int | None = None) -> None:

@@ -1,7 +1,8 @@
 """Plans: the operations of a client as generators of steps, without I/O.
 
-A plan yields a step, receives the answer to the step, and finally returns its result. An executor runs the steps.
-Every decision is made in a plan, so the blocking and the asyncio executors share all of them and stay thin.
+A plan yields a step, receives the answer to the step, and finally returns its result. An executor runs the steps. All
+decisions are in the plans, which the blocking executor and the asyncio executor share. So each executor needs little
+code.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -45,7 +46,7 @@ class Reply:
 
 @dataclass(slots=True)
 class Round:
-    """Requests that are sent in one round trip for each server. The answer is a list with a Reply for each.
+    """Requests that are sent in one round trip for each server. The answer is a list with a Reply for each request.
 
     ``allow_partial``: if at least one server answers, the round ends after the second failed attempt. The answer then
     has None for each request to an unresponsive server.
@@ -62,7 +63,10 @@ class ListPrimaries:
 
 @dataclass(slots=True)
 class Subscribe:
-    """Subscribe to a queue's wake-ups. The answer is a waiter, once the subscription is confirmed."""
+    """Subscribe to a queue's wake-ups.
+
+    After the subscription is confirmed, the answer is a *waiter*: an object that receives the wake-ups for one call.
+    """
 
     queue: str
 
@@ -77,7 +81,7 @@ class AwaitWakeup:
 
 @dataclass(slots=True)
 class ForwardWakeup:
-    """Pass the wake-up of a waiter to another one, because the call of this waiter received no message."""
+    """Pass the wake-up of a waiter to another waiter, which may find a message that this waiter's call did not take."""
 
     waiter: Any
 
@@ -93,7 +97,8 @@ class Unsubscribe:
 class RpcCall:
     """A call of the gRPC service (`rpc.methods`). The answer is the response.
 
-    ``until`` is the end of the wait of a waiting call, in monotonic seconds. A retry waits only for the remaining time.
+    If the call waits, ``until`` is the end of the wait, in monotonic seconds. A retry waits only for the remaining
+    time.
     """
 
     method: str

@@ -1,7 +1,8 @@
-"""OpenTelemetry for every program. Costs nothing while tracing is off.
+"""OpenTelemetry: whether tracing is on, and the span of a worker's processing.
 
-Tracing is on if the program has set a tracer provider. Spans are in `telemetry.spans`, which needs the extra
-`tracing`. A message carries the context of the span that enqueued it (`storage.trace_context`).
+Tracing is on if the program has set a tracer provider. While tracing is off, this module does not import OpenTelemetry.
+Spans are in `telemetry.spans`, which needs the extra `tracing`. A message carries the context of the span that enqueued
+the message (`storage.trace_context`).
 """
 
 import sys

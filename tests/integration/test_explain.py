@@ -104,7 +104,7 @@ def test_explain_reports_an_ended_lease_of_the_holder_of_the_value_that_was_not_
     assert (found.code, found.holder, found.ahead_in_value, found.until) == ("behind_value", "m0", 1, end)
     assert found.reason == (
         f"message 'm0' holds its exclusive value: the lease of worker 'worker 7' ended at {text(end)}, and no event"
-        " process has ended it yet (is one running?), and 1 other of its value goes first"
+        " process has ended it yet (is one running?), and 1 other message of its exclusive value comes first"
     )
     exclusive.cancel("m0", "a")
     sees = (
@@ -171,7 +171,7 @@ def test_explain_names_the_running_message_that_holds_the_value(exclusive: Queue
     assert (found.state, found.code, found.ahead_in_value) == ("pending", "behind_value", 2)
     assert (found.holder, found.worker, found.until) == ("m0", "worker 7", clock.now + timedelta(minutes=5))
     assert found.reason.startswith("message 'm0' of its exclusive value is held by worker 'worker 7' until ")
-    assert found.reason.endswith(", and 2 others of its value go first")
+    assert found.reason.endswith(", and 2 other messages of its exclusive value come first")
     assert exclusive.explain("m1", "a").ahead_in_value == 0
 
 
@@ -191,8 +191,8 @@ def test_explain_counts_earlier_messages_of_the_free_value(exclusive: Queue) -> 
         exclusive.enqueue(id=f"m{n}", metadata={"of": "a"})
     found = exclusive.explain("m2", "a")
     assert (found.code, found.ahead_in_value, found.holder) == ("behind_value", 2, None)
-    assert found.reason == "2 others of its value go first"
-    assert exclusive.explain("m1", "a").reason == "1 other of its value goes first"
+    assert found.reason == "2 other messages of its exclusive value come first"
+    assert exclusive.explain("m1", "a").reason == "1 other message of its exclusive value comes first"
     assert exclusive.explain("m0", "a").code == "next"
 
 
@@ -217,12 +217,12 @@ def test_explain_reports_a_running_message(queue: Queue, clock: VirtualClock) ->
     assert found.reason.startswith("worker 'worker 7' holds its lease until ")
 
 
-def test_explain_reports_used_up_attempts(queue: Queue, clock: VirtualClock) -> None:
+def test_explain_reports_the_attempts_of_an_errored_message(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="m", max_attempts=1)
     queue.dequeue()[0].fail("boom")
     found = queue.explain("m")
     assert (found.state, found.code, found.until) == ("errored", "errored", clock.now + timedelta(days=7))
-    assert found.reason.startswith("its 1 attempt is used up: boom; redrive it to try again; kept until ")
+    assert found.reason.startswith("it failed after 1 attempt: boom; redrive it to try again; kept until ")
 
 
 def test_explain_reports_a_message_cancelled_while_running_that_holds_its_value(

@@ -47,7 +47,7 @@ def test_a_value_is_a_text_of_up_to_1_kib(tw: Tickwheel, value: str) -> None:
 def test_an_invalid_name_of_a_setting_is_refused(tw: Tickwheel, name: Any) -> None:
     with pytest.raises(InvalidArgument, match="a setting's name must have 1 to 128 letters"):
         tw.setting(name)
-    with pytest.raises(InvalidArgument, match="a setting's name must be"):
+    with pytest.raises(InvalidArgument, match="a setting's name must have"):
         tw.set_setting(name, "value")
 
 

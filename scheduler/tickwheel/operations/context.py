@@ -1,4 +1,4 @@
-"""The state of a client apart from its connections: namespace, shards, configurations, sessions, and cached heads.
+"""The state of a client apart from its connections: namespace, shards, configurations, sessions, and `HeadCache`.
 
 Methods that call a server are plans (`plan.py`). `dispatch.py` sends the calls of the scripts.
 """
@@ -41,7 +41,7 @@ class NamespaceContext:
         self.namespace = namespace
         self.clock = validation.one_of("clock", clock, CLOCK_FRAGMENTS)
         self.shards = 1
-        # Set when the client finds that its namespace no longer exists or is another one.
+        # Set when the client finds that its namespace no longer exists or has another number of shards.
         self.is_lost = False
         self.history = limits.HISTORY_ENTRIES
         self.auto_create = True
@@ -92,7 +92,7 @@ class NamespaceContext:
         return config
 
     def namespace_gone_error(self) -> TickwheelError:
-        """Mark the namespace as lost, because its number of shards is unknown, and return the error to raise."""
+        """Mark the namespace as lost, because its number of shards is missing or differs. Return the error to raise."""
         self.is_lost = True
         return TickwheelError(
             f"namespace {self.namespace!r} no longer exists with the settings this client opened it with: the server"

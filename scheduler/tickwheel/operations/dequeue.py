@@ -319,7 +319,7 @@ class Dequeue:
     def _build_messages(
         self, shard: int, entries: list[tuple[bytes, bytes]], now_ms: int, factory: MessageFactory[M]
     ) -> Plan[list[M]]:
-        """Return the messages. Large payloads are read by a command, because a script would hash each one."""
+        """Return the messages. A command reads large payloads, because Lua hashes every string that a script reads."""
         context, queue, exclusive = self._context, self._queue, self._exclusive
         large = [record.body_field(field, stored) for field, stored in entries if stored[1] & record.BODY]
         if not large:

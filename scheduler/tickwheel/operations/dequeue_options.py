@@ -18,7 +18,7 @@ class DequeueOptions(NamedTuple):
     limit: int
     filters: Mapping[str, str]
     lease_ms: int
-    """0 for the lease duration of the queue."""
+    """0 for the lease duration of the message or, if the message has none, of the queue."""
     wait_ms: int
     worker: bytes
     request: RequestId | None

@@ -1,8 +1,8 @@
 """Dispatch: sends script calls to the shards of a queue, and raises the errors in their replies.
 
-If a call must not be executed twice, it is part of a session. A shard that has another version of the queue's
-configuration rejects a call. The call is then sent again with the current configuration. A call whose session has
-expired on the shard is sent again in a new session, unless the rejected call was itself a retry.
+If a call must not be executed twice, it is part of a session. If a shard has another version of the queue's
+configuration, the shard rejects the call. The call is then sent again with the current configuration. If the call's
+session has expired on the shard, the call is sent again in a new session, unless the rejected call was itself a retry.
 """
 
 from collections.abc import Callable, Sequence
@@ -147,7 +147,7 @@ def call_shards_once(
     *,
     reopens: bool = False,
 ) -> Plan[list[Reply]]:
-    """Do `call_shards_in_session` with a session from ``sessions``, by default from the client's pool.
+    """Run `call_shards_in_session` with a session from ``sessions``, by default from the client's pool.
 
     For calls whose answers the shard always stores.
     """

@@ -40,8 +40,8 @@ def explain(context: NamespaceContext, queue: str, id_: str, exclusive_value: st
         )
         return Explanation(id_, state, "running", reason, until, worker=message.worker or None)
     if message.state is State.ERRORED:
-        used = f"its {message.attempts} attempt{'s are' if message.attempts != 1 else ' is'} used up"
-        reason = used + (f": {message.error}" if message.error else "")
+        failed = f"it failed after {message.attempts} attempt{'s' if message.attempts != 1 else ''}"
+        reason = failed + (f": {message.error}" if message.error else "")
         kept = _describe_retention(message, now_ms)
         return Explanation(id_, state, "errored", f"{reason}; redrive it to try again; {kept}", until)
     if message.holds_exclusive_value:
@@ -64,7 +64,8 @@ def explain(context: NamespaceContext, queue: str, id_: str, exclusive_value: st
             return Explanation(id_, state, "behind_others", reason, ahead=ahead)
         return Explanation(id_, state, "next", "it is next: no worker has dequeued it yet", ahead=0)
     holder = decode_record(queue, holder_name, holder_record) if holder_record else None
-    others = f"{behind} other{'s' if behind != 1 else ''} of its value go{'es' if behind == 1 else ''} first"
+    noun = "message of its exclusive value comes" if behind == 1 else "messages of its exclusive value come"
+    others = f"{behind} other {noun} first"
     if holder is None or not (holder.state is State.RUNNING or holder.holds_exclusive_value):
         return Explanation(id_, state, "behind_value", others, ahead_in_value=behind)
     frees = validation.from_ms(holder.until_ms)
@@ -100,7 +101,7 @@ def _count_ahead_on_other_shards(context: NamespaceContext, queue: str, here: in
 
 
 def _is_overdue(message: Record, now_ms: int) -> bool:
-    """Return whether the time for which the message waits has passed. If so, the message waits for an event process."""
+    """Return whether the message's timer is due. If so, the message waits for an event process."""
     return message.until_ms <= now_ms
 
 
@@ -126,7 +127,7 @@ def _describe_expired_lease(message: Record, now_ms: int) -> str:
 
 
 def _describe_value_release(message: Record, now_ms: int) -> str:
-    """Return a text with the events that free the value of a cancelled message. It follows the name of the worker."""
+    """Return the events that free the value of a cancelled message, as the end of a text with the worker's name."""
     when = _format_time(message.until_ms)
     if _is_overdue(message, now_ms):
         event_process = f"an event process {_IS_ONE}"

@@ -53,7 +53,10 @@ class PackedMessage:
 
 
 class Packer:
-    """Checks and packs the messages of one client call for one queue. Every message gets a different nonce."""
+    """Checks and packs the messages of one client call for one queue.
+
+    Every message gets a different nonce: a number by which the script recognises a retried call.
+    """
 
     def __init__(self, context: NamespaceContext, queue: str, config: QueueConfig) -> None:
         self._context = context
@@ -64,7 +67,7 @@ class Packer:
         self._nonce = int.from_bytes(os.urandom(4))
 
     def pack(self, new: NewMessage) -> PackedMessage:
-        """Return the packed message. Checks everything that the client can check, before anything is sent.
+        """Return the packed message, after all checks that the client can make.
 
         Raises InvalidArgument or PayloadTooLarge.
         """

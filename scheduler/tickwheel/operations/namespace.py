@@ -1,6 +1,6 @@
 """Opens, checks and identifies a namespace.
 
-The number of shards, the history, the outbox and the clock guard are fixed when the namespace is created.
+The number of shards, the history, the outbox settings and the clock guard are fixed when the namespace is created.
 """
 
 import re

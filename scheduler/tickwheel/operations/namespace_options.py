@@ -8,7 +8,7 @@ from tickwheel import limits
 from tickwheel.model import validation
 
 HISTORIES = ("capped", "relay", "off")
-# Policy at the outbox's limit: block the calls that would add events, or drop events.
+# Policy at the outbox's limit: block enqueue, reschedule and redrive, or drop events.
 OUTBOX_FULL = ("block", "drop")
 
 

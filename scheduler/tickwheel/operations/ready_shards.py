@@ -1,4 +1,7 @@
-"""Selects the shards that a dequeue calls: from recent replies, or from cheap reads before the script is called."""
+"""Selects the shards that a dequeue calls, by their heads (`head_cache.py`).
+
+The heads come from recent replies, or from cheap reads before the script is called.
+"""
 
 from collections.abc import Collection, Mapping
 from itertools import starmap
@@ -43,7 +46,7 @@ class ReadyShards:
         """Return the shards to call, the most urgent known head first.
 
         ``unanswered``: an earlier call of the session had no answer, so the script must be called. ``final``: an empty
-        answer ends the dequeue, so all shards must have replied before nothing is returned.
+        answer ends the dequeue, so it is correct only if all shards have replied.
         """
         context = self._context
         if context.shards == 1:
@@ -55,7 +58,7 @@ class ReadyShards:
         fresh = context.heads.recent(self._queue)
         ready = {shard: deadline for shard, deadline in fresh.items() if deadline is not None}
         changed = False
-        # A call with a request id does not use `more_shards` for shards that the cache reported as empty.
+        # A call with a request id reads all heads here, and never uses `more_shards`.
         self._used_cached_heads = bool(ready) and len(ready) < len(fresh) == context.shards and not self._is_request
         if not self._used_cached_heads and len(ready) < context.shards:
             ready, changed = yield from self._fetch_heads(config, final)

@@ -1,4 +1,4 @@
-"""Redrive: a fresh count of attempts for an errored message."""
+"""Redrive: moves an errored message back to Pending."""
 
 from tickwheel.model.results import Change
 from tickwheel.operations.context import NamespaceContext

@@ -48,7 +48,7 @@ def reschedule(
 
 
 def check_new_times(delay: object, due: object, deadline: object) -> None:
-    """Raise InvalidArgument if no time is given, or both a delay and a due time are."""
+    """Raise InvalidArgument if no time is given, or if both a delay and a due time are given."""
     if delay is not None and due is not None:
         raise InvalidArgument("give a delay or a due time, not both")
     if delay is None and due is None and deadline is None:

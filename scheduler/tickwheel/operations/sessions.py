@@ -19,7 +19,8 @@ from tickwheel.storage.keys import session_key
 _SESSION = Struct(">QIB")
 # Options of a call (`lua/_session.lua`).
 _KEEPS_EMPTY, _OPENS, _REPEATED = 1, 2, 4
-# A shard may forget a session after SESSION_MS without a call. The client changes the session's name after half of it.
+# A shard forgets a session SESSION_MS after its last stored answer. The client changes the session's name after half of
+# this time.
 _RENEW_S = limits.SESSION_MS / 2000
 
 
@@ -97,8 +98,8 @@ class ClientSession:
         """Make the next call, which may be a retry, use ``sequence + 1``.
 
         With ``final``, the shard also stores an empty answer. With ``is_first`` (the caller has never sent this
-        request) an empty answer is stored only if this client re-sends the call to that shard. An empty answer that is
-        not final is never stored: the next try of the same sequence would get it again.
+        request), an empty answer is stored only if this client sends the call to that shard again. An empty answer that
+        is not final is never stored: the next try with the same sequence number would get this answer again.
         """
         self.sequence = sequence
         self._keeps_empty, self._is_first = final, is_first

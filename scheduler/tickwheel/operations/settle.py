@@ -197,7 +197,7 @@ def check_leased(call: str, messages: object) -> None:
 
 
 def result_texts(messages: Sequence[LeasedMessage], results: object) -> list[bytes | None]:
-    """Return the result of each message as UTF-8. Raises InvalidArgument if their numbers differ."""
+    """Return the result of each message as UTF-8. Raises InvalidArgument if a result is missing or left over."""
     if results is None:
         return [None] * len(messages)
     if isinstance(results, str | bytes) or not isinstance(results, Sequence):

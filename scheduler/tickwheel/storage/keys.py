@@ -51,7 +51,7 @@ def session_key(namespace: str, shard: int, slot: str) -> str:
 
 
 def namespace_key(namespace: str) -> str:
-    """Return the key of the namespace's fixed values: number of shards, history, election.
+    """Return the key of the namespace's own fields: number of shards, history, clock guard, id and others.
 
     This key, `queues_key` and `settings_key` are on the metadata shard, shard 0.
     """

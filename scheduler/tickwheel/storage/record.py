@@ -199,7 +199,7 @@ def decode_pairs(blob: bytes) -> dict[str, str]:
 
 
 def encode_filters(filters: Mapping[str, str]) -> bytes:
-    """Return the filter argument of the scripts dequeue and depth: signature and pairs."""
+    """Return the filter argument of the scripts dequeue, peek_orders and depth: signature and pairs."""
     signature, packed = 0, []
     for key, value in filters.items():
         raw, bits = pair(key, value)

@@ -1,7 +1,7 @@
 """The errors of the scripts in `lua/`: which exception each becomes, and when the call can be sent again.
 
-An error is a code, then the numbers of that code, then a text for humans. No program reads the text. The header of a
-script lists the codes that the script raises.
+An error is a code, then the numbers that this code defines, then a text for humans. No program interprets the text. The
+header of a script lists the codes that the script raises.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,9 +35,9 @@ class RetryCondition(Enum):
 class ScriptErrorSpec:
     """One code. If ``exception`` is None, the plan or driver that made the call handles the error.
 
-    ``fields`` are the names of the numbers after the code. The exception gets the numbers that the script sent as
-    arguments. ``message`` is the template of the exception's text: ``subject`` is the queue, shard or namespace of the
-    call, and ``text`` is the text of the script.
+    ``fields`` are the names of the numbers after the code. These numbers become arguments of the exception.
+    ``message`` is the template of the exception's text: ``subject`` is the queue, shard or namespace of the call, and
+    ``text`` is the text of the script.
     """
 
     code: str

@@ -60,7 +60,7 @@ def names() -> list[str]:
 
 @lru_cache
 def load(name: str, clock: str = "_clock") -> Script:
-    """Return the composed script. ``clock`` is the fragment that reads the time; only tests pass another one."""
+    """Return the composed script. ``clock`` is the fragment that reads the time; only tests pass another fragment."""
     text = (folder() / f"{name}.lua").read_text()
     shebang, _, body = text.partition("\n")
     declared: dict[str, list[str]] = {"KEYS": [], "INCLUDE": []}

@@ -7,8 +7,8 @@ bytes.
     queue    2 bytes, the queue's number
     name     identifies the message within its queue (`storage/record.py`)
 
-A timer is never removed. A timer whose generation differs from that of its message is stale, and is dropped when it
-fires.
+A timer stays until it fires. If its generation then differs from the generation that its message accepts, the timer is
+stale and is ignored.
 
 Packed timers need about a sixth of the memory of tuples. In return, the driver parses a timer again at each stage: when
 the driver reads the timer from the inbox, files it, loads it from its slot, and fires it.

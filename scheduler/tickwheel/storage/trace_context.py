@@ -1,8 +1,8 @@
 """The trace of a message: two metadata pairs, with the names and the format of W3C Trace Context.
 
 Both pairs describe the origin of a message, not its content. They are stored and delivered like other pairs, but they
-are never indexed and do not count towards the maximum number of pairs. They are not compared when a message is enqueued
-again: the same message from another span is the same message.
+are never indexed and do not count towards the maximum number of pairs. If a message is enqueued again, its trace is not
+compared, so a message with the same content from another span is not a conflict.
 https://www.w3.org/TR/trace-context/
 """
 

@@ -44,7 +44,7 @@ class Advice:
 
 
 def measure_overheads(outcome: RunResult) -> Overheads:
-    """Return the mean duration of calls in a run, in real seconds. Planned calls last from their planned time."""
+    """Return the mean duration of calls in a run, in real seconds. A planned call counts from its planned time."""
     meter, default = outcome.measurements, Overheads()
     fetches = meter.combined(("dequeue", "dequeue empty"))
     fetch_s = fetches.get_mean_value() / 1e6 if fetches.get_total_count() else default.fetch_s
@@ -70,7 +70,7 @@ def advise(
 def _compare(outcome: RunResult) -> tuple[list[Agreement], str]:
     scenario = outcome.scenario
     if any(queue.polls is not None for queue in scenario.queues):
-        return [], "calls at planned times took messages, which the simulator does not model"
+        return [], "the run polled at planned times, and the simulator does not model such polls"
     end_s = outcome.seconds * scenario.speed_up
     tasks = list(takewhile(lambda task: task.due_s < end_s, due_tasks.tasks_of_run(scenario)))
     if not 0 < len(tasks) <= _TASKS_MAX:

@@ -1,8 +1,8 @@
 """Simulated workers: the selectors, batches and long polls of real workers, in memory and in simulated time.
 
-A discrete-event simulation after Nextdoor, whose engineers sized their workers by a simulated production load. The same
-tasks and seed give the same waits. A worker is a generator. It yields the time for which the worker is busy, or the
-queue at which the worker waits.
+This is a discrete-event simulation. The method comes from Nextdoor, whose engineers determined the number of their
+workers with a simulated production load. The same tasks and seed give the same waits. A worker is a generator. It
+yields the time for which the worker is busy, or the queue at which the worker waits.
 """
 
 import heapq
@@ -26,7 +26,7 @@ class Overheads:
     finish_s: float = 0.002
     """One call that settles a batch."""
     per_message_s: float = 0.0
-    """For each message: a worker of a load run sleeps for the run time, and wakes later than planned by this time."""
+    """For each message: the delay with which a worker of a load run wakes after it has slept for the run time."""
 
     def times(self, factor: float) -> "Overheads":
         return Overheads(self.fetch_s * factor, self.finish_s * factor, self.per_message_s * factor)
@@ -105,7 +105,7 @@ class _Simulation:
         self._now_s, self._until_s = task.due_s, tasks[-1].due_s
         for worker in self._workers:
             self._resume(worker, None)
-        # Tasks come before other events of the same time, so that a worker whose wait ends at this time still gets one.
+        # Tasks come before other events of the same time, so that a worker whose wait ends at this time gets a task.
         while task is not None or self._left:
             if task is not None and (not self._events or task.due_s <= self._events[0][0]):
                 self._now_s = task.due_s

@@ -7,7 +7,7 @@ from tickwheel.load.capacity.advice import Advice
 from tickwheel.load.run.run_result import RunResult
 from tickwheel.load.scenario.scenario import Scenario
 
-# The calls of the report, in the order of a message's life.
+# The calls of the report, in the order of a message's life, and the delays of the load's own processes.
 CALLS = ("enqueue", "cancel", "dequeue", "dequeue empty", "complete", "fail")
 HARNESS = ("lag", "poll lag", "overrun")
 SHARES = (0.5, 0.9, 0.95, 0.99)
@@ -84,7 +84,7 @@ def _queue(outcome: RunResult, name: str) -> dict[str, Any]:
 
 
 def _over_time(outcome: RunResult) -> dict[str, Any]:
-    """Return series of [real seconds since the start, value]."""
+    """Return each series by its name. A series is a list of points [real seconds since the start, value]."""
     measurements, scenario = outcome.measurements, outcome.scenario
     series: dict[str, Any] = {"enqueued_per_s": measurements.rate("enqueued")}
     for queue in scenario.queues:
@@ -101,7 +101,7 @@ def _over_time(outcome: RunResult) -> dict[str, Any]:
 
 
 def advice_document(advice: Advice) -> dict[str, Any]:
-    """Return the capacity table, and its agreement with the run."""
+    """Return the table of workers needed, and the agreement of the simulator with the run."""
     return {
         "scale": advice.scenario.scale,
         "wait_targets_s": {queue.name: advice.target.max_wait_s(queue) for queue in advice.scenario.queues},

@@ -17,8 +17,8 @@ def draw_plots(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         over_time = run["over_time"]
         for title, prefix, unit, is_log in (
             ("Backlog: deliverable messages", "backlog/", "messages", False),
-            ("Wait: from due until delivered to a worker, p95 of each moment", "wait_p95_s/", "s", True),
-            ("Lateness: from due until deliverable, p99 of each moment", "lateness_p99_ms/", "ms", True),
+            ("Wait: from due until delivered to a worker, p95 of each interval", "wait_p95_s/", "s", True),
+            ("Lateness: from due until deliverable, p99 of each interval", "lateness_p99_ms/", "ms", True),
             ("Utilisation: share of busy workers", "utilisation/", "share", False),
         ):
             lines = {name.removeprefix(prefix): points for name, points in over_time.items() if name.startswith(prefix)}

@@ -1,8 +1,8 @@
 """One run of a load: producers and workers in processes, and their measurements.
 
 `run.run` creates the queues and starts the processes. It waits until the work is done or a limit is reached, and then
-merges the measurements of the processes. The latency of a planned call is measured from the planned time: a slow server
-cannot delay the load and appear fast. If the load's own processes cannot keep up, the result reports this.
+merges the measurements of the processes. The latency of a planned call is measured from the planned time, so a server
+that delays the load does not appear fast. If the load's own processes cannot keep up, the result reports this.
 
 run.py           one run, from start to result
 processes.py     the processes of a run, seen from the parent

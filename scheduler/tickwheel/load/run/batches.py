@@ -1,4 +1,4 @@
-"""Batches of planned items, as producers with batching send them: up to a size, or after a linger time."""
+"""Groups planned items into batches. A batch is sent when it is full, or after its linger time."""
 
 import math
 from collections.abc import Iterator

@@ -60,7 +60,7 @@ class Measurements:
         """Add a duration in seconds to the sums over time. Each time bucket gets the part that is in the bucket."""
         while since_s < until_s:
             end_s = min(until_s, (since_s // self.bucket_s + 1) * self.bucket_s)
-            # By rounding, the end of a very short bucket can be at or before its start. The loop then ends.
+            # Because of rounding, the end of a very short bucket can be at or before its start. The loop then ends.
             self.add(name, since_s, end_s - since_s)
             if end_s <= since_s:
                 return

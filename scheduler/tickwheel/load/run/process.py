@@ -1,4 +1,4 @@
-"""The program of a process of a run: the producer, or a part of the workers. Standard input controls the process.
+"""The program of one process of a run: the producer, or a part of the workers. Standard input controls the process.
 
     python -m tickwheel.load.run.process          [TICKWHEEL_URL=…]
 

@@ -1,4 +1,4 @@
-"""The processes of a run, seen from the parent: started, controlled, and read."""
+"""Starts and controls the processes of a run, and reads their output."""
 
 import asyncio
 import json

@@ -19,14 +19,16 @@ from tickwheel.load.scenario.source import Source
 from tickwheel.redis.url import VARIABLE, redact
 from tickwheel.runtime.chunks import iter_chunks
 
-# Time from the moment when all processes are ready to the start; interval of checks; number of points in a plot.
+# Time between the moment when all processes are ready and the start of the run.
 _LEAD_S = 0.3
+# Interval at which the end of the run is checked.
 _CHECK_S = 0.2
+# Number of points in a plot, and the minimum and maximum interval between two points, in seconds.
 _POINTS = 150
 _SAMPLE_S = (0.5, 10.0)
 # Longest wait for a sample, so that an unreachable server does not delay the run for the client's whole timeout.
 _SAMPLE_TIMEOUT_S = 2.0
-# Minimum time for the rest of the work after the last message, at any speed.
+# Minimum time for the rest of the work after the last message, in real time.
 _DRAIN_MIN_S = 5.0
 _CANCELS = 500
 
@@ -62,8 +64,7 @@ async def run(
     stopping: asyncio.Event,
     show: Callable[[Progress], None] = lambda progress: None,
 ) -> RunResult:
-    """Run the load until its work is done, a limit is reached, or ``stopping`` is set. Return the result in
-    each of these cases."""
+    """Run the load until its work is done, a limit is reached, or ``stopping`` is set. Return the result."""
     scenario = settings.source.scenario()
     bucket_s = _bucket_s(scenario)
     outcome = RunResult(
@@ -93,7 +94,10 @@ async def run(
 
 
 async def cancel_remaining(tickwheel: aio.Tickwheel, scenario: Scenario, prefix: str) -> int:
-    """Cancel the messages of the run that are not finished, in a namespace that remains. Return their number."""
+    """Cancel the messages of the run that are not finished, and return their number.
+
+    For a run in a namespace that is not deleted after the run.
+    """
     count = 0
     for queue in scenario.queues:
         for state in LIVE_STATES:
@@ -144,7 +148,7 @@ class _RunMonitor:
             except TimeoutError:
                 continue
         self._outcome.seconds = monotonic() - start
-        # Also after an interruption: the last sample has the state of the queues at the end of the run.
+        # The last sample has the state of the queues at the end of the run. It is taken after an interruption, too.
         await self._sample(self._outcome.seconds, asyncio.Event())
 
     async def _is_over(self, moment: float, stopping: asyncio.Event) -> bool:
@@ -223,12 +227,13 @@ async def _create_queue(tickwheel: aio.Tickwheel, scenario: Scenario, load: Queu
     counts = await queue.counts()
     if any(counts[state] for state in LIVE_STATES):
         raise InvalidArgument(
-            f"queue {load.name!r} of this namespace has messages that the load would mix with: use another namespace"
+            f"queue {load.name!r} of this namespace has messages already, but the load needs empty queues: use another"
+            " namespace"
         )
 
 
 def _jobs(settings: Settings, scenario: Scenario, bucket_s: float) -> list[dict[str, Any]]:
-    """Return one job for the producers, and one job of workers for each other core."""
+    """Return one job for the producer, and one job of workers for each other core."""
     wanted = settings.worker_processes or max(1, (os.cpu_count() or 2) - 1)
     has_polls = any(queue.polls is not None for queue in scenario.queues)
     parts = wanted if has_polls else max(1, min(wanted, scenario.worker_count))
@@ -246,7 +251,7 @@ def _jobs(settings: Settings, scenario: Scenario, bucket_s: float) -> list[dict[
 
 
 def _bucket_s(scenario: Scenario) -> float:
-    """Return the length of one point of the plots, in seconds."""
+    """Return the interval between two points of the plots, in seconds."""
     length = scenario.to_real_s(scenario.length_s)
     if scenario.max_seconds is not None:
         length = min(length, scenario.max_seconds)

@@ -71,12 +71,15 @@ class RunResult:
         return reasons
 
     def lateness(self, queue: str) -> Lateness:
-        """Return the lateness of this run alone, because the counters of an existing queue include earlier messages."""
+        """Return the lateness of the messages of this run. A queue's counters may also include earlier messages."""
         samples = [sample.lateness[queue] for sample in self.samples if queue in sample.lateness]
         return subtract(samples[-1], samples[0]) if samples else Lateness({}, {}, 0)
 
     def lateness_over_time(self, queue: str, share: float) -> list[tuple[float, int]]:
-        """Return a percentile between successive samples, in ms, for intervals in which messages became deliverable."""
+        """Return a percentile of the lateness, in ms, for each interval between two successive samples.
+
+        Intervals in which no message became deliverable are left out.
+        """
         points = []
         for before, after in pairwise(self.samples):
             between = subtract(after.lateness[queue], before.lateness[queue])

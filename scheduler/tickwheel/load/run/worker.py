@@ -1,8 +1,8 @@
 """A simulated worker: chooses a queue by its selector, dequeues batches, and sleeps instead of working.
 
-The run time is planned with the message. The messages of a batch run one after the other. Messages that finish shortly
-after each other are completed in one call, as workers do. Leases are extended during the run. A worker is a closed
-loop, like real workers: its next call depends on the last answer.
+The run time is planned with the message. The messages of a batch run one after the other. Like a real worker, the
+simulated worker completes messages that finish shortly after each other in one call, and extends leases during the run.
+A worker is a closed loop: its next call depends on the last answer.
 """
 
 import asyncio
@@ -70,7 +70,10 @@ class Worker:
             batch = await self._fetch(queue) if left > 1 else []
 
     async def _select(self) -> tuple[QueueLoad, list[aio.Message]]:
-        """Return the selector's choice and a batch. A dequeue from each candidate shows whether it has work."""
+        """Return the selector's choice and a batch.
+
+        The worker dequeues from each candidate of the selector, and passes to the selector whether there were messages.
+        """
         selection = self._selector.select_queue()
         if not isinstance(selection, Generator):
             return selection, await self._fetch(selection)
@@ -113,7 +116,7 @@ class Worker:
                 self.measurements.latency_at(f"wait/{queue.name}", moment - due_s, moment)
 
     async def work(self, queue: QueueLoad, batch: list[aio.Message]) -> None:
-        """Run a batch: sleep, complete or fail each message, and extend the leases of all."""
+        """Run a batch: for each message, sleep, then complete or fail the message. Extend all leases meanwhile."""
         done: list[aio.Message] = []
         left = list(batch)
         long = sum(payload.unpack(message.payload)[1] for message in batch) > queue.lease_s / 4

@@ -1,4 +1,4 @@
-"""Arrival rate of messages over the hours of a day: linear between points, with bursts on top.
+"""Arrival rate of messages over the hours of a day. The rate is linear between points; a burst replaces the rate.
 
 The day repeats. Arrivals are a Poisson process with this rate, which models many independent producers.
 """
@@ -79,7 +79,7 @@ class ArrivalRate:
 
 
 def parse(table: TomlTable) -> ArrivalRate:
-    """Parse ``arrivals`` and ``bursts`` of a queue: a rate, or points [hour, rate]."""
+    """Parse ``arrivals`` (a rate, or a list of points [hour, rate]) and ``bursts`` of a queue."""
     label, value = table.path("arrivals"), table.take("arrivals")
     if isinstance(value, int | float):
         times, rates = [0.0], [number(label, value, 0, RATE_MAX)]

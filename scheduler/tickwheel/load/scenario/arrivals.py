@@ -73,8 +73,8 @@ def draw_arrival(queue: QueueLoad, at_s: float, random: Random) -> Arrival:
 def _queue_arrivals(scenario: Scenario, queue: QueueLoad) -> Iterator[Arrival]:
     if queue.arrivals is None:
         return
-    # Times and contents have a random generator each, so that the contents of the messages do not depend on how many
-    # random numbers the times take.
+    # Times and contents have a random generator each. So the number of random numbers that the times need does not
+    # affect the contents of the messages.
     times, contents = Random(f"{scenario.seed}/{queue.name}/times"), Random(f"{scenario.seed}/{queue.name}")
     until_s = scenario.start_s + scenario.length_s
     for time_s in queue.arrivals.draw(scenario.start_s, until_s, times):

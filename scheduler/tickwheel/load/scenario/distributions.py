@@ -1,6 +1,6 @@
 """Random durations: delays, run times, and times until a cancel. All in seconds.
 
-A scenario contains a duration, or a table with one of these:
+In a scenario file, the value of such a field is a constant, or a table with one of these keys:
 
     "15m"                                               constant
     { uniform = ["1m", "10m"] }                         uniform between two durations

@@ -1,4 +1,7 @@
-"""Random metadata values: named values by weight, or n numbered values, equally likely (skew 0) or by Zipf's law."""
+"""Random metadata values: either named values with weights, or numbered values.
+
+Numbered values are equally likely (skew 0), or their frequencies follow Zipf's law.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,14 +32,17 @@ class Values:
         return random.choices(self.names, cum_weights=self.sums)[0]
 
     def scaled(self, scale: float) -> "Values":
-        """Scale the number of numbered values, so that each keeps about the same number of messages."""
+        """Scale the number of values, so that each value keeps about the same number of messages.
+
+        Named values stay as they are.
+        """
         if self.skew is None:
             return self
         return numbered_values(self.key, max(1, round(len(self.names) * scale)), self.skew)
 
 
 def numbered_values(key: str, count: int, skew: float) -> Values:
-    """Return ``count`` values, from key-1 in descending order of frequency."""
+    """Return ``count`` values: ``key`` with the numbers from 1 on, the most frequent value first."""
     names = [f"{key}-{n}" for n in range(1, count + 1)]
     return Values(key, names, list(accumulate(n**-skew for n in range(1, count + 1))), skew)
 

@@ -66,7 +66,10 @@ def length_s(rows: Sequence[Row]) -> float:
 
 
 def complete_queues(queues: Iterable[QueueLoad], rows: Iterable[Row]) -> list[QueueLoad]:
-    """Return the queues of the recording: settings of the scenario or defaults, with the recorded run times."""
+    """Return the queues of the recording, with the recorded run times.
+
+    The other settings are those of ``queues``, or the defaults if ``queues`` does not contain the queue.
+    """
     runs: dict[str, list[float]] = {}
     for row in rows:
         runs.setdefault(row.queue, []).append(row.run_s)
@@ -110,7 +113,7 @@ def _arrival(text: str) -> float:
         raise InvalidArgument(
             f"arrival must be 0 or more seconds, or a time like 2026-05-17T18:00:00Z, not {preview(text)}"
         ) from error
-    # The offset is dropped: the load of a day follows local time.
+    # The UTC offset is dropped, because the load of a day follows local time.
     return at.replace(tzinfo=UTC).timestamp()
 
 

@@ -12,7 +12,7 @@ from tickwheel.load.scenario.arrival_rate import ArrivalRate
 from tickwheel.load.scenario.distributions import ZERO, Distribution
 from tickwheel.load.scenario.metadata_values import Values
 
-# Minimum in real time: the server's response time does not shrink with the speed-up.
+# Minimum of a long poll in real time, because the speed-up does not shorten the response time of the server.
 _LONG_POLL_MIN_S = 0.05
 
 
@@ -67,12 +67,12 @@ class QueueLoad:
     payload_bytes: int = 200
     polls: Polls | None = None
     wait_target_s: float = 5.0
-    """The wait of a message that the computation of the workers needed aims at."""
+    """The target for the wait of a message. The computation of the workers needed uses this target."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerGroup:
-    """A group of identical workers: hosts x processes. Each takes messages that match ``where`` from ``queues``."""
+    """A group of hosts x processes identical workers. A worker takes messages that match ``where`` from ``queues``."""
 
     name: str
     queues: Sequence[str]
@@ -135,7 +135,7 @@ class Scenario:
         return max(_LONG_POLL_MIN_S, self.to_real_s(queue.long_poll_s))
 
     def scaled(self, scale: float) -> "Scenario":
-        """Return the scenario with the numbers of messages, workers, exclusive values and polls times ``scale``."""
+        """Multiply the numbers of messages, workers, numbered exclusive values and polls by ``scale``."""
         if scale == 1:
             return self
         return replace(

@@ -1,6 +1,6 @@
-"""Strict reading of TOML documents: every field by name and type, and unknown fields are errors.
+"""Reads TOML documents strictly: the caller takes each field by its name and type, and unknown fields are errors.
 
-Errors name the file, the path of the field as in TOML, the value, and what is allowed.
+The text of an error contains the name of the file, the path of the field as in TOML, the value, and the allowed values.
 """
 
 from collections.abc import Callable, Collection
@@ -28,7 +28,7 @@ class TomlTable:
         return name in self._values
 
     def path(self, name: str) -> str:
-        """Return the name of a field in errors."""
+        """Return the path of a field, for error texts."""
         return f"{self.label}{'' if self.label.endswith(': ') else '.'}{name}"
 
     def take(self, name: str, default: Any = _MISSING) -> Any:
@@ -67,7 +67,7 @@ class TomlTable:
         return value
 
     def seconds(self, name: str, minimum: float, maximum: float, default: float | None = None) -> float:
-        """Take a duration, written like 15m, in seconds."""
+        """Take a duration, written like 15m. Return its seconds."""
         value = self.take(name, _MISSING if default is None else None)
         if value is None and default is not None:
             return default
