@@ -116,7 +116,7 @@ def test_a_cancelled_flight_that_should_have_flown_fails() -> None:
     day.history = [each for each in day.history if (each.id, each.version) not in ((day.second, 3), (day.second, 4))]
     day.change(day.second, 2, to_state=CANCELLED, time_ms=1_900)
     day.landings.pop()
-    assert day.fails() == ["flights flown that day were flown, the rest cancelled"]
+    assert day.fails() == ["flights that flew that day were flown, all others cancelled"]
 
 
 def test_a_completed_flight_without_a_landing_fails() -> None:

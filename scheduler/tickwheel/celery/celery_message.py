@@ -26,7 +26,7 @@ _MAX_ETA_AHEAD = timedelta(milliseconds=limits.DELAY_MS_MAX) - timedelta(days=1)
 class CeleryMessage:
     """One message of Celery's protocol 2.
 
-    ``body`` is a JSON list: positional arguments, keyword arguments, and the embedded calls that follow this one.
+    ``body`` is a JSON list: positional arguments, keyword arguments, and the calls that follow this call.
     """
 
     headers: Mapping[str, Any]
@@ -75,7 +75,7 @@ class CeleryMessage:
     def to_new_message(
         self, timezone: tzinfo, max_attempts: int | None = None, *, lowest_first: bool = True
     ) -> NewMessage:
-        """Return the message to enqueue. Every call returns the same message.
+        """Return the message to enqueue. Repeated calls of this method return the same message.
 
         ``timezone`` applies to an ETA without a time zone. ``lowest_first`` means that priority 0 is the most urgent,
         as with Celery on Redis. Raises InvalidArgument if the ETA is invalid or too far ahead, or if the payload is too

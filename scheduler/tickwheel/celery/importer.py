@@ -1,14 +1,14 @@
 """Moves the messages that wait in Celery's Redis to Tickwheel: `tickwheel import celery`.
 
-The import moves a message in three steps: take it from Celery's queue, enqueue it under its Celery id, acknowledge it.
-If an import is interrupted, run it again. The second run enqueues all messages that the first run has taken and not
-acknowledged. A message that Tickwheel already has does not change. Messages that cannot be moved stay in Celery, and
-the report lists them.
+The import moves a message in three steps: it takes the message from Celery's queue, enqueues the message under its
+Celery id, and acknowledges the message. If an import is interrupted, run it again. The second run enqueues all messages
+that the first run has taken and not acknowledged. A message that Tickwheel already has does not change. Messages that
+cannot be moved stay in Celery, and the report lists them.
 
 kombu, the messaging library of Celery, stores a queue as one list for each priority, and consumes a list from its tail.
 Messages that workers have taken and not acknowledged are in a hash, with an index by time. All messages that wait in a
-worker for their ETA are in this hash, too. `CeleryQueue.take` moves a message atomically to a list of held messages.
-The message is removed from this list after Tickwheel has enqueued it. So the next import can continue with the list.
+worker for their ETA are in this hash, too. `CeleryQueue.take` moves messages atomically to a list of held messages, and
+`acknowledge` deletes them from this list. If an import is interrupted, the next import begins with this list.
 """
 
 import json
@@ -74,7 +74,10 @@ class CeleryQueueItem:
 
 
 class CeleryQueue:
-    """The messages of one queue. ``redis`` is a client that returns bytes, ``prefix`` kombu's ``global_keyprefix``."""
+    """The messages of one Celery queue.
+
+    ``redis`` is a client that returns bytes, and ``prefix`` is the option ``global_keyprefix`` of kombu.
+    """
 
     def __init__(self, redis: Any, queue: str, prefix: str = "") -> None:
         self._redis = redis
@@ -129,7 +132,7 @@ class CeleryQueue:
         return taken_items
 
     def acknowledge(self, items: Sequence[CeleryQueueItem]) -> None:
-        """Delete held messages. Called after Tickwheel has enqueued them."""
+        """Delete held messages. Call this method only after Tickwheel has enqueued them."""
         with self._redis.pipeline(transaction=False) as pipeline:
             for item in items:
                 pipeline.lrem(self._held, 1, item.raw)

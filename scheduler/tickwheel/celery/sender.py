@@ -95,7 +95,7 @@ class Sender:
         body = self._body(name, message.body, headers, options)
         common_fields = {"exchange": "", "routing_key": queue, "headers": headers, "properties": properties}
         signals.before_task_publish.send(sender=name, body=message.body, declare=[], retry_policy={}, **common_fields)
-        # Receivers of the signal may have added headers. The call must include them.
+        # Receivers of the signal may have added headers, so the call is created after the signal.
         call = CeleryMessage(json.loads(dumps(headers)), body, properties.get("reply_to") or "", properties["priority"])
         max_attempts = task_adapter.max_attempts(self._celery._tasks.get(name), call.retries)
         try:
@@ -103,7 +103,7 @@ class Sender:
             task_adapter.declare_queue(self._app, queue)
             self._app.declared(queue).enqueue_many([new])
         except (InvalidArgument, PayloadTooLarge) as error:
-            # These errors concern this one message, which was not enqueued, so that Celery can still send it.
+            # These errors concern only this message. It was not enqueued, so Celery can still send it.
             raise _NotRoutable(str(error)) from error
         signals.after_task_publish.send(sender=name, body=message.body, exchange="", routing_key=queue, headers=headers)
 
@@ -129,4 +129,4 @@ class Sender:
 
 
 class _NotRoutable(Exception):
-    """The reason why a call is sent to Celery although its route names Tickwheel."""
+    """Tickwheel cannot run a call, so the call goes to Celery, although its route names Tickwheel. Has the reason."""

@@ -31,8 +31,8 @@ from tickwheel.tasks.middleware import Middleware
 from tickwheel.tasks.retry import Retry
 from tickwheel.tasks.run_context import current
 
-# The tracer returns the outcome of a task, including errors and retries. `_finish` raises an error only if Celery did
-# not retry the task. So the error is final.
+# The tracer returns the outcome of a task, including errors and retries. If `_finish` raises the error of a task,
+# Celery does not retry the task, so Tickwheel must not retry it either.
 _FINAL = Retry(never=(BaseException,))
 _NO_TIME_LIMIT = timedelta(days=7)
 _BUILT_IN = "celery."
@@ -42,7 +42,7 @@ _HOSTNAME = f"tickwheel@{socket.gethostname()}"
 
 @dataclass(slots=True)
 class _CurrentCall:
-    """The running call. ``retry_at`` is the time for which its task has requested a retry."""
+    """The running call. ``retry_at`` is the time of the retry that its task has requested, or None."""
 
     id: str
     retries: int
@@ -54,7 +54,9 @@ _current_call: ContextVar[_CurrentCall | None] = ContextVar("tickwheel_celery_ca
 
 
 def is_retry(message: Any) -> bool:
-    """Return whether a message is the retry of the running call. If so, record its time: the caller must not send it.
+    """Return whether a message is the retry of the running call. If so, record the time of the retry.
+
+    The caller must not send a retry, because `_finish` fails the message of the running call instead.
 
     Raises InvalidArgument if the retry has other arguments than the call.
     """
@@ -166,7 +168,7 @@ def _make_function(celery: Any, task: Any, celery_names: Mapping[str, str]) -> C
 
 
 def _finish(task: Any, call: _CurrentCall, value: Any, info: Any) -> Any:
-    """Turn the outcome of the tracer into that of a TaskApp task: return the value, or raise the exception."""
+    """Convert the outcome of the tracer for `TaskApp`: return the task's value, or raise an exception."""
     state = states.SUCCESS if info is None else info.state
     # With ``self.retry(throw=False)``, the state is SUCCESS although the task requested a retry.
     if state == states.RETRY or (state == states.SUCCESS and call.retry_at is not None):

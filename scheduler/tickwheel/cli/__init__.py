@@ -1,9 +1,9 @@
 """The command line, `tickwheel`.
 
 Each command is a file in `commands/`. The other files are shared: options, input, output, errors. A command parses its
-options, calls the public client, prints the result on standard output, and reports an error in one line on standard
-error with a documented exit code. With --json the output is meant for programs, and its keys are stable. The rules of
-the queue are in the client and in the scripts, not here.
+options, calls the public client, and prints the result on standard output. It reports an error in one line on standard
+error, and exits with a documented code. With --json, the output is meant for programs, and its keys are stable. The
+rules of queues are in the client and in the scripts, not here.
 
 app.py                the program: all commands and groups of commands; `main`
 command.py            the decorator of every command, and the options that all commands have
@@ -28,7 +28,8 @@ commands/             the commands
 
 def main() -> None:
     """Run the command line of this process."""
-    # Imported here, because the import of all commands doubles the start time of a process that needs only one file.
+    # Imported here: otherwise a program that imports one module of this package would import all commands as well, and
+    # take twice as long to start.
     from tickwheel.cli import app
 
     app.main()

@@ -8,6 +8,6 @@ Name = Annotated[str, typer.Argument(help="The queue's name.", metavar="QUEUE", 
 Id = Annotated[str, typer.Argument(help="The message's id.", metavar="ID", show_default=False)]
 ExclusiveValue = Annotated[
     str | None,
-    typer.Option("--exclusive-value", metavar="VALUE", help="The message's value of the queue's exclusive key."),
+    typer.Option("--exclusive-value", metavar="VALUE", help="The value of the queue's exclusive key in the message."),
 ]
 Token = Annotated[str | None, typer.Option("--token", metavar="HEX", help="The lease's token, as dequeue printed it.")]

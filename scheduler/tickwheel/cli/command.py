@@ -60,7 +60,7 @@ def _common_options(
     ] = None,
     json: Annotated[
         bool,
-        typer.Option("--json", help="Print JSON: one document, or several, one on each line.", rich_help_panel=_PANEL),
+        typer.Option("--json", help="Print JSON documents, one on each line.", rich_help_panel=_PANEL),
     ] = False,
 ) -> Target:
     return Target(url, data_dir, namespace, timeout, json)
@@ -121,9 +121,9 @@ def top_signature(*own: inspect.Parameter) -> inspect.Signature:
 
 
 def _with_common_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Return the function in the form that typer calls: with its own options and the common options.
+    """Return the function that typer calls. Its parameters are the options of ``function`` and the common options.
 
-    A parameter whose type is a dataclass is replaced by the fields of the dataclass.
+    If the type of a parameter is a dataclass, the fields of the dataclass replace the parameter.
     """
     signature = inspect.signature(function, eval_str=True)
     parameters = list(signature.parameters.values())[1:]

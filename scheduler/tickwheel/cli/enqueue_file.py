@@ -1,5 +1,5 @@
-"""Enqueue of a file or a pipe of JSON lines, in batches. An error names the line, and reports
-the result of the lines before it."""
+"""Enqueues a file or a pipe of JSON lines, in batches. An error names the invalid line, and counts the messages that
+were enqueued before it."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ _BATCH = 1_000
 
 
 def enqueue_file(queue: Queue, source: Path, *, json: bool) -> None:
-    """Enqueue the message of every line. Print one JSON line for each message, or one line with the totals.
+    """Enqueue the message of every line. With ``json``, print one line for each message; otherwise print the totals.
 
     Raises CommandError for an invalid line, and after the last line if the server rejected messages.
     """
@@ -113,7 +113,7 @@ def _send(queue: Queue, batch: list[Line]) -> tuple[list[EnqueueResult | None], 
     except (IdConflict, InvalidArgument) as error:
         if not error.results:
             raise LineError(batch[taken - 1].number, str(error)) from error
-        # The summary counts the messages of this batch. The final report counts the lines of the file.
+        # Without the error's summary: it counts the messages of this batch, but the final report covers the whole file.
         return error.results, str(error).removesuffix(error.summary)
 
 

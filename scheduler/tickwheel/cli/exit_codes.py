@@ -41,7 +41,7 @@ Exit codes:
 
 
 class CommandError(Exception):
-    """An error of the command itself, with its exit code. For failures that no error of the client describes."""
+    """An error of the command itself, with its exit code, if no error of the client describes the failure."""
 
     def __init__(self, text: str, code: ExitCode = ExitCode.REFUSED) -> None:
         super().__init__(text)
@@ -56,7 +56,8 @@ def report_errors() -> Iterator[None]:
         # Flushed inside the block, so that a closed pipe is detected here.
         sys.stdout.flush()
     except BrokenPipeError as error:
-        # The reader of the output has closed the pipe (`| head`): print no error, and do not let Python flush again.
+        # The reader of the output has closed the pipe (`| head`), so print no error. Python flushes the output again at
+        # exit; /dev/null accepts it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(ExitCode.BROKEN_PIPE) from error
     except KeyboardInterrupt as error:

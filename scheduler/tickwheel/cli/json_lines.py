@@ -60,7 +60,7 @@ def lines(source: Iterable[bytes]) -> Iterator[Line]:
 
 
 def parse(line: bytes) -> NewMessage:
-    """Return the message of a line. Raises InvalidArgument; checks of the values are left to the client."""
+    """Return the message of a line. Raises InvalidArgument. The client checks the values later, in the enqueue."""
     try:
         fields = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_reject_duplicate_keys)
     except InvalidArgument:

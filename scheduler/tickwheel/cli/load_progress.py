@@ -43,7 +43,7 @@ class Bar(View):
 
 @contextmanager
 def open_view(*, json: bool) -> Iterator[View]:
-    """Yield the view that fits standard error."""
+    """Yield a progress bar if standard error is a terminal and ``json`` is off, otherwise a view without output."""
     if json or not sys.stderr.isatty():
         yield View()
         return
@@ -55,7 +55,7 @@ def open_view(*, json: bool) -> Iterator[View]:
 
 
 def print_report(document: Mapping[str, Any]) -> None:
-    """Print the main tables of the report. The HTML page has all of them."""
+    """Print the main tables of the report. The HTML page has all tables."""
     run, capacity = document["run"], document["capacity"]
     if run is not None:
         print(f"{run['counts'].get('enqueued', 0):,} messages in {run['seconds']:.1f} s; ended because {run['ended']}")
@@ -72,7 +72,7 @@ def print_report(document: Mapping[str, Any]) -> None:
         if run["harness"]["was_the_bottleneck"]:
             print(f"the harness itself was the bottleneck: {'; '.join(run['harness']['why'])}")
     if not capacity["hours"]:
-        print("workers needed: not computed, because the run was interrupted (to compute them alone: --simulate-only)")
+        print("workers needed: not computed, because the run was interrupted (--simulate-only computes them alone)")
         return
     targets = ", ".join(f"{name} within {wait:g} s" for name, wait in capacity["wait_targets_s"].items())
     print(

@@ -22,7 +22,10 @@ def metrics_address(text: str) -> tuple[str, int]:
 def serving_metrics(
     address: tuple[str, int] | None, collector: Callable[[], "Collector"], log: logging.Logger
 ) -> Iterator[None]:
-    """Serve the metrics of ``collector()`` during the block, if there is an address. Raises InvalidArgument."""
+    """Serve the metrics of ``collector()`` during the ``with`` block. Without an address, do nothing.
+
+    Raises InvalidArgument if the extra `metrics` is not installed.
+    """
     if address is None:
         yield
         return

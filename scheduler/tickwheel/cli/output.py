@@ -85,7 +85,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], right:
 
 
 def print_fields(fields: Iterable[tuple[str, object]], title: str | None = None) -> None:
-    """Print name and value, one line each. Fields without a value are left out."""
+    """Print one line for each field: its name and its value. Fields without a value are left out."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")

@@ -1,6 +1,7 @@
 """Parsers of durations, times, pairs and tokens on the command line and in JSON lines.
 
-Durations: 15m, 30s, 2h30m, 250ms, 40d. Times: 2026-05-17T18:00:00+02:00 or ...Z; without an offset, local time.
+Durations: 15m, 30s, 2h30m, 250ms, 40d. Times: 2026-05-17T18:00:00+02:00 or 2026-05-17T16:00:00Z. A time without an
+offset is local time.
 """
 
 import re
@@ -27,7 +28,7 @@ def directory(text: str) -> Path:
 
 
 def moment(text: str) -> datetime:
-    """Parse an ISO 8601 time; without an offset, local time. Raises InvalidArgument."""
+    """Parse an ISO 8601 time. A time without an offset is local time. Raises InvalidArgument."""
     try:
         return datetime.fromisoformat(text).astimezone()
     except (TypeError, ValueError, OverflowError) as error:
@@ -67,7 +68,7 @@ def pairs(texts: Iterable[str]) -> dict[str, str]:
 
 
 def option_parser(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """Return the parser in the form for options: InvalidArgument becomes a usage error of the command line."""
+    """Return the parser for use with an option: its InvalidArgument becomes a usage error of the command line."""
 
     def convert(text: str) -> T:
         try:

@@ -1,4 +1,4 @@
-"""Deletion of the namespace that demo and load create on a server, with the lock files of its election."""
+"""Deletes the temporary namespace that demo or load created on a server, and the lock files of its election."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +19,6 @@ def delete_scratch(target: Target) -> None:
 
 
 def _election_locks(target: Target) -> Iterator[Path]:
-    """Return the lock files that elected an event process for the shards of the deleted namespace."""
+    """Return the lock files by which event processes were elected for the shards of the deleted namespace."""
     lock = default_lock(target.url, target.namespace or "", target.data_dir)
     return lock.parent.glob(f"{lock.name}.*")

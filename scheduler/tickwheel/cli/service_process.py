@@ -38,11 +38,13 @@ class ServeOptions:
 
     listen: Annotated[
         str,
-        typer.Option(metavar="HOST:PORT", help="Address to listen on; for port 0, a free port is chosen and printed."),
+        typer.Option(metavar="HOST:PORT", help="Address to listen on. Port 0 chooses a free port and prints it."),
     ] = LISTEN
     durability: Annotated[
         str | None,
-        typer.Option(help="Durability of an answered call: memory, fsync or replica:N. Default: memory."),
+        typer.Option(
+            help="How durable a change is before its call is answered: memory, fsync or replica:N. Default: memory."
+        ),
     ] = None
     drain: Annotated[
         timedelta | None,
@@ -55,7 +57,8 @@ class ServeOptions:
     tls_cert: Annotated[Path | None, typer.Option(help="The server's certificate chain, in PEM.")] = None
     tls_key: Annotated[Path | None, typer.Option(help="The private key of the certificate, in PEM.")] = None
     tls_client_ca: Annotated[
-        Path | None, typer.Option(help="Accept only clients with a certificate of these authorities, in PEM.")
+        Path | None,
+        typer.Option(help="Accept only clients with a certificate that one of these authorities signed; in PEM."),
     ] = None
     tokens: Annotated[
         Path | None,

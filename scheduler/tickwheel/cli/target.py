@@ -46,7 +46,8 @@ class Target:
     def environment(self) -> dict[str, str]:
         """Return the variables that `from_environment` reads as the same target.
 
-        Child processes get them instead of arguments, because every user of the host can read arguments.
+        Child processes receive the variables instead of arguments, because every user of the host can read the
+        arguments of a process.
         """
         return {
             "TICKWHEEL_URL": self.url or "",
@@ -56,9 +57,10 @@ class Target:
         }
 
     def merged_with(self, other: "Target") -> "Target":
-        """Return these values. Values that are not set here come from ``other``.
+        """Return this target, with the values of ``other`` for the values that are not set in this target.
 
-        If a URL or a data directory is set here, both come from here: each of them alone determines the server.
+        If this target has a URL or a data directory, ``other`` supplies neither, because each of them alone determines
+        the server.
         """
         server = self if self.url is not None or self.data_dir is not None else other
         return replace(

@@ -1,4 +1,4 @@
-"""Internal access to a client, for administrative commands whose plans are not operations of a queue."""
+"""Runs plans that are not among the public operations, for administrative commands, through an open client."""
 
 from typing import TypeVar
 

@@ -48,9 +48,9 @@ class Tickwheel(NamespaceMethods):
         self._lock = asyncio.Lock()
 
     async def open(self) -> Self:
-        """Connect. Start the embedded server and the event process if the options ask for them.
+        """Connect. If the options require it, start the embedded server and the event process.
 
-        Does nothing if the client is already open. Raises TickwheelError if the client is open in another event loop.
+        If the client is already open, do nothing. Raises TickwheelError if the client is open in another event loop.
         """
         async with self._lifecycle_lock():
             if self._io is None or not self._io.owned_by_this_process:

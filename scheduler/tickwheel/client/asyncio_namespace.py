@@ -25,15 +25,15 @@ class NamespaceMethods:
         self._io: Any = None
 
     def queue(self, name: str) -> Queue:
-        """Return the queue ``name``. Sends nothing. Raises InvalidArgument."""
+        """Return the queue ``name``, without a call to the server. Raises InvalidArgument."""
         return Queue(self, name)  # type: ignore[arg-type]  # every instance is a Tickwheel
 
     async def create_queue(self, name: str, *, update: bool = False, **config: Any) -> Queue:
         """Create a queue and return it. The default of each setting of ``config`` is in parentheses.
 
-        If the queue exists, check that it has this configuration, or with ``update``, change the named settings.
+        If the queue exists, check that it has this configuration. With ``update``, change the named settings instead.
 
-        ``exclusive_key``: a metadata key; at most one message of each of its values is Running.
+        ``exclusive_key``: a metadata key. For each value of the key, at most one message is Running at a time.
         ``indexed``: the metadata keys that ``where`` may name (default: all).
         ``lease`` (30 s), ``max_attempts`` (5), ``backoff`` (1 s), ``backoff_max`` (10 min), ``payload_limit`` (32 KiB):
         see the guide.
@@ -54,12 +54,13 @@ class NamespaceMethods:
     async def settings(self) -> dict[str, str]:
         """Return all settings of the namespace, by name.
 
-        A setting is a short text that your programs store under a name, and read while they run. It is not for secrets.
+        A setting is a short text that your programs store under a name, and read while they run. Do not use settings
+        for secrets.
         """
         return await self._run(self._backend.settings())
 
     async def setting(self, name: str) -> str | None:
-        """Return one setting, read from the metadata shard, or None if it is not set."""
+        """Return the value of a setting, read from the metadata shard, or None if the setting is not set."""
         return await self._run(self._backend.setting(name))
 
     async def set_setting(self, name: str, value: str | None) -> None:

@@ -31,10 +31,10 @@ class Message(LeasedMessage):
     async def fail(self, error: str | None = None, retry_in: timedelta | None = None, *, final: bool = False) -> str:
         """Report that the attempt failed, and return the new state of the message.
 
-        The state is ``invisible`` or ``pending`` until the next attempt, or ``errored`` if no attempts are left.
-        ``error``, up to 1 KiB, is stored with the message. ``retry_in`` is the back-off before the next attempt; the
-        default is the queue's back-off, exponential with full jitter. With ``final``, the message is errored even if
-        attempts are left. Raises LeaseLost, InvalidArgument.
+        If attempts are left, the state is ``invisible`` during the back-off, or ``pending`` if the back-off is zero.
+        Otherwise the state is ``errored``. ``error``, up to 1 KiB, is stored with the message. ``retry_in`` is the
+        back-off before the next attempt; the default is the queue's back-off, exponential with full jitter. With
+        ``final``, the message is errored even if attempts are left. Raises LeaseLost, InvalidArgument.
         """
         return await self._tickwheel._run(self._tickwheel._backend.fail(self, error, retry_in, final))
 
@@ -46,7 +46,7 @@ class Message(LeasedMessage):
         await self._tickwheel._run(self._tickwheel._backend.release([self]))
 
     async def extend(self, duration: timedelta) -> datetime:
-        """Extend the lease to ``duration`` from now, and return the end of the lease. Never shortens the lease.
+        """Extend the lease to ``duration`` from now, unless it already lasts longer. Return the end of the lease.
 
         Raises LeaseLost, InvalidArgument.
         """
@@ -75,9 +75,9 @@ class Queue:
     ) -> EnqueueResult:
         """Add a message. Adding the same message (same id, same content) again changes nothing.
 
-        ``delay`` or ``due`` is the earliest time of delivery; the default is now. ``deadline`` is the urgency: the
+        ``delay`` or ``due`` sets the earliest time of delivery; the default is now. ``deadline`` is the urgency: the
         message with the earliest deadline is delivered first. The default is the due time. ``lease`` and
-        ``max_attempts`` override those of the queue.
+        ``max_attempts`` override the settings of the queue.
         Raises InvalidArgument, PayloadTooLarge, IdConflict, QueueBlocked, QueueNotFound, OutOfMemory, Unavailable.
         """
         new = NewMessage(payload, id, delay, due, deadline, metadata, lease, max_attempts)
@@ -92,9 +92,9 @@ class Queue:
 
         An invalid message stops the call before the chunk that contains it is sent; chunks already sent remain
         enqueued. A message that the server rejects (IdConflict, or InvalidArgument for a ``due`` more than five years
-        ahead) does not stop the others: the error is raised after all chunks, and its ``results`` list which messages
-        were enqueued. After any other error it is unknown which messages were enqueued. Repeating the call with the
-        same ids is safe.
+        ahead) does not stop the others. The error is raised after all chunks, and its ``results`` hold the result of
+        every message, or None for a rejected message. After any other error, it is unknown which messages were
+        enqueued. Repeating the call with the same ids is safe.
         """
         return await self._tickwheel._run(self._tickwheel._backend.enqueue_many(self.name, messages))
 
@@ -118,9 +118,9 @@ class Queue:
         messages, except those that are no longer leased. A request id has the form ``name:number``, for example
         ``worker-1:1``. Increase the number for each new request of the name.
 
-        With several shards, the call first asks the shard with the most urgent message, and finds this shard in a cache
-        that is at most 100 ms old and ignores ``where``. ``consistency="exact"`` first asks all shards for their most
-        urgent matching messages, which costs one more round trip.
+        With several shards, the call starts at the shard with the most urgent message. It finds this shard in a cache,
+        which is at most 100 ms old and ignores ``where``. With ``consistency="exact"``, the call first asks all shards
+        for their most urgent matching messages, which costs one more round trip.
         Raises InvalidArgument, QueueBlocked, QueueConfigConflict (the queue has a sink), QueueNotFound, Unavailable.
 
         asyncio: cancelling the task, also by ``asyncio.timeout``, does not revoke a request that was already sent.
@@ -132,9 +132,10 @@ class Queue:
         return self._attach_client(await self._tickwheel._run(plan))
 
     async def leased(self, id: str, token: bytes, exclusive_value: str | None = None) -> Message:
-        """Return a message that another process dequeued, by the token of its lease, to settle or extend it here.
+        """Return a message that another process dequeued, so that this process can settle it or extend its lease.
 
-        Raises LeaseLost if the token no longer owns the message, MessageNotFound, InvalidArgument.
+        ``token`` is the token of the lease. Raises LeaseLost if the message is no longer leased with this token,
+        MessageNotFound, InvalidArgument.
         """
         plan = self._tickwheel._backend.resume_lease(self.name, id, token, exclusive_value, Message)
         [message] = self._attach_client([await self._tickwheel._run(plan)])
@@ -162,8 +163,8 @@ class Queue:
     async def cancel(self, id: str, exclusive_value: str | None = None, *, release: bool = False) -> Change:
         """Cancel a message that is not finished. Cancelling the message again changes nothing.
 
-        A cancelled message that was Running in an exclusive queue keeps its exclusive value occupied until the worker's
-        next call, or until the end of the lease. ``release`` frees the value immediately.
+        If the message was Running in an exclusive queue, its exclusive value stays occupied until the worker tries to
+        settle or extend the message, or until the lease ends. ``release`` frees the value immediately.
         Raises MessageNotFound, InvalidTransition, InvalidArgument.
         """
         [change] = await self.cancel_many([id], exclusive_value, release=release)
@@ -172,7 +173,7 @@ class Queue:
     async def cancel_many(
         self, ids: Sequence[str], exclusive_value: str | None = None, *, release: bool = False
     ) -> list[Change]:
-        """Cancel messages; in an exclusive queue, all of them have the same exclusive value.
+        """Cancel messages. In an exclusive queue, all of them must have the same exclusive value.
 
         A message that cannot be cancelled does not stop the others. The first error is raised at the end.
         """
@@ -209,7 +210,10 @@ class Queue:
         return await self._tickwheel._run(self._tickwheel._backend.explain(self.name, id, exclusive_value))
 
     async def messages(self, state: str | None = None) -> AsyncIterator[MessageView]:
-        """Iterate over the messages of the queue, or over those in ``state``. Reads every message of the namespace."""
+        """Iterate over the messages of the queue, or only over those in ``state``.
+
+        The iteration reads every message of the namespace.
+        """
         pager = self._tickwheel._backend.pages(self.name, state)
         while not pager.ended:
             for message in await self._tickwheel._run(pager.next()):

@@ -24,10 +24,10 @@ class MessagePager(Protocol):
 
 
 class Backend(Protocol):
-    """The operations behind the methods of `Queue`, `Message` and `Tickwheel`, which describe them."""
+    """The operations behind `Queue`, `Message` and `Tickwheel`. The docstrings of those classes describe them."""
 
     def open(self, options: NamespaceOptions) -> Plan[None]:
-        """Create the namespace, or compare an existing one with the options. Stores its shards in the context."""
+        """Create the namespace, or compare an existing one with the options. Store its shards in the context."""
 
     def enqueue_many(self, queue: str, messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]: ...
 

@@ -19,23 +19,24 @@ class Tickwheel(NamespaceMethods):
     ``redis+cluster://host:port,host:port`` and ``rediss+cluster://`` a Redis Cluster, ``grpc://`` and ``grpcs://`` the
     gRPC service.
     ``durability``: ``memory``, ``fsync`` (default of the embedded server) or ``replica:N``.
-    ``drive``: also run the event process, as a child process. The default is True for an embedded server only.
+    ``drive``: also run an event process, as a child process. The default is True only for an embedded server.
     ``existing``: raise NamespaceNotFound if the namespace does not exist, instead of creating it.
     ``timeout``: how long a call is retried, up to 30 s (default: 30 s).
     ``clock``: only for tests. ``_clock_test`` takes the time from the test instead of from the server.
 
     The following options are fixed when the namespace is created. If the namespace exists with another value,
-    InvalidArgument is raised. Only a different ``auto_create`` is ignored.
+    InvalidArgument is raised, except that another value of ``auto_create`` is ignored.
 
     ``shards``: the number of shards (default: 1).
     ``history``: ``capped`` (default), ``relay`` or ``off``.
     ``auto_create``: create a queue when its first message is enqueued (default: True).
     ``clock_guard``: promotion stops if the server's clock jumps ahead by more than this (default: 1 s).
     ``outbox_limit``: bytes of events that a shard keeps for the relay, rounded down to KiB (default: 256 MiB).
-    ``outbox_full``: at this limit, ``block`` (default) refuses new messages, and ``drop`` discards new events.
+    ``outbox_full``: at this limit, ``block`` (default) rejects new messages, and ``drop`` discards new events.
 
     A client is safe to share between threads. A forked process must open its own client. Close the client after use, or
-    use it in a ``with`` statement. Closing ends all calls in flight, also waiting ones, with an error.
+    use it in a ``with`` statement. If a client is closed, all its calls in flight end with an error, also those that
+    wait for messages.
     """
 
     def __init__(

@@ -24,8 +24,8 @@ SCHEMES = (*redis_url.SCHEMES, *grpc_url.SCHEMES)
 class ClientSettings:
     """The server, the namespace and the limits of one client.
 
-    ``url`` is None for the embedded server, and ``data_dir`` is its directory; with a URL there is no ``data_dir``.
-    ``drives``: the client also runs an event process.
+    For the embedded server, ``url`` is None, and ``data_dir`` is the directory of the server. With a URL, ``data_dir``
+    is None. ``drives``: the client also runs an event process.
     """
 
     url: str | None
@@ -68,7 +68,7 @@ class ClientSettings:
 
     @property
     def answer_s(self) -> float:
-        """Seconds that a server may take for one answer: the timeout of a call, or more if calls WAIT for replicas."""
+        """Seconds that a server may take for one answer: the timeout of a call, or more if calls wait for replicas."""
         return max(self.timeout_s, REPLICA_ANSWER_S) if self.durability.replicas else self.timeout_s
 
     @property
@@ -78,7 +78,7 @@ class ClientSettings:
 
     @property
     def election_lock(self) -> Path:
-        """The path of the lock files by which event processes of this host elect leaders; see `LockFileElection`."""
+        """The path of the lock files of the election, without the suffix for the shard; see `LockFileElection`."""
         return default_lock(self.url, self.namespace, self.data_dir)
 
 

@@ -1,4 +1,5 @@
-"""Spans around the operations of a backend that move messages. Import this module only while tracing is on."""
+"""Spans around enqueue, dequeue, complete, fail and release. This module imports OpenTelemetry, so import it only while
+tracing is on."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +16,7 @@ M = TypeVar("M", bound=LeasedMessage)
 
 
 class TracingBackend:
-    """Wraps a backend. Plans that move messages open spans; all other operations are those of the backend."""
+    """Wraps a backend. The plans of the methods below open spans; all other operations are those of the backend."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend

@@ -2,10 +2,10 @@
 
 Each flight is a message that is due at its departure. Workers simulate the flights and record them in logbooks. At the
 end, checks compare the event stream and the logbooks with the timetable: no flight is lost, early or done twice, and no
-aircraft is in two places at once. The demo uses the public client, but reads the event stream and the clock from the
-shards.
+aircraft is in two places at once. The demo uses the public client. Only the event stream and the clock are read
+directly from the shards.
 
-flights.py       departures from a CSV file, checked
+flights.py       reads and validates the departures of a CSV file
 timetable.py     the day compressed to seconds: due time and duration of each flight
 simulation.py    the run: enqueue, cancel, watch
 pilots.py        the worker processes: each flies many flights at once, and keeps a logbook

@@ -1,7 +1,7 @@
 """The checks at the end of the day, from the event stream and the workers' logbooks alone.
 
-No check asks the scheduler: each check uses only records that were written at the time of the event. The functions are
-pure, so that a test can call them with the records of a faulty day.
+No check asks the scheduler for the state of a message. The checks use only events and landings, which were recorded as
+they happened. The functions are pure, so that a test can call them with the records of a faulty day.
 """
 
 from collections import defaultdict
@@ -32,7 +32,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A distribution in ms; None if there are no values."""
+    """A distribution in ms. All fields are None if there are no values."""
 
     p50: int | None
     p99: int | None
@@ -119,7 +119,7 @@ def _check_outcomes(departures: Sequence[Departure], ends: dict[str, State | Non
     ]
     flew = sum(not departure.flight.cancelled for departure in departures)
     return Check(
-        "flights flown that day were flown, the rest cancelled",
+        "flights that flew that day were flown, all others cancelled",
         not wrong,
         f"{flew} flown, {len(departures) - flew} cancelled"
         if not wrong

@@ -17,12 +17,12 @@ from tickwheel.storage.record import State
 
 _STYLES = {"departed": "cyan", "landed": "green", "cancelled": "yellow"}
 _BAR_FLIGHTS = 40
-# Interval of plain lines, in minutes of the compressed day.
+# The interval between two plain lines, in minutes of the day of flights, which the demo compresses.
 _LINE_MINUTES = 60
 
 
 class View:
-    """Displays the progress of the day. This view has no output, for programs that only need the verdict."""
+    """Displays the progress of the day. This base class has no output, for programs that need only the verdict."""
 
     def print_line(self, text: str) -> None:
         """Print a permanent line."""
@@ -67,7 +67,7 @@ class LiveBoard(View):
 
 @contextmanager
 def open_view(*, json: bool) -> Iterator[View]:
-    """Yield the view that fits standard output."""
+    """Yield a view without output for JSON, a board for a terminal, and plain lines for other outputs."""
     if json:
         yield View()
     elif sys.stdout.isatty():

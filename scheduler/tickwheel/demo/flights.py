@@ -1,8 +1,8 @@
-"""Departures of one day from a CSV file, checked. Errors name the line.
+"""Reads and validates the departures of one day from a CSV file. Errors name the line.
 
 The columns are those of the nycflights13 data set (US Bureau of Transportation Statistics, public domain). Times are
-local, HHMM without leading zeros. The value of an empty field, or of NA, is unknown. A flight without a dep_time was
-cancelled.
+local times in the form HHMM, without leading zeros. An empty field, or NA, means that the value is unknown. A flight
+without a dep_time was cancelled.
 """
 
 import csv
@@ -23,14 +23,15 @@ COLUMNS = (
 )
 _NOT_KNOWN = ("", "NA")
 _HOUR, _DAY = 60, 1440
-# Linear fit to scheduled flights of two days with known time zones: minutes on the ground, and miles per minute.
+# The usual duration of a flight is this time on the ground, plus the distance divided by this speed. Both numbers are
+# fitted to the scheduled flights of two days with known time zones.
 _GROUND_MINUTES, _MILES_A_MINUTE = 50, 7.6
 _WORD_CHARS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """One departure. ``departs`` and ``arrives`` are minutes of the origin's day, as scheduled."""
+    """One departure. ``departs`` and ``arrives`` are the scheduled times, in minutes since midnight at the origin."""
 
     line: int
     carrier: str
@@ -41,7 +42,7 @@ class Flight:
     departs: int
     arrives: int
     minutes: int
-    """Duration: the time in the air, or if unknown, the scheduled time from gate to gate."""
+    """The duration: the time in the air, or if that is unknown, the scheduled time from gate to gate."""
     cancelled: bool
     past_midnight: bool
     """Whether the flight lands on the next day, by the clock of its destination."""

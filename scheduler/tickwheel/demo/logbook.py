@@ -8,10 +8,10 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """One flight with its times in ns, by the monotonic clock, which all workers of a machine share.
+    """One flight. Its times are in ns, by the monotonic clock, which is the same for all processes of a machine.
 
-    The flight lasts from the delivery of the message until just before the worker completes it. ``completed`` is
-    whether the scheduler accepted the completion.
+    The flight lasts from the delivery of the message until just before the worker completes the message. ``completed``
+    is True if the scheduler accepted the completion.
     """
 
     worker: str

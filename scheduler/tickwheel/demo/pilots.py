@@ -24,7 +24,7 @@ _WAIT = timedelta(seconds=20)
 
 
 async def fly(queue: aio.Queue, worker: str, logbook: Logbook) -> None:
-    """Run one pilot until cancelled."""
+    """Run one pilot until its task is cancelled."""
     while True:
         for message in await queue.dequeue(wait=_WAIT, worker=worker):
             off_ns = time.monotonic_ns()

@@ -26,20 +26,20 @@ from tickwheel.redis.url import VARIABLE
 from tickwheel.storage.record import State
 
 EXCLUSIVE_KEY = "aircraft"
-# Time from the first enqueue to the first departure. Minimum time from the cancel of a flight to its due time, in real
-# time and in minutes of the day; the longer one applies.
+# Time from the first enqueue to the first departure.
 _LEAD_MS = 4_000
+# A flight is cancelled at least this time before it is due: in real time, and in minutes of the day of flights.
 _CANCEL_MS = 3_000
 _CANCEL_MINUTES = 60
-# A lease lasts for the duration of the flight and this time.
+# A lease lasts for the duration of the flight plus this time.
 _LEASE_SPARE_MS = 1_000
 _SPARE_PILOTS = 1.25
 _TICK_S = 0.1
 _CANCELS_A_TICK = 50
 _START_S = 30.0
 _STOP_S = 10.0
-# The demo stops this time after the last planned landing, even if flights are unfinished. The leases of dead workers
-# have ended by then.
+# The demo stops at this time after the last planned landing, even if flights are unfinished. By then, the leases of
+# dead workers have ended.
 _GIVE_UP_MS = 15_000
 _LAST_PAGE_S = 5.0
 
@@ -73,7 +73,7 @@ def run(tickwheel: Tickwheel, flights: Sequence[Flight], settings: Settings, vie
 
 
 class FollowedClock:
-    """The server's time: read once, and then extrapolated with this host's monotonic clock."""
+    """The server's time. It is read once, and then extrapolated with this host's monotonic clock."""
 
     def __init__(self, tickwheel: Tickwheel) -> None:
         seconds, micros = Admin(tickwheel).run(send_request(Request(0, command=("TIME",)))).value
@@ -100,7 +100,10 @@ def _enqueue(tickwheel: Tickwheel, departures: Sequence[Departure], view: View) 
                     view.print_line(f"rejected: {error}")
                 refused.append(departure)
     tickwheel.queue(UNASSIGNED).enqueue_many(map(_message, refused))
-    view.print_line(f"{len(departures) - len(refused)} flights scheduled, and {len(refused)} without a tail number")
+    view.print_line(
+        f"{len(departures) - len(refused)} flights scheduled in the exclusive queue, and {len(refused)} without a tail"
+        " number in a plain queue"
+    )
     return [departure.flight.id for departure in refused]
 
 
@@ -161,7 +164,10 @@ def _landings(settings: Settings, board: FlightBoard) -> list[logbook.Landing]:
 
 @contextmanager
 def _workers(settings: Settings, planned: Sequence[Departure], view: View) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Run the worker processes, with enough pilots for the busiest minute. They end even if this program is killed."""
+    """Run the worker processes, with enough pilots for the maximum number of flights in the air.
+
+    The processes end even if this program is killed.
+    """
     crews = {}
     for queue in (FLIGHTS, UNASSIGNED):
         peak = max_airborne(departure for departure in planned if departure.queue == queue)

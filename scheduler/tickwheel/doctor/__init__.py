@@ -37,9 +37,9 @@ LIVE_PASSES = 3
 def audit(core: NamespaceContext, *, passes: int = 1) -> Plan[list[str]]:
     """Return the findings of an audit of the namespace, one line each, sorted. The list is empty if the data is intact.
 
-    One pass is exact if no client or event process uses the namespace. Otherwise pass LIVE_PASSES: a problem is then
-    reported only if every pass finds it, and counters that change during a pass are not checked. Memory is bounded; the
-    time grows with the size of the namespace.
+    If no client or event process uses the namespace, one pass is exact. Otherwise set ``passes`` to LIVE_PASSES: a
+    problem is reported only if every pass finds it, and counters that change during a pass are not checked. The memory
+    is bounded, and the time grows with the size of the namespace.
     """
     findings = yield from _check_namespace(core)
     for _ in range(passes - 1):
@@ -71,7 +71,7 @@ def _check_namespace(context: NamespaceContext) -> Plan[Findings]:
 
 def _check_shard(shard: ShardReader) -> Plan[None]:
     timers = yield from shard.run_check("wheel", check_wheel(shard))
-    # The messages are checked against the timers, so without timers they cannot be checked.
+    # The messages are compared with the timers. If the timers are unreadable, this check is left out.
     if timers is not None:
         yield from shard.run_check("messages", check_messages(shard, timers))
     yield from shard.run_check("indexes", check_indexes(shard))

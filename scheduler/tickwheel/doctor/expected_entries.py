@@ -1,4 +1,4 @@
-"""The index entries that one record implies: those that scripts keep for it (`lua/_ready_indexes.lua`)."""
+"""The index entries that the scripts keep for a record (`lua/_ready_indexes.lua`), computed from the record."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,7 +30,7 @@ class ExpectedEntries:
 
     @property
     def label(self) -> str:
-        """Name the message for a finding, in words that stay the same until its next transition."""
+        """The name of the message in findings. The name stays the same until the next transition."""
         id_, value = record.split_name(self.name, self.exclusive)
         suffix = "" if value is None else f" of {value!r}"
         return f"queue {self.queue}, message {id_!r}{suffix} version {self.record.version}"
@@ -50,7 +50,7 @@ class ExpectedEntries:
 
     @cached_property
     def prefix(self) -> bytes:
-        """The exclusive value after its length: the start of names and of members of `waiting`."""
+        """The length of the exclusive value and the value, with which names and members of `waiting` start."""
         return self.name[: 2 + _U16.unpack_from(self.name)[0]]
 
     @property
@@ -64,7 +64,7 @@ class ExpectedEntries:
 
     @property
     def head_lock(self) -> bytes:
-        """The entry of the exclusive value in `locks` while this message is the head of the value."""
+        """The entry of the exclusive value in `locks` while this message is the head: the next message of the value."""
         return b"H" + self.order + self.id
 
     @property

@@ -1,4 +1,4 @@
-"""Health checks: reads facts about a server and the shards of a namespace, without changes, and judges the facts."""
+"""Health checks. The functions read facts about a server and the shards of a namespace, and then judge the facts."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -21,9 +21,9 @@ Verdict = Literal["ok", "warning", "bad"]
 # A driver files an entry of the inbox within two seconds of reading it, unless its host is very busy. So a shard whose
 # timers have waited is checked again for twice that time before it counts as undriven.
 RECHECK_S, RECHECK_PAUSE_S = 4.0, 0.1
-# A driver files a new timer at most two seconds after reading it, and removes a slot soon after the slot's end. Older
-# timers and slots alone do not prove that no driver runs: a driver that has just started finds those that accumulated
-# before. `recheck` checks for progress.
+# A driver files a new timer at most two seconds after reading it, and removes a slot soon after the slot's end. Work
+# that is older than these limits does not prove that no driver runs: a driver that has just started finds old work,
+# too. So `recheck` checks for progress.
 _INBOX_MS = 5_000
 _SLOT_MS = 10_000
 _MEMORY_SHARE = 0.8
@@ -51,8 +51,10 @@ class ServerFacts:
 
 @dataclass(slots=True)
 class ShardFacts:
-    """Facts about one shard. ``locked``: a process of this host holds the lock of its election. ``driven``: a driver
-    made progress between two reads.
+    """Facts about one shard.
+
+    ``locked``: a process of this host holds the election lock of the shard. ``driven``: a driver made progress between
+    two reads.
     """
 
     number: int
@@ -73,7 +75,7 @@ class ShardFacts:
         return epoch_of(self.fence) if self.fence else 0
 
     def waiting_ms(self, now_ms: int) -> int | None:
-        """Return the longest wait, in ms, of work that a driver would have done by now; None if no such work waits."""
+        """Return the longest wait, in ms, of work that a driver would have done by now, or None without such work."""
         waits = []
         if self.oldest_new and now_ms - _entry_ms(self.oldest_new) > _INBOX_MS:
             waits.append(now_ms - _entry_ms(self.oldest_new))
@@ -83,6 +85,7 @@ class ShardFacts:
 
     def has_moved(self, before: "ShardFacts") -> bool:
         """Return whether a driver has claimed the shard, fired timers, removed a slot or filed timers since ``before``.
+
         Only drivers make these changes.
         """
         activity = [(facts.fence, facts.high_ms, facts.oldest_slot_end_ms) for facts in (before, self)]
@@ -91,7 +94,7 @@ class ShardFacts:
 
 
 def read_server(context: NamespaceContext, shard: int) -> Plan[ServerFacts]:
-    """Return the facts about the server of a shard, without the settings that this user may not read."""
+    """Return the facts about the server of a shard. Settings that this user may not read are left out."""
     facts = ServerFacts()
     [clock, info] = yield Round([Request(shard, command=("TIME",)), Request(shard, command=("INFO",))])
     facts.now_ms = int(clock.value[0]) * 1000 + int(clock.value[1]) // 1000
@@ -159,8 +162,9 @@ def undriven(shards: list[ShardFacts], now_ms: int) -> list[ShardFacts]:
 
 
 def recheck(context: NamespaceContext, shard: ShardFacts, is_locked: Callable[[int], bool]) -> Plan[ShardFacts]:
-    """Read the shard again. If a driver has made progress since then, return the new facts with ``driven`` set.
-    Otherwise return ``shard``.
+    """Read the shard again. If a driver has made progress since ``shard`` was read, return the new facts.
+
+    ``driven`` is set in the new facts. Without progress, return ``shard``.
     """
     now = yield from read_shard(context, shard.number, is_locked)
     return replace(now, driven=True) if now.has_moved(shard) else shard
@@ -228,7 +232,7 @@ def check_shards(
             "clock mark",
             "bad",
             f"the wheel has reached a time that is {back:,} ms ahead of the server's clock: the clock was set back, and"
-            " messages will be late by this time",
+            " messages will be late by as much",
         )
 
 
@@ -304,8 +308,8 @@ def _driver(shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> 
         return Finding(
             "driver",
             "ok",
-            "no program has the directory open to drive the wheel: messages that fall due wait for such a program, or"
-            " for `tickwheel events`",
+            "no program that drives the wheel has the directory open: messages that fall due wait until such a program,"
+            " or `tickwheel events`, starts",
         )
     if late:
         longest = max(shard.waiting_ms(facts.now_ms) or 0 for shard in late)

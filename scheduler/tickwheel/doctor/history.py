@@ -1,5 +1,6 @@
-"""Checks the history: a replay of the events results in the states of the records, unless events were trimmed. Checks
-also that the stored size of the outbox is the size of its entries.
+"""Checks the history: a replay of the events must result in the states of the records, unless events were trimmed.
+
+The module also checks that the stored size of the outbox is the size of its entries.
 """
 
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from tickwheel.runtime.chunks import iter_chunks
 from tickwheel.storage.record import State, name
 from tickwheel.storage.transition import OutboxTransition, decode
 
-# The maximum number of transitions of a replay. A replay takes some hundred bytes of memory for each message.
+# The maximum number of transitions of a replay: a replay needs some hundred bytes of memory for each message.
 REPLAY_MAX = 1_000_000
 
 
@@ -28,6 +29,7 @@ def check_history(shard: ShardReader) -> Plan[None]:
     """Check the size of the outbox, replay all events, and compare the result with the records.
 
     There is no replay if the shard has no events, if events were dropped, or if the start of the history was trimmed.
+    The result is not compared if the history has more than REPLAY_MAX transitions.
     """
     key = shard.key("events")
     if shard.context.history >= RELAYED:
@@ -68,7 +70,7 @@ def check_history(shard: ShardReader) -> Plan[None]:
 
 
 def _check_size(shard: ShardReader, key: str) -> Plan[None]:
-    """Check that the stored size of the outbox, which the outbox limit limits, is the size of its entries.
+    """Check that the stored size of the outbox is the size of its entries. The outbox limit applies to this size.
 
     There is no finding if the outbox changes during the check.
     """

@@ -42,8 +42,8 @@ def _check_members(
 ) -> Plan[None]:
     """Check that every member of the index belongs to a Pending message and fits the record of this message.
 
-    ``name_in`` extracts from a member the name of its message: the id, in an exclusive queue preceded by the exclusive
-    value and its length.
+    ``name_in`` extracts the name of the message from a member. The name is the id; in an exclusive queue, it is the
+    length of the exclusive value, the value, and the id.
     """
     walk = Walk(shard, "ZSCAN", shard.queue_key(queue, index))
     while not walk.ended:

@@ -1,4 +1,4 @@
-"""Checks that every key has a name that Tickwheel writes, and the right type and expiry."""
+"""Checks that each key has a name that Tickwheel writes, and the right type and expiry."""
 
 import re
 
@@ -33,8 +33,10 @@ _SESSION = re.compile(r"session:([A-Za-z0-9._-]{1,64}/)?[A-Za-z0-9_-]{1,64}(/[0-
 
 
 def check_keys(context: NamespaceContext, queues: Queues, findings: Findings) -> Plan[bool]:
-    """Check the name, type and expiry of every key. Return whether the types are right, so that the other checks can
-    read the keys.
+    """Check the name, type and expiry of every key on the server of shard 0.
+
+    Other servers of a cluster are not scanned. Return whether the types are right, so that the other checks can read
+    the keys.
     """
     usable = True
     names = {name for name, _ in queues.values()}

@@ -57,7 +57,7 @@ class _Tally:
 
 
 def _fingerprint(shard: ShardReader) -> Plan[list[Any]]:
-    """Return values of which at least one changes with every transition."""
+    """Return values that identify the state of the shard: every transition changes at least one of them."""
     counts = (("HGETALL", shard.queue_key(name, "counts")) for name, _ in shard.queues.values())
     last_event = ("XREVRANGE", shard.key("events"), "+", "-", "COUNT", 1)
     return (yield from shard.execute([("HGET", shard.key("clock"), "seq"), last_event, *counts]))
@@ -163,8 +163,8 @@ def _check_score(label: str, expected: int | None) -> AnswerCheck:
 def _check_exclusive_indexes(message: ExpectedEntries, answers: list[Any]) -> Problems:
     """Check the indexes of a message with an exclusive value.
 
-    Invariant: each value has either one leased message, or one head in `ready`. Its other Pending messages are in
-    `waiting`.
+    Invariant: each value has either one leased message, or one head in `ready`: the message of the value that is
+    delivered next. The other Pending messages of the value are in `waiting`.
     """
     lock, ready, waiting = answers
     if message.holds_value and lock != message.leased_lock:
@@ -187,8 +187,8 @@ def _check_exclusive_indexes(message: ExpectedEntries, answers: list[Any]) -> Pr
 def _check_pair_indexes(pending: bool, pair: bytes, entry: bytes, answers: list[Any]) -> Problems:
     """Check the indexes of one metadata pair of a message with an exclusive value.
 
-    Invariant: `vpairs` has all Pending messages of the value with the pair. `pairs` has only the first of them, and
-    none while the group is in `parked`.
+    Invariant: `vpairs` has all Pending messages of the value with the pair, which are a group. `pairs` has only the
+    first message of the group, or none while the group is in `parked`, because another message holds the value.
     """
     score, first, in_pairs, parked = answers
     if (score is not None) != pending:

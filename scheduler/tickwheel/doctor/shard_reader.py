@@ -21,8 +21,8 @@ ROUND = 2_000
 # Maximum number of decoded records of a shard that are kept for its other checks.
 DECODED_MAX = 10_000
 
-# Maps the location of a problem to the text of the finding, which begins with the location. The location is the same in
-# every pass.
+# Maps the location of a problem to the text of its finding, which begins with the location. A problem has the same
+# location in every pass.
 Findings = dict[str, str]
 Queues = dict[int, tuple[str, QueueConfig]]
 # The errors that decoding bytes of an unexpected format raises, and the server's errors for a key of the wrong type.
@@ -56,8 +56,9 @@ class ShardReader:
         self.findings[location] = f"{location}: {text}"
 
     def run_check(self, label: str, check: Plan[T]) -> Plan[T | None]:
-        """Run a check and return its result. If the check reads data that no version of Tickwheel writes, add a
-        finding, end the check, and return None.
+        """Run a check and return its result.
+
+        If the check reads data that no version of Tickwheel writes, end the check, add a finding, and return None.
         """
         with report_damage(lambda text: self.add_finding(label, text)):
             return (yield from check)

@@ -1,6 +1,4 @@
-"""Checks the small shards of a namespace, several in the same round trips. Large shards are checked one at a time, so
-memory stays bounded.
-"""
+"""Checks small shards concurrently, in the same round trips. Large shards are checked one by one, to bound memory."""
 
 from itertools import islice
 from typing import Any
@@ -30,7 +28,7 @@ def find_small(shards: list[ShardReader]) -> Plan[list[ShardReader]]:
 
 
 def run_together(checks: list[Plan[None]]) -> Plan[None]:
-    """Run the checks of several shards in step: the rounds of all checks are sent as one."""
+    """Run the checks of several shards in step: each round has the requests of all checks."""
     runs = [PlanRun(check) for check in checks]
     while steps := [(run, step) for run in runs if isinstance(step := run.next_step(), Round)]:
         runs = [run for run, _ in steps]

@@ -20,7 +20,8 @@ _SLOT = re.compile(rf"[{LOWEST}-{HIGHEST}]:\d+".encode())
 class TimerBloomFilter:
     """The set of timers that were read: a Bloom filter (Bloom, 1970) of at least 16 bits for each expected timer.
 
-    The check overlooks at most 1 of 2,000 missing timers. With fewer than about 10,000 timers it is practically exact.
+    The check overlooks at most 1 of 2,000 missing timers. With fewer than about 10,000 timers, the check is practically
+    exact.
     """
 
     def __init__(self, expected: int) -> None:
@@ -127,9 +128,9 @@ def _check_timers(
 
 
 def _is_awaited(shard: ShardReader, timer: Timer, field: bytes, stored: bytes | None) -> bool:
-    """Return whether the message of the timer waits for it.
+    """Return whether the message of the timer waits for the timer.
 
-    A timer that is earlier than the time of the message counts, because it is set again if it fires too early. A later
+    A timer that is earlier than the time of the message counts: if a timer fires too early, it is set again. A later
     timer does not count.
     """
     if stored is None:

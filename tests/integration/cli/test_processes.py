@@ -100,7 +100,7 @@ def test_doctor_finds_nothing_wrong_between_two_commands_on_the_embedded_server(
     run("enqueue", "orders", "later", "--delay", "1h")
     [driver] = [each for each in json.loads(run("doctor", "--json").stdout) if each["check"] == "driver"]
     assert driver["verdict"] == "ok"
-    assert driver["text"].startswith("no program has the directory open to drive the wheel")
+    assert driver["text"].startswith("no program that drives the wheel has the directory open")
 
 
 def test_the_event_process_drives_alone_and_exits_cleanly_on_sigterm(run: Run, events: Start, tmp_path: Path) -> None:

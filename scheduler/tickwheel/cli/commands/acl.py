@@ -10,11 +10,11 @@ from tickwheel.redis.acl import users
 
 @command("acl", "tickwheel acl --namespace tw >> users.acl")
 def acl(target: Target) -> None:
-    """Print the users of a namespace as lines of a server's ACL file, each with the minimal rights of its process.
+    """Print the users of a namespace as lines of a server's ACL file. Each user has only the permissions it needs.
 
     Each call creates new passwords and prints them on stderr; the lines contain only their SHA-256. One user is for the
-    service and for clients that connect to Redis themselves, one for event processes, one for operators (doctor,
-    shards).
+    service and for clients that connect to Redis themselves, one is for event processes, and one is for operators
+    (doctor, shards).
     """
     accounts = users(target.namespace or "tw")
     if target.json:

@@ -27,8 +27,8 @@ def bench(
 ) -> None:
     """Measure enqueue, dequeue and complete with this one process, in batches of 100 and one by one.
 
-    Uses immediate messages of 200 bytes in a temporary namespace, which is deleted at the end. For all measurements of
-    the project, clone its repository and run `make bench`.
+    The messages have 200 bytes and are due immediately. Their namespace is temporary: it is deleted at the end. For all
+    measurements of the project, clone its repository and run `make bench`.
     """
     if target.namespace is not None:
         raise InvalidArgument("bench creates a namespace of its own and deletes it: leave --namespace out")
@@ -48,7 +48,10 @@ def bench(
 
 
 def _measure(queue: Queue, count: int) -> dict[str, dict[str, int]]:
-    """Return the messages per second of each operation, in batches and one by one (only 1 % of the messages)."""
+    """Return the messages per second of each operation, in batches and one by one.
+
+    The calls with one message handle only 1 % of the messages, because they are slower.
+    """
     singly = count // 100
     batch = [NewMessage(os.urandom(_PAYLOAD_BYTES)) for _ in range(_BATCH)]
     rounds = range(count // _BATCH)

@@ -28,7 +28,7 @@ def cancel(
 ) -> None:
     """Cancel messages that are not finished. Repeating the command is safe.
 
-    All messages are tried. If some are rejected, the first reason is reported.
+    The command tries to cancel every message. If some are rejected, it reports the first reason.
     """
     errors: list[TickwheelError] = []
     with target.open() as tickwheel:

@@ -30,7 +30,9 @@ def demo(
     target: Target,
     file: Annotated[
         Path | None,
-        typer.Option(metavar="CSV", help="Another day in the format of nycflights13. Default: 2013-02-08, a blizzard."),
+        typer.Option(
+            metavar="CSV", help="Another day in the columns of nycflights13. Default: 2013-02-08, a blizzard."
+        ),
     ] = None,
     seconds: Annotated[
         float, typer.Option(min=3, max=86_400, help="Time from the first departure to the last landing.")
@@ -46,10 +48,10 @@ def demo(
     Each departure is a message. Its due time is the scheduled departure, its deadline the scheduled arrival, and its
     exclusive value the aircraft. Workers simulate the flights. The messages of cancelled flights are cancelled before
     they are due. At the end, the command prints a table of checks, computed from the event stream and the workers'
-    logbooks. Exit code 1 if a check fails.
+    logbooks. If a check fails, the exit code is 1.
 
-    Runs in a temporary folder. With --url or --data-dir, it runs in a temporary namespace there. The folder and the
-    namespace are deleted at the end.
+    The demo runs in a temporary folder. With --url or --data-dir, it runs in a temporary namespace on that server. The
+    folder and the namespace are deleted at the end.
     """
     from tickwheel.demo import flights, simulation
     from tickwheel.demo.display import open_view, print_verdict
@@ -81,7 +83,7 @@ def demo(
 
 @contextmanager
 def _scratch(target: Target, *, keep: bool) -> Iterator[tuple[Target, Path]]:
-    """Yield the target and a folder of the demo. Unless ``keep``, delete both at the end."""
+    """Yield the target and a folder of the demo. Unless ``keep``, delete the namespace and the folder at the end."""
     folder = Path(tempfile.mkdtemp(prefix="tickwheel-demo-"))
     namespace = target.namespace or f"demo-{os.urandom(3).hex()}"
     own = target.url is None and target.data_dir is None

@@ -44,8 +44,8 @@ def dequeue(
         typer.Option(
             parser=option_parser(parse_duration),
             metavar="DURATION",
-            help="Maximum wait for the first message. Default: none; 2s with an embedded server, whose wheel may"
-            " have to catch up first.",
+            help="Maximum wait for the first message. Default: no wait; 2s with an embedded server, which may need this"
+            " time to make overdue messages deliverable.",
         ),
     ] = None,
     lease: Annotated[
@@ -62,8 +62,8 @@ def dequeue(
 ) -> None:
     """Lease messages, most urgent first, and print them.
 
-    complete, fail, release and extend need the token that is printed with each message. With --json, prints one line
-    for each message. Exit code 4 if there is nothing to deliver.
+    The commands complete, fail, release and extend need the token that is printed with each message. With --json, the
+    output has one line for each message. If there is nothing to deliver, the exit code is 4.
     """
     if raw and target.json:
         raise InvalidArgument("--raw and --json are different output formats: use one")

@@ -50,7 +50,8 @@ def doctor(
 ) -> None:
     """Check the server, the leaders, and every record, index, counter and timer.
 
-    Changes nothing. Exit code 1 if a check is bad; warnings do not count.
+    The command changes nothing. If the result of a check is bad, the exit code is 1. Warnings do not change the exit
+    code.
     """
     report = _Report(target.json)
     with _open_server(target) as (client_settings, io):
@@ -114,7 +115,9 @@ class _Report:
                 _print(finding)
 
     def phase(self, check: str) -> AbstractContextManager[None]:
-        """Return a context manager for one part of the checks: damage becomes a finding, and other parts continue."""
+        """Return a context manager for one part of the checks. If the part meets damaged data, it ends with a finding,
+        and the other parts still run.
+        """
         return report_damage(lambda text: self.add([Finding(check, "bad", text)]))
 
 

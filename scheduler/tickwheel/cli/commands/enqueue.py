@@ -28,7 +28,8 @@ def enqueue(
     queue: Name,
     payload: Annotated[str, typer.Argument(help="The payload; - reads it from standard input.")] = "",
     id: Annotated[
-        str | None, typer.Option(help="Id; the same id and content again changes nothing. Default: generated.")
+        str | None,
+        typer.Option(help="Id. If a message with this id and content exists, nothing changes. Default: a new id."),
     ] = None,
     delay: Annotated[
         timedelta | None,
@@ -39,12 +40,17 @@ def enqueue(
     due: Annotated[
         datetime | None,
         typer.Option(
-            parser=option_parser(moment), metavar="TIME", help="Deliver at this ISO time; local without an offset."
+            parser=option_parser(moment),
+            metavar="TIME",
+            help="Deliver at this ISO 8601 time; without an offset, it is local time.",
         ),
     ] = None,
     deadline: Annotated[
         str | None,
-        typer.Option(metavar="TIME|DURATION", help="Urgency: the earliest is delivered first; -10d is ten days ago."),
+        typer.Option(
+            metavar="TIME|DURATION",
+            help="The earliest deadline is delivered first. A duration counts from now; -10d is ten days ago.",
+        ),
     ] = None,
     meta: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Metadata; may be repeated.")] = None,
     lease: Annotated[
@@ -61,14 +67,14 @@ def enqueue(
         typer.Option(
             "--from",
             metavar="FILE",
-            help="Add the messages of a file, one JSON object a line; - is standard input. Fields:"
+            help="Add the messages of a file with one JSON object on each line; - is standard input. Fields:"
             " payload or payload_base64, id, delay, due, deadline, metadata, lease, max_attempts.",
         ),
     ] = None,
 ) -> None:
     """Add a message, or with --from, many messages.
 
-    Prints the id. With --json, prints id, state and created, which is false if the same message existed before.
+    The output is the id. With --json, it is id, state and created, which is false if the same message existed before.
     """
     if source is not None:
         if payload or any(value is not None for value in (id, delay, due, deadline, meta, lease, max_attempts)):

@@ -1,4 +1,4 @@
-"""`tickwheel events`: the event process on its own, for a server that several programs share."""
+"""`tickwheel events`: runs an event process, for a server that several programs share."""
 
 import logging
 import os
@@ -31,7 +31,7 @@ _log = logging.getLogger("tickwheel.events")
 _Lock = Annotated[
     Path | None,
     typer.Option(
-        help="Lock file of the election. Default: one for the server and namespace, in the data directory or the"
+        help="Lock file of the election. Default: a file for this server and namespace, in the data directory or in the"
         " folder for temporary files."
     ),
 ]
@@ -39,8 +39,8 @@ _Election = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="Elect on ZooKeeper, so that event processes on many hosts share the shards: zk://host:2181,host2/path"
-        " (default port 2181, path /tickwheel).",
+        help="Elect leaders with ZooKeeper, so that event processes on many hosts share the shards:"
+        " zk://host:2181,host2/path (default port 2181, path /tickwheel).",
     ),
 ]
 _SessionTimeout = Annotated[
@@ -48,7 +48,7 @@ _SessionTimeout = Annotated[
     typer.Option(
         parser=option_parser(parse_duration),
         metavar="DURATION",
-        help="With --election: time until the shards of a failed process are taken over, 1s to 1m (default 4s).",
+        help="With --election: time until others take over the shards of a failed process, 1s to 1m (default 4s).",
     ),
 ]
 _Shards = Annotated[
@@ -59,23 +59,23 @@ _ClockGuard = Annotated[
     typer.Option(
         parser=option_parser(parse_duration),
         metavar="DURATION",
-        help="Stop promotion if a server's clock jumps ahead by more than this, 250ms to 1h; for a new namespace"
-        " (default 1s), must match an existing namespace.",
+        help="Stop promotion if a server's clock jumps ahead by more than this, 250ms to 1h (default for a new"
+        " namespace: 1s); must match an existing namespace.",
     ),
 ]
 _Kafka = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
-        help="Kafka brokers, separated by commas: relay every transition to them, and deliver the messages of queues"
-        " with a sink. A new namespace keeps its events until they are relayed.",
+        help="Kafka brokers, separated by commas. The process relays every transition to Kafka, and delivers the"
+        " messages of queues with a sink. A new namespace keeps its events until they are relayed.",
     ),
 ]
 _Relay = Annotated[bool, typer.Option("--relay/--no-relay", help="With --no-relay, use --kafka only for sinks.")]
 _Topic = Annotated[str | None, typer.Option(help=f"Topic of the transitions (default {TOPIC}).")]
 _KafkaSetting = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="A setting of librdkafka, like security.protocol=SSL; may be repeated."),
+    typer.Option(metavar="NAME=VALUE", help="Setting of Kafka's client, like security.protocol=SSL; may be repeated."),
 ]
 _Durability = Annotated[
     str | None,
@@ -92,8 +92,8 @@ _OutboxLimit = Annotated[
 _OutboxFull = Annotated[
     str | None,
     typer.Option(
-        help="At the --outbox-limit, block rejects new messages, and drop discards new events; must match an existing"
-        " namespace."
+        help="Effect of the --outbox-limit: block rejects new messages, drop discards new events; must match an"
+        " existing namespace."
     ),
 ]
 _Metrics = Annotated[
@@ -126,7 +126,8 @@ def events(
     metrics: _Metrics = None,
     verbose: _Verbose = False,
 ) -> None:
-    """Run the event process, which drives the wheel: delays end, and leases expire.
+    """Run an event process. It drives the wheel: it makes delayed messages deliverable when they are due, and expires
+    leases.
 
     With a lock file, one process on this host drives the namespace, and others stand by. With --election, processes
     share the shards and take over from each other. The log goes to stderr. SIGTERM and SIGINT end the process cleanly.
@@ -142,11 +143,12 @@ def events(
     listen = None if metrics is None else metrics_address(metrics)
     log_to_stderr(json=target.json, verbose=verbose)
     if not verbose:
-        # Kazoo logs every attempt to connect. The outcome of the attempts is in our own log.
+        # kazoo, the ZooKeeper client, logs every attempt to connect. Our own log has the outcome of the attempts.
         logging.getLogger("tickwheel.kazoo").setLevel(logging.ERROR)
-    # Before the namespace is opened: an error here must not create a namespace, whose shards and history are fixed.
+    # This is done before the namespace is opened, so that a wrong Kafka option does not create a namespace. The shards
+    # and the history of a namespace cannot be changed afterwards.
     producers = None if kafka is None else _make_producers(kafka, topic, kafka_setting)
-    # Checks the server and opens the namespace as every client does. Also keeps an embedded server running.
+    # The client checks the server and opens the namespace. While the client is open, an embedded server keeps running.
     with (
         nullcontext() if producers is None else closing(producers),
         target.require_redis("events").open(
@@ -176,7 +178,7 @@ def events(
 def _check_election(
     target: Target, lock: Path | None, election: str | None, session_timeout: timedelta | None
 ) -> ZooKeeperUrl | None:
-    """Return the URL of ZooKeeper; None if a lock file elects. Raises InvalidArgument."""
+    """Return the URL of ZooKeeper, or None if the election uses a lock file. Raises InvalidArgument."""
     if election is None and session_timeout is not None:
         raise InvalidArgument("--session-timeout belongs to the session with ZooKeeper: it needs --election")
     if election is not None and (lock is not None or target.url is None):

@@ -20,7 +20,9 @@ def extend(
     id: Id,
     by: Annotated[
         timedelta,
-        typer.Argument(parser=option_parser(parse_duration), metavar="DURATION", help="New duration from now."),
+        typer.Argument(
+            parser=option_parser(parse_duration), metavar="DURATION", help="Duration of the lease, from now."
+        ),
     ],
     token: Token = None,
     exclusive_value: ExclusiveValue = None,

@@ -27,9 +27,13 @@ def fail(
     error: Annotated[str | None, typer.Option(help="Reason to store with the message, up to 1 KiB.")] = None,
     retry_in: Annotated[
         timedelta | None,
-        typer.Option(parser=option_parser(parse_duration), metavar="DURATION", help="Default: the queue's back-off."),
+        typer.Option(
+            parser=option_parser(parse_duration),
+            metavar="DURATION",
+            help="Time until the message is retried. Default: the queue's back-off.",
+        ),
     ] = None,
-    final: Annotated[bool, typer.Option("--final", help="Errored immediately, even if attempts remain.")] = False,
+    final: Annotated[bool, typer.Option("--final", help="Do not retry the message, even if attempts remain.")] = False,
 ) -> None:
     """Fail a message, and print its new state.
 

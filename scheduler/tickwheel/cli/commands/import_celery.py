@@ -50,7 +50,7 @@ def celery(
         typer.Option(
             "--unacked",
             help="Also move messages that Celery's workers have reserved, such as those with an ETA. Stop the"
-            " workers first, or they run the messages, too.",
+            " workers first; otherwise they run these messages, too.",
         ),
     ] = False,
     max_attempts: Annotated[
@@ -60,11 +60,11 @@ def celery(
     key_prefix: Annotated[str, typer.Option(help="The broker's global_keyprefix.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report which messages would be moved.")] = False,
 ) -> None:
-    """Move the messages that wait in Celery's Redis. Each moves once, even if the command is interrupted and repeated.
+    """Move the messages that wait in Celery's Redis. If the command is interrupted, repeat it: no message moves twice.
 
     The messages run in `tickwheel worker` with an app that has the Celery app's tasks. Only JSON bodies are supported:
-    messages with pickled bodies, and parts of a chain, group or chord, are listed and stay in Celery. Exit code 1 if
-    messages stay.
+    messages with pickled bodies, and parts of a chain, group or chord, are listed and stay in Celery. If messages stay,
+    the exit code is 1.
     """
     if not source:
         raise InvalidArgument(

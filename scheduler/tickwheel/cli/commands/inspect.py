@@ -72,8 +72,8 @@ def messages(
 ) -> None:
     """List the messages of a queue, in no particular order.
 
-    Reads every message of the namespace, so it is for people and tools, not for workers. With --json, prints one line
-    for each message, like `get`.
+    The command reads every message of the namespace, so it is for people and tools, not for workers. With --json, the
+    output has one line for each message, in the format of `get --json`.
     """
     with target.open() as tickwheel:
         handle = tickwheel.queue(queue)
@@ -96,7 +96,7 @@ def messages(
 
 @command("explain", "tickwheel explain orders order-17", "tickwheel explain encode film-3 --exclusive-value project-9")
 def explain(target: Target, queue: Name, id: Id, exclusive_value: ExclusiveValue = None) -> None:
-    """Explain why a message is not running, and when it will."""
+    """Explain why a message is not running, and when it will run."""
     with target.open() as tickwheel:
         explanation = tickwheel.queue(queue).explain(id, exclusive_value)
     if target.json:
@@ -112,8 +112,9 @@ def counts(
 ) -> None:
     """Count messages by state, and show how late they were.
 
-    Lateness is the time from the due time until a message was deliverable, for messages that waited on the wheel. Each
-    value is the upper bound of a range, in ms. An explicit deadline is missed if the message is delivered after it.
+    Lateness is the time from the due time of a message until the message was deliverable. Only messages that waited on
+    the wheel are counted. Each value is the upper bound of a range, in ms. An explicit deadline is missed if the
+    message is delivered after the deadline.
     """
     with target.open() as tickwheel:
         queues = tickwheel.queues() if queue is None else [tickwheel.queue(queue)]

@@ -1,4 +1,4 @@
-"""`tickwheel load`: simulate a production load, report how the server copes, and how many workers the load needs."""
+"""`tickwheel load`: simulates a production load, and reports how the server copes and how many workers are needed."""
 
 import asyncio
 import json
@@ -65,7 +65,7 @@ class LoadOptions:
     length: Annotated[
         timedelta | None,
         typer.Option(
-            parser=option_parser(parse_duration), metavar="DURATION", help="Run this part of the day, like 2h."
+            parser=option_parser(parse_duration), metavar="DURATION", help="Run this much of the day, like 2h."
         ),
     ] = None
     seconds: Annotated[
@@ -82,7 +82,7 @@ class LoadOptions:
     ] = None
     workers: Annotated[int | None, typer.Option(min=1, max=100_000, help="Total number of workers.")] = None
     seed: Annotated[
-        int | None, typer.Option(min=0, max=2**63 - 1, help="Seed; plans another day of the same kind.")
+        int | None, typer.Option(min=0, max=2**63 - 1, help="Random seed; another seed plans another day.")
     ] = None
     shards: Annotated[int, typer.Option(min=1, max=64, help="Number of shards of the temporary namespace.")] = 1
     wait_target: Annotated[
@@ -90,21 +90,21 @@ class LoadOptions:
         typer.Option(
             parser=option_parser(parse_duration),
             metavar="DURATION",
-            help="Compute the workers for this maximum wait. Default: the scenario's target, else 5s.",
+            help="Compute the workers for this maximum wait. Default: the scenario's target, or 5s if it has none.",
         ),
     ] = None
     percentile: Annotated[
         float, typer.Option(min=0.5, max=0.999, help="Share of the messages of every queue that must meet the target.")
     ] = 0.95
     simulate_only: Annotated[
-        bool, typer.Option("--simulate-only", help="Only compute the workers needed with the simulator; run nothing.")
+        bool, typer.Option("--simulate-only", help="Run nothing: only compute the needed workers with the simulator.")
     ] = False
     report: Annotated[
         Path | None, typer.Option(metavar="HTML", help="The report to write; a JSON file of the same name is added.")
     ] = None
 
     def source(self) -> "Source":
-        """Return the scenario with the changes of the options."""
+        """Return the scenario, changed by the options."""
         from tickwheel.load.scenario.source import Source
 
         return Source(
@@ -183,7 +183,7 @@ def _run(target: Target, source: "Source", shards: int, view: View) -> "RunResul
 async def _run_in(settings: "Settings", shards: int, view: View) -> "RunResult":
     from tickwheel.load.run.run import cancel_remaining, run
 
-    # An existing namespace on a server has an event process. For all others, the client starts one as a child.
+    # If the user named a namespace on a server, it has an event process. Otherwise the client starts one as a child.
     drives = settings.is_ours or settings.url is None
     namespace_options = {"shards": shards} if settings.is_ours else {}
     tickwheel = aio.Tickwheel(
@@ -196,7 +196,7 @@ async def _run_in(settings: "Settings", shards: int, view: View) -> "RunResult":
     )
     stopping, loop = asyncio.Event(), asyncio.get_running_loop()
     if (task := asyncio.current_task()) is not None:
-        # Until the client is open there is no run to stop: cancel this task.
+        # Until the client is open, there is no run to stop, so SIGTERM cancels this task.
         loop.add_signal_handler(signal.SIGTERM, task.cancel)
     async with tickwheel:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -205,10 +205,10 @@ async def _run_in(settings: "Settings", shards: int, view: View) -> "RunResult":
         if not settings.is_ours:
             count = await cancel_remaining(tickwheel, outcome.scenario, settings.prefix)
             outcome.cleanup = (
-                f"The namespace remains; {count} unfinished messages were cancelled, and finished ones are deleted"
-                " when their retention ends."
+                f"The namespace remains; {count} unfinished messages were cancelled, and finished messages are"
+                " deleted when their retention ends."
             )
-    # From here on a signal ends the program as usual.
+    # From here on, a signal ends the program as usual.
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.remove_signal_handler(number)
     return outcome
@@ -250,9 +250,10 @@ def _prepare_run(target: Target, source: "Source") -> Iterator["Settings"]:
 def _build_report(
     source: "Source", capacity_target: "CapacityTarget", outcome: "RunResult | None", view: View
 ) -> tuple[dict[str, object], bool]:
-    """Return the report's document, and whether its capacity table is complete: a signal stops the computation.
+    """Return the report's document, and whether its capacity table is complete.
 
-    The table is computed for the full scenario, even if the run was scaled down.
+    The table is computed for the full scenario, even if the run was scaled down. A signal stops the computation; the
+    table is then incomplete.
     """
     from tickwheel.load.capacity.advice import advise
     from tickwheel.load.report import report

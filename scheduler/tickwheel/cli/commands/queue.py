@@ -32,7 +32,8 @@ def create(
     target: Target,
     queue: Name,
     exclusive_key: Annotated[
-        str | None, typer.Option(help="Metadata key; at most one message of each of its values is Running.")
+        str | None,
+        typer.Option(help="Metadata key: for each value of the key, only one message runs at a time."),
     ] = None,
     indexed: Annotated[
         list[str] | None, typer.Option(help="A metadata key that --where may use; may be repeated. Default: all keys.")
@@ -86,7 +87,7 @@ def create(
         except QueueConfigConflict as error:
             if not error.advice:
                 raise
-            # The option of the command line instead of the client's argument.
+            # The error's advice names an argument of the client. Name the option of the command line instead.
             raise CommandError(f"{str(error).removesuffix(error.advice)}use --update to change it") from error
         _show(target, created)
 
@@ -94,7 +95,7 @@ def create(
 @commands.command()
 @command("list", "tickwheel queue list", "tickwheel queue list --json | jq -r '.[].queue'")
 def list_(target: Target) -> None:
-    """List the queues with their messages by state."""
+    """List the queues, with the number of messages in each state."""
     with target.open() as tickwheel:
         entries = [(queue, queue.config(), queue.counts()) for queue in tickwheel.queues()]
     if target.json:
@@ -112,7 +113,7 @@ def list_(target: Target) -> None:
 @commands.command()
 @command("show", "tickwheel queue show orders")
 def show(target: Target, queue: Name) -> None:
-    """Show a queue's configuration and its messages by state."""
+    """Show a queue's configuration, and the number of its messages in each state."""
     with target.open() as tickwheel:
         _show(target, tickwheel.queue(queue))
 

@@ -17,9 +17,9 @@ def redrive(
     queue: Name,
     id: Annotated[str | None, typer.Argument(help="The message's id.", metavar="[ID]")] = None,
     exclusive_value: ExclusiveValue = None,
-    all: Annotated[bool, typer.Option("--all", help="Every errored message of the queue.")] = False,
+    all: Annotated[bool, typer.Option("--all", help="Redrive every errored message of the queue.")] = False,
 ) -> None:
-    """Move an errored message back to Pending, and count its attempts from zero."""
+    """Move an errored message back to Pending, and count its attempts from zero again."""
     if all == (id is not None):
         raise InvalidArgument("use either the id of a message, or --all")
     with target.open() as tickwheel:

@@ -29,11 +29,14 @@ def reschedule(
     due: Annotated[
         datetime | None,
         typer.Option(
-            parser=option_parser(moment), metavar="TIME", help="Due at this ISO time; local without an offset."
+            parser=option_parser(moment),
+            metavar="TIME",
+            help="New due time in ISO 8601; without an offset, it is local time.",
         ),
     ] = None,
     deadline: Annotated[
-        str | None, typer.Option(metavar="TIME|DURATION", help="New urgency; -10d is ten days ago.")
+        str | None,
+        typer.Option(metavar="TIME|DURATION", help="New deadline. A duration counts from now; -10d is ten days ago."),
     ] = None,
 ) -> None:
     """Set a new due time, a new deadline, or both, for a message that has not been delivered."""

@@ -22,7 +22,7 @@ def schedules(
 ) -> None:
     """List the schedules of an app, and when each fires next.
 
-    Computed from the app alone, without a server.
+    The command computes the times from the app alone, without a server.
     """
     try:
         from tickwheel.worker.app_loader import load_app

@@ -41,8 +41,8 @@ _log = logging.getLogger("tickwheel.service")
 def serve(target: Target, options: ServeOptions) -> None:
     """Serve the gRPC API of proto/tickwheel/v1. Any number of such processes can serve one Redis.
 
-    The process stores nothing: if it ends, its clients continue with another one. The log goes to stderr. On SIGTERM
-    or SIGINT the process ends after it has answered the calls in flight; calls that wait for messages return
+    The process stores nothing: if it ends, its clients can continue with another process. The log goes to stderr. On
+    SIGTERM or SIGINT, the process ends after it has answered the calls in flight. Calls that wait for messages return
     immediately.
     """
     address = listen_address(options.listen, shared=options.part)
@@ -58,7 +58,8 @@ def serve(target: Target, options: ServeOptions) -> None:
     for name, file in (("--tls-key", options.tls_key), ("--tokens", options.tokens)):
         check_private(name, file)
     log_to_stderr(json=target.json, verbose=options.verbose)
-    # With several processes, this server is created only so that an error in the options is reported once, here.
+    # With several processes, this server never runs. It is created so that an error in the options is reported once,
+    # and not by every process.
     server = make_server(target, address, options)
     if options.processes > 1:
         _serve_with_processes(target, server.scheme, address, options, page)
@@ -98,7 +99,7 @@ def _serve_with_processes(
 
 
 def _part_options(target: Target, options: ServeOptions) -> list[str]:
-    """Return the options of each process, for its command line."""
+    """Return the command line options of each process that this process starts."""
     values = {
         "durability": options.durability,
         "tls-cert": options.tls_cert,

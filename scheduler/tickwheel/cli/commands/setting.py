@@ -31,7 +31,7 @@ def list_(target: Target) -> None:
 @commands.command()
 @command("get", "tickwheel setting get mail.sender")
 def get(target: Target, name: Name) -> None:
-    """Print a setting's value. Exit code 4 if it is not set."""
+    """Print a setting's value. If the setting is not set, the exit code is 4."""
     with target.open() as tickwheel:
         value = tickwheel.setting(name)
     if value is None:

@@ -20,9 +20,9 @@ commands = typer.Typer()
 def shards(target: Target) -> None:
     """Show the leader of each shard, its inbox of new timers, and how late messages were.
 
-    The owner is the event process that claimed the shard last. A driven shard files new timers within seconds: if the
-    oldest timer of the inbox keeps getting older, the shard is not driven. Lateness is the time from the due time
-    until a message was deliverable; each value is the upper bound of a range, in ms.
+    The owner is the event process that claimed the shard last. In a driven shard, a new timer leaves the inbox within
+    seconds. So if the oldest timer of the inbox keeps getting older, the shard is not driven. Lateness is the time from
+    the due time of a message until the message was deliverable. Each value is the upper bound of a range, in ms.
     """
     with target.require_redis("shards").open() as tickwheel:
         admin = Admin(tickwheel)
@@ -40,11 +40,11 @@ def reset(
     target: Target,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Reset the owners and epochs of the shards, after ZooKeeper's data was lost or to change the election.
+    """Forget the owners and epochs of the shards, if ZooKeeper has lost its data, or to use another kind of election.
 
     In both cases, epochs restart at low numbers, and without a reset the shards reject these epochs. First end every
-    event process that still has old epochs: if such a process recovered later, old and new leaders would take the
-    shards from each other in turns.
+    event process that still has an old epoch. Otherwise old and new leaders could take the shards from each other in
+    turns.
     """
     with target.require_redis("shards").open() as tickwheel:
         admin = Admin(tickwheel)

@@ -13,7 +13,7 @@ from tickwheel.cli.target import Target
 @command("token", "tickwheel token shop")
 def token(
     target: Target,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of its owner, for the log.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the token's owner, for the log.")],
 ) -> None:
     """Create a token, and print it with an entry for the file of `serve --tokens`."""
     from tickwheel.service.authorization import digest_of, new_token

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("tickwheel.worker")
 # Less than the 30 s after which Kubernetes kills a process.
 _DRAIN = timedelta(seconds=25)
-# The options of the app's client that the command line can override, and their variables.
+# The options of the app's client that the command line can override, and their environment variables.
 _CLIENT_OPTIONS = {"url": "TICKWHEEL_URL", "namespace": "TICKWHEEL_NAMESPACE", "data_dir": "TICKWHEEL_DATA_DIR"}
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 _SIZE = re.compile(r"([0-9]+)(?:([KMG])i?B?|B)?")
@@ -72,7 +72,7 @@ class WorkerOptions:
         typer.Option(
             parser=option_parser(parse_size),
             metavar="SIZE",
-            help="Replace a process that uses more memory than this after a batch, like 512MiB.",
+            help="Replace a process that uses more memory than this, like 512MiB. Checked after each batch.",
         ),
     ] = None
     metrics: Annotated[
@@ -96,7 +96,7 @@ def worker(target: Target, options: WorkerOptions) -> None:
         raise InvalidArgument(f"the worker needs {error.name}: install tickwheel[worker]") from error
     page = None if options.metrics is None else metrics_address(options.metrics)
     log_to_stderr(json=target.json, verbose=options.verbose)
-    # Values of the environment are only defaults for the app. Only command line options override the app's values.
+    # The app's values take precedence over environment variables. Only command line options override the app's values.
     variables, default = target.environment(), Target.from_environment().environment()
     overrides = {
         option: variables[variable]

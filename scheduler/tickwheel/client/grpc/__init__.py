@@ -1,9 +1,9 @@
 """The client side of the gRPC service: operations as RPCs, and the executors that send them.
 
 A client with a ``grpc://`` or ``grpcs://`` URL needs no access to Redis. Each call is retried until the client's
-timeout, and takes effect once: an RPC that is not idempotent by id or token carries a request id of a client session.
-This package needs the extra `grpc`; only `channel.py` may be imported without it. Conversions between values and
-protobuf messages are in `tickwheel.rpc`, which the service shares.
+timeout, and takes effect once: if neither the message's id nor the lease's token makes an RPC idempotent, the RPC
+carries a request id of a client session. This package needs the extra `grpc`; only `channel.py` may be imported without
+the extra. Conversions between values and protobuf messages are in `tickwheel.rpc`, which the service uses, too.
 
     channel.py            opens the channel and creates backend and executors; imports grpc on demand
     grpc_backend.py       GrpcBackend: operations as plans of RPCs

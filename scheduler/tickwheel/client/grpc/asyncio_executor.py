@@ -31,11 +31,11 @@ class AsyncGrpcExecutor(ChannelCalls):
         self._dequeue_batcher = DequeueBatcher(self._channel, self._metadata)
         self._loop = asyncio.get_running_loop()
         self._closing = asyncio.Event()
-        # The number of calls in flight, plus the number of cancelled calls.
+        # The number of calls in flight. A cancelled call stays counted, because grpc reports its end later.
         self._open_calls = 0
 
     async def run(self, plan: Plan[T]) -> T:
-        """Run a plan and return its result. Raises TickwheelError in another event loop than the client's."""
+        """Run a plan and return its result. Raises TickwheelError if the client belongs to another event loop."""
         if asyncio.get_running_loop() is not self._loop:
             self._process_guard.check()
             raise wrong_loop_error(self._display_url)

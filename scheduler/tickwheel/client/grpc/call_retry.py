@@ -16,7 +16,7 @@ from tickwheel.rpc.status import error_from_status
 from tickwheel.runtime.backoff import exponential, full_jitter
 from tickwheel.runtime.log_throttle import LogThrottle
 
-# Status codes, of the service or of a proxy in between, after which the same call may be sent again.
+# Status codes after which the same call may be sent again. They come from the service, or from a proxy in between.
 _RETRYABLE: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 # Error texts of the grpc library if there was no connection. After any other error, the call may have been sent.
@@ -118,14 +118,14 @@ class CallRetry:
 
 
 def foreign_status_error(display_url: str, code: grpc.StatusCode, details: str | None) -> TickwheelError:
-    """Return the error for a status that no Tickwheel service returns: it comes from another service or a proxy."""
+    """Return the error for a status that no Tickwheel service returns. Another service or a proxy has returned it."""
     return TickwheelError(
         f"{display_url} returned the status {code.name}: {details}; check that the url leads to a Tickwheel service"
     )
 
 
 def not_supported_error(display_url: str) -> TickwheelError:
-    """Return the error for a plan that reads or deletes keys, which is not an operation of the service."""
+    """Return the error for a plan that the service cannot run, because the plan accesses keys of Redis directly."""
     return TickwheelError(
         f"{display_url} is a gRPC service, which does not offer this operation: use the url of the Redis or Valkey"
         " server"

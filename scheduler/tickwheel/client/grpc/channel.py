@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 Metadata = tuple[tuple[str, str], ...]
 
-# Receive size: an answer may hold 1,000 payloads. Keepalive: detects a dead connection while a call waits. Retries:
-# `CallRetry` does them, because it must mark the request as a retry. Reconnect back-off: a restarted service is found
-# within about 1 s, and a service whose name has a new address within 5 s. The library's default waits up to two
-# minutes, in which leases would end.
+# Receive size: unlimited, because an answer may hold 1,000 payloads. Keepalive: detects a dead connection while a call
+# waits. Retries: off, because `CallRetry` retries calls and marks them as retries. Reconnect back-off: short, so that
+# the client finds a restarted service within about 1 s, and a service with a new address within 5 s. By default, grpc
+# would wait up to two minutes, and leases would end during the wait.
 _OPTIONS = [
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -32,7 +32,7 @@ _OPTIONS = [
 
 
 def blocking_executor(settings: ClientSettings) -> "GrpcExecutor":
-    """Return a thread-safe executor. Raises InvalidArgument if a file of the URL cannot be read."""
+    """Return a thread-safe executor. Raises InvalidArgument if a file that the URL names cannot be read."""
     grpc = _import_grpc()
     from tickwheel.client.grpc.blocking_executor import GrpcExecutor
 

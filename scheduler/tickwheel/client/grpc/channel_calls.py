@@ -39,7 +39,7 @@ class ChannelCalls:
 
     @property
     def owned_by_this_process(self) -> bool:
-        """Whether this process created the executor, so False in a process that was forked afterwards."""
+        """Whether this process created the executor. It is False in a process that was forked afterwards."""
         return self._process_guard.owned_by_this_process
 
     def _begin_call(self, step: Step) -> CallRetry:

@@ -114,7 +114,7 @@ class DequeueBatcher:
             if code is grpc.StatusCode.UNIMPLEMENTED:
                 self._is_supported = False
             # A token may lack the permission for one of the queues. The service has answered the polls of all other
-            # queues; the remaining ones are sent alone, and each receives its own error.
+            # queues. The remaining polls are sent alone, and each of them receives its own error.
             elif code is not grpc.StatusCode.PERMISSION_DENIED:
                 for _, answer in remaining.values():
                     if not answer.done():

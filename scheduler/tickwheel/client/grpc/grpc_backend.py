@@ -299,9 +299,9 @@ class GrpcBackend:
         return {**self._queue_fields(queue), "id": id_, "exclusive_value": _encode_exclusive_value(exclusive_value)}
 
     def _call_once(self, method: str, request: Any, until: float | None = None) -> Plan[Any]:
-        """Call a method that takes effect once, even if it is sent several times.
+        """Call a method so that it takes effect once, even if the request is sent several times.
 
-        A request without a request id receives one: the name and the next number of a client session.
+        A request without a request id receives a new one: the name and the next number of a client session.
         """
         if request.request_id:
             return (yield RpcCall(method, request, until))
