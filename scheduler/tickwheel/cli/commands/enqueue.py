@@ -14,6 +14,26 @@ from tickwheel.cli.parameter_types import deadline as parse_deadline, moment, op
 from tickwheel.cli.standard_streams import standard_input
 from tickwheel.cli.target import Target
 
+_Id = Annotated[
+    str | None,
+    typer.Option(help="Id. If a message with this id and content exists, nothing changes. Default: a new id."),
+]
+_Due = Annotated[
+    datetime | None,
+    typer.Option(
+        parser=option_parser(moment),
+        metavar="TIME",
+        help="Deliver at this ISO 8601 time; without an offset, it is local time.",
+    ),
+]
+_Deadline = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME|DURATION",
+        help="The earliest deadline is delivered first. A duration counts from now; -10d is ten days ago.",
+    ),
+]
+
 
 @command(
     "enqueue",
@@ -27,31 +47,15 @@ def enqueue(
     target: Target,
     queue: Name,
     payload: Annotated[str, typer.Argument(help="The payload; - reads it from standard input.")] = "",
-    id: Annotated[
-        str | None,
-        typer.Option(help="Id. If a message with this id and content exists, nothing changes. Default: a new id."),
-    ] = None,
+    id: _Id = None,
     delay: Annotated[
         timedelta | None,
         typer.Option(
             parser=option_parser(parse_duration), metavar="DURATION", help="Deliver after this time: 15m, 30s, 2h30m."
         ),
     ] = None,
-    due: Annotated[
-        datetime | None,
-        typer.Option(
-            parser=option_parser(moment),
-            metavar="TIME",
-            help="Deliver at this ISO 8601 time; without an offset, it is local time.",
-        ),
-    ] = None,
-    deadline: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME|DURATION",
-            help="The earliest deadline is delivered first. A duration counts from now; -10d is ten days ago.",
-        ),
-    ] = None,
+    due: _Due = None,
+    deadline: _Deadline = None,
     meta: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Metadata; may be repeated.")] = None,
     lease: Annotated[
         timedelta | None,
