@@ -1,6 +1,6 @@
-# Every target works from a bare clone, with nothing but make and a Python of 3.11 or newer.
-# The environment is .venv, installed from requirements.lock (pinned, with hashes) by the first
-# target that needs it, and again when requirements.lock or pyproject.toml has changed.
+# Every target works from a fresh clone, with only make and Python 3.11 or newer. The first target
+# that needs .venv creates it, and installs the packages of requirements.lock (pinned, with hashes).
+# After a change of requirements.lock or pyproject.toml, the next target installs them again.
 
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -25,17 +25,17 @@ help: ## List the targets
 
 install: $(READY) ## Install the packages into .venv (the other targets do this if necessary)
 
-demo: $(READY) ## A day of real flights through the scheduler, in about 30 seconds
+demo: $(READY) ## Run a day of real flights through the scheduler, in about 30 seconds
 	@$(BIN)/tickwheel demo $(ARGS)
 
-test: $(READY) ## All tests except the soak, in JOBS processes (default: 3)
+test: $(READY) ## Run all tests except the soak tests, in JOBS processes (default: 3)
 	@$(BIN)/pytest -m 'not soak' --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(READY) ## Run before each commit: lint and the fast tests, in less than 90 seconds
 	@$(MAKE) --no-print-directory lint
 	@$(BIN)/pytest -m unit --numprocesses $(JOBS) --quiet $(ARGS)
 
-lint: $(READY) ## ruff (rules and format), mypy --strict, the layers of the imports, the protos
+lint: $(READY) ## Run ruff, mypy --strict and buf, and check the layers of the imports
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy --strict $(CHECKED)
@@ -43,7 +43,7 @@ lint: $(READY) ## ruff (rules and format), mypy --strict, the layers of the impo
 	@$(BIN)/buf lint proto
 	@$(BIN)/buf format --diff --exit-code proto
 
-hooks: $(READY) ## Have git run `make check` before each commit
+hooks: $(READY) ## Make git run `make check` before each commit
 	@$(BIN)/pre-commit install
 
 format: $(READY) ## Generate the blocking modules from the asyncio modules, and format the sources with ruff
@@ -57,10 +57,10 @@ bench: $(READY) ## Run the benchmarks: print a table, and write JSON and plots t
 peers: $(READY) ## Run the benchmarks of docs/comparison.md with other queues (needs Node and npm)
 	@$(BIN)/python -m bench.peers $(ARGS)
 
-faults: $(READY) ## Ten minutes of faults under load, then checks of all events (prints its random seed)
+faults: $(READY) ## Inject faults under load for ten minutes, then check all events (prints its random seed)
 	@$(BIN)/python -m tests.fault.harness --results $(FAULTS) $(ARGS)
 
-soak: $(READY) ## The long random tests, then an hour of faults (TICKWHEEL_SOAK=3: three times as long)
+soak: $(READY) ## Run the long random tests, then inject faults for an hour (TICKWHEEL_SOAK=3: three times as long)
 	@TICKWHEEL_SOAK=$${TICKWHEEL_SOAK:-1} $(BIN)/pytest -m 'soak or fault or property' --timeout 7200
 	@TICKWHEEL_SOAK=$${TICKWHEEL_SOAK:-1} $(BIN)/python -m tests.fault.harness --results $(FAULTS) $(ARGS)
 
@@ -86,8 +86,8 @@ clean: ## Remove .venv and everything built or cached
 
 $(READY): requirements.lock pyproject.toml
 	@test -n '$(PYTHON)' || { echo 'No Python found: Tickwheel needs Python 3.11 or newer with its' \
-		'venv module (on Debian and Ubuntu the package python3-venv). If yours has another' \
-		'name: make PYTHON=/path/to/python3' >&2; exit 1; }
+		'venv module (on Debian and Ubuntu the package python3-venv). If your Python has' \
+		'another name, run make PYTHON=/path/to/python3' >&2; exit 1; }
 	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear .venv
 	@echo 'Installing the pinned packages into .venv ...'
 	@$(PIP) install --require-hashes --requirement requirements.lock

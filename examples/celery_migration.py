@@ -1,4 +1,4 @@
-"""Move a task of a Celery application to Tickwheel while it is in use: first none of its calls, then half, then all.
+"""Move a Celery task to Tickwheel while the application runs: first none of its calls, then half, then all of them.
 
 The Celery application needs two more lines: a `TaskApp`, and `migrate`. Each system has a worker of its own.
 """

@@ -1,6 +1,6 @@
 """Cancel orders that are not paid in time. The timeout is two seconds here; in a shop it is fifteen minutes.
 
-A timeout for every order costs next to nothing: most are cancelled, and no worker ever reads a cancelled message.
+A timeout for every order costs very little: most timeouts are cancelled, and no worker reads a cancelled message.
 """
 
 import tempfile

@@ -1,6 +1,6 @@
 """Remind the participants of a meeting before it starts. If a meeting moves, its reminders move with it.
 
-A minute of the calendar is 100 ms here.
+In this example, a minute lasts 100 ms.
 """
 
 import tempfile
@@ -25,14 +25,14 @@ def main() -> None:
                     person.encode(),
                     id=f"{meeting}:{person}",
                     due=starts[meeting] - BEFORE,
-                    # The start is the deadline: a later reminder is too late. The earliest deadline goes first.
+                    # After the start, a reminder is too late. The earliest deadline is delivered first.
                     deadline=starts[meeting],
                     metadata={"meeting": meeting},
                 )
                 for person in people
             )
 
-        print("the standup moves: half an hour later")
+        print("the standup starts half an hour later than planned")
         starts["standup"] += 30 * MINUTE
         for person in MEETINGS["standup"]:
             reminders.reschedule(f"standup:{person}", due=starts["standup"] - BEFORE, deadline=starts["standup"])

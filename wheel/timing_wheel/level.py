@@ -25,8 +25,8 @@ class Level(Generic[T]):
         self.span = span
         self._width = span * TIMERS_PER_UNIT
         self._radix = radix
-        # A plain dict for each slot keeps the order in which timers were added, and deletes a timer in O(1). The
-        # garbage collector does not follow the dict if it does not have to follow the items.
+        # A plain dict for each slot keeps the order in which timers were added, and deletes a timer in O(1). Up to
+        # Python 3.13, the garbage collector does not track the dict unless it tracks an item.
         self._slots: dict[int, dict[Timer, T]] = {}
         # Bit i stands for slot `_first_number + i`.
         # Invariant: the bits are set exactly for the keys of `_slots`, and no slot in `_slots` is empty.

@@ -1,8 +1,8 @@
 """The handle of one timer, which `add` returns and `cancel` takes.
 
 A timer is a plain int: the expiry in the high bits, a sequence number in the low bits. So the timers of a wheel sort in
-firing order, and the garbage collector does not follow them. With an object for each timer, even one with `__slots__`
-only, a timer among a million costs 1.4 times as much as a timer among ten thousand.
+firing order, and the garbage collector does not track them. With an object for each timer, even one with `__slots__`
+only, a timer among a million would cost 1.4 times as much as a timer among ten thousand.
 """
 
 from itertools import count
@@ -11,8 +11,8 @@ from typing import NewType
 Timer = NewType("Timer", int)
 
 # The hash of an int is its remainder modulo 2**61 - 1, so different timers could have the same hash. With 91 = 61 + 30,
-# the expiry is 30 bits above the number in the hash, too. So two timers have the same hash only if 2**30 additions or
-# 2**31 units of time lie between them.
+# the expiry is 30 bits above the number in the hash, too. So two timers have the same hash only if at least 2**30
+# additions or 2**31 units of time lie between them.
 TIMERS_PER_UNIT = 1 << 91
 
 # One sequence for all wheels, so that a wheel recognizes the timer of another wheel.

@@ -1,8 +1,8 @@
 """The hierarchical timing wheel: chooses the level of each timer, and moves timers down as the time advances.
 
 After Varghese and Lauck, "Hashed and hierarchical timing wheels" (SOSP 1987), scheme 7. Creating levels on demand and
-skipping empty slots are from the timer of Kafka's purgatory. The bits of occupied slots and rounding up are from
-tokio's timer.
+skipping empty slots are from the timer of Kafka's purgatory. Bits for occupied slots, and times that are
+rounded up, are from tokio's timer.
 """
 
 import reprlib
@@ -41,7 +41,7 @@ class TimingWheel(Generic[T]):
     until the clock has caught up.
 
     Raises `TypeError` for a time that is not an int, and for a bool. Raises `ValueError` for a tick below 1 or a radix
-    below 2. Both are raised before anything changes.
+    below 2. Both errors are raised before anything changes.
 
     Not safe to share between threads without a lock. The wheel never calls, compares or hashes an item, so no code of
     an item can call the wheel from inside one of its methods.
@@ -105,7 +105,7 @@ class TimingWheel(Generic[T]):
         return existed
 
     def advance(self, now: int, *, limit: int | None = None) -> list[T]:
-        """Remove and return the items due at `now`, in the order of their ticks and, within a tick, of their adding.
+        """Remove and return the items due at `now`, in the order of their ticks and, within a tick, of their `add`.
 
         Returns at most `limit` items. `limit` is at least 1, or None for all items. The other due items stay in the
         wheel, can still be cancelled, and are returned by the next calls. A full list means that the wheel has only
@@ -143,7 +143,7 @@ class TimingWheel(Generic[T]):
         The time is exact: `advance` returns nothing before it, and at least one item from then on. The time may have
         passed already, if items are left over from a call with `limit` or were added late.
 
-        Costs O(levels), and one scan of the timers of each slot above level 0.
+        Costs O(levels). In addition, the timers of each slot above level 0 are scanned once.
         """
         if self._due:
             return self._origin + self._reached
@@ -195,7 +195,7 @@ class TimingWheel(Generic[T]):
         return None
 
     def _open_first_slot(self, index: int, start: int) -> None:
-        """Reach the start of a level's earliest slot, and move its timers one level down. Those of level 0 are due."""
+        """Reach the start of a level's earliest slot, and move its timers one level down. Timers of level 0 are due."""
         slot = self._levels[index].take_first()
         self._reach(start)
         if index > 0:

@@ -1,8 +1,9 @@
 """The gRPC service: enqueues, delivers and administers messages over the network, for clients in any language.
 
-Any number of equal processes serve one Redis server or cluster. A process stores nothing, so a client can send or retry
-a call at any of them. The service authenticates and authorizes calls, limits them, and coalesces concurrent calls into
-fewer round trips. Each call then runs as a plan of `operations`. The service drives no shard: event processes do.
+Any number of identical processes serve one Redis server or cluster. A process stores nothing, so a client can send
+a call to any process, and retry the call at another. The service authenticates and authorizes calls, limits them, and
+coalesces concurrent calls into fewer round trips. Each call then runs as a plan of `operations`. The service drives no
+shard: event processes do.
 
 server                one process: starts, serves and drains the gRPC server
 grpc_options          limits of connections and calls, as gRPC options

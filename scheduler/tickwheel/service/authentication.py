@@ -16,7 +16,7 @@ from tickwheel.service.method_table import METHOD_TABLE
 
 
 class AuthenticatingHandler(grpc.GenericRpcHandler):
-    """The handlers of the service's RPCs, for callers that may use them."""
+    """Finds the handler of each call. A call without a valid token gets a handler that rejects the call."""
 
     def __init__(
         self,

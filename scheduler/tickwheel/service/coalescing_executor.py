@@ -16,8 +16,8 @@ from tickwheel.plan import Command, Reply, Request
 from tickwheel.redis.asyncio_executor import AsyncRedisExecutor
 from tickwheel.service.micro_batcher import MicroBatcher
 
-# Limits that keep the wait behind other plans short. A round with more requests, or a script call with more arguments,
-# is sent separately. At most `_MAX_ROUNDS` rounds are coalesced.
+# These limits keep the time short for which a plan waits for other plans. A round with more requests, or a script call
+# with more arguments, is sent separately. At most `_MAX_ROUNDS` rounds are coalesced.
 _MAX_REQUESTS, _MAX_ARGUMENTS, _MAX_ROUNDS = 4, 64, 64
 _READS: Final = {"EXISTS", "GET", "HGET", "HMGET", "ZRANGE"}
 
@@ -58,7 +58,7 @@ class CoalescingExecutor(AsyncRedisExecutor):
         large = len(requests) > _MAX_REQUESTS or any(
             request.call is not None and len(request.call.args) > _MAX_ARGUMENTS for request in requests
         )
-        # A wait for replicas would delay all rounds behind it.
+        # A round that waits for replicas would delay all rounds behind it.
         if large or self._replicas:
             return None
         servers = {self._servers.topology.server(request.shard) for request in requests}

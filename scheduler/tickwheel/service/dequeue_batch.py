@@ -85,7 +85,7 @@ class DequeueBatch:
             raise forbidden[0]
 
     async def _answer_group(self, group: RequestGroup) -> Forbidden | None:
-        """Serve the requests in order until the queue has no more messages for them. The other answers are empty.
+        """Serve the requests in order until the queue has no more messages. The remaining requests get empty answers.
 
         Returns the error if the caller may not use the queue, else None.
         """

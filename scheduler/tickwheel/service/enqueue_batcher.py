@@ -53,15 +53,15 @@ class EnqueueBatcher:
             buffer = self._buffers[queue] = _QueueBuffer(context, queue, config, self._run, self._group_sizes)
         result = await buffer.batcher.submit(buffer.pack(config, new))
         if self._has_waiters(queue):
-            # The wake-up that this enqueue published has arrived as well as the reply. Let the waiting calls send their
-            # dequeues before this call returns.
+            # The reply has arrived, and with it the wake-up that this enqueue published. Let the waiting calls send
+            # their dequeues before this call returns.
             for _ in range(_WAKE_UP_LOOP_TURNS):
                 await asyncio.sleep(0)
         return result
 
 
 class _QueueBuffer:
-    """The packed messages that wait to be sent to one queue. A recreated queue has another uid and buffer."""
+    """The packed messages that wait to be sent to one queue. A recreated queue has another uid and another buffer."""
 
     def __init__(
         self,

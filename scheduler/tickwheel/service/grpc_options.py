@@ -21,8 +21,8 @@ def options(connections: int, waiting: int, *, shares_port: bool) -> list[tuple[
         ("grpc.so_reuseport", int(shares_port)),
         ("grpc.max_allowed_incoming_connections", connections),
         # The maximum number of calls on one connection. Calls above this limit are not rejected: they queue in the
-        # client, without an error, for example a complete behind waiting dequeues. So the limit is higher than the
-        # limit of the whole process, above which the server rejects calls.
+        # client, without an error. For example, a Complete call would queue behind waiting Dequeue calls. So the limit
+        # is higher than the limit of the whole process, above which the server rejects calls.
         ("grpc.max_concurrent_streams", max_concurrent_calls(waiting) + limits.OTHER_CALLS),
         ("grpc.max_receive_message_length", limits.REQUEST_BYTES),
         # Closes connections of clients that connect and send nothing.
@@ -32,7 +32,8 @@ def options(connections: int, waiting: int, *, shares_port: bool) -> list[tuple[
         # The library waits for the answer to a ping for the longer of this timeout and the one above.
         ("grpc.http2.ping_timeout_ms", PONG_MS),
         ("grpc.keepalive_permit_without_calls", 1),
-        # Our clients ping while they wait. By default the library treats that as abuse and closes the connection.
+        # The clients of Tickwheel ping while they wait. By default, the library treats frequent pings as abuse and
+        # closes the connection.
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     ]
 

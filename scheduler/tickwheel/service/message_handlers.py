@@ -84,7 +84,8 @@ class MessageHandlers:
                     response.created += 1
                 else:
                     response.present += 1
-        # A normal response would mean that the messages of unread requests are enqueued, too.
+        # If the drain ended the stream, some requests may be unread. A normal response would wrongly report that their
+        # messages are enqueued, too.
         self._check_not_drained(
             "the service may have enqueued only some of the messages; enqueue all of them again with the same ids"
         )

@@ -18,9 +18,10 @@ Count = Callable[[Any, Any], int]
 class MethodRow:
     """One RPC.
 
-    ``charge`` is the cost of a call in messages: a number, or the name of a repeated field of the request, whose length
-    is the cost. ``action`` names the metric that counts messages of the RPC, for example ``enqueued``; it is empty if
-    there is no such metric. ``count`` computes the number of these messages from a request and its response.
+    ``charge`` is the cost of a call in messages: a number or, if the cost is the length of a repeated field of the
+    request, the name of this field. ``action`` names the metric that counts messages of the RPC, for example
+    ``enqueued``; it is empty if there is no such metric. ``count`` computes the number of these messages from a request
+    and its response.
     """
 
     name: str
@@ -60,7 +61,7 @@ METHOD_ROWS: Final = (
     MethodRow("EnqueueBatch", Role.PRODUCE, "messages", "enqueued", _created),
     MethodRow("EnqueueStream", Role.PRODUCE, "messages", "enqueued", lambda _, response: response.created),
     MethodRow("Dequeue", Role.CONSUME, 1, "delivered", _delivered),
-    # `CallObserver` calls ``count`` with each request of the batch and its response.
+    # `CallObserver` calls ``count`` with each answered request of the batch and the response to this request.
     MethodRow("DequeueBatch", Role.CONSUME, "requests", "delivered", _delivered),
     MethodRow("DequeueStream", Role.CONSUME, 1, "delivered", _delivered),
     # Calls for leased messages are free. If the service rejected them, other workers would do the same work again.

@@ -1,5 +1,5 @@
-"""Metrics of the service for Prometheus: the values of `counters`, and gauges that are read from the server on each
-scrape.
+"""Metrics of the service for Prometheus: the values of `counters`, and gauges that are read from the `Server` object
+on each scrape.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,9 @@
 """Micro-batching: groups the items of concurrent calls. While a group is in flight, new items wait for the next group.
 
 A lone item is sent immediately. After a group of several items, the batcher waits before it sends the next group. The
-wait ends when the next group is as large as the last one, when a millisecond passes without a new item, or after 3 ms
-(``linger_s``). So one script call serves many gRPC calls, and gRPC sends several answers at the same time
-(docs/decisions/0017).
+wait ends when the next group is as large as the last one, when a millisecond passes without a new item, or after
+``linger_s`` (3 ms by default). So one script call serves many gRPC calls, and gRPC sends several answers at the same
+time (docs/decisions/0017).
 """
 
 import asyncio

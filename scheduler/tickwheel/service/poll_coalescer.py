@@ -35,6 +35,6 @@ class PollCoalescer:
 
     async def _probe(self, group: list[Dequeue]) -> Sequence[bool]:
         # All calls of the group started before this check, for the same queue and filter. If the queue may have
-        # messages, each call dequeues for itself.
+        # messages, each call then runs its own dequeue.
         may_be_there: bool = await self._run(group[0].may_have_messages())
         return [may_be_there] * len(group)

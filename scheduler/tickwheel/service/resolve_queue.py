@@ -20,7 +20,7 @@ def on_queue(handle: Callable[[Any, Any, Namespace, str], Awaitable[R]]) -> Call
 
 
 async def resolve_queue(namespaces: Namespaces, request: Any) -> tuple[Namespace, str]:
-    """Return the namespace of a request, opened, and the name of its queue.
+    """Open the namespace of a request if necessary. Return the namespace, and the name of the request's queue.
 
     Raises InvalidArgument if the queue's name is invalid, Forbidden if the caller may not make the call, and
     NamespaceNotFound.
@@ -30,8 +30,9 @@ async def resolve_queue(namespaces: Namespaces, request: Any) -> tuple[Namespace
 
 
 async def resolve_namespace(namespaces: Namespaces, request: Any, queue: str | None = None) -> Namespace:
-    """Return the namespace of a request, opened. Raises Forbidden if the caller may not make the call for the namespace
-    and the queue, and NamespaceNotFound.
+    """Open the namespace of a request if necessary, and return it.
+
+    Raises Forbidden if the caller may not make the call for the namespace and the queue, and NamespaceNotFound.
     """
     check_permission(request, queue)
     return await namespaces.get(request.namespace)

@@ -175,7 +175,8 @@ class Server:
         async def answer(_: Any, context: Any) -> None:
             await abort_call(context, error)
 
-        # A handler for two streams fits every RPC, and the library reads a request of a stream only on demand.
+        # A handler with a stream in each direction fits every RPC. For such a handler, the library reads a request only
+        # when the handler asks for it, and this handler does not.
         return grpc.stream_stream_rpc_method_handler(self._observer.wrap_rejection(method, answer))
 
     async def _answer_unary(self, handle: Callable[[Any], Awaitable[Any]], cost: Cost, request: Any) -> Any:
@@ -228,8 +229,8 @@ def _deserializer(kind: Any) -> Callable[[bytes], Any]:
         try:
             return kind.FromString(raw)
         except DecodeError as error:
-            # Return the error: if it were raised here, the library would treat it as a bug, with an error without
-            # details for the caller and a traceback in the log.
+            # Return the error. If it were raised here, the library would treat the error as a bug: the caller would get
+            # no details, and the log would get a traceback.
             return InvalidArgument(f"the request is not a valid {kind.DESCRIPTOR.full_name}: {error}")
 
     return read

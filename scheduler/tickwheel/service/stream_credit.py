@@ -1,4 +1,4 @@
-"""Credit-based flow control of a dequeue stream: it limits the messages that a client holds, not bytes."""
+"""Credit-based flow control of a dequeue stream: its unit is a message, not a byte."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -33,7 +33,7 @@ class StreamCredit:
     async def wait_for_credit(self) -> int:
         """Wait until messages may be sent, and return their number; return 0 if the client has ended the stream.
 
-        Raises InvalidArgument if a request grants an invalid or too large credit.
+        Raises InvalidArgument if a request grants an invalid credit, or too much.
         """
         while not self._credit and not self._reader.done():
             self._changed.clear()

@@ -1,4 +1,4 @@
-"""TLS credentials of the server: its certificate, and the authority for certificates of clients."""
+"""TLS credentials of the server: its certificate, and the authority (CA) of the clients' certificates."""
 
 import ssl
 from pathlib import Path

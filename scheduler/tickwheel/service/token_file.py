@@ -51,7 +51,7 @@ class TokenFile:
     """The token file and the store of its tokens."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file. Raises InvalidArgument, which names the problem, if the file is unreadable or invalid."""
+        """Read the file. Raises InvalidArgument with the problem if the file is unreadable or invalid."""
         self._path = path
         self._seen = self._state()
         self.token_store = TokenStore(read(path))
@@ -63,7 +63,7 @@ class TokenFile:
             try:
                 self.reload_if_changed()
             except Exception:
-                # A bug. Without this handler it would stay unnoticed, and no later change would be loaded.
+                # This is a bug. Without this handler, nobody would notice, and no later change would be loaded.
                 _log.exception(
                     "the token file cannot be reloaded because of a bug; the tokens stay unchanged",
                     extra=log_fields("tokens refused"),
@@ -74,8 +74,8 @@ class TokenFile:
         seen = self._state()
         if seen == self._seen:
             return
-        # The state is stored even if the file is invalid, so that the error is logged once. It is taken before the
-        # file is read, so that no change is missed.
+        # The state is stored even if the file is invalid, so that the error is logged once. The state is taken before
+        # the file is read, so that no change is missed.
         self._seen = seen
         try:
             callers = read(self._path)

@@ -14,8 +14,8 @@ _RETRY_AFTER_MS: Final = 1_000
 
 
 class TokenBucket:
-    """Fills with ``rate`` messages a second up to ``burst``. A call passes if the level is above zero, even if the call
-    takes more messages than the bucket contains.
+    """A bucket that fills with ``rate`` messages a second, up to ``burst``. A call passes if the level is above zero,
+    even if the call takes more messages than the bucket contains.
 
     So a batch may be larger than the burst. Later calls then wait until the level is above zero again. The number of
     messages that pass in a period is at most ``burst``, plus one batch, plus ``rate`` for each second of the period.
@@ -34,7 +34,7 @@ class TokenBucket:
         self._level = min(self.burst, self._level + (now - self._updated_at) * self.rate)
         self._updated_at = now
         if count and self._level <= 0:
-            # At least a thousandth of a message, so that rounding does not reject a retry after exactly this wait.
+            # Wait for at least a thousandth of a message. Otherwise, rounding could reject a retry after this wait.
             return max(-self._level, 1e-3) / self.rate
         self._level -= count
         return 0.0
@@ -73,7 +73,7 @@ class TokenQuota:
         self._bucket: TokenBucket | None = None
         # The current rights of the token; None if it was removed.
         self._rights: object = None
-        # The error with which each tracked call would end.
+        # For each tracked call, the error with which the call ends if it is interrupted.
         self._tracked_calls: dict[asyncio.Timeout, tuple[type[TickwheelError], str]] = {}
 
     def update_limits(
@@ -97,7 +97,7 @@ class TokenQuota:
             self._bucket.rate, self._bucket.burst = messages_per_second, burst
 
     def take(self, count: int) -> None:
-        """Charge a call for ``count`` messages. Raises LimitExceeded with the time until a retry may pass."""
+        """Charge a call for ``count`` messages. Raises LimitExceeded with the time after which a retry may pass."""
         seconds = self._wait_s(count)
         if seconds and self._bucket is not None:
             raise LimitExceeded(
@@ -115,10 +115,10 @@ class TokenQuota:
 
     @asynccontextmanager
     async def track_call(self, rights: object, expires_in_s: float | None) -> AsyncIterator[None]:
-        """Run a call in the ``with`` block. Interrupt the block if its token becomes invalid or gets other rights.
+        """Run a call in the ``with`` block. Interrupt the block if the token becomes invalid or its rights change.
 
-        Raises Unauthenticated if the token expires or is removed. Raises Unavailable if its rights change: the client
-        can then repeat the call.
+        Raises Unauthenticated if the token expires or is removed. Raises Unavailable if the token's rights change: the
+        client can then repeat the call.
         """
         if rights != self._rights:
             # The token file was reloaded after the call was authenticated.

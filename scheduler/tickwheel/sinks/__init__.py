@@ -2,8 +2,8 @@
 
 The forwarder runs as a sidecar of each shard's leader and acts as a worker: it leases due messages, sends them, and
 completes a message after the broker has acknowledged it. So exclusive values, order and attempts work as for any
-worker, and a message can arrive twice after a crash. Kafka topics are the only kind of sink. The connection to Kafka is
-left to `kafka`.
+worker. After a crash, a message can arrive twice. Kafka topics are the only kind of sink. The package `kafka` connects
+to Kafka.
 
 forwarder.py           the loop of one shard: lease, send, settle, extend
 in_flight_messages.py  messages leased for sinks and not yet settled

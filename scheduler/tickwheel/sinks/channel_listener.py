@@ -10,12 +10,12 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from tickwheel.driver.shard_connection import make_connection
 from tickwheel.runtime.time import monotonic_ms
 
-# Time limit for the confirmation of a subscription; after it, the connection counts as lost.
+# If the server does not confirm a subscription within this time, the connection counts as lost.
 _CONFIRMED_MS: Final = 5_000.0
 
 
 class ChannelListener:
-    """Subscriptions to channels. After any failure, create a new listener: messages may have been missed."""
+    """Subscriptions to channels. After any failure, create a new listener: notifications may have been missed."""
 
     def __init__(self, client: Redis, wake: int) -> None:
         """``wake`` is a file descriptor that becomes readable to end a wait."""
@@ -41,7 +41,7 @@ class ChannelListener:
         self._subscribed = target
 
     def poll(self, until_ms: float) -> set[str]:
-        """Return the channels with new messages. Waits for a message or a wake-up, at most until ``until_ms``."""
+        """Return the channels with notifications. Waits for a notification or a wake-up, at most until ``until_ms``."""
         if not (self._published or self._tls_pending()):
             self._poll.poll(max(0.0, until_ms - monotonic_ms()))
         while self._connection.can_read(0):

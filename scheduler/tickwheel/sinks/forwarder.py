@@ -41,7 +41,7 @@ WORKER: Final = "tickwheel-sink"
 MIN_BATCH: Final = 100
 # Time that the brokers have to answer when the forwarder is stopped.
 ENDING_MS: Final = 800.0
-# Delay of the next attempt if a sink is full, and maximum delay of any other wait.
+# How long to wait if a sink is full, and the maximum of any other wait.
 _FULL_MS: Final = 20.0
 _MAX_WAIT_MS: Final = 60_000.0
 
@@ -85,7 +85,7 @@ class SinkForwarder:
         self._wake = WakePipe()
         self._in_flight = InFlightMessages(self._wake.set)
         self._queues: dict[str, tuple[QueueConfig, Sink]] = {}
-        # Queues that may have due messages, in the order of the next calls.
+        # Queues that may have due messages, in the order in which the next calls dequeue them.
         self._ready: dict[str, None] = {}
         self._is_outdated = False
 
@@ -186,7 +186,10 @@ class SinkForwarder:
             try:
                 self._io.run(complete(self._context, list(of_queue)))
             except (LeaseLost, QueueNotFound) as error:
-                _log.warning("shard %d: queue %s: sent to the sink, but not completed: %s", self._shard, queue, error)
+                _log.warning(
+                    "shard %d: messages of queue %s were sent to the sink, but not completed: %s",
+                    *(self._shard, queue, error),
+                )
 
     def _fail(self, message: SinkMessage, reason: str) -> None:
         _log.warning(
@@ -207,14 +210,14 @@ class SinkForwarder:
                 lost = messages
             if lost:
                 _log.warning(
-                    "shard %d: the leases of %d messages in flight to sinks are lost; they may be sent twice",
+                    "shard %d: the leases of %d messages in flight to sinks are lost; these messages may be sent twice",
                     *(self._shard, len(lost)),
                 )
             batch.on_extended(began)
             self._in_flight.on_settled(lost)
 
     def _end(self) -> None:
-        """Settle messages that are answered in time. The leases of the others expire."""
+        """Settle the messages that the brokers answer in time. The leases of the other messages expire."""
         until = monotonic_ms() + ENDING_MS
         while True:
             self._wake.clear()

@@ -31,7 +31,7 @@ class LeaseBatch:
 
 
 class InFlightMessages:
-    """The messages of one shard's sinks. Answers may come from any thread; all methods are for one thread."""
+    """The messages of one shard's sinks. Answers may come from any thread. One thread calls all methods."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -40,10 +40,10 @@ class InFlightMessages:
         self._batches: dict[LeaseBatch, None] = {}
         self._answers: deque[tuple[SinkMessage, DeliveryStatus, str]] = deque()
         self._size = 0
-        # Answered and not yet settled.
+        # Messages that the broker has answered and that are not settled yet.
         self.acknowledged: list[SinkMessage] = []
         self.refused: deque[tuple[SinkMessage, str]] = deque()
-        # Not sent yet, or to be sent again because the answer was lost.
+        # Messages that are not sent yet, or that must be sent again because the answer was lost.
         self.unsent: deque[SinkMessage] = deque()
 
     def __len__(self) -> int:

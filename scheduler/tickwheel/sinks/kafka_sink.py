@@ -13,7 +13,7 @@ class KafkaSink:
     """Sends messages to one topic."""
 
     def __init__(self, producers: KafkaProducers, namespace: str, topic: str) -> None:
-        """``producers`` come from `KafkaProducers.sink_producers`: if a record is rejected, only this record fails."""
+        """``producers`` come from `KafkaProducers.sink_producers`. If a record is rejected, others still succeed."""
         self._producers = producers
         self._namespace = namespace
         self._topic = topic

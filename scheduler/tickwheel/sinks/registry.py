@@ -18,7 +18,7 @@ class SinkRegistry:
         }
 
     def sink(self, url: str) -> Sink | None:
-        """Return the sink of a URL; None if this version does not support the scheme, which a newer client has set."""
+        """Return the sink of a URL; None if this version does not know the scheme: a newer client has set the URL."""
         scheme, name = split_sink_url(url)
         open_sink = self._schemes.get(scheme)
         return None if open_sink is None else open_sink(name)

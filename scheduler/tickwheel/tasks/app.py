@@ -32,9 +32,9 @@ class TaskApp:
 
     ``url``, ``namespace``, ``data_dir`` and further arguments are those of `Tickwheel`. If ``url`` and ``data_dir`` are
     both missing, the environment variables TICKWHEEL_URL and TICKWHEEL_DATA_DIR replace them; TICKWHEEL_NAMESPACE
-    replaces a missing ``namespace``. Without any of these, the app uses an embedded server. ``encoding`` is the format
-    of arguments, ``json`` or ``msgpack``; workers read both. ``schedule_queue`` is the queue that stores the next time
-    of each schedule; each app of a namespace needs its own schedule queue.
+    replaces a missing ``namespace``. Without a URL, the app uses an embedded server. ``encoding`` is the format of
+    arguments, ``json`` or ``msgpack``; workers read both. ``schedule_queue`` is the queue that stores the next time of
+    each schedule; each app of a namespace needs its own schedule queue.
 
     The first call that needs the client opens it. Threads may share an app, and so may forked processes, which open
     their own client. Raises InvalidArgument.
@@ -184,7 +184,7 @@ class TaskApp:
         return schedule
 
     def on_load(self, declare: Callable[[], None]) -> None:
-        """Register a function that `load` calls. It declares tasks that the import of the module does not declare."""
+        """Register a function that `load` calls, to declare tasks that the import of the module does not declare."""
         self._on_load.append(declare)
 
     def load(self) -> None:
@@ -221,7 +221,7 @@ class TaskApp:
         return dict(self._clients.options)
 
     def move(self, **where: Any) -> None:
-        """Use other arguments for the client, for example another ``url``; the other arguments stay.
+        """Change arguments of the client, for example ``url``. Arguments that are not given stay.
 
         Closes the client for threads. The clients of event loops are dropped without being closed, because only their
         own loop can close them. To close them, call `aclose` in each loop first.
@@ -233,7 +233,7 @@ class TaskApp:
         try:
             return self.declared(task.queue).enqueue_many([message])[0]
         except QueueNotFound:
-            # This app has declared the queue, and the queue or its namespace was deleted later. Declare it again.
+            # This app has created the queue, and the queue or its namespace was deleted later. Create the queue again.
             self._clients.forget_queue(task.queue)
             return self.declared(task.queue).enqueue_many([message])[0]
 

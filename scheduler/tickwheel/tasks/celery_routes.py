@@ -29,10 +29,10 @@ _log = logging.getLogger("tickwheel.tasks")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A ``share`` of the calls, from 0 to 1, goes ``to`` ``celery`` or ``tickwheel``, the rest to the other system.
+    """The system ``to`` (``celery`` or ``tickwheel``) gets a ``share`` of the calls, 0 to 1. The other gets the rest.
 
-    The id of a call alone decides. So calls with the same id go to the same system, and a greater share moves further
-    calls without moving any back. Raises InvalidArgument.
+    Only the id of a call decides where the call goes. So calls with the same id go to the same system, and a greater
+    share moves further calls without moving any back. Raises InvalidArgument.
     """
 
     to: str

@@ -1,4 +1,4 @@
-"""Exceptions with which a task, or a middleware before it, chooses its outcome, and the exception of the time limit."""
+"""The exceptions by which a task, or a ``before_task`` hook, chooses the outcome of a run, and `TimeLimitExceeded`."""
 
 from datetime import timedelta
 

@@ -36,7 +36,7 @@ class Run:
     message: LeasedMessage
     arguments: dict[str, Any] = field(default_factory=dict)
     is_lost: Callable[[], bool] = field(default=lambda: False)
-    """Returns whether the lease is lost, for example because the message was cancelled. For tasks that run long."""
+    """Returns whether the lease is lost, for example because the message was cancelled. A long task can stop then."""
 
 
 CURRENT_RUN: Final[ContextVar[Run | None]] = ContextVar("tickwheel_run", default=None)

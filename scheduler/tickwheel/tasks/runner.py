@@ -79,7 +79,7 @@ class Runner:
             on_start(limit_s)
             run = Run(task, message, task.signature.read(envelope.args), is_lost)
         except ArgumentsRefused as error:
-            # Fail with retries: during a release, workers of the old and of the new version run at the same time.
+            # Fail with retries: during a deployment, workers of the old and of the new version run at the same time.
             log_message(_log.warning, "task refused", message, "%s", error, task=name)
             return Outcome(name, time.perf_counter() - began, error=truncate_utf8(str(error)))
         outcome = self._execute(run, began, limit_s)

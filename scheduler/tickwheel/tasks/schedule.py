@@ -1,4 +1,4 @@
-"""Schedules: a call of a task, the times at which it fires, and the policies for overlapping and missed times.
+"""A schedule: the call of a task, the times at which the schedule fires, and policies for overlapping and missed times.
 
 An *occurrence* is one time of a schedule: a message in the app's schedule queue that is due at this time. The worker
 that leases an occurrence enqueues two messages: the message of the task (the *firing*) and the next occurrence. Their

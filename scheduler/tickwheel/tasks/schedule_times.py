@@ -80,8 +80,8 @@ class Cron:
         raise _never_fires_error(self.expression)
 
     def last_until(self, moment: datetime) -> datetime:
-        # Going backwards, CronSim excludes a start without a fraction of a second. With a fraction, it includes the
-        # second of the start.
+        # Going backwards from a whole second, CronSim leaves out this second. From a fraction of a second, it includes
+        # the second.
         for fire_time in self._walk(moment.replace(microsecond=1), reverse=True):
             if fire_time <= moment:
                 break
@@ -99,7 +99,7 @@ class Cron:
 
 @dataclass(frozen=True)
 class Every:
-    """Each whole multiple of an interval since the start of 1970 in UTC: every five minutes at :00, :05 and so on."""
+    """The whole multiples of an interval since the start of 1970 in UTC: with five minutes, :00, :05 and so on."""
 
     interval: timedelta
 
@@ -126,7 +126,7 @@ def _zone(name: str) -> tzinfo:
         return UTC
     try:
         return ZoneInfo(name)
-    # A name that is a path outside the database raises ValueError; one that is a folder of zones raises OSError.
+    # A path outside the database raises ValueError. The name of a folder of zones raises OSError.
     except (LookupError, ValueError, OSError) as error:
         raise InvalidArgument(
             f"there is no time zone {validation.preview(name)}: use a name of the IANA database such as"

@@ -136,8 +136,8 @@ class Signature:
 
 
 def _is_same(sent: object, read: object) -> bool:
-    """Return whether two values are plain and equal, including the types of their items: for ``==``, 1.0 equals 1."""
-    # No recursion: encoded values may be nested deeper than Python allows calls to be.
+    """Return whether two values are plain and equal, and have items of the same types: ``==`` alone takes 1.0 for 1."""
+    # This function is not recursive: values may be nested more deeply than Python's recursion limit.
     left = [(sent, read)]
     while left:
         one, other = left.pop()

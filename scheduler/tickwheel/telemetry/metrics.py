@@ -21,8 +21,8 @@ Samples = Iterator[tuple[tuple[str, ...], float | Histogram]]
 class MetricSpec(Generic[S]):
     """One metric: its name without the prefix `tickwheel_`, help text, type and labels.
 
-    ``samples`` returns the label values and the value of each sample, given the source: the object whose values the
-    metric exports.
+    ``samples`` takes the source, the object whose values the metric exports. It returns the label values and the value
+    of each sample.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Spans by OpenTelemetry's semantic conventions for messaging and RPCs. Import this module only if `tracing` is on.
 
-A message carries the context of the span that enqueued it. The span of a later operation on messages links to the spans
-that enqueued them. If no other span is current, and one span enqueued all messages of the operation, the new span is
-also a child of that span.
+A message carries the context of its enqueue span: the span in which it was enqueued. The span of a later operation on
+messages links to their enqueue spans. If no other span is current, and all these messages have the same enqueue span,
+the new span is also a child of the enqueue span.
 https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/
 """
 
@@ -61,8 +61,8 @@ def record_receive(queue: str, messages: Sequence[LeasedMessage], since_ns: int)
 
 @contextmanager
 def serving(method: str, metadata: Iterable[tuple[str, str | bytes]] | None) -> Iterator[Span]:
-    """Open a span around the answering of an RPC. ``method`` is service/method. If ``metadata`` contain the caller's
-    span, it becomes the parent.
+    """Open a span around the handling of an RPC. ``method`` is service/method. If ``metadata`` contain the caller's
+    span, that span becomes the parent.
     """
     attributes = {"rpc.system.name": "grpc", "rpc.method": method}
     parent = _W3C.extract({key: value for key, value in metadata or () if key in KEYS})
@@ -81,7 +81,7 @@ def record_status_code(span: Span, code: str) -> None:
 
 
 def link_deliveries(span: Span, metadata: Iterable[Mapping[str, str]]) -> None:
-    """Link the span to the spans that enqueued the delivered messages, which have this metadata."""
+    """Link the span to the enqueue spans of delivered messages. ``metadata`` is that of each message."""
     for span_context in _span_contexts(metadata):
         span.add_link(span_context)
 
@@ -124,7 +124,7 @@ def _parent_and_links(messages: Sequence[LeasedMessage]) -> tuple[Context | None
 
 
 def _span_contexts(metadata: Iterable[Mapping[str, str]]) -> list[SpanContext]:
-    """Return the distinct spans that enqueued messages with this metadata."""
+    """Return the distinct enqueue spans that the metadata of messages contain."""
     contexts = {}
     for pairs in metadata:
         if TRACEPARENT in pairs:
@@ -137,7 +137,7 @@ def _span_contexts(metadata: Iterable[Mapping[str, str]]) -> list[SpanContext]:
 def _start_span(
     name: str, kind: str, queue: str, role: SpanKind, messages: Sequence[LeasedMessage] = ()
 ) -> Iterator[Span]:
-    """Open a span around an operation. ``messages`` are empty if the operation has no messages before it starts."""
+    """Open a span around an operation. ``messages`` are the leased messages that the operation starts with, if any."""
     parent, links = _parent_and_links(messages)
     with _tracer().start_as_current_span(
         f"{name} {queue}", parent, role, _attributes(name, kind, queue), links

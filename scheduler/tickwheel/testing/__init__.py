@@ -1,7 +1,7 @@
 """The test kit: a private server, and a clock that only the test moves. A delay of 30 days is tested in milliseconds.
 
-Everything but the clock is real: the server, the scripts and the wheel. Two things follow the real time all the same:
-client sessions (how long a call may be retried) and the ``wait=`` of a dequeue.
+Everything but the clock is real: the server, the scripts and the wheel. Two things still follow the real time: client
+sessions (how long a call may be retried) and the ``wait=`` of a dequeue.
 
 With pytest, no import is needed: pytest loads the fixtures of `plugin` if Tickwheel is installed.
 

@@ -78,4 +78,4 @@ class ManualWheel:
         except ScriptError as error:
             if error.code in _EXPECTED:
                 raise
-            raise TickwheelError(f"shard {self._config.shard}: a script rejected the wheel: {error}") from error
+            raise TickwheelError(f"shard {self._config.shard}: a script rejected the driver: {error}") from error

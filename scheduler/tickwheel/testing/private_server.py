@@ -13,7 +13,8 @@ import redis
 _START_S = 30.0
 _STOP_S = 10.0
 _POLL_S = 0.005
-# The shell stops the server when the shell's standard input ends: `close` has closed it, or the program was killed.
+# The shell stops the server when the standard input of the shell ends: when `close` closes the input, or when the
+# program is killed.
 _UNTIL_EOF = """
 folder=$1; shift
 "$@" </dev/null & server=$!

@@ -66,7 +66,7 @@ class TaskTester:
     def run_due(self) -> list[Outcome]:
         """Run all tasks that are due, and the tasks that these enqueue without a delay. Return the outcomes in order.
 
-        The clock does not move. Schedules fire from the first call on. An error in a task fails the task, as in a
+        The clock does not move. The first call starts the schedules. An error in a task fails the task, as in a
         worker, and is the ``error`` of its outcome. Raises TickwheelError after 100,000 runs.
         """
         self._clock.run_due()

@@ -28,7 +28,7 @@ class VirtualClock:
     """
 
     def __init__(self, url: str, namespace: str, now: datetime | None = None) -> None:
-        """Take over the time of a namespace, which must exist.
+        """Take over the time of a namespace. If the namespace does not exist, create it with the default settings.
 
         ``now`` is the time at which the clock starts, an aware datetime; the default is the present.
         """
@@ -55,7 +55,7 @@ class VirtualClock:
         """Advance the clock by ``duration`` while the event process runs. Every transition happens at its due time.
 
         Messages become Pending, and leases, back-offs and retention times end, in order. A transition that follows
-        from another one is included if it falls due before the end of ``duration``. ``each`` is called after each
+        from another one is included if it falls due by the end of ``duration``. ``each`` is called after each
         point in time at which a transition may have happened, before the clock moves on.
 
         The call takes as long as the work, not as long as ``duration``. Raises InvalidArgument if ``duration`` is

@@ -3,8 +3,8 @@
 A supervisor starts the worker processes, renews their leases, restarts a process that ends, and kills a process whose
 task ignores its time limit. The supervisor imports nothing of the app, so no task can block lease renewal. A worker
 process has one or more consumers. A consumer leases a batch and runs its tasks one by one. A process writes its
-progress to shared memory, so that the supervisor can settle the messages of a process that was killed. Declaring tasks
-and running a single message are left to `tickwheel.tasks`.
+progress to shared memory, so that the supervisor can settle the messages of a process that was killed. The package
+`tickwheel.tasks` declares tasks and runs the task of a single message.
 
 supervisor.py        starts, watches and stops the worker processes
 process.py           the program of one worker process

@@ -1,4 +1,4 @@
-"""Settles finished tasks on the server, in its own thread. One later call settles the tasks that end during a call."""
+"""Settles finished tasks on the server, in its own thread. Tasks that end during a call share the next call."""
 
 import logging
 import queue

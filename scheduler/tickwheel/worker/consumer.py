@@ -94,7 +94,7 @@ class Consumer:
     def _consume_queue(self, queue: TaskQueue) -> None:
         """Take and run up to ``queue.iterations`` batches. Stop at an empty batch."""
         for name in self._prefetched.keys() - {queue.name}:
-            # The selector asked about this queue and chose another. No one would renew these leases in the meantime.
+            # The selector asked about this queue and chose another. Release the batch: nothing renews its leases yet.
             with suppress(LeaseLost):
                 self._app.tickwheel.queue(name).release_many(self._prefetched.pop(name))
         messages = self._prefetched.pop(queue.name, None) or self._wait(queue)

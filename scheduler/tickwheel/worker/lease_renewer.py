@@ -70,8 +70,8 @@ class LeaseRenewer:
         """Start the thread.
 
         ``on_ready`` returns the client that renews the leases. ``stats`` counts the tasks and the occurrences that the
-        process reports, and the renewals. ``executor`` runs each call, for leases of one queue, in its own thread, so
-        that a call to an unreachable server delays no other.
+        process reports, and the renewals. Each renewal call is for leases of one queue. ``executor`` runs each call in
+        its own thread, so that a call to an unreachable server delays no other call.
         """
         self._shared_state = shared_state
         self._fd = report_fd
@@ -86,7 +86,7 @@ class LeaseRenewer:
         self._queues: set[str] = set()
         self._executor = executor
         self._in_flight: set[Future[None]] = set()
-        # The monotonic time from which leases are no longer renewed: the process has closed its end of the pipe.
+        # The monotonic time from which leases are no longer renewed: the process has closed or misused the pipe.
         self.pipe_closed_at = math.inf
         self._exited = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tickwheel-keeper", daemon=True)
@@ -144,8 +144,8 @@ class LeaseRenewer:
                     try:
                         self._tickwheel = self._on_ready(report)
                     except TickwheelError as error:
-                        # The process itself has connected a moment ago, so the error is probably short. `_extend` tries
-                        # again when a lease must be renewed.
+                        # The process itself has connected a moment ago, so the outage is probably short. `_extend`
+                        # tries again when a lease must be renewed.
                         _log.warning(
                             "cannot renew leases yet, retrying: %s", error, extra=log_fields("leases not renewed")
                         )
@@ -154,8 +154,8 @@ class LeaseRenewer:
                     batch_state = self._shared_state.batches[report.batch_index]
                     for index, message in enumerate(report.messages):
                         lease_s = min(max(message.lease_s, _MIN_LEASE_S), _MAX_LEASE_S)
-                        # Renew the first leases of a queue immediately: the client then has all that later calls
-                        # need, even if a server becomes unreachable.
+                        # Renew the first leases of a queue immediately. The client then has the configuration of the
+                        # queue, and can renew later leases even if the server of the configuration is unreachable.
                         wait_s = min(lease_s / 3, _FIRST_RENEWAL_S) if message.queue in self._queues else 0
                         leases.append(_Lease(message, batch_state, report.number, index, lease_s, now + wait_s))
                     self._queues.update(message.queue for message in report.messages)

@@ -20,7 +20,7 @@ def settle_after_exit(
     exit_reason: str,
     is_culprit: Callable[[int, int], bool],
 ) -> None:
-    """Settle each message of the batches, by the message's state in the shared state.
+    """Settle each message of the batches, according to its progress in the shared state.
 
     Messages of finished tasks are completed or failed, and messages that were not started are released. If a task was
     running, ``is_culprit`` decides by batch index and message index: the message of a culprit fails with

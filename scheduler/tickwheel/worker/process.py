@@ -120,7 +120,7 @@ def _work(
             recycling.set()
             stopping.set()
 
-    # Only the main thread receives signals, and so alarms.
+    # An alarm is a signal, and only the main thread receives signals. Several consumers run in other threads.
     time_limit = AlarmLimit() if config.consumers == 1 else ThreadLimits()
     consumers = [
         Consumer(

@@ -26,7 +26,8 @@ from tickwheel.tasks.schedule import Occurrence, Schedule
 
 _log = logging.getLogger("tickwheel.worker")
 _BATCH: Final = 10
-# The maximum delay of an occurrence whose worker dies. A live worker handles an occurrence in milliseconds.
+# The lease of an occurrence. If its worker dies, another worker can handle the occurrence after this time. A live
+# worker needs milliseconds.
 _LEASE: Final = timedelta(seconds=5)
 # The maximum wait of one dequeue call, so that the runner notices a stop request in time.
 _SLICE: Final = timedelta(seconds=1)
@@ -35,8 +36,8 @@ _PAUSE_S: Final = 5.0
 # How often to check that every schedule has an occurrence. A lost queue, or an occurrence that was cancelled, is
 # replaced after at most this time.
 _ENSURE_S: Final = 60.0
-# During a release, occurrences and workers of the old and of the new version exist at the same time. So an occurrence
-# of an unknown schedule is retried at this interval, for at most this time.
+# During a deployment, occurrences and workers of the old and of the new version exist at the same time. So an
+# occurrence of an unknown schedule is retried every `_UNKNOWN_PAUSE`, until it is `_UNKNOWN_MAX` late.
 _UNKNOWN_PAUSE: Final = timedelta(seconds=2)
 _UNKNOWN_MAX: Final = timedelta(minutes=10)
 # The maximum number of cancelled occurrences in a row to skip in the search for the previous firing.
@@ -113,7 +114,7 @@ class ScheduleRunner:
             self._app.declared(self._app.schedule_queue).enqueue_many(new)
 
     def fire_due(self, wait: timedelta | None = None) -> int:
-        """Handle up to 10 due occurrences, and return their number. ``wait`` is how long to wait for the first."""
+        """Handle up to 10 due occurrences, and return their number. ``wait`` limits the wait for the first."""
         queue = self._app.declared(self._app.schedule_queue)
         messages = queue.dequeue(_BATCH, lease=_LEASE, wait=wait, worker=self._worker)
         for message in messages:
@@ -205,10 +206,10 @@ class ScheduleRunner:
     def _previous_firing(self, schedule: Schedule, occurrence: Occurrence) -> datetime | None:
         """Return the time of the firing before this occurrence.
 
-        If the previous occurrence was handled, its record has this time. The payload of this occurrence can be wrong:
-        the worker that enqueued it may have died before the firing, or may have enqueued it without the time (see
-        `ensure_occurrences`). If missed times were skipped, there is no previous occurrence, and only the payload has
-        the time.
+        If the previous occurrence was handled, its record has this time. The payload of this occurrence can be wrong.
+        For example, `ensure_occurrences` enqueues without the time. Or a worker skipped the previous occurrence,
+        enqueued this one and died, and another worker then fired the previous occurrence. If missed times were skipped,
+        there is no previous occurrence, and only the payload has the time.
         """
         before = at = schedule.times.last_until(occurrence.at - _SECOND)
         for _ in range(_MAX_LOOK_BACK):

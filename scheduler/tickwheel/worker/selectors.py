@@ -2,15 +2,15 @@
 
 `select_queue` of a selector is a generator. It yields a queue to ask whether the queue has work, receives the answer
 from ``send``, and returns its choice. So the same selector serves threads, asyncio tasks and simulations. A selector
-that needs no answers may return a queue without being a generator. For an answer, a worker leases a batch from the
-queue. If the selector then returns another queue, the worker releases this batch. So a selector should return the queue
-for which it received True.
+that needs no answers may return a queue without being a generator. To answer, a worker tries to lease a batch from
+the queue. If the selector then returns another queue, the worker releases this batch. So a selector should return the
+queue for which it received True.
 
 The reduced lottery is that of Nextdoor's Taskworker (ndkale). No queue starves: let w be the weight of a queue with
-work, and W the sum of all weights. If a drawn queue is empty, it is removed and the draw is repeated. So the queue wins
-a turn with a probability of at least w/W. The mean wait is at most W/w turns, and the wait is longer than n turns with
-a probability of at most (1 - w/W)^n. In a turn, a worker takes at most ``iterations`` batches from the queue that has
-won. While all queues have work, the share of turns of each queue is its share of the tickets.
+work, and W the sum of all weights. If a drawn queue is empty, it is removed and the draw is repeated. So the queue with
+work wins a turn with a probability of at least w/W. Its mean wait is at most W/w turns, and the wait is longer than n
+turns with a probability of at most (1 - w/W)^n. In a turn, a worker takes at most ``iterations`` batches from the queue
+that has won. While all queues have work, each queue's share of the turns is its share of the tickets.
 """
 
 import random
@@ -84,7 +84,7 @@ class QueueSelector(ABC, Generic[Q]):
 
 
 class ReducedLottery(QueueSelector[Q]):
-    """Draw until a drawn queue has work. If all queues are empty, draw once from all, to wait there. The default."""
+    """The default. Draw until a drawn queue has work. If all are empty, draw once from all, and wait at that queue."""
 
     def select_queue(self) -> Selection[Q]:
         return (yield from self.reduced(self.queues))

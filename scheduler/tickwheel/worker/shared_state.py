@@ -132,6 +132,6 @@ class SharedState:
         return self.batches[consumer * BATCHES_PER_CONSUMER : (consumer + 1) * BATCHES_PER_CONSUMER]
 
     def close(self) -> None:
-        """Release the memory and the file on this side."""
+        """Release the memory and the file in this process."""
         self.batches.clear()
         os.close(self.fd)

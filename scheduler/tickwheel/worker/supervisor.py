@@ -31,7 +31,8 @@ from tickwheel.worker.stats import Stats
 
 _log = logging.getLogger("tickwheel.worker")
 _TICK_S: Final = 0.1
-# A task that runs outside of the interpreter can ignore its time limit. Its process is killed after this grace period.
+# A task that runs native code, outside of the interpreter, can ignore its time limit. Its process is killed after this
+# grace period.
 _GRACE_S: Final = 2.0
 # The first and the last pause before a process is restarted; the pause doubles with each restart.
 _RESTART_BACKOFF_S: Final = (0.1, 10.0)
@@ -40,7 +41,7 @@ _LONG_LIFE_S: Final = 30.0
 # The timeout of calls. A renewal that fails is retried; a message that is not settled waits for the end of its lease.
 _TIMEOUT: Final = timedelta(seconds=5)
 # The maximum number of concurrent renewal calls, for all processes. Each call may use a connection, and a process can
-# have 1,024 open files.
+# usually have only 1,024 open files.
 _MAX_RENEWAL_CALLS: Final = 128
 _STOPPED: Final = "the worker was stopped"
 
@@ -172,8 +173,8 @@ class Supervisor:
                 start_new_session=True,
             )
             undo.pop_all()
-        # The configuration may contain a password, and every user of the host can read arguments. If the process has
-        # already died, `_check_process` notices.
+        # The configuration may contain a password, and every user of the host can read the arguments of a process. So
+        # the configuration goes through a pipe. If the process has already died, `_check_process` notices.
         with suppress(BrokenPipeError):
             os.write(input_fd, msgspec.json.encode(config) + b"\n")
         renewer = LeaseRenewer(shared_state, report_fd, self._open_client, self._stats, self._executor)
@@ -205,7 +206,7 @@ class Supervisor:
         exit_reason, culprit = process.kill_reason or _exit_reason(code), process.culprit
         has_failed = code not in (0, RECYCLE)
         if has_failed:
-            # Kill the programs that its tasks have started: the tasks will run again.
+            # Kill the programs that the tasks of the process have started, because the tasks will run again.
             _kill(process.popen)
         renewer.stop()
         # Without a known culprit, any task that ran may have ended the process.

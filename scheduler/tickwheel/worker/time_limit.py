@@ -1,4 +1,4 @@
-"""Time limits of tasks, enforced inside the worker process. If a task ignores its limit, the supervisor kills it."""
+"""Time limits of tasks, enforced inside the worker process. If that has no effect, the supervisor kills the process."""
 
 import ctypes
 import signal
@@ -43,7 +43,7 @@ class AlarmLimit:
 
 
 class ThreadLimits:
-    """The time limits of tasks in other threads. The interpreter raises the error when the thread runs Python code."""
+    """The time limits of tasks in other threads. The interpreter raises the error once the thread runs Python code."""
 
     def __init__(self) -> None:
         self._deadlines: dict[int, float] = {}
@@ -61,7 +61,7 @@ class ThreadLimits:
         finally:
             with self._lock:
                 if self._deadlines.pop(thread, None) is None:
-                    # The error was set, and may not have been raised yet. Clear it, so that no other code raises it.
+                    # The error was set, and may not have been raised yet. Clear it, so that it is not raised later.
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
 
     def _watch(self) -> None:
