@@ -25,7 +25,7 @@ def main() -> None:
                     person.encode(),
                     id=f"{meeting}:{person}",
                     due=starts[meeting] - BEFORE,
-                    # After the start, a reminder is too late. The earliest deadline is delivered first.
+                    # A reminder after the start is too late. The message with the earliest deadline is first.
                     deadline=starts[meeting],
                     metadata={"meeting": meeting},
                 )

@@ -1,8 +1,8 @@
 """The hierarchical timing wheel: chooses the level of each timer, and moves timers down as the time advances.
 
 After Varghese and Lauck, "Hashed and hierarchical timing wheels" (SOSP 1987), scheme 7. Creating levels on demand and
-skipping empty slots are from the timer of Kafka's purgatory. Bits for occupied slots, and times that are
-rounded up, are from tokio's timer.
+skipping empty slots are from the timer of Kafka's purgatory. The bits for occupied slots, and rounding
+up, are from tokio's timer.
 """
 
 import reprlib

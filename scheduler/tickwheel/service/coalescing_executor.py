@@ -16,8 +16,8 @@ from tickwheel.plan import Command, Reply, Request
 from tickwheel.redis.asyncio_executor import AsyncRedisExecutor
 from tickwheel.service.micro_batcher import MicroBatcher
 
-# These limits keep the time short for which a plan waits for other plans. A round with more requests, or a script call
-# with more arguments, is sent separately. At most `_MAX_ROUNDS` rounds are coalesced.
+# With these limits, no plan waits long for other plans. A round with more requests, or a script call with more
+# arguments, is sent separately. At most `_MAX_ROUNDS` rounds are coalesced.
 _MAX_REQUESTS, _MAX_ARGUMENTS, _MAX_ROUNDS = 4, 64, 64
 _READS: Final = {"EXISTS", "GET", "HGET", "HMGET", "ZRANGE"}
 

@@ -1,4 +1,4 @@
-"""Credit-based flow control of a dequeue stream: its unit is a message, not a byte."""
+"""Flow control of a dequeue stream. Each request of the client grants credit, and each message sent uses one unit."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator

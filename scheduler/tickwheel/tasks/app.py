@@ -157,8 +157,8 @@ class TaskApp:
         """Call a task at the times of a cron expression: ``app.cron("0 9 * * MON-FRI", send.call(user=7))``.
 
         `Cron` describes the effect of a clock change in the time zone. ``name`` identifies the schedule in the app; the
-        default consists of the task and the times. With ``overlap=False`` a time is skipped if the message of the
-        previous time is not finished: it waits, runs, or will be retried.
+        default consists of the task and the times. With ``overlap=False`` a time is skipped while the message of the
+        previous time waits, runs, or will be retried.
 
         A time is missed if no worker handles it within ``grace`` (default 1 min). If several times in a row are missed,
         ``missed`` decides which of them fire: only the ``last`` (the default), ``all``, or none (``skip``). Times

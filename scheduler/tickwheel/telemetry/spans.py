@@ -81,7 +81,7 @@ def record_status_code(span: Span, code: str) -> None:
 
 
 def link_deliveries(span: Span, metadata: Iterable[Mapping[str, str]]) -> None:
-    """Link the span to the enqueue spans of delivered messages. ``metadata`` is that of each message."""
+    """Link the span to the enqueue spans of delivered messages. ``metadata`` has their metadata."""
     for span_context in _span_contexts(metadata):
         span.add_link(span_context)
 

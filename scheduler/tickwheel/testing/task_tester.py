@@ -38,7 +38,7 @@ class SentTask:
 class TaskTester:
     """Runs the tasks of an app in the calling thread.
 
-    Of middleware, only the hooks ``before_task`` and ``after_task`` are called. Only async tasks have time limits.
+    Only the middleware hooks ``before_task`` and ``after_task`` are called. Only async tasks have time limits.
     """
 
     def __init__(self, app: TaskApp, tickwheel: Tickwheel, clock: VirtualClock) -> None:
