@@ -19,7 +19,10 @@ class Clock(Protocol):
 
     @property
     def unsaved_offset(self) -> int | None:
-        """The accepted step of the server's clock, in ms, that the shard must still store; None if nothing changed."""
+        """The accepted step of the server's clock, in ms, if the shard does not store it yet; else None.
+
+        An operator accepts a step, and drift can change it afterwards.
+        """
 
     def on_claimed(self, server_ms: int, high_ms: int | None, accepted_ms: int) -> None:
         """Take over the values that the claim returned.

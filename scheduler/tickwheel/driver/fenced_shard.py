@@ -1,4 +1,4 @@
-"""One shard as its driver addresses it: names of keys, scripts, the fence, and calls under the fence."""
+"""One shard as its driver addresses it: key names, scripts, the fence, and script calls that contain the fence."""
 
 from collections.abc import Generator, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from tickwheel.storage.script_errors import ScriptError
 
 
 class FencedShard:
-    """A shard under one fence."""
+    """A shard, with the fence of one driver."""
 
     def __init__(self, namespace: str, number: int, clock_fragment: str = "_clock") -> None:
         self.number = number
@@ -40,7 +40,7 @@ class FencedShard:
         slot: str = "",
         rest: Sequence[str] = (),
     ) -> Generator[Command, Any, Any]:
-        """Call one of the wheel's own scripts under the fence, and return its reply.
+        """Call one of the wheel's own scripts with the fence, and return its reply.
 
         Raises Fenced if the fence is outdated, and TickwheelError for other errors of the script.
         """

@@ -59,7 +59,7 @@ class TimerFirer:
         self._scripts = {kind: shard.script(kind.name.lower()) for kind in Kind}
         # By queue, the number of configuration refreshes since the last successful call.
         self._renewals: Counter[int] = Counter()
-        # By queue, the number of timers in the next call, if the script's work budget ended an earlier call.
+        # By queue, the number of timers in the next call, if the script did not handle all timers of an earlier call.
         self._batch_sizes: dict[int, int] = {}
 
     def fire(self, kind: Kind, calls: int) -> DutySteps:

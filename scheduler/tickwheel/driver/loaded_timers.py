@@ -9,7 +9,7 @@ from tickwheel.storage.wheel_levels import LOWEST, number
 
 
 class LoadedTimers:
-    """Timers by kind. A timer is *open* until its final answer. Slots of level 2 without open timers may be dropped."""
+    """Timers by kind. A timer without a final answer is *open*. Slots of level 2 without open timers may be dropped."""
 
     def __init__(self, now_ms: int) -> None:
         self.near = {kind: NearTimers(now_ms) for kind in Kind}

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from tickwheel.storage.timer import Kind, iter_timers
 from timing_wheel import TimingWheel
 
-# Maximum number of due timers that are unpacked at once: a tick may hold a hundred thousand.
+# Maximum number of due timers that are unpacked at once, because a tick may hold a hundred thousand timers.
 _READY_MAX = 2_000
 
 
 class NearTimers:
-    """Timers by tick; due timers by queue."""
+    """The timers that are not due yet, by tick, and the due timers, by queue."""
 
     def __init__(self, now_ms: int) -> None:
         self._now = now_ms
@@ -24,7 +24,8 @@ class NearTimers:
         self._due: Iterator[tuple[int, int, Kind, bytes]] = iter(())
         self._ready: dict[int, deque[bytes]] = {}
         self._ready_count = 0
-        # Whether nothing more is due at `_now`: the driver calls `take` several times a tick.
+        # Whether no more timers are due at `_now`. This saves time, because the driver calls `take` several times a
+        # tick.
         self._drained = False
         self.count = 0
 

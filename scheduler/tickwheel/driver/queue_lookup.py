@@ -28,7 +28,7 @@ class QueueLookup(Protocol):
     """
 
     def lookup(self, number: int) -> QueueRef | None:
-        """Return the queue of this number. If it is not cached, read the metadata shard; None if it is not there."""
+        """Return the queue of this number; None if it does not exist. Read the metadata shard if it is not cached."""
 
     def renew(self, number: int, shard: int) -> QueueRef | None:
         """Read the queue from the metadata shard, and update the version of its configuration that ``shard`` stores.

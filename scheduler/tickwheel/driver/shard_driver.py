@@ -6,7 +6,8 @@ the new connection. The new driver claims the shard, and reads the whole inbox a
 Reading again is always safe, because all steps are idempotent. The driver of a former leader continues until one of
 its commands raises `Fenced`.
 
-A *duty* is one of the jobs that the driver repeats: file new timers, serve slots, drop slots, and fire due timers.
+A *duty* is one of the jobs that the driver repeats: read the inbox, file timers, serve slots, drop slots, and fire due
+timers. To *serve* a slot is to cascade it or, on level 2, to read it into memory.
 """
 
 from typing import Final
@@ -46,7 +47,7 @@ SLOT_NAMES: Final = 1_000
 
 
 class ShardDriver:
-    """Drives one shard under one fence. After a newer driver has claimed the shard, commands raise `Fenced`."""
+    """Drives one shard with one fence. After a newer driver has claimed the shard, commands raise `Fenced`."""
 
     def __init__(self, config: DriverConfig, clock: Clock, *, epoch: int | None, connection: int) -> None:
         """If ``epoch`` is None, the driver takes the epoch after the shard's current one."""

@@ -1,4 +1,4 @@
-"""Counters and state of one shard's wheel. The driver writes them; any thread may read them."""
+"""Counters and state of one shard. The driver and the sidecars write them; any thread may read them."""
 
 from dataclasses import dataclass
 
@@ -7,12 +7,11 @@ from dataclasses import dataclass
 class WheelStats:
     """Counters since the process started, and the current state.
 
-    lateness_ms        of the last promoted batch: from the time of its first timer to the reply of the script
+    lateness_ms        lateness of the first message in the last batch that was promoted
     lateness_max_ms    the maximum of ``lateness_ms``
     held               whether the clock guard holds promotion
     relayed            transitions that Kafka has acknowledged
-    outbox_age_ms      how long the oldest entry of the outbox has waited; all fields named outbox_* are refreshed every
-                       second
+    outbox_age_ms      age of the oldest entry of the outbox; the relay refreshes all fields named outbox_* every second
     sink_acknowledged  messages that the sinks' brokers have accepted
     sink_refused       messages that the sinks' brokers have rejected
     sink_in_flight     messages sent to the sinks' brokers and not yet answered

@@ -1,7 +1,7 @@
 """Follows a shard's inbox, or its outbox, by a blocking read that is always in flight, on a connection of its own.
 
-So new entries wake the process immediately, and an idle shard costs almost nothing. The process ends its waits without
-the server's time-out, because the server checks time-outs only at the frequency of its setting `hz`.
+So new entries wake the process immediately, and an idle shard costs almost nothing. The process measures the length of
+its waits itself, because the server checks time-outs only `hz` times a second.
 """
 
 import select

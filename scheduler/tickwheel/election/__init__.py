@@ -1,9 +1,9 @@
 """Leader election: decides which event process drives each shard.
 
 There are two kinds: a lock file, for event processes on one host, and ZooKeeper, for many hosts. An election promises
-that a shard usually has exactly one leader, and that another process takes over when the leader ends. It cannot
-exclude that a paused leader still sends commands; the fence in Redis rejects these. Driving a shard is left to
-`event_process`.
+that a shard usually has exactly one leader, and that another process takes over when the leader ends. An election
+cannot prevent a leader that was paused from sending commands later; the fence in Redis rejects such commands. Driving a
+shard is left to `event_process`.
 
 election.py           the protocols that both kinds implement
 lock_file.py          election by lock files

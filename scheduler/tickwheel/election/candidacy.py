@@ -1,4 +1,4 @@
-"""The next step of a member for one shard, decided from the shard's candidates alone, without I/O.
+"""The next step of a member for one shard, decided from the shard's candidates and the assignment, without I/O.
 
 A shard's candidates are ephemeral sequential nodes in ZooKeeper; the lowest one may win. The member reads the
 candidates, takes one step and reads the candidates again, so a missed event cannot block the election. The recipe is
@@ -39,7 +39,7 @@ class ClaimLeadership:
 
 @dataclass(frozen=True, slots=True)
 class WatchForSuccessor:
-    """Keep driving, and read the candidates again when one is added: the shard is assigned to another member."""
+    """Keep driving until the member to which the shard is assigned is a candidate. Watch for new candidates."""
 
 
 @dataclass(frozen=True, slots=True)

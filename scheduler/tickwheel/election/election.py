@@ -12,7 +12,7 @@ class Leadership(Protocol):
 
     @property
     def epoch(self) -> int | None:
-        """The fencing number of this win; None for the next number of the shard's own counter."""
+        """The epoch of this win. If the election has no epochs, None: the driver takes the next epoch of the shard."""
 
     @property
     def lost(self) -> bool:
@@ -25,7 +25,7 @@ class Leadership(Protocol):
 
 
 class Election(Protocol):
-    """One kind of election. A shard stores the kind with its first leader and rejects the other kind from then on."""
+    """One kind of election. A shard stores the kind that elected its first leader, and rejects leaders of another."""
 
     @property
     def kind(self) -> str:
@@ -35,11 +35,11 @@ class Election(Protocol):
         """Wait for the leadership of the shard. Return None if ``stop`` was set or the process left the election.
 
         Raises TickwheelError if the election belongs to another namespace. ``on_loss`` is called, from any thread, when
-        the leadership ends without `release`. It must not block.
+        the leadership ends without `release`. The function must not block.
         """
 
     def resign(self, shard: int) -> bool:
-        """Leave a shard that this process cannot reach to other processes, until this process calls `acquire` again.
+        """Let other processes lead a shard that this process cannot reach, until this process calls `acquire` again.
 
         Return True if another process can reach the shard. Otherwise change nothing, and return False.
         """

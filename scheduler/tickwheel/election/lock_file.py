@@ -29,7 +29,7 @@ class LockFileElection:
     def acquire(
         self, shard: int, stop: Event, on_loss: Callable[[], None] | None = None
     ) -> "LockFileLeadership | None":
-        """Wait for the lock. Epochs come from the shard's counter; ``on_loss`` is never called.
+        """Wait for the lock. The leadership has no epoch of its own, and ``on_loss`` is never called.
 
         Raises OSError if the file cannot be opened or the file system does not support locks.
         """
@@ -72,7 +72,7 @@ def default_lock(url: str | None, namespace: str, data_dir: Path | None = None) 
     """Return the default path of the lock files that elect the event process of a namespace.
 
     The path is in the data directory of an embedded server. For a server with a URL, the path is in the folder for
-    temporary files of this host, and is named by URL and namespace.
+    temporary files of this host, and contains a hash of URL and namespace.
     """
     if data_dir is not None:
         return data_dir / f"event-process-{namespace}.lock"

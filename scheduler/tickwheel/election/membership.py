@@ -94,7 +94,7 @@ class Membership:
 def _parse_unreachable_shards(description: bytes) -> frozenset[int]:
     """Return a member's unreachable shards from the data of its node.
 
-    The result is empty if the data has an unknown format, because another version wrote the data.
+    If another version of Tickwheel wrote the data, their format may be unknown here. The result is then empty.
     """
     try:
         return frozenset(json.loads(description)["avoids"])

@@ -7,7 +7,7 @@ from queue import SimpleQueue
 
 @dataclass(slots=True, eq=False)
 class ZooKeeperLeadership:
-    """The leadership of one shard. Lost when the session ends, or when the assigned member is ready to take over."""
+    """The leadership of a shard. It is lost when the session ends, or when the assigned member can take over."""
 
     epoch: int
     candidate: str

@@ -20,8 +20,8 @@ _PATH: Final = re.compile(r"(/[A-Za-z0-9._-]+)+")
 class ZooKeeperUrl:
     """The servers and the path of an election.
 
-    ``hosts`` are written host:port; ``path`` is the parent node of all nodes. If a process is killed or cut off, other
-    processes take over its shards after ``session_timeout_s``, which the servers may raise or lower.
+    ``hosts`` are written host:port. ``path`` is the parent of all nodes of the election. If a process is killed or cut
+    off, other processes take over its shards after ``session_timeout_s``, which the servers may raise or lower.
     """
 
     hosts: tuple[str, ...]

@@ -25,9 +25,9 @@ __all__ = ["EmbeddedServer", "EmbeddedServerError"]
 
 SOCKET_FOLDER = "run"
 SOCKET_NAME = "valkey.sock"
-# Longer than any start or stop, including the time to kill a frozen server.
+# Time limit of the start lock: longer than any start or stop, including the time to kill a frozen server.
 _LOCK_S = 120.0
-# Attempts to start the server: it may be killed while it starts. A server that cannot start fails all attempts.
+# Maximum number of attempts to start the server, because the server may be killed while it starts.
 _START_ATTEMPTS = 3
 # A socket's address has 108 bytes on Linux and 104 on macOS, including a NUL.
 _SOCKET_PATH_BYTES_MAX = 103
@@ -45,8 +45,8 @@ class EmbeddedServer:
 
     File locks record which programs have the directory open. So these programs must run on one machine as one user, and
     the directory must be on a file system that supports locks and unix sockets. If a program exits without ``close()``,
-    the directory is closed at exit. If a program is killed, the server keeps running; the next program that opens the
-    directory uses the server and stops it in the end.
+    the directory is closed at exit. If a program is killed, the server keeps running. The next program that closes the
+    directory stops the server, unless further programs have the directory open.
 
     Threads may share an object. In a forked child (os.fork, multiprocessing) the object is closed: the child calls
     ``open()`` if it needs the server after its parent's end. If a C library forks without Python's help, the directory
@@ -71,7 +71,7 @@ class EmbeddedServer:
 
     @property
     def is_open(self) -> bool:
-        """Whether this process has the directory open by this object."""
+        """Whether this process has the directory open through this object."""
         return self._membership.is_locked
 
     @property
@@ -214,8 +214,8 @@ class EmbeddedServer:
 def _server_arguments(data_dir: Path, log_path: Path, appendfsync: Appendfsync) -> list[str]:
     """Return the arguments of the server program."""
     values = {
-        # First, because the server changes to this directory immediately. The path of the socket is relative to it, so
-        # a long path of the directory does not exceed the maximum length of a socket address.
+        # `dir` is first, because the server changes to this directory immediately. The path of the socket is relative
+        # to the directory, so a long path of the directory does not exceed the maximum length of a socket address.
         "dir": str(data_dir),
         "unixsocket": f"{SOCKET_FOLDER}/{SOCKET_NAME}",
         "unixsocketperm": "700",

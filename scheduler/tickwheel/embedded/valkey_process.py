@@ -35,7 +35,8 @@ _ANSWER_S = 10.0
 _START_S = 30.0
 _STOP_S = 15.0
 _LOG_BYTES_MAX = 1 << 20
-# If the disk is full, the server crashes at the first write. So it is not started with less free space than this.
+# If the disk is full, the server crashes at the first write. So the server is not started if less space than this is
+# free.
 _FREE_BYTES_MIN = 1 << 20
 _LOG_TAIL_LINES = 12
 
@@ -80,7 +81,7 @@ def _error(kind: type[EmbeddedServerError], text: str, data_dir: Path, log_tail:
 
 
 class ServerEnded(EmbeddedServerError):
-    """The server ended before it served: it exited, with the reason in its log, or it was killed."""
+    """The server ended before it answered requests: it exited, with the reason in its log, or it was killed."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The queues of a namespace for an event process, read from the metadata shard: by number, and those with a sink."""
+"""The queues of a namespace, read from the metadata shard: finds queues by number, and lists the queues with a sink."""
 
 import logging
 import threading
@@ -40,8 +40,9 @@ class QueueDirectory:
         return ref
 
     def renew(self, number: int, shard: int) -> QueueRef | None:
-        """Read a queue from the metadata shard, and update the copy of its configuration in ``shard``. Return the
-        queue, or None if it does not exist.
+        """Read a queue from the metadata shard, and update the version of its configuration that ``shard`` stores.
+
+        Return the queue, or None if it does not exist.
         """
         self._reload()
         entry = self._configs.get(number)

@@ -22,7 +22,7 @@ class EventProcess:
     """Drives the wheels of the shards for which it is elected leader.
 
     ``connect(shard)`` creates a redis-py client of the shard's server. The client's socket time-out limits each call: a
-    call that takes longer fails, and its connection is closed. The threads of all shards use ``queues``.
+    call that takes longer fails, and its connection is closed. ``queues`` is used by the threads of all shards.
     """
 
     def __init__(

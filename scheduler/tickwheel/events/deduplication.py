@@ -10,13 +10,16 @@ from typing import Final
 
 from tickwheel.events.encoding import Transition
 
-# Messages to remember by default, about 300 bytes each.
+# Default number of messages to remember, about 300 bytes each.
 REMEMBERED: Final = 500_000
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Transitions of a message are missing before ``transition``. ``last`` is the last version that was read, or 0."""
+    """Transitions of a message are missing before ``transition``.
+
+    ``last`` is the last version that was read of the message's incarnation; 0 if none was read.
+    """
 
     transition: Transition
     last: int

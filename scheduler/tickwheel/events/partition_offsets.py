@@ -15,7 +15,7 @@ class PartitionOffsets:
         self._next: dict[int, int] = {}
 
     def assign(self, partitions: Iterable[int]) -> None:
-        """Record partitions that the group assigned to this reader: all of its partitions, or the additional ones."""
+        """Record partitions that the group has assigned to this reader, possibly in addition to earlier partitions."""
         self.has_assignment = True
         self._assigned.update(partitions)
 

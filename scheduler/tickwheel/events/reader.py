@@ -42,9 +42,8 @@ def read(
     default the iteration does not end.
 
     ``on_gap`` is called before a transition whose predecessor is missing, because events were dropped at the limit of
-    the outbox. Gaps are also logged. Transitions that another reader of the group has read are not gaps: if a partition
-    is assigned again after others have read it, it is read as if for the first time. ``remembered`` is the number of
-    messages whose last transition is kept to recognize duplicates.
+    the outbox. Gaps are also logged. Transitions that another reader of the group has read do not count as gaps.
+    ``remembered`` is the number of messages whose last transition is kept to recognize duplicates.
 
     ``kafka`` contains further settings of librdkafka, by name. Raises TickwheelError if confluent-kafka or the topic is
     missing, or if a record is not a transition of this version. Raises InvalidArgument for invalid arguments, and

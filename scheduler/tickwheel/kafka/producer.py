@@ -17,7 +17,7 @@ from tickwheel.model.sink_url import TOPIC_NAMES, is_topic
 
 _POLL_S: Final = 0.2
 _TOPIC_CHECK_S: Final = 5.0
-# Purged records are reported within milliseconds; this is the limit.
+# Time limit for the reports of purged records, which arrive within milliseconds.
 _PURGE_TIMEOUT_S: Final = 1.0
 _SETTINGS: Final = {
     "enable.idempotence": "true",
@@ -35,7 +35,7 @@ _SETTINGS: Final = {
     "log_level": "3",
 }
 
-# Settings that a user cannot change: events that the broker has not acknowledged must stay in the outbox.
+# Settings that a user cannot change. With other values, events could be lost or reordered.
 _FIXED: Final = ("enable.idempotence", "enable.gapless.guarantee", "acks", "max.in.flight.requests.per.connection")
 _GAPLESS: Final = {"enable.gapless.guarantee": "true"}
 # A topic's size limit applies to a batch, which is rejected as a whole. With small batches, a record that is too large

@@ -23,8 +23,8 @@ def validate_sink_url(url: object) -> str:
     scheme, separator, name = url.partition("://")
     check = _SCHEMES.get(scheme)
     if not separator or check is None:
-        known = ", ".join(f"{scheme}://" for scheme in _SCHEMES)
-        raise InvalidArgument(f"sink {url!r:.80} is not supported: a sink is one of {known}")
+        known = " or ".join(f"{scheme}://" for scheme in _SCHEMES)
+        raise InvalidArgument(f"sink {url!r:.80} is not supported: the url of a sink starts with {known}")
     check(url, name)
     return to_plain_str(url)
 

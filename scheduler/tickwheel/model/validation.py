@@ -65,7 +65,7 @@ def message_id(value: object) -> bytes:
 
 
 def payload(value: object, maximum: int = limits.PAYLOAD_BYTES) -> bytes:
-    """Return the payload as bytes. Raises PayloadTooLarge above ``maximum`` bytes."""
+    """Return the payload as bytes. Raises PayloadTooLarge if it has more than ``maximum`` bytes."""
     if not isinstance(value, bytes | bytearray | memoryview):
         raise InvalidArgument(f"payload must be bytes, not {type(value).__name__} {preview(value)}")
     raw = bytes(value)
@@ -151,7 +151,7 @@ def duration_ms(label: str, value: object, minimum: int, maximum: int) -> int:
         raise InvalidArgument(f"{label} must be a datetime.timedelta, not {type(value).__name__} {preview(value)}")
     # The longest timedelta cannot be negated, so the number of days is compared first.
     ms = -(-value // _MS) if abs(value.days) <= _DAYS_MAX else maximum + 1
-    # A negative duration of less than 1 ms would round to zero.
+    # A negative duration of less than 1 ms rounds to zero, so the sign of the original value is checked, too.
     if value.days < 0 or not minimum <= ms <= maximum:
         raise InvalidArgument(
             f"{label} must be from {timedelta(milliseconds=minimum)} to {timedelta(milliseconds=maximum)}, not {value}"
@@ -186,7 +186,7 @@ def due_ms(value: object) -> int:
 
 def deadline_ms(value: object) -> tuple[int, bool]:
     """Return a deadline in ms, and whether it counts from the time of the call (a timedelta) or from 1970."""
-    # The script adds the clock, which has 48 bits, and Lua represents whole numbers exactly up to 53 bits.
+    # The script adds the current time, which has 48 bits, and Lua represents whole numbers exactly up to 53 bits.
     maximum = limits.DEADLINE_MS_MAX - 2**48
     if isinstance(value, WireTimestamp):
         return integer("deadline_ms", int(value), -limits.DEADLINE_MS_MAX, limits.DEADLINE_MS_MAX), False

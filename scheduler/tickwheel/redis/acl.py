@@ -38,7 +38,7 @@ _ALL: Final = ("*",)
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """One user. No file contains the password: ``rule`` has its SHA-256."""
+    """One user. ``rule`` contains only the SHA-256 of the password, so no ACL file contains the password itself."""
 
     name: str
     password: str

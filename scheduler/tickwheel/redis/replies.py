@@ -59,7 +59,7 @@ CONNECTION_ERRORS = (TemporaryError, ResponseError, *LOST_CONNECTION)
 
 
 def commands(request: Request, resent: bool, replicas: int) -> list[Command]:
-    """Return the commands of a request. If the request is durable and ``replicas`` > 0, a write and WAIT follow."""
+    """Return the commands of a request. If it is durable and ``replicas`` > 0, they end with a write and WAIT."""
     if request.command is not None:
         return [request.command]
     call = request.call

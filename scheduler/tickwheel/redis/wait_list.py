@@ -61,7 +61,7 @@ class WaitList:
         self.wakeup_count = 0
 
     def add(self, queue: str, notify: Callable[[], None]) -> Waiter:
-        """Add a waiter for the queue and return it. It is last in the round robin of the queue's waiters."""
+        """Add a waiter for the queue and return it. The waiter is the last one in the queue's round robin."""
         waiter = Waiter(self, queue, notify)
         with self._lock:
             self._queues.setdefault(queue, OrderedDict())[waiter] = None

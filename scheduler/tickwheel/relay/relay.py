@@ -52,7 +52,7 @@ _log = logging.getLogger("tickwheel.relay")
 
 @dataclass(frozen=True, slots=True)
 class TrimRange:
-    """The first entries of the outbox, if the broker has acknowledged them: the arguments of `lua/trim_outbox.lua`.
+    """A range of entries to trim after the broker has acknowledged them: the arguments of `lua/trim_outbox.lua`.
 
     ``first`` is the id of the first entry to remove, ``rest`` the lowest id to keep. ``size`` is the number of bytes.
     """

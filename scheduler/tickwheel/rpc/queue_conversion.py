@@ -87,7 +87,7 @@ def partial_settings_to_proto(values: Mapping[str, Any]) -> admin.QueueSettings:
 
 
 def settings_from_proto(proto: admin.QueueSettings) -> dict[str, Any]:
-    """Convert the settings that are set to arguments of `create_queue`."""
+    """Return the settings that are set in ``proto``, as arguments of `create_queue`."""
     settings: dict[str, Any] = {}
     for name in SETTINGS:
         field = _FIELDS.get(name, name)

@@ -1,6 +1,6 @@
-"""Processes, threads, logs and clocks: code for every process of Tickwheel, without any code for queues or messages.
+"""Processes, threads, logs and clocks: code that every process of Tickwheel can use.
 
-Apart from each other, these modules import only `tickwheel.errors`, so every other package may import them.
+Of the other modules of Tickwheel, these modules import only `errors`, so every other package may import them.
 
     child_process.py  ChildProcess: a child that is restarted if it dies, and ends with this program
     process_guard.py  ProcessGuard: rejects calls on a closed or forked client

@@ -1,4 +1,4 @@
-"""Limits repeated log lines: 64 shards of an unreachable server would each log the same line every second."""
+"""Limits repeated log lines. Otherwise, each shard of an unreachable server would log the same line every second."""
 
 import logging
 import re
