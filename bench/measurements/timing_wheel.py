@@ -24,5 +24,8 @@ def wheel(scale: Scale) -> list[Measurement]:
 def _measurement(
     name: str, delays: str, setting: dict[str, Any], few: int, many: int, bar: float | None
 ) -> Measurement:
-    label = f"CPU time to add and fire a timer of {many:,} in the package timing_wheel, relative to {few:,}, {delays}"
+    label = (
+        f"CPU time to add and fire one of {many:,} timers in the package timing_wheel,"
+        f" relative to one of {few:,} timers, {delays}"
+    )
     return Measurement(name, label, "×", setting["ratios"], bar, value=setting["ratio"], details=setting)
