@@ -28,7 +28,7 @@ class QueueLookup(Protocol):
     """
 
     def lookup(self, number: int) -> QueueRef | None:
-        """Return the queue of this number; None if it does not exist. Read the metadata shard if it is not cached."""
+        """Return the queue of this number, or None. If the queue is not cached, read the metadata shard first."""
 
     def renew(self, number: int, shard: int) -> QueueRef | None:
         """Read the queue from the metadata shard, and update the version of its configuration that ``shard`` stores.

@@ -25,7 +25,7 @@ class Leadership(Protocol):
 
 
 class Election(Protocol):
-    """One kind of election. A shard stores the kind that elected its first leader, and rejects leaders of another."""
+    """One kind of election. A shard stores the kind of its first leader, and rejects leaders of another kind."""
 
     @property
     def kind(self) -> str:

@@ -94,7 +94,7 @@ class Membership:
 def _parse_unreachable_shards(description: bytes) -> frozenset[int]:
     """Return a member's unreachable shards from the data of its node.
 
-    If another version of Tickwheel wrote the data, their format may be unknown here. The result is then empty.
+    The result is empty if the format of the data is unknown: another version of Tickwheel may have written the data.
     """
     try:
         return frozenset(json.loads(description)["avoids"])

@@ -32,7 +32,7 @@ class QueueDirectory:
         self._configs: dict[int, tuple[str, QueueConfig]] = {}
 
     def lookup(self, number: int) -> QueueRef | None:
-        """Return the queue of this number, or None. Read the metadata shard if the queue is not cached."""
+        """Return the queue of this number, or None. If the queue is not cached, read the metadata shard first."""
         ref = self._refs.get(number)
         if ref is None:
             self._reload()

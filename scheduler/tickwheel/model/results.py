@@ -24,7 +24,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a message is not running. ``reason`` is a sentence for people; the other fields are for programs.
+    """Why a message is not running, if it is not. ``reason`` is a sentence for people; programs read the other fields.
 
     ``code`` is one of ``invisible``, ``behind_value``, ``behind_others``, ``next``, ``blocked``, ``running``,
     ``completed``, ``cancelled`` and ``errored``.
