@@ -169,14 +169,14 @@ class _RequestStream:
 
 
 def _split_response(request: Any, response: Any) -> list[tuple[Any, Any]]:
-    """Return each request that a response of a stream answers, with its own response."""
+    """Return pairs: each request that ``response`` answers, and the part of ``response`` that answers this request."""
     if isinstance(request, _RequestStream):
         return [(request.first, response)]
     return [(request.requests[item.place], item.response) for item in response.answers]
 
 
 def _inherit_trace(request: Any, trace: dict[str, str]) -> None:
-    """Add the trace of the call to messages that carry none: messages of clients without tracing then have a trace."""
+    """Add the trace of the call to messages without a trace, for example messages of clients that do not trace."""
     if isinstance(request, _RequestStream):
         request.trace = trace
     else:

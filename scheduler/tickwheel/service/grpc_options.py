@@ -6,7 +6,7 @@ from typing import Final
 
 from tickwheel import limits
 
-# File descriptors for everything but clients: connections to Redis servers, files, and those of Python itself.
+# File descriptors that clients do not use: for connections to Redis servers, for files, and for Python itself.
 _OTHER_FILES: Final = 512
 # If the host or the network of a client fails, the service detects this within the sum of these two times.
 PING_MS = 30_000
@@ -17,7 +17,7 @@ _log = logging.getLogger("tickwheel.service")
 def options(connections: int, waiting: int, *, shares_port: bool) -> list[tuple[str, int]]:
     """Return the options for ``connections`` connections and ``waiting`` waiting calls."""
     return [
-        # Without this option, a second process could listen on the port and would silently get some of the clients.
+        # With the value 0, no second process can listen on the port and silently get some of the clients.
         ("grpc.so_reuseport", int(shares_port)),
         ("grpc.max_allowed_incoming_connections", connections),
         # The maximum number of calls on one connection. Calls above this limit are not rejected: they queue in the
@@ -29,7 +29,7 @@ def options(connections: int, waiting: int, *, shares_port: bool) -> list[tuple[
         ("grpc.server_handshake_timeout_ms", 20_000),
         ("grpc.keepalive_time_ms", PING_MS),
         ("grpc.keepalive_timeout_ms", PONG_MS),
-        # The library waits for the answer to a ping for the longer of this timeout and the one above.
+        # The library waits for the answer to a ping until both this timeout and the one above are over.
         ("grpc.http2.ping_timeout_ms", PONG_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         # The clients of Tickwheel ping while they wait. By default, the library treats frequent pings as abuse and

@@ -32,7 +32,8 @@ from tickwheel.v1 import message_pb2 as messages, message_service_pb2 as calls
 T = TypeVar("T")
 
 _MAX_LEASES, _MAX_FAILS = 1_000, 100
-# Messages in one response of a stream. The service holds at most one response for a client that does not read.
+# The maximum number of messages in one response of a stream. The service holds at most one response for a client that
+# does not read.
 _MAX_STREAM_BATCH: Final = 100
 # A dequeue stream waits at most this long in one dequeue, and then checks that its client still wants messages.
 _STREAM_WAIT: Final = timedelta(minutes=1)

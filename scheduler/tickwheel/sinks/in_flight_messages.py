@@ -6,8 +6,8 @@ from typing import Final
 
 from tickwheel.sinks.sink import DeliveryCallback, DeliveryStatus, Sink, SinkMessage
 
-# Limits of a shard's messages leased for sinks. They bound the memory, and the messages that may arrive twice after a
-# crash.
+# Limits of the messages that are leased for the sinks of a shard. They bound the memory, and the number of messages
+# that may arrive twice after a crash.
 MESSAGES: Final = 1_000
 BYTES: Final = 4 * 2**20
 # A lease is extended when a third of it is over.

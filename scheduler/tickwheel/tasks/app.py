@@ -103,8 +103,9 @@ class TaskApp:
         change so that waiting messages no longer fit, give the task a new name. ``time_limit`` (default 30 min) stops
         and fails a run that takes longer. ``retry`` is the back-off of the task, by default that of its queue.
         ``metadata`` names parameters whose values are also stored as metadata of the message, for filters and for the
-        key of an exclusive queue. ``max_attempts``, ``lease`` and ``deadline`` are stored with each message; the
-        defaults are those of the queue. Raises InvalidArgument.
+        key of an exclusive queue. ``max_attempts``, ``lease`` and ``deadline`` are stored with each message.
+        ``max_attempts`` and ``lease`` are by default those of the queue; the default deadline is the due time. Raises
+        InvalidArgument.
         """
 
         def decorate(function: Callable[P, R]) -> Task[P, R]:

@@ -62,7 +62,7 @@ class Occurrence(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True)
 class Schedule:
-    """A schedule of an app, created by `TaskApp.cron` and `TaskApp.every`; see these for the fields."""
+    """A schedule of an app. `TaskApp.cron` and `TaskApp.every` create schedules, and describe the fields."""
 
     name: str
     call: Call
@@ -92,7 +92,7 @@ class Schedule:
     def decide(self, at: datetime, now: datetime) -> tuple[bool, datetime]:
         """Return whether the schedule fires at ``now`` for its time ``at``, and the time of the next occurrence.
 
-        ``at`` has passed. It is missed if at least ``grace`` has passed since then. With the policy ``last``, only the
+        ``at`` has passed. This time is missed if it was at least ``grace`` ago. With the policy ``last``, only the
         last of the times missed in a row fires.
         """
         following = self.times.next_after(at)

@@ -59,7 +59,7 @@ class Task(Generic[P, R]):
         metadata: Iterable[str],
         defaults: Defaults,
     ) -> None:
-        """Called by `TaskApp.task`; see there for the arguments. Raises InvalidArgument."""
+        """Called by `TaskApp.task`, which describes the arguments. Raises InvalidArgument."""
         validation.text("a task's name", name, NAME_BYTES, minimum=1, nul=False)
         validation.duration_ms("time_limit", time_limit, 1, _TIME_LIMIT_MS_MAX)
         self.app = app

@@ -95,8 +95,8 @@ def record_messages(span: Span, ids: Sequence[str]) -> None:
 
 
 def current_trace_pairs() -> dict[str, str]:
-    """Return the current span as the metadata pairs that a message carries, without `tracestate` if it is longer than
-    the limit of a pair's value.
+    """Return the metadata pairs by which a message carries the current span. A `tracestate` that is longer than the
+    value of a pair may be is left out.
     """
     carrier: dict[str, str] = {}
     _W3C.inject(carrier)

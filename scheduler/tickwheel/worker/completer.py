@@ -17,8 +17,7 @@ from tickwheel.worker.shared_state import BatchState
 
 _log = logging.getLogger("tickwheel.worker")
 _MAX_TASKS = 250
-# How long to wait after the end of a task for the end of other tasks of its batch, so that very short tasks share a
-# call.
+# After the end of a task, how long to wait for other tasks of its batch to end, so that very short tasks share a call.
 _GATHER_S = 0.0005
 
 

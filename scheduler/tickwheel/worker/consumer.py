@@ -64,8 +64,8 @@ class Consumer:
         self._on_batch_end = on_batch_end
         self._number = 0
         self._batches = [UnsettledBatch(state, 0) for state in batch_states]
-        # By queue, a batch that was taken and not run yet. If the selector asks whether a queue has work, the consumer
-        # takes a batch of the queue for the answer.
+        # For each queue, a batch that was taken and not run yet. If the selector asks whether a queue has work, the
+        # consumer takes a batch of the queue for the answer.
         self._prefetched: dict[str, list[Message]] = {}
         # Reports for the supervisor. They are sent with the next batch, before a wait, or after `_report_at`.
         self._unsent_reports: list[BatchFinished] = []

@@ -38,7 +38,7 @@ _UNFINISHED = (MessageState.LEASED, MessageState.RUNNING)
 
 @dataclass(slots=True)
 class _Lease:
-    """The lease of a message of the batch ``number``, whose progress is in ``batch_state``."""
+    """The lease of one message of the batch ``number``. ``batch_state`` has the progress of the batch."""
 
     message: MessageLease
     batch_state: BatchState
@@ -116,7 +116,7 @@ class LeaseRenewer:
         os.close(self._fd)
 
     def close(self) -> None:
-        """Cancel the calls that have not started, and wait for the others: calls use the shared state."""
+        """Cancel the calls that have not started, and wait for the others, because calls use the shared state."""
         wait([call for call in self._in_flight if not call.cancel()])
 
     def _run(self) -> None:

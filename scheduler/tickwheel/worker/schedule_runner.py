@@ -153,7 +153,7 @@ class ScheduleRunner:
                 self._stopping.wait(_PAUSE_S)
 
     def _handle(self, message: Message) -> None:
-        # The time of the dequeue by the server's clock, by which the occurrence became due.
+        # The time of the dequeue by the server's clock. By the same clock, the occurrence became due.
         now = message.lease_until - _LEASE
         try:
             occurrence = _OCCURRENCES.decode(message.payload)

@@ -73,7 +73,7 @@ class BatchState:
         ctypes.memset(self._lost, 0, _MESSAGES)
         ctypes.memset(self._states, MessageState.SETTLED, _MESSAGES)
         ctypes.memset(self._states, MessageState.LEASED, count)
-        # Set the number last: the supervisor ignores the fields of a batch until they have the number of the batch.
+        # Set the number last: the supervisor ignores the other fields until the number is that of the batch.
         self._batch.number = number
 
     def start(self, message_index: int, limit_s: float) -> None:
