@@ -123,9 +123,38 @@ def test_the_demo_prints_plain_lines_without_a_terminal(demo: Demo, small_day: P
 def test_the_demo_deletes_its_namespace_on_a_server_by_url(
     demo: Demo, small_day: Path, tickwheel_server: PrivateServer
 ) -> None:
-    demo("--file", small_day, "--seconds", 3, "--workers", 1, "--url", tickwheel_server.url)
+    demo("--file", small_day, "--seconds", 3, "--workers", 1, "--url", tickwheel_server.url, "--timeout", "20s")
     with tickwheel_server.client() as client:
         assert list(client.scan_iter(match="demo-*")) == []
+
+
+def test_the_demo_and_its_workers_use_the_timeout(demo: Demo, scratch: Path) -> None:
+    url = "redis://127.0.0.1:1"
+    done = demo("--url", url, "--timeout", "0.3s", code=3)
+    assert done.stderr.startswith(f"tickwheel: no answer from {url} in 0.3 s"), done.stderr
+    arguments = [
+        "--worker",
+        "w",
+        "--logbook",
+        str(scratch / "w"),
+        "--namespace",
+        "n",
+        "--crew",
+        "q=1",
+        "--timeout",
+        "0.3",
+    ]
+    worker = subprocess.run(
+        [sys.executable, "-m", "tickwheel.demo.pilots", *arguments],
+        env=os.environ | {"TICKWHEEL_URL": url},
+        stdin=subprocess.PIPE,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert worker.returncode == 1
+    assert f"no answer from {url} in 0.3 s" in worker.stderr, worker.stderr
 
 
 def test_an_error_in_a_file_names_the_line(demo: Demo, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 The pilots do not check aircraft: the exclusive queue ensures that no two pilots fly the same aircraft.
 
 [TICKWHEEL_URL=…] python -m tickwheel.demo.pilots --worker NAME --logbook FILE --crew QUEUE=PILOTS ... [--data-dir DIR]
+    [--timeout SECONDS]
 The program prints `ready` on standard output, and ends when standard input ends.
 """
 
@@ -44,7 +45,11 @@ async def work(args: argparse.Namespace) -> None:
     standard_input = await open_standard_input()
     with closing(Logbook(args.logbook)) as logbook:
         async with aio.Tickwheel(
-            os.environ.get(VARIABLE) or None, namespace=args.namespace, data_dir=args.data_dir, drive=False
+            os.environ.get(VARIABLE) or None,
+            namespace=args.namespace,
+            data_dir=args.data_dir,
+            drive=False,
+            timeout=args.timeout,
         ) as tickwheel:
             pilots = [
                 asyncio.create_task(fly(tickwheel.queue(queue), args.worker, logbook))
@@ -68,6 +73,7 @@ def main() -> None:
     parser.add_argument("--crew", action="append", required=True, metavar="QUEUE=PILOTS")
     parser.add_argument("--namespace", required=True)
     parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--timeout", type=lambda text: timedelta(seconds=float(text)))
     asyncio.run(work(parser.parse_args()))
 
 

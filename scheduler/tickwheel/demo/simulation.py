@@ -46,7 +46,10 @@ _LAST_PAGE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of the day. ``url`` or ``data_dir`` sets the server; ``folder`` is for the logbooks."""
+    """Settings of the day. ``url`` or ``data_dir`` sets the server; ``folder`` is for the logbooks.
+
+    ``timeout`` is the timeout of the workers' clients; None means the default.
+    """
 
     seconds: float
     workers: int
@@ -54,6 +57,7 @@ class Settings:
     url: str | None
     data_dir: Path | None
     folder: Path
+    timeout: timedelta | None = None
 
 
 def run(tickwheel: Tickwheel, flights: Sequence[Flight], settings: Settings, view: View) -> Verdict:
@@ -182,6 +186,7 @@ def _workers(settings: Settings, planned: Sequence[Departure], view: View) -> It
             command = [sys.executable, "-m", "tickwheel.demo.pilots", "--worker", f"worker-{number}"]
             command += ["--namespace", settings.namespace, "--logbook", str(_path(settings, number))]
             command += [] if settings.url else ["--data-dir", str(settings.data_dir)]
+            command += [] if settings.timeout is None else ["--timeout", str(settings.timeout.total_seconds())]
             command += [f"--crew={queue}={pilots}" for queue, pilots in crews.items()]
             # In a new session, so that Ctrl-C reaches only this program, which stops the workers.
             started.append(

@@ -62,13 +62,20 @@ def demo(
     with _scratch(target, keep=keep) as (scratch, folder), open_view(json=target.json) as view:
         namespace = scratch.namespace or ""
         with Tickwheel(
-            scratch.url, namespace=namespace, shards=shards, data_dir=scratch.data_dir, drive=True
+            scratch.url,
+            namespace=namespace,
+            shards=shards,
+            data_dir=scratch.data_dir,
+            drive=True,
+            timeout=scratch.timeout,
         ) as tickwheel:
             if tickwheel.queues():
                 raise InvalidArgument(
                     f"namespace {namespace!r} has queues, and the demo needs a new namespace: use another name"
                 )
-            settings = simulation.Settings(seconds, workers, namespace, scratch.url, scratch.data_dir, folder)
+            settings = simulation.Settings(
+                seconds, workers, namespace, scratch.url, scratch.data_dir, folder, scratch.timeout
+            )
             verdict = simulation.run(tickwheel, day_of_flights, settings, view)
     if target.json:
         print_json(verdict.document())
