@@ -16,6 +16,7 @@ from tickwheel.storage.record import (
     FIXED,
     HEAD,
     OVERRIDES,
+    OVERRIDES_SECTION,
     PAIRS,
     State,
     decode_pairs,
@@ -124,7 +125,7 @@ class LeasedMessage:
             self._deadline_ms = _U64.unpack_from(record, at)[0] - BIAS
             at += 8
         if flags & OVERRIDES:
-            at += 6
+            at += OVERRIDES_SECTION.size
         if flags & ERROR:
             at += 2 + _U16.unpack_from(record, at)[0]
         self._pairs = b""

@@ -14,14 +14,13 @@ from tickwheel.model.message_id import new_message_id
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.storage import trace_context
-from tickwheel.storage.record import BIAS, BODY, EXPLICIT, OVERRIDES, PAIRS, name, pairs_section
+from tickwheel.storage.record import BIAS, BODY, EXPLICIT, OVERRIDES, OVERRIDES_SECTION, PAIRS, name, pairs_section
 from tickwheel.storage.sharding import shard_of
 
 _HEAD = Struct(">BBHI")
 _NUMBER = Struct(">H")
 _NONCE = Struct(">I")
 _DEADLINE = Struct(">Q")
-_OVERRIDES = Struct(">IH")
 _ABSOLUTE, _RELATIVE_DEADLINE = 1, 2
 # Weights of index entries in the budget of a call, as in `lua/_ready_indexes.lua`.
 _WEIGHT, _EXCLUSIVE_WEIGHT = 4, 16
@@ -143,4 +142,4 @@ def _overrides(new: NewMessage) -> bytes:
         lease = validation.duration_ms("lease", new.lease, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
     if new.max_attempts is not None:
         attempts = validation.integer("max_attempts", new.max_attempts, 1, limits.MAX_ATTEMPTS_MAX)
-    return _OVERRIDES.pack(lease, attempts)
+    return OVERRIDES_SECTION.pack(lease, attempts)

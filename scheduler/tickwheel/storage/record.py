@@ -18,7 +18,7 @@ BIAS = 2**52
 
 HEAD = Struct(">BBIHHI")
 FIXED = Struct(">HIHI8sI")
-_OVERRIDES = Struct(">IH")
+OVERRIDES_SECTION = Struct(">IH")
 _U16 = Struct(">H")
 _U64 = Struct(">Q")
 
@@ -92,8 +92,8 @@ def decode(record: bytes, body: bytes = b"") -> Record:
         deadline = _U64.unpack_from(record, at)[0] - BIAS
         at += 8
     if flags & OVERRIDES:
-        lease, max_attempts = _OVERRIDES.unpack_from(record, at)
-        at += 6
+        lease, max_attempts = OVERRIDES_SECTION.unpack_from(record, at)
+        at += OVERRIDES_SECTION.size
     if flags & ERROR:
         end = at + 2 + _U16.unpack_from(record, at)[0]
         error = record[at + 2 : end].decode()
@@ -128,7 +128,7 @@ def encode(record: Record, indexed: frozenset[str] | None = None) -> tuple[bytes
     if record.flags & EXPLICIT:
         parts.append(_U64.pack(record.deadline_ms + BIAS))
     if record.flags & OVERRIDES:
-        parts.append(_OVERRIDES.pack(record.lease_ms, record.max_attempts))
+        parts.append(OVERRIDES_SECTION.pack(record.lease_ms, record.max_attempts))
     if record.flags & ERROR:
         text = record.error.encode()
         parts += _U16.pack(len(text)), text
