@@ -19,6 +19,7 @@ import msgspec
 from tickwheel.client import Message
 from tickwheel.errors import IdConflict, LeaseLost, MessageNotFound, QueueBlocked, QueueNotFound, TickwheelError
 from tickwheel.model.message import MessageView
+from tickwheel.model.state_machine import FINAL
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.runner import truncate_utf8
@@ -42,7 +43,7 @@ _UNKNOWN_PAUSE: Final = timedelta(seconds=2)
 _UNKNOWN_MAX: Final = timedelta(minutes=10)
 # The maximum number of cancelled occurrences in a row to skip in the search for the previous firing.
 _MAX_LOOK_BACK: Final = 8
-_FINISHED: Final = ("completed", "cancelled", "errored")
+_FINISHED: Final = frozenset(state.label for state in FINAL)
 
 
 class OccurrenceOutcome(StrEnum):
