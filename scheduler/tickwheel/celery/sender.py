@@ -129,4 +129,4 @@ class Sender:
 
 
 class _NotRoutable(Exception):
-    """Tickwheel cannot run a call, so the call goes to Celery, although its route names Tickwheel. Has the reason."""
+    """Raised if Tickwheel cannot run a call although the call's route names Tickwheel. The text is the reason."""

@@ -11,7 +11,7 @@ target.py             the server and namespace that a command works on, and its 
 arguments.py          arguments that name a queue, a message or a lease
 parameter_types.py    parsers of durations, times, pairs and tokens
 exit_codes.py         exit codes, and the error line
-standard_streams.py   standard input and output, including closed ones
+standard_streams.py   standard input and output, even if a shell has closed them
 output.py             JSON and tables
 message_output.py     the line for a message that changed its state
 json_lines.py         messages as JSON lines

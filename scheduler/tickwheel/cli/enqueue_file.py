@@ -52,7 +52,7 @@ def enqueue_file(queue: Queue, source: Path, *, json: bool) -> None:
                 line_error = invalid
             if line_error is not None:
                 raise CommandError(
-                    f"{line_error}; {_describe_progress(added + existing, refused)}: fix the line and continue there"
+                    f"{line_error}; {_describe_progress(added + existing, refused)}: fix the line and continue with it"
                 ) from line_error
             if not batch:
                 break

@@ -41,7 +41,7 @@ Exit codes:
 
 
 class CommandError(Exception):
-    """An error of the command itself, with its exit code, if no error of the client describes the failure."""
+    """A failure of a command that no error of the client describes. ``code`` is the exit code."""
 
     def __init__(self, text: str, code: ExitCode = ExitCode.REFUSED) -> None:
         super().__init__(text)

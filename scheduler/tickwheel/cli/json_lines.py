@@ -60,7 +60,7 @@ def lines(source: Iterable[bytes]) -> Iterator[Line]:
 
 
 def parse(line: bytes) -> NewMessage:
-    """Return the message of a line. Raises InvalidArgument. The client checks the values later, in the enqueue."""
+    """Return the message of a line. The client checks its values later. Raises InvalidArgument for a wrong field."""
     try:
         fields = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_reject_duplicate_keys)
     except InvalidArgument:
@@ -105,7 +105,7 @@ def _payload(fields: dict[str, Any]) -> bytes:
     if text is None:
         return b""
     if not isinstance(text, str):
-        raise InvalidArgument(f"payload must be a string (quote JSON inside it), not {preview(text)}")
+        raise InvalidArgument(f"payload must be a string (encode a JSON value as a string), not {preview(text)}")
     try:
         return text.encode()
     except UnicodeEncodeError as error:

@@ -38,7 +38,7 @@ class ServeOptions:
 
     listen: Annotated[
         str,
-        typer.Option(metavar="HOST:PORT", help="Address to listen on. Port 0 chooses a free port and prints it."),
+        typer.Option(metavar="HOST:PORT", help="Address to listen on. For port 0, a free port is chosen and printed."),
     ] = LISTEN
     durability: Annotated[
         str | None,

@@ -1,4 +1,4 @@
-"""The server and namespace that a command works on, from its options and the environment, and the client for them."""
+"""The target of a command: its server and namespace, from the options and the environment. Opens a client for it."""
 
 import os
 from collections.abc import Mapping
@@ -71,7 +71,7 @@ class Target:
         )
 
     def require_redis(self, command: str) -> Self:
-        """Return the target. Raises InvalidArgument if it is a gRPC service, for commands that need Redis itself."""
+        """Return the target, for a command that needs Redis itself. Raises InvalidArgument for a gRPC service."""
         if self.url is not None and is_grpc_url(self.url):
             raise InvalidArgument(
                 f"{command} works on the Redis or Valkey server itself: set --url to that server, not to grpc://"

@@ -17,7 +17,7 @@ from tickwheel.storage.record import State
 
 _STYLES = {"departed": "cyan", "landed": "green", "cancelled": "yellow"}
 _BAR_FLIGHTS = 40
-# The interval between two plain lines, in minutes of the day of flights, which the demo compresses.
+# The interval between two plain lines, in minutes of the simulated day.
 _LINE_MINUTES = 60
 
 

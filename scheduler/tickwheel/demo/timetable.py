@@ -49,11 +49,11 @@ class Timetable:
         return self.start_ms + round((minute - self.first) * self.ms_per_minute)
 
     def minute(self, now_ms: int) -> int:
-        """Return the minute of the day of flights at a moment, limited to the first and last minute of that day."""
+        """Return the minute of the simulated day at a moment, limited to the first and last minute of that day."""
         return min(max(self.first + int((now_ms - self.start_ms) / self.ms_per_minute), self.first), self.last)
 
     def clock(self, now_ms: int) -> str:
-        """Return the time in the day of flights at a moment, for display."""
+        """Return the time of the simulated day at a moment, for display."""
         minute = self.minute(now_ms)
         return f"{minute // _HOUR % 24:02d}:{minute % _HOUR:02d}" + (" (+1)" if minute >= _DAY else "")
 

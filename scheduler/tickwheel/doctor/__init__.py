@@ -12,7 +12,7 @@ shard_values      values that no message implies: clock, fence, lateness
 history           a replay of the events results in the states of the records
 expected_entries  the index entries that a record implies
 shard_reader      one shard, read in pages, and the findings
-small_shards      the shards of one page, checked in the same round trips
+small_shards      shards that fit into one page, several of them checked in the same round trips
 """
 
 from tickwheel.doctor.history import check_history

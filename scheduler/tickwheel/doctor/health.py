@@ -315,13 +315,13 @@ def _driver(shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> 
         longest = max(shard.waiting_ms(facts.now_ms) or 0 for shard in late)
         which = ", ".join(str(shard.number) for shard in late)
         text = (
-            f"timers of shard {which} have waited for {longest / 1000:,.0f} s, and its wheel made no progress during"
-            " the check"
+            f"shard {which}: timers have waited for {longest / 1000:,.0f} s, and the wheel made no progress during the"
+            " check"
         )
         if any(shard.locked for shard in late):
-            text += ": a process of this host holds its lock, but is frozen or stuck; check the log of the process"
+            text += "; a process of this host holds the lock, but is frozen or stuck: check the log of the process"
             return Finding("driver", "warning", text)
-        return Finding("driver", "bad", f"{text}: no event process drives it; run `tickwheel events`")
+        return Finding("driver", "bad", f"{text}; no event process drives the shard: run `tickwheel events`")
     if not unlocked:
         return Finding("driver", "ok", f"a process of this host drives every shard, {epochs}")
     if not any(shard.epoch for shard in shards):

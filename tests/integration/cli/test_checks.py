@@ -104,7 +104,7 @@ def test_doctor_reports_that_no_process_drives(run: Run, old_timer: Callable[[],
     old_timer()
     verdict, text = driver_finding(run, code=1)
     assert verdict == "bad"
-    assert "no event process drives it; run `tickwheel events`" in text
+    assert "no event process drives the shard: run `tickwheel events`" in text
 
 
 def test_doctor_raises_no_alarm_when_an_event_process_has_just_started(
@@ -163,7 +163,7 @@ def test_doctor_reports_that_an_event_process_has_stalled(
         finally:
             os.kill(child.pid, signal.SIGCONT)
     assert verdict == "warning"
-    assert "a process of this host holds its lock, but is frozen or stuck" in text
+    assert "a process of this host holds the lock, but is frozen or stuck" in text
 
 
 def test_bench_measures_and_leaves_nothing_behind(

@@ -86,7 +86,7 @@ def doctor(
 
 
 class _Server:
-    """The facts that one server reported, with the duration of the calls and this host's time after them."""
+    """The facts that one server reported, the duration of the calls, and the time of this host after the calls."""
 
     def __init__(self, context: NamespaceContext, io: RedisExecutor, name: str, shard: int) -> None:
         started = time.perf_counter()

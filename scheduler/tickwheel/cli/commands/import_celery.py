@@ -90,7 +90,7 @@ def celery(
                 reports.append((importer.dry_run if dry_run else importer.run)(unacked=unacked))
     except redis.RedisError as error:
         raise CommandError(
-            f"Celery's broker: {error}; messages moved so far stay moved: repeat the command to continue"
+            f"Celery's broker: {error}; some messages may have been moved: repeat the command to move the others"
         ) from error
     _print(target, reports, dry_run=dry_run)
 
@@ -138,7 +138,7 @@ def _print(target: Target, reports: list[Report], *, dry_run: bool) -> None:
     else:
         for report in reports:
             outcome = "would be moved" if dry_run else "moved"
-            before = f", {report.there_before} of them existed here before" if report.there_before else ""
+            before = f", {report.there_before} of them existed in Tickwheel before" if report.there_before else ""
             print(f"{report.queue}: {report.moved + report.there_before} {outcome}{before}; {len(report.refused)} stay")
             for skipped in report.refused:
                 print_status(escape_unprintable(f"  {skipped.id} {skipped.task}: {skipped.reason}"))

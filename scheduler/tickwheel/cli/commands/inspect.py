@@ -66,9 +66,13 @@ def messages(
     queue: Name,
     state: Annotated[
         str | None,
-        typer.Option(help="Only this state: invisible, pending, running, completed, cancelled, errored. Default: all."),
+        typer.Option(
+            help="A state: invisible, pending, running, completed, cancelled or errored. Default: all states."
+        ),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Maximum number. Default: all.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Maximum number of messages. Default: all.")
+    ] = None,
 ) -> None:
     """List the messages of a queue, in no particular order.
 

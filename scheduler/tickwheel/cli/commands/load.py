@@ -183,7 +183,7 @@ def _run(target: Target, source: "Source", shards: int, view: View) -> "RunResul
 async def _run_in(settings: "Settings", shards: int, view: View) -> "RunResult":
     from tickwheel.load.run.run import cancel_remaining, run
 
-    # If the user named a namespace on a server, it has an event process. Otherwise the client starts one as a child.
+    # A namespace that the user named on a server must have an event process. In other cases, the client starts a child.
     drives = settings.is_ours or settings.url is None
     namespace_options = {"shards": shards} if settings.is_ours else {}
     tickwheel = aio.Tickwheel(

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 @command("schedules", "tickwheel schedules shop:app", "tickwheel schedules shop:app --times 5 --json")
 def schedules(
     target: Target,
-    app: Annotated[str, typer.Argument(metavar="MODULE:APP", help="The TaskApp, from this directory or installed.")],
-    times: Annotated[int, typer.Option(min=1, max=1_000, help="Number of next times of each schedule.")] = 1,
+    app: Annotated[
+        str, typer.Argument(metavar="MODULE:APP", help="The TaskApp, in a module of this directory or installed.")
+    ],
+    times: Annotated[int, typer.Option(min=1, max=1_000, help="Number of times to print for each schedule.")] = 1,
 ) -> None:
     """List the schedules of an app, and when each fires next.
 

@@ -47,7 +47,7 @@ def get(target: Target, name: Name) -> None:
 def set_(
     target: Target,
     name: Name,
-    value: Annotated[str, typer.Argument(help="Up to 1 KiB.", metavar="VALUE", show_default=False)],
+    value: Annotated[str, typer.Argument(help="The value, up to 1 KiB.", metavar="VALUE", show_default=False)],
 ) -> None:
     """Set a setting. Programs receive the new value when they next read the setting."""
     with target.open() as tickwheel:

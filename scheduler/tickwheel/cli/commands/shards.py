@@ -68,7 +68,9 @@ def _refuse_if_driven(admin: Admin, shard: int) -> None:
         print_status(f"cannot check whether shard {shard} is driven: this user may not call CLIENT LIST")
         return
     if followers:
-        raise CommandError(f"shard {shard} is being driven: `tickwheel shards` names the process; end it first")
+        raise CommandError(
+            f"shard {shard} is being driven: `tickwheel shards` names the process; end the process first"
+        )
 
 
 def _document(view: ShardStatus) -> dict[str, object]:

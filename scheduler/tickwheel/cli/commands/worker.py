@@ -41,7 +41,9 @@ def parse_size(text: str) -> int:
 class WorkerOptions:
     """The options of `tickwheel worker`."""
 
-    app: Annotated[str, typer.Argument(metavar="MODULE:APP", help="The TaskApp, from this directory or installed.")]
+    app: Annotated[
+        str, typer.Argument(metavar="MODULE:APP", help="The TaskApp, in a module of this directory or installed.")
+    ]
     processes: Annotated[int, typer.Option(min=1, max=1024, help="Number of independent processes.")] = 1
     threads: Annotated[
         int,
@@ -50,7 +52,7 @@ class WorkerOptions:
         ),
     ] = 1
     queue: Annotated[
-        list[str] | None, typer.Option(help="A queue to take from; may be repeated. Default: all queues of the app.")
+        list[str] | None, typer.Option(help="A queue to take messages from; may be repeated. Default: all queues.")
     ] = None
     selector: Annotated[
         str,

@@ -73,5 +73,5 @@ def _import_grpc() -> Any:
         import grpc
         import grpc.aio
     except ImportError as error:
-        raise InvalidArgument("a grpc:// url needs the extra: pip install 'tickwheel[grpc]'") from error
+        raise InvalidArgument("a grpc:// url needs the extra grpc: pip install 'tickwheel[grpc]'") from error
     return grpc

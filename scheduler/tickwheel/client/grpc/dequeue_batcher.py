@@ -52,7 +52,7 @@ class DequeueBatcher:
     async def submit(self, request: calls.DequeueRequest, seconds: float) -> calls.DequeueResponse | None:
         """Send a poll with the polls of other tasks. Return its answer, or None if the caller must send the poll alone.
 
-        Raises the errors of a call of the channel. Clears ``first_attempt`` of a request that was sent in a batch, so
+        Raises the errors of the RPC. Clears ``first_attempt`` of a request that was sent in a batch, so
         that the service treats a later copy as a retry.
         """
         loop = asyncio.get_running_loop()
