@@ -1,8 +1,9 @@
 -- Reads the driver's arguments.
 --   ARGV[3]  the queue: version of its configuration I4, uid c4, number I2, options B, history I4 (_queue_context),
 --            max_attempts I2, retention in ms I6, retention of errored messages in ms I6
---   ARGV[2]  the clock guard's bound I6: `now` is at most this time, which is stored as the clock's new `high`.
---            Budget of the call I4, in index entries (WEIGHT in _ready_indexes)
+--   ARGV[2]  the clock guard's bound I6: a later `now` is reduced to the bound. The bound is stored as `high`, the
+--            latest time that the clock guard has trusted. Then the budget of the call I4, in index entries (WEIGHT in
+--            _ready_indexes)
 local queue_number = sub(ARGV[3], 9, 10)
 local options, history, default_attempts, retention, errored_retention = read('>BI4I2I6I6', ARGV[3], 11)
 local exclusive = band(options, EXCLUSIVE) ~= 0

@@ -1,6 +1,8 @@
--- Ends a dequeue early if no message is deliverable, because this is the most frequent call. The following calls do not
--- end here: a call that may be a retry, that stores an empty answer, that continues a split walk (_filter_walk), or
--- that asks for the next deadline (HEADS). Needs: _constants, _queue_context; reads ARGV[2] (_session).
+-- Ends a dequeue early if no message is deliverable, because most dequeue calls find no message. The following calls do
+-- not end here: a call that may be a retry, that stores an empty answer, that continues a split walk (_filter_walk), or
+-- that asks for the next deadline (HEADS).
+-- Needs: _constants, _queue_context.
+-- Reads the options of the session from ARGV[2], before _session reads the whole argument.
 if band(byte(ARGV[2], 13), 5) == 0 and not ARGV[5] and band(options, HEADS) == 0 then
     -- If `ready` is empty, no message is deliverable, with or without a filter.
     if call('EXISTS', ready) == 0 then

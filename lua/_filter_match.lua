@@ -1,5 +1,5 @@
 -- Tests whether a message carries every pair of a filter. `where` is a signature c8 and the pairs, each I2c0.
--- Needs: _record, and a caller's queue_number.
+-- Needs: _record, _queue_context.
 
 -- Returns the pairs of a filter.
 local function wanted(where)

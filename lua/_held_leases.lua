@@ -24,7 +24,7 @@ local function let_go(field, record, retention)
 end
 
 -- Returns the result for a message whose lease the worker does not hold. If the message was cancelled while this worker
--- ran it, and still holds its exclusive value, frees the value.
+-- ran the message, and still holds its exclusive value, frees the value.
 local function refusal(n, record, retention)
     if not record then
         return pack(RESULT, NOT_FOUND, 0, 0, 0)

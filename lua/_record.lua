@@ -23,7 +23,8 @@ local function body_of(field, record, at)
 end
 
 -- Returns deadline, rank, and the position of OVERRIDES; `at` is the position of the fixed part. The rank orders
--- messages of one deadline: messages with an explicit deadline come first, then all others, both by first enqueue.
+-- messages of one deadline: first the messages with an explicit deadline, then all others. In both groups, the message
+-- that was enqueued earlier comes first.
 local NO_DEADLINE_OF_ITS_OWN = 140737488355328
 local function order_in(record, flags, at, incarnation, due)
     if band(flags, EXPLICIT) ~= 0 then

@@ -1,5 +1,6 @@
 -- Collects the changes of a call, and writes them at the end with one command for each key.
--- Needs: _constants, _clock, and a caller's queue_number, history, options, exclusive.
+-- Needs: _constants, _clock.
+-- Also uses queue_number, history, options and exclusive, which _queue_context or _driver_context defines before.
 local RESULT = '>BBI4I6'
 -- Below RELAYED, `history` is the number of entries that the shard keeps, and 0 keeps none. From RELAYED on, the shard
 -- keeps events until they are relayed, and `history` is a sum: RELAYED, the limit of the outbox in KiB, and DROPS if
@@ -9,7 +10,7 @@ local DONE, ALREADY, NOT_FOUND, INVALID, LOST, CONFLICT = 0, 1, 2, 3, 4, 5
 -- The first element of `happened` becomes the head of the entry, so that the entry is concatenated once: Lua hashes
 -- every string that it creates.
 local changed, writes, gone, timers, happened = {}, {}, {}, {}, { '' }
--- Sizes are counted, because Lua's `#` is a search.
+-- Sizes are counted, because Lua's operator `#` searches for the end of a table.
 local writes_size, timers_size, happened_size, ready_size = 0, 0, 1, 0
 local moved, minutes, late, missed, made_ready, with_deadline = {}, {}, {}, {}, 0, 0
 local ready_added, ready_removed, pairs_added, pairs_removed = {}, {}, {}, {}

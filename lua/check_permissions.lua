@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- Returns which of the commands that scripts and their transactions need are denied to the user of the connection.
+-- Returns the commands that the user of the connection may not run, although scripts or their transactions need them.
 -- Clients check this first, because a script that fails at a denied command has already made a part of its changes.
 -- KEYS: clock wake
 -- Reply    the denied commands; empty if the user may run all of them

@@ -16,7 +16,7 @@
 --          an empty record for each message that is no longer leased by that call; 3: there may be more messages,
 --          because this call reached a maximum of bytes or the end of its budget
 -- Errors   STALECONFIG, BLOCKED, SESSIONEXPIRED, SESSIONOLD
--- Cost     O(log N) for each message and pair, and the entries walked; nothing is written if nothing matches
+-- Cost     O(log N) for each message and pair, and the entries walked
 local limit, call_lease, queue_lease, room, beside, budget, token, worker_at = read('>I2I4I4I4I4I4c16', ARGV[3])
 local worker = sub(ARGV[3], worker_at)
 local FINAL, MORE, REPEATED, SHORT, NO_DEADLINE = 0, 1, 2, 3, 9007199254740991

@@ -1,6 +1,6 @@
 #!lua flags=no-writes
--- Returns the data that explain why a message is not running: its record, the number of messages ahead of it, and the
--- holder of its exclusive value. The holder is the leased message of the value or, if the value is free, its head.
+-- Returns the record of a message, the number of messages ahead of it, and the holder of its exclusive value. The
+-- holder is the leased message of the value or, if the value is free, the value's head (_ready_indexes).
 -- KEYS: clock config messages bodies ready waiting locks
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config
 -- ARGV[1]  context (_queue_context)

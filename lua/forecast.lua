@@ -1,6 +1,6 @@
 #!lua flags=no-writes
--- Returns the number of messages that are due in this minute and each of the next. A message is counted from the time
--- when it becomes Invisible until it leaves this state.
+-- Returns the number of messages that are due in the current minute and in each of the following minutes. A message is
+-- counted while it is Invisible.
 -- KEYS: clock forecast
 -- INCLUDE: _clock
 -- ARGV[1]  minutes, 1 to 1,440

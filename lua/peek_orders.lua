@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Returns the orders of the most urgent Pending messages, with a filter only of messages that carry every pair of it.
+-- Returns the orders of the most urgent Pending messages. With a filter, only messages that carry every pair of the
+-- filter count.
 -- Leases nothing. The walk of a filter may park groups (_ready_indexes); the dequeue that follows then skips them.
 -- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config _transition _ready_indexes _filter_match _filter_walk

@@ -34,8 +34,8 @@ LAYOUTS = [
      " options B, entries of history to keep I4"),
     (queue_config._LEADER, "_driver_context", "max_attempts I2, retention in ms I6, retention of errored messages in"
      " ms I6"),
-    (firing._BOUND, "_driver_context", "the clock guard's bound I6: `now` is at most this time, which is stored as the"
-     " clock's new `high`. Budget of the call I4"),
+    (firing._BOUND, "_driver_context", "the clock guard's bound I6: a later `now` is reduced to the bound. The bound is"
+     " stored as `high`, the latest time that the clock guard has trusted. Then the budget of the call I4"),
     (sessions._SESSION, "_session", "sequence I8, life in ms I4, options B"),
     (cancel._CANCEL, "cancel", "retention in ms I6; 1 to release exclusive values at once, else 0 B"),
     (reschedule._RESCHEDULE, "reschedule", "clock guard in ms I4, longest delay in ms I6"),
