@@ -31,7 +31,8 @@ OUT_OF_BAND_BYTES = 4 * 1024 * 1024
 BESIDE_BYTES = OUT_OF_BAND_BYTES  # earlier public name
 # Index entries that one call may read or write. A written entry has the weight of several read entries.
 CALL_ENTRIES = 2_000
-# Total bytes of one round, which has one call for each shard. A client keeps the calls in memory until the answers.
+# Total bytes of one round, which has one call for each shard. A client keeps the calls in memory until it has the
+# answers.
 ROUND_BYTES = 16 * 1024 * 1024
 
 # A call starts again if the queue's configuration changes during the call. After this number of changes, it fails.
@@ -75,7 +76,7 @@ CLOCK_GUARD_MS_MAX = 3_600_000
 REQUEST_BYTES = 4 * 1024 * 1024
 STREAM_CREDIT = 10_000
 WAITING_CALLS = 10_000
-# Calls in addition to the waiting calls.
+# Other concurrent calls, in addition to the waiting calls.
 OTHER_CALLS = 2_000
 CONNECTIONS = 10_000
 RATE_MAX = 1_000_000

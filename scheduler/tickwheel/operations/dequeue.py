@@ -67,8 +67,8 @@ class Dequeue:
         self._until = 0.0
         self._waits = True
         self._waiter: Any = None
-        # With a request id: by shard, the number of calls after which the shard might have had more messages. The
-        # number selects the session of the next call (`_part_session`).
+        # Used with a request id. For each shard, the number of script calls that may have left further messages on the
+        # shard. This number selects the session of the next call (`_part_session`).
         self._parts: dict[int, int] = {}
 
     @property

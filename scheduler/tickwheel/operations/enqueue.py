@@ -34,7 +34,7 @@ def enqueue_many(context: NamespaceContext, queue: str, messages: Iterable[NewMe
     An invalid message stops the call before the round that contains it is sent; messages of earlier rounds remain
     enqueued. A message that the server rejects (its id is taken by another message, or its due time is too far ahead by
     the server's clock) does not stop the others: IdConflict or InvalidArgument is raised after all rounds. After any
-    other error it is unknown which messages were enqueued; repeating the call is safe.
+    other error, it is unknown which messages were enqueued. The call may be repeated if every message has an id.
     """
     results = yield from enqueue_messages(context, queue, messages)
     return check_refused(queue, results)

@@ -153,7 +153,7 @@ def _sum_buckets(buckets: Iterable[tuple[tuple[bytes, int], int]]) -> Lateness:
 def _read_counters(
     context: NamespaceContext, queue: str
 ) -> Plan[list[tuple[dict[record.State, int], dict[tuple[bytes, int], int]]]]:
-    """Return two dicts for each shard: number of messages by state, and by bucket (its kind and exponent)."""
+    """Return two dicts for each shard: the number of messages by state, and by bucket, a pair of kind and exponent."""
     yield from context.config(queue)
     requests = [Request(shard, context.call("counts", shard, queue, [])) for shard in range(context.shards)]
     counters = []

@@ -16,7 +16,7 @@ OUTBOX_FULL = ("block", "drop")
 class NamespaceOptions:
     """The checked options of `Tickwheel`; `parse` creates the object.
 
-    None stands for the default in a new namespace, and for any value in an existing namespace.
+    If an option is None, a new namespace gets the default, and an existing namespace may have any value.
     """
 
     shards: int | None = None

@@ -31,7 +31,10 @@ _WORKERS_FACTOR_MAX = 4
 
 @dataclass(frozen=True, slots=True)
 class CapacityTarget:
-    """The target: ``share`` of the messages of every queue start within ``wait_s``, or within the scenario's target."""
+    """The target: ``share`` of the messages of every queue start within ``wait_s``.
+
+    If ``wait_s`` is None, they start within the ``wait_target`` that the scenario has for the queue.
+    """
 
     wait_s: float | None = None
     share: float = 0.95
@@ -53,9 +56,9 @@ class HourNeeds:
     """None if no number of workers meets the target."""
     utilisation: float
     waits_s: Mapping[str, float]
-    """By queue: ``CapacityTarget.share`` of the messages wait at most this time with ``workers``, in seconds.
+    """By queue, in seconds: with ``workers`` workers, ``CapacityTarget.share`` of the messages wait at most this time.
 
-    If ``workers`` is None, the waits with the largest number that was simulated.
+    If ``workers`` is None, the values are the waits with the largest number of workers that was simulated.
     """
 
 
