@@ -43,7 +43,10 @@ class NamespaceNotFound(TickwheelError):
 
 
 class QueueNotFound(TickwheelError):
-    """No queue of this name exists. The call does not create queues, or the namespace has no ``auto_create``."""
+    """No queue of this name exists, or the queue was recreated after the client had read its configuration.
+
+    The call does not create queues, or the namespace has no ``auto_create``.
+    """
 
 
 class QueueConfigConflict(TickwheelError):

@@ -140,7 +140,7 @@ class Dequeue:
         try:
             yield from self._collect(messages, client_session, factory, final)
         except QueueNotFound:
-            # If queues are created automatically, a queue that does not exist is an empty queue.
+            # If queues are created automatically, a queue that does not exist counts as empty.
             if not messages and not self._context.auto_create:
                 raise
         except TickwheelError:
@@ -197,7 +197,7 @@ class Dequeue:
                     counts[0] = self._limit
             for shard, count in counts.items():
                 yield from self._fill_from_shard(messages, client_session, shard, len(messages) + count, factory, final)
-            # With a request id, a second call of a shard gets the stored answer of the first call: no other messages.
+            # With a request id, a second call to a shard returns the stored answer of the first call, not new messages.
             if is_all or (self._request is not None and (messages or final)):
                 break
 

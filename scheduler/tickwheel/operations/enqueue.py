@@ -83,8 +83,8 @@ def check_refused(queue: str, results: Sequence[EnqueueResult | RefusedMessage])
         raise InvalidArgument(text + summary, accepted, summary=summary)
     if conflicts:
         text = (
-            f"queue {queue!r} has a {_describe_ids(conflicts)} with other content; an id stands for one message until"
-            " its retention is over"
+            f"queue {queue!r} has a {_describe_ids(conflicts)} with other content; an id identifies one message"
+            " until the retention of the message is over"
         )
         raise IdConflict(text + summary, accepted, summary=summary)
     return accepted  # type: ignore[return-value]  # contains no None if no message was rejected

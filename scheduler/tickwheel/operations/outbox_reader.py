@@ -16,7 +16,7 @@ class OutboxReader:
         self._last_ids = dict.fromkeys(range(context.shards), b"-")
 
     def next(self) -> Plan[list[OutboxTransition]]:
-        """Return the transitions of the next entries: up to _PAGE entries of each shard, none if there are none yet."""
+        """Return the transitions of up to _PAGE further entries of each shard; an empty list if there are none yet."""
         namespace = self._context.namespace
         requests = [
             Request(shard, command=("XRANGE", shard_key(namespace, shard, "events"), after, "+", "COUNT", _PAGE))

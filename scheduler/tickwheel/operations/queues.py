@@ -89,7 +89,7 @@ def list_queues(context: NamespaceContext) -> Plan[dict[str, QueueConfig]]:
 
 
 def publish_config(context: NamespaceContext, queue: str) -> Plan[QueueConfig]:
-    """Read the configuration from the metadata shard, send its version to every shard, and return it."""
+    """Return the configuration from the metadata shard, after its version was sent to every shard."""
     config = yield from context.fetch_config(queue)
     yield from push_config_version(context, queue, config, range(context.shards))
     return config

@@ -80,7 +80,7 @@ class ClientSession:
         return self._unanswered.setdefault(queue, self.sequence) == self.sequence
 
     def has_unanswered_call(self, shard: int) -> bool:
-        """Return whether an earlier call to the shard had no answer. Then the shard must record the next call."""
+        """Return whether an earlier call to the shard had no answer. If so, the shard must record the next call."""
         return shard in self._unanswered
 
     def rpc_answered(self, queue: str) -> None:

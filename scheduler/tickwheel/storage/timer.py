@@ -61,7 +61,7 @@ def lease_key(lease_timer: bytes) -> bytes:
 
 
 def superseded_lease_key(retention_timer: bytes) -> bytes:
-    """Return the key (see `lease_key`) of the lease that ended when this packed retention timer was made.
+    """Return the key (see `lease_key`) of the lease that ended when the message got this packed retention timer.
 
     The lease belongs to the version before the version of the retention timer.
     """

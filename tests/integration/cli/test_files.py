@@ -87,8 +87,8 @@ def test_repeated_lines_are_counted_apart_from_added_lines(run: Run, cli_client:
     result = run("enqueue", "jobs", "--from", lines_file(tmp_path, *ids, taken), code=1)
     assert result.stdout == "1 added, 2 existed before\n"
     assert result.stderr == (
-        "tickwheel: line 4: queue 'jobs' has a message 'm1' with other content; an id stands for one message until its"
-        " retention is over\n"
+        "tickwheel: line 4: queue 'jobs' has a message 'm1' with other content; an id identifies one message until the"
+        " retention of the message is over\n"
     )
 
 

@@ -180,7 +180,7 @@ def _try_workers(
 def find_minimum(meets: Callable[[int], bool], first: int, limit: int) -> int | None:
     """Return the smallest number from ``first`` to ``limit`` that meets the target, or None.
 
-    The search doubles its step, and then bisects. It assumes that more workers never have longer waits.
+    The search doubles its step, and then bisects. This is correct only if waits never grow with more workers.
     """
     if meets(first):
         return first

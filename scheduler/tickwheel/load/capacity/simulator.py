@@ -194,7 +194,7 @@ class _Simulation:
             worker.waiting = step
             line = self._waiting.setdefault((step.name, worker.filter), deque())
             line.append((worker, worker.waits))
-            # A worker with only one queue would wait at the same queue again, so its wait needs no end.
+            # A worker with only one queue would wait at the same queue again, so its wait needs no time-out.
             if len(worker.group.queues) > 1:
                 self._schedule(self._now_s + step.long_poll_s, worker, worker.waits)
         else:
