@@ -85,7 +85,7 @@ class RedisCluster(ProcessGroup):
         try:
             for node in running:
                 view = self.view(node)
-                owners.add(frozenset((seen.id, seen.slots) for seen in view if seen.slots))
+                owners.add(frozenset((node.id, node.slots) for node in view if node.slots))
                 with node.client() as client:
                     serves = client.cluster("INFO")["cluster_state"] == "ok"
                     follows = client.info("replication").get("master_link_status", "up") == "up"
@@ -100,8 +100,8 @@ class RedisCluster(ProcessGroup):
         """Return the nodes in the view of a node, the node first. Raises redis-py's errors without an answer."""
         with node.client() as client:
             nodes = client.execute_command("CLUSTER NODES")
-        seen = [_node_view(address, fields) for address, fields in nodes.items()]
-        return sorted(seen, key=lambda view: "myself" not in view.flags)
+        views = [_node_view(address, fields) for address, fields in nodes.items()]
+        return sorted(views, key=lambda view: "myself" not in view.flags)
 
     def id_of(self, node: ValkeyServer) -> str:
         """Return the id of the node in the cluster, which never changes."""

@@ -81,8 +81,8 @@ def contents(server: Any) -> Contents:
     }
 
     def of_namespace(namespace: str) -> dict[str, Any]:
-        found = sorted(server.scan_iter(match=f"{namespace}:{{*", count=10_000))
-        stored = [key for key in found if b":session:" not in key]
+        keys = sorted(server.scan_iter(match=f"{namespace}:{{*", count=10_000))
+        stored = [key for key in keys if b":session:" not in key]
         with server.pipeline(transaction=False) as pipeline:
             for key in stored:
                 pipeline.type(key)

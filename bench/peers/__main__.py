@@ -98,7 +98,7 @@ def measure(run: Run, quick: bool) -> dict[str, float]:
     with BenchServer() as server:
         empty = server.used_memory()
         run("delay", server, delayed)
-        held = server.used_memory() - empty
+        used_bytes = server.used_memory() - empty
     with BenchServer() as server:
         late_ms = sorted(run("late", server, late)["late_ms"])
     return {
@@ -106,7 +106,7 @@ def measure(run: Run, quick: bool) -> dict[str, float]:
         "drain_per_s": jobs / drain_s,
         "enqueue_zadd": (between_phases - before) / jobs / zadd,
         "drain_zadd": (after - between_phases) / jobs / zadd,
-        "bytes_per_delayed": held / delayed,
+        "bytes_per_delayed": used_bytes / delayed,
         "late_p50_ms": late_ms[len(late_ms) // 2],
         "late_p99_ms": late_ms[int(len(late_ms) * 0.99)],
         "early": sum(ms < 0 for ms in late_ms),

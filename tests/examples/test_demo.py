@@ -63,8 +63,8 @@ def slowdown() -> float:
 
 
 def verdict(done: "subprocess.CompletedProcess[str]") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 @pytest.fixture
@@ -84,19 +84,19 @@ def small_day(tmp_path: Path) -> Path:
 
 def test_the_demo_passes_its_day_in_six_seconds(demo: Demo) -> None:
     """The limit is six seconds of an idle machine: load on the machine makes the day longer by the same factor."""
-    found = verdict(demo("--seconds", max(6, min(60, round(6 * slowdown() / 2))), "--json"))
-    assert found["passed"]
-    assert (found["flights"], found["completed"], found["cancelled"]) == (930, 458, 472)
-    assert all(check["holds"] for check in found["checks"])
-    assert found["taken_late"]["p99"] >= found["taken_late"]["p50"] >= 0
+    report = verdict(demo("--seconds", max(6, min(60, round(6 * slowdown() / 2))), "--json"))
+    assert report["passed"]
+    assert (report["flights"], report["completed"], report["cancelled"]) == (930, 458, 472)
+    assert all(check["holds"] for check in report["checks"])
+    assert report["taken_late"]["p99"] >= report["taken_late"]["p50"] >= 0
 
 
 def test_an_aircraft_needed_by_two_flights_at_once_flies_them_one_after_the_other(demo: Demo, small_day: Path) -> None:
-    found = verdict(demo("--file", small_day, "--seconds", 3, "--workers", 2, "--json"))
-    assert found["passed"]
-    assert (found["flights"], found["completed"], found["cancelled"]) == (5, 4, 1)
+    report = verdict(demo("--file", small_day, "--seconds", 3, "--workers", 2, "--json"))
+    assert report["passed"]
+    assert (report["flights"], report["completed"], report["cancelled"]) == (5, 4, 1)
     # The second flight of the aircraft waits for the first to land: 110 of 150 minutes, which last three seconds.
-    assert found["taken_late"]["worst"] >= 3000 * 110 // 150
+    assert report["taken_late"]["worst"] >= 3000 * 110 // 150
 
 
 def test_the_exit_code_reports_a_failed_day(

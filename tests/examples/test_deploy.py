@@ -29,7 +29,7 @@ def unit_command(process: str = "events") -> list[str]:
 
 
 def compose_commands(process: str = "events") -> list[list[str]]:
-    built = (shlex.split(each["command"]) for each in COMPOSE["services"].values() if "build" in each)
+    built = (shlex.split(service["command"]) for service in COMPOSE["services"].values() if "build" in service)
     return [command for command in built if command[0] == process]
 
 
@@ -48,16 +48,16 @@ def is_an_option_each(command: list[str]) -> bool:
 @pytest.mark.parametrize("command", [unit_command(), *compose_commands()], ids=["unit", "events-1", "events-2"])
 def test_the_deployment_starts_event_processes_with_options_that_exist(command: list[str]) -> None:
     assert is_an_option_each(command)
-    given = dict(itertools.pairwise(command))
-    ZooKeeperUrl.parse(given["--election"])
-    parse_durability(given["--durability"])
+    options = dict(itertools.pairwise(command))
+    ZooKeeperUrl.parse(options["--election"])
+    parse_durability(options["--durability"])
 
 
 @pytest.mark.parametrize("command", [unit_command("serve"), *compose_commands("serve")], ids=["unit", "compose"])
 def test_the_deployment_starts_the_service_with_options_that_exist(command: list[str]) -> None:
     assert is_an_option_each(command)
-    given = dict(itertools.pairwise(command))
-    parse_durability(given["--durability"])
+    options = dict(itertools.pairwise(command))
+    parse_durability(options["--durability"])
     # Connections from other machines are encrypted, or the command states that they are not.
     assert "--tls-cert" in command or "--insecure" in command
 

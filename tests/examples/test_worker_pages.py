@@ -33,8 +33,8 @@ def run_in_background(command: str, folder: Path, environment: dict[str, str], r
 def test_the_worker_on_the_page_runs_the_tasks_that_the_program_sends(page: str, tmp_path: Path) -> None:
     port = str(free_port())
     for block in blocks(page, "python"):
-        if found := re.match(r"# (\w+\.py)\n", block):
-            (tmp_path / found[1]).write_text(block.replace("7400", port))
+        if heading := re.match(r"# (\w+\.py)\n", block):
+            (tmp_path / heading[1]).write_text(block.replace("7400", port))
     [dev, worker, program] = next(
         [line.partition(" # ")[0].rstrip(" &") for line in block.splitlines()]
         for block in blocks(page, "sh")
@@ -62,8 +62,8 @@ def test_the_worker_on_the_page_runs_the_tasks_that_the_program_sends(page: str,
 
 def test_the_test_on_the_page_passes(tmp_path: Path) -> None:
     for block in blocks("docs/workers.md", "python"):
-        if found := re.match(r"# (\w+\.py)\n", block):
-            (tmp_path / found[1]).write_text(block)
+        if heading := re.match(r"# (\w+\.py)\n", block):
+            (tmp_path / heading[1]).write_text(block)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_shop.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

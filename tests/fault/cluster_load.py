@@ -92,11 +92,11 @@ class ClusterLoad:
         queue = self._queues[1]
         while self._working.is_set() and not self.failures:
             try:
-                held = queue.dequeue(_BATCH, worker=f"w{n}", wait=timedelta(milliseconds=200))
+                messages = queue.dequeue(_BATCH, worker=f"w{n}", wait=timedelta(milliseconds=200))
             except NotDurable:
                 # No worker has received the leased messages. They are delivered again when their leases expire.
                 continue
-            for message in held:
+            for message in messages:
                 until_durable(message.complete)
                 self.completed.append(message.id)
 

@@ -22,11 +22,11 @@ def main() -> None:
         print("ready - - 0 0", flush=True)
         while not signals:
             where = chance.choice([None, None, {"colour": "red"}, {"colour": "blue", "size": "big"}])
-            held = work.dequeue(chance.randint(1, 3), where=where, worker=name, wait=timedelta(milliseconds=200))
-            for message in held:
+            messages = work.dequeue(chance.randint(1, 3), where=where, worker=name, wait=timedelta(milliseconds=200))
+            for message in messages:
                 print("has", message.exclusive_value, message.id, message.attempt, time.monotonic_ns(), flush=True)
             time.sleep(chance.uniform(0, 0.01))
-            for message in held:
+            for message in messages:
                 # Printed before the call: as soon as the call is executed, another worker may lease the value.
                 print("ends", message.exclusive_value, message.id, message.attempt, time.monotonic_ns(), flush=True)
                 try:

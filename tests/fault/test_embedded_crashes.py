@@ -41,11 +41,11 @@ def test_acknowledged_data_outlives_program_and_server(tmp_path: Path) -> None:
         acknowledged |= set(complete.split())
 
     with Tickwheel(data_dir=data, drive=False) as tickwheel:
-        kept = {message.id: message for message in tickwheel.queue("work").messages()}
+        messages = {message.id: message for message in tickwheel.queue("work").messages()}
         assert tickwheel._run(audit(tickwheel._context)) == []
     assert len(acknowledged) > 50
-    assert acknowledged <= kept.keys()
-    assert all(len(message.payload) in (0, 1_500, 3_000) for message in kept.values())
+    assert acknowledged <= messages.keys()
+    assert all(len(message.payload) in (0, 1_500, 3_000) for message in messages.values())
 
 
 def test_clients_continue_after_their_server_is_killed(tmp_path: Path) -> None:

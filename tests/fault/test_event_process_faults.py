@@ -33,8 +33,8 @@ FEW_MESSAGES, FEW_SLOTS = 5_000, 3
 @pytest.fixture
 def tickwheel(tickwheel_server: PrivateServer) -> Iterator[Tickwheel]:
     namespace = f"fault-{os.urandom(6).hex()}"
-    with Tickwheel(tickwheel_server.url, namespace=namespace, history="relay") as found:
-        yield found
+    with Tickwheel(tickwheel_server.url, namespace=namespace, history="relay") as client:
+        yield client
     tickwheel_server.clear(namespace)
 
 

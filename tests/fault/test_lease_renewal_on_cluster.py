@@ -41,15 +41,15 @@ def test_leases_are_extended_on_the_shards_whose_server_is_up(cluster: RedisClus
     ) as tickwheel:
         queue = tickwheel.create_queue("work", lease=timedelta(minutes=5))
         queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(MESSAGES))
-        held = queue.dequeue(MESSAGES)
-        assert len(held) == MESSAGES
+        messages = queue.dequeue(MESSAGES)
+        assert len(messages) == MESSAGES
         frozen = cluster.primary_of(hash_slot(0))
         # No server has loaded the script yet.
         with frozen.paused(), pytest.raises(Unavailable):
-            queue.extend_many(held, timedelta(hours=1))
+            queue.extend_many(messages, timedelta(hours=1))
         cluster.wait_until_settled()
         soon = datetime.now(UTC) + timedelta(minutes=30)
-        for message in held:
+        for message in messages:
             if _server(cluster, message) is not frozen:
                 until = queue.get(message.id).until
                 assert until is not None

@@ -141,9 +141,9 @@ def test_a_waiter_is_woken_when_an_exclusive_value_is_free_again(tickwheel: Tick
     work = tickwheel.create_queue("work", exclusive_key="of")
     work.enqueue(b"", id="first", metadata={"of": "1"})
     work.enqueue(b"", id="second", metadata={"of": "1"})
-    [held] = work.dequeue()
+    [message] = work.dequeue()
     with run_waiters(work, server, [{"of": "1"}]) as [waiting]:
-        held.complete()
+        message.complete()
         assert [message.id for message in waiting.result(20)] == ["second"]
 
 

@@ -49,7 +49,7 @@ _BY_CASE: Final = {"buckets", "errors", "troubles", "why"}
 _BY_CALL: Final = {"calls"}
 _LOG_LINE: Final = ("at", "level", "logger", "text")
 Run = Callable[..., Any]
-Found = dict[str, Any]
+Answers = dict[str, Any]
 
 
 def commands_with_json() -> set[str]:
@@ -63,35 +63,35 @@ def commands_with_json() -> set[str]:
     }
 
 
-def answers() -> Found:
+def answers() -> Answers:
     """Return the output of each command, run against a server started for this purpose."""
     with PrivateServer() as server:
         return answers_of(server)
 
 
-def answers_of(server: PrivateServer) -> Found:
+def answers_of(server: PrivateServer) -> Answers:
     """Return the output of each command, run against a running server."""
     namespace = f"frozen-{os.urandom(6).hex()}"
     variables = {"TICKWHEEL_URL": server.url, "TICKWHEEL_NAMESPACE": namespace}
-    found: Found = {}
+    answers: Answers = {}
     try:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             stack.enter_context(patch.dict(os.environ, variables))
             stack.enter_context(Tickwheel(server.url, namespace=namespace))
-            run = _recorder(found)
+            run = _recorder(answers)
             for session in (_life_of_messages, _inspection, _queues, _settings, _others):
                 session(run, folder)
             _import(run, server)
-            found |= {name: _log_line(command, folder) for name, command in _SERVING.items()}
+            answers |= {name: _log_line(command, folder) for name, command in _SERVING.items()}
             # Which of these calls a run makes varies, so the keys of `calls` are recorded from the code.
-            found["load, names of the calls"] = list(CALLS)
+            answers["load, names of the calls"] = list(CALLS)
     finally:
         server.clear(namespace)
-    return found
+    return answers
 
 
-def _recorder(found: Found) -> Run:
+def _recorder(answers: Answers) -> Run:
     """Return a function that runs a command in this process, records its output under its name, and returns it."""
     from typer.testing import CliRunner
 
@@ -113,8 +113,8 @@ def _recorder(found: Found) -> Run:
         )
         printed = [json.loads(line) for line in result.stdout.splitlines()]
         name = next(name for name in names if words[: len(name.split())] == name.split())
-        shapes = [shape(each, with_kinds=name not in _MEASURE) for each in printed]
-        found[f"{name}, {note}" if note else name] = _merged(shapes)
+        shapes = [shape(document, with_kinds=name not in _MEASURE) for document in printed]
+        answers[f"{name}, {note}" if note else name] = _merged(shapes)
         return printed
 
     return run
@@ -127,7 +127,9 @@ def _life_of_messages(run: Run, folder: Path) -> None:
     lines = "".join(f'{{"id": "{id}", "payload": "x", "metadata": {{"project": "{id}"}}}}\n' for id in "bcdefgh")
     (folder / "messages.jsonl").write_text(lines)
     run("enqueue", "jobs", "--from", folder / "messages.jsonl", note="--from a file")
-    taken = {each["id"]: each for each in run("dequeue", "jobs", "--limit", 5, "--worker", "w", "--lease", "2m")}
+    taken = {
+        message["id"]: message for message in run("dequeue", "jobs", "--limit", 5, "--worker", "w", "--lease", "2m")
+    }
     assert len(taken) == 5
     first, second, third, fourth, fifth = taken.values()
 
@@ -221,9 +223,9 @@ def _log_line(command: Sequence[str], folder: Path) -> Any:
 def shape(value: Any, *, with_kinds: bool = True) -> Any:
     """Replace values by their kinds."""
     if isinstance(value, dict):
-        return {_data_free(key): _member(key, each, with_kinds=with_kinds) for key, each in value.items()}
+        return {_data_free(key): _member(key, item, with_kinds=with_kinds) for key, item in value.items()}
     if isinstance(value, list):
-        return [_merged([shape(each, with_kinds=with_kinds) for each in value])]
+        return [_merged([shape(item, with_kinds=with_kinds) for item in value])]
     if not with_kinds:
         return "…"
     kinds = {bool: "bool", int: "number", float: "number", str: "string", type(None): "null"}
@@ -233,8 +235,8 @@ def shape(value: Any, *, with_kinds: bool = True) -> Any:
 def _member(key: str, value: Any, *, with_kinds: bool) -> Any:
     if key in _BY_CASE:
         return "(by case)"
-    found = shape(value, with_kinds=with_kinds)
-    return {"(each call)": _merged(list(found.values()))} if key in _BY_CALL else found
+    members = shape(value, with_kinds=with_kinds)
+    return {"(each call)": _merged(list(members.values()))} if key in _BY_CALL else members
 
 
 def _data_free(key: str) -> str:
@@ -246,15 +248,15 @@ def _merged(shapes: Sequence[Any]) -> Any:
     """Merge shapes into one: the union of the keys, and the kinds joined by "or"."""
     if not shapes:
         return "(nothing)"
-    if all(isinstance(each, dict) for each in shapes):
-        names = {name: None for each in shapes for name in each}
-        return {name: _merged([each[name] for each in shapes if name in each]) for name in names}
-    if all(isinstance(each, list) for each in shapes):
-        inner = [each[0] for each in shapes if each and each[0] != "(nothing)"]
+    if all(isinstance(member, dict) for member in shapes):
+        names = {name: None for member in shapes for name in member}
+        return {name: _merged([member[name] for member in shapes if name in member]) for name in names}
+    if all(isinstance(member, list) for member in shapes):
+        inner = [member[0] for member in shapes if member and member[0] != "(nothing)"]
         return [_merged(inner)]
     return " or ".join(sorted(set(_kinds(shapes))))
 
 
 def _kinds(shapes: Sequence[Any]) -> Iterator[str]:
-    for each in shapes:
-        yield each if isinstance(each, str) else "object" if isinstance(each, dict) else "array"
+    for member in shapes:
+        yield member if isinstance(member, str) else "object" if isinstance(member, dict) else "array"

@@ -37,39 +37,39 @@ def commands() -> dict[str, Any]:
 
 
 def _command(command: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {"options": {}, "arguments": []}
+    description: dict[str, Any] = {"options": {}, "arguments": []}
     for parameter in command.params:
         if parameter.param_type_name == "argument":
-            found["arguments"].append(_parameter(parameter))
+            description["arguments"].append(_parameter(parameter))
         else:
-            found["options"][", ".join(sorted(parameter.opts))] = _parameter(parameter)
+            description["options"][", ".join(sorted(parameter.opts))] = _parameter(parameter)
     if hasattr(command, "commands"):
-        found["runs without a command"] = command.invoke_without_command
+        description["runs without a command"] = command.invoke_without_command
     if command.hidden:
-        found["hidden"] = True
-    return found
+        description["hidden"] = True
+    return description
 
 
 def _parameter(parameter: Any) -> dict[str, Any]:
     kind = shapes.annotation(parameter.type_descriptor.annotation, {}, {})
     # Users see of an internal type only that the command parses text.
-    found: dict[str, Any] = {"type": kind or "a text that is read"}
+    description: dict[str, Any] = {"type": kind or "a text that is read"}
     if parameter.secondary_opts:
-        found["off"] = sorted(parameter.secondary_opts)
+        description["off"] = sorted(parameter.secondary_opts)
     for name in ("min", "max"):
         if getattr(parameter, name) is not None:
-            found[name] = getattr(parameter, name)
+            description[name] = getattr(parameter, name)
     for name in ("required", "multiple", "hidden", "is_eager", "is_flag", "count", "envvar"):
         if getattr(parameter, name, None):
-            found[name] = getattr(parameter, name)
+            description[name] = getattr(parameter, name)
     if parameter.nargs != 1:
-        found["nargs"] = parameter.nargs
+        description["nargs"] = parameter.nargs
     if parameter.metavar:
-        found["metavar"] = parameter.metavar
+        description["metavar"] = parameter.metavar
     default = parameter.default
-    if isinstance(default, bool | int | float | str) and not (default is False and found.get("is_flag")):
-        found["default"] = default
-    return found
+    if isinstance(default, bool | int | float | str) and not (default is False and description.get("is_flag")):
+        description["default"] = default
+    return description
 
 
 def exit_codes() -> dict[str, Any]:

@@ -51,48 +51,48 @@ def public_names(door: str, recorded: Names) -> list[str]:
     if hasattr(module, "__all__"):
         return sorted(module.__all__)
     if door.startswith("tickwheel.v1."):
-        found = {name for name, value in vars(module).items() if not isinstance(value, ModuleType)}
+        names = {name for name, value in vars(module).items() if not isinstance(value, ModuleType)}
     else:
-        found = _defined(module)
-    found |= {name for name in recorded.get(door, ()) if hasattr(module, name)}
-    return sorted(name for name in found if not name.startswith("_") and not _is_variable(getattr(module, name)))
+        names = _defined(module)
+    names |= {name for name in recorded.get(door, ()) if hasattr(module, name)}
+    return sorted(name for name in names if not name.startswith("_") and not _is_variable(getattr(module, name)))
 
 
 def surface(recorded: Names) -> dict[str, Any]:
     """Return the names of each door, each with a description of its object."""
     public = public_types(recorded)
-    found: dict[str, Any] = {}
+    doors: dict[str, Any] = {}
     for door in DOORS:
         module = import_module(door)
         names = public_names(door, recorded)
         if door == "tickwheel":
             names.append("__version__")
-        found[door] = {name: shapes.of(getattr(module, name), public) for name in names}
+        doors[door] = {name: shapes.of(getattr(module, name), public) for name in names}
         if door == "tickwheel":
-            found[door]["__version__"] = {"is": "a value of type str"}
+            doors[door]["__version__"] = {"is": "a value of type str"}
     beyond = {name: shapes.of(kind, public) for name, kind in met_beyond_doors().items()}
     # Users do not construct these types, and only read a configuration: its fields and its properties.
-    found["(met beyond doors)"] = {
-        name: {"fields": each["fields"], "properties": _properties(each["attributes"])}
-        if "fields" in each
-        else {"methods": each["methods"]}
-        for name, each in beyond.items()
+    doors["(met beyond doors)"] = {
+        name: {"fields": description["fields"], "properties": _properties(description["attributes"])}
+        if "fields" in description
+        else {"methods": description["methods"]}
+        for name, description in beyond.items()
     }
     # Only the client constructs messages, from the replies of scripts.
     for door in ("tickwheel", "tickwheel.aio"):
-        del found[door]["Message"]["constructor"]
-    return found
+        del doors[door]["Message"]["constructor"]
+    return doors
 
 
 def public_types(recorded: Names) -> dict[type, str]:
     """Return the classes that users can import. Every other class in an annotation or among the bases is internal."""
-    found = {}
+    names_by_type = {}
     for door in DOORS:
         for name in public_names(door, recorded):
             value = getattr(import_module(door), name)
             if isinstance(value, type):
-                found[value] = name
-    return found
+                names_by_type[value] = name
+    return names_by_type
 
 
 def identities(recorded: Names) -> list[list[str]]:
@@ -109,18 +109,18 @@ def identities(recorded: Names) -> list[list[str]]:
 def fixtures() -> dict[str, Any]:
     """Return the fixtures of the pytest plugin with their scopes, and the settings of its marker."""
     module = import_module("tickwheel.testing.plugin")
-    found: dict[str, Any] = {}
+    fixtures: dict[str, Any] = {}
     for name, value in vars(module).items():
         marker = getattr(value, "_fixture_function_marker", None)
         if marker is not None and not name.startswith("_"):
-            found[f"fixture {marker.name or name}"] = {"scope": marker.scope, "autouse": marker.autouse}
+            fixtures[f"fixture {marker.name or name}"] = {"scope": marker.scope, "autouse": marker.autouse}
 
     class Lines:
         def addinivalue_line(self, name: str, line: str) -> None:
-            found[f"marker of {name}"] = line.partition(":")[0]
+            fixtures[f"marker of {name}"] = line.partition(":")[0]
 
     module.pytest_configure(Lines())
-    return found
+    return fixtures
 
 
 def _properties(attributes: Mapping[str, str]) -> list[str]:
@@ -129,14 +129,14 @@ def _properties(attributes: Mapping[str, str]) -> list[str]:
 
 def _defined(module: ModuleType) -> set[str]:
     """Return the names that the module's source assigns, without imported names."""
-    found = set()
+    names = set()
     for node in ast.parse(inspect.getsource(module)).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
+            names.add(node.name)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            found |= {target.id for target in targets if isinstance(target, ast.Name)}
-    return {name for name in found if hasattr(module, name)}
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return {name for name in names if hasattr(module, name)}
 
 
 def _is_variable(value: Any) -> bool:

@@ -69,4 +69,4 @@ def schema() -> dict[str, Any]:
 def _without_prose(node: Any) -> Any:
     if isinstance(node, dict):
         return {key: _without_prose(value) for key, value in node.items() if key not in ("description", "title")}
-    return [_without_prose(each) for each in node] if isinstance(node, list) else node
+    return [_without_prose(item) for item in node] if isinstance(node, list) else node

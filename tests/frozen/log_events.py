@@ -25,12 +25,13 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass
 class EventFunction:
-    """A function that returns the fields of an event. ``given`` has the fields that depend on an optional parameter."""
+    """A function that returns the fields of an event."""
 
     parameters: list[str]
     event_at: int
     always: set[str]
-    given: dict[str, set[str]] = field(default_factory=dict)
+    conditional_fields: dict[str, set[str]] = field(default_factory=dict)
+    """The fields that depend on an optional parameter, by the parameter."""
 
 
 @cache
@@ -103,15 +104,15 @@ def events() -> dict[str, Any]:
 
     A field with ``?`` is optional. The logger ``(given)`` is a parameter of the function.
     """
-    found: dict[str, dict[str, set[str]]] = defaultdict(lambda: {"fields": set(), "loggers": set()})
+    events: dict[str, dict[str, set[str]]] = defaultdict(lambda: {"fields": set(), "loggers": set()})
     for file, tree in trees().items():
         own = {**_public_makers(), **_makers(tree)}
         names = {name: _text(call.args[0]) for name, call in _assigned_loggers(tree)}
         for function in _functions(tree):
             for event, fields in _events_of(function, own):
-                found[event]["fields"].add(", ".join(sorted(fields)) or "none")
-                found[event]["loggers"] |= _loggers_of(function, names) or {f"(none in {file.name})"}
-    return {event: {name: sorted(values) for name, values in each.items()} for event, each in found.items()}
+                events[event]["fields"].add(", ".join(sorted(fields)) or "none")
+                events[event]["loggers"] |= _loggers_of(function, names) or {f"(none in {file.name})"}
+    return {event: {name: sorted(values) for name, values in parts.items()} for event, parts in events.items()}
 
 
 def _functions(tree: ast.Module) -> Iterator[_Function]:
@@ -140,9 +141,9 @@ def _events_of(function: _Function, makers: dict[str, EventFunction]) -> Iterato
 
 
 def _fields_of_call(call: ast.Call, maker: EventFunction) -> set[str]:
-    named = {each.arg for each in call.keywords if each.arg is not None}
-    given = {*maker.parameters[: len(call.args)], *named}
-    under_condition = {key for name, keys in maker.given.items() if name in given for key in keys}
+    named = {keyword.arg for keyword in call.keywords if keyword.arg is not None}
+    arguments = {*maker.parameters[: len(call.args)], *named}
+    under_condition = {key for name, keys in maker.conditional_fields.items() if name in arguments for key in keys}
     return maker.always | under_condition | (named - set(maker.parameters))
 
 
@@ -158,9 +159,9 @@ def _makers(tree: ast.Module) -> dict[str, EventFunction]:
 
 
 def _makers_of(tree: ast.Module, known: dict[str, EventFunction]) -> dict[str, EventFunction]:
-    found = {}
+    makers = {}
     for function in _functions(tree):
-        parameters = [each.arg for each in function.args.args]
+        parameters = [argument.arg for argument in function.args.args]
         for node in ast.walk(function):
             event, fields = None, set[str]()
             if isinstance(node, ast.Dict):
@@ -169,36 +170,38 @@ def _makers_of(tree: ast.Module, known: dict[str, EventFunction]) -> dict[str, E
             elif isinstance(node, ast.Call) and (inner := known.get(_called(node))) is not None and node.args:
                 event, fields = node.args[inner.event_at], _fields_of_call(node, inner)
             if isinstance(event, ast.Name) and event.id in parameters:
-                given = _under_conditions(function, parameters) if isinstance(node, ast.Dict) else {}
-                found[function.name] = EventFunction(parameters, parameters.index(event.id), fields, given)
-    return found
+                conditional_fields = _under_conditions(function, parameters) if isinstance(node, ast.Dict) else {}
+                makers[function.name] = EventFunction(
+                    parameters, parameters.index(event.id), fields, conditional_fields
+                )
+    return makers
 
 
 def _under_conditions(function: _Function, parameters: list[str]) -> dict[str, set[str]]:
     """Return the keys of dictionaries that depend on an optional parameter: ``{} if message is None else {…}``."""
-    found: dict[str, set[str]] = defaultdict(set)
+    fields: dict[str, set[str]] = defaultdict(set)
     for node in ast.walk(function):
         if isinstance(node, ast.IfExp):
-            keys = {key for each in ast.walk(node) if isinstance(each, ast.Dict) for key in _keys(each)}
-            for name in (each.id for each in ast.walk(node.test) if isinstance(each, ast.Name)):
+            keys = {key for part in ast.walk(node) if isinstance(part, ast.Dict) for key in _keys(part)}
+            for name in (part.id for part in ast.walk(node.test) if isinstance(part, ast.Name)):
                 if name in parameters:
-                    found[name] |= keys
-    return found
+                    fields[name] |= keys
+    return fields
 
 
 def _set_later(function: _Function) -> dict[int, set[str]]:
     """Return the keys that later lines add to a dictionary that a variable holds, by the id of its node."""
-    held: dict[str, int] = {}
-    found: dict[int, set[str]] = defaultdict(set)
+    dict_ids: dict[str, int] = {}
+    fields: dict[int, set[str]] = defaultdict(set)
     for node in ast.walk(function):
         if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Dict):
-            held |= dict.fromkeys(_names_given(node), id(node.value))
+            dict_ids |= dict.fromkeys(_names_given(node), id(node.value))
     for node in ast.walk(function):
         if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Store):
             continue
-        if isinstance(node.value, ast.Name) and node.value.id in held and isinstance(node.slice, ast.Constant):
-            found[held[node.value.id]].add(str(node.slice.value))
-    return found
+        if isinstance(node.value, ast.Name) and node.value.id in dict_ids and isinstance(node.slice, ast.Constant):
+            fields[dict_ids[node.value.id]].add(str(node.slice.value))
+    return fields
 
 
 def _names_given(node: ast.AST) -> list[str]:
@@ -229,9 +232,9 @@ def _assigned_loggers(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
 def _loggers_of(function: _Function, names: dict[str, str]) -> set[str]:
     """Return the loggers that the function uses; for a function that only returns fields, all loggers of its file."""
     used = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
-    arguments = {each.arg for each in function.args.args}
-    given = {"(given)"} if used & arguments & {"log", "_log", "logger"} else set()
-    return {names[name] for name in used & names.keys()} | given or set(names.values())
+    arguments = {argument.arg for argument in function.args.args}
+    fallback = {"(given)"} if used & arguments & {"log", "_log", "logger"} else set()
+    return {names[name] for name in used & names.keys()} | fallback or set(names.values())
 
 
 def _text(node: ast.expr) -> str:
@@ -240,8 +243,8 @@ def _text(node: ast.expr) -> str:
         return str(node.value)
     name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
     for tree in trees().values():
-        for each in tree.body:
-            value = getattr(each, "value", None)
-            if isinstance(value, ast.Constant) and name in _names_given(each):
+        for statement in tree.body:
+            value = getattr(statement, "value", None)
+            if isinstance(value, ast.Constant) and name in _names_given(statement):
                 return str(value.value)
     return f"(not a constant: {ast.unparse(node)})"

@@ -49,10 +49,10 @@ def histogram_bounds() -> dict[str, list[float]]:
 def families() -> dict[str, Any]:
     """Return each metric of each process."""
     metrics = {"service": of_service(), "event process": of_event_process(), "worker": of_worker()}
-    found: dict[str, Any] = {
-        process: {each.name: _family(each) for each in collected} for process, collected in metrics.items()
+    families: dict[str, Any] = {
+        process: {family.name: _family(family) for family in collected} for process, collected in metrics.items()
     }
-    return found | {"bounds of histograms": histogram_bounds()}
+    return families | {"bounds of histograms": histogram_bounds()}
 
 
 def _family(metric: Metric) -> dict[str, Any]:

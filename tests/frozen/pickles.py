@@ -37,11 +37,11 @@ def message(kind: Any) -> Any:
     """Return a message as a client holds it after a dequeue. Follows the slots of `LeasedMessage`."""
     from tickwheel.storage.record import encode_pairs
 
-    made = kind.by_lease("jobs", 7, "m1", "p1", _MESSAGE["token"], 2)
-    made.payload, made.version, made._pairs = b"film", 5, encode_pairs({"project": "p1"})
-    made._due_ms, made._deadline_ms = _AT_MS, _AT_MS + 60_000
-    made._lease_until_ms, made._lease_ms = _AT_MS + 30_000, 30_000
-    return made
+    message = kind.by_lease("jobs", 7, "m1", "p1", _MESSAGE["token"], 2)
+    message.payload, message.version, message._pairs = b"film", 5, encode_pairs({"project": "p1"})
+    message._due_ms, message._deadline_ms = _AT_MS, _AT_MS + 60_000
+    message._lease_until_ms, message._lease_ms = _AT_MS + 30_000, 30_000
+    return message
 
 
 def contents(value: Any) -> Any:
@@ -49,9 +49,9 @@ def contents(value: Any) -> Any:
     if isinstance(value, tickwheel.Message | aio.Message):
         return {name: getattr(value, name) for name in _MESSAGE}
     if isinstance(value, BaseException):
-        return str(value), {name: each for name, each in vars(value).items() if not name.startswith("_")}
+        return str(value), {name: attribute for name, attribute in vars(value).items() if not name.startswith("_")}
     if is_dataclass(value):
-        return {each.name: getattr(value, each.name) for each in fields(value)}
+        return {field.name: getattr(value, field.name) for field in fields(value)}
     return value
 
 

@@ -66,12 +66,12 @@ def recorded_names() -> dict[str, set[str]]:
     """Return the recorded names of each door. There are none before the first recording."""
     if not (FOLDER / "doors.json").exists():
         return {}
-    return {door: set(found) for door, found in recorded("doors").items()}
+    return {door: set(names) for door, names in recorded("doors").items()}
 
 
-def as_json(found: Any) -> Any:
+def as_json(value: Any) -> Any:
     """Return the value as JSON reads it back."""
-    return json.loads(json.dumps(found))
+    return json.loads(json.dumps(value))
 
 
 def differences(was: Any, now: Any, path: str = "") -> Iterator[str]:
@@ -86,9 +86,9 @@ def differences(was: Any, now: Any, path: str = "") -> Iterator[str]:
             else:
                 yield from differences(was[key], now[key], where)
     elif isinstance(was, list) and isinstance(now, list) and was != now:
-        gone, new = [each for each in was if each not in now], [each for each in now if each not in was]
-        yield from (f"gone: {path}: {_formatted(each)}" for each in gone)
-        yield from (f"new: {path}: {_formatted(each)}" for each in new)
+        gone, new = [entry for entry in was if entry not in now], [entry for entry in now if entry not in was]
+        yield from (f"gone: {path}: {_formatted(entry)}" for entry in gone)
+        yield from (f"new: {path}: {_formatted(entry)}" for entry in new)
         if not gone and not new:
             yield f"changed: {path}: in another order, or another number of times: {_formatted(now)}"
     elif was != now:

@@ -42,11 +42,11 @@ def _route_setting() -> str:
 
     class Settings:
         def set_setting(self, name: str, value: str | None) -> None:
-            self.found = f"{name} = {value}"
+            self.setting = f"{name} = {value}"
 
     settings: Any = Settings()
     celery_routes.write(settings, "mail.send", Route("tickwheel", 0.5))
-    return str(settings.found)
+    return str(settings.setting)
 
 
 def _clock_fields_in_scripts() -> Iterator[str]:
@@ -67,8 +67,8 @@ def _clock_fields_in_python() -> Iterator[str]:
                 continue
             command, key, *fields = node.elts
             of_hash = isinstance(command, ast.Constant) and str(command.value) in ("HGET", "HMGET", "HSET", "HEXISTS")
-            if of_hash and any(isinstance(each, ast.Constant) and each.value == "clock" for each in ast.walk(key)):
-                yield from (str(each.value) for each in fields if isinstance(each, ast.Constant))
+            if of_hash and any(isinstance(node, ast.Constant) and node.value == "clock" for node in ast.walk(key)):
+                yield from (str(node.value) for node in fields if isinstance(node, ast.Constant))
 
 
 def script_shas() -> dict[str, Any]:
@@ -88,9 +88,9 @@ def acl() -> dict[str, Any]:
     """Return the ACL rule of each user of a namespace, without the password. Follows `tickwheel.redis.acl.users`."""
     from tickwheel.redis.acl import users
 
-    found = {}
+    rules = {}
     for user in users(_NAMESPACE):
         words = ["#(sha256)" if word.startswith("#") else word for word in user.rule.split()]
         rights = sorted(word for word in words if word.startswith("+"))
-        found[user.name] = {"rights": rights, "rule": " ".join(word for word in words if word not in rights)}
-    return found
+        rules[user.name] = {"rights": rights, "rule": " ".join(word for word in words if word not in rights)}
+    return rules

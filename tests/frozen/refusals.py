@@ -12,7 +12,7 @@ def reasons() -> dict[str, Any]:
     """Return the code and the ErrorInfo of each error. Follows `error_to_status` and `DETAILS`."""
     from tickwheel.rpc.status import DETAILS, error_from_status, error_to_status
 
-    found: dict[str, Any] = {}
+    reasons: dict[str, Any] = {}
     for name, kind in vars(errors).items():
         if not isinstance(kind, type) or not issubclass(kind, TickwheelError):
             continue
@@ -20,15 +20,15 @@ def reasons() -> dict[str, Any]:
         info = ErrorInfo()
         status.details[0].Unpack(info)
         back = error_from_status(_Ended(((DETAILS, status.SerializeToString()),)))
-        found[name] = {
+        reasons[name] = {
             "code": status.code,
             "reason": info.reason,
             "domain": info.domain,
             "metadata": sorted(info.metadata),
-            "details": [each.type_url.rpartition("/")[2] for each in status.details],
+            "details": [detail.type_url.rpartition("/")[2] for detail in status.details],
             "at the client": type(back).__name__,
         }
-    return found | {"(trailing metadata)": DETAILS}
+    return reasons | {"(trailing metadata)": DETAILS}
 
 
 class _Ended:

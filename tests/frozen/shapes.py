@@ -66,7 +66,7 @@ def stable(value: Any) -> str:
     if isinstance(value, set | frozenset):
         return f"{type(value).__name__}({', '.join(sorted(map(stable, value)))})"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{stable(key)}: {stable(each)}" for key, each in value.items()) + "}"
+        return "{" + ", ".join(f"{stable(key)}: {stable(item)}" for key, item in value.items()) + "}"
     if isinstance(value, enum.Enum):
         return value.name
     if value is dataclasses.MISSING:
@@ -78,25 +78,25 @@ def stable(value: Any) -> str:
 
 def signature(function: Any, public: PublicTypes) -> list[str]:
     """Return an entry for each parameter, then the return type."""
-    found = inspect.signature(function)
+    function_signature = inspect.signature(function)
     scope = getattr(inspect.unwrap(function), "__globals__", {})
-    return [*_parameters(found, scope, public), *_answer(found, scope, public)]
+    return [*_parameters(function_signature, scope, public), *_answer(function_signature, scope, public)]
 
 
 def construction(kind: type, public: PublicTypes) -> list[str]:
     """Return an entry for each parameter of the constructor."""
-    if issubclass(kind, BaseException) and not any("__init__" in vars(each) for each in filter(_ours, kind.__mro__)):
+    if issubclass(kind, BaseException) and not any("__init__" in vars(base) for base in filter(_ours, kind.__mro__)):
         # It inherits the constructor of a built-in exception, whose signature depends on the version of Python.
         return ["*args"]
     scope = vars(sys.modules[kind.__module__])
     return list(_parameters(inspect.signature(kind), scope, public))
 
 
-def _parameters(found: inspect.Signature, scope: dict[str, Any], public: PublicTypes) -> Iterator[str]:
+def _parameters(function_signature: inspect.Signature, scope: dict[str, Any], public: PublicTypes) -> Iterator[str]:
     kinds = inspect.Parameter
     stars: dict[Any, str] = {kinds.VAR_POSITIONAL: "*", kinds.VAR_KEYWORD: "**"}
     suffixes: dict[Any, str] = {kinds.POSITIONAL_ONLY: " (by position only)", kinds.KEYWORD_ONLY: " (by name only)"}
-    for parameter in found.parameters.values():
+    for parameter in function_signature.parameters.values():
         text = stars.get(parameter.kind, "") + parameter.name
         known = annotation(parameter.annotation, scope, public)
         text += f": {known}" if known else ""
@@ -105,31 +105,31 @@ def _parameters(found: inspect.Signature, scope: dict[str, Any], public: PublicT
         yield text + suffixes.get(parameter.kind, "")
 
 
-def _answer(found: inspect.Signature, scope: dict[str, Any], public: PublicTypes) -> list[str]:
-    known = annotation(found.return_annotation, scope, public)
+def _answer(function_signature: inspect.Signature, scope: dict[str, Any], public: PublicTypes) -> list[str]:
+    known = annotation(function_signature.return_annotation, scope, public)
     return [f"-> {known}"] if known else []
 
 
-def annotation(given: Any, scope: dict[str, Any], public: PublicTypes) -> str | None:
+def annotation(hint: Any, scope: dict[str, Any], public: PublicTypes) -> str | None:
     """Return the annotation with bare names, or None if there is no annotation or it has an internal name."""
-    if given is inspect.Signature.empty:
+    if hint is inspect.Signature.empty:
         return None
-    if isinstance(given, str):
+    if isinstance(hint, str):
         # A name may be imported for type checkers alone.
         with suppress(Exception):
-            given = eval(given, scope)
-    text = given if isinstance(given, str) else inspect.formatannotation(given)
+            hint = eval(hint, scope)
+    text = hint if isinstance(hint, str) else inspect.formatannotation(hint)
     try:
         tree = ast.parse(re.sub(r"ForwardRef\((\'[^\']*\')[^)]*\)", r"\1", text), mode="eval")
     except SyntaxError:
         return None
     bare = _Bare()
-    found = ast.unparse(bare.visit(tree))
+    text = ast.unparse(bare.visit(tree))
     # The internal name of a class can differ from its public name.
     public_name = {kind.__name__: name for kind, name in public.items()}
-    found = re.sub(r"\w+", lambda word: public_name.get(word[0], word[0]), found)
+    text = re.sub(r"\w+", lambda word: public_name.get(word[0], word[0]), text)
     allowed = _KNOWN | set(public.values()) | set(public_name)
-    return found if bare.names <= allowed else None
+    return text if bare.names <= allowed else None
 
 
 class _Bare(ast.NodeTransformer):
@@ -173,17 +173,17 @@ def _kind(function: Any) -> str:
 
 
 def _class(kind: type, public: PublicTypes) -> dict[str, Any]:
-    found: dict[str, Any] = {"is": "class", "bases": _bases(kind, public)}
+    description: dict[str, Any] = {"is": "class", "bases": _bases(kind, public)}
     if issubclass(kind, enum.Enum):
-        return found | {"members": {member.name: stable(member.value) for member in kind}}
+        return description | {"members": {member.name: stable(member.value) for member in kind}}
     if dataclasses.is_dataclass(kind):
-        found["frozen"] = bool(kind.__dataclass_params__.frozen)  # type: ignore[attr-defined]  # typeshed hides it
-        found["fields"] = [_field(each) for each in dataclasses.fields(kind) if not each.name.startswith("_")]
+        description["frozen"] = bool(kind.__dataclass_params__.frozen)  # type: ignore[attr-defined]  # typeshed hides it
+        description["fields"] = [_field(field) for field in dataclasses.fields(kind) if not field.name.startswith("_")]
     if not getattr(kind, "_is_protocol", False):
-        found["constructor"] = construction(kind, public)
+        description["constructor"] = construction(kind, public)
     methods, attributes = {}, dict.fromkeys(_assigned(kind), "attribute")
     for name in dir(kind):
-        holder = next((each for each in kind.__mro__ if name in vars(each)), object)
+        holder = next((base for base in kind.__mro__ if name in vars(base)), object)
         if (name.startswith("_") and name not in _OPERATORS) or not _ours(holder):
             continue
         value = inspect.getattr_static(kind, name)
@@ -200,7 +200,7 @@ def _class(kind: type, public: PublicTypes) -> dict[str, Any]:
             attributes[name] = "attribute"
         else:
             attributes[name] = f"attribute = {stable(value)}" if isinstance(value, _PLAIN) else "attribute"
-    return found | {"methods": methods, "attributes": attributes}
+    return description | {"methods": methods, "attributes": attributes}
 
 
 def _bases(kind: type, public: PublicTypes) -> list[str]:
@@ -209,10 +209,10 @@ def _bases(kind: type, public: PublicTypes) -> list[str]:
     return [public.get(base, base.__name__) for base in above if base in public or not _ours(base)]
 
 
-def _field(each: "dataclasses.Field[Any]") -> str:
-    if each.default_factory is not dataclasses.MISSING:
-        return f"{each.name} = {stable(each.default_factory())}"
-    return each.name if each.default is dataclasses.MISSING else f"{each.name} = {stable(each.default)}"
+def _field(field: "dataclasses.Field[Any]") -> str:
+    if field.default_factory is not dataclasses.MISSING:
+        return f"{field.name} = {stable(field.default_factory())}"
+    return field.name if field.default is dataclasses.MISSING else f"{field.name} = {stable(field.default)}"
 
 
 def _ours(kind: type) -> bool:
@@ -222,8 +222,8 @@ def _ours(kind: type) -> bool:
 def _assigned(kind: type) -> set[str]:
     """Return the public attributes that a class or an internal base declares, or assigns in ``__init__``."""
     names: set[str] = set()
-    for each in filter(_ours, kind.__mro__):
-        definition = ast.parse(textwrap.dedent(inspect.getsource(each))).body[0]
+    for base in filter(_ours, kind.__mro__):
+        definition = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
         assert isinstance(definition, ast.ClassDef)
         for part in definition.body:
             if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):

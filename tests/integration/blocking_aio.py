@@ -46,12 +46,12 @@ class Blocking:
         self._awaited = awaited
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._awaited, name)
-        if not callable(found) or isinstance(found, type):
-            return found
+        attribute = getattr(self._awaited, name)
+        if not callable(attribute) or isinstance(attribute, type):
+            return attribute
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            return self._blocking(found(*map(_await, args), **kwargs))
+            return self._blocking(attribute(*map(_await, args), **kwargs))
 
         return call
 
@@ -64,29 +64,29 @@ class Blocking:
     def __repr__(self) -> str:
         return repr(self._awaited)
 
-    def _blocking(self, found: Any) -> Any:
-        if iscoroutine(found):
-            found = self._loop.run(found)
-        if isasyncgen(found):
-            return self._each(found)
-        if isinstance(found, list):
-            return [self._blocking(each) for each in found]
-        if isinstance(found, aio.Tickwheel | aio.Queue | aio.Message):
-            return Blocking(self._loop, found)
-        return found
+    def _blocking(self, value: Any) -> Any:
+        if iscoroutine(value):
+            value = self._loop.run(value)
+        if isasyncgen(value):
+            return self._each(value)
+        if isinstance(value, list):
+            return [self._blocking(item) for item in value]
+        if isinstance(value, aio.Tickwheel | aio.Queue | aio.Message):
+            return Blocking(self._loop, value)
+        return value
 
-    def _each(self, found: Any) -> Iterator[Any]:
+    def _each(self, iterator: Any) -> Iterator[Any]:
         async def following() -> Any:
-            return await anext(found, _END)
+            return await anext(iterator, _END)
 
-        while (each := self._loop.run(following())) is not _END:
-            yield each
+        while (item := self._loop.run(following())) is not _END:
+            yield item
 
 
-def _await(given: Any) -> Any:
-    if isinstance(given, list):
-        return [_await(each) for each in given]
-    return given._awaited if isinstance(given, Blocking) else given
+def _await(argument: Any) -> Any:
+    if isinstance(argument, list):
+        return [_await(item) for item in argument]
+    return argument._awaited if isinstance(argument, Blocking) else argument
 
 
 @contextmanager

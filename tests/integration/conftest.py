@@ -74,8 +74,8 @@ def _tickwheel_sandbox(
     settings = {"shards": (WAYS | SERVICE_WAYS | CLUSTER_WAYS)[request.param]} | (marker.kwargs if marker else {})
     if request.param not in SERVICE_WAYS:
         open_one = aio_sandbox if "asyncio" in request.param else sandbox
-        with open_one(cast(PrivateServer, engine), **settings) as found:
-            yield found
+        with open_one(cast(PrivateServer, engine), **settings) as client:
+            yield client
         return
     service: ServiceThread = request.getfixturevalue("service")
     # A direct client creates the namespace, under the clock of the test.
@@ -103,12 +103,12 @@ def queue(request: pytest.FixtureRequest, tw: Tickwheel) -> Queue:
 def bring() -> Callable[..., Message | None]:
     """Enqueue a message, bring it to a state, and return its lease, if any. No other message may be Pending."""
 
-    def bring_to(state: str, queue: Queue, id: str = "m", **given: Any) -> Message | None:
+    def bring_to(state: str, queue: Queue, id: str = "m", **options: Any) -> Message | None:
         if state == "invisible":
-            given["delay"] = timedelta(hours=1)
+            options["delay"] = timedelta(hours=1)
         if state == "errored":
-            given["max_attempts"] = 1
-        queue.enqueue(b"payload", id=id, **given)
+            options["max_attempts"] = 1
+        queue.enqueue(b"payload", id=id, **options)
         message = None
         if state in ("running", "completed", "errored"):
             [message] = queue.dequeue(worker="worker 1")
@@ -117,7 +117,7 @@ def bring() -> Callable[..., Message | None]:
         if message is not None and state == "errored":
             message.fail("boom")
         if state == "cancelled":
-            queue.cancel(id, given["metadata"]["of"] if queue.config().exclusive_key else None)
+            queue.cancel(id, options["metadata"]["of"] if queue.config().exclusive_key else None)
         return message
 
     return bring_to

@@ -57,25 +57,29 @@ class GenericClient:
         """Return the reply to many requests."""
         method = self._method(name)
         send = self._channel.stream_unary(_path(method), _pack, GetMessageClass(method.output_type).FromString)
-        return _dict(send((_message(method, each) for each in requests), timeout=timeout, metadata=self._metadata))
+        return _dict(
+            send((_message(method, request) for request in requests), timeout=timeout, metadata=self._metadata)
+        )
 
     def stream(self, name: str, requests: Iterable[dict[str, Any]], timeout: float = 20) -> Any:
         """Return replies as they arrive; `Stream.cancel` ends the stream."""
         method = self._method(name)
         send = self._channel.stream_stream(_path(method), _pack, GetMessageClass(method.output_type).FromString)
-        return Stream(send((_message(method, each) for each in requests), timeout=timeout, metadata=self._metadata))
+        return Stream(
+            send((_message(method, request) for request in requests), timeout=timeout, metadata=self._metadata)
+        )
 
     def raw(self, name: str, request: bytes) -> bytes:
         """Return the bytes of a reply to the bytes of a request."""
-        send = self._channel.unary_unary(_path(self._method(name)), lambda each: each, lambda each: each)
+        send = self._channel.unary_unary(_path(self._method(name)), lambda data: data, lambda data: data)
         answer: bytes = send(request, timeout=20, metadata=self._metadata)
         return answer
 
     def _method(self, name: str) -> Any:
         for service in ("MessageService", "QueueService"):
-            found = _pool().FindServiceByName(f"tickwheel.v1.{service}").methods_by_name.get(name)
-            if found is not None:
-                return found
+            method = _pool().FindServiceByName(f"tickwheel.v1.{service}").methods_by_name.get(name)
+            if method is not None:
+                return method
         raise LookupError(name)
 
 

@@ -23,8 +23,8 @@ class Spans:
         return [span for span in self._kept.get_finished_spans() if span.name == name]
 
     def one(self, name: str) -> ReadableSpan:
-        [found] = self.by_name(name)
-        return found
+        [span] = self.by_name(name)
+        return span
 
     def names(self) -> list[str]:
         return [span.name for span in self._kept.get_finished_spans()]

@@ -28,8 +28,8 @@ async def run_stalled_load(server: PrivateServer, *, stall_s: float, per_s: floa
     server.clear(namespace)
     histogram = meter.histograms["enqueue"]
     slow = sum(
-        each.count_at_value_iterated_to
-        for each in histogram.get_recorded_iterator()
-        if each.value_iterated_to > _SLOW_MS * 1e3
+        bucket.count_at_value_iterated_to
+        for bucket in histogram.get_recorded_iterator()
+        if bucket.value_iterated_to > _SLOW_MS * 1e3
     )
     return {"count": int(histogram.get_total_count()), "slow": int(slow)}

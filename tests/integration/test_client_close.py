@@ -38,10 +38,10 @@ def test_closing_a_client_ends_its_waiting_dequeues_and_leases_nothing_more(tick
         with tickwheel_server.client() as client:
             eventually(lambda: client.pubsub_shardchannels(f"{namespace}:*"), "the dequeues wait")
         closed.close()
-        for each in waiting:
+        for call in waiting:
             # The dequeues are asleep, or poll once more before they sleep.
             with pytest.raises(TickwheelError, match=r"is closed: open a new one|was closed before"):
-                each.result(timeout=20)
+                call.result(timeout=20)
         tickwheel.queue("q").enqueue(id="m")
         assert tickwheel.queue("q").counts()["pending"] == 1
 
@@ -53,9 +53,9 @@ def test_closing_an_asyncio_client_ends_its_waiting_dequeues(tickwheel_server: P
             waiting = [asyncio.create_task(queue.dequeue(wait=timedelta(hours=1))) for _ in range(3)]
             with tickwheel_server.client() as client:
                 await eventually_in_task(lambda: client.pubsub_shardchannels("closed:*"), "they listen")
-        for each in waiting:
+        for call in waiting:
             with pytest.raises(TickwheelError, match="closed"):
-                await each
+                await call
 
     asyncio.run(asyncio.wait_for(closed(), 60))
     tickwheel_server.clear("closed")

@@ -37,11 +37,11 @@ def test_one_check_of_an_empty_queue_answers_many_calls(tickwheel_server: Privat
         async with namespace(tickwheel_server) as of:
             await of.run(dequeue(of, "empty"))
             before = calls_of(server, "exists")
-            found = await asyncio.gather(*(of.run(dequeue(of, "empty")) for _ in range(CALLS)))
-            return found, calls_of(server, "exists") - before
+            answers = await asyncio.gather(*(of.run(dequeue(of, "empty")) for _ in range(CALLS)))
+            return answers, calls_of(server, "exists") - before
 
-    found, looks = asyncio.run(ask())
-    assert found == [[]] * CALLS
+    answers, looks = asyncio.run(ask())
+    assert answers == [[]] * CALLS
     assert looks <= CALLS // 4
 
 
@@ -52,16 +52,16 @@ def test_each_call_has_leases_of_its_own(tickwheel_server: PrivateServer, named:
         async with namespace(tickwheel_server) as of:
             await of.run(enqueue_many(of.context, queue, [NewMessage() for _ in range(CALLS)]))
             ids = [f"slot-{n}:1" if named else None for n in range(CALLS)]
-            found = await asyncio.gather(*(of.run(dequeue(of, queue, id_)) for id_ in ids))
+            answers = await asyncio.gather(*(of.run(dequeue(of, queue, id_)) for id_ in ids))
             again = await asyncio.gather(*(of.run(dequeue(of, queue, id_)) for id_ in ids))
-            await asyncio.gather(*(of.run(complete(of.context, messages)) for messages in found))
-            return found, again
+            await asyncio.gather(*(of.run(complete(of.context, messages)) for messages in answers))
+            return answers, again
 
-    found, again = asyncio.run(work())
-    assert len({message.id for messages in found for message in messages}) == CALLS
-    assert len({message.token for messages in found for message in messages}) == CALLS
+    answers, again = asyncio.run(work())
+    assert len({message.id for messages in answers for message in messages}) == CALLS
+    assert len({message.token for messages in answers for message in messages}) == CALLS
     # A repeated request has the same answer, also in a group; a new request finds no message.
-    tokens = [[message.token for message in messages] for messages in found]
+    tokens = [[message.token for message in messages] for messages in answers]
     assert [[message.token for message in messages] for messages in again] == (tokens if named else [[]] * CALLS)
 
 
@@ -75,8 +75,8 @@ def test_a_refused_call_refuses_no_other_call(tickwheel_server: PrivateServer, s
                 *(of.run(dequeue(of, "empty")) for _ in range(3)), of.run(wrong), return_exceptions=True
             )
 
-    *found, refused = asyncio.run(ask())
-    assert found == [[]] * 3
+    *answers, refused = asyncio.run(ask())
+    assert answers == [[]] * 3
     assert isinstance(refused, TickwheelError)
     assert "WRONGTYPE" in str(refused)
 
@@ -90,6 +90,6 @@ def test_a_call_that_is_cancelled_takes_no_other_calls_answer(tickwheel_server: 
             calls[3].cancel()
             return await asyncio.gather(*calls, return_exceptions=True)
 
-    found = asyncio.run(cancel_one())
-    assert isinstance(found.pop(3), asyncio.CancelledError)
-    assert len({message.id for messages in found for message in messages}) == CALLS - 1
+    answers = asyncio.run(cancel_one())
+    assert isinstance(answers.pop(3), asyncio.CancelledError)
+    assert len({message.id for messages in answers for message in messages}) == CALLS - 1

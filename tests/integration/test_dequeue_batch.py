@@ -65,12 +65,12 @@ def test_concurrent_polls_are_one_call_and_each_message_goes_to_one_poll(
             queue = tickwheel.queue("q")
             return await asyncio.gather(*(queue.dequeue(limit) for _ in range(POLLS)))
 
-    alone, together = count_calls(real_time_service, "Dequeue"), count_calls(real_time_service, "DequeueBatch")
-    found = asyncio.run(poll())
-    assert max(map(len, found)) <= limit
-    ids = [message.id for part in found for message in part]
+    alone, batches = count_calls(real_time_service, "Dequeue"), count_calls(real_time_service, "DequeueBatch")
+    answers = asyncio.run(poll())
+    assert max(map(len, answers)) <= limit
+    ids = [message.id for part in answers for message in part]
     assert len(ids) == len(set(ids)) == min(messages, POLLS * limit)
-    eventually(lambda: count_calls(real_time_service, "DequeueBatch") == together + 1, "the polls were one call")
+    eventually(lambda: count_calls(real_time_service, "DequeueBatch") == batches + 1, "the polls were one call")
     assert count_calls(real_time_service, "Dequeue") == alone
 
 
@@ -79,11 +79,11 @@ def test_a_single_poll_is_a_call_of_its_own(real_time_service: ServiceThread, di
         async with client_of(real_time_service, direct) as tickwheel:
             assert await tickwheel.queue("q").dequeue() == []
 
-    alone, together = count_calls(real_time_service, "Dequeue"), count_calls(real_time_service, "DequeueBatch")
+    alone, batches = count_calls(real_time_service, "Dequeue"), count_calls(real_time_service, "DequeueBatch")
     asyncio.run(poll())
     assert (count_calls(real_time_service, "Dequeue"), count_calls(real_time_service, "DequeueBatch")) == (
         alone + 1,
-        together,
+        batches,
     )
 
 
@@ -139,17 +139,17 @@ def test_a_message_leased_for_a_caller_that_left_is_released(
             while not io._dequeue_batcher._in_flight:
                 await asyncio.sleep(0)
             # The polls are being sent.
-            for each in polls[::2]:
-                each.cancel()
-            found = await asyncio.gather(*polls, return_exceptions=True)
+            for task in polls[::2]:
+                task.cancel()
+            answers = await asyncio.gather(*polls, return_exceptions=True)
             async with asyncio.timeout(20):
                 while queue.counts()["running"] > POLLS // 2:
                     await asyncio.sleep(0)
-            return found
+            return answers
 
-    found = asyncio.run(poll())
-    assert [isinstance(each, asyncio.CancelledError) for each in found] == [True, False] * (POLLS // 2)
-    assert all(len(each) == 1 for each in found[1::2])
+    answers = asyncio.run(poll())
+    assert [isinstance(answer, asyncio.CancelledError) for answer in answers] == [True, False] * (POLLS // 2)
+    assert all(len(answer) == 1 for answer in answers[1::2])
     counts = queue.counts()
     assert (counts["running"], counts["pending"]) == (POLLS // 2, POLLS // 2)
     # The messages are as if they had never been delivered.
@@ -166,10 +166,10 @@ def test_a_message_for_a_caller_cancelled_before_its_turn_is_released(
         async with client_of(real_time_service, direct) as tickwheel:
             polls = [asyncio.create_task(tickwheel.queue("q").dequeue()) for _ in range(POLLS)]
             await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)
-            for each in polls:
-                each.cancel()
-            found = await asyncio.gather(*polls, return_exceptions=True)
-            delivered = [message for each in found if isinstance(each, list) for message in each]
+            for task in polls:
+                task.cancel()
+            answers = await asyncio.gather(*polls, return_exceptions=True)
+            delivered = [message for answer in answers if isinstance(answer, list) for message in answer]
             await tickwheel.queue("q").release_many(delivered)
             return len(delivered)
 
@@ -189,13 +189,13 @@ def test_messages_leased_for_polls_of_a_closed_client_are_released(
         async with client_of(real_time_service, direct) as tickwheel:
             polls = [asyncio.create_task(tickwheel.queue("q").dequeue()) for _ in range(POLLS)]
             await eventually_in_task(lambda: queue.counts()["running"], "some are leased")
-            for each in polls[::2]:
-                each.cancel()
-        found = await asyncio.gather(*polls, return_exceptions=True)
-        assert {type(each) for each in found} <= {asyncio.CancelledError, Unavailable, list}
-        delivered = [message for each in found if isinstance(each, list) for message in each]
+            for task in polls[::2]:
+                task.cancel()
+        answers = await asyncio.gather(*polls, return_exceptions=True)
+        assert {type(answer) for answer in answers} <= {asyncio.CancelledError, Unavailable, list}
+        delivered = [message for answer in answers if isinstance(answer, list) for message in answer]
         if delivered:
-            queue.release_many([direct.queue("q").leased(each.id, each.token) for each in delivered])
+            queue.release_many([direct.queue("q").leased(message.id, message.token) for message in delivered])
 
     for _ in range(10):
         asyncio.run(poll())
@@ -214,11 +214,11 @@ def test_dequeues_that_wait_or_have_a_request_id_are_not_batched(
             named = [queue.dequeue(request_id=f"mine-{n}:1") for n in range(3)]
             assert await asyncio.gather(*waiting, *named) == [[]] * 6
 
-    alone, together = count_calls(real_time_service, "Dequeue"), count_calls(real_time_service, "DequeueBatch")
+    alone, batches = count_calls(real_time_service, "Dequeue"), count_calls(real_time_service, "DequeueBatch")
     asyncio.run(poll())
     assert (count_calls(real_time_service, "Dequeue"), count_calls(real_time_service, "DequeueBatch")) == (
         alone + 6,
-        together,
+        batches,
     )
 
 
@@ -226,10 +226,10 @@ def test_an_older_service_without_the_batch_call_receives_single_calls(
     real_time_service: ServiceThread, direct: Tickwheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     direct.queue("q").enqueue_many(NewMessage() for _ in range(POLLS))
-    made = DequeueBatcher.__init__
+    original = DequeueBatcher.__init__
 
     def init_without_batch(self: DequeueBatcher, channel: Any, metadata: Any) -> None:
-        made(self, channel, metadata)
+        original(self, channel, metadata)
         self._batch = channel.unary_stream(
             "/tickwheel.v1.MessageService/Unheard", lambda each: each.SerializeToString()
         )
@@ -260,9 +260,11 @@ def test_a_generic_client_gets_an_answer_to_each_request_that_can_be_answered(
         request(direct, "a", "six", lease_ms=1, where={"x": "y"}),
     ]
     answers = [
-        each for part in generic_client.call_for_many("DequeueBatch", requests=requests) for each in part["answers"]
+        answer for part in generic_client.call_for_many("DequeueBatch", requests=requests) for answer in part["answers"]
     ]
-    ids_by_place = {each["place"]: [one["lease"]["id"] for one in each["response"]["deliveries"]] for each in answers}
+    ids_by_place = {
+        answer["place"]: [one["lease"]["id"] for one in answer["response"]["deliveries"]] for answer in answers
+    }
     # Both requests for the message may receive it.
     assert sorted(ids_by_place.values()) == [[], [], ["m"]]
     assert ids_by_place[1] == []
@@ -271,7 +273,7 @@ def test_a_generic_client_gets_an_answer_to_each_request_that_can_be_answered(
     # A repeated request gets the same answer.
     for place in ids_by_place:
         again = generic_client.call("Dequeue", **requests[place] | {"first_attempt": False})
-        assert [each["lease"]["id"] for each in again["deliveries"]] == ids_by_place[place]
+        assert [delivery["lease"]["id"] for delivery in again["deliveries"]] == ids_by_place[place]
 
 
 @pytest.mark.parametrize(
@@ -323,10 +325,10 @@ def test_more_polls_than_one_call_takes_are_several_calls(
         async with client_of(real_time_service, direct) as tickwheel:
             return await asyncio.gather(*(tickwheel.queue("q").dequeue(limit) for _ in range(count)))
 
-    together = count_calls(real_time_service, "DequeueBatch")
-    assert len({message.id for found in asyncio.run(poll()) for message in found}) == 250
+    batches = count_calls(real_time_service, "DequeueBatch")
+    assert len({message.id for messages in asyncio.run(poll()) for message in messages}) == 250
     eventually(
-        lambda: count_calls(real_time_service, "DequeueBatch") == together + several,
+        lambda: count_calls(real_time_service, "DequeueBatch") == batches + several,
         "the batch was split",
     )
 

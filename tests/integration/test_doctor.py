@@ -245,11 +245,11 @@ def test_a_system_under_load_has_no_findings(tickwheel_server: PrivateServer) ->
             assert started.wait(30)
             while tw.queue("plain").counts()["completed"] < 100:
                 assert time.monotonic() < until
-            found = [tw._run(audit(tw._context, passes=LIVE_PASSES)) for _ in range(5)]
+            findings = [tw._run(audit(tw._context, passes=LIVE_PASSES)) for _ in range(5)]
         finally:
             stop.set()
         worker.result()
-    assert found == [[]] * 5
+    assert findings == [[]] * 5
     tickwheel_server.clear("busy")
 
 

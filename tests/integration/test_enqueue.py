@@ -118,14 +118,14 @@ def test_a_message_whose_large_payload_is_deleted_before_it_is_read_is_not_deliv
 ) -> None:
     queue = tw.create_queue("exclusive", exclusive_key="of")
     queue.enqueue_many(NewMessage(LARGE, id=id_, metadata={"of": "acme"}) for id_ in ("m", "n"))
-    made = Dequeue._build_messages
+    original = Dequeue._build_messages
 
     with Tickwheel(tickwheel_server.url, namespace=tw._context.namespace, clock=FRAGMENT) as other:
 
         def cancelled_first(dequeue: Dequeue, shard: int, *more: Any) -> Any:
             if other.queue("exclusive").get("m", "acme").state == "running":
                 other.queue("exclusive").cancel("m", "acme")
-            return (yield from made(dequeue, shard, *more))
+            return (yield from original(dequeue, shard, *more))
 
         monkeypatch.setattr(Dequeue, "_build_messages", cancelled_first)
         assert queue.dequeue() == []
@@ -154,10 +154,10 @@ def test_every_bytes_like_type_is_a_payload(queue: Queue, kind: Callable[[bytes]
 def test_a_message_has_all_fields_that_were_set(queue: Queue, clock: VirtualClock) -> None:
     metadata = {"k" * 64: "v" * 256, "é": "ü", "empty": ""}
     queue.enqueue(b"p", id="m", delay=timedelta(hours=1), deadline=clock.now, metadata=metadata)
-    found = queue.get("m")
-    assert (found.id, found.queue, found.state, found.payload) == ("m", "q", "invisible", b"p")
-    assert (found.metadata, found.due, found.deadline) == (metadata, clock.now + timedelta(hours=1), clock.now)
-    assert (found.attempt, found.version, found.exclusive_value) == (0, 1, None)
+    view = queue.get("m")
+    assert (view.id, view.queue, view.state, view.payload) == ("m", "q", "invisible", b"p")
+    assert (view.metadata, view.due, view.deadline) == (metadata, clock.now + timedelta(hours=1), clock.now)
+    assert (view.attempt, view.version, view.exclusive_value) == (0, 1, None)
 
 
 def test_messages_without_an_id_get_an_id_that_sorts_by_time(queue: Queue) -> None:
@@ -173,8 +173,8 @@ def test_a_repeated_message_changes_nothing_and_its_state_is_returned(
 ) -> None:
     bring(state, queue)
     before = dump()
-    given: dict[str, dict[str, Any]] = {"invisible": {"delay": timedelta(hours=1)}, "errored": {"max_attempts": 1}}
-    result = queue.enqueue(b"payload", id="m", **given.get(state, {}))
+    options: dict[str, dict[str, Any]] = {"invisible": {"delay": timedelta(hours=1)}, "errored": {"max_attempts": 1}}
+    result = queue.enqueue(b"payload", id="m", **options.get(state, {}))
     assert (result.id, result.state, result.created) == ("m", state, False)
     assert dump() == before
 
@@ -205,16 +205,16 @@ OTHER: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("other", OTHER)
 def test_other_content_under_the_same_id_is_a_conflict(queue: Queue, dump: Dump, other: str) -> None:
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "payload": b"p",
         "delay": timedelta(hours=1),
         "deadline": timedelta(hours=2),
         "metadata": {"a": "b"},
     }
-    queue.enqueue(id="m", **given)
+    queue.enqueue(id="m", **options)
     before = dump()
     with pytest.raises(IdConflict, match="has a message 'm' with other content"):
-        queue.enqueue(id="m", **given | OTHER[other])
+        queue.enqueue(id="m", **options | OTHER[other])
     assert dump() == before
 
 
@@ -260,18 +260,18 @@ def test_an_invalid_message_ends_its_batch_before_its_call_is_sent(queue: Queue)
 
 
 def test_the_latest_due_time_is_five_years_ahead(queue: Queue, clock: VirtualClock, dump: Dump) -> None:
-    most = timedelta(milliseconds=limits.DELAY_MS_MAX)
-    queue.enqueue(id="delay", delay=most)
-    queue.enqueue(id="due", due=clock.now + most)
+    limit = timedelta(milliseconds=limits.DELAY_MS_MAX)
+    queue.enqueue(id="delay", delay=limit)
+    queue.enqueue(id="due", due=clock.now + limit)
     before = dump()
     with pytest.raises(InvalidArgument, match="delay"):
-        queue.enqueue(delay=most + MS)
+        queue.enqueue(delay=limit + MS)
     with pytest.raises(InvalidArgument, match="due"):
-        queue.enqueue(due=clock.now + most + MS)
+        queue.enqueue(due=clock.now + limit + MS)
     with pytest.raises(InvalidArgument, match="due"):
-        queue.reschedule("due", due=clock.now + most + MS)
+        queue.reschedule("due", due=clock.now + limit + MS)
     assert dump() == before
-    clock.advance(most - MS)
+    clock.advance(limit - MS)
     assert queue.counts()["pending"] == 0
     clock.advance(MS)
     assert queue.counts()["pending"] == 2

@@ -133,12 +133,12 @@ def test_timers_of_a_queue_that_the_metadata_shard_has_lost_are_kept_until_the_q
     monkeypatch.setattr(firing, "UNKNOWN_MS", 50)
     jobs.enqueue(delay=timedelta(milliseconds=1))
     queues = queues_key(namespace)
-    kept = server.hgetall(queues)
+    queues_before = server.hgetall(queues)
     server.delete(queues)
     with run_driver(tickwheel_server, namespace, tmp_path / "lock") as driving:
         # After the second attempt.
         eventually(lambda: driving.process.health()[0].unknown_queue_timers >= 2, "the queue of the timer is unknown")
-        server.hset(queues, mapping=kept)
+        server.hset(queues, mapping=queues_before)
         [message] = jobs.dequeue(wait=10 * SECOND)
         message.complete()
 
@@ -248,14 +248,14 @@ def test_stopping_is_immediate_in_every_wait(
 
 def test_a_lock_file_is_free_after_a_release_and_after_an_abandoned_acquisition(tmp_path: Path) -> None:
     election, stopped = LockFileElection(tmp_path / "lock"), threading.Event()
-    held = election.acquire(3, stopped)
-    assert held is not None
-    assert (held.epoch, held.lost) == (None, False)
+    leadership = election.acquire(3, stopped)
+    assert leadership is not None
+    assert (leadership.epoch, leadership.lost) == (None, False)
     assert election.acquire(4, stopped) is not None
 
     stopped.set()
     assert election.acquire(3, stopped) is None
     stopped.clear()
-    held.release()
-    held.release()
+    leadership.release()
+    leadership.release()
     assert election.acquire(3, stopped) is not None

@@ -84,9 +84,9 @@ def shared_by(kafka: Kafka, group: str, members: int) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
 
     def settled() -> bool:
-        found = admin.describe_consumer_groups([group])[group].result(30)
-        shares = [len(member.assignment.topic_partitions) for member in found.members]
-        return found.state == ConsumerGroupState.STABLE and shares == [PARTITIONS // members] * members
+        description = admin.describe_consumer_groups([group])[group].result(30)
+        shares = [len(member.assignment.topic_partitions) for member in description.members]
+        return description.state == ConsumerGroupState.STABLE and shares == [PARTITIONS // members] * members
 
     eventually(settled, f"{members} readers share the partitions", 60, pause=0.05)
 
@@ -145,8 +145,8 @@ def test_the_transition_at_which_a_reader_was_abandoned_is_the_first_of_the_next
     history.write(1, ids)
 
     def read(count: int) -> list[str]:
-        found = events.read(kafka.bootstrap, topic=history.topic, group=group)
-        return [one.id for one in islice(found, count)]
+        transitions = events.read(kafka.bootstrap, topic=history.topic, group=group)
+        return [one.id for one in islice(transitions, count)]
 
     assert read(10) == ids[:10]
     assert read(91) == ids[9:]

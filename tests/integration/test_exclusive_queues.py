@@ -21,16 +21,16 @@ def videos(tw: Tickwheel) -> Queue:
     return tw.create_queue("videos", exclusive_key="project", max_attempts=2, backoff=timedelta(seconds=5))
 
 
-def add(queue: Queue, id: str, project: str = "p", **given: Any) -> None:
-    queue.enqueue(id=id, metadata={"project": project} | given.pop("metadata", {}), **given)
+def add(queue: Queue, id: str, project: str = "p", **options: Any) -> None:
+    queue.enqueue(id=id, metadata={"project": project} | options.pop("metadata", {}), **options)
 
 
 def ids(messages: list[Message]) -> list[str]:
     return [message.id for message in messages]
 
 
-def take(queue: Queue, **given: Any) -> Message:
-    [message] = queue.dequeue(**given)
+def take(queue: Queue, **options: Any) -> Message:
+    [message] = queue.dequeue(**options)
     return message
 
 

@@ -25,22 +25,22 @@ def exclusive(tw: Tickwheel) -> Queue:
 
 def test_explain_reports_a_message_that_is_not_due(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="m", delay=timedelta(hours=1))
-    found = queue.explain("m")
-    assert (found.id, found.state, found.code, found.until) == (
+    answer = queue.explain("m")
+    assert (answer.id, answer.state, answer.code, answer.until) == (
         "m",
         "invisible",
         "invisible",
         clock.now + 3600 * SECOND,
     )
-    assert found.reason == f"it is not due until {text(clock.now + 3600 * SECOND)}"
+    assert answer.reason == f"it is not due until {text(clock.now + 3600 * SECOND)}"
 
 
 def test_explain_reports_a_back_off(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="m")
     queue.dequeue()[0].fail(retry_in=SECOND)
-    found = queue.explain("m")
-    assert (found.code, found.until) == ("invisible", clock.now + SECOND)
-    assert found.reason.startswith("its next attempt waits for its back-off until ")
+    answer = queue.explain("m")
+    assert (answer.code, answer.until) == ("invisible", clock.now + SECOND)
+    assert answer.reason.startswith("its next attempt waits for its back-off until ")
 
 
 def test_explain_reports_no_back_off_for_a_failed_message_that_was_rescheduled(
@@ -58,9 +58,9 @@ def test_explain_reports_a_due_message_that_was_not_promoted(queue: Queue, clock
     queue.enqueue(id="m", delay=SECOND)
     due = clock.now + SECOND
     clock.set(due)
-    found = queue.explain("m")
-    assert (found.state, found.code, found.until) == ("invisible", "invisible", due)
-    assert found.reason == (
+    answer = queue.explain("m")
+    assert (answer.state, answer.code, answer.until) == ("invisible", "invisible", due)
+    assert answer.reason == (
         f"it has been due since {text(due)}, and no event process has promoted it yet (is one running?)"
     )
     clock.run_due()
@@ -82,9 +82,9 @@ def test_explain_reports_an_ended_lease_that_was_not_expired(queue: Queue, clock
     queue.dequeue(worker="worker 7")
     end = clock.now + 30 * SECOND
     clock.set(end + SECOND)
-    found = queue.explain("m")
-    assert (found.state, found.code, found.until) == ("running", "running", end)
-    assert found.reason == (
+    answer = queue.explain("m")
+    assert (answer.state, answer.code, answer.until) == ("running", "running", end)
+    assert answer.reason == (
         f"the lease of worker 'worker 7' ended at {text(end)} (attempt 1), and no event process has ended it yet"
         " (is one running?)"
     )
@@ -100,9 +100,9 @@ def test_explain_reports_an_ended_lease_of_the_holder_of_the_value_that_was_not_
     exclusive.dequeue(worker="worker 7")
     end = clock.now + 30 * SECOND
     clock.set(end)
-    found = exclusive.explain("m2", "a")
-    assert (found.code, found.holder, found.ahead_in_value, found.until) == ("behind_value", "m0", 1, end)
-    assert found.reason == (
+    answer = exclusive.explain("m2", "a")
+    assert (answer.code, answer.holder, answer.ahead_in_value, answer.until) == ("behind_value", "m0", 1, end)
+    assert answer.reason == (
         f"message 'm0' holds its exclusive value: the lease of worker 'worker 7' ended at {text(end)}, and no event"
         " process has ended it yet (is one running?), and 1 other message of its exclusive value comes first"
     )
@@ -128,8 +128,8 @@ def test_explain_reports_an_ended_retention_without_removal(queue: Queue, clock:
 
 def test_explain_reports_the_next_message(queue: Queue) -> None:
     queue.enqueue(id="m")
-    found = queue.explain("m")
-    assert (found.state, found.code, found.ahead, found.until) == ("pending", "next", 0, None)
+    answer = queue.explain("m")
+    assert (answer.state, answer.code, answer.ahead, answer.until) == ("pending", "next", 0, None)
 
 
 def test_explain_counts_more_urgent_messages(
@@ -138,9 +138,9 @@ def test_explain_counts_more_urgent_messages(
     first, second, third = neighbours("q", 3)
     for n, id in enumerate((first, second, third)):
         queue.enqueue(id=id, deadline=clock.now + n * SECOND)
-    found = queue.explain(third)
-    assert (found.code, found.ahead) == ("behind_others", 2)
-    assert found.reason == "2 more urgent messages are ahead of it"
+    answer = queue.explain(third)
+    assert (answer.code, answer.ahead) == ("behind_others", 2)
+    assert answer.reason == "2 more urgent messages are ahead of it"
     assert queue.explain(second).reason == "1 more urgent message is ahead of it"
 
 
@@ -149,8 +149,8 @@ def test_explain_counts_more_urgent_messages_of_other_shards(queue: Queue, clock
         queue.enqueue(id=f"m{n}", deadline=clock.now + n * SECOND)
     assert queue.explain("m0").code == "next"
     for n in (1, 7, 19):
-        found = queue.explain(f"m{n}")
-        assert (found.code, found.ahead) == ("behind_others", n)
+        answer = queue.explain(f"m{n}")
+        assert (answer.code, answer.ahead) == ("behind_others", n)
 
 
 def test_explain_does_not_count_equally_urgent_messages_of_other_shards(
@@ -167,11 +167,11 @@ def test_explain_names_the_running_message_that_holds_the_value(exclusive: Queue
     for n in range(4):
         exclusive.enqueue(id=f"m{n}", metadata={"of": "a"})
     exclusive.dequeue(worker="worker 7", lease=timedelta(minutes=5))
-    found = exclusive.explain("m3", "a")
-    assert (found.state, found.code, found.ahead_in_value) == ("pending", "behind_value", 2)
-    assert (found.holder, found.worker, found.until) == ("m0", "worker 7", clock.now + timedelta(minutes=5))
-    assert found.reason.startswith("message 'm0' of its exclusive value is held by worker 'worker 7' until ")
-    assert found.reason.endswith(", and 2 other messages of its exclusive value come first")
+    answer = exclusive.explain("m3", "a")
+    assert (answer.state, answer.code, answer.ahead_in_value) == ("pending", "behind_value", 2)
+    assert (answer.holder, answer.worker, answer.until) == ("m0", "worker 7", clock.now + timedelta(minutes=5))
+    assert answer.reason.startswith("message 'm0' of its exclusive value is held by worker 'worker 7' until ")
+    assert answer.reason.endswith(", and 2 other messages of its exclusive value come first")
     assert exclusive.explain("m1", "a").ahead_in_value == 0
 
 
@@ -182,16 +182,16 @@ def test_explain_names_the_cancelled_message_that_holds_the_value_until_its_work
     exclusive.dequeue(worker="worker 7")
     exclusive.enqueue(id="m1", metadata={"of": "a"})
     exclusive.cancel("m0", "a")
-    found = exclusive.explain("m1", "a")
-    assert (found.code, found.holder, found.until) == ("behind_value", "m0", clock.now + 30 * SECOND)
+    answer = exclusive.explain("m1", "a")
+    assert (answer.code, answer.holder, answer.until) == ("behind_value", "m0", clock.now + 30 * SECOND)
 
 
 def test_explain_counts_earlier_messages_of_the_free_value(exclusive: Queue) -> None:
     for n in range(3):
         exclusive.enqueue(id=f"m{n}", metadata={"of": "a"})
-    found = exclusive.explain("m2", "a")
-    assert (found.code, found.ahead_in_value, found.holder) == ("behind_value", 2, None)
-    assert found.reason == "2 other messages of its exclusive value come first"
+    answer = exclusive.explain("m2", "a")
+    assert (answer.code, answer.ahead_in_value, answer.holder) == ("behind_value", 2, None)
+    assert answer.reason == "2 other messages of its exclusive value come first"
     assert exclusive.explain("m1", "a").reason == "1 other message of its exclusive value comes first"
     assert exclusive.explain("m0", "a").code == "next"
 
@@ -207,22 +207,22 @@ def test_explain_reports_a_blocked_queue(queue: Queue) -> None:
 def test_explain_reports_a_running_message(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="m")
     queue.dequeue(worker="worker 7")
-    found = queue.explain("m")
-    assert (found.state, found.code, found.worker, found.until) == (
+    answer = queue.explain("m")
+    assert (answer.state, answer.code, answer.worker, answer.until) == (
         "running",
         "running",
         "worker 7",
         clock.now + 30 * SECOND,
     )
-    assert found.reason.startswith("worker 'worker 7' holds its lease until ")
+    assert answer.reason.startswith("worker 'worker 7' holds its lease until ")
 
 
 def test_explain_reports_the_attempts_of_an_errored_message(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue(id="m", max_attempts=1)
     queue.dequeue()[0].fail("boom")
-    found = queue.explain("m")
-    assert (found.state, found.code, found.until) == ("errored", "errored", clock.now + timedelta(days=7))
-    assert found.reason.startswith("it failed after 1 attempt: boom; redrive it to try again; kept until ")
+    answer = queue.explain("m")
+    assert (answer.state, answer.code, answer.until) == ("errored", "errored", clock.now + timedelta(days=7))
+    assert answer.reason.startswith("it failed after 1 attempt: boom; redrive it to try again; kept until ")
 
 
 def test_explain_reports_a_message_cancelled_while_running_that_holds_its_value(
@@ -236,10 +236,10 @@ def test_explain_reports_a_message_cancelled_while_running_that_holds_its_value(
     assert (change.state, change.at) == ("cancelled", lease_end)
     assert exclusive.get("m", "a").until == lease_end
 
-    found = exclusive.explain("m", "a")
-    assert (found.state, found.code, found.until, found.worker) == ("cancelled", "cancelled", lease_end, "worker 7")
+    answer = exclusive.explain("m", "a")
+    assert (answer.state, answer.code, answer.until, answer.worker) == ("cancelled", "cancelled", lease_end, "worker 7")
     end = text(lease_end)
-    assert found.reason == (
+    assert answer.reason == (
         "it was cancelled while it ran: its exclusive value is held until worker 'worker 7' calls again"
         f" (and gets LeaseLost), or the lease ends at {end}; then the next message of the value may run, and this"
         " message is kept for 0:10:00"
@@ -263,6 +263,6 @@ def test_explain_reports_a_completed_or_cancelled_message(queue: Queue, clock: V
     queue.enqueue(id="cancelled")
     queue.cancel("cancelled")
     for id, state in (("done", "completed"), ("cancelled", "cancelled")):
-        found = queue.explain(id)
-        assert (found.state, found.code, found.until) == (state, state, clock.now + timedelta(minutes=10))
-        assert found.reason.startswith(f"it was {state}; kept until ")
+        answer = queue.explain(id)
+        assert (answer.state, answer.code, answer.until) == (state, state, clock.now + timedelta(minutes=10))
+        assert answer.reason.startswith(f"it was {state}; kept until ")

@@ -68,8 +68,8 @@ def findings(system: SystemUnderTest) -> list[str]:
 
 def test_a_file_cut_at_any_end_of_a_transition_is_sound(system: SystemUnderTest) -> None:
     enqueue(system, 30)
-    found = cut_file(system)
-    assert (found.violations, found.faults) == ([], COPIES)
+    outcome = cut_file(system)
+    assert (outcome.violations, outcome.faults) == ([], COPIES)
 
 
 def test_a_file_cut_inside_a_transition_is_noticed(system: SystemUnderTest) -> None:
@@ -82,9 +82,9 @@ def test_a_file_cut_inside_a_transition_is_noticed(system: SystemUnderTest) -> N
         client.hset(MESSAGES, field, record)
     assert findings(system) == []
 
-    found = cut_file(system)
-    assert {violation.invariant for violation in found.violations} == {"I4"}
-    assert len({violation.text.partition(":")[0] for violation in found.violations}) == COPIES
+    outcome = cut_file(system)
+    assert {violation.invariant for violation in outcome.violations} == {"I4"}
+    assert len({violation.text.partition(":")[0] for violation in outcome.violations}) == COPIES
 
 
 def test_flipped_bytes_are_refused_or_reported_or_make_no_difference(
@@ -92,9 +92,9 @@ def test_flipped_bytes_are_refused_or_reported_or_make_no_difference(
 ) -> None:
     monkeypatch.setattr("tests.fault.harness.aftermath._COPIES", 12)
     enqueue(system, 30)
-    found = flip_byte(system)
-    assert (found.violations, found.faults) == ([], 12)
-    noticed = re.fullmatch(r"(\d+) refused, (\d+) reported, (\d+) no state differs", found.marks[0])
+    outcome = flip_byte(system)
+    assert (outcome.violations, outcome.faults) == ([], 12)
+    noticed = re.fullmatch(r"(\d+) refused, (\d+) reported, (\d+) no state differs", outcome.marks[0])
     assert noticed is not None
     refused, reported, same = map(int, noticed.groups())
     # It is extremely unlikely that all twelve flips make no difference.
@@ -107,8 +107,8 @@ def test_an_unreported_wrong_state_is_noticed(system: SystemUnderTest) -> None:
         fill(client, ALMOST_ALL)
     copy_disk(system)
     enqueue(system, 1)
-    found = flip_byte(system)
-    assert [violation.invariant for violation in found.violations] == ["I4"] * COPIES
+    outcome = flip_byte(system)
+    assert [violation.invariant for violation in outcome.violations] == ["I4"] * COPIES
 
 
 def test_the_audit_findings_of_a_flipped_byte_are_reported(system: SystemUnderTest) -> None:
@@ -116,16 +116,16 @@ def test_the_audit_findings_of_a_flipped_byte_are_reported(system: SystemUnderTe
     with system.place.client() as client:
         client.delete(MESSAGES)
         fill(client, ALMOST_ALL)
-    found = flip_byte(system)
-    assert (found.violations, found.marks) == ([], [f"0 refused, {COPIES} reported, 0 no state differs"])
+    outcome = flip_byte(system)
+    assert (outcome.violations, outcome.marks) == ([], [f"0 refused, {COPIES} reported, 0 no state differs"])
 
 
 def test_a_file_that_the_server_refuses_is_reported(system: SystemUnderTest) -> None:
     disk = copy_disk(system)
     [file] = disk.glob("appendonlydir/*.incr.aof")
     file.write_bytes(b"no command\r\n" + file.read_bytes())
-    found = flip_byte(system)
-    assert (found.violations, found.marks) == ([], [f"{COPIES} refused, 0 reported, 0 no state differs"])
+    outcome = flip_byte(system)
+    assert (outcome.violations, outcome.marks) == ([], [f"{COPIES} refused, 0 reported, 0 no state differs"])
 
 
 def test_an_empty_namespace_has_no_leftovers(system: SystemUnderTest) -> None:
@@ -137,8 +137,8 @@ def test_leftovers_after_the_retention_are_noticed(system: SystemUnderTest) -> N
     enqueue(system, 1)
     [message] = system.tickwheel.queue("q").dequeue()
     message.complete()
-    found = let_retention_pass(system)
-    assert Violation("I6", f"{MESSAGES} is left over") in found.violations
+    outcome = let_retention_pass(system)
+    assert Violation("I6", f"{MESSAGES} is left over") in outcome.violations
 
 
 @pytest.mark.parametrize(

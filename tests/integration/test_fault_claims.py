@@ -40,8 +40,8 @@ def test_all_accepted_claims_are_read_in_order(tmp_path: Path) -> None:
     server.start()
     try:
         with server.client(decode_responses=False) as client:
-            for each in CLAIMS:
-                claim(client, each)
+            for line in CLAIMS:
+                claim(client, line)
             with pytest.raises(ResponseError, match="FENCED"):
                 claim(client, Claim(0, (1, 2), "zookeeper", "host-a:17"))
             assert claims(tmp_path) == CLAIMS

@@ -22,15 +22,15 @@ def queue(request: pytest.FixtureRequest, tw: Tickwheel) -> Queue:
     return tw.create_queue("q", exclusive_key="value" if request.param == "exclusive" else None)
 
 
-def new(id: str, pairs: dict[str, str], **given: Any) -> NewMessage:
-    return NewMessage(id=id, metadata=pairs | {"value": id}, **given)
+def new(id: str, pairs: dict[str, str], **options: Any) -> NewMessage:
+    return NewMessage(id=id, metadata=pairs | {"value": id}, **options)
 
 
 def drained(queue: Queue, where: dict[str, str]) -> list[str]:
-    found = []
+    ids = []
     while messages := queue.dequeue(where=where, consistency="exact"):
-        found += [message.id for message in messages]
-    return found
+        ids += [message.id for message in messages]
+    return ids
 
 
 def test_a_filter_on_one_shard_delivers_the_most_urgent_match_first(
@@ -137,9 +137,9 @@ def test_every_filter_agrees_with_a_scan_of_all_messages_of_a_shard(
         wanted = {key: str(chosen.randrange(keys[key])) for key in chosen.sample(list(keys), chosen.randint(1, 3))}
         matching = sorted((id for id in left if wanted.items() <= pairs[id].items()), key=deadlines.__getitem__)
         assert queue.depth(wanted) == len(matching)
-        found = [message.id for message in queue.dequeue(where=wanted, consistency="exact")]
-        assert found == matching[:1]
-        left.difference_update(found)
+        ids = [message.id for message in queue.dequeue(where=wanted, consistency="exact")]
+        assert ids == matching[:1]
+        left.difference_update(ids)
 
 
 def test_a_filter_walk_split_over_calls_finds_the_only_match(queue: Queue, clock: VirtualClock) -> None:

@@ -19,7 +19,7 @@ def videos(tw: Tickwheel) -> Queue:
 
 
 @pytest.fixture
-def held(videos: Queue, neighbours: Neighbours) -> Message:
+def holder(videos: Queue, neighbours: Neighbours) -> Message:
     """A leased message with one message of each kind behind its value; a filter for each kind has met its message."""
     leased, free = neighbours("videos", 2)
     videos.enqueue(id="held", metadata={"project": leased})
@@ -33,18 +33,18 @@ def held(videos: Queue, neighbours: Neighbours) -> Message:
     return message
 
 
-def test_every_pair_of_a_leased_value_can_be_filtered_once_the_value_is_free(videos: Queue, held: Message) -> None:
-    held.complete()
-    found = []
+def test_every_pair_of_a_leased_value_can_be_filtered_once_the_value_is_free(videos: Queue, holder: Message) -> None:
+    holder.complete()
+    ids = []
     # The last message of the indexes comes first: each completed message unparks the pairs parked by then.
     for n in reversed(range(KINDS)):
         for message in videos.dequeue(where={"kind": str(n)}):
-            found.append(message.id)
+            ids.append(message.id)
             message.complete()
-    assert found == [f"m{n}" for n in reversed(range(KINDS))]
+    assert ids == [f"m{n}" for n in reversed(range(KINDS))]
 
 
-def test_every_pair_of_a_leased_value_is_counted_during_and_after_the_lease(videos: Queue, held: Message) -> None:
+def test_every_pair_of_a_leased_value_is_counted_during_and_after_the_lease(videos: Queue, holder: Message) -> None:
     assert [videos.depth({"kind": str(n)}) for n in range(KINDS)] == [1] * KINDS
-    held.complete()
+    holder.complete()
     assert [videos.depth({"kind": str(n)}) for n in range(KINDS)] == [1] * KINDS

@@ -29,7 +29,10 @@ class Caller:
     def ask(self, sequence: int, *, first: bool, **more: Any) -> list[str]:
         """Return the ids of the delivered messages."""
         fields = {"request_id": f"mine:{sequence}", "first_attempt": first, **more}
-        return [each["lease"]["id"] for each in self._stranger.call("Dequeue", **self._where, **fields)["deliveries"]]
+        return [
+            delivery["lease"]["id"]
+            for delivery in self._stranger.call("Dequeue", **self._where, **fields)["deliveries"]
+        ]
 
     def script_calls(self) -> int:
         """Return the number of script calls."""

@@ -27,13 +27,13 @@ def test_a_pickled_message_is_completed_by_a_client_of_the_other_process(
         queue = tickwheel.create_queue("q")
         queue.enqueue_many(NewMessage(bytes(2_000), id=id, metadata={"a": "b"}) for id in ("a", "b"))
         messages = queue.dequeue(2)
-        found = pickle.loads(pickle.dumps(messages))
-        for message, twin in zip(messages, found, strict=True):
+        copies = pickle.loads(pickle.dumps(messages))
+        for message, twin in zip(messages, copies, strict=True):
             for name in ("id", "payload", "metadata", "token", "due", "deadline", "lease_until", "attempt", "version"):
                 assert getattr(twin, name) == getattr(message, name)
             with pytest.raises(TickwheelError, match=r"finish it here by queue\.complete_many"):
                 twin.complete()
-        queue.complete_many(found)
+        queue.complete_many(copies)
         assert queue.counts()["completed"] == 2
 
 

@@ -121,15 +121,15 @@ def test_a_delivery_after_the_deadline_counts_as_a_missed_deadline(queue: Queue,
     queue.enqueue(id="very late", deadline=timedelta(days=-1))
     queue.enqueue(id="no deadline")
     assert len(queue.dequeue(limit=10)) == 4
-    found = queue.lateness()
-    assert (found.deadlines, found.missed) == (3, {4: 1, 2**27: 1})
+    lateness = queue.lateness()
+    assert (lateness.deadlines, lateness.missed) == (3, {4: 1, 2**27: 1})
 
 
 def test_deadlines_missed_by_the_same_time_are_all_counted(queue: Queue, clock: VirtualClock) -> None:
     queue.enqueue_many(NewMessage(deadline=clock.now - late * MS) for late in (3, 100) for _ in range(20))
     assert len(queue.dequeue(limit=40)) == 40
-    found = queue.lateness()
-    assert (found.deadlines, found.missed) == (40, {4: 20, 128: 20})
+    lateness = queue.lateness()
+    assert (lateness.deadlines, lateness.missed) == (40, {4: 20, 128: 20})
 
 
 def test_messages_iterates_over_all_messages_of_a_queue(tw: Tickwheel, queue: Queue, bring: Bring) -> None:
@@ -144,5 +144,5 @@ def test_messages_iterates_over_all_messages_of_a_queue(tw: Tickwheel, queue: Qu
 
 def test_messages_reads_large_payloads_and_many_pages(queue: Queue) -> None:
     queue.enqueue_many(NewMessage(bytes([n % 256]) * (n % 3 * 1_000), id=f"m{n}") for n in range(2_500))
-    found = {view.id: view.payload for view in queue.messages()}
-    assert found == {f"m{n}": bytes([n % 256]) * (n % 3 * 1_000) for n in range(2_500)}
+    payloads = {view.id: view.payload for view in queue.messages()}
+    assert payloads == {f"m{n}": bytes([n % 256]) * (n % 3 * 1_000) for n in range(2_500)}

@@ -153,9 +153,9 @@ def test_a_missing_message_raises_not_found(
 ) -> None:
     bring("pending", queue, metadata={"of": "acme"})
     before = dump()
-    given = {"delay": timedelta(0)} if operation == "reschedule" else {}
+    options = {"delay": timedelta(0)} if operation == "reschedule" else {}
     with pytest.raises(MessageNotFound, match="queue 'q' has no message 'other'"):
-        getattr(queue, operation)("other", value, **given)
+        getattr(queue, operation)("other", value, **options)
     assert dump() == before
 
 
@@ -214,15 +214,15 @@ def test_a_timer_that_fires_a_millisecond_early_changes_nothing(
     becomes: str | None,
 ) -> None:
     bring(state, queue, metadata={"of": "acme"})
-    found = queue.get("m", value)
-    assert found.until is not None
-    clock.set(found.until - timedelta(milliseconds=1))
+    view = queue.get("m", value)
+    assert view.until is not None
+    clock.set(view.until - timedelta(milliseconds=1))
     shard = shard_of("q", b"m" if value is None else b"acme", tw._context.shards)
     raw, incarnation = (b"m" if value is None else b"\0\4acmem"), 1
-    timer = Timer(0, queue.config().number, generation(incarnation, found.version), kind, raw)
+    timer = Timer(0, queue.config().number, generation(incarnation, view.version), kind, raw)
     server.xadd(shard_key(tw._context.namespace, shard, "inbox"), {"t": pack(timer)})
     clock.run_due()
-    assert queue.get("m", value) == found
+    assert queue.get("m", value) == view
     clock.advance(timedelta(milliseconds=1))
     if becomes is not None:
         assert queue.get("m", value).state == becomes

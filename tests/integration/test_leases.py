@@ -23,8 +23,8 @@ Dump = Callable[[], dict[str, Any]]
 MS = timedelta(milliseconds=1)
 
 
-def take(queue: Queue, **given: Any) -> Message:
-    [message] = queue.dequeue(**given)
+def take(queue: Queue, **options: Any) -> Message:
+    [message] = queue.dequeue(**options)
     return message
 
 
@@ -201,12 +201,12 @@ def test_failed_and_expired_deliveries_count_towards_the_limit_of_attempts(queue
     assert queue.dequeue() == []
 
 
-@pytest.mark.parametrize("most", [1, 2, 5])
+@pytest.mark.parametrize("attempts", [1, 2, 5])
 def test_the_limit_of_attempts_of_a_message_precedes_that_of_the_queue(
-    queue: Queue, clock: VirtualClock, most: int
+    queue: Queue, clock: VirtualClock, attempts: int
 ) -> None:
-    queue.enqueue(id="m", max_attempts=most)
-    for _ in range(most):
+    queue.enqueue(id="m", max_attempts=attempts)
+    for _ in range(attempts):
         take(queue).fail(retry_in=timedelta(0))
     assert queue.get("m").state == "errored"
 
@@ -271,10 +271,10 @@ def test_the_back_off_doubles_up_to_its_limit_with_full_jitter(tw: Tickwheel, cl
         clock.advance(timedelta(minutes=10))
         queue.enqueue(id="m")
     for attempt, ceiling in enumerate((1, 2, 4, 8, 8, 8), start=1):
-        found = waits[attempt]
-        assert all(MS <= wait <= ceiling * SECOND for wait in found)
+        waits_of_attempt = waits[attempt]
+        assert all(MS <= wait <= ceiling * SECOND for wait in waits_of_attempt)
         # Of 40 draws, the probability that none is in the upper half or none in the lower half is 2 in 2^40.
-        assert min(found) < ceiling * SECOND / 2 < max(found)
+        assert min(waits_of_attempt) < ceiling * SECOND / 2 < max(waits_of_attempt)
 
 
 def test_without_a_back_off_a_failed_message_is_pending_at_once(tw: Tickwheel) -> None:
@@ -322,8 +322,8 @@ def test_a_final_failure_is_errored_with_any_number_of_attempts_left(queue: Queu
     with pytest.raises(InvalidArgument, match="give retry_in or final=True, not both"):
         message.fail("no such card", SECOND, final=True)
     assert message.fail("no such card", final=True) == "errored"
-    found = queue.get("m")
-    assert (found.attempt, found.error) == (1, "no such card")
+    view = queue.get("m")
+    assert (view.attempt, view.error) == (1, "no such card")
     queue.redrive("m")
     assert take(queue).attempt == 1
 

@@ -71,13 +71,13 @@ def driven_namespace(tickwheel_server: PrivateServer, namespace: str) -> Iterato
 
 
 def document(done: Result) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
-def check_all_is_done(found: dict[str, Any], minimum: int) -> None:
+def check_all_is_done(report: dict[str, Any], minimum: int) -> None:
     """Check that every enqueued message was completed, cancelled, or ended by its failures."""
-    run = found["run"]
+    run = report["run"]
     assert run["ended"] == "all planned work is done"
     assert run["errors"] == {}
     assert run["troubles"] == []
@@ -103,16 +103,16 @@ def is_part(pid: int) -> bool:
 
 
 def test_unpaid_orders_time_out_in_a_load(load: Load) -> None:
-    found = document(
+    report = document(
         load("order-timeouts", "--start", "18h", "--length", "1h", "--scale", 0.01, "--speed-up", 1_800, *JSON)
     )
-    check_all_is_done(found, 400)
-    orders = found["run"]["queues"]["order-timeouts"]["at_the_end"]
-    assert orders["cancelled"] > 0.85 * found["run"]["counts"]["enqueued"]
+    check_all_is_done(report, 400)
+    orders = report["run"]["queues"]["order-timeouts"]["at_the_end"]
+    assert orders["cancelled"] > 0.85 * report["run"]["counts"]["enqueued"]
     assert orders["completed"] > 0
     # The counts cover the whole load, although only a hundredth of the load was run.
-    assert [hour["hour"] for hour in found["capacity"]["hours"]] == [18]
-    assert found["capacity"]["hours"][0]["workers"] > 1
+    assert [hour["hour"] for hour in report["capacity"]["hours"]] == [18]
+    assert report["capacity"]["hours"][0]["workers"] > 1
 
 
 def test_encodes_run_one_at_a_time_for_each_project_over_the_service(
@@ -121,21 +121,21 @@ def test_encodes_run_one_at_a_time_for_each_project_over_the_service(
     options = ["--scale", 0.03, "--start", "20h", "--length", "20m", "--speed-up", 600]
     options += ["--json"]
     where = ["--url", real_time_service.url, "--namespace", driven_namespace]
-    found = document(load("media-encoding", *options, *where))
-    check_all_is_done(found, 40)
-    assert found["run"]["queues"]["encode"]["deadlines"] > 0
-    assert "0 unfinished messages were cancelled" in found["run"]["left"]
+    report = document(load("media-encoding", *options, *where))
+    check_all_is_done(report, 40)
+    assert report["run"]["queues"]["encode"]["deadlines"] > 0
+    assert "0 unfinished messages were cancelled" in report["run"]["left"]
 
 
 def test_the_published_mix_runs_on_a_server_by_url_and_leaves_nothing_behind(
     load: Load, tickwheel_server: PrivateServer
 ) -> None:
-    found = document(load("timestone", "--scale", 0.02, "--length", "6s", "--url", tickwheel_server.url, "--json"))
-    check_all_is_done(found, 60)
-    calls = found["run"]["calls"]
+    report = document(load("timestone", "--scale", 0.02, "--length", "6s", "--url", tickwheel_server.url, "--json"))
+    check_all_is_done(report, 60)
+    calls = report["run"]["calls"]
     assert calls["dequeue"]["count"] + calls["dequeue empty"]["count"] > 150
     with tickwheel_server.client() as client:
-        assert list(client.scan_iter(match=f"{found['run']['namespace']}*")) == []
+        assert list(client.scan_iter(match=f"{report['run']['namespace']}*")) == []
 
 
 def test_a_recording_can_be_replayed_faster(load: Load, tmp_path: Path) -> None:
@@ -147,29 +147,29 @@ def test_a_recording_can_be_replayed_faster(load: Load, tmp_path: Path) -> None:
     page = (tmp_path / "load-report.html").read_text()
     assert page.count("data:image/svg+xml;base64,") >= 5
     assert not re.search(r'(src|href)="(?!data:)', page)
-    found = json.loads((tmp_path / "load-report.json").read_text())
-    check_all_is_done(found, 120)
-    assert found["scenario"]["start_hour"] == 8
+    report = json.loads((tmp_path / "load-report.json").read_text())
+    check_all_is_done(report, 120)
+    assert report["scenario"]["start_hour"] == 8
 
 
 def test_measured_waits_match_erlang_c_and_the_simulator(load: Load, tmp_path: Path) -> None:
     (tmp_path / "textbook.toml").write_text(TEXTBOOK)
-    found = document(load("textbook.toml", "--json"))
-    check_all_is_done(found, 60)
+    report = document(load("textbook.toml", "--json"))
+    check_all_is_done(report, 60)
     # Besides the work, a worker is busy with calls and with waking up late on this machine.
-    late_s = found["run"]["harness"]["late"]["overrun"]["mean_ms"] / 1e3
-    overheads = found["capacity"]["overheads"]
+    late_s = report["run"]["harness"]["late"]["overrun"]["mean_ms"] / 1e3
+    overheads = report["capacity"]["overheads"]
     run_s = 0.2 + late_s + (overheads["fetch_ms"] + overheads["finish_ms"]) / 1e3
     busy = 16 * run_s
     if busy > 4.5:
         pytest.skip(f"with what calls take on this machine {busy:.1f} of 5 workers are busy: no formula holds")
-    enqueue_s = found["run"]["calls"]["enqueue"]["mean_ms"] / 1e3
+    enqueue_s = report["run"]["calls"]["enqueue"]["mean_ms"] / 1e3
     expected_s = erlang_c(5, busy) * run_s / (5 - busy) + enqueue_s
     # The factor covers the variance of a hundred messages; a different number of workers would change the wait more.
-    assert found["run"]["queues"]["q"]["measured"]["start"]["mean_ms"] / 1e3 < 4 * expected_s + 0.02
-    assert {each["share"] for each in found["capacity"]["agreement"]} == {0.5, 0.95}
-    for each in found["capacity"]["agreement"]:
-        assert abs(each["apart_s"]) < 0.1 + 2 * enqueue_s + each["simulated_s"]
+    assert report["run"]["queues"]["q"]["measured"]["start"]["mean_ms"] / 1e3 < 4 * expected_s + 0.02
+    assert {comparison["share"] for comparison in report["capacity"]["agreement"]} == {0.5, 0.95}
+    for comparison in report["capacity"]["agreement"]:
+        assert abs(comparison["apart_s"]) < 0.1 + 2 * enqueue_s + comparison["simulated_s"]
 
 
 def test_on_a_terminal_a_bar_shows_the_progress_and_the_report_is_separate(tmp_path: Path) -> None:
@@ -293,10 +293,10 @@ def test_a_limit_ends_a_load_and_the_remaining_messages_are_cancelled_in_a_names
 ) -> None:
     (tmp_path / "later.toml").write_text(TEXTBOOK.replace("[[workers]]", 'delay = "1h"\n[[workers]]'))
     where = ["--url", tickwheel_server.url, "--namespace", driven_namespace]
-    found = document(load("later.toml", "--messages", 20, "--for", "3s", *where, "--json"))
-    assert found["run"]["ended"] == "its 3 s were over"
-    assert found["run"]["counts"]["enqueued"] == 20
-    assert "20 unfinished messages were cancelled" in found["run"]["left"]
+    report = document(load("later.toml", "--messages", 20, "--for", "3s", *where, "--json"))
+    assert report["run"]["ended"] == "its 3 s were over"
+    assert report["run"]["counts"]["enqueued"] == 20
+    assert "20 unfinished messages were cancelled" in report["run"]["left"]
     with Tickwheel(tickwheel_server.url, namespace=driven_namespace, drive=False) as tickwheel:
         assert tickwheel.queue("q").counts()["cancelled"] == 20
 
@@ -327,6 +327,6 @@ def test_errors_in_a_scenario_are_reported_before_a_call_is_sent(load: Load, opt
 def test_a_stall_of_the_server_counts_for_every_message_that_was_planned_during_the_stall(
     tickwheel_server: PrivateServer,
 ) -> None:
-    found = asyncio.run(run_stalled_load(tickwheel_server, stall_s=0.5, per_s=200.0, seconds=1.0))
+    latencies = asyncio.run(run_stalled_load(tickwheel_server, stall_s=0.5, per_s=200.0, seconds=1.0))
     # A closed loop would measure one slow call; here each of the hundred calls planned during the stall is slow.
-    assert found["slow"] > 0.7 * 200 * 0.5
+    assert latencies["slow"] > 0.7 * 200 * 0.5

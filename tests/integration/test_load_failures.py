@@ -81,16 +81,16 @@ def test_each_late_cancel_of_a_batch_is_reported(tickwheel_server: PrivateServer
     assert count(meter, "cancel") == counts["cancelled"] + counts["completed"]
 
 
-@pytest.mark.parametrize("together", [1, 7])
+@pytest.mark.parametrize("concurrency", [1, 7])
 def test_polls_without_an_answer_are_counted_with_the_time_of_their_wait(
-    tickwheel_server: PrivateServer, together: int
+    tickwheel_server: PrivateServer, concurrency: int
 ) -> None:
     async def poll() -> tuple[Measurements, float]:
         meter = Measurements(1.0)
         async with queue(tickwheel_server) as (tickwheel, _):
             await stall(tickwheel_server)
             start = monotonic()
-            scenario = one_queue(polls=Polls(100.0, 1, together))
+            scenario = one_queue(polls=Polls(100.0, 1, concurrency))
             worker = Worker(scenario, scenario.workers[0], "polls", tickwheel, meter, start)
             polling = asyncio.create_task(Poller(scenario, scenario.queues[0], worker, 0, 1).run())
             # More polls than may be in flight at once.
@@ -100,7 +100,7 @@ def test_polls_without_an_answer_are_counted_with_the_time_of_their_wait(
             return meter, monotonic() - start
 
     meter, seconds = asyncio.run(poll())
-    assert 90 <= meter.counts["polls unanswered"] <= 100 * seconds + together
+    assert 90 <= meter.counts["polls unanswered"] <= 100 * seconds + concurrency
     assert count(meter, "dequeue") == meter.counts["polls unanswered"]
     longest = meter.percentile("dequeue", 1.0)
     assert longest is not None

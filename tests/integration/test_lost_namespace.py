@@ -58,7 +58,7 @@ def test_a_call_for_a_deleted_queue_is_refused_and_the_repeated_call_applies_to_
     renumbered, exclusive = new.create_queue("renumbered"), new.create_queue("now-exclusive", exclusive_key="v")
     renumbered.enqueue(b"new", id="same", metadata={"v": "1"})
     exclusive.enqueue(b"new", id="same", metadata={"v": "1"})
-    there = contents(new._context.namespace)
+    stored = contents(new._context.namespace)
     for queue in queues:
         for call in CALLS.values():
             # The configurations are as before any call; each refusal updates them.
@@ -71,7 +71,7 @@ def test_a_call_for_a_deleted_queue_is_refused_and_the_repeated_call_applies_to_
         assert queue.dequeue(10) == []
     with pytest.raises((LeaseLost, QueueNotFound)):
         leased.complete()
-    assert contents(new._context.namespace) == there
+    assert contents(new._context.namespace) == stored
 
     for queue in queues:
         with suppress(QueueNotFound):

@@ -23,11 +23,11 @@ def after_each_call(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[int], obj
     actions: list[Callable[[int], object]] = []
     build = Dequeue._build_messages
 
-    def build_and_notify(self: Any, shard: int, found: Any, *more: Any) -> Plan[Any]:
-        messages: Any = yield from build(self, shard, found, *more)
-        if found:
+    def build_and_notify(self: Any, shard: int, messages_found: Any, *more: Any) -> Plan[Any]:
+        messages: Any = yield from build(self, shard, messages_found, *more)
+        if messages_found:
             for action in actions:
-                action(len(found))
+                action(len(messages_found))
         return messages
 
     monkeypatch.setattr(Dequeue, "_build_messages", build_and_notify)
@@ -35,7 +35,7 @@ def after_each_call(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[int], obj
 
 
 @pytest.mark.parametrize(
-    ("limit", "most", "new", "exclusive_key", "at_most"),
+    ("limit", "value", "new", "exclusive_key", "messages_max"),
     [
         ("CALL_MESSAGES", 5, NewMessage(), None, 5),
         ("CALL_MESSAGES", 5, NewMessage(metadata=PAIRS), "k0", 5),
@@ -50,21 +50,21 @@ def test_the_size_of_a_call_is_limited_and_the_next_call_continues(
     monkeypatch: pytest.MonkeyPatch,
     after_each_call: list[Callable[[int], object]],
     limit: str,
-    most: int,
+    value: int,
     new: NewMessage,
     exclusive_key: str | None,
-    at_most: int,
+    messages_max: int,
 ) -> None:
     queue = tw.create_queue("q", exclusive_key=exclusive_key)
     for n in range(12):
         metadata = None if new.metadata is None else {**new.metadata, "k0": f"v{n}"}
         queue.enqueue(new.payload, id=f"m{n}", metadata=metadata)
-    monkeypatch.setattr(limits, limit, most)
+    monkeypatch.setattr(limits, limit, value)
     leased: list[int] = []
     after_each_call.append(leased.append)
     assert {message.id for message in queue.dequeue(100)} == {f"m{n}" for n in range(12)}
     assert sum(leased) == 12
-    assert 1 <= max(leased) <= at_most
+    assert 1 <= max(leased) <= messages_max
 
 
 @pytest.mark.parametrize("consistency", ["heads", "exact"])
@@ -80,8 +80,8 @@ def test_leased_messages_are_returned_though_the_next_call_is_refused(
     monkeypatch.setattr(limits, "CALL_BYTES", 10 * KIB)
     with Tickwheel(tickwheel_server.url, namespace=tw._context.namespace, clock="_clock_test") as other:
         after_each_call.append(lambda _: other.queue("q").block(enqueue=False))
-        found = queue.dequeue(40, consistency=consistency)
-        assert 0 < len(found) == queue.counts()["running"] < 40
+        messages = queue.dequeue(40, consistency=consistency)
+        assert 0 < len(messages) == queue.counts()["running"] < 40
         with pytest.raises(QueueBlocked):
             queue.dequeue(40)
 

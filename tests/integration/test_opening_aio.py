@@ -20,15 +20,15 @@ pytestmark = pytest.mark.integration
 
 def event_processes(data_dir: Path) -> list[str]:
     """Return the processes that were started to drive the wheel of the directory."""
-    found = []
+    names = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = file.read_bytes().split(b"\0")
         except OSError:
             continue
         if b"tickwheel.event_process" in words and str(data_dir).encode() in words:
-            found.append(file.parent.name)
-    return found
+            names.append(file.parent.name)
+    return names
 
 
 @pytest.fixture

@@ -21,10 +21,10 @@ SECOND = timedelta(seconds=1)
 
 def drained(queue: Queue) -> list[str]:
     """Return the ids of all Pending messages, in the order in which one worker gets them."""
-    found = []
+    ids = []
     while messages := queue.dequeue(consistency="exact"):
-        found += [message.id for message in messages]
-    return found
+        ids += [message.id for message in messages]
+    return ids
 
 
 def test_the_earliest_deadline_is_first(queue: Queue, clock: VirtualClock) -> None:

@@ -26,8 +26,8 @@ def open_one(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Open]:
     opened: list[Tickwheel] = []
 
     def with_settings(**settings: Any) -> Tickwheel:
-        given: dict[str, Any] = {"history": "relay", "outbox_limit": LIMIT} | settings
-        opened.append(Tickwheel(tickwheel_server.url, namespace=namespace, **given))
+        options: dict[str, Any] = {"history": "relay", "outbox_limit": LIMIT} | settings
+        opened.append(Tickwheel(tickwheel_server.url, namespace=namespace, **options))
         return opened[-1]
 
     yield with_settings
@@ -41,8 +41,8 @@ def clock_of(tickwheel: Tickwheel, server: Any, field: str) -> int:
 
 
 def entries(tickwheel: Tickwheel, server: Any) -> list[tuple[bytes, bytes]]:
-    found = server.xrange(shard_key(tickwheel._context.namespace, 0, "events"))
-    return [(entry_id, fields[b"e"]) for entry_id, fields in found]
+    entries_found = server.xrange(shard_key(tickwheel._context.namespace, 0, "events"))
+    return [(entry_id, fields[b"e"]) for entry_id, fields in entries_found]
 
 
 def fill(tickwheel: Tickwheel) -> OutboxFull:
@@ -57,12 +57,12 @@ def fill(tickwheel: Tickwheel) -> OutboxFull:
 
 def trim(tickwheel: Tickwheel, server: Any, count: int, *, first: bytes | None = None) -> int:
     """Trim the first `count` entries, as the relay does."""
-    there = entries(tickwheel, server)
+    waiting = entries(tickwheel, server)
     keys = [shard_key(tickwheel._context.namespace, 0, name) for name in ("clock", "events")]
     server.hset(keys[0], "fence", pack_fence(1, 1))
-    size = sum(len(entry) for _, entry in there[:count])
+    size = sum(len(entry) for _, entry in waiting[:count])
     script = server.register_script(load("trim_outbox").source)
-    cut, left, size, *_ = script(keys, [pack_fence(1, 1), first or there[0][0], there[count][0], size])
+    cut, left, size, *_ = script(keys, [pack_fence(1, 1), first or waiting[0][0], waiting[count][0], size])
     assert (left, size) == (len(entries(tickwheel, server)), clock_of(tickwheel, server, "outbox"))
     return int(cut)
 
@@ -166,8 +166,8 @@ def test_with_the_policy_drop_no_message_is_refused_and_dropped_events_are_count
     tickwheel = open_one(outbox_full="drop")
     tickwheel.queue("q").enqueue_many(NewMessage(id=f"m{n}") for n in range(1_000))
     tickwheel.queue("q").enqueue_many(NewMessage(id=f"n{n}") for n in range(7))
-    kept = read_outbox(server, tickwheel._context.namespace)
-    assert clock_of(tickwheel, server, "dropped") == 1_007 - len(kept) > 0
+    transitions = read_outbox(server, tickwheel._context.namespace)
+    assert clock_of(tickwheel, server, "dropped") == 1_007 - len(transitions) > 0
     assert clock_of(tickwheel, server, "outbox") <= LIMIT
 
 

@@ -38,17 +38,17 @@ def polled(server: PrivateServer, messages: int, limit: int) -> tuple[list[list[
             await of.run(enqueue_many(of.context, queue, [NewMessage() for _ in range(messages)]))
             with server.client() as client:
                 before = calls_of(client)
-                found = await asyncio.gather(
+                answers = await asyncio.gather(
                     *(of.poll_coalescer.dequeue(make_dequeue(of, queue, limit=limit)) for _ in range(CALLS))
                 )
-                return list(found), calls_of(client) - before
+                return list(answers), calls_of(client) - before
 
     return asyncio.run(poll())
 
 
 def test_one_poll_checks_an_empty_queue_for_all_callers(tickwheel_server: PrivateServer) -> None:
-    found, commands = polled(tickwheel_server, 0, 10)
-    assert found == [[]] * CALLS
+    answers, commands = polled(tickwheel_server, 0, 10)
+    assert answers == [[]] * CALLS
     assert commands <= 3
 
 
@@ -56,9 +56,9 @@ def test_one_poll_checks_an_empty_queue_for_all_callers(tickwheel_server: Privat
 def test_each_message_goes_to_one_of_the_polls_and_none_is_left(
     tickwheel_server: PrivateServer, messages: int, limit: int
 ) -> None:
-    found, _ = polled(tickwheel_server, messages, limit)
-    assert max(map(len, found)) <= limit
-    ids = [message.id for part in found for message in part]
+    answers, _ = polled(tickwheel_server, messages, limit)
+    assert max(map(len, answers)) <= limit
+    ids = [message.id for part in answers for message in part]
     assert len(ids) == len(set(ids)) == messages
 
 
@@ -72,7 +72,7 @@ def test_all_polls_report_that_the_queue_is_blocked(tickwheel_server: PrivateSer
             ]
             return await asyncio.gather(*calls, return_exceptions=True)
 
-    assert {type(each) for each in asyncio.run(poll())} == {QueueBlocked}
+    assert {type(answer) for answer in asyncio.run(poll())} == {QueueBlocked}
 
 
 def test_a_poll_cancelled_during_the_check_of_another_receives_nothing(tickwheel_server: PrivateServer) -> None:
@@ -92,11 +92,11 @@ def test_a_poll_cancelled_during_the_check_of_another_receives_nothing(tickwheel
             for call in calls[1:]:
                 call.cancel()
             goes_on.set()
-            found = await asyncio.gather(*calls, return_exceptions=True)
-            return found, (await of.run(counts(of.context, "left")))["running"]
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+            return answers, (await of.run(counts(of.context, "left")))["running"]
 
-    found, running = asyncio.run(poll())
-    assert len(found[0]) == running == 1
+    answers, running = asyncio.run(poll())
+    assert len(answers[0]) == running == 1
 
 
 def test_a_cancelled_poll_takes_no_other_polls_answer(tickwheel_server: PrivateServer) -> None:
@@ -108,6 +108,6 @@ def test_a_cancelled_poll_takes_no_other_polls_answer(tickwheel_server: PrivateS
             calls[3].cancel()
             return await asyncio.gather(*calls, return_exceptions=True)
 
-    found = asyncio.run(poll())
-    assert isinstance(found.pop(3), asyncio.CancelledError)
-    assert [len(messages) for messages in found] == [1] * (CALLS - 1)
+    answers = asyncio.run(poll())
+    assert isinstance(answers.pop(3), asyncio.CancelledError)
+    assert [len(messages) for messages in answers] == [1] * (CALLS - 1)

@@ -32,8 +32,8 @@ def connect(tw: Tickwheel, tickwheel_server: PrivateServer) -> Iterator[Connect]
     """Open other clients of the test's namespace."""
     with ExitStack() as opened:
 
-        def another(**given: Any) -> Tickwheel:
-            settings: dict[str, Any] = {"namespace": tw._context.namespace, "clock": "_clock_test"} | given
+        def another(**options: Any) -> Tickwheel:
+            settings: dict[str, Any] = {"namespace": tw._context.namespace, "clock": "_clock_test"} | options
             return opened.enter_context(Tickwheel(tickwheel_server.url, **settings))
 
         yield another
@@ -71,11 +71,11 @@ def test_with_auto_create_a_worker_may_come_before_the_first_message(tw: Tickwhe
 
 
 def test_creating_a_queue_again_with_the_same_configuration_does_nothing(tw: Tickwheel, dump: Dump) -> None:
-    given: dict[str, Any] = {"exclusive_key": "of", "indexed": ["b", "a"], "lease": 10 * SECOND, "forecast": True}
-    tw.create_queue("q", **given)
+    options: dict[str, Any] = {"exclusive_key": "of", "indexed": ["b", "a"], "lease": 10 * SECOND, "forecast": True}
+    tw.create_queue("q", **options)
     before = dump()
-    tw.create_queue("q", **given)
-    tw.create_queue("q", **given | {"indexed": ["a", "b", "a"]}, update=True)
+    tw.create_queue("q", **options)
+    tw.create_queue("q", **options | {"indexed": ["a", "b", "a"]}, update=True)
     assert dump() == before
 
 
@@ -311,11 +311,11 @@ def test_a_block_survives_a_new_configuration(tw: Tickwheel) -> None:
 
 
 def test_the_number_of_shards_is_fixed_when_the_namespace_is_created(tw: Tickwheel, connect: Connect) -> None:
-    there = tw._context.shards
-    with pytest.raises(InvalidArgument, match=f"has {there} shards, fixed when it was created, not {there + 1}"):
-        connect(shards=there + 1)
-    assert connect(shards=there)._context.shards == there
-    assert connect()._context.shards == there
+    shards = tw._context.shards
+    with pytest.raises(InvalidArgument, match=f"has {shards} shards, fixed when it was created, not {shards + 1}"):
+        connect(shards=shards + 1)
+    assert connect(shards=shards)._context.shards == shards
+    assert connect()._context.shards == shards
 
 
 def test_the_history_is_fixed_when_the_namespace_is_created(connect: Connect) -> None:

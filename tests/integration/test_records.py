@@ -136,15 +136,15 @@ def test_a_record_equals_the_encoding_by_python(
         metadata = {key: enqueued["metadata"][key] for key in ("of", "k", "gpu", "é") if key in enqueued["metadata"]}
         wanted = expected(now_ms, sections, metadata, enqueued["payload"])
         lead_to(state, queue, sections, wanted, clock)
-        [(field, found)] = stored(tw, server, "messages")
+        [(field, data)] = stored(tw, server, "messages")
         assert field == b"\0\1\0\4acmem"
-        seen = record.decode(found)
+        decoded = record.decode(data)
         # Unknown in advance: the shard's number of enqueues, and the values that the client draws and hashes.
-        wanted.incarnation, wanted.digest, wanted.nonce = n, seen.digest, seen.nonce
+        wanted.incarnation, wanted.digest, wanted.nonce = n, decoded.digest, decoded.nonce
         assert len(wanted.digest) == 8
         header, body = record.encode(wanted, queue.config().indexed_keys)
-        assert found == header, f"{state} with {sections or 'no sections'}: {seen} is not {wanted}"
-        assert list(stored(tw, server, "bodies")) == ([(field + seen.digest, body)] if wanted.flags & BODY else [])
+        assert data == header, f"{state} with {sections or 'no sections'}: {decoded} is not {wanted}"
+        assert list(stored(tw, server, "bodies")) == ([(field + decoded.digest, body)] if wanted.flags & BODY else [])
         remove(queue, clock)
         clock.set(EPOCH + now_ms * MS)
 

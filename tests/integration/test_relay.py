@@ -96,15 +96,15 @@ def test_every_transition_is_published_by_the_schema_and_only_then_trimmed(
         eventually(
             lambda: all(s.outbox_bytes == 0 for s in process.health().values()), "the metrics report an empty outbox"
         )
-    found = read_json(kafka, topic)
+    records = read_json(kafka, topic)
     validator = Draft202012Validator(SCHEMA)
-    for key, value in found:
+    for key, value in records:
         validator.validate(value)
         identity = [value["queue"], value["id"]] + (
             [value["exclusive_value"]] if value["exclusive_value"] is not None else []
         )
         assert key == identity
-    kinds = {(value["from"], value["to"]) for _, value in found}
+    kinds = {(value["from"], value["to"]) for _, value in records}
     assert kinds >= {
         *((None, "invisible"), (None, "pending"), ("invisible", "pending"), ("pending", "running")),
         *(("running", "completed"), ("running", "invisible"), ("running", "pending"), ("running", "errored")),
@@ -136,11 +136,11 @@ def test_an_event_published_twice_is_read_once(
 ) -> None:
     tw.create_queue("q").enqueue_many(NewMessage(id=f"m{n}") for n in range(3_000))
     keys = [shard_key(tw._context.namespace, shard, name) for shard in range(2) for name in ("events", "clock")]
-    kept = {key: server.dump(key) for key in keys}
+    dumps = {key: server.dump(key) for key in keys}
     with relaying():
         relayed(tw, server)
     # As after a relay that was killed between the acknowledgement and the trim.
-    for key, dumped in kept.items():
+    for key, dumped in dumps.items():
         server.restore(key, 0, dumped, replace=True)
     with relaying():
         relayed(tw, server)

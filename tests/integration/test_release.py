@@ -28,8 +28,8 @@ def test_a_released_message_is_pending_at_once_and_keeps_all_its_fields(
     queue.enqueue(b"payload", id="m", metadata={"a": "b"}, deadline=SECOND)
     [first] = queue.dequeue(worker="w")
     first.release()
-    found = queue.get("m")
-    assert (found.state, found.attempt, found.worker, found.version) == ("pending", 0, "", 3)
+    view = queue.get("m")
+    assert (view.state, view.attempt, view.worker, view.version) == ("pending", 0, "", 3)
     [again] = queue.dequeue(where={"a": "b"})
     assert (again.payload, again.metadata, again.deadline, again.attempt) == (b"payload", {"a": "b"}, first.deadline, 1)
     released = history("m")[2]
@@ -74,9 +74,9 @@ def test_the_exclusive_value_of_a_released_message_is_free(films: Queue) -> None
     assert films.dequeue() == []
     first.release()
     order = []
-    while found := films.dequeue():
-        order.append(found[0].id)
-        found[0].complete()
+    while messages := films.dequeue():
+        order.append(messages[0].id)
+        messages[0].complete()
     assert order == ["urgent", "m0", "m1", "m2"]
 
 

@@ -24,9 +24,9 @@ def test_a_result_is_kept_for_the_retention(
     [message] = queue.dequeue(worker="w")
     message.complete(result)
     clock.advance(timedelta(minutes=10) - SECOND)
-    found = queue.get("m")
-    assert (found.state, found.result, found.error, found.payload) == ("completed", result, "", b"")
-    assert [each.result for each in queue.messages("completed")] == [result]
+    view = queue.get("m")
+    assert (view.state, view.result, view.error, view.payload) == ("completed", result, "", b"")
+    assert [view.result for view in queue.messages("completed")] == [result]
     assert queue.leased("m", message.token).payload == b""
 
 
@@ -61,8 +61,8 @@ def test_each_of_many_messages_has_its_own_result(queue: Queue) -> None:
     messages = queue.dequeue(limit=300)
     results = [None if n % 3 == 0 else f"result of {message.id}" for n, message in enumerate(messages)]
     queue.complete_many(messages, results)
-    kept = {found.id: found.result for found in queue.messages()}
-    assert kept == {message.id: result for message, result in zip(messages, results, strict=True)}
+    results_by_id = {view.id: view.result for view in queue.messages()}
+    assert results_by_id == {message.id: result for message, result in zip(messages, results, strict=True)}
 
 
 def test_messages_after_a_lost_lease_get_their_own_results(queue: Queue) -> None:
@@ -74,7 +74,7 @@ def test_messages_after_a_lost_lease_get_their_own_results(queue: Queue) -> None
     with pytest.raises(LeaseLost) as refused:
         queue.complete_many(messages, [message.id for message in messages])
     assert {message.id for message in refused.value.lost} == {message.id for message in messages[::3]}
-    assert all(found.result == found.id for found in queue.messages("completed"))
+    assert all(view.result == view.id for view in queue.messages("completed"))
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ def elsewhere(queue: Queue, tw: Tickwheel, tickwheel_server: PrivateServer) -> I
 @pytest.fixture
 def message(queue: Queue) -> Message:
     queue.enqueue(b"x" * 5_000, id="film", deadline=timedelta(hours=1), metadata=PROJECT)
-    [found] = queue.dequeue(worker="w")
-    return found
+    [message] = queue.dequeue(worker="w")
+    return message
 
 
 def test_a_resumed_lease_returns_the_message_that_was_dequeued(message: Message, elsewhere: Queue) -> None:
@@ -69,7 +69,7 @@ def test_the_worker_of_a_cancelled_message_frees_its_value_from_another_client(
     assert queue.dequeue() == []
     with pytest.raises(LeaseLost):
         elsewhere.leased("film", message.token, "p").complete()
-    assert [found.id for found in queue.dequeue()] == ["next"]
+    assert [following.id for following in queue.dequeue()] == ["next"]
 
 
 def test_a_missing_message_or_an_invalid_token_is_reported(queue: Queue, elsewhere: Queue) -> None:

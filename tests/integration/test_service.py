@@ -77,8 +77,8 @@ def test_a_call_repeated_under_its_request_id_changes_nothing_more(
     for id_ in ("a", "b", "c"):
         generic_client.call("Enqueue", **where, message={"id": id_})
     taken = [generic_client.call("Dequeue", **where, limit=2, request_id="mine:1")["deliveries"] for _ in range(2)]
-    assert [each["lease"] for each in taken[0]] == [each["lease"] for each in taken[1]]
-    items = [{"lease": each["lease"], "retry_in_ms": 3_600_000} for each in taken[0]]
+    assert [delivery["lease"] for delivery in taken[0]] == [delivery["lease"] for delivery in taken[1]]
+    items = [{"lease": delivery["lease"], "retry_in_ms": 3_600_000} for delivery in taken[0]]
     for _ in range(2):
         assert (
             generic_client.call("Fail", **where, items=items, request_id="mine:2")["states"] == ["STATE_INVISIBLE"] * 2
@@ -114,13 +114,13 @@ def test_a_request_id_of_another_call_is_an_error_of_the_caller(
 def test_messages_are_released_once_under_a_request_id(generic_client: GenericClient, namespace: str) -> None:
     where = {"namespace": namespace, "queue": "orders"}
     generic_client.call("EnqueueBatch", **where, messages=[{"id": f"m{n}"} for n in range(200)])
-    leases = [each["lease"] for each in generic_client.call("Dequeue", **where, limit=200)["deliveries"]]
+    leases = [delivery["lease"] for delivery in generic_client.call("Dequeue", **where, limit=200)["deliveries"]]
     generic_client.call("Complete", **where, leases=[leases[7]])
     for _ in range(2):
         assert generic_client.call("Release", **where, leases=leases, request_id="mine:1")["lost"] == [7]
     assert len(generic_client.call("Release", **where, leases=leases, request_id="mine:2")["lost"]) == 200
     taken = generic_client.call("Dequeue", **where, limit=200)["deliveries"]
-    assert {each["lease"]["attempt"] for each in taken} == {1}
+    assert {delivery["lease"]["attempt"] for delivery in taken} == {1}
     assert len(taken) == 199
 
 
@@ -129,11 +129,11 @@ def test_results_are_stored_with_their_leases_and_a_final_failure_is_errored(
 ) -> None:
     where = {"namespace": namespace, "queue": "orders"}
     generic_client.call("EnqueueBatch", **where, messages=[{"id": f"m{n}"} for n in range(4)])
-    leases = [each["lease"] for each in generic_client.call("Dequeue", **where, limit=4)["deliveries"]]
+    leases = [delivery["lease"] for delivery in generic_client.call("Dequeue", **where, limit=4)["deliveries"]]
     ids = [lease["id"] for lease in leases]
     generic_client.call("Complete", **where, leases=leases[:3], results={0: "first", 2: ""})
-    kept = [generic_client.call("GetMessage", **where, id=id_)["message"] for id_ in ids[:3]]
-    assert [message.get("result") for message in kept] == ["first", None, ""]
+    messages = [generic_client.call("GetMessage", **where, id=id_)["message"] for id_ in ids[:3]]
+    assert [message.get("result") for message in messages] == ["first", None, ""]
     failed = generic_client.call("Fail", **where, items=[{"lease": leases[3], "error": "boom", "final": True}])
     assert failed["states"] == ["STATE_ERRORED"]
 
@@ -208,32 +208,32 @@ def test_a_stream_of_batches_is_answered_once(generic_client: GenericClient, nam
     batches = [{"messages": [{"id": f"m{n}"} for n in range(first, first + 100)]} for first in range(0, 300, 100)]
     result = generic_client.send_many("EnqueueStream", [where | batches[0], *batches[1:], batches[2]])
     assert (result["created"], result["present"], result["refused_count"]) == ("299", "100", "1")
-    assert [(each["id"], each["refusal"]["reason"]) for each in result["refused"]] == [("m0", "ID_CONFLICT")]
+    assert [(refusal["id"], refusal["refusal"]["reason"]) for refusal in result["refused"]] == [("m0", "ID_CONFLICT")]
 
 
 def test_a_stream_delivers_no_more_than_its_credit(generic_client: GenericClient, namespace: str) -> None:
     where = {"namespace": namespace, "queue": "orders"}
     requests: queue.Queue[dict[str, Any] | None] = queue.Queue()
     stream = generic_client.stream("DequeueStream", iter(requests.get, None))
-    found: list[str] = []
+    ids: list[str] = []
 
     def read() -> None:
         for answer in stream:
-            found.extend(each["lease"]["id"] for each in answer["deliveries"])
+            ids.extend(delivery["lease"]["id"] for delivery in answer["deliveries"])
 
     reading = threading.Thread(target=read)
     reading.start()
     generic_client.call("CreateQueue", **where)
     requests.put(where | {"credit": 3})
     generic_client.call("EnqueueBatch", **where, messages=[{"id": f"m{n}"} for n in range(10)])
-    eventually(lambda: len(found) == 3, "the stream delivers as many messages as its credit")
+    eventually(lambda: len(ids) == 3, "the stream delivers as many messages as its credit")
     assert generic_client.call("GetCounts", **where)["counts"]["running"] == "3"
     requests.put({"credit": 7})
-    eventually(lambda: len(found) == 10, "the stream delivers the other messages")
+    eventually(lambda: len(ids) == 10, "the stream delivers the other messages")
     requests.put(None)
     reading.join(20)
     assert not reading.is_alive()
-    assert sorted(found) == sorted(f"m{n}" for n in range(10))
+    assert sorted(ids) == sorted(f"m{n}" for n in range(10))
 
 
 def test_the_service_reports_its_health(real_time_service: ServiceThread) -> None:
@@ -248,7 +248,7 @@ def test_the_service_reports_its_methods_by_reflection(real_time_service: Servic
         requests = iter([ServerReflectionRequest(list_services="")])
         stub: Any = ServerReflectionStub(channel)
         [reply] = stub.ServerReflectionInfo(requests, timeout=20)
-        names = {each.name for each in reply.list_services_response.service}
+        names = {service.name for service in reply.list_services_response.service}
         assert names > {"tickwheel.v1.MessageService", "tickwheel.v1.QueueService"}
 
 

@@ -30,19 +30,19 @@ class Lines:
         self.text = io.StringIO()
 
     def calls(self) -> list[dict[str, Any]]:
-        found = map(json.loads, self.text.getvalue().splitlines())
-        return [line for line in found if line.get("event") == "call"]
+        log = map(json.loads, self.text.getvalue().splitlines())
+        return [line for line in log if line.get("event") == "call"]
 
 
 @pytest.fixture
 def lines() -> Iterator[Lines]:
-    found = Lines()
-    handler = logging.StreamHandler(found.text)
+    log = Lines()
+    handler = logging.StreamHandler(log.text)
     handler.setFormatter(JsonLines())
     before = LOG.level
     LOG.addHandler(handler)
     LOG.setLevel(logging.INFO)
-    yield found
+    yield log
     LOG.removeHandler(handler)
     LOG.setLevel(before)
 
@@ -93,8 +93,8 @@ def test_forbidden_and_unauthenticated_calls_are_logged(tw: Tickwheel, service: 
         tw.queue("orders").dequeue()
     with pytest.raises(Unauthenticated):
         Tickwheel(f"grpc://:tw_foreign@{service.target}")
-    found = eventually(lambda: lines.calls() if len(lines.calls()) == 2 else None, "both calls are logged")
-    assert [(line["code"], line["token"]) for line in found or ()] == [
+    calls = eventually(lambda: lines.calls() if len(lines.calls()) == 2 else None, "both calls are logged")
+    assert [(line["code"], line["token"]) for line in calls or ()] == [
         ("PERMISSION_DENIED", "shop"),
         ("UNAUTHENTICATED", "nobody"),
     ]

@@ -34,8 +34,8 @@ def direct(tickwheel_server: PrivateServer) -> Iterator[Tickwheel]:
 
 @pytest.fixture
 def serving(direct: Tickwheel, tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
-    with ServiceThread(tickwheel_server.url, "_clock_test") as found:
-        yield found
+    with ServiceThread(tickwheel_server.url, "_clock_test") as service:
+        yield service
 
 
 @pytest.fixture
@@ -163,11 +163,11 @@ def test_streams_are_counted_while_they_are_open(
         stream_request = message_service_pb2.DequeueStreamRequest(namespace=named["namespace"], queue="q", credit=5)
         stays_open = threading.Event()
         stream = dequeue(_until(stays_open, stream_request))
-        found = 0
+        delivered = 0
         for response in stream:
             assert value(registry, "calls_in_flight", method="DequeueStream") == 1
-            found += len(response.deliveries)
-            if found == 5:
+            delivered += len(response.deliveries)
+            if delivered == 5:
                 break
         stream.cancel()
         stays_open.set()

@@ -42,18 +42,18 @@ def test_services_outlive_the_command_that_started_them_and_another_command_ends
         assert started.returncode == 0, started.stderr
         assert started.stderr == ""
         assert services("up", folder).stdout == started.stdout
-        found = background.load_record(tmp_path / "services")
-        assert found is not None
-        assert len(found.pids) == 8
-        assert all(background.is_running(tmp_path / "services", pid) for pid in found.pids.values())
-        topics = AdminClient({"bootstrap.servers": found.addresses["kafka"]}).list_topics(timeout=30).topics
+        record = background.load_record(tmp_path / "services")
+        assert record is not None
+        assert len(record.pids) == 8
+        assert all(background.is_running(tmp_path / "services", pid) for pid in record.pids.values())
+        topics = AdminClient({"bootstrap.servers": record.addresses["kafka"]}).list_topics(timeout=30).topics
         assert "tickwheel.transitions" in topics
         done = as_printed(started.stdout, "tickwheel dequeue orders --wait 30s --raw --complete; kill $!; wait $!")
         assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "order 17"), done.stderr
     finally:
         ended = services("down", folder)
     assert ended.returncode == 0, ended.stderr
-    assert not any(background.is_running(tmp_path / "services", pid) for pid in found.pids.values())
+    assert not any(background.is_running(tmp_path / "services", pid) for pid in record.pids.values())
     assert not (tmp_path / "services").exists()
     assert services("status", folder).returncode == 1
 
@@ -78,10 +78,10 @@ def two_servers(folder: Path) -> Iterator[background.BackgroundServices]:
     """Start two servers recorded in the folder as `up` does, next to data of the user."""
     subprocess.run([sys.executable, "-c", TWO_SERVERS, str(folder)], cwd=REPOSITORY, check=True)
     (folder / "cluster" / "precious").write_text("mine")
-    found = background.load_record(folder)
-    assert found is not None
+    record = background.load_record(folder)
+    assert record is not None
     try:
-        yield found
+        yield record
     finally:
         services("down", folder)
 
@@ -92,22 +92,22 @@ def kill(folder: Path, pid: int) -> None:
 
 
 def test_services_are_left_unchanged_if_some_have_ended(tmp_path: Path) -> None:
-    with two_servers(tmp_path) as found:
-        kill(tmp_path, found.pids["one"])
+    with two_servers(tmp_path) as record:
+        kill(tmp_path, record.pids["one"])
         refused = services("up", tmp_path)
         assert (refused.returncode, refused.stdout) == (1, "")
         assert refused.stderr == (
             "services: these have ended, and the others run: one; nothing was changed: make services-down ends the"
             " others, and deletes the data of all\n"
         )
-        assert background.is_running(tmp_path, found.pids["two"])
-        assert background.load_record(tmp_path) == found
+        assert background.is_running(tmp_path, record.pids["two"])
+        assert background.load_record(tmp_path) == record
         assert (tmp_path / "cluster" / "precious").read_text() == "mine"
 
 
 def test_services_that_have_all_ended_are_restarted(tmp_path: Path) -> None:
-    with two_servers(tmp_path) as found:
-        for pid in found.pids.values():
+    with two_servers(tmp_path) as record:
+        for pid in record.pids.values():
             kill(tmp_path, pid)
         started = services("up", tmp_path)
         assert started.returncode == 0, started.stderr

@@ -95,8 +95,8 @@ def test_messages_are_published_in_the_order_of_their_deadlines(tw: Tickwheel, k
     queue.enqueue_many(NewMessage(id=f"m{n}", deadline=timedelta(hours=(n * 7) % 500)) for n in range(500))
     with driving():
         completed(queue, 500)
-    found = read_topic(kafka, topic)
-    assert [headers(record)["tickwheel-id"] for record in found] == [
+    records = read_topic(kafka, topic)
+    assert [headers(record)["tickwheel-id"] for record in records] == [
         f"m{n}" for n in sorted(range(500), key=lambda n: n * 7 % 500)
     ]
 
@@ -110,9 +110,9 @@ def test_the_next_message_of_an_exclusive_value_is_published_after_the_one_befor
             queue.enqueue(id=f"m{n}", metadata={"owner": owner}, deadline=timedelta(minutes=n))
     with driving():
         completed(queue, 40)
-    found = read_topic(kafka, topic)
+    records = read_topic(kafka, topic)
     for owner in ("ann", "bob"):
-        of_owner = [headers(record) for record in found if record.key() == owner.encode()]
+        of_owner = [headers(record) for record in records if record.key() == owner.encode()]
         assert [fields["tickwheel-id"] for fields in of_owner] == [f"m{n}" for n in range(20)]
         assert {fields["tickwheel-exclusive-value"] for fields in of_owner} == {owner}
 

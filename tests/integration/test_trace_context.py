@@ -23,10 +23,10 @@ def queue(request: pytest.FixtureRequest, tw: Tickwheel) -> Queue:
 
 
 def pairs(*more: dict[str, str]) -> dict[str, str]:
-    found = {"of": "1", "region": "eu"}
-    for each in more:
-        found |= each
-    return found
+    metadata = {"of": "1", "region": "eu"}
+    for extra in more:
+        metadata |= extra
+    return metadata
 
 
 def test_the_trace_is_delivered_with_the_message(queue: Queue) -> None:
@@ -81,11 +81,11 @@ def test_a_queue_can_neither_index_the_trace_nor_be_exclusive_by_it(tw: Tickwhee
 
 
 def test_the_trace_does_not_count_towards_the_limit_of_pairs(tw: Tickwheel) -> None:
-    most = {f"key{n}": "v" for n in range(limits.PAIRS_MAX)}
-    tw.queue("q").enqueue(metadata=most | ONE)
-    assert tw.queue("q").dequeue(where={"key15": "v"})[0].metadata == most | ONE
+    pairs_max = {f"key{n}": "v" for n in range(limits.PAIRS_MAX)}
+    tw.queue("q").enqueue(metadata=pairs_max | ONE)
+    assert tw.queue("q").dequeue(where={"key15": "v"})[0].metadata == pairs_max | ONE
     with pytest.raises(InvalidArgument, match="more than 16 pairs"):
-        tw.queue("q").enqueue(metadata=most | {"one": "more"} | ONE)
+        tw.queue("q").enqueue(metadata=pairs_max | {"one": "more"} | ONE)
 
 
 def test_a_message_with_only_a_trace_equals_a_message_without_metadata(tw: Tickwheel) -> None:
@@ -99,8 +99,8 @@ def test_each_message_of_a_batch_has_its_own_trace(queue: Queue) -> None:
     queue.enqueue_many(
         NewMessage(id=f"m{n}", metadata=pairs({"of": str(n)}, trace)) for n, trace in enumerate([ONE, OTHER, {}])
     )
-    found = {message.id: message.metadata for message in queue.dequeue(10)}
-    assert found == {
+    pairs_by_id = {message.id: message.metadata for message in queue.dequeue(10)}
+    assert pairs_by_id == {
         "m0": pairs({"of": "0"}, ONE),
         "m1": pairs({"of": "1"}, OTHER),
         "m2": pairs({"of": "2"}),

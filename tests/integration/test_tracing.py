@@ -32,8 +32,8 @@ SERVICE = "tickwheel.v1.MessageService"
 
 @pytest.fixture
 def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spans]:
-    with provider_of(monkeypatch) as found:
-        yield found
+    with provider_of(monkeypatch) as exported:
+        yield exported
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_message_is_sent_received_and_completed_in_one_trace(
     queue.enqueue(b"x", id="a", metadata={"of": "1", "region": "eu"})
     [message] = queue.dequeue(where={"region": "eu"})
     message.complete()
-    sent, received, settled = (spans.one(f"{what} orders") for what in ("send", "receive", "complete"))
+    sent, received, settled = (spans.one(f"{operation} orders") for operation in ("send", "receive", "complete"))
     assert len({trace_of(span) for span in (sent, received, settled)}) == 1
     assert [span.kind for span in (sent, received, settled)] == [SpanKind.PRODUCER, SpanKind.CLIENT, SpanKind.CLIENT]
     assert links_of(received) == links_of(settled) == [id_of(sent)]
@@ -218,8 +218,8 @@ def test_a_call_of_another_grpc_client_puts_its_messages_into_the_trace_of_the_c
 ) -> None:
     new = message_pb2.NewMessage(id="a", metadata={"region": "eu"})
     named = {"namespace": direct._context.namespace, "queue": "orders"}
-    given = {"message": new} if method == "Enqueue" else {"messages": [new]}
-    request = getattr(message_service_pb2, f"{method}Request")(**named, **given)
+    body = {"message": new} if method == "Enqueue" else {"messages": [new]}
+    request = getattr(message_service_pb2, f"{method}Request")(**named, **body)
     kind = getattr(message_service_pb2, f"{method}Response").FromString
     with grpc.insecure_channel(traced_service.target) as channel:
         kinds = {"request_serializer": type(request).SerializeToString, "response_deserializer": kind}

@@ -37,9 +37,9 @@ def test_a_message_whose_due_is_in_the_future_is_invisible(queue: Queue, clock: 
     assert last(history) == (None, "invisible", 1, 0)
 
 
-@pytest.mark.parametrize("given", ["nothing", "no delay", "due now", "due long ago"])
+@pytest.mark.parametrize("due", ["nothing", "no delay", "due now", "due long ago"])
 def test_a_message_whose_due_is_reached_is_pending(
-    queue: Queue, clock: VirtualClock, history: History, given: str
+    queue: Queue, clock: VirtualClock, history: History, due: str
 ) -> None:
     dues: dict[str, dict[str, Any]] = {
         "nothing": {},
@@ -47,7 +47,7 @@ def test_a_message_whose_due_is_reached_is_pending(
         "due now": {"due": clock.now},
         "due long ago": {"due": datetime.fromisoformat("1970-01-01T00:00:00Z")},
     }
-    assert queue.enqueue(id="m", **dues[given]).state == "pending"
+    assert queue.enqueue(id="m", **dues[due]).state == "pending"
     assert last(history) == (None, "pending", 1, 0)
 
 
@@ -83,9 +83,9 @@ def test_complete_makes_a_running_message_completed(
     queue: Queue, clock: VirtualClock, bring: Bring, history: History
 ) -> None:
     bring("completed", queue)
-    found = queue.get("m")
-    assert (found.state, found.payload, found.metadata) == ("completed", b"", {})
-    assert found.until == clock.now + timedelta(minutes=10)
+    view = queue.get("m")
+    assert (view.state, view.payload, view.metadata) == ("completed", b"", {})
+    assert view.until == clock.now + timedelta(minutes=10)
     assert last(history) == ("running", "completed", 3, 1)
 
 
@@ -95,8 +95,8 @@ def test_fail_with_attempts_left_makes_a_message_invisible_for_the_back_off(
     queue.enqueue(id="m")
     [message] = queue.dequeue()
     assert message.fail("boom", retry_in=timedelta(seconds=3)) == "invisible"
-    found = queue.get("m")
-    assert (found.until, found.error) == (clock.now + timedelta(seconds=3), "boom")
+    view = queue.get("m")
+    assert (view.until, view.error) == (clock.now + timedelta(seconds=3), "boom")
     assert last(history) == ("running", "invisible", 3, 1)
     clock.advance(timedelta(seconds=3) - MS)
     assert queue.dequeue() == []
@@ -117,9 +117,9 @@ def test_fail_with_the_attempts_used_up_makes_a_message_errored(
     queue.enqueue(b"payload", id="m", max_attempts=1, metadata={"a": "b"})
     [message] = queue.dequeue()
     assert message.fail("boom", retry_in=timedelta(seconds=3)) == "errored"
-    found = queue.get("m")
-    assert (found.state, found.error, found.payload, found.metadata) == ("errored", "boom", b"payload", {"a": "b"})
-    assert found.until == clock.now + timedelta(days=7)
+    view = queue.get("m")
+    assert (view.state, view.error, view.payload, view.metadata) == ("errored", "boom", b"payload", {"a": "b"})
+    assert view.until == clock.now + timedelta(days=7)
     assert last(history) == ("running", "errored", 3, 1)
 
 
@@ -140,8 +140,8 @@ def test_the_end_of_a_lease_with_the_attempts_used_up_makes_a_message_errored(
     queue.enqueue(id="m", max_attempts=1)
     queue.dequeue()
     clock.advance(timedelta(seconds=10))
-    found = queue.get("m")
-    assert (found.state, found.error) == ("errored", "the lease of attempt 1 of 1 ended")
+    view = queue.get("m")
+    assert (view.state, view.error) == ("errored", "the lease of attempt 1 of 1 ended")
     assert last(history) == ("running", "errored", 3, 1)
 
 
@@ -152,8 +152,8 @@ def test_extend_keeps_the_message_running_without_a_new_version_or_event(
     assert message is not None
     before = history("m")
     assert message.extend(timedelta(minutes=5)) == clock.now + timedelta(minutes=5)
-    found = queue.get("m")
-    assert (found.state, found.version, found.until) == ("running", 2, clock.now + timedelta(minutes=5))
+    view = queue.get("m")
+    assert (view.state, view.version, view.until) == ("running", 2, clock.now + timedelta(minutes=5))
     assert history("m") == before
 
 
@@ -165,9 +165,9 @@ def test_cancel_makes_a_message_cancelled(
     version = queue.get("m").version
     change = queue.cancel("m")
     assert (change.state, change.changed, change.version) == ("cancelled", True, version + 1)
-    found = queue.get("m")
-    assert (found.state, found.payload) == ("cancelled", b"")
-    assert found.until == clock.now + timedelta(minutes=10)
+    view = queue.get("m")
+    assert (view.state, view.payload) == ("cancelled", b"")
+    assert view.until == clock.now + timedelta(minutes=10)
     assert last(history) == (state, "cancelled", version + 1, attempt)
     clock.advance(timedelta(hours=2))
     assert queue.dequeue() == []

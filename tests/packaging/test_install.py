@@ -122,7 +122,7 @@ def test_the_wheel_holds_two_packages_and_nothing_else_at_the_top(built: dict[st
 
 
 def test_the_wheel_holds_every_module_and_every_lua_file(built: dict[str, Path]) -> None:
-    held = set(zipfile.ZipFile(built["wheel"]).namelist())
+    names = set(zipfile.ZipFile(built["wheel"]).namelist())
     modules = {
         str(path.relative_to(REPOSITORY / root))
         for root in ("scheduler", "wheel")
@@ -130,14 +130,14 @@ def test_the_wheel_holds_every_module_and_every_lua_file(built: dict[str, Path])
     }
     expected = modules | {f"tickwheel/lua/{name}" for name in lua_files()} | {"tickwheel/py.typed"}
     assert lua_files()
-    assert expected <= held
+    assert expected <= names
 
 
 def test_the_wheel_contains_the_sample_data_of_the_demo(built: dict[str, Path]) -> None:
-    held = zipfile.ZipFile(built["wheel"])
-    [name] = [name for name in held.namelist() if name.endswith(".csv")]
+    archive = zipfile.ZipFile(built["wheel"])
+    [name] = [name for name in archive.namelist() if name.endswith(".csv")]
     assert name == f"tickwheel/demo/data/{SAMPLE}"
-    assert held.read(name) == (REPOSITORY / "examples" / SAMPLE).read_bytes()
+    assert archive.read(name) == (REPOSITORY / "examples" / SAMPLE).read_bytes()
 
 
 def test_the_demo_finds_its_sample_data_in_every_installation(installation: Installation) -> None:

@@ -20,11 +20,11 @@ PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
 
 def pins() -> dict[str, list[Requirement]]:
     """Return the pins by name. A name has several pins if its version depends on the Python version."""
-    found: dict[str, list[Requirement]] = {}
+    pins: dict[str, list[Requirement]] = {}
     for line in re.findall(r"^(\S.*?) \\$", LOCK, re.MULTILINE):
         pin = Requirement(line)
-        found.setdefault(canonicalize_name(pin.name), []).append(pin)
-    return found
+        pins.setdefault(canonicalize_name(pin.name), []).append(pin)
+    return pins
 
 
 def wanted() -> list[Requirement]:

@@ -18,7 +18,7 @@ class ClockStepMachine(SchedulerMachine):
         name = self._name(data)
         self._step_the_clock(data.draw(st.integers(0, self.shards - 1)), beyond)
         due = st.just({"due": self.model.now})
-        self._enqueue(name, client, data.draw(st.lists(self._given(name, due), min_size=1, max_size=2)))
+        self._enqueue(name, client, data.draw(st.lists(self._arguments(name, due), min_size=1, max_size=2)))
 
     @rule(data=st.data(), client=clients, beyond=st.sampled_from([CLOCK_GUARD_MS, CLOCK_GUARD_MS + 1]))
     def reschedule_to_a_time_reached_by_a_clock_step(self, data: st.DataObject, client: int, beyond: int) -> None:

@@ -39,14 +39,20 @@ def key_of(message: Message) -> Key:
     return message.id, message.exclusive_value
 
 
-def as_new(given: EnqueueArguments) -> NewMessage:
+def as_new(arguments: EnqueueArguments) -> NewMessage:
     # The order of the pairs is not part of the content.
-    all_pairs = given.metadata + given.trace
+    all_pairs = arguments.metadata + arguments.trace
     pairs = random.sample(all_pairs, len(all_pairs))
     return NewMessage(
-        given.payload, given.id, None if given.due is not None else duration(given.delay), moment(given.due),
-        deadline_of(given.deadline, given.deadline_in), dict(pairs) or None, duration(given.lease), given.max_attempts,
-    )  # fmt: skip
+        arguments.payload,
+        arguments.id,
+        None if arguments.due is not None else duration(arguments.delay),
+        moment(arguments.due),
+        deadline_of(arguments.deadline, arguments.deadline_in),
+        dict(pairs) or None,
+        duration(arguments.lease),
+        arguments.max_attempts,
+    )
 
 
 def deadline_of(deadline: int | None = None, deadline_in: int | None = None, **_: int) -> Any:
@@ -65,15 +71,15 @@ def as_changed(change: Any) -> tuple[Any, ...]:
 
 
 def buckets(late: list[int]) -> dict[int, int]:
-    found: dict[int, int] = {}
+    counts: dict[int, int] = {}
     for ms in late:
         end = 2 ** math.frexp(ms)[1]
-        found[end] = found.get(end, 0) + 1
-    return found
+        counts[end] = counts.get(end, 0) + 1
+    return counts
 
 
-def as_explained(found: Any) -> tuple[str, str, int | None, int | None]:
-    return found.state, found.code, found.ahead, found.ahead_in_value
+def as_explained(explanation: Any) -> tuple[str, str, int | None, int | None]:
+    return explanation.state, explanation.code, explanation.ahead, explanation.ahead_in_value
 
 
 def reason_for(queue: QueueModel, entry: Entry) -> tuple[str, str, int | None, int | None]:

@@ -50,17 +50,17 @@ class QueueModel:
 
         ``high`` is up to which time the clock guard of a shard has been: an explicit due time far beyond it waits.
         """
-        if self.settings.enqueue_blocked and not all(self.key_of(given) in self.messages for given in batch):
+        if self.settings.enqueue_blocked and not all(self.key_of(arguments) in self.messages for arguments in batch):
             raise QueueBlocked
         results: list[tuple[str, str, bool] | None] = []
-        for given in batch:
-            key = self.key_of(given)
-            there = self.messages.get(key)
-            if there is None:
-                entry = self._new(given, key, high)
-                results.append((given.id, entry.state, True))
+        for arguments in batch:
+            key = self.key_of(arguments)
+            entry = self.messages.get(key)
+            if entry is None:
+                entry = self._new(arguments, key, high)
+                results.append((arguments.id, entry.state, True))
             else:
-                results.append((given.id, there.state, False) if there.given == given else None)
+                results.append((arguments.id, entry.state, False) if entry.arguments == arguments else None)
         if None in results:
             raise IdConflict("", results)
         return results
@@ -78,7 +78,7 @@ class QueueModel:
     def lease(self, entry: Entry, lease: int | None, token: bytes, worker: str) -> None:
         """Lease one message to a worker."""
         now = self._now()
-        duration = lease or entry.given.lease or self.settings.lease
+        duration = lease or entry.arguments.lease or self.settings.lease
         if entry.deadline is not None:
             self.deadlines += 1
             if now > entry.deadline:
@@ -183,18 +183,18 @@ class QueueModel:
 
     # Queries
 
-    def key_of(self, given: EnqueueArguments) -> Key:
+    def key_of(self, arguments: EnqueueArguments) -> Key:
         key = self.settings.exclusive_key
-        return given.id, None if key is None else dict(given.metadata)[key]
+        return arguments.id, None if key is None else dict(arguments.metadata)[key]
 
     def pending(self, shard: int | None, where: dict[str, str]) -> list[Entry]:
         """Return Pending messages with every pair, most urgent first, whether their value is free or not."""
-        found = [
+        entries = [
             entry
             for entry in self.messages.values()
             if entry.state == PENDING and shard in (None, entry.shard) and where.items() <= entry.metadata.items()
         ]
-        return sorted(found, key=lambda entry: entry.urgency)
+        return sorted(entries, key=lambda entry: entry.urgency)
 
     def is_held(self, value: str | None) -> bool:
         return any(entry.value == value and (entry.state == RUNNING or entry.held) for entry in self.messages.values())
@@ -204,11 +204,11 @@ class QueueModel:
         return [entry for entry in self.messages.values() if entry.state != PENDING]
 
     def counts(self, shard: int | None = None) -> dict[str, int]:
-        found = dict.fromkeys(STATES, 0)
+        counts = dict.fromkeys(STATES, 0)
         for entry in self.messages.values():
             if shard in (None, entry.shard):
-                found[entry.state] += 1
-        return found
+                counts[entry.state] += 1
+        return counts
 
     def forecast(self, minutes: int) -> list[int]:
         first = self._now() // 60_000
@@ -222,16 +222,16 @@ class QueueModel:
 
     # Helpers of the operations
 
-    def _new(self, given: EnqueueArguments, key: Key, high: Callable[[int], int | None]) -> Entry:
+    def _new(self, arguments: EnqueueArguments, key: Key, high: Callable[[int], int | None]) -> Entry:
         now = self._now()
-        shard = self._place(given.id if key[1] is None else key[1])
+        shard = self._place(arguments.id if key[1] is None else key[1])
         self._orders[shard] += 1
-        due = now + given.delay if given.due is None else given.due
-        deadline = given.deadline if given.deadline_in is None else now + given.deadline_in
-        held_back = given.due is not None and self._is_beyond(due, high(shard))
+        due = now + arguments.delay if arguments.due is None else arguments.due
+        deadline = arguments.deadline if arguments.deadline_in is None else now + arguments.deadline_in
+        held_back = arguments.due is not None and self._is_beyond(due, high(shard))
         state = PENDING if due <= now and not held_back else INVISIBLE
-        entry = Entry(key, shard, self._orders[shard], given, due, deadline, state, due)
-        entry.payload, entry.metadata = given.payload, dict(given.metadata + given.trace)
+        entry = Entry(key, shard, self._orders[shard], arguments, due, deadline, state, due)
+        entry.payload, entry.metadata = arguments.payload, dict(arguments.metadata + arguments.trace)
         entry.history.append(Event(1, None, state, now, due, 0, **entry.times(), by="enqueue"))
         self.messages[key] = entry
         return entry
@@ -254,7 +254,7 @@ class QueueModel:
         return entry
 
     def _most(self, entry: Entry) -> int:
-        return entry.given.max_attempts or self.settings.max_attempts
+        return entry.arguments.max_attempts or self.settings.max_attempts
 
     def _of_last_lease(self, entry: Entry) -> str:
         reason = [f"the lease of attempt {entry.attempts} of {self._most(entry)} ended"]

@@ -71,7 +71,7 @@ class Entry:
     shard: int
     order: int
     """Its place among all messages first enqueued on the shard."""
-    given: EnqueueArguments
+    arguments: EnqueueArguments
     due: int
     deadline: int | None
     """None: `due`."""

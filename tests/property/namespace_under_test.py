@@ -44,7 +44,7 @@ def outcome(action: Callable[[], Any]) -> Any:
     except IdConflict as error:
         return "IdConflict", [plain(result) for result in error.results]
     except LeaseLost as error:
-        return "LeaseLost", sorted(((each.id, each.exclusive_value) for each in error.lost), key=str)
+        return "LeaseLost", sorted(((lease.id, lease.exclusive_value) for lease in error.lost), key=str)
     except TickwheelError as error:
         return type(error).__name__, getattr(error, "state", None)
 
@@ -116,9 +116,9 @@ class NamespaceUnderTest:
         for (name, shard), replies in zip(places, self.stored.read(places), strict=True):
             queue = self.model.queues[name]
             exclusive = queue.settings.exclusive_key is not None
-            found, parked = self.stored.contents(replies, self._numbers[name], exclusive)
+            contents, parked = self.stored.contents(replies, self._numbers[name], exclusive)
             for key, value in expected(queue, self._numbers[name], shard).items():
-                assert found[key] == value, f"{key} of {name} on shard {shard}"
+                assert contents[key] == value, f"{key} of {name} on shard {shard}"
             if exclusive:
                 heads = group_heads(queue, shard)
                 assert self.stored.pairs == {head for group, head in heads.items() if group not in parked}

@@ -67,7 +67,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def open(self) -> None:
         self.under_test = NamespaceUnderTest(self.server, self.shards, self.queues, self.service)
         self.model = self.under_test.model
-        self.held: list[Message] = []
+        self.deliveries: list[Message] = []
         self.requests: list[tuple[int, str, dict[str, Any], list[Message]]] = []
         self.sequence = itertools.count(1)
         for name in self.queues:
@@ -82,19 +82,19 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), client=clients)
     def enqueue(self, data: st.DataObject, client: int) -> None:
         name = self._name(data)
-        self._enqueue(name, client, data.draw(st.lists(self._given(name, self._times()), min_size=1, max_size=3)))
+        self._enqueue(name, client, data.draw(st.lists(self._arguments(name, self._times()), min_size=1, max_size=3)))
 
     @rule(data=st.data(), client=clients)
     def enqueue_without_a_delay(self, data: st.DataObject, client: int) -> None:
         name = self._name(data)
-        self._enqueue(name, client, data.draw(st.lists(self._given(name, st.just({})), min_size=1, max_size=4)))
+        self._enqueue(name, client, data.draw(st.lists(self._arguments(name, st.just({})), min_size=1, max_size=4)))
 
     @precondition(lambda self: any(queue.messages for queue in self.model.queues.values()))
     @rule(data=st.data(), client=clients)
     def enqueue_the_same_again(self, data: st.DataObject, client: int) -> None:
         name = data.draw(st.sampled_from([name for name, queue in self.model.queues.items() if queue.messages]))
         entry = data.draw(st.sampled_from(list(self.model.queues[name].messages.values())))
-        self._enqueue(name, client, [entry.given])
+        self._enqueue(name, client, [entry.arguments])
 
     @rule(data=st.data(), client=clients, limit=limits)
     def dequeue(self, data: st.DataObject, client: int, limit: int) -> None:
@@ -112,49 +112,49 @@ class SchedulerMachine(RuleBasedStateMachine):
     def dequeue_by_request(self, data: st.DataObject, client: int, **options: Any) -> None:
         name, sequence = self._name(data), next(self.sequence)
         options |= {"consistency": "exact", "limit": min(options["limit"], self.most_by_request)}
-        found = outcome(lambda: self._call(client, name, options, request_id=f"caller:{sequence}"))
-        if self._delivered(name, found, options):
-            self.requests.append((sequence, name, options, found))
+        answer = outcome(lambda: self._call(client, name, options, request_id=f"caller:{sequence}"))
+        if self._delivered(name, answer, options):
+            self.requests.append((sequence, name, options, answer))
 
     @precondition(lambda self: self.requests)
-    @rule(data=st.data(), client=clients, newest=st.booleans(), passed_on=st.booleans())
-    def repeat_a_request(self, data: st.DataObject, client: int, newest: bool, passed_on: bool) -> None:
+    @rule(data=st.data(), client=clients, newest=st.booleans(), has_new_holder=st.booleans())
+    def repeat_a_request(self, data: st.DataObject, client: int, newest: bool, has_new_holder: bool) -> None:
         sequence, name, options, first = self.requests[-1] if newest else data.draw(st.sampled_from(self.requests))
-        if passed_on:
+        if has_new_holder:
             # Another worker holds messages that the first call returned.
             for message in filter(self._is_live, first):
                 message.release()
                 self.model.queues[name].release(key_of(message), message.token)
             self._delivered(name, outcome(lambda: self._call(client, name, options)), options)
-        found = outcome(lambda: self._call(client, name, options, request_id=f"caller:{sequence}"))
+        answer = outcome(lambda: self._call(client, name, options, request_id=f"caller:{sequence}"))
         if any(sequence < other for other, of, *_ in self.requests if of == name):
-            assert found == (SessionExpired.__name__, None)
+            assert answer == (SessionExpired.__name__, None)
         else:
-            still = [each for each in first if self._is_live(each)]
-            assert {(each.id, each.token) for each in found} == {(each.id, each.token) for each in still}
+            still = [message for message in first if self._is_live(message)]
+            assert {(new.id, new.token) for new in answer} == {(message.id, message.token) for message in still}
 
-    @precondition(lambda self: self.held)
+    @precondition(lambda self: self.deliveries)
     @rule(data=st.data(), result=results)
     def complete(self, data: st.DataObject, result: str | None) -> None:
-        message = self._some_held(data)
+        message = self._some_delivery(data)
         queue = self.model.queues[message.queue]
-        found = outcome(lambda: message.complete(result))
-        assert found == lost_or(lambda: queue.complete(key_of(message), message.token, result), message)
+        answer = outcome(lambda: message.complete(result))
+        assert answer == lost_or(lambda: queue.complete(key_of(message), message.token, result), message)
 
-    @precondition(lambda self: self.held)
+    @precondition(lambda self: self.deliveries)
     @rule(data=st.data(), client=clients)
     def complete_many(self, data: st.DataObject, client: int) -> None:
-        messages = data.draw(st.lists(st.sampled_from(self.held), min_size=1, max_size=3))
+        messages = data.draw(st.lists(st.sampled_from(self.deliveries), min_size=1, max_size=3))
         drawn = data.draw(st.none() | st.lists(results, min_size=len(messages), max_size=len(messages)))
-        each = [None] * len(messages) if drawn is None else drawn
-        lost = self._lost(messages, lambda queue, *of, n: queue.complete(*of, each[n]))
-        found = outcome(lambda: self._queue(client, messages[0].queue).complete_many(messages, drawn))
-        assert found == lost
+        expected_results = [None] * len(messages) if drawn is None else drawn
+        lost = self._lost(messages, lambda queue, *of, n: queue.complete(*of, expected_results[n]))
+        answer = outcome(lambda: self._queue(client, messages[0].queue).complete_many(messages, drawn))
+        assert answer == lost
 
-    @precondition(lambda self: self.held)
+    @precondition(lambda self: self.deliveries)
     @rule(data=st.data(), client=clients)
     def release_many(self, data: st.DataObject, client: int) -> None:
-        messages = data.draw(st.lists(st.sampled_from(self.held), min_size=1, max_size=3))
+        messages = data.draw(st.lists(st.sampled_from(self.deliveries), min_size=1, max_size=3))
         lost = self._lost(messages, lambda queue, *of, n: queue.release(*of))
         assert outcome(lambda: self._queue(client, messages[0].queue).release_many(messages)) == lost
 
@@ -168,7 +168,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 lost.append(key_of(message))
         return ("LeaseLost", sorted(lost, key=str)) if lost else None
 
-    @precondition(lambda self: self.held)
+    @precondition(lambda self: self.deliveries)
     @rule(
         data=st.data(),
         delay=st.sampled_from([None, 0, 0, 1, 5_000]),
@@ -176,45 +176,45 @@ class SchedulerMachine(RuleBasedStateMachine):
         final=st.sampled_from([False, False, True]),
     )
     def fail(self, data: st.DataObject, delay: int | None, error: str | None, final: bool) -> None:
-        message = self._some_held(data)
+        message = self._some_delivery(data)
         delay = None if final else delay
-        found = outcome(lambda: message.fail(error, duration(delay), final=final))
+        answer = outcome(lambda: message.fail(error, duration(delay), final=final))
         waits = delay or 0
-        if delay is None and found == INVISIBLE:
+        if delay is None and answer == INVISIBLE:
             until = self._queue(0, message.queue).get(*key_of(message)).until
             assert until is not None
             waits = in_ms(until) - self.model.now
             assert 1 <= waits <= 1_000 * 2 ** (message.attempt - 1)
         queue = self.model.queues[message.queue]
-        assert found == lost_or(lambda: queue.fail(key_of(message), message.token, error or "", waits, final), message)
+        assert answer == lost_or(lambda: queue.fail(key_of(message), message.token, error or "", waits, final), message)
 
-    @precondition(lambda self: self.held)
+    @precondition(lambda self: self.deliveries)
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
-        message = self._some_held(data)
+        message = self._some_delivery(data)
         queue = self.model.queues[message.queue]
         assert outcome(message.release) == lost_or(lambda: queue.release(key_of(message), message.token), message)
 
-    @precondition(lambda self: self.held)
+    @precondition(lambda self: self.deliveries)
     @rule(data=st.data(), lease=st.sampled_from([1_000, 45_000, 45_000]))
     def extend(self, data: st.DataObject, lease: int) -> None:
-        message = self._some_held(data)
-        found = outcome(lambda: in_ms(message.extend(timedelta(milliseconds=lease))))
+        message = self._some_delivery(data)
+        answer = outcome(lambda: in_ms(message.extend(timedelta(milliseconds=lease))))
         queue = self.model.queues[message.queue]
-        assert found == lost_or(lambda: queue.extend(key_of(message), message.token, lease), message)
+        assert answer == lost_or(lambda: queue.extend(key_of(message), message.token, lease), message)
 
-    @precondition(lambda self: self.held)
+    @precondition(lambda self: self.deliveries)
     @rule(data=st.data(), client=clients, lease=st.sampled_from([1_000, 45_000]))
     def extend_many(self, data: st.DataObject, client: int, lease: int) -> None:
-        messages = data.draw(st.lists(st.sampled_from(self.held), min_size=1, max_size=3))
+        messages = data.draw(st.lists(st.sampled_from(self.deliveries), min_size=1, max_size=3))
         lost = self._lost(messages, lambda queue, *of, n: queue.extend(*of, lease))
-        given = self._queue(client, messages[0].queue)
-        assert outcome(lambda: given.extend_many(messages, timedelta(milliseconds=lease))) == lost
+        client_queue = self._queue(client, messages[0].queue)
+        assert outcome(lambda: client_queue.extend_many(messages, timedelta(milliseconds=lease))) == lost
 
-    @precondition(lambda self: self.held)
+    @precondition(lambda self: self.deliveries)
     @rule(data=st.data(), action=st.sampled_from(["complete", "fail", "release", "extend"]))
     def act_with_a_wrong_token(self, data: st.DataObject, action: str) -> None:
-        forged = copy.copy(self._some_held(data))
+        forged = copy.copy(self._some_delivery(data))
         forged.token = bytes(16)
         arguments = [duration(1_000)] if action == "extend" else []
         assert outcome(lambda: getattr(forged, action)(*arguments)) == ("LeaseLost", [key_of(forged)])
@@ -224,41 +224,41 @@ class SchedulerMachine(RuleBasedStateMachine):
         name, key = self._some_key(data, INVISIBLE, PENDING, CANCELLED)
         self._cancel(client, name, key, release)
 
-    @precondition(lambda self: self.held)
+    @precondition(lambda self: self.deliveries)
     @rule(data=st.data(), client=clients, release=st.booleans())
     def cancel_a_leased_message(self, data: st.DataObject, client: int, release: bool) -> None:
-        message = self._some_held(data)
+        message = self._some_delivery(data)
         self._cancel(client, message.queue, key_of(message), release)
 
     def _cancel(self, client: int, name: str, key: Key, release: bool) -> None:
-        found = outcome(lambda: as_changed(self._queue(client, name).cancel(*key, release=release)))
-        assert found == outcome(lambda: self.model.queues[name].cancel(key, release))
+        answer = outcome(lambda: as_changed(self._queue(client, name).cancel(*key, release=release)))
+        assert answer == outcome(lambda: self.model.queues[name].cancel(key, release))
 
     @rule(data=st.data(), client=clients)
     def reschedule(self, data: st.DataObject, client: int) -> None:
         self._reschedule(client, *self._some_key(data, INVISIBLE, PENDING), data.draw(self._times().filter(bool)))
 
-    def _reschedule(self, client: int, name: str, key: Key, given: dict[str, int]) -> None:
+    def _reschedule(self, client: int, name: str, key: Key, changes: dict[str, int]) -> None:
         queue = self.model.queues[name]
         high = self.under_test.stored.high(queue.messages[key].shard) if key in queue.messages else None
-        found = outcome(
+        answer = outcome(
             lambda: as_changed(
                 self._queue(client, name).reschedule(
                     *key,
-                    delay=duration(given.get("delay")),
-                    due=moment(given.get("due")),
-                    deadline=deadline_of(**given),
+                    delay=duration(changes.get("delay")),
+                    due=moment(changes.get("due")),
+                    deadline=deadline_of(**changes),
                 )
             )[:3]
         )
-        assert found == outcome(lambda: queue.reschedule(key, high, **given))
+        assert answer == outcome(lambda: queue.reschedule(key, high, **changes))
 
     @precondition(lambda self: any(queue.counts()[ERRORED] for queue in self.model.queues.values()))
     @rule(data=st.data(), client=clients)
     def redrive(self, data: st.DataObject, client: int) -> None:
         name, key = self._some_key(data, ERRORED)
-        found = outcome(lambda: as_changed(self._queue(client, name).redrive(*key))[:3])
-        assert found == outcome(lambda: self.model.queues[name].redrive(key))
+        answer = outcome(lambda: as_changed(self._queue(client, name).redrive(*key))[:3])
+        assert answer == outcome(lambda: self.model.queues[name].redrive(key))
 
     # Operators
 
@@ -289,8 +289,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert (late.missed, late.deadlines) == (buckets(model.missed), model.deadlines)
         name, key = self._some_key(data, PENDING)
         entry = self.model.queues[name].messages.get(key)
-        found = outcome(lambda: as_explained(self._queue(client, name).explain(*key)))
-        assert found == (("MessageNotFound", None) if entry is None else reason_for(self.model.queues[name], entry))
+        answer = outcome(lambda: as_explained(self._queue(client, name).explain(*key)))
+        assert answer == (("MessageNotFound", None) if entry is None else reason_for(self.model.queues[name], entry))
 
     # Time
 
@@ -349,18 +349,18 @@ class SchedulerMachine(RuleBasedStateMachine):
     def _some_key(self, data: st.DataObject, *states: str) -> tuple[str, Key]:
         """Return the key of a message in one of these states, if any; sometimes return any other key."""
         name = self._name(data)
-        there = self.model.queues[name].messages
-        fitting = [key for key, entry in there.items() if entry.state in states]
+        messages = self.model.queues[name].messages
+        fitting = [key for key, entry in messages.items() if entry.state in states]
         exclusive = self.queues[name].exclusive_key is not None
         choices: list[st.SearchStrategy[Key]] = [st.tuples(ids, values if exclusive else st.none())]
-        choices += [st.sampled_from(list(there))] * (2 if there else 0)
+        choices += [st.sampled_from(list(messages))] * (2 if messages else 0)
         choices += [st.sampled_from(fitting)] * (6 if fitting else 0)
         return name, data.draw(st.one_of(choices))
 
-    def _some_held(self, data: st.DataObject) -> Message:
+    def _some_delivery(self, data: st.DataObject) -> Message:
         """Return a message whose lease is valid, if any; sometimes return any message that was ever delivered."""
-        live = [message for message in self.held if self._is_live(message) or self._is_awaited(message)]
-        choices = [st.sampled_from(self.held), *[st.sampled_from(live)] * (3 if live else 0)]
+        live = [message for message in self.deliveries if self._is_live(message) or self._is_awaited(message)]
+        choices = [st.sampled_from(self.deliveries), *[st.sampled_from(live)] * (3 if live else 0)]
         return data.draw(st.one_of(choices))
 
     def _is_live(self, message: Message) -> bool:
@@ -380,13 +380,14 @@ class SchedulerMachine(RuleBasedStateMachine):
         )
         return st.builds(lambda when, urgency: when | urgency, when, urgencies)
 
-    def _given(self, name: str, times: st.SearchStrategy[dict[str, int]]) -> st.SearchStrategy[EnqueueArguments]:
+    def _arguments(self, name: str, times: st.SearchStrategy[dict[str, int]]) -> st.SearchStrategy[EnqueueArguments]:
         metadata = filters
         if self.queues[name].exclusive_key is not None:
             metadata = st.builds(lambda pairs, value: pairs | {"customer": value}, filters, values)
         return st.builds(
-            lambda id, payload, pairs, times, lease, most, trace: EnqueueArguments(
-                id, payload, metadata=tuple(sorted(pairs.items())), lease=lease, max_attempts=most, trace=trace, **times
+            lambda id, payload, pairs, times, lease, limit, trace: EnqueueArguments(
+                id, payload, metadata=tuple(sorted(pairs.items())), lease=lease, max_attempts=limit, trace=trace,
+                **times,
             ),
             ids, st.sampled_from([b"", b"x", b"y" * 2_000]), metadata, times, leases, st.sampled_from([None, 1, 2]),
             traces,
@@ -394,27 +395,27 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def _enqueue(self, name: str, client: int, batch: list[EnqueueArguments]) -> None:
         highs = [self.under_test.stored.high(shard) for shard in range(self.shards)]
-        found = outcome(lambda: self._queue(client, name).enqueue_many([as_new(given) for given in batch]))
-        if isinstance(found, list):
-            found = [plain(result) for result in found]
-        assert found == outcome(lambda: self.model.queues[name].enqueue(batch, lambda shard: highs[shard]))
+        answer = outcome(lambda: self._queue(client, name).enqueue_many([as_new(arguments) for arguments in batch]))
+        if isinstance(answer, list):
+            answer = [plain(result) for result in answer]
+        assert answer == outcome(lambda: self.model.queues[name].enqueue(batch, lambda shard: highs[shard]))
 
     def _call(self, client: int, name: str, options: dict[str, Any], **more: Any) -> list[Message]:
-        given = options | {"where": options.get("where") or None, "lease": duration(options.get("lease"))} | more
-        return self._queue(client, name).dequeue(**given)
+        arguments = options | {"where": options.get("where") or None, "lease": duration(options.get("lease"))} | more
+        return self._queue(client, name).dequeue(**arguments)
 
     def _dequeue(self, data: st.DataObject, client: int, options: dict[str, Any]) -> None:
         name = self._name(data)
-        found = outcome(lambda: self._call(client, name, options))
-        self._delivered(name, found, options, in_order=self.service is not None and client == 1)
+        answer = outcome(lambda: self._call(client, name, options))
+        self._delivered(name, answer, options, in_order=self.service is not None and client == 1)
 
-    def _delivered(self, name: str, found: Any, options: dict[str, Any], *, in_order: bool = False) -> bool:
+    def _delivered(self, name: str, answer: Any, options: dict[str, Any], *, in_order: bool = False) -> bool:
         """Check a dequeue against the model, which leases the same messages. Return whether the queue was open."""
         queue = self.model.queues[name]
         if queue.settings.dequeue_blocked:
-            assert found == ("QueueBlocked", None)
+            assert answer == ("QueueBlocked", None)
             return False
-        got = [queue.messages[key_of(message)] for message in found]
+        got = [queue.messages[key_of(message)] for message in answer]
         limit, where = options["limit"], options.get("where", {})
         best = sorted(
             (entry for shard in range(self.shards) for entry in queue.take(shard, limit, where)),
@@ -438,11 +439,11 @@ class SchedulerMachine(RuleBasedStateMachine):
             for shard in first + [shard for shard in range(self.shards) if shard not in first]:
                 wanted += queue.take(shard, limit - len(wanted), where)
         assert [entry.key for entry in got] == [entry.key for entry in wanted]
-        for message, entry in zip(found, wanted, strict=True):
+        for message, entry in zip(answer, wanted, strict=True):
             queue.lease(entry, options.get("lease"), message.token, options.get("worker", ""))
             assert (message.attempt, message.version, message.payload) == (entry.attempts, entry.version, entry.payload)
             assert (message.metadata, message.due) == (entry.metadata, moment(entry.due))
             assert in_ms(message.deadline) == entry.urgency[0]
             assert in_ms(message.lease_until) == entry.until
-        self.held = [*self.held, *found][-20:]
+        self.deliveries = [*self.deliveries, *answer][-20:]
         return True

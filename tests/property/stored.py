@@ -12,25 +12,25 @@ from tickwheel.storage.record import BIAS, State
 
 _ORDER = Struct(">QHI")
 _RANK = Struct(">HI")
-Found = dict[str, object]
+Contents = dict[str, object]
 # Commands that read one queue on one shard.
 _READS = 9
 
 
-def expected(queue: QueueModel, number: int, shard: int) -> Found:
+def expected(queue: QueueModel, number: int, shard: int) -> Contents:
     """Return the expected messages and indexes of one queue on one shard."""
     here = [entry for entry in queue.messages.values() if entry.shard == shard]
     prefix = number.to_bytes(2, "big")
     pending = sorted((entry for entry in here if entry.state == PENDING), key=lambda entry: entry.urgency)
-    found: Found = {
+    contents: Contents = {
         "messages": {_name(entry): _message_contents(entry) for entry in here},
         "counts": {state: count for state, count in queue.counts(shard).items() if count},
     }
     if queue.settings.exclusive_key is None:
-        found["ready"] = {_rank(entry) + prefix + _name(entry): _deadline(entry) for entry in pending}
-        found["pairs"] = {pair + _order(entry) + _signature(queue, entry) + _name(entry)
+        contents["ready"] = {_rank(entry) + prefix + _name(entry): _deadline(entry) for entry in pending}
+        contents["pairs"] = {pair + _order(entry) + _signature(queue, entry) + _name(entry)
                           for entry in pending for pair in _pairs(queue, entry)}  # fmt: skip
-        return found | {"waiting": set(), "locks": {}, "vpairs": set()}
+        return contents | {"waiting": set(), "locks": {}, "vpairs": set()}
     heads: dict[str | None, Entry] = {}
     for entry in pending:
         if not queue.is_held(entry.value):
@@ -38,22 +38,24 @@ def expected(queue: QueueModel, number: int, shard: int) -> Found:
     holders = {entry.value: entry for entry in here if entry.state == RUNNING or entry.held}
     locks = {_value(entry): b"H" + _order(entry) + _id(entry) for entry in heads.values()}
     locks |= {_value(entry): b"R" + _id(entry) for entry in holders.values()}
-    found["locks"] = locks
-    found["ready"] = {_rank(entry) + prefix + _name(entry): _deadline(entry) for entry in heads.values()}
-    found["waiting"] = {_prefix(entry) + _order(entry) + _id(entry) for entry in pending if entry not in heads.values()}
-    found["vpairs"] = {_prefix(entry) + pair + _order(entry) + _signature(queue, entry) + _id(entry)
+    contents["locks"] = locks
+    contents["ready"] = {_rank(entry) + prefix + _name(entry): _deadline(entry) for entry in heads.values()}
+    contents["waiting"] = {
+        _prefix(entry) + _order(entry) + _id(entry) for entry in pending if entry not in heads.values()
+    }
+    contents["vpairs"] = {_prefix(entry) + pair + _order(entry) + _signature(queue, entry) + _id(entry)
                        for entry in pending for pair in _pairs(queue, entry)}  # fmt: skip
-    return found
+    return contents
 
 
 def group_heads(queue: QueueModel, shard: int) -> dict[bytes, bytes]:
     """Return the head of each (value, pair) group, as `pairs` contains it unless the group is parked."""
-    found: dict[bytes, bytes] = {}
+    heads: dict[bytes, bytes] = {}
     for entry in queue.pending(shard, {}):
         for pair in _pairs(queue, entry):
             head = pair + _order(entry) + _signature(queue, entry) + _name(entry)
-            found.setdefault(_prefix(entry) + pair, head)
-    return found
+            heads.setdefault(_prefix(entry) + pair, head)
+    return heads
 
 
 def held_prefixes(queue: QueueModel) -> tuple[bytes, ...]:
@@ -84,7 +86,7 @@ class Stored:
             replies = pipeline.execute()
         return [replies[first : first + _READS] for first in range(0, len(replies), _READS)]
 
-    def contents(self, replies: list[Any], number: int, exclusive: bool) -> tuple[Found, set[bytes]]:
+    def contents(self, replies: list[Any], number: int, exclusive: bool) -> tuple[Contents, set[bytes]]:
         """Return the stored data in the form of `expected` for the same queue and shard, and the parked groups."""
         messages, bodies, counts, locks, ready, waiting, pairs, vpairs, parked = replies
         prefix = number.to_bytes(2, "big")
@@ -95,7 +97,7 @@ class Stored:
         }
         large = {prefix + name + stored.digest for name, stored in records.items() if stored.flags & record.BODY}
         assert {field for field in bodies if field.startswith(prefix)} == large, "bodies without a message"
-        found: Found = {
+        contents: Contents = {
             "messages": {name: _seen(stored) for name, stored in records.items()},
             "counts": {State(int(state)).label: int(count) for state, count in counts.items() if int(count)},
             "locks": locks,
@@ -105,20 +107,34 @@ class Stored:
         }
         if not exclusive:
             assert not parked
-            return found | {"pairs": set(pairs)}, set()
+            return contents | {"pairs": set(pairs)}, set()
         self.pairs = set(pairs)
-        return found, set(parked)
+        return contents, set(parked)
 
     def history(self, shards: int) -> dict[tuple[int, str, str | None, int], list[Event]]:
         """Return the transitions of each message in the outbox, by (queue number, id, value, incarnation)."""
-        found: dict[tuple[int, str, str | None, int], list[Event]] = {}
-        for each in read_outbox(self._client, self._namespace, shards):
+        history: dict[tuple[int, str, str | None, int], list[Event]] = {}
+        for transition in read_outbox(self._client, self._namespace, shards):
             event = Event(
-                *(each.version, _label(each.from_state), _label(each.to_state), each.time_ms, each.until_ms),
-                *(each.attempt, each.lateness_ms, each.due_ms, each.deadline_ms, each.metadata),
+                *(
+                    transition.version,
+                    _label(transition.from_state),
+                    _label(transition.to_state),
+                    transition.time_ms,
+                    transition.until_ms,
+                ),
+                *(
+                    transition.attempt,
+                    transition.lateness_ms,
+                    transition.due_ms,
+                    transition.deadline_ms,
+                    transition.metadata,
+                ),
             )
-            found.setdefault((each.queue_number, each.id, each.exclusive_value, each.incarnation), []).append(event)
-        return found
+            history.setdefault(
+                (transition.queue_number, transition.id, transition.exclusive_value, transition.incarnation), []
+            ).append(event)
+        return history
 
     def timers(self, shard: int) -> list[timers.Timer]:
         """Return all timers that outlive every process: the timers of the inbox and of the wheel's slots."""
@@ -134,22 +150,22 @@ class Stored:
 
     def high(self, shard: int) -> int | None:
         """Return the latest time that the clock guard of a shard has recorded."""
-        found = self._client.hget(keys.shard_key(self._namespace, shard, "clock"), "high")
-        return None if found is None else int(found)
+        mark = self._client.hget(keys.shard_key(self._namespace, shard, "clock"), "high")
+        return None if mark is None else int(mark)
 
 
-def lost_timers(entries: Iterable[Entry], number: int, found: list[timers.Timer]) -> list[Entry]:
+def lost_timers(entries: Iterable[Entry], number: int, stored_timers: list[timers.Timer]) -> list[Entry]:
     """Return the messages that wait for a time without a timer."""
     kinds = {INVISIBLE: timers.Kind.PROMOTE, RUNNING: timers.Kind.EXPIRE}
-    there: dict[tuple[int, bytes, int, timers.Kind], int] = {}
-    for timer in found:
+    times: dict[tuple[int, bytes, int, timers.Kind], int] = {}
+    for timer in stored_timers:
         key = (timer.queue_number, timer.name, timer.generation, timer.kind)
-        there[key] = min(timer.time_ms, there.get(key, timer.time_ms))
+        times[key] = min(timer.time_ms, times.get(key, timer.time_ms))
     lost = []
     for entry in entries:
         kind = timers.Kind.EXPIRE if entry.held else kinds.get(entry.state, timers.Kind.RETIRE)
         generation = timers.generation(entry.order, entry.version)
-        time = there.get((number, _name(entry), generation, kind))
+        time = times.get((number, _name(entry), generation, kind))
         if entry.state != PENDING and (time is None or time > entry.until):
             lost.append(entry)
     return lost

@@ -17,11 +17,11 @@ NAMES = st.lists(st.text("0123456789abcdef", min_size=1, max_size=4), min_size=1
 def settled(draw: st.DrawFn) -> tuple[list[str], int, Assignment]:
     """Draw members, shards, and an assignment that results from some joins and leaves."""
     shards = draw(SHARDS)
-    found: Assignment = []
+    assignment: Assignment = []
     members: list[str] = []
     for members in draw(st.lists(NAMES, min_size=1, max_size=4)):
-        found = assign(dict.fromkeys(members, frozenset()), shards, found)
-    return members, shards, found
+        assignment = assign(dict.fromkeys(members, frozenset()), shards, assignment)
+    return members, shards, assignment
 
 
 def loads(members: list[str], assignment: Assignment) -> list[int]:
@@ -31,10 +31,10 @@ def loads(members: list[str], assignment: Assignment) -> list[int]:
 @given(NAMES, SHARDS, st.data())
 def test_loads_differ_by_at_most_one_after_any_assignment(members: list[str], shards: int, data: st.DataObject) -> None:
     before = data.draw(st.lists(st.sampled_from([*members, "gone", None]), max_size=shards + 2))
-    found = assign(dict.fromkeys(members, frozenset()), shards, before)
-    assert len(found) == shards
-    assert set(found) <= set(members)
-    assert max(loads(members, found)) - min(loads(members, found)) <= 1
+    assignment = assign(dict.fromkeys(members, frozenset()), shards, before)
+    assert len(assignment) == shards
+    assert set(assignment) <= set(members)
+    assert max(loads(members, assignment)) - min(loads(members, assignment)) <= 1
 
 
 @given(settled())
@@ -64,7 +64,7 @@ def test_a_shard_is_not_assigned_to_members_that_avoid_it_unless_all_avoid_it(
     after = assign(avoids, shards, before)
     for shard, member in enumerate(after):
         assert member is not None
-        assert shard not in avoids[member] or all(shard in each for each in avoids.values())
+        assert shard not in avoids[member] or all(shard in shards_avoided for shards_avoided in avoids.values())
 
 
 @given(settled(), st.randoms())

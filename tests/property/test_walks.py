@@ -36,59 +36,59 @@ local BIAS""",
 
 def messages(random: random.Random) -> list[NewMessage]:
     """Draw messages with 1 to 15 pairs of few values: many share a pair, and most share bits of their signatures."""
-    made = []
+    messages = []
     for n in range(MESSAGES):
         keys = random.sample(KEYS, random.randint(1, len(KEYS)))
         metadata = {key: random.choice("ab" if key < "key5" else "abcdefgh") for key in keys}
         metadata["value"] = f"v{random.randrange(60) if n % 2 else random.randrange(3)}"
         deadline = START + timedelta(milliseconds=random.randrange(200))
-        made.append(NewMessage(id=f"m{n}", deadline=deadline, metadata=metadata))
-    return made
+        messages.append(NewMessage(id=f"m{n}", deadline=deadline, metadata=metadata))
+    return messages
 
 
-def matching(made: list[NewMessage], where: dict[str, str]) -> list[NewMessage]:
+def matching(messages: list[NewMessage], where: dict[str, str]) -> list[NewMessage]:
     """Return the messages that carry every pair, most urgent first; ties in the order of enqueue."""
-    found = [new for new in made if where.items() <= dict(new.metadata or {}).items()]
-    return sorted(found, key=lambda new: new.deadline)  # type: ignore[arg-type,return-value]
+    matches = [new for new in messages if where.items() <= dict(new.metadata or {}).items()]
+    return sorted(matches, key=lambda new: new.deadline)  # type: ignore[arg-type,return-value]
 
 
-def one_of_each_value(found: list[NewMessage], held: set[str]) -> list[NewMessage]:
-    """Return the most urgent message of each value that is not held."""
+def one_of_each_value(messages: list[NewMessage], leased_values: set[str]) -> list[NewMessage]:
+    """Return the most urgent message of each value that is not leased."""
     best: dict[str, NewMessage] = {}
-    for new in found:
+    for new in messages:
         value = dict(new.metadata or {})["value"]
-        if value not in held:
+        if value not in leased_values:
             best.setdefault(value, new)
     return list(best.values())
 
 
-def some_filter(random: random.Random, made: list[NewMessage]) -> dict[str, str]:
+def some_filter(random: random.Random, messages: list[NewMessage]) -> dict[str, str]:
     """Draw pairs of one message, so that it matches; sometimes add a pair that the message does not have."""
-    metadata = dict(random.choice(made).metadata or {})
+    metadata = dict(random.choice(messages).metadata or {})
     where = {key: metadata[key] for key in random.sample(sorted(metadata), min(len(metadata), random.randint(1, 4)))}
     return where if random.randrange(4) else where | {"key11": "h"}
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A queue with ``made`` in it, of which ``left`` is not leased; ``held`` are the exclusive values of the rest."""
+    """A queue with messages. ``left`` has the messages that are not leased."""
 
     queue: Queue
-    made: list[NewMessage]
+    messages: list[NewMessage]
     left: list[NewMessage]
-    held: set[str]
+    leased_values: set[str]
 
 
 def filled(tickwheel: Tickwheel, random: random.Random, exclusive: bool) -> Filled:
     """Fill a queue. If it is exclusive, lease a third of the values, starting with the values of most messages."""
     queue = tickwheel.create_queue("walked", exclusive_key="value" if exclusive else None, max_attempts=1_000)
-    made = messages(random)
-    queue.enqueue_many(made)
+    new_messages = messages(random)
+    queue.enqueue_many(new_messages)
     leased = queue.dequeue(limit=20) if exclusive else []
     leased += [message for n in range(3) if exclusive for message in queue.dequeue(where={"value": f"v{n}"})]
     ids = {message.id for message in leased}
-    left = [new for new in made if new.id not in ids]
-    return Filled(queue, made, left, {message.metadata["value"] for message in leased})
+    left = [new for new in new_messages if new.id not in ids]
+    return Filled(queue, new_messages, left, {message.metadata["value"] for message in leased})
 
 
 def compare_in_exact_order(tickwheel: Tickwheel, exclusive: bool, seed: int) -> None:
@@ -99,15 +99,15 @@ def compare_in_exact_order(tickwheel: Tickwheel, exclusive: bool, seed: int) -> 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "CALL_ENTRIES", seed)
         for _ in range(40):
-            where, limit = chosen.choice([{}, some_filter(chosen, walked.made)]), chosen.choice([1, 2, 7, 50])
-            found = matching(walked.left, where)
+            where, limit = chosen.choice([{}, some_filter(chosen, walked.messages)]), chosen.choice([1, 2, 7, 50])
+            expected = matching(walked.left, where)
             if exclusive:
-                found = one_of_each_value(found, walked.held)
+                expected = one_of_each_value(expected, walked.leased_values)
             got = queue.dequeue(limit=limit, where=where or None, consistency="exact")
-            assert [message.deadline for message in got] == [new.deadline for new in found[:limit]]
+            assert [message.deadline for message in got] == [new.deadline for new in expected[:limit]]
             # Among messages of the last deadline any may be leased, and equals of different shards are unordered.
-            before = [new.id for new in found[:limit] if new.deadline != found[: limit + 1][-1].deadline]
-            assert set(before) <= {message.id for message in got} <= {new.id for new in found}
+            before = [new.id for new in expected[:limit] if new.deadline != expected[: limit + 1][-1].deadline]
+            assert set(before) <= {message.id for message in got} <= {new.id for new in expected}
             for message in got:
                 message.fail(retry_in=timedelta(0))
 
@@ -120,13 +120,13 @@ def compare(tickwheel: Tickwheel, exclusive: bool, seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "CALL_ENTRIES", seed)
         for _ in range(40):
-            where, limit = some_filter(chosen, walked.made), chosen.choice([1, 2, 7, 50])
-            found = matching(walked.left, where)
-            assert queue.depth(where) == len(found)
+            where, limit = some_filter(chosen, walked.messages), chosen.choice([1, 2, 7, 50])
+            expected = matching(walked.left, where)
+            assert queue.depth(where) == len(expected)
             if exclusive:
-                found = one_of_each_value(found, walked.held)
+                expected = one_of_each_value(expected, walked.leased_values)
             got = queue.dequeue(limit=limit, where=where)
-            assert [message.id for message in got] == [new.id for new in found[:limit]]
+            assert [message.id for message in got] == [new.id for new in expected[:limit]]
             for message in got:
                 message.fail(retry_in=timedelta(0))
 
@@ -183,7 +183,7 @@ def test_no_call_reads_more_entries_than_its_limit(
         monkeypatch.setattr(limits, "CALL_ENTRIES", entries)
         with tickwheel_server.client() as client, client.monitor() as monitor:
             for _ in range(20):
-                where = some_filter(chosen, walked.made)
+                where = some_filter(chosen, walked.messages)
                 queue.depth(where)
                 for message in queue.dequeue(limit=chosen.choice([1, entries]), where=where):
                     message.complete()
@@ -197,10 +197,10 @@ def entries_read(monitor: Any, server: PrivateServer) -> Iterator[int]:
     with server.client() as client:
         client.echo("the end")
     read = 0
-    while (seen := monitor.next_command())["command"] != "ECHO the end":
-        if seen["client_type"] != "lua":
+    while (command := monitor.next_command())["command"] != "ECHO the end":
+        if command["client_type"] != "lua":
             yield read
             read = 0
-        elif seen["command"].startswith("ECHO read "):
-            read += int(seen["command"].rpartition(" ")[2])
+        elif command["command"].startswith("ECHO read "):
+            read += int(command["command"].rpartition(" ")[2])
     yield read

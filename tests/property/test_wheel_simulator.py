@@ -108,8 +108,10 @@ def test_a_hundred_thousand_timers_of_one_tick_are_fired_in_bounded_calls_at_the
     assert world.left_behind() == {"inbox": 0, "slots": []}
 
 
-@pytest.mark.parametrize(("in_memory", "most"), [(False, 20), (True, 50)], ids=["in slots", "in memory"])
-def test_other_duties_run_before_promotion_has_caught_up(world: WheelNamespace, in_memory: bool, most: int) -> None:
+@pytest.mark.parametrize(("in_memory", "promotions"), [(False, 20), (True, 50)], ids=["in slots", "in memory"])
+def test_other_duties_run_before_promotion_has_caught_up(
+    world: WheelNamespace, in_memory: bool, promotions: int
+) -> None:
     process = Process(world, ShardDriver, None, 0)
     world.make_cancelled(50)
     run_until(process, world, world.monotonic + 540_000)
@@ -132,7 +134,7 @@ def test_other_duties_run_before_promotion_has_caught_up(world: WheelNamespace, 
     for duty in (
         ("file_timers", "expire", "retire") if in_memory else ("file_timers", "cascade_slot", "expire", "retire")
     ):
-        assert scripts[: scripts.index(duty)].count("promote") <= most, duty
+        assert scripts[: scripts.index(duty)].count("promote") <= promotions, duty
 
 
 def test_an_extended_lease_outlives_a_clock_step_that_no_process_has_seen(

@@ -97,9 +97,9 @@ class KeepsPositions(ShardDriver):
 
     def take_over(self) -> Steps:
         yield from super().take_over()
-        kept = KeepsPositions.positions
+        positions = KeepsPositions.positions
         for slot in self._slots._slots.values():
-            slot.position = kept.get((self._shard.slot_key(2, slot.number), slot.level), 0)
+            slot.position = positions.get((self._shard.slot_key(2, slot.number), slot.level), 0)
 
     def _read_slot(self, slot: Slot) -> MoveSteps:
         timers = yield from super()._read_slot(slot)
@@ -230,8 +230,8 @@ class NeverDropsSlots(ShardDriver):
 
 
 def _edited(script: Script, old: str, new: str) -> Script:
-    source, found = re.subn(old, new, script.source)
-    assert found == 1, f"{script.name}.lua has no {old!r}"
+    source, count = re.subn(old, new, script.source)
+    assert count == 1, f"{script.name}.lua has no {old!r}"
     return replace(script, source=source, sha=sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 

@@ -128,15 +128,17 @@ class WheelNamespace:
             id_ = f"m{len(self._ids)}"
             self._ids.append((queue, id_, value))
             metadata = {"v": value} if value else None
-            most = self.random.choice([None, 1])
-            new.append(NewMessage(id=id_, delay=timedelta(milliseconds=delay), metadata=metadata, max_attempts=most))
+            attempts = self.random.choice([None, 1])
+            new.append(
+                NewMessage(id=id_, delay=timedelta(milliseconds=delay), metadata=metadata, max_attempts=attempts)
+            )
         queue.enqueue_many(new)
 
     def make_cancelled(self, count: int) -> None:
         """Add `count` messages and cancel them."""
         self._show_time()
-        made = self._plain.enqueue_many([NewMessage() for _ in range(count)])
-        self._plain.cancel_many([result.id for result in made])
+        results = self._plain.enqueue_many([NewMessage() for _ in range(count)])
+        self._plain.cancel_many([result.id for result in results])
 
     def make_leases(self, count: int, lease: timedelta) -> None:
         """Add `count` messages and lease them."""
@@ -198,13 +200,13 @@ class WheelNamespace:
 
     def waiting(self) -> dict[tuple[int, bytes, Kind, int], int]:
         """Return the timer that each message waits for: (queue number, name, kind, generation) -> ms."""
-        found = {}
+        times = {}
         for key, record in self.redis.hgetall(self._shard_keys["messages"]).items():
             awaited = _awaited(record)
             if awaited is not None:
-                kind, made, until_ms = awaited
-                found[int.from_bytes(key[:2], "big"), key[2:], kind, made] = until_ms
-        return found
+                kind, generation, until_ms = awaited
+                times[int.from_bytes(key[:2], "big"), key[2:], kind, generation] = until_ms
+        return times
 
     def pending(self) -> int:
         """Return how many messages have been promoted and not dequeued."""
@@ -228,18 +230,18 @@ class WheelNamespace:
                     stored.append(timer)
         times: dict[tuple[int, bytes, Kind, int], int] = {}
         for timer in stored:
-            what = timer.queue_number, timer.name, timer.kind, timer.generation
-            times[what] = min(timer.time_ms, times.get(what, timer.time_ms))
-        for what, time_ms in self.waiting().items():
-            assert what in times, f"lost: no timer for {what}, due {time_ms}"
-            assert times[what] <= time_ms, f"late: {what}, due {time_ms}, has a timer at {times[what]}"
+            key = timer.queue_number, timer.name, timer.kind, timer.generation
+            times[key] = min(timer.time_ms, times.get(key, timer.time_ms))
+        for key, time_ms in self.waiting().items():
+            assert key in times, f"lost: no timer for {key}, due {time_ms}"
+            assert times[key] <= time_ms, f"late: {key}, due {time_ms}, has a timer at {times[key]}"
         # Each early firing puts the timer of an extended lease back once. Other timers are moved, never copied.
         copies = Counter(timer for timer in stored if timer.kind is not Kind.EXPIRE)
         assert max(copies.values(), default=1) == 1, f"stored twice: {copies.most_common(1)}"
 
     def check_nothing_is_overdue(self) -> None:
         """Call when the event process has no work. Its time may be about a ms behind."""
-        overdue = {what: due for what, due in self.waiting().items() if due <= self.server_ms - 2}
+        overdue = {key: due for key, due in self.waiting().items() if due <= self.server_ms - 2}
         assert not overdue, f"at {self.server_ms} still waiting: {overdue}"
 
     def left_behind(self) -> dict[str, Any]:

@@ -66,8 +66,8 @@ PAIRS = (Mapping, NOTHING)
 
 def _of(queue: str, method: str, argument: str, types: tuple[type, ...], **others: Any) -> Argument:
     def call(targets: CallTargets, value: Any) -> object:
-        found: Queue = getattr(targets, queue)
-        return getattr(found, method)(**others | {argument: value})
+        target: Queue = getattr(targets, queue)
+        return getattr(target, method)(**others | {argument: value})
 
     return Argument(types, call)
 

@@ -21,10 +21,10 @@ class SilenceableProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for each in (self._listening, *self._open):
+        for connection in (self._listening, *self._open):
             with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
 
     def silence(self) -> None:
         """Drop all further data in both directions."""

@@ -31,9 +31,9 @@ def moment_up(moment: datetime) -> datetime:
     return EPOCH + up(moment - EPOCH)
 
 
-def deadline_of(now: datetime, given: Any) -> datetime:
+def deadline_of(now: datetime, deadline: Any) -> datetime:
     """Return the stored deadline: rounded down, so that it is never later, and limited to the range of datetime."""
-    start, since = (now, given) if isinstance(given, timedelta) else (EPOCH, given - EPOCH)
+    start, since = (now, deadline) if isinstance(deadline, timedelta) else (EPOCH, deadline - EPOCH)
     try:
         return start + since // MS * MS
     except OverflowError:
@@ -53,7 +53,7 @@ class ValueEffects:
     def now(self) -> datetime:
         return self.clock.now
 
-    def held(self) -> Message:
+    def leased_message(self) -> Message:
         """Return a leased message of a new queue."""
         queue = self.tickwheel.create_queue(next(names), max_attempts=1_000)
         queue.enqueue(b"held")
@@ -191,14 +191,14 @@ def request_id(effects: ValueEffects, value: Any) -> None:
 
 
 def fail_error(effects: ValueEffects, value: Any) -> None:
-    message = effects.held()
+    message = effects.leased_message()
     message.fail(value)
     wanted = str.encode(value or "")[:1024].decode(errors="ignore")
     assert effects.tickwheel.queue(message.queue).get(message.id).error == wanted
 
 
 def fail_retry_in(effects: ValueEffects, value: Any) -> None:
-    message = effects.held()
+    message = effects.leased_message()
     state = message.fail(retry_in=value)
     view = effects.tickwheel.queue(message.queue).get(message.id)
     if value is None:
@@ -211,14 +211,14 @@ def fail_retry_in(effects: ValueEffects, value: Any) -> None:
 
 
 def result(effects: ValueEffects, value: Any) -> None:
-    message = effects.held()
+    message = effects.leased_message()
     message.complete(value)
     wanted = None if value is None else str.encode(value).decode()
     assert effects.tickwheel.queue(message.queue).get(message.id).result == wanted
 
 
 def extend(effects: ValueEffects, value: Any) -> None:
-    message = effects.held()
+    message = effects.leased_message()
     before = message.lease_until
     assert message.extend(value) == max(before, effects.now + up(value))
     assert effects.tickwheel.queue(message.queue).get(message.id).until == message.lease_until
@@ -230,9 +230,9 @@ def rescheduled(argument: str, meant: Times) -> Callable[[ValueEffects, Any], No
         arguments: dict[str, Any] = {argument: value}
         effects.plain.reschedule(name, **arguments)
         view = effects.plain.get(name)
-        changed, kept = (view.deadline, view.due) if argument == "deadline" else (view.due, view.deadline)
+        changed, other = (view.deadline, view.due) if argument == "deadline" else (view.due, view.deadline)
         assert changed == meant(effects.now, value)
-        assert kept == effects.now + (HOUR if argument == "deadline" else 2 * HOUR)
+        assert other == effects.now + (HOUR if argument == "deadline" else 2 * HOUR)
 
     return check
 

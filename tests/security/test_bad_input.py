@@ -77,8 +77,8 @@ def test_every_argument_of_every_call_is_in_the_table() -> None:
         f"{name} {argument}"
         for name, method in calls
         if inspect.isfunction(method) and not name.startswith("_")
-        for argument, given in inspect.signature(method).parameters.items()
-        if argument != "self" and given.kind is not inspect.Parameter.VAR_KEYWORD
+        for argument, parameter in inspect.signature(method).parameters.items()
+        if argument != "self" and parameter.kind is not inspect.Parameter.VAR_KEYWORD
     }
     assert named <= ARGUMENTS.keys()
 
@@ -115,9 +115,9 @@ def test_a_client_with_invalid_settings_is_not_opened(
     argument: str, value: object, tickwheel_server: PrivateServer, server: Any
 ) -> None:
     before = set(server.scan_iter(count=10_000))
-    given: dict[str, Any] = {"url": tickwheel_server.url, "namespace": "never-opened"} | {argument: value}
+    settings: dict[str, Any] = {"url": tickwheel_server.url, "namespace": "never-opened"} | {argument: value}
     with pytest.raises(InvalidArgument):
-        Tickwheel(**given)
+        Tickwheel(**settings)
     assert set(server.scan_iter(count=10_000)) == before
 
 

@@ -71,8 +71,8 @@ def _connection(client: Any) -> Any:
 def words(quoted: bytes) -> list[bytes]:
     """Parse a command as MONITOR prints it."""
 
-    def unescaped(found: "re.Match[bytes]") -> bytes:
-        code = found[1]
+    def unescaped(match: "re.Match[bytes]") -> bytes:
+        code = match[1]
         return bytes.fromhex(code[1:].decode()) if code[:1] == b"x" and len(code) == 3 else _SHORT.get(code, code)
 
     return [_ESCAPE.sub(unescaped, word) for word in _WORD.findall(quoted)]
@@ -244,8 +244,8 @@ def test_an_empty_dequeue_writes_nothing(tickwheel_server: PrivateServer) -> Non
         assert queue.dequeue(where={"a": "b"}) == []
         queue.enqueue()
         assert queue.dequeue(where={"a": "b"}) == []
-        found = [call for call in calls(monitor.lines(), names) if call.name == "dequeue"]
-    assert len(found) == 2
-    assert {command[0].upper() for call in found for command in call.commands} <= {
+        dequeues = [call for call in calls(monitor.lines(), names) if call.name == "dequeue"]
+    assert len(dequeues) == 2
+    assert {command[0].upper() for call in dequeues for command in call.commands} <= {
         *(b"HGET", b"GET", b"EXISTS", b"ZRANGE", b"ZRANGEBYLEX"),
     }

@@ -70,14 +70,14 @@ def test_a_batch_of_dequeues_is_refused_if_one_of_them_is_after_the_others_were_
         requests = [
             {"queue": queue, "request_id": f"{queue}:1", "first_attempt": True} for queue in ("secret", "orders-5")
         ]
-        found: list[Any] = []
+        responses: list[Any] = []
         with pytest.raises(grpc.RpcError) as refused:
-            found.extend(generic_client(channel, CONSUMER).begin("DequeueBatch", requests=requests))
+            responses.extend(generic_client(channel, CONSUMER).begin("DequeueBatch", requests=requests))
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
         assert "is not for queue 'secret'" in str(refused.value.details())
-        [[answer]] = [response["answers"] for response in found]
+        [[answer]] = [response["answers"] for response in responses]
         assert answer["place"] == 1
-        assert [each["lease"]["id"] for each in answer["response"]["deliveries"]] == ["a"]
+        assert [delivery["lease"]["id"] for delivery in answer["response"]["deliveries"]] == ["a"]
 
 
 def test_each_of_several_concurrent_polls_is_authorized_separately(service: ServiceThread) -> None:
@@ -89,8 +89,8 @@ def test_each_of_several_concurrent_polls_is_authorized_separately(service: Serv
             names = "orders-6", "secret", "orders-7"
             return await asyncio.gather(*(consumer.queue(name).dequeue() for name in names), return_exceptions=True)
 
-    found, refused, nothing = asyncio.run(poll())
-    assert [message.id for message in found] == ["a"]
+    messages, refused, nothing = asyncio.run(poll())
+    assert [message.id for message in messages] == ["a"]
     assert isinstance(refused, Forbidden)
     assert nothing == []
 

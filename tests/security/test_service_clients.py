@@ -45,16 +45,16 @@ def jobs(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Queue]:
         yield direct.create_queue("jobs", lease=timedelta(minutes=5))
 
 
-def requests(*given: dict[str, Any]) -> Any:
+def requests(*first: dict[str, Any]) -> Any:
     """Return a stream of requests that never ends."""
-    return chain(given, iter(FOREVER.wait, None))
+    return chain(first, iter(FOREVER.wait, None))
 
 
 async def parked(channel: Any, namespace: str, queue: str) -> list[str]:
     method = METHODS["Dequeue"]
     call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
-    found = await call(method.request(namespace=namespace, queue=queue, wait_ms=60_000), timeout=70)
-    return [each.lease.id for each in found.deliveries]
+    response = await call(method.request(namespace=namespace, queue=queue, wait_ms=60_000), timeout=70)
+    return [delivery.lease.id for delivery in response.deliveries]
 
 
 @pytest.mark.timeout(120)
@@ -71,7 +71,7 @@ def test_two_thousand_connections_of_which_half_wait_are_answered_and_the_servic
         channels = [grpc.aio.insecure_channel(service.target, options=OWN_CONNECTION) for _ in range(CONNECTIONS)]
         try:
             for first in range(0, CONNECTIONS, 100):
-                await asyncio.gather(*(each.channel_ready() for each in channels[first : first + 100]))
+                await asyncio.gather(*(channel.channel_ready() for channel in channels[first : first + 100]))
             connected = rss_kb(service)
             waiting = [
                 asyncio.create_task(parked(channel, namespace, f"q{n % QUEUES}"))
@@ -80,15 +80,15 @@ def test_two_thousand_connections_of_which_half_wait_are_answered_and_the_servic
             # A queue is subscribed to while a call waits for it.
             await eventually_in_task(lambda: subscribed(tickwheel_server, namespace) == QUEUES, "the calls wait")
             loop = asyncio.get_running_loop()
-            each = CONNECTIONS // 2 // QUEUES
+            per_queue = CONNECTIONS // 2 // QUEUES
             for n in range(QUEUES):
-                new = [NewMessage(b"x", id=f"{n}-{k}") for k in range(each)]
+                new = [NewMessage(b"x", id=f"{n}-{k}") for k in range(per_queue)]
                 await loop.run_in_executor(None, direct.queue(f"q{n}").enqueue_many, new)
-            found = [id_ for [id_] in await asyncio.gather(*waiting)]
-            assert len(set(found)) == CONNECTIONS // 2
+            ids = [id_ for [id_] in await asyncio.gather(*waiting)]
+            assert len(set(ids)) == CONNECTIONS // 2
             answered = rss_kb(service)
         finally:
-            await asyncio.gather(*(each.close() for each in channels))
+            await asyncio.gather(*(channel.close() for channel in channels))
         print(f"KiB for each connection: {(connected - before) / CONNECTIONS:.1f}")
         print(f"KiB more for each waiting call: {(answered - connected) / (CONNECTIONS // 2):.1f}")
         assert (connected - before) / CONNECTIONS < 100
@@ -112,16 +112,16 @@ def rss_kb(process: Process) -> int:
 
 def subscribed(server: PrivateServer, namespace: str) -> int:
     with server.client() as client:
-        found = client.execute_command("PUBSUB", "SHARDCHANNELS", f"{namespace}:{{0}}:q:*:wake")
-        return len(found)
+        channels = client.execute_command("PUBSUB", "SHARDCHANNELS", f"{namespace}:{{0}}:q:*:wake")
+        return len(channels)
 
 
 @pytest.mark.timeout(120)
 def test_clients_that_never_read_make_the_service_buffer_at_most_one_response_each(
     tickwheel_server: PrivateServer, jobs: Queue, namespace: str, tmp_path: Path
 ) -> None:
-    streams, each = 4, 350
-    jobs.enqueue_many(NewMessage(bytes(30_000)) for _ in range(streams * each))
+    streams, per_stream = 4, 350
+    jobs.enqueue_many(NewMessage(bytes(30_000)) for _ in range(streams * per_stream))
     request = METHODS["DequeueStream"].request(namespace=namespace, queue="jobs", credit=1_000)
     # The clients open their flow-control windows fully, but never read from the socket.
     sent = PREFACE + unlimited_windows() + frame(1, 4, 1, headers("DequeueStream")) + frame(0, 0, 1, message(request))
@@ -139,20 +139,20 @@ def test_clients_that_never_read_make_the_service_buffer_at_most_one_response_ea
             unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
             unread.connect((host, int(port)))
             unread.sendall(sent)
-        seen = [0]
+        counts = [0]
 
         def delivers_no_more() -> bool:
-            seen.append(jobs.counts()["running"])
-            return len(seen) > 20 and seen[-1] == seen[-20] > 0
+            counts.append(jobs.counts()["running"])
+            return len(counts) > 20 and counts[-1] == counts[-20] > 0
 
         eventually(delivers_no_more, "the service delivers no more", within=60, pause=0.05)
-        held = rss_kb(service) - before
+        kib = rss_kb(service) - before
         print(
-            f"MiB held for each client: {held / streams / MIB:.1f}, delivered to each client: {seen[-1] / streams:.0f}"
+            f"MiB held for each client: {kib / streams / MIB:.1f}, delivered to each client: {counts[-1] / streams:.0f}"
         )
         # A response has 3 MB. One is being written, one may be in the system's buffers, and both are copied.
-        assert seen[-1] <= streams * 200
-        assert held / streams < 25 * MIB
+        assert counts[-1] <= streams * 200
+        assert kib / streams < 25 * MIB
         # The service serves other clients at the same time.
         jobs.enqueue(b"x", id="last", deadline=timedelta(days=-1))
         assert [taken["lease"]["id"] for taken in anonymous.call("Dequeue", **here)["deliveries"]] == ["last"]
@@ -181,15 +181,15 @@ def test_of_an_endless_stream_of_batches_the_service_buffers_at_most_one_batch(
         before = rss_kb(service)
         threading.Thread(target=lambda: _refused(anonymous, without_end()), daemon=True).start()
         eventually(lambda: jobs.counts()["pending"] == batches * 40, "all messages are enqueued", within=60, pause=0.05)
-        held = rss_kb(service) - before
-        print(f"MiB held: {held / MIB:.1f}")
+        kib = rss_kb(service) - before
+        print(f"MiB held: {kib / MIB:.1f}")
         # The service has received 30 MB.
-        assert held < 20 * MIB
+        assert kib < 20 * MIB
 
 
-def _refused(anonymous: Any, given: Iterator[dict[str, Any]]) -> None:
+def _refused(anonymous: Any, requests: Iterator[dict[str, Any]]) -> None:
     with pytest.raises(grpc.RpcError):
-        anonymous.send_many("EnqueueStream", given, 60)
+        anonymous.send_many("EnqueueStream", requests, 60)
 
 
 def _hold_streams_open(target: str, namespace: str, streams: int, ready: Any) -> None:
@@ -228,10 +228,10 @@ def test_messages_of_a_killed_client_are_delivered_again(
         os.kill(client.pid, signal.SIGKILL)
         # The slots of the waiting calls are free immediately, the messages after their leases.
         eventually(lambda: _is_accepted(anonymous, request), "a waiting call is accepted")
-        found: set[str] = set()
+        ids: set[str] = set()
         with Tickwheel(service.url, namespace=namespace) as python:
-            while len(found) < streams:
-                found |= {each.id for each in python.queue("jobs").dequeue(limit=9, wait=timedelta(seconds=20))}
+            while len(ids) < streams:
+                ids |= {message.id for message in python.queue("jobs").dequeue(limit=9, wait=timedelta(seconds=20))}
         client.join()
 
 

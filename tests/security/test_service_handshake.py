@@ -48,7 +48,7 @@ Use = Callable[[str, timedelta], None]
 @pytest.fixture(scope="module")
 def services(tickwheel_server: PrivateServer) -> Iterator[dict[str, ServiceThread]]:
     """Services with different TLS settings, by name."""
-    given: dict[str, Any] = {
+    credentials_by_name: dict[str, Any] = {
         "plain": None,
         "tls": credentials(CERT, KEY, None),
         "mtls": credentials(CERT, KEY, CERT),
@@ -57,8 +57,8 @@ def services(tickwheel_server: PrivateServer) -> Iterator[dict[str, ServiceThrea
     }
     with ExitStack() as stack:
         yield {
-            name: stack.enter_context(ServiceThread(tickwheel_server.url, credentials=each))
-            for name, each in given.items()
+            name: stack.enter_context(ServiceThread(tickwheel_server.url, credentials=value))
+            for name, value in credentials_by_name.items()
         }
 
 
@@ -132,17 +132,17 @@ class Restarting:
             sink.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        for each in (self._listening, *self._forwarded):
+        for connection in (self._listening, *self._forwarded):
             with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
 
 
 @contextmanager
 def restarting(service: ServiceThread, closes: int) -> Iterator[Restarting]:
-    found = Restarting(service.target, closes)
-    yield found
-    found.close()
+    proxy = Restarting(service.target, closes)
+    yield proxy
+    proxy.close()
 
 
 @pytest.mark.parametrize(

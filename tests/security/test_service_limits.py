@@ -90,7 +90,7 @@ def test_a_token_over_its_rate_gets_the_time_of_a_retry_and_can_settle_its_lease
     assert 5 < retry.retry_delay.ToTimedelta().total_seconds() <= 11
     with pytest.raises(grpc.RpcError):
         slow.call("GetCounts", **where)
-    assert slow.call("Complete", **where, leases=[each["lease"] for each in deliveries])["lost"] == []
+    assert slow.call("Complete", **where, leases=[delivery["lease"] for delivery in deliveries])["lost"] == []
     free = generic_client(channel, FREE)
     assert free.call("GetCounts", **where)["counts"]["pending"] == "20"
 
@@ -117,12 +117,12 @@ def test_a_client_that_cannot_wait_long_enough_raises_at_once(service: ServiceTh
                 return error
             return None
 
-        found: Any = eventually(refused, "the burst is used up")
+        error: Any = eventually(refused, "the burst is used up")
         began = time.monotonic()
         with pytest.raises(LimitExceeded, match="has reached its limit of 1 messages a second"):
             late.queue("late").counts()
         assert time.monotonic() - began < 5
-        assert found.retry_after_ms > 10_000
+        assert error.retry_after_ms > 10_000
 
 
 def test_a_stream_of_batches_over_the_rate_is_slowed_and_not_refused(channel: grpc.Channel) -> None:
@@ -151,16 +151,16 @@ def test_waiting_calls_of_a_token_are_limited_and_their_places_are_freed(
     # A call that does not wait does not count, and neither do calls of other tokens.
     assert waiter.call("Dequeue", **request)["deliveries"] == []
     assert generic_client(channel, FREE).call("Dequeue", **request, wait_ms=1)["deliveries"] == []
-    found: list[Any] = []
+    answers: list[Any] = []
     with client(service, WAITER, LONG, namespace=NAMESPACE) as python:
-        waiting = threading.Thread(target=lambda: found.append(python.queue("empty").dequeue(wait=LONG)))
+        waiting = threading.Thread(target=lambda: answers.append(python.queue("empty").dequeue(wait=LONG)))
         waiting.start()
         for stream in streams:
             stream.cancel()
         eventually(lambda: not refused(), "the waiting calls have ended")
         generic_client(channel, FREE).call("Enqueue", **request, message={"id": "one"})
         waiting.join(20)
-        assert [message.id for [message] in found] == ["one"]
+        assert [message.id for [message] in answers] == ["one"]
 
 
 def test_waiting_calls_of_a_process_are_limited_over_all_callers(tickwheel_server: PrivateServer) -> None:

@@ -178,7 +178,7 @@ def test_invalid_credit_ends_a_stream(channel: grpc.Channel) -> None:
     first_request = {"namespace": NAMESPACE, "queue": "streamed"}
     for credits in ([-1], [1_001], [0, -1], [1_000] * 11):
         requests: Any = chain(
-            [first_request | {"credit": each} for each in credits], iter(threading.Event().wait, None)
+            [first_request | {"credit": credit} for credit in credits], iter(threading.Event().wait, None)
         )
         with pytest.raises(grpc.RpcError) as refused:
             list(generic_client(channel, "").stream("DequeueStream", requests, timeout=10))

@@ -58,10 +58,10 @@ def folder(tmp_path: Path) -> Path:
     ],
 )
 def test_inconsistent_or_missing_options_are_refused(folder: Path, options: str, message: str) -> None:
-    given = options.format(
+    arguments = options.format(
         folder=folder, **{name: folder / name for name in ("cert", "key", "stranger", "empty", "none")}
     )
-    check_refused(given.split(), message)
+    check_refused(arguments.split(), message)
 
 
 @pytest.mark.parametrize(

@@ -87,11 +87,11 @@ def test_a_new_token_works_soon_and_calls_of_a_removed_token_end_also_while_they
     started = threading.Event()
     with (
         client(service, REMOVED, namespace=NAMESPACE) as removed,
-        client(service, KEPT, namespace=NAMESPACE) as kept,
+        client(service, KEPT, namespace=NAMESPACE) as tickwheel,
         grpc.insecure_channel(service.target) as channel,
     ):
         parked = BackgroundCall(lambda: removed.queue("jobs").dequeue(wait=WAIT))
-        other = BackgroundCall(lambda: kept.queue("jobs").dequeue(wait=WAIT))
+        other = BackgroundCall(lambda: tickwheel.queue("jobs").dequeue(wait=WAIT))
         stream = in_stream(generic_client(channel, REMOVED), started)
         assert started.wait(20)
         file.write_text(entry(KEPT, ROLES, HERE) + entry(ADDED, ROLES, HERE))
@@ -139,14 +139,14 @@ def test_after_any_error_of_reading_the_file_later_changes_are_loaded(
 
 
 def test_new_limits_of_a_token_apply_at_once_to_connected_clients(service: ServiceThread, file: Path) -> None:
-    with client(service, KEPT, namespace=NAMESPACE) as kept:
+    with client(service, KEPT, namespace=NAMESPACE) as tickwheel:
         for _ in range(50):
-            kept.queue("jobs").counts()
+            tickwheel.queue("jobs").counts()
         file.write_text(entry(KEPT, ROLES, HERE + "messages_per_second = 1"))
 
         def is_over_limit() -> bool:
             try:
-                kept.queue("jobs").enqueue_many(NewMessage(b"x") for _ in range(20))
+                tickwheel.queue("jobs").enqueue_many(NewMessage(b"x") for _ in range(20))
             except LimitExceeded:
                 return True
             return False
@@ -155,12 +155,15 @@ def test_new_limits_of_a_token_apply_at_once_to_connected_clients(service: Servi
 
 
 def test_a_waiting_call_ends_when_its_token_loses_the_right(service: ServiceThread, file: Path) -> None:
-    with client(service, REMOVED, namespace=NAMESPACE) as removed, client(service, KEPT, namespace=NAMESPACE) as kept:
+    with (
+        client(service, REMOVED, namespace=NAMESPACE) as removed,
+        client(service, KEPT, namespace=NAMESPACE) as tickwheel,
+    ):
         mine, others = (BackgroundCall(lambda q=q: removed.queue(q).dequeue(wait=WAIT)) for q in ("mail", "jobs"))
         file.write_text(entry(KEPT, ROLES, HERE) + entry(REMOVED, ROLES, f'{HERE}queues = ["mail"]'))
         assert isinstance(others.ended(), Forbidden)
         # The client has repeated the other call.
-        kept.queue("mail").enqueue(b"x", id="one")
+        tickwheel.queue("mail").enqueue(b"x", id="one")
         assert [message.id for message in mine.ended()] == ["one"]
 
 
@@ -177,8 +180,11 @@ def test_a_token_that_expires_ends_its_waiting_calls(service: ServiceThread, fil
 
 
 def test_a_stream_of_a_withdrawn_token_ends_though_its_client_does_not_read(service: ServiceThread, file: Path) -> None:
-    with client(service, KEPT, WAIT, namespace=NAMESPACE) as kept, grpc.insecure_channel(service.target) as channel:
-        large, removed = kept.queue("large"), generic_client(channel, REMOVED)
+    with (
+        client(service, KEPT, WAIT, namespace=NAMESPACE) as tickwheel,
+        grpc.insecure_channel(service.target) as channel,
+    ):
+        large, removed = tickwheel.queue("large"), generic_client(channel, REMOVED)
         large.enqueue_many([NewMessage(bytes(30_000)) for _ in range(1_000)])
         requests: Any = chain(
             [{"namespace": NAMESPACE, "queue": "large", "credit": 1_000}], iter(threading.Event().wait, None)
@@ -189,7 +195,7 @@ def test_a_stream_of_a_withdrawn_token_ends_though_its_client_does_not_read(serv
         eventually(lambda: is_unknown(removed), "the token is gone")
         read: list[Any] = []
         with pytest.raises(grpc.RpcError) as raised:
-            read.extend(each for answer in stream for each in answer["deliveries"])
+            read.extend(delivery for answer in stream for delivery in answer["deliveries"])
         assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED
         assert large.counts()["running"] < 1_000
 
@@ -197,8 +203,11 @@ def test_a_stream_of_a_withdrawn_token_ends_though_its_client_does_not_read(serv
 def test_a_batch_of_dequeues_of_a_withdrawn_token_ends_though_its_client_does_not_read(
     service: ServiceThread, file: Path
 ) -> None:
-    with client(service, KEPT, WAIT, namespace=NAMESPACE) as kept, grpc.insecure_channel(service.target) as channel:
-        large, removed = kept.queue("unread"), generic_client(channel, REMOVED)
+    with (
+        client(service, KEPT, WAIT, namespace=NAMESPACE) as tickwheel,
+        grpc.insecure_channel(service.target) as channel,
+    ):
+        large, removed = tickwheel.queue("unread"), generic_client(channel, REMOVED)
         large.enqueue_many([NewMessage(bytes(30_000)) for _ in range(1_000)])
         request = {"namespace": NAMESPACE, "queue": "unread", "limit": 10, "first_attempt": True}
         unread = removed.begin("DequeueBatch", requests=[request | {"request_id": f"slot-{n}:1"} for n in range(100)])

@@ -26,8 +26,8 @@ def write_token_file(folder: Path, *entries: str) -> TokenFile:
     return TokenFile(path)
 
 
-def client(service: ServiceThread, token: str, timeout: timedelta = timedelta(seconds=2), **given: Any) -> Tickwheel:
-    return Tickwheel(service.url.replace("//", f"//:{token}@" if token else "//"), timeout=timeout, **given)
+def client(service: ServiceThread, token: str, timeout: timedelta = timedelta(seconds=2), **options: Any) -> Tickwheel:
+    return Tickwheel(service.url.replace("//", f"//:{token}@" if token else "//"), timeout=timeout, **options)
 
 
 def generic_client(channel: grpc.Channel, token: str) -> GenericClient:

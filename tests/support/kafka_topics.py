@@ -30,15 +30,15 @@ def read_topic(kafka: Kafka, topic: str) -> list[Any]:
     settings = {"bootstrap.servers": kafka.bootstrap, "group.id": os.urandom(6).hex(), "auto.offset.reset": "earliest"}
     consumer = Consumer(settings)
     consumer.subscribe([topic])
-    found: list[Any] = []
+    records: list[Any] = []
     # Wait for the first records, since a new consumer needs time to join its group.
     until = time.monotonic() + _FIRST_S
     try:
-        while (batch := consumer.consume(_BATCH, _NEXT_S)) or not (found or time.monotonic() > until):
-            found += batch
+        while (batch := consumer.consume(_BATCH, _NEXT_S)) or not (records or time.monotonic() > until):
+            records += batch
     finally:
         consumer.close()
-    return found
+    return records
 
 
 def read_json(kafka: Kafka, topic: str) -> list[tuple[Any, Any]]:

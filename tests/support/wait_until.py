@@ -8,24 +8,24 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def eventually(condition: Callable[[], T], what: str, within: float = 20.0, pause: float = 0.002) -> T:
-    """Return the first true value of the condition. Fail the test if this takes too long; ``what`` is in the message.
+def eventually(condition: Callable[[], T], event: str, within: float = 20.0, pause: float = 0.002) -> T:
+    """Return the first true value of the condition. Fail the test if this takes too long; ``event`` is in the message.
 
     The pauses between two checks grow to five times ``pause``, so that a long wait takes little CPU time. With
     ``pause=0`` there is no pause between checks, for tests in which a millisecond matters.
     """
     deadline, longest = time.monotonic() + within, 5 * pause
     while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {within} s: {what}"
+        assert time.monotonic() < deadline, f"not within {within} s: {event}"
         time.sleep(pause)
         pause = min(1.1 * pause, longest)
     return value
 
 
-async def eventually_in_task(condition: Callable[[], T], what: str, within: float = 20.0) -> T:
+async def eventually_in_task(condition: Callable[[], T], event: str, within: float = 20.0) -> T:
     """Do the same in an asyncio task, while other tasks run."""
     deadline = time.monotonic() + within
     while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {within} s: {what}"
+        assert time.monotonic() < deadline, f"not within {within} s: {event}"
         await asyncio.sleep(0.002)
     return value

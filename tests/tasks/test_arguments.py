@@ -63,14 +63,14 @@ ENCODINGS = pytest.mark.parametrize("encoding", ["json", "msgpack"])
 @ENCODINGS
 def test_arguments_are_read_by_the_types_of_the_signature(encoding: str) -> None:
     assert roundtrip(order, encoding, 7, to=Address("Elm", 3)) == {"user": 7, "to": Address("Elm", 3)}
-    given = {
+    arguments = {
         "at": datetime(2026, 5, 17, 18, tzinfo=UTC),
         "price": Decimal("1.10"),
         "key": UUID(int=7),
         "wait": timedelta(minutes=15),
         "raw": b"\x00\xff",
     }
-    assert roundtrip(typed, encoding, **given) == given
+    assert roundtrip(typed, encoding, **arguments) == arguments
 
 
 @ENCODINGS
@@ -210,7 +210,7 @@ def test_a_task_can_be_called_as_a_function() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"metadata": ["colour"]}, "not one of its parameters"),
         ({"max_attempts": 0}, "max_attempts"),
@@ -221,9 +221,9 @@ def test_a_task_can_be_called_as_a_function() -> None:
     ],
     ids=["metadata", "max_attempts", "lease", "time_limit", "queue", "name"],
 )
-def test_an_invalid_declaration_of_a_task_is_refused_at_once(given: dict[str, Any], message: str) -> None:
+def test_an_invalid_declaration_of_a_task_is_refused_at_once(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
-        TaskApp().task(**given)(order)
+        TaskApp().task(**options)(order)
 
 
 def test_the_back_off_doubles_with_full_jitter_up_to_its_limit() -> None:

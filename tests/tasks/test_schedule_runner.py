@@ -22,9 +22,9 @@ DAY, HOUR, MINUTE, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(min
 LEASE = 5 * SECOND
 
 
-def declared(**given: Any) -> TaskApp:
+def declared(**options: Any) -> TaskApp:
     """Return an app whose tasks have no effect; the tests check their messages."""
-    app = TaskApp(**given)
+    app = TaskApp(**options)
     app.queue("work", retention=30 * DAY)
     app.queue("exclusive", exclusive_key="kind")
 
@@ -57,8 +57,8 @@ class ScheduledApp:
 
     def fired(self, queue: str = "work") -> list[datetime]:
         """Return the times of the firings in order."""
-        exists = queue in [each.name for each in self.tickwheel.queues()]
-        return sorted(each.due for each in self.tickwheel.queue(queue).messages()) if exists else []
+        exists = queue in [queue_info.name for queue_info in self.tickwheel.queues()]
+        return sorted(message.due for message in self.tickwheel.queue(queue).messages()) if exists else []
 
     def take(self) -> Message:
         """Dequeue the due occurrence like a process that dies afterwards."""
@@ -193,7 +193,7 @@ def test_without_overlap_a_time_is_skipped_until_the_firing_before_is_finished(
             running.fail("boom", retry_in=2 * HOUR)
         scheduled_app.clock.advance(HOUR)
         scheduled_app.handle_due()
-        assert [each.state for each in work.messages()] == [state]
+        assert [message.state for message in work.messages()] == [state]
     scheduled_app.clock.advance(90 * MINUTE)
     scheduled_app.handle_due()
     [running] = work.dequeue()
@@ -310,8 +310,8 @@ def test_during_an_upgrade_each_version_fires_its_own_schedules(scheduled_app: S
     for _ in range(2):
         scheduled_app.clock.advance(HOUR)
         for order in ((process, scheduled_app.process), (scheduled_app.process, process)):
-            for each in order:
-                each.fire_due()
+            for app in order:
+                app.fire_due()
             scheduled_app.clock.advance(2 * SECOND)
     assert scheduled_app.fired() == [NOON + HOUR, NOON + 2 * HOUR]
     # Then the older version stops, and its occurrences from 15:00 on are dropped.
@@ -350,7 +350,7 @@ def test_apps_of_one_namespace_have_separate_queues(scheduled_app: ScheduledApp)
     scheduled_app.handle_due()
     assert scheduled_app.fired() == [NOON + 2 * HOUR]
     ScheduleRunner(other).ensure_occurrences(scheduled_app.clock.now)
-    assert sorted(each.id for each in scheduled_app.tickwheel.queue("work").messages()) == [
+    assert sorted(message.id for message in scheduled_app.tickwheel.queue("work").messages()) == [
         "other@2026-03-27T14:00:00Z", "s@2026-03-27T14:00:00Z"
     ]  # fmt: skip
     other.close()

@@ -17,27 +17,27 @@ BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"
 
 def following(times: FireTimes, moment: datetime, count: int) -> list[datetime]:
     """Return the next ``count`` times after a moment."""
-    found = []
+    moments = []
     for _ in range(count):
         moment = times.next_after(moment)
-        found.append(moment)
-    return found
+        moments.append(moment)
+    return moments
 
 
 def local(zone: str, *moment: int, fold: int = 0) -> datetime:
     """Return a local time in UTC. Local times that occur twice do not compare equal otherwise."""
-    found = datetime(*moment, tzinfo=ZoneInfo(zone), fold=fold)  # type: ignore[arg-type,misc]  # year, month, day, …
-    return found.astimezone(UTC)
+    time = datetime(*moment, tzinfo=ZoneInfo(zone), fold=fold)  # type: ignore[arg-type,misc]  # year, month, day, …
+    return time.astimezone(UTC)
 
 
 def test_the_hours_of_an_expression_are_in_its_time_zone() -> None:
-    found = following(Cron("30 9 * * MON-FRI", BERLIN), local(BERLIN, 2026, 3, 26, 12), 3)
+    times = following(Cron("30 9 * * MON-FRI", BERLIN), local(BERLIN, 2026, 3, 26, 12), 3)
     # A Friday in winter, then a Monday and a Tuesday in summer.
-    assert found == [
+    assert times == [
         datetime(2026, 3, 27, 8, 30, tzinfo=UTC),
         *(datetime(2026, 3, d, 7, 30, tzinfo=UTC) for d in (30, 31)),
     ]
-    assert {each.tzinfo for each in found} == {UTC}
+    assert {time.tzinfo for time in times} == {UTC}
 
 
 @pytest.mark.parametrize(
@@ -76,26 +76,26 @@ def test_an_expression_every_30_minutes_fires_every_30_minutes_across_daylight_s
     zone: str,
 ) -> None:
     for begin in (local(zone, 2026, 3, 1), local(zone, 2026, 10, 20)):
-        found = following(Cron("*/30 * * * *", zone), begin.astimezone(UTC), 48 * 31)
-        assert {later - earlier for earlier, later in pairwise(found)} == {timedelta(minutes=30)}
+        times = following(Cron("*/30 * * * *", zone), begin.astimezone(UTC), 48 * 31)
+        assert {later - earlier for earlier, later in pairwise(times)} == {timedelta(minutes=30)}
 
 
 def test_with_six_fields_the_first_is_seconds() -> None:
-    found = following(Cron("*/20 0 12 * * *", "UTC"), datetime(2026, 1, 1, tzinfo=UTC), 4)
+    times = following(Cron("*/20 0 12 * * *", "UTC"), datetime(2026, 1, 1, tzinfo=UTC), 4)
     at = datetime(2026, 1, 1, 12, tzinfo=UTC)
-    assert found == [at, at + timedelta(seconds=20), at + timedelta(seconds=40), at + timedelta(days=1)]
+    assert times == [at, at + timedelta(seconds=20), at + timedelta(seconds=40), at + timedelta(days=1)]
 
 
 def test_leap_days_and_last_days_of_months_are_supported() -> None:
-    assert [(each.year, each.month, each.day) for each in following(Cron("0 0 29 2 *", "UTC"), LONG_AGO, 3)] == [
+    assert [(time.year, time.month, time.day) for time in following(Cron("0 0 29 2 *", "UTC"), LONG_AGO, 3)] == [
         (2024, 2, 29), (2028, 2, 29), (2032, 2, 29)
     ]  # fmt: skip
-    assert [each.day for each in following(Cron("0 0 L * *", "UTC"), LONG_AGO, 3)] == [31, 29, 31]
+    assert [time.day for time in following(Cron("0 0 L * *", "UTC"), LONG_AGO, 3)] == [31, 29, 31]
 
 
 def test_if_day_of_month_and_day_of_week_are_both_set_either_matches() -> None:
-    found = following(Cron("0 0 13 * FRI", "UTC"), datetime(2026, 1, 1, tzinfo=UTC), 4)
-    assert [each.day for each in found] == [2, 9, 13, 16]
+    times = following(Cron("0 0 13 * FRI", "UTC"), datetime(2026, 1, 1, tzinfo=UTC), 4)
+    assert [time.day for time in times] == [2, 9, 13, 16]
 
 
 LONG_AGO = datetime(2024, 1, 1, tzinfo=UTC)

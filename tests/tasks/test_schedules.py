@@ -73,8 +73,8 @@ def test_a_schedule_is_named_by_its_task_and_times_and_its_messages_by_the_sched
 def test_a_schedule_with_other_times_has_other_occurrences_and_the_same_firings(app: TaskApp) -> None:
     call = app.tasks["digest"].call("weekly")
     schedules = [Schedule("noon", call, Cron("0 12 * * *", "UTC")), Schedule("noon", call, Every(HOUR * 12))]
-    assert len({each.occurrence_id(NOON) for each in schedules}) == 2
-    assert len({each.firing_id(NOON) for each in schedules}) == 1
+    assert len({schedule.occurrence_id(NOON) for schedule in schedules}) == 2
+    assert len({schedule.firing_id(NOON) for schedule in schedules}) == 1
 
 
 @pytest.mark.parametrize("name", ["ü" * 48, "a b\n\"'{}[]*:@#/\\", "@2026-11-23T12:00:00Z", "💌"], ids=ascii)
@@ -85,7 +85,7 @@ def test_a_schedules_name_may_be_any_text(app: TaskApp, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"call": lambda task: task.call(kind=7)}, r"Expected `str`, got `int` - at `\$.kind`"),
         ({"call": lambda task: task.call(knd="daily")}, "unexpected keyword argument 'knd'"),
@@ -115,10 +115,10 @@ def test_a_schedules_name_may_be_any_text(app: TaskApp, name: str) -> None:
         "interval",
     ],
 )
-def test_a_schedule_is_checked_when_it_is_declared(app: TaskApp, given: dict[str, Any], message: str) -> None:
-    call, interval = given.pop("call", lambda task: task), given.pop("interval", HOUR)
+def test_a_schedule_is_checked_when_it_is_declared(app: TaskApp, options: dict[str, Any], message: str) -> None:
+    call, interval = options.pop("call", lambda task: task), options.pop("interval", HOUR)
     with pytest.raises(InvalidArgument, match=message):
-        app.every(interval, call(app.tasks["digest"]), **given)
+        app.every(interval, call(app.tasks["digest"]), **options)
     assert app.schedules == {}
 
 

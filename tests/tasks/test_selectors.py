@@ -38,7 +38,7 @@ def shares(selector: QueueSelector[Queue], busy: set[Queue], draws: int = DRAWS)
 
 
 def tickets(queues: set[Queue] | tuple[Queue, ...]) -> dict[str, float]:
-    return {queue.name: queue.weight / sum(each.weight for each in queues) for queue in queues}
+    return {queue.name: queue.weight / sum(other.weight for other in queues) for queue in queues}
 
 
 @pytest.mark.parametrize("kind", [ReducedLottery, Lottery])

@@ -65,12 +65,12 @@ def test_sent_tasks_are_visible_with_their_arguments_and_due_times(tasks: TaskTe
     send.later(timedelta(days=30), user=7)
     send.now(8, template="hello")
     chain.at(clock.now + DAY, 2)
-    assert [(each.task.rpartition(".")[2], each.arguments, each.due) for each in tasks.sent()] == [
+    assert [(sent_task.task.rpartition(".")[2], sent_task.arguments, sent_task.due) for sent_task in tasks.sent()] == [
         ("send", {"user": 8, "template": "hello"}, clock.now),
         ("chain", {"left": 2}, clock.now + DAY),
         ("send", {"user": 7}, clock.now + timedelta(days=30)),
     ]
-    assert [each.metadata for each in tasks.sent(send)] == [{"user": "8"}, {"user": "7"}]
+    assert [sent_task.metadata for sent_task in tasks.sent(send)] == [{"user": "8"}, {"user": "7"}]
 
 
 def test_nothing_runs_before_it_is_due(tasks: TaskTester) -> None:
@@ -99,7 +99,7 @@ def test_a_task_sent_by_a_task_runs_at_its_own_time(tasks: TaskTester, clock: Vi
     assert effects == ["left 3"]
     tasks.advance(2 * DAY)
     assert effects == ["left 3", "left 2", "left 1"]
-    assert [each.due for each in tasks.sent()] == [clock.now + DAY]
+    assert [sent_task.due for sent_task in tasks.sent()] == [clock.now + DAY]
 
 
 def test_failures_are_outcomes_and_are_retried(tasks: TaskTester) -> None:

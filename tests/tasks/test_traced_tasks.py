@@ -28,8 +28,8 @@ async def mail(user: int) -> None:
 
 @pytest.fixture
 def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spans]:
-    with provider_of(monkeypatch) as found:
-        yield found
+    with provider_of(monkeypatch) as exported:
+        yield exported
 
 
 def test_the_spans_and_messages_of_a_task_belong_to_the_trace_of_its_sender(

@@ -240,16 +240,16 @@ def test_a_handler_may_add_and_cancel_while_it_processes_a_list() -> None:
     wheel.add(5, "adds")
     same_list = wheel.add(6, "in the same list")
     later = wheel.add(7_000, "later")
-    seen = []
+    items = []
 
     for item in wheel.advance(10):
-        seen.append(item)
+        items.append(item)
         if item == "adds":
             wheel.add(5, "again")
             assert not wheel.cancel(same_list)
             assert wheel.cancel(later)
 
-    assert seen == ["adds", "in the same list"]
+    assert items == ["adds", "in the same list"]
     assert wheel.advance(10) == ["again"]
     assert wheel.advance(10_000) == []
 
@@ -259,12 +259,12 @@ def test_a_handler_may_advance_the_wheel_itself() -> None:
     for time in range(1, 7):
         wheel.add(time, time)
 
-    seen: list[int] = []
+    items: list[int] = []
     for item in wheel.advance(10, limit=2):
-        seen.append(item)
-        seen += wheel.advance(10, limit=2)
+        items.append(item)
+        items += wheel.advance(10, limit=2)
 
-    assert seen == [1, 3, 4, 2, 5, 6]
+    assert items == [1, 3, 4, 2, 5, 6]
     assert not wheel
 
 

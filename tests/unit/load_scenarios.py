@@ -10,14 +10,18 @@ from tickwheel.load.scenario.distributions import exponential
 from tickwheel.load.scenario.scenario import QueueLoad, Scenario, WorkerGroup
 
 
-def one_queue(workers: int = 1, rate: float = 1.0, run_s: float = 1.0, **given: Any) -> Scenario:
+def one_queue(workers: int = 1, rate: float = 1.0, run_s: float = 1.0, **options: Any) -> Scenario:
     """Return a scenario with Poisson arrivals and exponential run times (M/M/c)."""
-    settings: dict[str, Any] = {"batch": 1, "arrivals": ArrivalRate((0.0,), (rate,)), "run": exponential(run_s)} | given
+    settings: dict[str, Any] = {
+        "batch": 1,
+        "arrivals": ArrivalRate((0.0,), (rate,)),
+        "run": exponential(run_s),
+    } | options
     return scenario([QueueLoad("q", **settings)], [WorkerGroup("w", ["q"], 1, workers)])
 
 
-def scenario(queues: Sequence[QueueLoad], workers: Sequence[WorkerGroup], **given: Any) -> Scenario:
-    return Scenario("test", queues, workers, **given)
+def scenario(queues: Sequence[QueueLoad], workers: Sequence[WorkerGroup], **options: Any) -> Scenario:
+    return Scenario("test", queues, workers, **options)
 
 
 def poisson(count: int, rate: float, run_s: float, seed: int = 1) -> list[Task]:

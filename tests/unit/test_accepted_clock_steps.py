@@ -14,18 +14,18 @@ LIMIT = 1_000
 class Host:
     """A host that observes the clock of a server; the server's clock is ``ahead`` ms ahead of the host's clock."""
 
-    def __init__(self, ahead: int = 0, kept: int = 0) -> None:
+    def __init__(self, ahead: int = 0, offset: int = 0) -> None:
         self.at = 0.0
         self.ahead = ahead
         self.clock = ServerClock(LIMIT, monotonic=lambda: self.at, wall=lambda: BASE + self.at)
         self.clock.on_reply(0, 0)
-        self.clock.on_claimed(BASE + ahead, None, kept)
+        self.clock.on_claimed(BASE + ahead, None, offset)
 
-    def observe(self, ahead: int, took: float = 0) -> None:
-        """Advance by ten seconds, and receive the server's time in a reply that took ``took`` ms."""
+    def observe(self, ahead: int, delay: float = 0) -> None:
+        """Advance by ten seconds, and receive the server's time in a reply that took ``delay`` ms."""
         self.at += 10_000
-        self.clock.on_reply(self.at - took, self.at)
-        self.clock.observe(int(BASE + self.at - took) + ahead)
+        self.clock.on_reply(self.at - delay, self.at)
+        self.clock.observe(int(BASE + self.at - delay) + ahead)
 
     def accept(self) -> None:
         self.clock.accept()
@@ -54,9 +54,9 @@ def test_an_accepted_step_is_stored_once() -> None:
     assert host.clock.unsaved_offset is None
 
 
-@pytest.mark.parametrize(("ahead", "held"), [(HOUR, False), (HOUR + LIMIT, False), (HOUR + LIMIT + 1, True)])
-def test_the_next_process_trusts_an_accepted_step_up_to_the_limit(ahead: int, held: bool) -> None:
-    assert Host(ahead, kept=HOUR).clock.guard.is_holding == held
+@pytest.mark.parametrize(("ahead", "is_holding"), [(HOUR, False), (HOUR + LIMIT, False), (HOUR + LIMIT + 1, True)])
+def test_the_next_process_trusts_an_accepted_step_up_to_the_limit(ahead: int, is_holding: bool) -> None:
+    assert Host(ahead, offset=HOUR).clock.guard.is_holding == is_holding
 
 
 def test_an_accepted_step_follows_the_drift_of_the_clocks() -> None:
@@ -76,7 +76,7 @@ def test_an_accepted_step_is_forgotten_when_the_clocks_agree_again(ahead: int) -
 
 def test_a_slow_reply_forgets_no_accepted_step() -> None:
     host = accepted()
-    host.observe(HOUR, took=HOUR)
+    host.observe(HOUR, delay=HOUR)
     assert host.clock.unsaved_offset is None
 
 
@@ -95,15 +95,15 @@ def test_an_accepted_step_is_written_again_to_a_shard_that_lost_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ahead", "held"), [(HOUR, False), (HOUR + LIMIT, False), (HOUR + LIMIT + 1, True), (2_000, True)]
+    ("ahead", "is_holding"), [(HOUR, False), (HOUR + LIMIT, False), (HOUR + LIMIT + 1, True), (2_000, True)]
 )
-def test_a_step_accepted_on_another_shard_is_accepted_when_this_shard_observes_it(ahead: int, held: bool) -> None:
+def test_a_step_accepted_on_another_shard_is_accepted_when_this_shard_observes_it(ahead: int, is_holding: bool) -> None:
     host = Host()
     host.observe(0)
     host.clock.accept_similar_steps([HOUR])
     host.observe(ahead)
-    assert host.clock.guard.is_holding == held
-    assert host.clock.unsaved_offset == (None if held else ahead)
+    assert host.clock.guard.is_holding == is_holding
+    assert host.clock.unsaved_offset == (None if is_holding else ahead)
 
 
 def test_an_accepted_step_counts_until_every_idle_shard_has_been_checked() -> None:

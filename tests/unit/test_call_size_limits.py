@@ -35,10 +35,10 @@ def parts(config: QueueConfig, messages: list[NewMessage], shards: int = 1) -> l
 def test_messages_are_split_by_number_and_by_bytes(payload: int, count: int, calls: int) -> None:
     config = QueueConfig(payload_limit=limits.PAYLOAD_BYTES_MAX)
     messages = [NewMessage(bytes(payload), id=f"{n:020}") for n in range(count)]
-    found = parts(config, messages)
-    assert [packed.id for part in found for packed in part] == [new.id for new in messages]
-    assert len(found) == calls
-    for part in found:
+    call_parts = parts(config, messages)
+    assert [packed.id for part in call_parts for packed in part] == [new.id for new in messages]
+    assert len(call_parts) == calls
+    for part in call_parts:
         assert len(part) <= limits.CALL_MESSAGES
         assert sum(len(packed.head + packed.field + packed.tail) for packed in part) <= limits.CALL_BYTES
         assert sum(len(packed.body[1]) for packed in part if packed.body) <= limits.OUT_OF_BAND_BYTES
@@ -47,25 +47,26 @@ def test_messages_are_split_by_number_and_by_bytes(payload: int, count: int, cal
 @pytest.mark.parametrize(("exclusive_key", "limit"), [(None, 29), ("k0", 7)])
 def test_messages_are_split_by_the_index_entries_they_make(exclusive_key: str | None, limit: int) -> None:
     metadata = {f"k{n}": "v" for n in range(16)}
-    found = parts(QueueConfig(exclusive_key=exclusive_key), [NewMessage(metadata=metadata) for _ in range(500)])
-    assert max(len(part) for part in found) == limit
-    assert sum(len(part) for part in found) == 500
+    call_parts = parts(QueueConfig(exclusive_key=exclusive_key), [NewMessage(metadata=metadata) for _ in range(500)])
+    assert max(len(part) for part in call_parts) == limit
+    assert sum(len(part) for part in call_parts) == 500
 
 
 def test_each_shard_has_its_own_limits_of_a_call() -> None:
     messages = [NewMessage(id=f"{n:020}") for n in range(10_000)]
-    found = parts(QueueConfig(), messages, shards=16)
-    calls = [Counter(packed.shard for packed in part) for part in found]
+    call_parts = parts(QueueConfig(), messages, shards=16)
+    calls = [Counter(packed.shard for packed in part) for part in call_parts]
     assert max(max(call.values()) for call in calls) == limits.CALL_MESSAGES
     # 625 messages per shard on average: three rounds, rarely a fourth.
-    assert len(found) <= 4
-    assert [packed.id for part in found for packed in part] == [new.id for new in messages]
+    assert len(call_parts) <= 4
+    assert [packed.id for part in call_parts for packed in part] == [new.id for new in messages]
 
 
 def test_the_size_of_concurrent_calls_is_limited_for_any_number_of_shards() -> None:
     config = QueueConfig(payload_limit=limits.PAYLOAD_BYTES_MAX)
-    found = parts(config, [NewMessage(bytes(256 * KIB)) for _ in range(200)], shards=1_024)
-    assert len(found) == 4
+    call_parts = parts(config, [NewMessage(bytes(256 * KIB)) for _ in range(200)], shards=1_024)
+    assert len(call_parts) == 4
     assert (
-        max(sum(packed.size() + packed.out_of_band_bytes() for packed in part) for part in found) <= limits.ROUND_BYTES
+        max(sum(packed.size() + packed.out_of_band_bytes() for packed in part) for part in call_parts)
+        <= limits.ROUND_BYTES
     )

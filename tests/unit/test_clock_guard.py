@@ -20,9 +20,9 @@ def started(at: float = 0, *, server: int = BASE, wall: float = BASE, high: int 
     return guard
 
 
-def observe(guard: ClockGuard, server: float, at: float, took: float = 0) -> None:
-    """Pass the server's time from a reply that arrived at ``at``, ``took`` ms after its request."""
-    guard.observe(int(server), at - took, at)
+def observe(guard: ClockGuard, server: float, at: float, delay: float = 0) -> None:
+    """Pass the server's time from a reply that arrived at ``at``, ``delay`` ms after its request."""
+    guard.observe(int(server), at - delay, at)
 
 
 def test_between_checks_time_follows_the_monotonic_clock() -> None:
@@ -98,7 +98,7 @@ def test_with_a_slow_server_and_slow_replies_the_estimate_is_never_ahead_and_har
     for second in range(1, 120):
         at = 1_000.0 * second
         server = BASE + at * (1 - 0.8 * DRIFT)
-        observe(guard, server - 200, at, took=200)
+        observe(guard, server - 200, at, delay=200)
         assert server - 1 - 0.2 * DRIFT * at <= guard.now(at) <= server
 
 
@@ -167,7 +167,7 @@ def test_a_server_that_returns_from_a_short_step_back_is_trusted() -> None:
 def test_a_slow_reply_starts_no_hold() -> None:
     guard = started()
 
-    observe(guard, BASE + 100, 30_000, took=29_900)
+    observe(guard, BASE + 100, 30_000, delay=29_900)
 
     assert not guard.is_holding
     assert guard.now(30_000) >= BASE + 30_000 * (1 - DRIFT)
@@ -177,7 +177,7 @@ def test_a_slow_reply_does_not_end_a_hold() -> None:
     guard = started()
     observe(guard, BASE + 100 + 5_000, 100)
 
-    observe(guard, BASE + 200 + 5_000, 5_200, took=5_000)
+    observe(guard, BASE + 200 + 5_000, 5_200, delay=5_000)
 
     assert guard.is_holding
 

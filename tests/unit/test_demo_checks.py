@@ -39,7 +39,7 @@ class Day:
             departure("3", 3_000, cancelled=True),
             departure("4", 4_000, cancelled=True, aircraft=None),
         ]
-        self.first, self.second, self.third, self.fourth = (each.flight.id for each in self.departures)
+        self.first, self.second, self.third, self.fourth = (departure.flight.id for departure in self.departures)
         self.history = [
             step(self.first, 1, None, INVISIBLE, 0),
             step(self.first, 2, INVISIBLE, PENDING, 1_001),
@@ -61,7 +61,9 @@ class Day:
         self.refused = [self.fourth]
 
     def change(self, id: str, version: int, **fields: object) -> None:
-        place = next(n for n, each in enumerate(self.history) if (each.id, each.version) == (id, version))
+        place = next(
+            n for n, transition in enumerate(self.history) if (transition.id, transition.version) == (id, version)
+        )
         self.history[place] = replace(self.history[place], **fields)  # type: ignore[arg-type]
 
     def verdict(self) -> Verdict:
@@ -92,7 +94,7 @@ def test_the_order_of_reading_the_shards_does_not_matter() -> None:
 
 def test_a_lost_flight_fails() -> None:
     day = Day()
-    day.history = [each for each in day.history if each.id != day.second]
+    day.history = [transition for transition in day.history if transition.id != day.second]
     day.landings.pop()
     assert "completed + cancelled = 4" in day.fails()
     assert "nothing lost, nothing twice" in day.fails()
@@ -100,7 +102,7 @@ def test_a_lost_flight_fails() -> None:
 
 def test_a_flight_that_never_landed_fails() -> None:
     day = Day()
-    day.history = [each for each in day.history if (each.id, each.version) != (day.second, 4)]
+    day.history = [transition for transition in day.history if (transition.id, transition.version) != (day.second, 4)]
     day.landings.pop()
     assert "completed + cancelled = 4" in day.fails()
 
@@ -113,7 +115,11 @@ def test_an_errored_flight_fails() -> None:
 
 def test_a_cancelled_flight_that_should_have_flown_fails() -> None:
     day = Day()
-    day.history = [each for each in day.history if (each.id, each.version) not in ((day.second, 3), (day.second, 4))]
+    day.history = [
+        transition
+        for transition in day.history
+        if (transition.id, transition.version) not in ((day.second, 3), (day.second, 4))
+    ]
     day.change(day.second, 2, to_state=CANCELLED, time_ms=1_900)
     day.landings.pop()
     assert day.fails() == ["flights that flew that day were flown, all others cancelled"]
@@ -145,7 +151,7 @@ def test_a_landing_with_a_lost_lease_does_not_count() -> None:
 
 def test_a_gap_in_the_versions_fails() -> None:
     day = Day()
-    day.history = [each for each in day.history if (each.id, each.version) != (day.first, 2)]
+    day.history = [transition for transition in day.history if (transition.id, transition.version) != (day.first, 2)]
     assert day.fails() == ["nothing lost, nothing twice"]
 
 

@@ -36,9 +36,9 @@ def test_a_server_is_judged_by_its_info(
     info: dict[str, str], settings: dict[str, str | None], check: str, verdict: str
 ) -> None:
     known = {name: value for name, value in (SETTINGS | settings).items() if value is not None}
-    found = {f.check: f.verdict for f in check_server(ServerFacts(INFO | info, known, NOW), NOW, 1.0, 1_000)}
-    assert found[check] == verdict
-    assert [other for other, verdict_of_other in found.items() if verdict_of_other != "ok"] == (
+    verdicts = {f.check: f.verdict for f in check_server(ServerFacts(INFO | info, known, NOW), NOW, 1.0, 1_000)}
+    assert verdicts[check] == verdict
+    assert [other for other, verdict_of_other in verdicts.items() if verdict_of_other != "ok"] == (
         [] if verdict == "ok" else [check]
     )
 
@@ -54,11 +54,11 @@ def test_a_clock_within_its_guard_is_ok(apart_ms: int, verdict: str) -> None:
 @pytest.mark.parametrize(("back_ms", "is_reported"), [(1_000, False), (1_001, True)])
 def test_a_clock_that_was_set_back_is_detected_by_the_high_water_mark(back_ms: int, is_reported: bool) -> None:
     shards = [SHARD, replace(SHARD, number=1, high_ms=NOW + back_ms)]
-    found = {
+    verdicts = {
         f.check: f.verdict
         for f in check_shards(NamespaceContext("tw"), shards, ServerFacts(now_ms=NOW), embedded=False)
     }
-    assert found.get("clock mark") == ("bad" if is_reported else None)
+    assert verdicts.get("clock mark") == ("bad" if is_reported else None)
 
 
 @pytest.mark.parametrize(
@@ -94,13 +94,13 @@ def test_drivers_on_other_hosts_are_detected_by_the_inboxes_that_they_read(
     fence = struct.pack(">QQ", 3, 1)
     shards = [replace(SHARD, number=number, fence=fence, locked=False) for number in range(2)]
     facts = ServerFacts(now_ms=NOW, followed_shards=frozenset(followed))
-    [found] = [f for f in check_shards(NamespaceContext("tw"), shards, facts, embedded=False) if f.check == "driver"]
-    assert found.verdict == verdict
-    assert found.text.startswith(text)
+    [finding] = [f for f in check_shards(NamespaceContext("tw"), shards, facts, embedded=False) if f.check == "driver"]
+    assert finding.verdict == verdict
+    assert finding.text.startswith(text)
 
 
 def test_queues_with_a_sink_are_reported() -> None:
     configs = {"mail": QueueConfig(sink="kafka://mails"), "work": QueueConfig()}
-    _, found = check_queues(configs)
-    assert (found.check, found.verdict) == ("sinks", "ok")
-    assert found.text.startswith("mail to kafka://mails;")
+    _, finding = check_queues(configs)
+    assert (finding.check, finding.verdict) == ("sinks", "ok")
+    assert finding.text.startswith("mail to kafka://mails;")

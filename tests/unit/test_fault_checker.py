@@ -35,8 +35,12 @@ def call(evidence: Evidence, op: str, id: str) -> Call:
 
 def index_of(evidence: Evidence, message: PlannedMessage, version: int) -> int:
     """Return the index of the transition to a version of a message."""
-    [found] = [n for n, each in enumerate(evidence.transitions[0]) if (each.id, each.version) == (message.id, version)]
-    return found
+    [index] = [
+        n
+        for n, transition in enumerate(evidence.transitions[0])
+        if (transition.id, transition.version) == (message.id, version)
+    ]
+    return index
 
 
 def test_a_valid_history_has_no_violation() -> None:
@@ -44,7 +48,7 @@ def test_a_valid_history_has_no_violation() -> None:
 
 
 def lost(evidence: Evidence) -> None:
-    evidence.transitions[0] = [each for each in evidence.transitions[0] if each.id != CANCELLED.id]
+    evidence.transitions[0] = [transition for transition in evidence.transitions[0] if transition.id != CANCELLED.id]
     del evidence.end[CANCELLED.id]
 
 

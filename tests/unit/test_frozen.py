@@ -21,8 +21,8 @@ pytestmark = pytest.mark.unit
 @pytest.mark.parametrize("topic", sorted(record.PURE))
 def test_the_public_surface_is_as_recorded(topic: str) -> None:
     now = record.as_json(record.PURE[topic]())
-    found = list(record.differences(record.recorded(topic), now, topic))
-    assert not found, "\n".join([f"{topic} is not as recorded:", *found, record.REMEDY])
+    differences = list(record.differences(record.recorded(topic), now, topic))
+    assert not differences, "\n".join([f"{topic} is not as recorded:", *differences, record.REMEDY])
 
 
 def test_every_topic_has_its_file_and_every_file_its_topic() -> None:
@@ -51,9 +51,9 @@ def test_the_former_name_of_the_uid_of_a_configuration_still_works() -> None:
 
 @pytest.mark.parametrize("name", sorted(pickles.EXPECTED))
 def test_pickles_of_the_version_before_can_be_read(name: str) -> None:
-    found = pickle.loads(base64.b64decode(record.recorded("pickles")[name]))
-    assert type(found) is type(pickles.EXPECTED[name])
-    assert pickles.contents(found) == pickles.contents(pickles.EXPECTED[name])
+    value = pickle.loads(base64.b64decode(record.recorded("pickles")[name]))
+    assert type(value) is type(pickles.EXPECTED[name])
+    assert pickles.contents(value) == pickles.contents(pickles.EXPECTED[name])
 
 
 def test_every_pickle_is_compared() -> None:

@@ -22,25 +22,25 @@ def entry(number: int, *far: bytes, near: tuple[bytes, ...] = ()) -> Entry:
 
 def unfiled(*entries: Entry) -> InboxBuffer:
     """Return a buffer with these entries, read at time 0."""
-    found = InboxBuffer()
-    for each in entries:
-        found.add(each, 0)
-    return found
+    buffer = InboxBuffer()
+    for entry in entries:
+        buffer.add(entry, 0)
+    return buffer
 
 
 def ended(*entries: Entry) -> FinishedLeases:
     """Return the leases that have ended, according to the retention timers in these entries."""
-    found = FinishedLeases()
-    for each in entries:
-        for _, _, kind, own in iter_timers(each.far):
+    leases = FinishedLeases()
+    for entry in entries:
+        for _, _, kind, own in iter_timers(entry.far):
             if kind is Kind.RETIRE:
-                found.on_finished(own)
-    return found
+                leases.on_finished(own)
+    return leases
 
 
-def filed(found: InboxBuffer, entries: list[Entry], ended_leases: FinishedLeases) -> bytes:
+def filed(buffer: InboxBuffer, entries: list[Entry], ended_leases: FinishedLeases) -> bytes:
     """Return the packed timers that are filed for these entries."""
-    return b"".join(timers_to_file(entries, found.unconfirmed, ended_leases))
+    return b"".join(timers_to_file(entries, buffer.unconfirmed, ended_leases))
 
 
 # When entries are filed
@@ -48,60 +48,60 @@ def filed(found: InboxBuffer, entries: list[Entry], ended_leases: FinishedLeases
 
 def test_an_entry_is_filed_in_the_second_period_after_it_was_read() -> None:
     read = entry(1, timer(Kind.PROMOTE))
-    found = unfiled(read)
+    buffer = unfiled(read)
 
     for moment in (ROTATE_MS - 1, ROTATE_MS, 2 * ROTATE_MS - 1):
-        found.rotate(moment)
-        assert found.prefix(10) == []
-    found.rotate(2 * ROTATE_MS)
+        buffer.rotate(moment)
+        assert buffer.prefix(10) == []
+    buffer.rotate(2 * ROTATE_MS)
 
-    assert found.prefix(10) == [read]
+    assert buffer.prefix(10) == [read]
 
 
 def test_an_entry_read_after_a_rotation_waits_for_two_more_rotations() -> None:
     first, second = entry(1, timer(Kind.PROMOTE)), entry(2, timer(Kind.PROMOTE))
-    found = unfiled(first)
-    found.rotate(ROTATE_MS)
-    found.add(second, ROTATE_MS + 1)
+    buffer = unfiled(first)
+    buffer.rotate(ROTATE_MS)
+    buffer.add(second, ROTATE_MS + 1)
 
-    found.rotate(2 * ROTATE_MS)
-    assert found.prefix(10) == [first]
-    found.on_filed([first])
-    found.rotate(3 * ROTATE_MS)
+    buffer.rotate(2 * ROTATE_MS)
+    assert buffer.prefix(10) == [first]
+    buffer.on_filed([first])
+    buffer.rotate(3 * ROTATE_MS)
 
-    assert found.prefix(10) == [second]
+    assert buffer.prefix(10) == [second]
 
 
 @pytest.mark.parametrize(("late", "is_filed"), [(ROTATE_MS - 1, False), (ROTATE_MS, True)])
 def test_a_rotation_that_is_a_whole_period_late_files_everything(late: int, is_filed: bool) -> None:
     read = [entry(1, timer(Kind.PROMOTE)), entry(2, timer(Kind.PROMOTE))]
-    found = unfiled(*read)
+    buffer = unfiled(*read)
 
-    found.rotate(ROTATE_MS + late)
+    buffer.rotate(ROTATE_MS + late)
 
-    assert found.prefix(10) == (read if is_filed else [])
+    assert buffer.prefix(10) == (read if is_filed else [])
 
 
 @pytest.mark.parametrize(("more", "is_filed"), [(0, False), (1, True)])
 def test_with_too_many_timers_everything_is_filed_at_once(more: int, is_filed: bool) -> None:
     read = [entry(1, *[timer(Kind.PROMOTE)] * HURRY_TIMERS), entry(2, *[timer(Kind.PROMOTE)] * more)]
-    found = unfiled(*read)
+    buffer = unfiled(*read)
 
-    found.rotate(0)
+    buffer.rotate(0)
 
-    assert found.prefix(2 * HURRY_TIMERS) == (read if is_filed else [])
+    assert buffer.prefix(2 * HURRY_TIMERS) == (read if is_filed else [])
 
 
 def test_a_batch_in_progress_is_filed_before_anything_else() -> None:
     first, second, third = (entry(n, timer(Kind.PROMOTE)) for n in range(3))
-    found = unfiled(first, second)
-    found.rotate(2 * ROTATE_MS)
-    found.add(third, 2 * ROTATE_MS)
+    buffer = unfiled(first, second)
+    buffer.rotate(2 * ROTATE_MS)
+    buffer.add(third, 2 * ROTATE_MS)
 
-    found.on_filed(found.prefix(1))
-    found.rotate(9 * ROTATE_MS)
+    buffer.on_filed(buffer.prefix(1))
+    buffer.rotate(9 * ROTATE_MS)
 
-    assert found.prefix(10) == [second]
+    assert buffer.prefix(10) == [second]
 
 
 # Which timers are filed
@@ -125,10 +125,10 @@ def test_the_lease_of_a_redriven_message_is_filed() -> None:
 def test_near_timers_are_filed_unless_they_are_answered() -> None:
     answered, open_one = timer(Kind.PROMOTE, "a"), timer(Kind.PROMOTE, "b")
     read = entry(1, near=(answered, open_one))
-    found = unfiled(read)
-    found.unconfirmed.discard(answered)
+    buffer = unfiled(read)
+    buffer.unconfirmed.discard(answered)
 
-    assert filed(found, [read], ended()) == open_one
+    assert filed(buffer, [read], ended()) == open_one
 
 
 # Which leases have ended

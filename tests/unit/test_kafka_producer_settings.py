@@ -15,15 +15,15 @@ Settings = dict[str, str]
 @pytest.fixture
 def producer_settings(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """The settings of each producer that is created."""
-    seen: list[Settings] = []
+    created: list[Settings] = []
     producer = confluent_kafka.Producer
 
     def noted(settings: Settings, **more: Any) -> confluent_kafka.Producer:
-        seen.append(settings)
+        created.append(settings)
         return producer(settings, **more)
 
     monkeypatch.setattr(confluent_kafka, "Producer", noted)
-    return seen
+    return created
 
 
 def test_the_producers_of_relay_and_sinks_are_idempotent_and_wait_for_all_replicas(

@@ -77,21 +77,21 @@ def table(title: str = "## Limits and defaults", end: str = "\n## ") -> dict[str
     guide = (Path(__file__).parents[2] / "docs/guide.md").read_text()
     rows = [line for line in guide.split(title)[1].split(end)[0].splitlines() if line.startswith("|")][2:]
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
-    return {what: (default, limit) for what, default, limit in cells}
+    return {label: (default, limit) for label, default, limit in cells}
 
 
-@pytest.mark.parametrize("what", ROWS)
-def test_a_limit_in_the_guide_equals_the_code(what: str) -> None:
-    assert table()[what][1] == ROWS[what]
+@pytest.mark.parametrize("row", ROWS)
+def test_a_limit_in_the_guide_equals_the_code(row: str) -> None:
+    assert table()[row][1] == ROWS[row]
 
 
-@pytest.mark.parametrize("what", DEFAULTS)
-def test_a_default_in_the_guide_equals_the_code(what: str) -> None:
-    assert table()[what][0] == DEFAULTS[what]
+@pytest.mark.parametrize("row", DEFAULTS)
+def test_a_default_in_the_guide_equals_the_code(row: str) -> None:
+    assert table()[row][0] == DEFAULTS[row]
 
 
 def test_the_limits_of_the_service_in_the_guide_equal_the_code() -> None:
     rows = table("### Limits of the service")
-    assert {what: rows[what][1] for what in SERVICE_ROWS} == SERVICE_ROWS
-    assert {what: rows[what][0] for what in SERVICE_DEFAULTS} == SERVICE_DEFAULTS
+    assert {row: rows[row][1] for row in SERVICE_ROWS} == SERVICE_ROWS
+    assert {row: rows[row][0] for row in SERVICE_DEFAULTS} == SERVICE_DEFAULTS
     assert f"up to {limits.RATE_MAX:,}" in rows["messages a second"][1]

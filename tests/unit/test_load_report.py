@@ -21,19 +21,21 @@ NAME = "<script>alert(1)</script>"
 
 def outcome() -> RunResult:
     """Return the result of a run of two seconds."""
-    found = RunResult(
+    result = RunResult(
         replace(one_queue(rate=5.0), about=NAME, length_s=2.0, speed_up=2.0), Measurements(0.5), NAME, "load-1"
     )
     counts = dict.fromkeys(("invisible", "pending", "running", "completed", "cancelled", "errored"), 0)
-    found.samples = [Sample(float(n), {"q": counts | {"pending": n}}, {"q": Lateness({4: n}, {}, 0)}) for n in range(3)]
+    result.samples = [
+        Sample(float(n), {"q": counts | {"pending": n}}, {"q": Lateness({4: n}, {}, 0)}) for n in range(3)
+    ]
     for n in range(20):
-        found.measurements.latency_at("enqueue", 0.001 * n, 0.1 * n)
-        found.measurements.latency_at("wait/q", 0.002 * n, 0.1 * n)
-        found.measurements.latency("start/q", 0.003 * n)
-        found.measurements.span("busy/w", 0.1 * n, 0.1 * n + 0.05)
-    found.measurements.error(ValueError(NAME))
-    found.seconds = 2.0
-    return found
+        result.measurements.latency_at("enqueue", 0.001 * n, 0.1 * n)
+        result.measurements.latency_at("wait/q", 0.002 * n, 0.1 * n)
+        result.measurements.latency("start/q", 0.003 * n)
+        result.measurements.span("busy/w", 0.1 * n, 0.1 * n + 0.05)
+    result.measurements.error(ValueError(NAME))
+    result.seconds = 2.0
+    return result
 
 
 def test_the_page_is_one_file_and_all_of_it_is_text() -> None:

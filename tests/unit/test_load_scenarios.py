@@ -106,10 +106,10 @@ def test_bursts_are_added_to_the_curve() -> None:
     ids=["constant", "uniform", "exponential", "lognormal", "list", "mix"],
 )
 def test_a_distribution_draws_about_its_mean(written: object, expected: Distribution) -> None:
-    found, random = parse("run", written), Random(1)
-    assert found.mean == expected.mean
-    assert [found.draw(Random(n)) for n in range(1_000)] == [expected.draw(Random(n)) for n in range(1_000)]
-    assert sum(found.draw(random) for _ in range(20_000)) / 20_000 == pytest.approx(found.mean, rel=0.05)
+    distribution, random = parse("run", written), Random(1)
+    assert distribution.mean == expected.mean
+    assert [distribution.draw(Random(n)) for n in range(1_000)] == [expected.draw(Random(n)) for n in range(1_000)]
+    assert sum(distribution.draw(random) for _ in range(20_000)) / 20_000 == pytest.approx(distribution.mean, rel=0.05)
 
 
 def test_skewed_values_give_a_few_values_most_of_the_messages() -> None:
@@ -184,7 +184,7 @@ def test_a_recording_is_replayed_as_recorded(tmp_path: Path) -> None:
     path = tmp_path / "monday.csv"
     path.write_text(RECORDED)
     scenario = Source(str(path)).scenario()
-    assert [(each.at_s, each.queue, each.run_s) for each in plan_arrivals(scenario)] == [
+    assert [(arrival.at_s, arrival.queue, arrival.run_s) for arrival in plan_arrivals(scenario)] == [
         (0.0, "mail", 1.5),
         (5.0, "mail", 0.5),
         (60.5, "encode", 30.0),

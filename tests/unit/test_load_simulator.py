@@ -28,8 +28,8 @@ def test_waits_equal_the_recursion_for_first_come_first_served_workers(workers: 
         begins = max(task.due_s, heapq.heappop(free))
         heapq.heappush(free, begins + task.run_s)
         waits.append(begins - task.due_s)
-    found = simulate(plan, plan.workers, tasks, overheads=NONE)
-    assert found.starts["q"] == pytest.approx(waits)
+    result = simulate(plan, plan.workers, tasks, overheads=NONE)
+    assert result.starts["q"] == pytest.approx(waits)
 
 
 @pytest.mark.parametrize(("workers", "busy"), [(1, 0.5), (2, 1.2), (5, 3.0)])
@@ -37,9 +37,9 @@ def test_waits_match_erlang_c(workers: int, busy: float) -> None:
     plan, waits = one_queue(workers, busy), []
     # Consecutive waits are correlated, so several short days give a better mean than one long day.
     for day in range(4):
-        found = simulate(plan, plan.workers, poisson(8_000, busy, 1.0, day), since_s=50, overheads=NONE)
-        assert found.busy_s / found.worker_s == pytest.approx(busy / workers, rel=0.05)
-        waits += found.starts["q"]
+        result = simulate(plan, plan.workers, poisson(8_000, busy, 1.0, day), since_s=50, overheads=NONE)
+        assert result.busy_s / result.worker_s == pytest.approx(busy / workers, rel=0.05)
+        waits += result.starts["q"]
     chance = erlang_c(workers, busy)
     assert sum(wait > 1e-9 for wait in waits) / len(waits) == pytest.approx(chance, rel=0.2)
     assert sum(waits) / len(waits) == pytest.approx(chance / (workers - busy), rel=0.25)
@@ -59,9 +59,9 @@ def test_the_same_tasks_and_seed_give_the_same_waits() -> None:
 def test_the_time_of_calls_keeps_workers_busy_too() -> None:
     plan = one_queue(1, 1.0)
     tasks = [Task(0.0, "q", 1.0, 0.0) for _ in range(4)]
-    found = simulate(plan, plan.workers, tasks, overheads=Overheads(fetch_s=0.25, finish_s=0.5, per_message_s=0.25))
+    result = simulate(plan, plan.workers, tasks, overheads=Overheads(fetch_s=0.25, finish_s=0.5, per_message_s=0.25))
     # A wake-up delivers the first task. Each of the others waits for a run, a finish and a fetch.
-    assert found.starts["q"] == pytest.approx([0.25, 2.25, 4.25, 6.25])
+    assert result.starts["q"] == pytest.approx([0.25, 2.25, 4.25, 6.25])
 
 
 def test_the_most_urgent_message_is_taken_first_and_those_of_a_value_one_at_a_time() -> None:
@@ -94,9 +94,9 @@ def test_a_filter_finds_its_messages_behind_more_urgent_messages_that_do_not_mat
 def test_a_failed_task_is_run_again_after_its_back_off() -> None:
     plan = one_queue(1, 1.0, backoff_s=2.0)
     failing, next_one = Task(0.0, "q", 1.0, 0.0, failures=1), Task(3.0, "q", 1.0, 3.0)
-    found = simulate(plan, plan.workers, [failing, next_one], overheads=NONE)
+    result = simulate(plan, plan.workers, [failing, next_one], overheads=NONE)
     # The second attempt starts at 2 s and occupies the worker until 3 s. Neither task waits.
-    assert found.starts["q"] == [0.0, 0.0]
+    assert result.starts["q"] == [0.0, 0.0]
     assert failing.attempts == 2
 
 
@@ -105,8 +105,8 @@ def test_a_light_queue_is_not_starved_by_a_heavy_one() -> None:
     plan = scenario(queues, [WorkerGroup("w", ["heavy", "light"])])
     heavy = [Task(0.0, "heavy", 1.0, 0.0) for _ in range(400)]
     light = [Task(0.0, "light", 1.0, 0.0) for _ in range(20)]
-    found = simulate(plan, plan.workers, heavy + light, overheads=NONE)
-    assert percentile(found.starts["light"], 1.0) < 400
+    result = simulate(plan, plan.workers, heavy + light, overheads=NONE)
+    assert percentile(result.starts["light"], 1.0) < 400
 
 
 def test_the_number_of_workers_matches_erlang_c() -> None:

@@ -12,9 +12,9 @@ pytestmark = pytest.mark.unit
 
 
 def acquired(election: LockFileElection) -> lock_file.LockFileLeadership:
-    found = election.acquire(3, threading.Event())
-    assert found is not None
-    return found
+    leadership = election.acquire(3, threading.Event())
+    assert leadership is not None
+    return leadership
 
 
 def test_a_released_lock_leaves_no_file(tmp_path: Path) -> None:

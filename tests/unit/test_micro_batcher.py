@@ -27,7 +27,7 @@ class Work:
             raise ValueError("13")
         return [2 * number for number in group]
 
-    async def held(self) -> tuple["asyncio.Task[int]", list["asyncio.Task[int]"]]:
+    async def start_calls(self) -> tuple["asyncio.Task[int]", list["asyncio.Task[int]"]]:
         """Start one call that blocks, and five calls that wait for it."""
         self.permitted.clear()
         first = asyncio.create_task(self.batcher.submit(0))
@@ -49,7 +49,7 @@ def test_sequential_calls_are_executed_separately() -> None:
 def test_calls_made_while_a_call_is_in_progress_form_a_batch() -> None:
     async def submit_concurrently() -> tuple[list[int], list[list[int]]]:
         work = Work()
-        first, others = await work.held()
+        first, others = await work.start_calls()
         work.permitted.set()
         return await asyncio.gather(first, *others), work.groups
 
@@ -59,7 +59,7 @@ def test_calls_made_while_a_call_is_in_progress_form_a_batch() -> None:
 def test_no_batch_is_larger_than_its_limit() -> None:
     async def many() -> list[list[int]]:
         work = Work()
-        first, others = await work.held()
+        first, others = await work.start_calls()
         others += [asyncio.create_task(work.batcher.submit(number)) for number in range(20, 49)]
         await asyncio.sleep(0)
         work.permitted.set()
@@ -74,7 +74,7 @@ def test_no_batch_is_larger_than_its_limit() -> None:
 def test_a_cancelled_call_is_not_executed() -> None:
     async def one_gives_up() -> list[list[int]]:
         work = Work()
-        first, others = await work.held()
+        first, others = await work.start_calls()
         others[2].cancel()
         work.permitted.set()
         await asyncio.gather(first, *others, return_exceptions=True)
@@ -86,7 +86,7 @@ def test_a_cancelled_call_is_not_executed() -> None:
 def test_cancelling_a_caller_during_its_batch_does_not_affect_other_callers() -> None:
     async def one_gives_up() -> list[int | BaseException]:
         work = Work()
-        first, others = await work.held()
+        first, others = await work.start_calls()
         first.cancel()
         work.permitted.set()
         return await asyncio.gather(*others, return_exceptions=True)
@@ -97,7 +97,7 @@ def test_cancelling_a_caller_during_its_batch_does_not_affect_other_callers() ->
 def test_an_error_reaches_all_callers_of_its_batch_and_the_next_batch_is_executed() -> None:
     async def fails() -> tuple[Sequence[int | BaseException], int]:
         work = Work()
-        first, _ = await work.held()
+        first, _ = await work.start_calls()
         failing = [asyncio.create_task(work.batcher.submit(number)) for number in (13, 14)]
         await asyncio.sleep(0)
         work.permitted.set()
@@ -105,5 +105,5 @@ def test_an_error_reaches_all_callers_of_its_batch_and_the_next_batch_is_execute
         return await asyncio.gather(*failing, return_exceptions=True), await work.batcher.submit(15)
 
     failed, after = asyncio.run(fails())
-    assert [type(each) for each in failed] == [ValueError, ValueError]
+    assert [type(error) for error in failed] == [ValueError, ValueError]
     assert after == 30

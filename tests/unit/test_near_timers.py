@@ -18,7 +18,7 @@ def timer(time_ms: int, queue_number: int = 1, name: str = "m", kind: Kind = Kin
     return pack(Timer(time_ms, queue_number, 7, kind, name.encode()))
 
 
-def held(timers: Iterable[bytes], now_ms: int = NOW) -> NearTimers:
+def near_timers(timers: Iterable[bytes], now_ms: int = NOW) -> NearTimers:
     near = NearTimers(now_ms)
     for packed in timers:
         near.add(unpack(packed)[0].time_ms, packed)
@@ -34,12 +34,12 @@ def take_all(near: NearTimers, now_ms: int, limit: int = 1_000) -> list[bytes]:
 
 @given(st.lists(st.integers(-5_000, 9_000), max_size=60), st.lists(st.integers(0, 2_000), max_size=8))
 def test_only_due_timers_are_taken_in_the_order_of_time(times: list[int], steps: list[int]) -> None:
-    near, now = held(timer(NOW + time, name=f"m{n}") for n, time in enumerate(times)), NOW
+    near, now = near_timers(timer(NOW + time, name=f"m{n}") for n, time in enumerate(times)), NOW
     expected = sorted((NOW + time, f"m{n}") for n, time in enumerate(times))
 
     for step in [*steps, 10_000]:
         now += step
-        taken = [(found.time_ms, found.name.decode()) for found in unpack(b"".join(take_all(near, now)))]
+        taken = [(entry.time_ms, entry.name.decode()) for entry in unpack(b"".join(take_all(near, now)))]
         assert sorted(taken) == [one for one in expected if one[0] <= now]
         future = [max(one[0], NOW) for one in taken]
         assert future == sorted(future)
@@ -49,7 +49,7 @@ def test_only_due_timers_are_taken_in_the_order_of_time(times: list[int], steps:
 
 
 def test_a_batch_has_timers_of_one_queue_and_the_queues_alternate() -> None:
-    near = held(timer(NOW, queue, f"m{n}") for queue in (1, 2) for n in range(5))
+    near = near_timers(timer(NOW, queue, f"m{n}") for queue in (1, 2) for n in range(5))
 
     batches = []
     while batch := near.take(NOW, lambda _: 3):
@@ -59,7 +59,7 @@ def test_a_batch_has_timers_of_one_queue_and_the_queues_alternate() -> None:
 
 
 def test_timers_that_are_returned_come_first_again_in_their_order() -> None:
-    near = held(timer(NOW, name=f"m{n}") for n in range(6))
+    near = near_timers(timer(NOW, name=f"m{n}") for n in range(6))
     _, taken = near.take(NOW, lambda _: 4) or (0, [])
 
     near.put_back(1, taken[1:])
@@ -77,7 +77,7 @@ def test_returning_nothing_leaves_nothing_to_take() -> None:
 
 
 def test_after_the_clock_stepped_back_the_rest_waits_for_its_time() -> None:
-    near = held([timer(NOW + 5_000), timer(NOW + 8_000)])
+    near = near_timers([timer(NOW + 5_000), timer(NOW + 8_000)])
     assert len(take_all(near, NOW + 6_000)) == 1
 
     near.add(NOW + 1_000, timer(NOW + 1_000))
@@ -89,7 +89,7 @@ def test_after_the_clock_stepped_back_the_rest_waits_for_its_time() -> None:
 
 
 def test_a_hundred_thousand_timers_of_one_tick_are_taken_in_portions() -> None:
-    near = held(timer(NOW + 5, name=f"m{n}") for n in range(100_000))
+    near = near_timers(timer(NOW + 5, name=f"m{n}") for n in range(100_000))
 
     first = near.take(NOW + 5, lambda _: 200)
 

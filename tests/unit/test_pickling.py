@@ -24,15 +24,15 @@ EMBEDDED = [EmbeddedServerError, ServerEnded]
 
 @pytest.mark.parametrize("kind", [kind for kind in EVERY if kind not in EMBEDDED])
 def test_a_pickled_error_equals_the_original(kind: type[TickwheelError]) -> None:
-    found = pickle.loads(pickle.dumps(kind("what was wrong")))
-    assert (type(found), str(found)) == (kind, "what was wrong")
+    copy = pickle.loads(pickle.dumps(kind("what was wrong")))
+    assert (type(copy), str(copy)) == (kind, "what was wrong")
 
 
 @pytest.mark.parametrize("kind", EMBEDDED)
 def test_a_pickled_error_of_the_embedded_server_equals_the_original(kind: type[EmbeddedServerError]) -> None:
     error = kind("it ended", data_dir=Path("data"), log_tail="why")
-    found = pickle.loads(pickle.dumps(error))
-    assert (type(found), str(found), found.data_dir, found.log_tail) == (kind, str(error), Path("data"), "why")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), copy.data_dir, copy.log_tail) == (kind, str(error), Path("data"), "why")
 
 
 def test_the_attributes_of_an_error_are_pickled() -> None:

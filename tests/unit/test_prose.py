@@ -152,12 +152,12 @@ def every_line() -> Iterator[Line]:
 def dialect() -> list[str]:
     """One entry for each line with a word of the list."""
     events = set(record.recorded("log_events"))
-    found = []
+    entries = []
     for name, number, line in every_line():
         match = None if line in events else PATTERN.search(without_code(line))
         if match and not any(allowed in line for allowed in ALLOWED):
-            found.append(f"{name}:{number}: {match[0]!r} in: {line.strip()}")
-    return found
+            entries.append(f"{name}:{number}: {match[0]!r} in: {line.strip()}")
+    return entries
 
 
 def test_prose_keeps_to_plain_words() -> None:

@@ -83,8 +83,8 @@ def test_the_first_call_answered_after_a_failure_logs_the_recovery_and_no_other_
     waiting = [call(log_throttle, REFUSED) for _ in range(3)]
     call(log_throttle, REFUSED, attempts=0).on_answer()
     assert log_texts(caplog, logging.INFO) == []
-    for each in waiting:
-        each.on_answer()
+    for attempt in waiting:
+        attempt.on_answer()
     # The server fails again for a moment, which is not logged.
     call(log_throttle, REFUSED).on_answer()
     assert log_texts(caplog, logging.INFO) == ["answered again by redis+cluster://a:1,… (attempt 6)"]
@@ -172,18 +172,18 @@ def revive() -> None:
 def blocking(failures: float, seconds: float, rounds: list[Round]) -> None:
     """Send rounds with one client. The second half of the cluster fails ``failures`` times."""
     io = RedisExecutor(Servers(Pool(0), Pool(failures)), WHERE, seconds)  # type: ignore[arg-type]
-    for each in rounds:
+    for step in rounds:
         with suppress(Unavailable):
-            io.round(each.requests, allow_partial=each.allow_partial)
+            io.round(step.requests, allow_partial=step.allow_partial)
 
 
 def with_asyncio(failures: float, seconds: float, rounds: list[Round]) -> None:
     async def send() -> None:
         servers = AsyncServers(AsyncPool(0), AsyncPool(failures))
         io = AsyncRedisExecutor(servers, WHERE, seconds, 0, revive)
-        for each in rounds:
+        for step in rounds:
             with suppress(Unavailable):
-                await io.round(each.requests, allow_partial=each.allow_partial)
+                await io.round(step.requests, allow_partial=step.allow_partial)
 
     asyncio.run(send())
 

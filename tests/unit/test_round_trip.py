@@ -40,8 +40,8 @@ def cluster() -> Topology:
     return topology
 
 
-def call(shard: int, **given: Any) -> Request:
-    return Request(shard, Call(BARRIER, [f"tw:{{{shard}}}:clock"], []), **given)
+def call(shard: int, **options: Any) -> Request:
+    return Request(shard, Call(BARRIER, [f"tw:{{{shard}}}:clock"], []), **options)
 
 
 def attempt(delivery: RoundTrip, answers: dict[str, list[object]]) -> Exception | None:

@@ -41,9 +41,9 @@ def roundtrip(error: TickwheelError) -> TickwheelError | None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_error_survives_the_conversion_to_a_status(kind: type[TickwheelError]) -> None:
-    found = roundtrip(kind("what was wrong"))
-    assert type(found) is kind
-    assert str(found) == "what was wrong"
+    error = roundtrip(kind("what was wrong"))
+    assert type(error) is kind
+    assert str(error) == "what was wrong"
 
 
 def test_attributes_survive_the_conversion_to_a_status() -> None:
@@ -64,15 +64,15 @@ def test_attributes_survive_the_conversion_to_a_status() -> None:
 
 @pytest.mark.parametrize("kind", [errors.IdConflict, errors.MessageNotFound, errors.LeaseLost])
 def test_the_refusal_of_one_message_survives_the_conversion(kind: type[TickwheelError]) -> None:
-    found = error_from_proto(error_to_proto(kind("what was wrong")))
-    assert type(found) is kind
-    assert str(found) == "what was wrong"
+    error = error_from_proto(error_to_proto(kind("what was wrong")))
+    assert type(error) is kind
+    assert str(error) == "what was wrong"
 
 
 def test_a_refusal_contains_the_state_that_caused_it() -> None:
-    found = error_from_proto(error_to_proto(errors.InvalidTransition("no", "completed")))
-    assert isinstance(found, errors.InvalidTransition)
-    assert found.state == "completed"
+    error = error_from_proto(error_to_proto(errors.InvalidTransition("no", "completed")))
+    assert isinstance(error, errors.InvalidTransition)
+    assert error.state == "completed"
 
 
 def test_a_status_of_another_service_is_not_converted() -> None:

@@ -72,7 +72,7 @@ def test_a_header_describes_and_declares_the_whole_script(name: str) -> None:
     assert not re.match(r"(KEYS|INCLUDE|ARGV|Reply|Errors|Cost)\b", lines[0])
     for part in ("KEYS:", "Reply", "Cost"):
         assert sum(line.startswith(part) for line in lines) == 1, part
-    source = "\n".join(line for each in [name, *declared(name, "INCLUDE")] for _, line in code(each))
+    source = "\n".join(line for file in [name, *declared(name, "INCLUDE")] for _, line in code(file))
     has_arguments = any(line.startswith("ARGV[") for line in lines)
     assert has_arguments == ("ARGV" in source)
     can_fail = "error_reply" in source or "flags=" not in text(name).splitlines()[0]
@@ -142,11 +142,11 @@ def test_a_number_that_the_script_did_not_send_is_none() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_script_declares_only_known_keys_each_once(name: str) -> None:
-    found = declared(name, "KEYS")
-    assert found
-    assert set(found) <= {*keys.SHARD_KEYS, *keys.QUEUE_KEYS, *OTHER_KEYS}
-    assert len(set(found)) == len(found)
-    assert all(not key.endswith("...") for key in found[:-1])
+    names = declared(name, "KEYS")
+    assert names
+    assert set(names) <= {*keys.SHARD_KEYS, *keys.QUEUE_KEYS, *OTHER_KEYS}
+    assert len(set(names)) == len(names)
+    assert all(not key.endswith("...") for key in names[:-1])
 
 
 def test_scripts_that_wait_for_replicas_have_a_hash_as_first_key() -> None:
@@ -157,9 +157,9 @@ def test_scripts_that_wait_for_replicas_have_a_hash_as_first_key() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_script_includes_only_existing_fragments_each_once(name: str) -> None:
-    found = declared(name, "INCLUDE")
-    assert set(found) <= set(FRAGMENTS)
-    assert len(set(found)) == len(found)
+    names = declared(name, "INCLUDE")
+    assert set(names) <= set(FRAGMENTS)
+    assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -55,11 +55,11 @@ def definitions_in(node: ast.AST, inside: str, path: str, parameters: bool) -> I
             yield from definitions_in(child, inside, path, parameters)
 
 
-def old_names(found: Iterable[Definition]) -> list[str]:
+def old_names(names: Iterable[Definition]) -> list[str]:
     """Return one line for each definition with an old name."""
     table = replaced()
     lines = []
-    for inside, name in found:
+    for inside, name in names:
         new = table.get((inside, name)) or (table.get(("*", name)) if inside != "*.py" else None)
         if new is not None and (inside, name) not in PUBLIC:
             lines.append(f"{inside}: {name} is now {new}")
@@ -91,8 +91,8 @@ def test_no_definition_has_a_replaced_name(root: Path) -> None:
 def test_an_old_name_is_noticed(source: str, line: str, tmp_path: Path) -> None:
     file = tmp_path / "sample.py"
     file.write_text(source)
-    [found] = old_names(definitions(file))
-    assert found.startswith(line)
+    [notice] = old_names(definitions(file))
+    assert notice.startswith(line)
 
 
 def test_an_old_module_is_noticed(tmp_path: Path) -> None:

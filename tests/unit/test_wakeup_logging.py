@@ -144,19 +144,19 @@ def in_task(topology: Topology, is_logged: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("run_client", [in_thread, in_task])
 @pytest.mark.parametrize(
-    ("topology", "what"),
+    ("topology", "subject"),
     [(Topology, "subscribing again"), (partial(Topology, [A]), "no server returns the slots of the cluster")],
     ids=["server", "cluster"],
 )
 def test_an_interruption_is_one_warning_and_its_end_is_logged_once_all_channels_are_confirmed(
     run_client: Callable[[Topology, Callable[[], bool]], None],
     topology: Callable[[], Topology],
-    what: str,
+    subject: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, "tickwheel")
     run_client(topology(), lambda: RESTORED in log_texts(caplog, logging.INFO))
-    interrupted = f"wake-ups interrupted, {what}: refused"
+    interrupted = f"wake-ups interrupted, {subject}: refused"
     assert log_texts(caplog, logging.WARNING) == [interrupted]
     assert log_texts(caplog, logging.DEBUG) == [interrupted] * (FAILURES - 1)
     assert log_texts(caplog, logging.INFO) == [RESTORED]

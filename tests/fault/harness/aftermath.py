@@ -84,10 +84,10 @@ def let_retention_pass(system: SystemUnderTest) -> Aftermath:
     step_clock(system.place.faketime, _RETENTION_S)
 
     def all_gone() -> bool:
-        for kept in system.drivers:
-            log = kept.process.log
+        for driver in system.drivers:
+            log = driver.process.log
             if log.count("promotion is held") > log.count("was accepted"):
-                os.kill(kept.process.pid, signal.SIGUSR1)
+                os.kill(driver.process.pid, signal.SIGUSR1)
         return not of_no_messages(system)
 
     try:

@@ -96,15 +96,15 @@ def one_at_a_time(evidence: Evidence, _: dict[str, Life]) -> Iterator[Violation]
     for transitions in evidence.transitions if evidence.ordered else ():
         running: dict[tuple[int, str], str] = {}
         for step in transitions:
-            held = (step.queue_number, f"value {step.exclusive_value}" if step.exclusive_value else f"id {step.id}")
-            if step.from_state is State.RUNNING and running.get(held) == step.id:
-                del running[held]
+            key = (step.queue_number, f"value {step.exclusive_value}" if step.exclusive_value else f"id {step.id}")
+            if step.from_state is State.RUNNING and running.get(key) == step.id:
+                del running[key]
             if step.to_state is State.RUNNING:
-                if held in running:
+                if key in running:
                     yield Violation(
-                        "I3", f"{step.id} became running while {running[held]} was running, both with {held[1]}"
+                        "I3", f"{step.id} became running while {running[key]} was running, both with {key[1]}"
                     )
-                running[held] = step.id
+                running[key] = step.id
 
 
 def delivered_once(evidence: Evidence, lives_by_id: dict[str, Life]) -> Iterator[Violation]:
@@ -133,7 +133,7 @@ def old_leases_rejected(evidence: Evidence, lives_by_id: dict[str, Life]) -> Ite
     """
     delivered: dict[tuple[str, str, int], float] = {}
     ended: dict[tuple[str, str, int], float] = {}
-    held: dict[tuple[str, str], list[tuple[float, float, str]]] = defaultdict(list)
+    intervals_by_value: dict[tuple[str, str], list[tuple[float, float, str]]] = defaultdict(list)
     for call in sorted(evidence.calls, key=lambda call: call.invoked):
         if call.op in ("complete", "fail"):
             for id, version in zip(call.ids, call.args, strict=True):
@@ -155,8 +155,8 @@ def old_leases_rejected(evidence: Evidence, lives_by_id: dict[str, Life]) -> Ite
                 yield Violation("I3", f"{call.process} ended the lease {version} of {id}, but the event is {step}")
             elif (since := delivered.get((call.process, id, version))) is not None:
                 until = ended[call.process, id, version]
-                held[call.queue, step.exclusive_value or f"id {id}"].append((since, until, id))
-    for (_, value), intervals in held.items():
+                intervals_by_value[call.queue, step.exclusive_value or f"id {id}"].append((since, until, id))
+    for (_, value), intervals in intervals_by_value.items():
         intervals.sort()
         for first, second in pairwise(intervals):
             if second[0] < first[1]:

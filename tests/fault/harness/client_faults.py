@@ -18,19 +18,19 @@ _RETRY_S = 30.0
 @contextmanager
 def kill_worker(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """Kill a worker with SIGKILL, with its leased messages."""
-    kept = system.workers[fault.whom % len(system.workers)]
-    before = len(kept.ended)
-    kept.kill()
-    yield lambda: "it was replaced" if len(kept.ended) > before else ""
+    worker = system.workers[fault.whom % len(system.workers)]
+    before = len(worker.ended)
+    worker.kill()
+    yield lambda: "it was replaced" if len(worker.ended) > before else ""
 
 
 @contextmanager
 def stop_worker(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """Restart a worker like an operator, with SIGTERM."""
-    kept = system.workers[fault.whom % len(system.workers)]
-    before = len(kept.ended)
-    kept.stop()
-    yield lambda: "it was replaced" if len(kept.ended) > before else ""
+    worker = system.workers[fault.whom % len(system.workers)]
+    before = len(worker.ended)
+    worker.stop()
+    yield lambda: "it was replaced" if len(worker.ended) > before else ""
 
 
 @contextmanager
@@ -47,9 +47,9 @@ def pause_worker(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[],
 @contextmanager
 def kill_producer(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """Kill a producer with SIGKILL, without a restart: its last call is never repeated."""
-    kept = system.producers[fault.whom % len(system.producers)]
-    was_running = kept.is_running
-    kept.kill()
+    producer = system.producers[fault.whom % len(system.producers)]
+    was_running = producer.is_running
+    producer.kill()
     yield lambda: "its last call is open" if was_running else ""
 
 

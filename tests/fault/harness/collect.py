@@ -36,7 +36,7 @@ def collect(system: SystemUnderTest) -> Evidence:
         transitions,
         numbers,
         end,
-        [list(seen) for seen in system.fences],
+        [list(fences) for fences in system.fences],
         damaged + tickwheel._run(audit(tickwheel._context)),
         ordered=system.relay is None,
         leftovers=[] if left else of_ended_messages(system),
@@ -92,12 +92,12 @@ def killed_relays(system: SystemUnderTest) -> list[tuple[int, int]]:
 
 def _not_among(relayed: list[OutboxTransition], waiting: list[list[OutboxTransition]]) -> list[OutboxTransition]:
     """Return the transitions not relayed before the last event process ended, usually ends of retention."""
-    seen = {(step.id, step.exclusive_value, step.incarnation, step.version) for step in relayed}
+    keys = {(step.id, step.exclusive_value, step.incarnation, step.version) for step in relayed}
     return [
         step
         for of_shard in waiting
         for step in of_shard
-        if (step.id, step.exclusive_value, step.incarnation, step.version) not in seen
+        if (step.id, step.exclusive_value, step.incarnation, step.version) not in keys
     ]
 
 

@@ -12,17 +12,17 @@ from tests.fault.harness.system_under_test import SystemUnderTest, refused_calls
 @contextmanager
 def kill_driver(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """Kill a leader with SIGKILL."""
-    kept, fences = system.leading(fault.whom), system.fences_now()
-    kept.kill(1.0)
+    driver, fences = system.leading(fault.whom), system.fences_now()
+    driver.kill(1.0)
     yield lambda: "another process claimed" if system.fences_now() != fences else ""
 
 
 @contextmanager
 def stop_driver(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """Stop a leader with SIGTERM."""
-    kept, fences = system.leading(fault.whom), system.fences_now()
-    process = kept.process
-    kept.stop()
+    driver, fences = system.leading(fault.whom), system.fences_now()
+    process = driver.process
+    driver.stop()
     yield (
         lambda: (
             "another process claimed, and the old leader ended"
@@ -37,10 +37,10 @@ def pause_driver(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[],
     """Pause a leader for longer than its session; with lock files, pause all processes, and another host takes over."""
     fences = system.fences_now()
     if isinstance(system.election, LockFiles):
-        for kept in system.drivers:
-            kept.process.pause()
+        for driver in system.drivers:
+            driver.process.pause()
         system.election.move()
-        paused = [kept.replace() for kept in system.drivers]
+        paused = [driver.replace() for driver in system.drivers]
     else:
         process = system.leading(fault.whom).process
         process.pause()
@@ -60,8 +60,8 @@ def pause_driver(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[],
 @contextmanager
 def cut_off_from_zookeeper(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """Cut a leader off from ZooKeeper but not from the server, so that it loses its session."""
-    kept, fences = system.leading(fault.whom), system.fences_now()
-    links = cast(ZooKeeperElection, system.election).links(kept.name)
+    driver, fences = system.leading(fault.whom), system.fences_now()
+    links = cast(ZooKeeperElection, system.election).links(driver.name)
     for link in links:
         link.stall()
     yield lambda: f"another process claimed, {_fenced(system)}" if system.fences_now() != fences else ""

@@ -28,7 +28,7 @@ def slow_link(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], st
     before = sum(proxy.delayed for proxy in proxies)
     for proxy in proxies:
         proxy.delay_s = fault.amount
-    yield lambda: f"{held} answers delayed" if (held := sum(proxy.delayed for proxy in proxies) - before) else ""
+    yield lambda: f"{answers} answers delayed" if (answers := sum(proxy.delayed for proxy in proxies) - before) else ""
     for proxy in proxies:
         proxy.stall()
         time.sleep(chance.uniform(0.1, 0.4))
@@ -42,12 +42,12 @@ def slow_link(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], st
 def stall_drivers(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """Cut the event processes off from the server, but not the clients."""
     proxy = system.place.proxies[1]
-    lost = "".join(kept.process.log for kept in system.drivers).count("lost")
+    lost = "".join(driver.process.log for driver in system.drivers).count("lost")
     proxy.stall()
     yield (
         lambda: (
             "the event processes logged the loss"
-            if "".join(kept.process.log for kept in system.drivers).count("lost") > lost
+            if "".join(driver.process.log for driver in system.drivers).count("lost") > lost
             else ""
         )
     )

@@ -40,17 +40,17 @@ def kill_kafka(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], s
     kafka.kill()
     began, written = now(), entries(system.tickwheel)[0]
     yield lambda: mark[0]
-    ended, (total, kept) = now(), entries(system.tickwheel)
+    ended, (total, backlog) = now(), entries(system.tickwheel)
     kafka.start()
-    if kept:
-        drained = _drain_s(system, kept)
+    if backlog:
+        drained = _drain_s(system, backlog)
         mark[0] = (
-            f"{kept} entries waited for the broker, relayed at {drained:.0f} a second,"
+            f"{backlog} entries waited for the broker, relayed at {drained:.0f} a second,"
             f" {drained * (ended - began) / (total - written):.0f} times the rate of new entries"
         )
 
 
-def _drain_s(system: SystemUnderTest, kept: int) -> float:
+def _drain_s(system: SystemUnderTest, backlog: int) -> float:
     """Return the rate at which the relay trims entries, from the first entry until 5 % are left."""
 
     def cut() -> int:
@@ -60,5 +60,5 @@ def _drain_s(system: SystemUnderTest, kept: int) -> float:
     before = cut()
     system.until(lambda: cut() > before, "the first entries are relayed", _DRAINED_S)
     began, first = now(), cut()
-    system.until(lambda: entries(system.tickwheel)[1] < kept / 20, "most entries are relayed", _DRAINED_S)
+    system.until(lambda: entries(system.tickwheel)[1] < backlog / 20, "most entries are relayed", _DRAINED_S)
     return (cut() - first) / (now() - began)

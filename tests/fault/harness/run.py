@@ -153,7 +153,7 @@ def _play(system: SystemUnderTest, outcome: Outcome) -> None:
     if system.relay is not None:
         outcome.marks.append(f"{evidence.repeated} relayed twice")
     if plan.load.poisoned:
-        deaths = sum(process.log.count(POISONED) for kept in system.workers for process in kept.ended)
+        deaths = sum(process.log.count(POISONED) for worker in system.workers for process in worker.ended)
         outcome.faults += deaths
         outcome.marks.append(f"workers killed by poisoned messages: {deaths}")
     measure(outcome, evidence, injections)
@@ -164,7 +164,7 @@ def _until_all_ended(system: SystemUnderTest) -> dict[str, int]:
     deadline, lowest = time.monotonic() + ENDS_S, (sys.maxsize, 0)
     left: dict[str, int] = {"unknown": 1}
     while left and time.monotonic() < deadline:
-        if any(kept.is_running for kept in system.producers):
+        if any(producer.is_running for producer in system.producers):
             left = {"producers": 1}
         else:
             try:
@@ -215,7 +215,7 @@ def measure(outcome: Outcome, evidence: Evidence, injections: list[Injection]) -
             outcome.void.append(f"{injection.fault.kind} at {injection.fault.at} s")
             continue
         outcome.marks.append(f"{injection.fault.kind}: {injection.mark}")
-        if not row.elects and injection.epochs != (epochs := [seen[-1][0] for seen in evidence.fences]):
+        if not row.elects and injection.epochs != (epochs := [fences[-1][0] for fences in evidence.fences]):
             text = f"{injection.fault.kind}: another process was elected, epochs {epochs} after {injection.epochs}"
             outcome.violations.append(Violation("L3", text))
         following = [other.began_ms for other in injections if other.began_ms > injection.since_ms]

@@ -122,8 +122,8 @@ def step_hour(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], st
 def step_drivers_clock(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """Step the clock of the event processes' host, and restart a leader, which then distrusts the server's clock."""
     step_clock(system.place.faketime, round(fault.amount * _HOUR_S))
-    kept, fences = system.leading(fault.whom), system.fences_now()
-    kept.kill()
+    driver, fences = system.leading(fault.whom), system.fences_now()
+    driver.kill()
     yield lambda: f"{fault.amount:+.0f} h, another process claimed" if system.fences_now() != fences else ""
     step_clock(system.place.faketime, 0)
     _accept_where_held(system)
@@ -151,8 +151,8 @@ def drift_server(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[],
 def drift_drivers(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
     """Make all clocks of the event processes' host run fast or slow until the end of the run, and restart a leader."""
     set_clock(system.place.rate, str(_rate(fault)))
-    kept, fences = system.leading(fault.whom), system.fences_now()
-    kept.kill()
+    driver, fences = system.leading(fault.whom), system.fences_now()
+    driver.kill()
     output = subprocess.check_output([sys.executable, "-c", _PROBE], env=os.environ | system.place.driver_environment)
     rates = [float(rate) for rate in output.split()]
     drifts = all(DRIFT / 2 < abs(rate - 1) < DRIFT * 2 for rate in rates)
@@ -177,8 +177,8 @@ def _ahead_ms(client: Any) -> float:
 def _accept_where_held(system: SystemUnderTest) -> None:
     """Accept the clock like an operator, if an event process holds promotion after the clock was corrected."""
     time.sleep(2)
-    for kept in system.drivers:
-        log = kept.process.log
+    for driver in system.drivers:
+        log = driver.process.log
         resumed = log.count("promotion resumes")
-        if log.count("promotion is held") > resumed and kept.is_running:
-            os.kill(kept.process.pid, signal.SIGUSR1)
+        if log.count("promotion is held") > resumed and driver.is_running:
+            os.kill(driver.process.pid, signal.SIGUSR1)

@@ -61,7 +61,7 @@ class SystemUnderTest:
 
     def _is_shared_out(self) -> bool:
         """Return whether each event process drives a shard, if the election distributes shards."""
-        return isinstance(self.election, LockFiles) or all("elected" in kept.process.log for kept in self.drivers)
+        return isinstance(self.election, LockFiles) or all("elected" in driver.process.log for driver in self.drivers)
 
     def until(self, condition: Callable[[], bool], description: str, within: float) -> None:
         """Wait until the condition holds. Raises TimeoutError."""
@@ -76,7 +76,7 @@ class SystemUnderTest:
         leaders: list[RestartedProcess] = []
 
         def leads() -> bool:
-            leaders[:] = [kept for kept in self.drivers if kept.is_running and "elected" in kept.process.log]
+            leaders[:] = [driver for driver in self.drivers if driver.is_running and "elected" in driver.process.log]
             return bool(leaders)
 
         self.until(leads, "an event process leads", _START_S)
@@ -84,24 +84,24 @@ class SystemUnderTest:
 
     def fences_now(self) -> list[tuple[int, int]]:
         """Return the last observed fence of each shard."""
-        return [seen[-1] for seen in self.fences]
+        return [fences[-1] for fences in self.fences]
 
     def end_workers(self) -> None:
         """Stop producers and workers, after workers have settled their messages."""
         self._stop_watching()
-        for kept in self.producers + self.workers:
-            kept.process.stop()
+        for program in self.producers + self.workers:
+            program.process.stop()
 
     def close(self) -> None:
         """Kill all processes."""
         self._stop_watching()
-        for kept in self.producers + self.workers + self.drivers:
-            kept.close()
+        for program in self.producers + self.workers + self.drivers:
+            program.close()
 
     def end_drivers(self) -> None:
         """Stop the event processes like an operator."""
-        for kept in self.drivers:
-            kept.process.stop()
+        for driver in self.drivers:
+            driver.process.stop()
 
     def _stop_watching(self) -> None:
         self._stopping.set()
@@ -125,12 +125,12 @@ class SystemUnderTest:
 
     def _watch_run(self) -> None:
         while not self._stopping.wait(_POLL_S):
-            for kept in self.drivers + self.workers:
-                kept.restart_if_ended()
+            for program in self.drivers + self.workers:
+                program.restart_if_ended()
             self._observe_fences()
 
     def _observe_fences(self) -> None:
-        for shard, seen in enumerate(self.fences):
+        for shard, fences in enumerate(self.fences):
             request = Request(shard, command=("HGET", shard_key(NAMESPACE, shard, "clock"), "fence"))
             try:
                 packed = self.tickwheel._run(send_request(request)).value
@@ -139,8 +139,8 @@ class SystemUnderTest:
                 return
             if packed is not None:
                 fence = (int.from_bytes(packed[:_FENCE_BYTES]), int.from_bytes(packed[_FENCE_BYTES:]))
-                if not seen or seen[-1] != fence:
-                    seen.append(fence)
+                if not fences or fences[-1] != fence:
+                    fences.append(fence)
 
 
 _ROOT = Path(__file__).parents[3]

@@ -23,8 +23,8 @@ def documents(result: Result) -> list[Any]:
 
 
 def document(result: Result) -> Any:
-    [found] = documents(result)
-    return found
+    [answer] = documents(result)
+    return answer
 
 
 def lines_file(folder: Path, *lines: str) -> Path:

@@ -22,10 +22,10 @@ pytestmark = pytest.mark.integration
 
 def test_doctor_finds_a_healthy_namespace_healthy(run: Run) -> None:
     run("enqueue", "jobs", "x")
-    found = document(run("doctor", "--json"))
-    assert {finding["verdict"] for finding in found} <= {"ok", "warning"}
+    findings = document(run("doctor", "--json"))
+    assert {finding["verdict"] for finding in findings} <= {"ok", "warning"}
     assert {"server", "memory", "durability", "clock", "driver", "inbox", "outbox", "queues", "records"} <= {
-        finding["check"] for finding in found
+        finding["check"] for finding in findings
     }
 
 
@@ -35,10 +35,10 @@ def test_doctor_checks_every_server_of_a_cluster(
     monkeypatch.setenv("TICKWHEEL_URL", redis_cluster.url)
     with Tickwheel(redis_cluster.url, namespace=os.environ["TICKWHEEL_NAMESPACE"], shards=12):
         run("enqueue", "jobs", "x")
-        found = document(run("doctor", "--json"))
-    servers = [finding["text"].split(": ")[0] for finding in found if finding["check"] == "server"]
+        findings = document(run("doctor", "--json"))
+    servers = [finding["text"].split(": ")[0] for finding in findings if finding["check"] == "server"]
     assert sorted(servers) == sorted(node.address for node in redis_cluster.nodes if is_primary(node))
-    assert {"check": "records", "verdict": "ok"}.items() <= found[-1].items()
+    assert {"check": "records", "verdict": "ok"}.items() <= findings[-1].items()
 
 
 def is_primary(node: ValkeyServer) -> bool:
@@ -51,8 +51,8 @@ def test_doctor_finds_a_wrong_record_and_exits_with_code_1(
     run("enqueue", "jobs", "x")
     with tickwheel_server.client() as client:
         client.hset(queue_key(cli_client._context.namespace, 0, "jobs", "counts"), "2", 7)
-    found = document(run("doctor", "--json", code=1))
-    assert [finding["check"] for finding in found if finding["verdict"] == "bad"] == ["records"]
+    findings = document(run("doctor", "--json", code=1))
+    assert [finding["check"] for finding in findings if finding["verdict"] == "bad"] == ["records"]
     assert "BAD" in run("doctor", code=1).stdout
 
 
@@ -95,8 +95,8 @@ def wait_for_claim(cli_client: Tickwheel, tickwheel_server: PrivateServer) -> Ca
 
 def driver_finding(run: Run, code: int = 0) -> tuple[str, str]:
     """Return the finding of doctor about the process that drives."""
-    found = document(run("doctor", "--quick", "--json", code=code))
-    [driver] = [finding for finding in found if finding["check"] == "driver"]
+    findings = document(run("doctor", "--quick", "--json", code=code))
+    [driver] = [finding for finding in findings if finding["check"] == "driver"]
     return driver["verdict"], driver["text"]
 
 
@@ -172,6 +172,6 @@ def test_bench_measures_and_leaves_nothing_behind(
     monkeypatch.delenv("TICKWHEEL_NAMESPACE")
     measured = document(run("bench", "--messages", 1_000, "--json"))
     assert set(measured["per_second"]) == {"enqueue", "dequeue", "complete"}
-    assert all(rate > 0 for each in measured["per_second"].values() for rate in each.values())
+    assert all(rate > 0 for rates in measured["per_second"].values() for rate in rates.values())
     with tickwheel_server.client() as client:
         assert list(client.scan_iter(match="bench-*")) == []

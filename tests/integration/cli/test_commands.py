@@ -60,7 +60,7 @@ def test_complete_reads_the_json_lines_of_dequeue(run: Run, cli_client: Tickwhee
     printed = run("dequeue", "encode", "--limit", 10, "--json").stdout
     assert [message["payload_base64"] for message in map(json.loads, printed.splitlines())] == ["/zA=", "/zE=", "/zI="]
     done = documents(run("complete", "encode", "-", "--json", stdin=printed))
-    assert [each["id"] for each in done] == ["f0", "f1", "f2"]
+    assert [answer["id"] for answer in done] == ["f0", "f1", "f2"]
     assert cli_client.queue("encode").counts()["completed"] == 3
 
 
@@ -157,7 +157,7 @@ def test_cancel_tries_every_id_and_reports_the_first_refusal(run: Run) -> None:
     run("enqueue", "jobs", "x", "--id", "a", "--delay", "1h")
     run("enqueue", "jobs", "x", "--id", "b", "--delay", "1h")
     result = run("cancel", "jobs", "a", "missing", "b", "--json", code=4)
-    assert [(each["id"], each["state"], each["changed"]) for each in documents(result)] == [
+    assert [(answer["id"], answer["state"], answer["changed"]) for answer in documents(result)] == [
         ("a", "cancelled", True),
         ("b", "cancelled", True),
     ]
@@ -209,7 +209,7 @@ def test_counts_depth_and_forecast_print_numbers(run: Run) -> None:
     run("enqueue", "jobs", "x", "--delay", "90s")
     counted = document(run("counts", "jobs", "--json"))
     assert (counted["pending"], counted["invisible"], counted["deadlines"]["given"]) == (3, 1, 0)
-    assert [each["queue"] for each in document(run("counts", "--json"))] == ["jobs"]
+    assert [entry["queue"] for entry in document(run("counts", "--json"))] == ["jobs"]
     assert run("depth", "jobs", "--where", "region=eu").stdout == "2\n"
     assert document(run("depth", "jobs", "--json"))["pending"] == 3
     coming = document(run("forecast", "jobs", "--minutes", 5, "--json"))
@@ -230,11 +230,11 @@ def test_messages_are_listed_of_one_state_or_all(run: Run, cli_client: Tickwheel
     [_, line] = run("messages", "jobs", "--state", "errored").stdout.splitlines()
     assert line.split()[:2] == ["lost", "errored"]
     assert line.endswith("        1  no\\ncard")
-    found = document(run("messages", "jobs", "--state", "errored", "--json"))
-    assert (found["id"], found["error"], found["payload"]) == ("lost", "no\ncard", "x")
-    assert found == document(run("get", "jobs", "lost", "--json"))
+    message = document(run("messages", "jobs", "--state", "errored", "--json"))
+    assert (message["id"], message["error"], message["payload"]) == ("lost", "no\ncard", "x")
+    assert message == document(run("get", "jobs", "lost", "--json"))
     assert len(documents(run("messages", "jobs", "--limit", 2, "--json"))) == 2
-    run("redrive", "jobs", found["id"])
+    run("redrive", "jobs", message["id"])
     nothing = run("messages", "jobs", "--state", "errored")
     assert (nothing.stdout, nothing.stderr) == ("", "queue 'jobs' has no errored messages\n")
 

@@ -84,11 +84,13 @@ def test_doctor_reports_damage_as_a_finding_and_continues(run: Run, keys: Keys, 
     do_damage(keys)
     result = run("doctor", "--json", code=1)
     assert "checks are bad" in result.stderr
-    found = document(result)
-    assert any(text in each["text"] for each in found if (each["check"], each["verdict"]) == (check, "bad")), found
+    findings = document(result)
+    assert any(
+        text in finding["text"] for finding in findings if (finding["check"], finding["verdict"]) == (check, "bad")
+    ), findings
     # The checks before and after the damaged part ran.
     rest = {"server", "memory", "queues"} | (set() if check == "namespace" else {"namespace", "records"})
-    assert rest <= {each["check"] for each in found}
+    assert rest <= {finding["check"] for finding in findings}
     assert "BAD" in run("doctor", code=1).stdout
 
 
@@ -99,10 +101,10 @@ def test_a_damaged_shard_hides_no_other_shard(
     monkeypatch.setenv("TICKWHEEL_NAMESPACE", namespace)
     with Tickwheel(tickwheel_server.url, namespace=namespace, shards=3), tickwheel_server.client() as client:
         client.set(f"{namespace}:{{1}}:clock", "x")
-        found = document(run("doctor", "--json", "--quick", code=1))
+        findings = document(run("doctor", "--json", "--quick", code=1))
     tickwheel_server.clear(namespace)
-    assert [each["check"] for each in found if each["verdict"] == "bad"] == ["shard 1"]
-    assert {"driver", "inbox", "outbox", "queues"} <= {each["check"] for each in found}
+    assert [finding["check"] for finding in findings if finding["verdict"] == "bad"] == ["shard 1"]
+    assert {"driver", "inbox", "outbox", "queues"} <= {finding["check"] for finding in findings}
 
 
 def test_doctor_changes_nothing_in_a_damaged_namespace(run: Run, keys: Keys) -> None:

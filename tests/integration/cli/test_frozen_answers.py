@@ -18,8 +18,8 @@ def answers(tickwheel_server: PrivateServer) -> Any:
 
 
 def test_the_json_answers_of_commands_have_the_recorded_keys(answers: Any) -> None:
-    found = list(record.differences(record.recorded("cli_json"), answers, "cli_json"))
-    assert not found, "\n".join(["cli_json is not as recorded:", *found, record.REMEDY])
+    differences = list(record.differences(record.recorded("cli_json"), answers, "cli_json"))
+    assert not differences, "\n".join(["cli_json is not as recorded:", *differences, record.REMEDY])
 
 
 def test_every_command_with_json_answers_is_run(answers: Any) -> None:

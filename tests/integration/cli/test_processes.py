@@ -98,14 +98,14 @@ def test_a_message_that_fell_due_while_no_process_drove_is_delivered_at_once(run
 
 def test_doctor_finds_nothing_wrong_between_two_commands_on_the_embedded_server(run: Run) -> None:
     run("enqueue", "orders", "later", "--delay", "1h")
-    [driver] = [each for each in json.loads(run("doctor", "--json").stdout) if each["check"] == "driver"]
+    [driver] = [finding for finding in json.loads(run("doctor", "--json").stdout) if finding["check"] == "driver"]
     assert driver["verdict"] == "ok"
     assert driver["text"].startswith("no program that drives the wheel has the directory open")
 
 
 def test_the_event_process_drives_alone_and_exits_cleanly_on_sigterm(run: Run, events: Start, tmp_path: Path) -> None:
     process = events()
-    [driver] = [each for each in json.loads(run("doctor", "--json").stdout) if each["check"] == "driver"]
+    [driver] = [finding for finding in json.loads(run("doctor", "--json").stdout) if finding["check"] == "driver"]
     assert (driver["verdict"], driver["text"].split(",")[0]) == ("ok", "a process of this host drives every shard")
     run("enqueue", "orders", "soon", "--delay", "200ms")
     assert run("dequeue", "orders", "--raw", "--complete", "--wait", "20s").stdout == "soon\n"
@@ -298,7 +298,7 @@ def test_events_names_an_unknown_setting_of_kafka(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "refusal"),
+    ("options", "refusal"),
     [
         (["--topic", "t"], "--topic is for the events that are relayed to Kafka: it needs --kafka"),
         (
@@ -313,13 +313,13 @@ def test_events_names_an_unknown_setting_of_kafka(run: Run) -> None:
             "--topic is for the events that are relayed to Kafka: it excludes --no-relay",
         ),
     ],
-    ids=lambda each: each[-2] if isinstance(each, list) and len(each) > 1 else None,
+    ids=lambda value: value[-2] if isinstance(value, list) and len(value) > 1 else None,
 )
 def test_options_of_kafka_are_refused_without_kafka(
-    run: Run, tickwheel_server: PrivateServer, given: list[str], refusal: str
+    run: Run, tickwheel_server: PrivateServer, options: list[str], refusal: str
 ) -> None:
     where = ("--url", tickwheel_server.url, "--namespace", f"cli-{os.urandom(6).hex()}")
-    refused = run("events", *where, *given, code=2)
+    refused = run("events", *where, *options, code=2)
     assert refused.stderr.splitlines() == [f"tickwheel: {refusal}"]
     assert "there is no namespace" in run("doctor", *where, code=4).stderr
 

@@ -45,14 +45,14 @@ def test_a_waiting_dequeue_is_answered_at_once_when_the_service_stops(
     service = start("serve", "--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--drain", "60s")
     with Tickwheel(service.url, namespace=namespace) as tickwheel, tickwheel_server.client() as client:
         orders = tickwheel.create_queue("orders")
-        found: list[object] = []
-        waiting = threading.Thread(target=lambda: found.append(orders.dequeue(wait=timedelta(minutes=1))))
+        answers: list[object] = []
+        waiting = threading.Thread(target=lambda: answers.append(orders.dequeue(wait=timedelta(minutes=1))))
         waiting.start()
         channel = f"{namespace}:{{0}}:q:orders:wake"
         eventually(lambda: client.execute_command("PUBSUB", "SHARDNUMSUB", channel)[1], "it waits")
         service.send_signal(number)
         waiting.join(ENDS_S)
-        assert found == [[]]
+        assert answers == [[]]
     assert service.wait(ENDS_S) == 0
 
 
@@ -104,13 +104,13 @@ def test_several_processes_serve_one_namespace_on_one_port(
 ) -> None:
     options = ["--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--processes", "3"]
     service = start("serve", *options)
-    found: set[str] = set()
+    ids: set[str] = set()
     for n in range(20):
         # Each client has its own connection, so that different processes may serve them.
         with Tickwheel(service.url, namespace=namespace) as tickwheel:
             tickwheel.queue("jobs").enqueue(b"x", id=f"m{n}")
-            found.update(message.id for message in tickwheel.queue("jobs").dequeue())
-    assert found == {f"m{n}" for n in range(20)}
+            ids.update(message.id for message in tickwheel.queue("jobs").dequeue())
+    assert ids == {f"m{n}" for n in range(20)}
     service.send_signal(signal.SIGTERM)
     assert service.wait(ENDS_S) == 0
 

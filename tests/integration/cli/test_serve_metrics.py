@@ -38,13 +38,13 @@ def serve(start: Start, tickwheel_server: PrivateServer) -> Serve:
 def page(port: int) -> dict[str, float]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         text = answer.read().decode()
-    found: dict[str, float] = {}
+    totals: dict[str, float] = {}
     for metric in text_string_to_metric_families(text):
         for sample in metric.samples:
             if sample.labels.get("le") in (None, "+Inf"):
                 name = sample.name.removeprefix("tickwheel_service_")
-                found[name] = found.get(name, 0) + sample.value
-    return found
+                totals[name] = totals.get(name, 0) + sample.value
+    return totals
 
 
 def enqueue_from_clients(url: str, namespace: str, clients: int) -> None:
@@ -57,8 +57,8 @@ def enqueue_from_clients(url: str, namespace: str, clients: int) -> None:
 def test_a_process_serves_its_metrics(serve: Serve, namespace: str) -> None:
     service, figures = serve()
     enqueue_from_clients(service.url, namespace, 2)
-    found = figures()
-    assert (found["enqueued_messages_total"], found["processes"], found["namespaces"]) == (2, 1, 1)
+    totals = figures()
+    assert (totals["enqueued_messages_total"], totals["processes"], totals["namespaces"]) == (2, 1, 1)
 
 
 def test_several_processes_serve_the_sum_of_their_metrics_and_include_a_dead_process(
@@ -81,11 +81,11 @@ def test_several_processes_serve_the_sum_of_their_metrics_and_include_a_dead_pro
 
 def children(pid: int) -> list[int]:
     listed = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=True)
-    return [int(each) for each in listed.stdout.split()]
+    return [int(child) for child in listed.stdout.split()]
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("address", "text"),
     [
         ("0.0.0.0:9464", "accept it with --insecure"),
         ("9464", "HOST:PORT"),
@@ -93,8 +93,8 @@ def children(pid: int) -> list[int]:
         ("192.0.2.1:9464", "--metrics: cannot listen on 192.0.2.1:9464"),
     ],
 )
-def test_serve_refuses_an_unusable_address_of_metrics_before_it_listens(given: str, text: str) -> None:
-    command = [*TICKWHEEL, "serve", "--listen", "127.0.0.1:0", "--metrics", given]
+def test_serve_refuses_an_unusable_address_of_metrics_before_it_listens(address: str, text: str) -> None:
+    command = [*TICKWHEEL, "serve", "--listen", "127.0.0.1:0", "--metrics", address]
     done = subprocess.run(command, capture_output=True, text=True, timeout=ENDS_S, check=False)
     assert done.returncode == 2, done.stderr
     assert text in " ".join(done.stderr.split())

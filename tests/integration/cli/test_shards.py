@@ -61,11 +61,11 @@ def test_each_of_several_shards_is_listed_with_its_own_values(
     for shard in shards:
         server.hset(shard_key(namespace, shard, "clock"), "owner", f"host:{shard}")
         server.hset(queue_key(namespace, shard, "orders1", "lateness"), "late:3", shard + 1)
-    found = direct_client._run(shard_statuses(direct_client._context))
-    assert [view.shard for view in found] == [*shards]
-    assert [view.owner for view in found] == ["host:0", "host:1", "host:2"]
-    assert [view.inbox for view in found] == [server.xlen(shard_key(namespace, shard, "inbox")) for shard in shards]
-    assert [view.lateness.promoted for view in found] == [{8: 1}, {8: 2}, {8: 3}]
+    statuses = direct_client._run(shard_statuses(direct_client._context))
+    assert [view.shard for view in statuses] == [*shards]
+    assert [view.owner for view in statuses] == ["host:0", "host:1", "host:2"]
+    assert [view.inbox for view in statuses] == [server.xlen(shard_key(namespace, shard, "inbox")) for shard in shards]
+    assert [view.lateness.promoted for view in statuses] == [{8: 1}, {8: 2}, {8: 3}]
 
 
 def test_epochs_are_reset_after_a_confirmation_if_no_process_drives(

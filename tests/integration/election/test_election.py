@@ -34,13 +34,13 @@ def test_after_each_join_and_leave_loads_differ_by_one_and_a_join_moves_only_its
                 assert member.epochs().items() <= then.items()
         while len(members) > 1:
             leaver = members.pop(0)
-            kept = [member.epochs() for member in members]
+            epochs_before = [member.epochs() for member in members]
             leaver.leave()
             settle(members, shards)
-            for then, member in zip(kept, members, strict=True):
+            for then, member in zip(epochs_before, members, strict=True):
                 assert then.items() <= member.epochs().items()
         standing = candidates(watcher, f"{url.path}/{NAMESPACE}", shards)
-        assert {shard: len(found) for shard, found in standing.items()} == dict.fromkeys(range(shards), 1)
+        assert {shard: len(leaderships) for shard, leaderships in standing.items()} == dict.fromkeys(range(shards), 1)
     assert candidates(watcher, f"{url.path}/{NAMESPACE}", shards) == {shard: [] for shard in range(shards)}
     assert watcher.get_children(f"{url.path}/{NAMESPACE}/members") == []
 
@@ -89,7 +89,7 @@ def test_a_session_ended_by_the_servers_ends_the_leaderships_and_the_member_retu
             settle([one, another], shards)
             one.ends.clear()
         standing = candidates(watcher, f"{url.path}/{NAMESPACE}", shards)
-        assert [len(found) for found in standing.values()] == [1] * shards
+        assert [len(leaderships) for leaderships in standing.values()] == [1] * shards
         assert len(watcher.get_children(f"{url.path}/{NAMESPACE}/members")) == 2
 
 

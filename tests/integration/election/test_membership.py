@@ -69,9 +69,9 @@ def test_a_member_publishes_the_shards_that_it_avoids_after_each_change(
         for avoided in ({0, 1}, {2}, set[int]()):
             assert one.refresh(avoided, leaving=False).members["one"] == avoided
             assert json.loads(watcher.get(node)[0])["avoids"] == sorted(avoided)
-            seen = another.refresh(frozenset(), leaving=False)
-            assert seen.members["one"] == avoided
-            assert not [shard for shard in avoided if seen.assignment[shard] == "one"]
+            view = another.refresh(frozenset(), leaving=False)
+            assert view.members["one"] == avoided
+            assert not [shard for shard in avoided if view.assignment[shard] == "one"]
 
 
 def test_a_member_whose_nodes_are_gone_does_not_create_them_again(url: ZooKeeperUrl, watcher: KazooClient) -> None:

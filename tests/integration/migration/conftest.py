@@ -49,11 +49,11 @@ class Shop(ProcessRecords):
 
     def ran(self, *ids: str) -> dict[str, list[str]]:
         """Return the sides that ran each of these calls, once for each run."""
-        found: dict[str, list[str]] = {id_: [] for id_ in ids}
+        sides: dict[str, list[str]] = {id_: [] for id_ in ids}
         for side, _, id_, *_ in self.record:
-            if id_ in found:
-                found[id_].append(side)
-        return found
+            if id_ in sides:
+                sides[id_].append(side)
+        return sides
 
     def wait_until_run(self, ids: list[str], within: float = 40.0) -> None:
         try:
@@ -66,10 +66,10 @@ class Shop(ProcessRecords):
 
     def ends(self, id_: str, queue: str = "celery") -> MessageView:
         """Return the message of a call once the message is finished."""
-        found = self.tickwheel.queue(queue)
+        messages = self.tickwheel.queue(queue)
         finished = ("completed", "errored")
-        eventually(lambda: found.get(id_).state in finished, f"{id_} ends: {self.log[-2_000:]}", 30, 0.01)
-        return found.get(id_)
+        eventually(lambda: messages.get(id_).state in finished, f"{id_} ends: {self.log[-2_000:]}", 30, 0.01)
+        return messages.get(id_)
 
     def event_process(self) -> EventProcessChild:
         return EventProcessChild(self.url, self.namespace, self._folder / "lock")

@@ -31,8 +31,8 @@ migrate(celery, tickwheel)
 _started: list[str] = []
 
 
-def record(task: Any, *what: object) -> None:
-    line = " ".join(map(str, (SIDE, task.name, task.request.id, task.request.retries, *what)))
+def record(task: Any, *details: object) -> None:
+    line = " ".join(map(str, (SIDE, task.name, task.request.id, task.request.retries, *details)))
     with RECORD.open("a") as file:
         file.write(f"{line}\n")
 
@@ -77,7 +77,7 @@ def ask(self: Any) -> str:
 @celery.task(bind=True, name="shop.kinds", ignore_result=False)
 def kinds(self: Any, *args: Any, **kwargs: Any) -> list[str]:
     record(self)
-    return [f"{type(each).__name__} {each!r}" for each in (*args, *kwargs.values())]
+    return [f"{type(argument).__name__} {argument!r}" for argument in (*args, *kwargs.values())]
 
 
 @celery.task(bind=True, name="shop.retried", max_retries=3)

@@ -113,7 +113,7 @@ def test_calls_that_cannot_be_moved_are_named_and_stay(deployment: Shop) -> None
         assert deployment.broker.lrange("celery", 0, -1) == stay
     assert report["moved"] == 0
     assert deployment.tickwheel.queue("celery").get(moved_deployment).state == "pending"
-    reasons = {each["id"]: f"{each['task']} {each['reason']}" for each in report["refused"]}
+    reasons = {refusal["id"]: f"{refusal['task']} {refusal['reason']}" for refusal in report["refused"]}
     assert len(report["refused"]) == len(stay) == 12
     assert reasons[pickled].startswith("shop.note its content type is application/x-python-serialize, and only")
     assert "application/x-yaml" in reasons[yaml]
@@ -129,7 +129,7 @@ def test_a_call_whose_id_belongs_to_another_message_stays(deployment: Shop) -> N
     shop.note.apply_async(("x",), task_id="taken")
     other = shop.note.delay("y").id
     [report] = import_(deployment, code=1)
-    assert (report["moved"], [each["id"] for each in report["refused"]]) == (1, ["taken"])
+    assert (report["moved"], [refusal["id"] for refusal in report["refused"]]) == (1, ["taken"])
     assert deployment.broker.llen("celery") == 1
     assert left(deployment) == [b"celery"]
     assert deployment.tickwheel.queue("celery").get(other).state == "pending"
@@ -146,7 +146,7 @@ def test_calls_reserved_by_celery_workers_are_moved_once_the_workers_are_gone(de
     [report] = import_(deployment, "--dry-run", "--unacked")
     assert report["moved"] == len(etas)
     reports = import_(deployment, "--unacked", "--queue", "celery", "--queue", "later")
-    assert [each["moved"] for each in reports] == [len(etas), 1]
+    assert [report["moved"] for report in reports] == [len(etas), 1]
     assert left(deployment) == []
     assert {deployment.tickwheel.queue("celery").get(id_).state for id_ in etas} == {"invisible"}
     assert deployment.tickwheel.queue("later").get(waiting).state == "pending"

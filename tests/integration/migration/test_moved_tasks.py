@@ -38,7 +38,7 @@ def test_calls_of_a_moved_task_have_the_task_as_their_parent(moved_deployment: S
 def test_arguments_arrive_as_celery_would_deliver_them(moved_deployment: Shop) -> None:
     values = (*shop.VALUES, "ä", [1, {"a": None}])
     assert shop.kinds.delay(*values[:3], **dict(zip("abcdefgh", values[3:], strict=False))).get(timeout=40) == [
-        f"{type(each).__name__} {each!r}" for each in values
+        f"{type(value).__name__} {value!r}" for value in values
     ]
 
 
@@ -97,8 +97,8 @@ def test_a_task_over_its_time_limit_is_stopped_for_good(moved_deployment: Shop) 
 
 def test_an_expired_call_is_revoked_and_not_run(moved_deployment: Shop) -> None:
     expired = shop.note.apply_async(("expired",), expires=datetime.now(UTC) - timedelta(seconds=1))
-    kept = shop.note.apply_async(("kept",), expires=3_600)
-    assert kept.get(timeout=40) == "noted kept"
+    valid = shop.note.apply_async(("kept",), expires=3_600)
+    assert valid.get(timeout=40) == "noted kept"
     assert moved_deployment.ends(expired.id).state == "completed"
     assert expired.state == "REVOKED"
-    assert moved_deployment.ran(expired.id, kept.id) == {expired.id: [], kept.id: ["tickwheel"]}
+    assert moved_deployment.ran(expired.id, valid.id) == {expired.id: [], valid.id: ["tickwheel"]}

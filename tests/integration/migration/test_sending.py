@@ -57,17 +57,17 @@ UNSUPPORTED: dict[str, tuple[Callable[[], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", UNSUPPORTED)
+@pytest.mark.parametrize("cause", UNSUPPORTED)
 def test_calls_that_tickwheel_cannot_make_stay_with_celery_and_are_logged_once(
-    deployment: Shop, caplog: pytest.LogCaptureFixture, what: str
+    deployment: Shop, caplog: pytest.LogCaptureFixture, cause: str
 ) -> None:
     route("shop.note", "tickwheel")
-    call, reason = UNSUPPORTED[what]
+    call, reason = UNSUPPORTED[cause]
     with caplog.at_level(logging.WARNING, "tickwheel.celery"):
         call()
         call()
     assert waiting_at_celery(deployment) == 2
-    lines = [each.getMessage() for each in caplog.records if each.name == "tickwheel.celery"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "tickwheel.celery"]
     assert len(lines) == 1
     assert reason in lines[0]
 
@@ -98,18 +98,18 @@ def test_the_id_of_a_call_is_its_task_id(deployment: Shop) -> None:
 
 def test_signal_receivers_see_published_calls_as_before(deployment: Shop) -> None:
     route("shop.note", "tickwheel")
-    seen: list[str] = []
+    routing_keys: list[str] = []
 
     def add_header(headers: dict[str, Any], routing_key: str, **_: Any) -> None:
         headers["watched"] = "yes"
-        seen.append(routing_key)
+        routing_keys.append(routing_key)
 
     signals.before_task_publish.connect(add_header)
     try:
         sent = shop.note.delay("x")
     finally:
         signals.before_task_publish.disconnect(add_header)
-    assert seen == ["celery"]
+    assert routing_keys == ["celery"]
     assert b'"watched":"yes"' in deployment.tickwheel.queue("celery").get(sent.id).payload
 
 

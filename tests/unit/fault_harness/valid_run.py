@@ -15,7 +15,7 @@ QUEUES = {1: "plain", 2: EXCLUSIVE}
 
 
 def _choose(fits: Callable[[PlannedMessage], bool]) -> PlannedMessage:
-    return next(found for n in range(10_000) if fits(found := plan_message(LOAD, f"m-{n}")))
+    return next(message for n in range(10_000) if fits(message := plan_message(LOAD, f"m-{n}")))
 
 
 DELAYED = _choose(lambda m: m.queue == "plain" and m.delay_ms > 500 and m.afterwards is Afterwards.NOTHING)
