@@ -11,9 +11,9 @@ from bench.measurements.empty_dequeue import empty_dequeue
 from bench.measurements.failover import failover
 from bench.measurements.filters import exclusive_filtered_dequeue, filtered_dequeue, longest_call
 from bench.measurements.lateness import lateness
-from bench.measurements.memory import cancelled_memory, memory, pairs
 from bench.measurements.message_life import big_life, life
 from bench.measurements.relay import relay
+from bench.measurements.server_memory import cancelled_memory, memory, pairs
 from bench.measurements.service_throughput import service_processes, service_rates
 from bench.measurements.shards import shards
 from bench.measurements.takeover import takeover

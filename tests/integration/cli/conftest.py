@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from services.serving_program import ServingProgram
-from tests.integration.cli.running import Run, Start
+from tests.integration.cli.command_runner import Run, Start
 from tickwheel import Tickwheel
 from tickwheel.cli.app import app
 from tickwheel.testing import PrivateServer

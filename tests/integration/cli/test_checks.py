@@ -11,7 +11,7 @@ import pytest
 
 from services.redis_cluster import RedisCluster
 from services.valkey import ValkeyServer
-from tests.integration.cli.running import Run, document
+from tests.integration.cli.command_runner import Run, document
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.storage.keys import queue_key, shard_key

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from tests.integration.cli.running import ENCODE, Run, document, documents
+from tests.integration.cli.command_runner import ENCODE, Run, document, documents
 from tickwheel import Tickwheel
 
 pytestmark = pytest.mark.integration

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.cli.running import Run, document
+from tests.integration.cli.command_runner import Run, document
 from tickwheel import Tickwheel, TickwheelError
 from tickwheel.testing import PrivateServer
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.cli.running import Run, documents, lines_file
+from tests.integration.cli.command_runner import Run, documents, lines_file
 from tickwheel import Tickwheel
 
 pytestmark = pytest.mark.integration

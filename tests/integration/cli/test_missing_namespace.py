@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.cli.running import Run
+from tests.integration.cli.command_runner import Run
 from tickwheel import NamespaceNotFound, Tickwheel, aio
 from tickwheel.storage.keys import namespace_key
 from tickwheel.testing import PrivateServer

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from services.process import Process, free_port
-from tests.integration.cli.running import ENDS_S, TICKWHEEL
+from tests.integration.cli.command_runner import ENDS_S, TICKWHEEL
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.embedded.file_lock import is_free

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.integration.cli.running import Run, document
+from tests.integration.cli.command_runner import Run, document
 from tickwheel import Tickwheel
 
 pytestmark = pytest.mark.integration

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.integration.cli.running import Run, document
+from tests.integration.cli.command_runner import Run, document
 
 pytestmark = pytest.mark.integration
 

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.integration.cli.running import ENDS_S, TICKWHEEL, Start
+from tests.integration.cli.command_runner import ENDS_S, TICKWHEEL, Start
 from tests.integration.generic_client import GenericClient
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel

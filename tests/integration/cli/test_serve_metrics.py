@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from services.process import free_port
 from services.serving_program import ServingProgram
-from tests.integration.cli.running import ENDS_S, TICKWHEEL, Start
+from tests.integration.cli.command_runner import ENDS_S, TICKWHEEL, Start
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.testing import PrivateServer

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from services.zookeeper import ZooKeeper
-from tests.integration.cli.running import Run, document
+from tests.integration.cli.command_runner import Run, document
 from tests.support.event_process_thread import run_event_process
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
