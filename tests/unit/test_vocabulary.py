@@ -1,9 +1,8 @@
 """No definition has a name that the vocabulary has replaced (`vocabulary.csv`).
 
 The first column of the table is the scope in which the old name is wrong: `*` for any class, function, method or
-parameter; `*.py` for any module of the product; `module NAME` for the top level of one module; otherwise the class or
-function that must not define the name. Public names that users rely on keep their old word (`PUBLIC`). The names of
-parameters in tests are not checked.
+parameter; `*.py` for any module; `module NAME` for the top level of one module; otherwise the class or function that
+must not define the name. Public names that users rely on keep their old word (`PUBLIC`).
 """
 
 import ast
@@ -36,23 +35,22 @@ def replaced() -> dict[Definition, str]:
         return {(row["inside"], row["old"]): row["new"] for row in csv.DictReader(table)}
 
 
-def definitions(file: Path, *, parameters: bool = True) -> Iterator[Definition]:
-    """Yield every definition of a module: its scope and its name."""
+def definitions(file: Path) -> Iterator[Definition]:
+    """Yield the module itself, and every definition and parameter in it: the scope and the name."""
     yield "*.py", file.stem
-    yield from definitions_in(ast.parse(file.read_text()), f"module {file.stem}", "", parameters)
+    yield from definitions_in(ast.parse(file.read_text()), f"module {file.stem}", "")
 
 
-def definitions_in(node: ast.AST, inside: str, path: str, parameters: bool) -> Iterator[Definition]:
+def definitions_in(node: ast.AST, inside: str, path: str) -> Iterator[Definition]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield inside, child.name
             below = f"{path}{child.name}"
-            yield from definitions_in(child, below, f"{below}.", parameters)
-        elif isinstance(child, ast.arg) and not isinstance(node, ast.Lambda):
-            if parameters:
-                yield inside, child.arg
+            yield from definitions_in(child, below, f"{below}.")
+        elif isinstance(child, ast.arg):
+            yield inside, child.arg
         elif not isinstance(child, ast.Lambda):
-            yield from definitions_in(child, inside, path, parameters)
+            yield from definitions_in(child, inside, path)
 
 
 def old_names(names: Iterable[Definition]) -> list[str]:
@@ -69,12 +67,7 @@ def old_names(names: Iterable[Definition]) -> list[str]:
 @pytest.mark.parametrize("root", ROOTS, ids=lambda root: root.name)
 def test_no_definition_has_a_replaced_name(root: Path) -> None:
     files = [file for file in root.rglob("*.py") if file.parent.name != "v1"]
-    lines = [
-        f"{file.relative_to(root)}: {line}"
-        for file in files
-        for line in old_names(definitions(file, parameters=root.name != "tests"))
-        if root in PRODUCT or not line.startswith("*.py")
-    ]
+    lines = [f"{file.relative_to(root)}: {line}" for file in files for line in old_names(definitions(file))]
     assert not lines, "\n".join(lines)
 
 
@@ -83,6 +76,7 @@ def test_no_definition_has_a_replaced_name(root: Path) -> None:
     [
         ("def told(): ...", "module sample: told is now"),
         ("def f(*, asked=1): ...", "f: asked is now"),
+        ("def test_f(given): ...", "test_f: given is now"),
         ("class A:\n    async def bury(self): ...", "A: bury is now settle_after_exit"),
         ("class Told: ...", "module sample: Told is now"),
         ("class ClientSession:\n    def repeat(self): ...", "ClientSession: repeat is now pin_sequence"),
