@@ -77,7 +77,7 @@ class Driver(Process):
 
     def __init__(self, server: PrivateServer, log: Path) -> None:
         arguments = [server.url, NAMESPACE, str(log.with_suffix(".lock"))]
-        command = [sys.executable, "-m", "tests.fault.turned_event_process", *arguments]
+        command = [sys.executable, "-m", "tests.fault.manual_clock_event_process", *arguments]
         super().__init__(log.name, command, log.parent, cwd=ROOT)
 
     def wait_until_logged(self, text: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.fault.harness.plan import campaign
 from tests.fault.harness.rows import ROWS, plan
 from tests.fault.harness.run import run
-from tests.fault.harness.shared import SharedServices
+from tests.fault.harness.shared_services import SharedServices
 
 pytestmark = pytest.mark.fault
 

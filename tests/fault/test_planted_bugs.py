@@ -12,7 +12,7 @@ from tests.fault.harness.load import EXCLUSIVE
 from tests.fault.harness.plan import Fault
 from tests.fault.harness.rows import plan
 from tests.fault.harness.run import run
-from tests.fault.harness.shared import SharedServices
+from tests.fault.harness.shared_services import SharedServices
 from tests.fault.harness.system_under_test import NAMESPACE, SystemUnderTest
 from tests.support.wait_until import eventually
 from tickwheel.storage.keys import queue_key, shard_key

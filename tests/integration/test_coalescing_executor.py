@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.open_namespace import make_dequeue, open_namespace
+from tests.integration.service_namespace import make_dequeue, open_namespace
 from tickwheel import NewMessage, TickwheelError
 from tickwheel.model.message import LeasedMessage
 from tickwheel.operations.enqueue import enqueue_many

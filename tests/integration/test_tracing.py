@@ -16,8 +16,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from services.serving_program import SERVE, ServingProgram
 from tests.integration.generic_client import GenericClient
+from tests.integration.recorded_spans import Spans, id_of, links_of, parent_of, provider_of, trace_of
 from tests.integration.service_thread import ServiceThread
-from tests.integration.spans_of import Spans, id_of, links_of, parent_of, provider_of, trace_of
 from tests.support.wait_until import eventually
 from tickwheel import LeaseLost, NewMessage, Tickwheel, aio, tracing
 from tickwheel.testing import PrivateServer, sandbox

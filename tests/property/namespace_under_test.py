@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tests.property.crashing_wheel import UnsteadyWheel
 from tests.property.model import Model
 from tests.property.model_messages import Key, Settings
-from tests.property.stored import Stored, expected, group_heads, held_prefixes, lost_timers
-from tests.property.unsteady_wheel import UnsteadyWheel
+from tests.property.stored_data import Stored, expected, group_heads, held_prefixes, lost_timers
 from tickwheel import IdConflict, LeaseLost, Queue, Tickwheel, TickwheelError
 from tickwheel.doctor import audit
 from tickwheel.storage.sharding import shard_of

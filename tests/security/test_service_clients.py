@@ -21,8 +21,8 @@ import pytest
 from services.process import Process
 from services.serving_program import SERVE, ServingProgram
 from tests.integration.service_thread import ServiceThread
-from tests.security.cut import SilenceableProxy
 from tests.security.http2 import PREFACE, frame, headers, message, unlimited_windows
+from tests.security.silenceable_proxy import SilenceableProxy
 from tests.security.tokens import generic_client
 from tests.support.wait_until import eventually, eventually_in_task
 from tickwheel import NewMessage, Queue, Tickwheel

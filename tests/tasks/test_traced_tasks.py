@@ -6,7 +6,7 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode, format_trace_id
 
-from tests.integration.spans_of import Spans, id_of, parent_of, provider_of, trace_of
+from tests.integration.recorded_spans import Spans, id_of, parent_of, provider_of, trace_of
 from tickwheel.tasks import TaskApp
 from tickwheel.testing.task_tester import TaskTester
 

@@ -16,7 +16,7 @@ from tests.fault.harness.plan import campaign
 from tests.fault.harness.report import Report
 from tests.fault.harness.rows import ROWS, plan
 from tests.fault.harness.run import run
-from tests.fault.harness.shared import SharedServices
+from tests.fault.harness.shared_services import SharedServices
 
 # Of a campaign, so that its last run ends within ten minutes; and of a soak, whose length is in hours.
 _SECONDS, _SOAK_SECONDS = 570, 3_600

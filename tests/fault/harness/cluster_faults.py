@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import cast
 
 from services.slot_migration import SlotMigration
-from tests.fault.harness.clustered import ClusterDeployment
+from tests.fault.harness.cluster_deployment import ClusterDeployment
 from tests.fault.harness.plan import Fault
 from tests.fault.harness.system_under_test import NAMESPACE, SystemUnderTest
 

@@ -6,7 +6,7 @@ from typing import cast
 
 from services.valkey import ValkeyServer
 from tests.fault.harness.plan import Fault
-from tests.fault.harness.replicated import ReplicatedDeployment
+from tests.fault.harness.replicated_deployment import ReplicatedDeployment
 from tests.fault.harness.system_under_test import SystemUnderTest
 
 _WRITTEN_S = 5.0

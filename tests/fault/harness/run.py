@@ -15,7 +15,7 @@ from typing import Any
 from tests.fault.harness.aftermath import AFTERMATHS
 from tests.fault.harness.call_log import OK, now
 from tests.fault.harness.checker import check
-from tests.fault.harness.clustered import ClusterDeployment
+from tests.fault.harness.cluster_deployment import ClusterDeployment
 from tests.fault.harness.collect import collect, entries, unfinished
 from tests.fault.harness.deployment import Deployment, RowUnavailable, SmallDisk
 from tests.fault.harness.elections import Election, LockFiles, ZooKeeperElection
@@ -24,11 +24,11 @@ from tests.fault.harness.lateness import recovery_s, spread_ms, waits
 from tests.fault.harness.load import EXCLUSIVE, LEASE_MS, MAX_ATTEMPTS, PLAIN, VALUE_KEY
 from tests.fault.harness.plan import RunPlan
 from tests.fault.harness.relay import Relay
-from tests.fault.harness.replicated import ReplicatedDeployment
+from tests.fault.harness.replicated_deployment import ReplicatedDeployment
 from tests.fault.harness.rows import ROWS, Row
 from tests.fault.harness.run_evidence import Evidence, Violation
 from tests.fault.harness.server_faults import DRIFT
-from tests.fault.harness.shared import SharedServices
+from tests.fault.harness.shared_services import SharedServices
 from tests.fault.harness.system_under_test import NAMESPACE, SystemUnderTest
 from tests.fault.harness.worker import POISONED
 from tickwheel import Tickwheel, TickwheelError
