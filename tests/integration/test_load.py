@@ -308,7 +308,7 @@ def test_a_queue_with_messages_of_other_programs_is_refused(
     with Tickwheel(tickwheel_server.url, namespace=driven_namespace, drive=False) as tickwheel:
         tickwheel.create_queue("q", max_attempts=5).enqueue(b"not of the load")
     done = load("textbook.toml", "--url", tickwheel_server.url, "--namespace", driven_namespace, code=2)
-    assert "queue 'q' of this namespace has messages already, but the load needs empty queues" in done.stderr
+    assert "queue 'q' of this namespace has unfinished messages, which the workers of the load would" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -227,8 +227,8 @@ async def _create_queue(tickwheel: aio.Tickwheel, scenario: Scenario, load: Queu
     counts = await queue.counts()
     if any(counts[state] for state in LIVE_STATES):
         raise InvalidArgument(
-            f"queue {load.name!r} of this namespace has messages already, but the load needs empty queues: use another"
-            " namespace"
+            f"queue {load.name!r} of this namespace has unfinished messages, which the workers of the load would"
+            " receive: use another namespace"
         )
 
 
