@@ -12,7 +12,7 @@ FAULTS := bench/results/faults.jsonl
 CHECKED := scheduler wheel services bench tests examples .ci/check_moves.py
 ARGS ?=
 # Most tests wait for servers: on two cores, three processes take 930 s and two take 1,160 s.
-JOBS ?= 3
+JOBS ?= 4
 # The tests start some thousand interpreters. Without bytecode, each of them compiles the product again.
 unexport PYTHONDONTWRITEBYTECODE
 

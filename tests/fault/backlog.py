@@ -11,7 +11,7 @@ from tickwheel.testing import VirtualClock
 
 # Three quarters of the messages are overdue. Many messages share each due time, so that a slot takes several calls on
 # each level.
-MESSAGES, TIMES = 50_000, 20
+MESSAGES, TIMES = 25_000, 20
 IDLE = timedelta(days=3)
 SOON = timedelta(seconds=2)
 _MS = timedelta(milliseconds=1)

@@ -10,6 +10,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -132,7 +133,13 @@ def page_prose(path: Path) -> Iterator[Line]:
             yield str(path.relative_to(ROOT)), number, line
 
 
-def every_line() -> Iterator[Line]:
+@cache
+def every_line() -> tuple[Line, ...]:
+    """All prose. The cache serves the tests of one process."""
+    return tuple(_read_lines())
+
+
+def _read_lines() -> Iterator[Line]:
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):
             if path.parent.name != "v1" and path.name not in LEFT_OUT:

@@ -63,10 +63,10 @@ class VirtualClock:
         """
         target = self._manual_clock.now_ms + validation.duration_ms("duration", duration, 0, 2 * limits.DELAY_MS_MAX)
         self.run_due()
-        while (wake := min(wheel.next_wake() for wheel in self._wheels)) <= target:
-            self._set_time(max(ceil(wake), self._manual_clock.now_ms + 1))
-            for wheel in self._wheels:
-                if wheel.next_wake() <= self._manual_clock.now_ms:
+        while (earliest := min(wakes := [wheel.next_wake() for wheel in self._wheels])) <= target:
+            self._set_time(max(ceil(earliest), self._manual_clock.now_ms + 1))
+            for wheel, wake in zip(self._wheels, wakes, strict=True):
+                if wake <= self._manual_clock.now_ms:
                     wheel.run_due()
             each()
         if self._manual_clock.now_ms < target:
