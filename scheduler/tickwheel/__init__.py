@@ -10,10 +10,10 @@ all others may move.
     errors.py       all exceptions, in one tree
     limits.py       every limit and default
     plan.py         plans: operations as generators of steps, without I/O
-    tracing.py      OpenTelemetry: whether tracing is on, and the spans of workers
-    driving.py      `python -m tickwheel.driving`: runs an event process
-    message.py      the names that pickled messages of version 0.1 refer to
-    __main__.py     `python -m tickwheel`: the command line
+    tracing.py      OpenTelemetry: the switch for tracing, and the spans of workers
+    driving.py      the program `python -m tickwheel.driving`: an event process
+    message.py      names to which pickled messages of version 0.1 refer
+    __main__.py     the program `python -m tickwheel`: the command line
 
     client/         the public clients, blocking and asyncio
     operations/     the operations of clients, as plans
@@ -22,12 +22,12 @@ all others may move.
     redis/          executors that run plans on Redis, Valkey and clusters
     rpc/            conversions and tables that the gRPC client and the service share
     driver/         the timing wheel of one shard
-    election/       which event process leads which shard
+    election/       the election of a leader for each shard
     event_process/  the process that leads shards and drives their wheels
-    relay/          events from the outbox of a shard to Kafka
-    sinks/          due messages to Kafka topics
-    kafka/          the only package that imports confluent_kafka
-    events/         reading the history from Kafka
+    relay/          relay: events of an outbox to Kafka
+    sinks/          sinks: due messages to Kafka topics
+    kafka/          the Kafka library and its producers
+    events/         readers of the history in Kafka
     service/        the gRPC service
     tasks/          functions as messages: tasks, queues and schedules of an app
     worker/         `tickwheel worker`: processes that run tasks

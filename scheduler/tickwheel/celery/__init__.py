@@ -12,10 +12,10 @@ A tenth of the calls ``send.delay(…)`` then run in ``tickwheel worker shop.cel
 workers. `tickwheel import celery` moves messages that already wait in Celery's Redis. Calls that Tickwheel cannot run,
 for example chains and groups, stay with Celery.
 
-sender.py           `migrate`: sends each call to Celery or to Tickwheel, by the route of its task
+sender.py           `migrate`, and the choice between Celery and Tickwheel for each call
 task_adapter.py     the tasks of a Celery app as tasks of a TaskApp
-celery_message.py   converts a Celery message to a Tickwheel message, or returns the reason why it cannot
-importer.py         `tickwheel import celery`: takes the messages out of Celery's Redis, without loss, and enqueues them
+celery_message.py   conversion of Celery messages, and the reasons why a message cannot be converted
+importer.py         `tickwheel import celery`: the move of messages out of Celery's Redis, without loss
 """
 
 from typing import TYPE_CHECKING, Any

@@ -13,12 +13,12 @@ and Valkey are in `tickwheel.redis`.
     asyncio_queue.py       Queue and Message of the asyncio client
     asyncio_namespace.py   methods of the asyncio Tickwheel that run plans
     settings.py            ClientSettings: the validated options of a client
-    connect.py             picks the backend and the executor for a URL
+    connect.py             the choice of the backend and the executor for a URL
     backend.py             Backend: the interface of both backends
     redis_backend.py       RedisBackend: operations as script calls on the shards
     tracing_backend.py     TracingBackend: spans around the operations of another backend
     local_processes.py     the embedded server and the event process that a client starts
-    admin.py               Admin: runs plans of administrative commands through a client
+    admin.py               Admin: plans of administrative commands
     grpc/                  GrpcBackend, its executors, and the retries of calls
 """
 

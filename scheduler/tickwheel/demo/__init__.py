@@ -5,10 +5,10 @@ end, checks compare the event stream and the logbooks with the timetable: no fli
 aircraft is in two places at once. The demo uses the public client. Only the event stream and the clock are read
 directly from the shards.
 
-flights.py       reads and validates the departures of a CSV file
+flights.py       the departures of a CSV file, validated
 timetable.py     the day compressed to seconds: due time and duration of each flight
 simulation.py    the run: enqueue, cancel, watch
-pilots.py        the worker processes: each flies many flights at once, and keeps a logbook
+pilots.py        the worker processes, each with many flights at once and a logbook
 logbook.py       the file in which a worker records its landings
 flight_board.py  the state of every flight, from the event stream
 display.py       the flight board on a terminal, or as plain lines; the table at the end

@@ -4,12 +4,12 @@ The audit compares every index, counter, timer and event with the records of the
 bounded memory, and changes nothing. It reports findings; the CLI prints them, and the operator decides what to do.
 
 health            checks of the server and the shards: version, memory, durability, clock, driver, inbox, outbox
-keyspace          each key has a name that Tickwheel writes, and the right type
-timers            every message that waits for a time has its timer in the inbox or in the right slot
+keyspace          the name and the type of each key
+timers            the timer of every message that waits for a time: in the inbox or in the right slot
 messages          each record, and the index entries, counters and bodies that it implies
-indexes           the reverse direction: each index entry has the record that it comes from
+indexes           the reverse direction: the record from which each index entry comes
 shard_values      values that no message implies: clock, fence, lateness
-history           a replay of the events results in the states of the records
+history           a replay of the events, compared with the states of the records
 expected_entries  the index entries that a record implies
 shard_reader      one shard, read in pages, and the findings
 small_shards      shards that fit into one page, several of them checked in the same round trips

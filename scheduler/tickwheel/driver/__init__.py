@@ -7,24 +7,24 @@ not promote messages early. A timer stays in Redis until a script has checked it
 to be stale. So a crash loses no timer. Electing the leader and restarting a driver after a failure are left to the
 caller. Only `shard_connection.py` and `stream_tail.py` do I/O.
 
-shard_driver.py      the driver of one shard: claims the shard, then files, cascades and fires timers in turn
-firing.py            sends due timers to the scripts that promote, expire and retire
+shard_driver.py      the driver of one shard, which claims the shard, and files, cascades and fires timers
+firing.py            calls of the scripts that promote, expire and retire, for due timers
 inbox_buffer.py      timers read from the inbox and not yet filed
 filing.py            the arguments of one call that files timers into slots
 slots.py             the leader's copy of the slots in use, and the choice of the next slot to serve
 loaded_timers.py     all timers in memory, and the open timers of each slot
 near_timers.py       the timers of one kind in memory, by tick
-finished_leases.py   leases that are known to be over: their timers are dropped without a call
+finished_leases.py   leases that are known to be over, whose timers need no call
 batch_size.py        the number of elements to read at once, if their size is unknown in advance
 clock.py             the protocol of the clock that a driver needs
 server_clock.py      the clock in production: the server's clock, as far as the clock guard trusts it
-clock_guard.py       stops the time of the shard if the server's clock steps forward
+clock_guard.py       the guard against steps forward of the server's clock
 fenced_shard.py      keys and scripts of one shard, and calls that contain the fence
 queue_lookup.py      the protocol that finds the queue with a given number
 commands.py          the commands that a driver yields
-run_steps.py         executes the commands of a generator
-shard_connection.py  executes commands on the shard's server
-stream_tail.py       follows a stream by blocking reads
+run_steps.py         execution of the commands of a generator
+shard_connection.py  execution of commands on the shard's server
+stream_tail.py       the reader that follows a stream, with blocking reads
 config.py            settings that all drivers of one shard share
 stats.py             counters and state of one shard's wheel
 """

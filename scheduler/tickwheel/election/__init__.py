@@ -7,7 +7,7 @@ shard is left to `event_process`.
 
 election.py           the protocols that both kinds implement
 lock_file.py          election by lock files
-zookeeper.py          election by ZooKeeper: one thread watches the nodes and takes all steps
+zookeeper.py          election by ZooKeeper, in one thread
 candidacy.py          the next step of a member for one shard, without I/O
 assignment.py         the distribution of shards over members, without I/O
 membership.py         the list of members, and the stored assignment
@@ -15,5 +15,5 @@ shard_state.py        the state of one shard in a ZooKeeper election
 znodes.py             the permanent nodes of an election
 zookeeper_session.py  a session with ZooKeeper in which every request has a deadline
 zookeeper_url.py      the URL of a ZooKeeper election
-problem_log.py        logs each problem with ZooKeeper once
+problem_log.py        the log of problems with ZooKeeper, one line for each problem
 """

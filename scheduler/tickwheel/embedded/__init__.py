@@ -4,8 +4,8 @@ The first program starts the server and the last one stops it. File locks record
 so no service, port or configuration is needed, and a crash of a program or of the server leaves nothing to clean up.
 The caller gets the URL of the server, and connects its own clients.
 
-server.py          `EmbeddedServer`: opens, shares and closes the server of a directory; the settings of the server
-valkey_process.py  the server process: starts, checks and ends it
+server.py          `EmbeddedServer`: the shared server of a directory, and its settings
+valkey_process.py  the server process: its start, checks and end
 file_lock.py       file locks that end with their process
 """
 

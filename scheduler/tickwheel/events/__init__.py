@@ -3,9 +3,9 @@
 The relay publishes each transition at least once. `read` removes the duplicates, keeps the order of each message's
 transitions, and reports gaps. `read` needs the extra `kafka`. Publishing is left to `relay`.
 
-reader.py               `read`: returns the transitions of the topic
-deduplication.py        recognizes transitions that were read before, and gaps
-partition_offsets.py    recognizes that another reader of the group has read a partition
+reader.py               `read`: the transitions of the topic
+deduplication.py        detection of transitions that were read before, and of gaps
+partition_offsets.py    detection of partitions that another reader of the group has read
 encoding.py             transitions as records of Kafka
 transition.schema.json  the JSON schema of a record's value
 """

@@ -6,15 +6,15 @@ The scripts in `lua/` make the changes; no code in this package changes a messag
 
     context.py            NamespaceContext: the shared state of one client, and the cache of configurations
     dispatch.py           script calls to shards: stale configurations, expired sessions, errors
-    sessions.py           client sessions: a retried call is executed once
+    sessions.py           client sessions, by which a retried call is executed once
     results.py            results of scripts for each message, and their errors
     locate.py             shard and name of a message, and calls on one message by its id
 
     enqueue.py            enqueue, in rounds of bounded size
-    message_packer.py     checks and packs one message
+    message_packer.py     the checked and packed form of a message
     dequeue.py            dequeue, with waiting
     dequeue_options.py    the checked arguments of a dequeue
-    ready_shards.py       which shards a dequeue calls
+    ready_shards.py       the shards that a dequeue calls
     head_cache.py         the most urgent deadlines of the last replies
     exact_order.py        exact order over several shards
     settle.py             complete, fail, release, extend
@@ -24,7 +24,7 @@ The scripts in `lua/` make the changes; no code in this package changes a messag
     redrive.py            redrive
 
     inspect.py            get, counts, lateness, depth, forecast
-    explain.py            why a message is not running
+    explain.py            the reason why a message is not running
     scan.py               all messages of a queue, page by page
     outbox_reader.py      the history of a namespace
 

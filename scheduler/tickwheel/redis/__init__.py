@@ -6,19 +6,19 @@ answer until the client's timeout. It follows moved hash slots, loads missing sc
 safe because every call is idempotent: by message id, by lease token or by client session. The blocking and the asyncio
 executor share the modules without I/O, which make the decisions.
 
-    blocking_executor.py  RedisExecutor: runs plans with blocking sockets; generated from asyncio_executor.py
-    asyncio_executor.py   AsyncRedisExecutor: runs plans in one event loop
-    driver_executor.py    DriverExecutor: a RedisExecutor that also opens connections for drivers
+    blocking_executor.py  RedisExecutor: the executor with blocking sockets; generated from asyncio_executor.py
+    asyncio_executor.py   AsyncRedisExecutor: the executor for one event loop
+    driver_executor.py    DriverExecutor: a RedisExecutor with connections for drivers
     round_trip.py         RoundTrip: the state machine of one round; no I/O
     replies.py            commands of a request, and the meaning of its answers; no I/O
     retry_budget.py       RetryBudget: back-off and timeout of a round
-    topology.py           Topology: which server has which hash slot; no I/O
+    topology.py           Topology: the server of each hash slot; no I/O
     pools.py              ConnectionPools: blocking connections
     asyncio_pools.py      AsyncConnectionPools: connections of one event loop
     wait_list.py          WaitList: the waiting dequeues of a process, by queue
     subscriptions.py      Subscriptions: wake channels, by server; no I/O
-    wakeup_thread.py      WakeupThread: receives wake-ups for threads
-    wakeup_task.py        WakeupTask: receives wake-ups for tasks
-    url.py                validates, splits and redacts URLs
+    wakeup_thread.py      WakeupThread: the receiver of wake-ups for threads
+    wakeup_task.py        WakeupTask: the receiver of wake-ups for tasks
+    url.py                URLs: validation, parts and redaction
     acl.py                the ACL users of a namespace
 """

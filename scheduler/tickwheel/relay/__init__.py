@@ -5,6 +5,6 @@ after a failure it sends the outbox again from the start, in the same order. It 
 acknowledged the entry and all entries before it. Connecting to Kafka is left to `kafka`, removing duplicates to the
 readers in `events`.
 
-relay.py         the relay of one shard: publishes entries, tracks them in flight, and trims them
-outbox_level.py  logs when an outbox fills up, and when it recovers
+relay.py         the relay of one shard, which publishes entries, tracks them in flight, and trims them
+outbox_level.py  log lines about an outbox that fills up or recovers
 """

@@ -3,16 +3,16 @@
 Of the other modules of Tickwheel, these modules import only `errors`, so every other package may import them.
 
     child_process.py  ChildProcess: a child that is restarted if it dies, and ends with this program
-    process_guard.py  ProcessGuard: rejects calls on a closed or forked client
+    process_guard.py  ProcessGuard: the rejection of calls on a closed or forked client
     event_loop.py     threads, standard input, cancellation and ownership in asyncio
-    signals.py        handles signals in a thread
-    wake_pipe.py      WakePipe: wakes a thread that polls sockets
+    signals.py        signal handlers that run in a thread
+    wake_pipe.py      WakePipe: a pipe that wakes a thread that polls sockets
     backoff.py        exponential back-off with jitter
     time.py           the monotonic clock and the wall clock, in ms
-    gc_freeze.py      excludes modules and classes from garbage collection
+    gc_freeze.py      modules and classes outside of garbage collection
     log_format.py     log lines on stderr, as text or JSON
     log_fields.py     machine-readable fields of log lines
-    log_throttle.py   LogThrottle: limits repeated log lines
-    text_file.py      reads UTF-8 files that users write
-    chunks.py         cuts lists into chunks
+    log_throttle.py   LogThrottle: a limit of repeated log lines
+    text_file.py      UTF-8 files that users write
+    chunks.py         chunks of lists
 """

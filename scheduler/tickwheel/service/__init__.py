@@ -5,15 +5,15 @@ a call to any process, and retry the call at another. The service authenticates 
 coalesces concurrent calls into fewer round trips. Each call then runs as a plan of `operations`. The service drives no
 shard: event processes do.
 
-server                one process: starts, serves and drains the gRPC server
+server                one process, which starts, serves and drains the gRPC server
 grpc_options          limits of connections and calls, as gRPC options
 multiprocess          several processes on one port
 startup_checks        checks of certificates, files and addresses before the service listens
 tls                   TLS credentials of the server
 
-authentication        finds the caller of a call, and rejects calls without a valid token
+authentication        the identification of the caller of a call by its token
 authorization         callers, roles, and the store of valid tokens
-token_file            reads the file of tokens, and reloads it when it changes
+token_file            the file of tokens, reloaded after a change
 token_quota           limits of one token: message rate, waiting calls, expiry
 
 method_table          one row for each RPC: role, cost, metric
@@ -24,10 +24,10 @@ namespaces            the open namespaces of the process
 dequeue_batch         many dequeue requests in one call
 stream_credit         flow control of a dequeue stream
 
-micro_batcher         groups concurrent items into batches
-enqueue_batcher       coalesces enqueues of single messages
-poll_coalescer        coalesces polls of empty queues
-coalescing_executor   coalesces the round trips of concurrent plans
+micro_batcher         batches of concurrent items
+enqueue_batcher       batches of enqueues of single messages
+poll_coalescer        shared polls of empty queues
+coalescing_executor   shared round trips of concurrent plans
 
 call_observer         metrics, span and log line of each call
 counters              the values behind the metrics

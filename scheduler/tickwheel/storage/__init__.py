@@ -10,7 +10,7 @@ send.
     timer.py          a timer of the wheel as bytes
     wheel_levels.py   levels and slots of the wheel, and the times of a slot
     sharding.py       the shard of a message
-    scripts.py        composes a script from its fragments and binds the script to keys
+    scripts.py        the composition of scripts from fragments, and their binding to keys
     script_errors.py  the error codes of the scripts, their exceptions, and when a call can be retried
     fence.py          the fence of a shard, and the client name of a driver's connections
     stream_id.py      ids of stream entries

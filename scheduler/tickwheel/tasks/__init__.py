@@ -24,11 +24,11 @@ task_queue.py        `TaskQueue`: how workers take messages from a queue
 schedule.py          `Schedule`: a recurring call, as messages
 schedule_times.py    the times of a schedule: cron expressions and intervals
 run_context.py       `Run` and `Outcome`: one execution of a task
-runner.py            `Runner`: executes the call in a message
+runner.py            `Runner`: the execution of the call in a message
 middleware.py        `Middleware`: hooks around tasks
 retry.py             `Retry`: the back-off after a failed attempt
 exceptions.py        the exceptions by which a task chooses its outcome
-celery_routes.py     `Route`: which calls go to Celery during a migration
+celery_routes.py     `Route`: the shares of calls for Celery and for Tickwheel during a migration
 """
 
 from tickwheel.tasks.app import TaskApp

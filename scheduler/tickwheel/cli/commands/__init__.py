@@ -5,28 +5,28 @@ load) are imported by the command that needs them, so that the other commands ru
 
 acl.py            users for the server's ACL file
 bench.py          a short measurement of the server
-cancel.py         cancel messages
-complete.py       complete leased messages
+cancel.py         the command that cancels messages
+complete.py       the command that completes leased messages
 demo.py           the demo: a day of flights
-dequeue.py        lease messages and print them
+dequeue.py        the command that leases messages and prints them
 dev.py            embedded server, event process and gRPC service in one program
-doctor.py         check the server, the leaders and all records
-enqueue.py        add one message, or many from a file
+doctor.py         the command that checks the server, the leaders and all records
+enqueue.py        the command that adds one message, or many from a file
 events.py         the event process
-extend.py         extend a lease
-fail.py           fail a leased message
-import_celery.py  move waiting messages from Celery
+extend.py         the command that extends a lease
+fail.py           the command that fails a leased message
+import_celery.py  the command that moves waiting messages from Celery
 inspect.py        get, messages, explain, counts, depth and forecast: commands that only read
 load.py           the load generator and capacity report
-queue.py          create, list, show, block and unblock queues
-redrive.py        retry errored messages
-release.py        release leased messages
-reschedule.py     change due time and deadline
+queue.py          commands that create, list, show, block and unblock queues
+redrive.py        the command that retries errored messages
+release.py        the command that releases leased messages
+reschedule.py     the command that changes due time and deadline
 route.py          routes of Celery tasks during a migration
 schedules.py      next times of recurring tasks
 serve.py          the gRPC service
 setting.py        settings of the namespace
 shards.py         leaders and inboxes of the shards; reset of epochs
-token.py          create a token of the gRPC service
+token.py          the command that creates a token of the gRPC service
 worker.py         worker processes of an app
 """

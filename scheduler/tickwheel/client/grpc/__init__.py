@@ -5,13 +5,13 @@ timeout, and takes effect once: if neither the message's id nor the lease's toke
 carries a request id of a client session. This package needs the extra `grpc`; only `channel.py` may be imported without
 the extra. Conversions between values and protobuf messages are in `tickwheel.rpc`, which the service uses, too.
 
-    channel.py            opens the channel and creates backend and executors; imports grpc on demand
+    channel.py            the channel, the backend and the executors of a URL; imports grpc on demand
     grpc_backend.py       GrpcBackend: operations as plans of RPCs
-    request_chunks.py     cuts messages and leases into requests of bounded size
+    request_chunks.py     requests of bounded size for messages and leases
     channel_calls.py      ChannelCalls: the common part of both executors
-    blocking_executor.py  GrpcExecutor: runs plans for any thread
-    asyncio_executor.py   AsyncGrpcExecutor: runs plans in one event loop
+    blocking_executor.py  GrpcExecutor: the executor for threads
+    asyncio_executor.py   AsyncGrpcExecutor: the executor for one event loop
     call_retry.py         CallRetry: time limits, back-off and errors of one call
     dequeue_batcher.py    DequeueBatcher: concurrent polls of one event loop in one RPC
-    handshake_probe.py    HandshakeProbe: detects TLS errors that a retry cannot fix
+    handshake_probe.py    HandshakeProbe: detection of TLS errors that a retry cannot fix
 """

@@ -7,10 +7,10 @@ that delays the load does not appear fast. If the load's own processes cannot ke
 run.py           one run, from start to result
 processes.py     the processes of a run, seen from the parent
 process.py       the program of such a process
-producer.py      sends messages and cancels as planned
+producer.py      the sender of planned messages and cancels
 worker.py        a simulated worker
 poller.py        dequeue calls at planned times
-batches.py       groups planned items into calls
+batches.py       groups of planned items for one call
 payload.py       the payload of a message of a load
 measurements.py  latencies, counters and their course over time
 run_result.py    the result of a run, and its bottlenecks
