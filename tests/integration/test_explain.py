@@ -242,7 +242,7 @@ def test_explain_reports_a_message_cancelled_while_running_that_holds_its_value(
     assert answer.reason == (
         "it was cancelled while it ran: its exclusive value is held until worker 'worker 7' calls again"
         f" (and gets LeaseLost), or the lease ends at {end}; then the next message of the value may run, and this"
-        " message is kept for 0:10:00"
+        " message is kept for 10 min"
     )
     behind = exclusive.explain("next", "a")
     assert (behind.code, behind.holder, behind.until) == ("behind_value", "m", lease_end)

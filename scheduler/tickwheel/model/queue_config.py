@@ -8,7 +8,6 @@ script that is called with another version or uid returns STALECONFIG before it 
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import timedelta
 from struct import Struct, error as StructError
 from typing import Any, Self
 
@@ -134,8 +133,8 @@ def parse(settings: Mapping[str, Any], base: QueueConfig | None = None) -> Queue
     config = replace(base or QueueConfig(), **values)
     if config.backoff_ms > config.backoff_max_ms:
         raise InvalidArgument(
-            f"backoff {timedelta(milliseconds=config.backoff_ms)} must not be longer than"
-            f" backoff_max {timedelta(milliseconds=config.backoff_max_ms)}"
+            f"backoff {validation.describe_ms(config.backoff_ms)} must not be longer than"
+            f" backoff_max {validation.describe_ms(config.backoff_max_ms)}"
         )
     # A message is kept for at least as long as a call that concerns the message may be retried in its session.
     return replace(

@@ -18,6 +18,15 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _DAYS_MAX = 100_000
+_UNITS = {
+    "day": timedelta(days=1),
+    "hour": timedelta(hours=1),
+    "min": timedelta(minutes=1),
+    "s": timedelta(seconds=1),
+    "ms": _MS,
+}
+# From this duration on, error texts print whole days.
+_ONLY_DAYS = timedelta(days=1_000)
 # A record has 48 bits for the due time.
 _DUE_MS_MAX = 2**48 - 1
 
@@ -143,6 +152,24 @@ class WireTimestamp(int):
     """
 
 
+def describe_duration(value: timedelta) -> str:
+    """Return a duration as error texts print it, in its largest whole unit: "30 s", "12 hours", "1825 days"."""
+    sign, length = "-" if value < timedelta(0) else "", abs(value)
+    if length >= _ONLY_DAYS:
+        return f"{sign}{length.days} days"
+    for unit, step in _UNITS.items():
+        count, rest = divmod(length, step)
+        if count and not rest:
+            plural = "s" if count > 1 and unit in ("day", "hour") else ""
+            return f"{sign}{count} {unit}{plural}"
+    return f"{value.total_seconds():g} s"
+
+
+def describe_ms(ms: int) -> str:
+    """Return a duration in ms as error texts print it."""
+    return describe_duration(timedelta(milliseconds=ms))
+
+
 def duration_ms(label: str, value: object, minimum: int, maximum: int) -> int:
     """Return a timedelta in whole milliseconds, rounded up so that nothing happens early."""
     if isinstance(value, WireDuration):
@@ -154,7 +181,7 @@ def duration_ms(label: str, value: object, minimum: int, maximum: int) -> int:
     # A negative duration of less than 1 ms rounds to zero, so the sign of the original value is checked, too.
     if value.days < 0 or not minimum <= ms <= maximum:
         raise InvalidArgument(
-            f"{label} must be from {timedelta(milliseconds=minimum)} to {timedelta(milliseconds=maximum)}, not {value}"
+            f"{label} must be from {describe_ms(minimum)} to {describe_ms(maximum)}, not {describe_duration(value)}"
         )
     return ms
 
@@ -194,7 +221,9 @@ def deadline_ms(value: object) -> tuple[int, bool]:
         return integer("deadline_in_ms", int(value), -maximum, maximum), True
     if isinstance(value, timedelta):
         if abs(value // _MS) > maximum:
-            raise InvalidArgument(f"deadline must be within {timedelta(milliseconds=maximum)} from now, not {value}")
+            raise InvalidArgument(
+                f"deadline must be within {describe_ms(maximum)} from now, not {describe_duration(value)}"
+            )
         return value // _MS, True
     return timestamp_ms("deadline", value, round_up=False), False
 

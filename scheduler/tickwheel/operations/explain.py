@@ -1,6 +1,5 @@
 """Explain why a message is not running, and when it will run."""
 
-from datetime import timedelta
 from struct import Struct
 
 from tickwheel.model import validation
@@ -49,7 +48,7 @@ def explain(context: NamespaceContext, queue: str, id_: str, exclusive_value: st
             "it was cancelled while it ran: its exclusive value is held until"
             f" {_describe_worker(message)} {_describe_value_release(message, now_ms)};"
             " then the next message of the value may run, and this message is kept for"
-            f" {timedelta(milliseconds=config.retention_ms)}"
+            f" {validation.describe_ms(config.retention_ms)}"
         )
         return Explanation(id_, state, "cancelled", reason, until, worker=message.worker or None)
     if message.state is not State.PENDING:
