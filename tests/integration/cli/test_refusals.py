@@ -47,7 +47,7 @@ def test_a_server_that_does_not_answer_gives_exit_code_3(run: Run) -> None:
         (("enqueue", "jobs", "x", "--max-attempts", "0"), "max_attempts must be a whole number"),
         (("enqueue", "jobs", "x", "--from", "file"), "with --from, the lines contain all payloads and fields"),
         (("enqueue", "jobs", "--from", "/nowhere/file"), "cannot read /nowhere/file"),
-        (("enqueue", "no/slashes", "x"), "a queue's name must be"),
+        (("enqueue", "no/slashes", "x"), "a queue's name must have"),
         (("dequeue", "jobs", "--limit", "0"), "limit must be a whole number"),
         (("dequeue", "jobs", "--raw"), "--raw does not print tokens"),
         (("complete", "jobs", "x"), "--token is missing"),
