@@ -1,4 +1,4 @@
-"""The code is tidy: functions and files are short, and each file, module and command that a text names exists."""
+"""The code is tidy: functions and files are short, and each file, symbol, module and command in a text exists."""
 
 import ast
 import re
@@ -22,6 +22,8 @@ SHELL_BLOCK = re.compile(r"^( *)```(?:sh|console)\n(.*?)^\1```$", re.MULTILINE |
 FILE_NAME = re.compile(r"(?<![\w/.<{*-])(?:[\w.-]+/)*[\w-]+\.(?:py|lua|md|proto|toml)\b(?![\w/*])")
 # Pages are named without backticks, too.
 PAGE_NAME = re.compile(r"(?<![\w/.:-])(?:[\w.-]+/)*[\w-]+\.md\b")
+# A symbol and its file, as pages name them.
+SYMBOL_OF_FILE = re.compile(r"`([A-Za-z_][\w.]*)(?:\(\))?` (?:in|of) `([\w./-]+\.py)`")
 MODULE_CALL = re.compile(r"\bpython -m ([\w.]+)")
 # The first two words after the name of the program, unless they are options, values or placeholders.
 COMMAND_CALL = re.compile(r"^(?:\$ )?tickwheel ([a-z][a-z-]*)(?: ([a-z][a-z|-]*))?")
@@ -73,6 +75,15 @@ def exists(file_name: str, text_name: str) -> bool:
     return any((folder / file_name).is_file() for folder in [*FOLDERS, (ROOT / text_name).parent])
 
 
+def definitions(file_name: str, text_name: str) -> set[str]:
+    """Return the names that a file defines: functions, classes, variables and fields, also within classes."""
+    folders = [*FOLDERS, (ROOT / text_name).parent]
+    paths = [path for folder in folders if (path := folder / file_name).is_file()]
+    nodes = [node for path in paths[:1] for node in ast.walk(ast.parse(path.read_text()))]
+    defined = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
+    return defined | {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+
+
 def is_our_module(name: str) -> bool:
     paths = [folder / name.replace(".", "/") for folder in FOLDERS]
     return any(path.with_suffix(".py").is_file() or (path / "__main__.py").is_file() for path in paths)
@@ -108,6 +119,18 @@ def test_every_file_that_a_text_names_exists() -> None:
     quoted = [(text_name, name) for text_name, quotation in quotations() for name in FILE_NAME.findall(quotation)]
     pages = [(text_name, name) for text_name, text in TEXTS.items() for name in PAGE_NAME.findall(text)]
     stale = {f"{text_name}: {name}" for text_name, name in [*quoted, *pages] if not exists(name, text_name)}
+    assert sorted(stale) == []
+
+
+def test_every_symbol_that_a_page_names_with_its_file_exists() -> None:
+    pages = {name: " ".join(text.split()) for name, text in TEXTS.items() if name.endswith(".md")}
+    named = [(page, *found) for page, text in pages.items() for found in SYMBOL_OF_FILE.findall(text)]
+    assert len(named) > 10
+    stale = {
+        f"{page}: {symbol} in {file_name}"
+        for page, symbol, file_name in named
+        if symbol.rpartition(".")[2] not in definitions(file_name, page)
+    }
     assert sorted(stale) == []
 
 
