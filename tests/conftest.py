@@ -27,8 +27,8 @@ redis.utils.get_lib_version = cache(redis.utils.get_lib_version)
 # For each invocation of a command, Typer builds all commands again, which takes 16 ms.
 typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]
 
-# A shell starts a background job with SIGINT ignored, and child processes inherit this. A handler is not inherited:
-# with it, SIGINT has no effect on this process, but tests can interrupt the programs that they start.
+# A shell ignores SIGINT in background jobs, and child processes inherit this. They do not inherit a handler: with a
+# handler that does nothing, this process ignores SIGINT, but tests can interrupt the programs that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, lambda number, frame: None)
 

@@ -1,4 +1,4 @@
-"""A real event process on a clock that a test controls. Usage: turned_event_process.py URL NAMESPACE LOCK."""
+"""A real event process on a clock that a test controls. Usage: manual_clock_event_process.py URL NAMESPACE LOCK."""
 
 import sys
 from pathlib import Path

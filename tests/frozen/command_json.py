@@ -23,16 +23,16 @@ from tickwheel.testing import PrivateServer
 
 APP: Final = "tests.fault.recurring_app:app"
 _RUN_S: Final = 60
-# Their values depend on the machine and the moment.
+# The values that these commands print depend on the machine and the moment.
 _MEASURE: Final = {"bench", "demo", "doctor", "load"}
-# Their only output is the log. The first line of the log appears when the program serves.
+# The only output of these programs is the log. The first line appears when the program serves.
 _SERVING: Final[dict[str, tuple[str, ...]]] = {
     "dev": ("dev", "--data-dir", "{folder}/dev", "--listen", "127.0.0.1:0"),
     "events": ("events", "--verbose"),
     "serve": ("serve", "--listen", "127.0.0.1:0"),
     "worker": ("worker", APP),
 }
-# Produces every kind of result within seconds, even on a slow machine.
+# A scenario that produces every kind of result within seconds, even on a slow machine.
 _STEADY: Final = """
 length = "3s"
 drain = "5s"
@@ -45,7 +45,7 @@ cancel = { share = 0.2, after = "10ms" }
 """
 # The values of these keys depend on the machine.
 _BY_CASE: Final = {"buckets", "errors", "troubles", "why"}
-# The keys below these keys are the names of the calls that were made.
+# The values of these keys are objects, whose keys are the names of the calls that were made.
 _BY_CALL: Final = {"calls"}
 _LOG_LINE: Final = ("at", "level", "logger", "text")
 Run = Callable[..., Any]

@@ -52,7 +52,7 @@ def _command(command: Any) -> dict[str, Any]:
 
 def _parameter(parameter: Any) -> dict[str, Any]:
     kind = shapes.annotation(parameter.type_descriptor.annotation, {}, {})
-    # Users see of an internal type only that the command parses text.
+    # An internal type is not recorded: users only see that the command parses a text.
     description: dict[str, Any] = {"type": kind or "a text that is read"}
     if parameter.secondary_opts:
         description["off"] = sorted(parameter.secondary_opts)
@@ -99,7 +99,7 @@ def programs() -> dict[str, Any]:
 
 
 def _driving(text: str) -> list[str]:
-    """Return the options as the usage line lists them, with VALUE for each value; ``[]`` marks optional ones."""
+    """Return the options of the usage line, with VALUE for each value, and in ``[]`` if they are optional."""
     usage = " ".join(text.partition("\n\n")[0].split())
     bare = re.sub(r"(--[a-z-]+) [A-Z_:]+", r"\1 VALUE", usage)
     return re.findall(r"\[[^]]*\]|\([^)]*\)|--[a-z-]+(?: VALUE)?", bare)

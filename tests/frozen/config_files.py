@@ -103,7 +103,7 @@ def selectors() -> list[str]:
 
 
 def scenario_names() -> list[str]:
-    """Return the scenarios that `tickwheel load` accepts by name. The folder moves with its package."""
+    """Return the scenarios that `tickwheel load` accepts by name. Follows the folder `load/scenarios`."""
     from importlib.resources import files
 
     folder = files("tickwheel.load") / "scenarios"

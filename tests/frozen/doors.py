@@ -1,6 +1,6 @@
-"""The public modules, "doors": their names, and which names of two doors are the same object.
+"""The public modules, called "doors": their names, and the groups of names that are the same object.
 
-Nothing here depends on the file that defines a name: a name is looked up in its door.
+The record does not depend on the file that defines an object, because each name is looked up in its door.
 """
 
 import ast
@@ -36,7 +36,7 @@ Names = Mapping[str, set[str]]
 
 
 def met_beyond_doors() -> dict[str, Any]:
-    """Return types that users receive but cannot import, by their source. Follows renames of internal names."""
+    """Return types that users receive but cannot import, by the function or fixture that returns them."""
     from tickwheel.model.queue_config import QueueConfig
     from tickwheel.testing.task_tester import TaskTester
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDERS: Final = (ROOT / "scheduler", ROOT / "wheel")
-# The part of a name in an f-string counts, too: it is a new entry, so each variable must be spelled out.
+# Also matches a part of a name in an f-string. The part would be a new entry, so the code must contain whole names.
 _VARIABLE: Final = re.compile(r"TICKWHEEL_[A-Z_]*")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -149,7 +149,7 @@ def _fields_of_call(call: ast.Call, maker: EventFunction) -> set[str]:
 
 @cache
 def _public_makers() -> dict[str, EventFunction]:
-    """Return the makers that other modules can import."""
+    """Return the event functions that other modules can import."""
     everywhere = {name: maker for tree in trees().values() for name, maker in _makers_of(tree, {}).items()}
     return {name: maker for name, maker in everywhere.items() if not name.startswith("_")}
 
@@ -190,7 +190,7 @@ def _under_conditions(function: _Function, parameters: list[str]) -> dict[str, s
 
 
 def _set_later(function: _Function) -> dict[int, set[str]]:
-    """Return the keys that later lines add to a dictionary that a variable holds, by the id of its node."""
+    """Return the keys that later statements add to the dictionary of a variable, by the id of the dictionary's node."""
     dict_ids: dict[str, int] = {}
     fields: dict[int, set[str]] = defaultdict(set)
     for node in ast.walk(function):

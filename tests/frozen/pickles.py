@@ -1,9 +1,9 @@
-"""Objects that programs may have pickled, as pickles of commit 2821acb must load them.
+"""Objects that programs may have pickled. Their pickles from commit 2821acb must still load.
 
 The bytes are in `recorded/pickles.json`, in base64. They are never recorded again, because a new version must read
 the pickles of an old one. The classes are the messages of both clients, and the classes that a public module names.
-Pickles of other classes are valid for one version only. A new class gets an entry here, and the result of `added` in
-the file.
+Pickles of other classes are valid for one version only. For a new class, add an entry here, and the result of `added`
+to the file.
 """
 
 import base64

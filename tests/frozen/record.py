@@ -1,4 +1,4 @@
-"""Recorded facts that others rely on, and the same facts as the code has them now.
+"""Facts that users and operators rely on. Tests compare the recorded facts with the code.
 
     python -m tests.frozen.record            records everything again
     python -m tests.frozen.record scripts    records one topic again
@@ -6,6 +6,8 @@
 `recorded/` has one file for each topic. A removed or changed entry breaks users or operators: record a topic again
 only if the change is intended, in the commit that makes the change, with a line in CHANGELOG.md. The pickles of
 `pickles.json` are never recorded again, because older programs have written them.
+
+A function whose docstring contains "Follows" depends on an internal name. Adapt the function if the name changes.
 """
 
 import json

@@ -23,7 +23,7 @@ from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.message import Message
 
 PublicTypes = Mapping[type, str]
-# Every other name in an annotation is either public or internal.
+# Names that an annotation may contain. Every other name must be public, or the annotation is not recorded.
 _KNOWN: Final = {
     *dir(builtins),
     *typing.__all__,

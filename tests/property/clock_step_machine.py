@@ -10,11 +10,11 @@ from tickwheel.limits import CLOCK_GUARD_MS
 
 
 class ClockStepMachine(SchedulerMachine):
-    """Every operation in any order, on a server whose clock often steps to just within the clock guard, or beyond."""
+    """All operations in any order. The server's clock often steps to the limit of the clock guard or beyond."""
 
     @rule(data=st.data(), client=clients, beyond=st.sampled_from([CLOCK_GUARD_MS, CLOCK_GUARD_MS + 1, 50_000]))
     def enqueue_times_reached_by_a_clock_step(self, data: st.DataObject, client: int, beyond: int) -> None:
-        """Step the clock to just within the guard or beyond; enqueue messages that are due by then."""
+        """Step the clock to the limit of the guard or beyond it. Then enqueue messages that are due at once."""
         name = self._name(data)
         self._step_the_clock(data.draw(st.integers(0, self.shards - 1)), beyond)
         due = st.just({"due": self.model.now})
@@ -28,6 +28,6 @@ class ClockStepMachine(SchedulerMachine):
         self._reschedule(client, name, key, {"due": self.model.now})
 
     def _step_the_clock(self, shard: int, beyond: int) -> None:
-        """Step the clock to `beyond` ms after the guard's position on a shard, unless the clock is already later."""
+        """Step the clock to `beyond` ms after the latest time of a shard's guard, unless the clock is already later."""
         high = self.under_test.stored.high(shard) or self.model.now
         self.under_test.turn(max(0, high + beyond - self.model.now))

@@ -20,7 +20,7 @@ class Killed(Exception):
     """The process was killed."""
 
 
-class UnsteadyWheel(ManualWheel):
+class CrashingWheel(ManualWheel):
     """Takes a shard over, and is killed after some commands or when all due work is done."""
 
     def __init__(self, server: PrivateServer, namespace: str, shard: int, now_ms: int) -> None:

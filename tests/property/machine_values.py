@@ -1,4 +1,7 @@
-"""The values that the machine draws, and the words that it shares with the model: few values, so that they collide."""
+"""The values that the state machine draws, and helpers to compare results with the model.
+
+There are few values, so that messages often share them.
+"""
 
 import math
 import random
@@ -83,7 +86,7 @@ def as_explained(explanation: Any) -> tuple[str, str, int | None, int | None]:
 
 
 def reason_for(queue: QueueModel, entry: Entry) -> tuple[str, str, int | None, int | None]:
-    """State, code, number of messages ahead, number of messages ahead of the same value."""
+    """Return (state, code, messages ahead, messages ahead with the same value), as `explain` must report them."""
     if entry.state != PENDING:
         return entry.state, entry.state, None, None
     first = queue.take(entry.shard, len(queue.messages), {})

@@ -1,6 +1,6 @@
-"""The promises of Tickwheel in plain Python: lists are sorted, and a scan over all messages finds a value's holder.
+"""A model of Tickwheel in plain Python: it sorts lists, and finds the holder of a value by a scan over all messages.
 
-The model is not fast and keeps nothing that it can compute. Times are integer milliseconds. Every operation returns
+The model is slow, and stores nothing that it can compute. Times are integer milliseconds. Every operation returns
 the result for the caller, or raises the library's error class with the attributes that the machine compares.
 """
 
@@ -48,7 +48,8 @@ class QueueModel:
     ) -> list[tuple[str, str, bool] | None]:
         """Return (id, state, created) of each message, or None if the id belongs to another message.
 
-        ``high`` is up to which time the clock guard of a shard has been: an explicit due time far beyond it waits.
+        ``high`` returns the latest time that the clock guard of a shard has recorded. A message with an explicit due
+        time more than a second after this time is Invisible at first.
         """
         if self.settings.enqueue_blocked and not all(self.key_of(arguments) in self.messages for arguments in batch):
             raise QueueBlocked

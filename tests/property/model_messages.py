@@ -14,7 +14,7 @@ Key = tuple[str, str | None]
 
 @dataclass(frozen=True)
 class EnqueueArguments:
-    """The arguments of an enqueue. Two of them have the same content or not."""
+    """The arguments of an enqueue. Two objects are equal if the messages have the same content."""
 
     id: str
     payload: bytes = field(default=b"", repr=False)
@@ -26,7 +26,7 @@ class EnqueueArguments:
     lease: int | None = None
     max_attempts: int | None = None
     trace: tuple[tuple[str, str], ...] = field(default=(), compare=False)
-    """Pairs that are stored with it, and no part of its content; never indexed."""
+    """The pairs of the trace context: stored with the message, but not indexed, and not part of its content."""
 
 
 @dataclass
@@ -70,14 +70,14 @@ class Entry:
     key: Key
     shard: int
     order: int
-    """Its place among all messages first enqueued on the shard."""
+    """The number of messages enqueued on the shard up to this message."""
     arguments: EnqueueArguments
     due: int
     deadline: int | None
-    """None: `due`."""
+    """None means `due`."""
     state: str
     until: int
-    """Invisible, leased or kept until then."""
+    """The end of the delay, the back-off, the lease or the retention."""
     version: int = 1
     attempts: int = 0
     payload: bytes = field(default=b"", repr=False)
@@ -87,7 +87,7 @@ class Entry:
     error: str = ""
     result: str | None = None
     held: bool = False
-    """Cancelled while Running, and its exclusive value is not yet free."""
+    """Whether the message was cancelled while it was Running, and its exclusive value is not yet free."""
     history: list[Event] = field(default_factory=list)
 
     @property

@@ -20,9 +20,9 @@ class Mutant:
     old: str
     new: str
     namespace: str = "plain"
-    """The kind of namespace in which it does harm."""
+    """The kind of namespace in which the fault has an effect."""
     clock_steps: bool = False
-    """Whether it does harm only where the clock steps."""
+    """Whether the fault has an effect only if the clock steps."""
 
     def source(self, text: str) -> str:
         assert self.old in text, f"{self.script} has no {self.old!r}: the mutant {self.name!r} needs another place"

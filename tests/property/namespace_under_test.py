@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.property.crashing_wheel import UnsteadyWheel
+from tests.property.crashing_wheel import CrashingWheel
 from tests.property.model import Model
 from tests.property.model_messages import Key, Settings
 from tests.property.stored_data import Stored, expected, group_heads, held_prefixes, lost_timers
@@ -106,8 +106,8 @@ class NamespaceUnderTest:
         self.model.run_due()
 
     def kill_another_event_process(self, shard: int, commands: int) -> None:
-        """Start an event process that takes the shard over and is killed; the first is fenced and takes over again."""
-        UnsteadyWheel(self._server, self.name, shard, self.model.now).die_after(commands)
+        """Kill another event process after it took the shard over. The first process then takes over again."""
+        CrashingWheel(self._server, self.name, shard, self.model.now).die_after(commands)
         self.run_due()
 
     def compare(self) -> None:

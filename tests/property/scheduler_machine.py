@@ -59,9 +59,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     shards: ClassVar[int] = 1
     queues: ClassVar[Mapping[str, Settings]] = {"work": Settings()}
     service: ClassVar[str | None] = None
-    """Where one of the two clients goes, instead of to the server itself."""
+    """The URL of the service that one of the two clients uses. None: both clients use the server directly."""
     most_by_request: ClassVar[int] = 10
-    """A request is one call to each shard: it answers short where the call's budget ends."""
+    """The maximum limit of a dequeue with a request id, which makes only one call to each shard."""
 
     @initialize()
     def open(self) -> None:

@@ -72,7 +72,7 @@ class Stored:
         self._namespace = namespace
 
     def read(self, places: Iterable[tuple[str, int]]) -> list[list[Any]]:
-        """Read the data of each (queue, shard) for `found`, in one round trip."""
+        """Read the data of each (queue, shard) for `contents`, in one round trip."""
         with self._client.pipeline(transaction=False) as pipeline:
             for queue, shard in places:
                 named = {name: keys.queue_key(self._namespace, shard, queue, name) for name in keys.QUEUE_KEYS}

@@ -47,7 +47,7 @@ def messages(random: random.Random) -> list[NewMessage]:
 
 
 def matching(messages: list[NewMessage], where: dict[str, str]) -> list[NewMessage]:
-    """Return the messages that carry every pair, most urgent first; ties in the order of enqueue."""
+    """Return the messages that have every pair, most urgent first. Equally urgent messages keep their order."""
     matches = [new for new in messages if where.items() <= dict(new.metadata or {}).items()]
     return sorted(matches, key=lambda new: new.deadline)  # type: ignore[arg-type,return-value]
 
@@ -188,7 +188,7 @@ def test_no_call_reads_more_entries_than_its_limit(
                 for message in queue.dequeue(limit=chosen.choice([1, entries]), where=where):
                     message.complete()
             read = list(entries_read(monitor, tickwheel_server))
-    # The walk has the budget, and so has the lease of its results: two entries for each pair of an exclusive queue.
+    # The budget limits the walk, and the pairs of the leased results. An exclusive queue has two entries for a pair.
     assert 0 < max(read) <= (3 * entries if exclusive else entries + 1)
 
 

@@ -57,7 +57,7 @@ def test_the_wheel_is_exact_with_tiny_memory_and_small_portions(
     monkeypatch.setattr(firing, "FIRE_BATCH", 2)
 
     with WheelNamespace(tickwheel_server, seed) as world:
-        # Timers over the limit wait in their slot while later timers of it are in memory. They may be late.
+        # Some timers of a large slot stay in Redis while later timers are in memory. Those in Redis may be late.
         Simulation(world, is_punctual=False).run(STEPS)
 
 
@@ -120,7 +120,7 @@ def test_other_duties_run_before_promotion_has_caught_up(
         world.enqueue([60_000] * 1_000)
     run_until(process, world, world.monotonic + (58_000 if in_memory else 5_000))
     assert (process.driver._loaded_timers.count >= 20_000) == in_memory
-    # Frozen until promotion has 100 batches to do; some leases and retentions of the same minute have also ended.
+    # The process stands still until 100 batches are due. Some leases and retentions of the same minute have also ended.
     world.monotonic += 100_000
     world.enqueue([60_000] * 100)
 

@@ -1,4 +1,4 @@
-"""Drivers that each break one rule. The simulation must detect each of them, or its runs prove nothing."""
+"""Drivers that each break the rule in their docstring. The simulation must detect each of them."""
 
 import re
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from tickwheel.storage.timer import HEAD_BYTES, Kind
 
 
 class TrimsBeforeFiling(ShardDriver):
-    """Rule 3: timers are filed and cut from the inbox in one step."""
+    """Timers are filed and cut from the inbox in one step."""
 
     def _file_prefix(self, prefix: list[Entry]) -> Steps:
         yield from self._shard.call_fenced(self._file, [self._trim_before(prefix)])
@@ -27,14 +27,14 @@ class TrimsBeforeFiling(ShardDriver):
 
 
 class TrimsBeyondWhatWasHandled(ShardDriver):
-    """Rule 3: only the filed prefix of the inbox is cut."""
+    """Only the filed prefix of the inbox is cut."""
 
     def _trim_before(self, prefix: list[Entry]) -> bytes:
         return id_after(self._inbox_buffer.last_read_id)
 
 
 class StartsAtTheEndOfTheInbox(ShardDriver):
-    """Rule 2: the inbox is read from its start, never from `$`."""
+    """The inbox is read from its start, never from `$`."""
 
     def take_over(self) -> Steps:
         yield from super().take_over()
@@ -44,7 +44,7 @@ class StartsAtTheEndOfTheInbox(ShardDriver):
 
 
 class DropsSlotsWithoutAnswers(ShardDriver):
-    """Rule 8: a slot is dropped when everything read from it is answered."""
+    """A slot is dropped when everything read from it is answered."""
 
     def take_over(self) -> Steps:
         yield from super().take_over()
@@ -57,14 +57,14 @@ class _NothingIsOpen(LoadedTimers):
 
 
 class FilesNoNearTimers(ShardDriver):
-    """Rule 3: near timers must survive the process."""
+    """Near timers must survive the process."""
 
     def _timers_to_file(self, prefix: list[Entry]) -> list[bytes]:
         return [entry.far for entry in prefix if entry.far]
 
 
 class TakesTheRedrivenForEnded(ShardDriver):
-    """Rule 3: the lease of a message that was redriven after its end must be filed."""
+    """The lease of a message that was redriven after its end must be filed."""
 
     def take_over(self) -> Steps:
         yield from super().take_over()
@@ -91,7 +91,7 @@ class _OfAnyVersion(FinishedLeases):
 
 
 class KeepsPositions(ShardDriver):
-    """Rule 10: positions are dropped with the memory that they refer to."""
+    """Positions are dropped with the memory that they refer to."""
 
     positions: dict[tuple[str, int], int]
 
@@ -111,7 +111,7 @@ KeepsPositions.positions = {}
 
 
 class SkipsOwnPushes(ShardDriver):
-    """Rule 6: a position passes only timers in memory, and only from the end of the entries that were read."""
+    """A position passes only timers in memory, and only from the end of the entries that were read."""
 
     def _on_pushed(self, level: int, number: int, timers: list[bytes], length: int) -> None:
         super()._on_pushed(level, number, timers, length)
@@ -121,7 +121,7 @@ class SkipsOwnPushes(ShardDriver):
 
 
 class TrustsItsOwnClock(ShardDriver):
-    """Rule 7: the server's clock decides what is due."""
+    """The server's clock decides what is due."""
 
     def take_over(self) -> Steps:
         yield from super().take_over()
@@ -133,7 +133,7 @@ class TrustsItsOwnClock(ShardDriver):
 
 
 class BelievesTheServer(ShardDriver):
-    """Rule 7: a timer that is due by the server's clock is not fired beyond the bound of the clock guard."""
+    """A timer that is due by the server's clock is not fired beyond the bound of the clock guard."""
 
     def take_over(self) -> Steps:
         yield from super().take_over()
@@ -144,7 +144,7 @@ class BelievesTheServer(ShardDriver):
 
 
 class ForgetsMovedTimers(ShardDriver):
-    """Rule 7: if the time of a timer's message has moved, the script puts the timer back in Redis."""
+    """If the time of a timer's message has moved, the script puts the timer back in Redis."""
 
     def take_over(self) -> Steps:
         yield from super().take_over()
@@ -154,7 +154,7 @@ class ForgetsMovedTimers(ShardDriver):
 
 
 class TakesEarlyForAnswered(ShardDriver):
-    """Rule 7: a timer that is not due yet is kept in memory, and in Redis."""
+    """A timer that is not due yet is kept in memory, and in Redis."""
 
     def take_over(self) -> Steps:
         yield from super().take_over()
@@ -163,7 +163,7 @@ class TakesEarlyForAnswered(ShardDriver):
 
 
 class TakesSentForAnswered(ShardDriver):
-    """Rule 3: sent but unanswered counts as unanswered."""
+    """A timer that was sent, but not answered, counts as unanswered."""
 
     def take_over(self) -> Steps:
         yield from super().take_over()
@@ -193,7 +193,7 @@ class _SentIsFinal(_EarlyIsFinal):
 
 
 class ServesSlotsWhenTheyStart(ShardDriver):
-    """Rule 5: a slot is cascaded one slot of the level below before its start."""
+    """A slot is cascaded before its start, by the length of a slot of the level below."""
 
     def take_over(self) -> Steps:
         yield from super().take_over()
@@ -222,7 +222,7 @@ class ForgetsSlotsWhenWaiting(ShardDriver):
 
 
 class NeverDropsSlots(ShardDriver):
-    """Rule 8: no slot is left behind."""
+    """No slot is left behind."""
 
     def drop_slots(self) -> DutySteps:
         yield from ()

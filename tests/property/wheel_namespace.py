@@ -240,7 +240,7 @@ class WheelNamespace:
         assert max(copies.values(), default=1) == 1, f"stored twice: {copies.most_common(1)}"
 
     def check_nothing_is_overdue(self) -> None:
-        """Call when the event process has no work. Its time may be about a ms behind."""
+        """Check a wheel whose event process has no work. The time of the process may be about a ms behind."""
         overdue = {key: due for key, due in self.waiting().items() if due <= self.server_ms - 2}
         assert not overdue, f"at {self.server_ms} still waiting: {overdue}"
 

@@ -1,7 +1,8 @@
 """A seeded simulation of event processes on one shard: any event may happen between two server calls.
 
-A process's command is sent, executed, and answered in three separate steps. Between the steps other processes, clients,
-delayed calls, crashes and clocks have their turn. Each process reads the time through a real clock guard.
+A command of a process is sent, executed, and answered in three separate steps. Between the steps, other processes and
+clients act, delayed calls arrive, processes crash, and clocks step. Each process reads the time through a real clock
+guard.
 """
 
 from dataclasses import dataclass, field
@@ -84,7 +85,7 @@ class Process:
                 self.clock.on_reply(self._sent, self._world.monotonic)
                 self._set(self._steps.send(self._reply))
         except Fenced:
-            # As in the runner, the claim shows whether a newer process drives.
+            # Like in the event process, only a rejected claim proves that a newer process drives the shard.
             if self.driver.claim_refused:
                 self.alive = False
             else:

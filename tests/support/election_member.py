@@ -22,7 +22,7 @@ class Member:
 
     def __init__(self, url: ZooKeeperUrl, namespace: str, shards: int, identity: bytes = b"one") -> None:
         self.election = ZooKeeperElection(url, namespace, shards, identity)
-        # The errors that ended its loops.
+        # The errors that ended the loops of the member.
         self.errors: list[TickwheelError] = []
         self.leads: dict[int, ZooKeeperLeadership] = {}
         # The start and the end of every leadership: monotonic time, shard, epoch.
@@ -81,7 +81,7 @@ class Member:
 
 
 def settle(members: Sequence[Member], shards: int, within: float = 10.0) -> None:
-    """Wait until each shard has one leader, and the members' numbers of shards differ by at most one."""
+    """Wait until each shard has one leader, and no member leads two shards more than another."""
 
     def even() -> bool:
         loads = [len(member.leads) for member in members]

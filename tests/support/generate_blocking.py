@@ -3,9 +3,9 @@
     python tests/support/generate_blocking.py            write the modules
     python tests/support/generate_blocking.py --check    exit with 1 if a module is not current
 
-Edit the asyncio modules, never the results. REPLACEMENTS holds all differences but one: a paragraph that begins with
-"asyncio:" is left out. In a docstring, the paragraph is text. In code, it is a comment and the statements under it, up
-to a blank line. Imports that are then unused are removed.
+Edit the asyncio modules, never the results. The differences are in REPLACEMENTS, except one: the script omits
+paragraphs that begin with "asyncio:". In a docstring, such a paragraph is text. In code, it is a comment with the
+statements below it, up to a blank line. The script also removes unused imports.
 """
 
 import re
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def generate(source: Path) -> str:
-    """Return the blocking module for an asyncio module, with sorted imports and without unused ones."""
+    """Return the blocking module for an asyncio module, with sorted imports and without unused imports."""
     text = source.read_text()
     for pattern, replacement in REPLACEMENTS:
         text = re.sub(pattern, replacement, text, flags=re.DOTALL)

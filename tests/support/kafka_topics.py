@@ -16,7 +16,7 @@ _BATCH = 500
 
 
 def make_topic(kafka: Kafka, partitions: int = 4, **settings: str) -> str:
-    """Create a topic with a unique name. ``settings`` are those of Kafka, with `_` instead of `.`."""
+    """Create a topic with a unique name. ``settings`` are settings of Kafka, whose names have `_` instead of `.`."""
     name = f"topic-{os.urandom(6).hex()}"
     config = {key.replace("_", "."): value for key, value in settings.items()}
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})

@@ -8,7 +8,7 @@ from tickwheel.storage.transition import OutboxTransition
 
 
 def read_outbox(client: Any, namespace: str, shards: int = 1) -> list[OutboxTransition]:
-    """Return all transitions, shard after shard."""
+    """Return all transitions, sorted by shard."""
     with client.pipeline(transaction=False) as pipeline:
         for shard in range(shards):
             pipeline.xrange(shard_key(namespace, shard, "events"))

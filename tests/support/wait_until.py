@@ -9,7 +9,9 @@ T = TypeVar("T")
 
 
 def eventually(condition: Callable[[], T], event: str, within: float = 20.0, pause: float = 0.002) -> T:
-    """Return the first true value of the condition. Fail the test if this takes too long; ``event`` is in the message.
+    """Return the first true value of the condition, or fail the test after ``within`` seconds.
+
+    The error message contains ``event``, a description of the expected event.
 
     The pauses between two checks grow to five times ``pause``, so that a long wait takes little CPU time. With
     ``pause=0`` there is no pause between checks, for tests in which a millisecond matters.
@@ -23,7 +25,7 @@ def eventually(condition: Callable[[], T], event: str, within: float = 20.0, pau
 
 
 async def eventually_in_task(condition: Callable[[], T], event: str, within: float = 20.0) -> T:
-    """Do the same in an asyncio task, while other tasks run."""
+    """Wait like `eventually`, in an asyncio task, while other tasks run."""
     deadline = time.monotonic() + within
     while not (value := condition()):
         assert time.monotonic() < deadline, f"not within {within} s: {event}"

@@ -18,7 +18,7 @@ from tests.fault.harness.rows import ROWS, plan
 from tests.fault.harness.run import run
 from tests.fault.harness.shared_services import SharedServices
 
-# Of a campaign, so that its last run ends within ten minutes; and of a soak, whose length is in hours.
+# A campaign starts no run after 570 s, so that it ends within ten minutes. The length of a soak is given in hours.
 _SECONDS, _SOAK_SECONDS = 570, 3_600
 _SOAK = "TICKWHEEL_SOAK"
 

@@ -29,7 +29,7 @@ _PASSES_S = 60.0
 
 @dataclass(slots=True)
 class Aftermath:
-    """The result: the number of faults, their marks, and violations."""
+    """The result of a test on the data: the number of faults, their marks, and violations."""
 
     faults: int = 0
     marks: list[str] = field(default_factory=list)

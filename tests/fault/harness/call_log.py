@@ -1,8 +1,9 @@
-"""The call log of a process: it records each call before and after it, so that the open calls of a killed process count
-as unknown.
+"""The call log of a process has a line before and a line after each call.
 
-A line is JSON: `{n, op, queue, ids, at, args}` before, `{n, outcome, value, at}` after. Times are of CLOCK_BOOTTIME,
-which is the same for all processes of a host and is never stepped. Files are append-only, and names are unique.
+If a process was killed during a call, the second line is missing, and the result of the call is unknown.
+
+The lines are JSON: `{n, op, queue, ids, at, args}` before the call, and `{n, outcome, value, at}` after it. Times are
+of CLOCK_BOOTTIME, which is the same for all processes of a host and is never stepped. Each process writes its own file.
 """
 
 import json

@@ -38,7 +38,7 @@ def check(evidence: Evidence) -> list[Violation]:
 
 
 def durability(evidence: Evidence, lives_by_id: dict[str, Life]) -> Iterator[Violation]:
-    """I1: every message whose enqueue was acknowledged exists and ends, with its payload, like in its events."""
+    """I1: no acknowledged call is lost, no payload is damaged, and each message ends in the state of its last event."""
     for call in evidence.calls:
         if call.op in ("enqueue", "repeat") and call.outcome == OK:
             for id in call.ids:
@@ -66,7 +66,7 @@ def durability(evidence: Evidence, lives_by_id: dict[str, Life]) -> Iterator[Vio
 
 
 def never_early(evidence: Evidence, lives_by_id: dict[str, Life]) -> Iterator[Violation]:
-    """I2: no message is delivered before its delay is over, by the server's clock (in events) and the call logs'."""
+    """I2: no message is delivered before its delay is over, by the server's clock and by that of the call logs."""
     for life in lives_by_id.values():
         until = None
         for step in life.steps:
@@ -238,7 +238,7 @@ def unknowns_resolve(evidence: Evidence, lives_by_id: dict[str, Life]) -> Iterat
 
 
 def _answers_as_it_was_done(call: Call, lives_by_id: dict[str, Life]) -> Iterator[Violation]:
-    """If a complete was answered with a lost lease, no earlier unanswered call of the caller completed the message."""
+    """If a complete reports a lost lease, no earlier unanswered call of the same caller has completed the message."""
     versions = dict(zip(call.ids, call.args, strict=True))
     for id in call.value["lost"]:
         life = lives_by_id.get(id)

@@ -1,7 +1,7 @@
 """All claims that a server has accepted, in order, from its append-only file.
 
-A server accepts a script of an event process only under the last claimed fence, so the order of the claims is the order
-of their scripts.
+A server accepts a script of an event process only with the last claimed fence. So the scripts of two claims run in the
+order of the claims.
 """
 
 import re

@@ -13,7 +13,7 @@ from tests.fault.harness.system_under_test import NAMESPACE, SystemUnderTest
 
 @contextmanager
 def move_slot(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """Move a shard's slot, whole or key by key; in the second case it stays half moved until the end of the fault."""
+    """Move a shard's slot, whole or key by key; key by key, the slot stays half moved until the fault ends."""
     place = cast(ClusterDeployment, system.place)
     slot = place.slot(NAMESPACE, fault.whom % system.plan.load.shards)
     source = place.cluster.primary_of(slot)

@@ -91,7 +91,7 @@ def killed_relays(system: SystemUnderTest) -> list[tuple[int, int]]:
 
 
 def _not_among(relayed: list[OutboxTransition], waiting: list[list[OutboxTransition]]) -> list[OutboxTransition]:
-    """Return the transitions not relayed before the last event process ended, usually ends of retention."""
+    """Return the transitions that no relay has published. Usually, these are ends of retentions."""
     keys = {(step.id, step.exclusive_value, step.incarnation, step.version) for step in relayed}
     return [
         step

@@ -115,7 +115,7 @@ def faked_clock(file: Path) -> dict[str, str]:
         "LD_PRELOAD": library,
         "FAKETIME_TIMESTAMP_FILE": str(file),
         "FAKETIME_NO_CACHE": "1",
-        # The names of this version and of later versions. The step must not affect time-outs.
+        # The step must not affect time-outs. Later versions of libfaketime use the second name.
         "DONT_FAKE_MONOTONIC": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "PYTHONPATH": _SITE,

@@ -19,7 +19,7 @@ class Election(Protocol):
 
 
 class LockFiles:
-    """Lock files. Other files simulate another host, because a paused process keeps its lock."""
+    """Lock files. Other files simulate another host, where the lock of a paused process has no effect."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._host = folder, 0

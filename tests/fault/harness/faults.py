@@ -64,11 +64,11 @@ KINDS: dict[str, Kind] = TAKEN_OVER | {
 
 @dataclass(slots=True)
 class Injection:
-    """A fault that was injected. ``began`` and ``over`` are of the call logs' clock, ``began_ms`` of the wall clock.
+    """A fault that was injected. ``began`` and ``over`` are times of the call logs' clock.
 
-    Recovery counts from ``since_ms`` of the wall clock: the beginning of the fault if other processes take over, else
-    its end. ``epochs`` are the epochs of all shards at the beginning. ``mark`` proves that the fault took place; it is
-    empty without a proof.
+    ``began_ms`` and ``since_ms`` are times of the wall clock. The recovery time counts from ``since_ms``: the beginning
+    of the fault if other processes take over, else its end. ``epochs`` are the epochs of all shards at the
+    beginning. ``mark`` is the evidence that the fault had an effect, or empty.
     """
 
     fault: Fault

@@ -7,7 +7,7 @@ from math import inf
 from tickwheel.storage.record import State
 from tickwheel.storage.transition import OutboxTransition
 
-# The limit of "in time" on a machine with two cores and other load: without any bug, campaigns had up to 1.8 s. Without
+# The limit of "in time" on a machine with two cores and other load: without any bug, up to 1.8 s occurred. Without
 # a leader, messages are later than this limit, because a takeover follows only after the session time-out of 4 s.
 IN_TIME_MS = 2_000
 

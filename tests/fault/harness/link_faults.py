@@ -11,7 +11,7 @@ from tests.fault.harness.system_under_test import SystemUnderTest
 
 @contextmanager
 def lose_replies(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
-    """Lose answers and cut their connections; ``amount`` is the probability for each answer."""
+    """Drop answers, and close their connections. ``amount`` is the probability for each answer."""
     proxies = system.place.proxies
     before = sum(proxy.lost for proxy in proxies)
     for proxy in proxies:

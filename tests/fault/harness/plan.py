@@ -9,9 +9,10 @@ from tests.fault.harness.load import Load
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of a ``kind`` of `faults.KINDS`: begins ``at`` seconds after the load's start, lasts ``lasts`` seconds.
+    """A fault that begins ``at`` seconds after the start of the load, and lasts ``lasts`` seconds.
 
-    ``whom`` selects one of several processes. ``amount`` is the severity, in the unit of the kind.
+    ``kind`` is a key of `faults.KINDS`. ``whom`` selects one of several processes. ``amount`` is the severity, in the
+    unit of the kind.
     """
 
     kind: str
@@ -36,7 +37,7 @@ _FIRST = "F21"
 
 
 def campaign(seed: int, rows: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Yield the row and the seed of each run indefinitely: all rows in random order, again and again, first F21."""
+    """Yield the row and the seed of each run: all rows in random order, repeatedly. The first row is F21."""
     chance = random.Random(seed)
     first = _FIRST
     while True:

@@ -183,7 +183,7 @@ def _until_all_ended(system: SystemUnderTest) -> dict[str, int]:
 
 
 def _cancel_distant_messages(tickwheel: Tickwheel) -> None:
-    """Cancel messages like an operator: delays and back-offs from a clock that was an hour ahead end in an hour."""
+    """Cancel messages like an operator: if a clock was an hour ahead, delays and back-offs end an hour too late."""
     for queue in tickwheel.queues():
         for view in queue.messages("invisible"):
             if view.until and view.until > datetime.now(UTC) + _SOON:

@@ -25,18 +25,19 @@ class Evidence:
     """All records of a run.
 
     calls        all calls of producers and workers
-    transitions  of each shard, in the order of the server
+    transitions  transitions of each shard, in the order of the server
     end          final state of each existing message, by id
     fences       observed fences of each shard, in order
-    findings     of the product's audit
+    findings     findings of the product's audit
     leftovers    keys that should not exist
-    turned_back  intervals of the call logs' clock in which the server's clock was wrong, so that other clocks do not
-                 determine the due times of messages enqueued in them
-    claims       of each server, in order; claims before a rewrite of its file are missing
+    turned_back  intervals, by the call logs' clock, in which the server's clock was wrong: messages enqueued then can
+                 be due earlier or later by the call logs' clock
+    claims       claims that each server accepted, in order; claims before a rewrite of its file are missing
     rewritten    whether a server has rewritten its file
     drift        maximum drift of the server's clock, in seconds per second
     repeated     number of transitions that were relayed more than once
-    in_flight    number of transitions in flight in relays when they were killed; None if other causes can repeat some
+    in_flight    number of transitions in flight in relays when they were killed; None if other causes can repeat
+                 transitions, too
     ordered      whether the transitions of different messages are in order, too
     unfinished   number of messages that did not end, by state
     """

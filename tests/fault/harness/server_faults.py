@@ -164,7 +164,7 @@ def _rate(fault: Fault) -> float:
 
 
 def _ahead_ms(client: Any) -> float:
-    """Return by how many ms the server's clock is ahead of this host's clock, from the fastest of 30 answers."""
+    """Return the difference in ms between the server's clock and this host's clock, from the fastest of 30 answers."""
     samples: list[tuple[float, float]] = []
     for _ in range(30):
         began = time.time()

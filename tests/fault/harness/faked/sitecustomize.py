@@ -31,7 +31,7 @@ class _Rate:
 
 
 class _Drifting:
-    """A clock in ns that runs at a rate relative to another clock. A change of the rate applies from its time on."""
+    """A clock in ns that runs at a rate relative to another clock. A new rate applies from its change on."""
 
     def __init__(self, clock: Callable[[], int], rate: _Rate) -> None:
         self._clock, self._rate = clock, rate
