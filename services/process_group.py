@@ -14,7 +14,7 @@ class ProcessGroup:
         self.members = members
 
     def start(self) -> None:
-        """Run all servers until the service is ready. If they are not ready in time, kill all of them."""
+        """Start all servers, and wait until they are ready. If they are not ready in time, kill all of them."""
         try:
             for member in self.members:
                 member.launch()

@@ -16,7 +16,7 @@ LONG = timedelta(hours=12)
 
 
 def blocked_messages(scale: Scale) -> list[Measurement]:
-    """Compare servers without blocked messages, and with all blocked by one value or by a thousand, in turns."""
+    """Compare three servers in turns: no blocked messages, messages blocked by one value, and by a thousand values."""
     behind = scale.size(100_000, 1_000)
     measured, warm = scale.size(5_000, 200), BATCH
     cases = {"none": 0, "behind 1 value": 1, "behind 1,000 values": scale.size(1_000, 10)}
@@ -64,7 +64,10 @@ def blocked_messages(scale: Scale) -> list[Measurement]:
 
 
 def block(queue: Queue, values: int, messages: int, metadata: dict[str, str]) -> None:
-    """Lease one message of each value for a long time, then enqueue messages that are blocked and more urgent."""
+    """Lease one message of each value for a long time. Then enqueue messages that these leases block.
+
+    The blocked messages are more urgent than those of `add_free`.
+    """
     if not values:
         return
     first = timedelta(days=-2)

@@ -22,7 +22,8 @@ DELAY = timedelta(minutes=15)
 PAYLOAD = bytes(200)
 # Small, so that the history is trimmed all the time, like on a shard that has run for a while.
 HISTORY = 200
-# The duration of the work: long enough for lease timers to be filed, so that they are read and stale when due.
+# The duration of the work. Lease timers are filed in this time. So they are read from the wheel later, although the
+# messages are completed by then.
 WORK_MS = 5_000
 QUEUE = "lives"
 
@@ -81,7 +82,7 @@ def cost_of_lives(shard: ManualTimeShard, lives: int, payload: bytes = PAYLOAD, 
     total_us = server.cpu_us() - shard.set_clock_us - started_us
     fired = shard.fired_timers - fired
     if fired != 3 * lives:
-        raise AssertionError(f"{lives} lives fired {fired} timers: promote, lease and retire are 3 each")
+        raise AssertionError(f"{lives} lives fired {fired} timers: expected 3 for each life: promote, lease and retire")
     left = {state: count for state, count in queue.counts().items() if count}
     if left:
         raise AssertionError(f"messages are left that should be retired: {left}")

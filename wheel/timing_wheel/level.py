@@ -26,7 +26,7 @@ class Level(Generic[T]):
         self._width = span * TIMERS_PER_UNIT
         self._radix = radix
         # A plain dict for each slot keeps the order in which timers were added, and deletes a timer in O(1). Up to
-        # Python 3.13, the garbage collector does not track the dict unless it tracks an item.
+        # Python 3.13, the garbage collector ignores a dict whose keys and values it ignores, too, such as int or bytes.
         self._slots: dict[int, dict[Timer, T]] = {}
         # Bit i stands for slot `_first_number + i`.
         # Invariant: the bits are set exactly for the keys of `_slots`, and no slot in `_slots` is empty.

@@ -6,7 +6,8 @@ driver need not file the stale timer, or need not call a script to check the mes
 does not depend on this: if the module has forgotten a lease, the script checks the message.
 
 A timer names its lease by the queue, the message, and the lowest 16 bits of both the incarnation and the version of the
-message. So if an id is enqueued again after 65,536 enqueues on the shard, the name of a lease can repeat. The order of
+message. The incarnation counts the enqueues of the shard. So if an id is enqueued again exactly 65,536 enqueues later,
+the name of a lease can repeat. The order of
 the inbox distinguishes equal names: the timer of a lease arrives before the retention timer of the message, so a lease
 timer that arrives after the retention timer belongs to another lease.
 """

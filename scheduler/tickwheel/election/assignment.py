@@ -16,8 +16,8 @@ Assignment = list[str | None]
 def assign(members: Mapping[str, Set[int]], shards: int, previous: Sequence[str | None]) -> Assignment:
     """Return the assignment that follows ``previous``. ``members`` maps each member to its unreachable shards.
 
-    A shard is assigned to a member that cannot reach the shard only if no member can. Loads may differ by more than one
-    if some members cannot reach all shards.
+    A shard is assigned to a member that can reach the shard, if there is one. Loads may differ by more than one if some
+    members cannot reach all shards.
     """
     if not members:
         return [None] * shards

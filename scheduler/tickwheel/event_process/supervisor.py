@@ -92,10 +92,10 @@ class EventProcess:
         return {shard: replace(loop.stats) for shard, loop in self._loops.items()}
 
     def accept_clock(self) -> None:
-        """Trust the servers' clocks, on behalf of an operator: promotion that the clock guard holds resumes.
+        """Accept the steps of the servers' clocks, on behalf of an operator. Drivers that had stopped promoting resume.
 
-        A later event process trusts these clocks, too, until they agree with its host's clock again. If the driver of a
-        shard has not detected the same step yet, it accepts the step when it next probes its server's clock.
+        Each shard stores the accepted step, so later event processes accept it, too. If the driver of a shard has not
+        detected the same step yet, the driver accepts the step when it next probes its server's clock.
         """
         clocks = [loop.clock for loop in self._loops.values()]
         steps = [clock.guard.ahead_ms for clock in clocks if clock.guard.is_holding]

@@ -67,8 +67,8 @@ class Dequeue:
         self._until = 0.0
         self._waits = True
         self._waiter: Any = None
-        # Used with a request id. For each shard, the number of script calls that may have left further messages on the
-        # shard. This number selects the session of the next call (`_part_session`).
+        # Used with a request id: each script call then stores its answer in a session of its own. For each shard, the
+        # number of answers after which the shard had further messages. It is the number of the next call's session.
         self._parts: dict[int, int] = {}
 
     @property
@@ -197,7 +197,7 @@ class Dequeue:
                     counts[0] = self._limit
             for shard, count in counts.items():
                 yield from self._fill_from_shard(messages, client_session, shard, len(messages) + count, factory, final)
-            # With a request id, a second call to a shard returns the stored answer of the first call, not new messages.
+            # With a request id, another call to a shard that had no further messages would return its stored answer.
             if is_all or (self._request is not None and (messages or final)):
                 break
 
@@ -296,7 +296,7 @@ class Dequeue:
             cursor = reply.value[1]
 
     def _part_session(self, client_session: ClientSession, shard: int) -> ClientSession:
-        """Return the session of a request's next call on the shard. Each call has its own session."""
+        """Return the session of a request's next script call on the shard (see `_parts`)."""
         part = self._parts.get(shard, 0)
         return ClientSession(f"{client_session.name}/{part}") if part else client_session
 
@@ -319,7 +319,7 @@ class Dequeue:
     def _build_messages(
         self, shard: int, entries: list[tuple[bytes, bytes]], now_ms: int, factory: MessageFactory[M]
     ) -> Plan[list[M]]:
-        """Return the messages. A command reads large payloads, because Lua hashes every string that a script reads."""
+        """Return the messages. HMGET reads large payloads: in a script, Lua would hash every string that it reads."""
         context, queue, exclusive = self._context, self._queue, self._exclusive
         large = [record.body_field(field, stored) for field, stored in entries if stored[1] & record.BODY]
         if not large:

@@ -201,8 +201,8 @@ class Server:
     async def _answer_bidirectional(
         self, handle: Callable[[Any], Any], cost: Cost, requests: Any, write: Write
     ) -> None:
-        # The responses are written instead of yielded. So the task is always inside the `async with` block and can be
-        # interrupted if the token is removed.
+        # This method writes the responses. If it yielded them, gRPC would run other code between two responses, and the
+        # removal of the token (see `hold_wait_slot`) could interrupt that code instead of this method.
         caller, _ = CALL.get()
         async with (
             caller.hold_wait_slot(self._wait_limit),

@@ -61,9 +61,10 @@ def lease_key(lease_timer: bytes) -> bytes:
 
 
 def superseded_lease_key(retention_timer: bytes) -> bytes:
-    """Return the key (see `lease_key`) of the lease that ended when the message got this packed retention timer.
+    """Return the key (see `lease_key`) of the lease that ended when the message was finished.
 
-    The lease belongs to the version before the version of the retention timer.
+    ``retention_timer`` is the packed timer that the message received then. The version of the lease is one less than
+    the version of this timer.
     """
     generation, kind = _GENERATION.unpack_from(retention_timer, _TIME_BYTES)
     before = generation & ~0xFFFF | (generation - 1) & 0xFFFF

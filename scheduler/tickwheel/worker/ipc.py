@@ -32,7 +32,7 @@ class MessageLease(msgspec.Struct, array_like=True):
 
 
 class BatchTaken(msgspec.Struct, tag=True, array_like=True):
-    """A batch was taken: its number, its messages, and the index of its batch state in the shared state."""
+    """A batch was taken. ``batch_index`` is the place of its progress in the shared memory (see `shared_state`)."""
 
     batch_index: int
     number: int
@@ -49,7 +49,7 @@ class TaskRun(msgspec.Struct, array_like=True):
 
 
 class BatchFinished(msgspec.Struct, tag=True, array_like=True):
-    """Tasks of a batch were run."""
+    """Some or all tasks of a batch were run."""
 
     queue: str
     tasks: list[TaskRun]

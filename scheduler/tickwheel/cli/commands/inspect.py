@@ -117,8 +117,8 @@ def counts(
     """Count messages by state, and show how late they were.
 
     Lateness is the time from the due time of a message until the message was deliverable. Only messages that waited on
-    the wheel are counted. Each value is the upper bound of a range, in ms. An explicit deadline is missed if the
-    message is delivered after the deadline.
+    the wheel are counted. The columns "late p50" and "late p99" show upper bounds, in ms. An explicit deadline is
+    missed if the message is delivered after the deadline.
     """
     with target.open() as tickwheel:
         queues = tickwheel.queues() if queue is None else [tickwheel.queue(queue)]

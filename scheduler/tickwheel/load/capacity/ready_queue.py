@@ -71,7 +71,7 @@ class ReadyQueue:
         return False
 
     def release(self, task: Task) -> tuple[int, ...]:
-        """End a task, so that the next task of its value may run. Return the filters that match these next tasks."""
+        """End a task, so that a blocked task of the same value may run. Return the filters that such a task matches."""
         if task.value is None:
             return ()
         self._running.discard(task.value)

@@ -72,7 +72,10 @@ class QueueLoad:
 
 @dataclass(frozen=True, slots=True)
 class WorkerGroup:
-    """A group of hosts x processes identical workers. A worker takes messages that match ``where`` from ``queues``."""
+    """Identical workers: ``processes`` workers on each of ``hosts`` hosts.
+
+    A worker takes messages that match ``where`` from ``queues``.
+    """
 
     name: str
     queues: Sequence[str]
@@ -135,7 +138,7 @@ class Scenario:
         return max(_LONG_POLL_MIN_S, self.to_real_s(queue.long_poll_s))
 
     def scaled(self, scale: float) -> "Scenario":
-        """Multiply the numbers of messages, workers, numbered exclusive values and polls by ``scale``."""
+        """Multiply the numbers of messages, workers, generated exclusive values and polls by ``scale``."""
         if scale == 1:
             return self
         return replace(
