@@ -22,10 +22,10 @@ class TickwheelError(Exception):
 class InvalidArgument(TickwheelError, ValueError):
     """An argument has the wrong type or a value that is not allowed. The call had no effect, except in two cases.
 
-    A long batch is sent in several rounds. If a message is invalid, the messages of the rounds before it are enqueued.
-    The server also checks that a due time is not too far ahead of its clock. If the server refuses a due time, all
-    other messages of the batch are enqueued, and ``results`` holds the result of every message in order (None for a
-    refused message). ``summary`` is the end of the text: how many messages were enqueued.
+    A long batch is sent in several rounds. If a message is invalid, the messages of earlier rounds are already
+    enqueued. The server also checks that a due time is not too far ahead of its clock. If the server refuses a due
+    time, all other messages of the batch are enqueued, and ``results`` holds the result of every message in order (None
+    for a refused message). ``summary`` is the last part of the error text: the number of enqueued messages.
     """
 
     def __init__(self, text: str, results: Sequence[Any] = (), *, summary: str = "") -> None:
@@ -39,13 +39,13 @@ class PayloadTooLarge(InvalidArgument):
 
 
 class NamespaceNotFound(TickwheelError):
-    """No namespace of this name exists on the server, and the caller does not create one."""
+    """No namespace of this name exists on the server, and the call does not create namespaces."""
 
 
 class QueueNotFound(TickwheelError):
     """No queue of this name exists, or the queue was recreated after the client had read its configuration.
 
-    The call does not create queues, or the namespace has no ``auto_create``.
+    In the first case, either the call does not create queues, or the namespace has no ``auto_create``.
     """
 
 
@@ -55,7 +55,8 @@ class QueueConfigConflict(TickwheelError):
     Either the queue exists with another configuration, or the call would change an immutable setting, or the
     configuration excludes the operation: workers cannot dequeue from a queue with a sink.
 
-    ``advice`` is the end of the text if another argument of the call resolves the conflict, and empty otherwise.
+    If another argument would resolve the conflict, ``advice`` is the last part of the error text and names this
+    argument. Otherwise ``advice`` is empty.
     """
 
     def __init__(self, *args: object, advice: str = "") -> None:
@@ -71,7 +72,7 @@ class IdConflict(TickwheelError):
     """A message with this id exists with other content.
 
     For a batch, ``results`` holds the result of every message in order (None for a message in conflict), and
-    ``summary`` is the end of the text: how many messages were enqueued.
+    ``summary`` is the last part of the error text: the number of enqueued messages.
     """
 
     def __init__(self, text: str, results: Sequence[Any] = (), *, summary: str = "") -> None:
@@ -130,7 +131,7 @@ class OutboxFull(TickwheelError):
 
     All other operations are accepted, so that workers can finish existing messages.
 
-    ``size`` and ``limit`` are in bytes of events on the shard.
+    ``size`` is the size of the shard's events in bytes, and ``limit`` is the maximum size.
     """
 
     def __init__(self, text: str, size: int = 0, limit: int = 0) -> None:
@@ -140,7 +141,7 @@ class OutboxFull(TickwheelError):
 
 
 class LimitExceeded(TickwheelError):
-    """The service throttles the call: a token or a process has too many messages per second or too many waiting calls.
+    """The service throttles the call: the token exceeds its message rate, or a token or process has too many calls.
 
     Nothing was done. The call may be repeated after ``retry_after_ms``; the client does so within its timeout.
     """

@@ -2,7 +2,8 @@
 
 PAYLOAD_BYTES = 32 * 1024
 PAYLOAD_BYTES_MAX = 256 * 1024
-# Payloads up to this size are stored in the record, larger payloads in `bodies`. No measurement supports this value.
+# Payloads up to this size are stored in the record, larger payloads in a separate hash. The value is not the result of
+# a measurement.
 INLINE_BYTES = 1024
 
 PAIRS_MAX = 16
@@ -19,23 +20,23 @@ DEQUEUE_MESSAGES = 1_000
 DEQUEUE_REQUESTS = 100
 # Messages of one script call. The call takes about 2 ms of the server's time; other clients wait no longer than that.
 CALL_MESSAGES = 250
-# Messages of one call that completes, releases or cancels in an exclusive queue. For each message, the call may also
-# make the next message of the exclusive value ready, and add the index entries of this next message.
+# Messages of one call that completes, releases or cancels messages of an exclusive queue. For each message, the call
+# may also make the next message of the exclusive value ready, and add the index entries of this next message.
 CALL_EXCLUSIVE = 20
-# Messages of one call that cancels or releases in a plain queue. For each message, the call removes or adds an index
-# entry for each of up to 16 metadata pairs.
+# Messages of one call that cancels or releases messages of a queue that is not exclusive. For each message, the call
+# removes or adds an index entry for each of up to 16 metadata pairs.
 CALL_INDEXED = 50
 CALL_BYTES = 1024 * 1024
 # Bytes of the large payloads of one call, which are sent outside the arguments of the script.
 OUT_OF_BAND_BYTES = 4 * 1024 * 1024
 BESIDE_BYTES = OUT_OF_BAND_BYTES  # earlier public name
-# Index entries that one call may read or write. A written entry has the weight of several read entries.
+# Index entries that one call may read or write. A written entry counts as several read entries.
 CALL_ENTRIES = 2_000
 # Total bytes of one round, which has one call for each shard. A client keeps the calls in memory until it has the
 # answers.
 ROUND_BYTES = 16 * 1024 * 1024
 
-# A call starts again if the queue's configuration changes during the call. After this number of changes, it fails.
+# A call starts again if the configuration of its queue changes during the call, and fails after this number of changes.
 STALE_CONFIG_RETRIES = 20
 STALE_MOST = STALE_CONFIG_RETRIES  # earlier public name
 

@@ -81,7 +81,7 @@ class AwaitWakeup:
 
 @dataclass(slots=True)
 class ForwardWakeup:
-    """Pass the wake-up of a waiter to another waiter, which may find a message that this waiter's call did not take."""
+    """Pass the wake-up of a waiter to the queue's next waiter, because no message matched the filter of this waiter."""
 
     waiter: Any
 

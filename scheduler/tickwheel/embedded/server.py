@@ -99,7 +99,7 @@ class EmbeddedServer:
         """Open the directory: use its running server, or start one. Return the path of the socket once the server is
         ready.
 
-        If the directory is already open, only check that the server runs.
+        If the directory is already open, start the server only if it has ended.
         """
         if os.name != "posix":
             raise self._error("it requires Linux or macOS. Pass the URL of a server instead: redis://host:6379")
@@ -226,7 +226,8 @@ def _server_arguments(data_dir: Path, log_path: Path, appendfsync: Appendfsync) 
         "logfile": str(log_path),
         "appendonly": "yes",
         "appendfsync": appendfsync,
-        # The server drops an incomplete last entry. With `always`, such an entry was never acknowledged.
+        # The server drops an incomplete last entry of the append-only file. With `always`, such an entry was never
+        # acknowledged.
         "aof-load-truncated": "yes",
         "save": "",
         # Other policies would delete messages when the memory is full.
@@ -235,9 +236,9 @@ def _server_arguments(data_dir: Path, log_path: Path, appendfsync: Appendfsync) 
         "hz": "10",
         "dynamic-hz": "yes",
         "busy-reply-threshold": "500",
-        # The server stores a small index as a list, and searches the list from its start: it compares each entry of a
-        # batch of 100 with all entries before it. Shorter lists save a fifteenth of the server's time for a message,
-        # and a tenth on exclusive queues (docs/decisions/0006).
+        # The server stores a sorted set with few entries as a list, and searches the list from its start. If a call
+        # adds 100 messages, each new entry is compared with all entries before this entry. A lower limit for such lists
+        # saves a fifteenth of the server's time for a message, and a tenth on exclusive queues (docs/decisions/0006).
         "zset-max-listpack-entries": "16",
         "hash-max-listpack-entries": "64",
     }
@@ -252,7 +253,7 @@ def resolve_data_dir(data_dir: str | Path | None) -> Path:
 
 
 def _make_private(folder: Path) -> None:
-    """Create the folder, or verify that no other user can write to it."""
+    """Create the folder, or verify that no other user has access to it."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:

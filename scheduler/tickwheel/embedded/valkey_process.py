@@ -116,7 +116,8 @@ class ValkeyProcess:
             # A server that is alive and does not answer may be starting or stopping: wait for the outcome.
             running = _wait(lambda: self.probe() or server_lock.try_exclusive(), _ANSWER_S)
             if not running and not self._is_listening():
-                # The server's socket was deleted. Programs that are still connected notice the server's end.
+                # The server's socket was deleted: replace the server. Programs that are still connected lose their
+                # connection.
                 self.kill()
                 running = _wait(server_lock.try_exclusive, _STOP_S)
             if isinstance(running, RunningServer):
@@ -169,7 +170,7 @@ class ValkeyProcess:
                 with closing(self._client()) as client:
                     client.shutdown()
         except (redis.RedisError, EmbeddedServerError):
-            # The server does not answer, or it belongs to another directory. `kill` does not affect such a server.
+            # The server does not answer, or it belongs to another directory. `kill` ends only this directory's server.
             self.kill()
         if not self._wait_until_ended():
             self.kill()

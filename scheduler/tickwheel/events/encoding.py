@@ -27,8 +27,8 @@ class Transition:
     """One state change of one message.
 
     ``from_state`` is None for a new message, and ``to_state`` is None for a message that is deleted after its
-    retention. ``due``, ``deadline`` and ``metadata`` are set for new and rescheduled messages. ``lateness`` is set when
-    the message became deliverable. ``worker`` is the name that the caller passed, if any.
+    retention. ``due``, ``deadline`` and ``metadata`` are set for new and rescheduled messages. ``lateness`` is set if
+    the transition made the message deliverable. ``worker`` is the name that the caller passed, if any.
     """
 
     namespace: str

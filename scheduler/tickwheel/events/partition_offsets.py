@@ -1,4 +1,8 @@
-"""The next offset of each partition, to detect that another reader of the group has read records in the meantime."""
+"""The next offset of each partition.
+
+If the group assigns a partition to this reader again, and the reader continues at a higher offset than the expected
+one, another reader of the group has read the records in between.
+"""
 
 from collections.abc import Iterable
 

@@ -44,7 +44,7 @@ _SMALL_BATCHES: Final = {"batch.size": "65536"}
 
 
 class KafkaProducers:
-    """Creates and shares the producer of an event process. If no broker answers, the producer waits for one."""
+    """Creates one producer, which the shards of an event process share. If a producer fails, creates another."""
 
     def __init__(
         self, bootstrap: str, topic: str = TOPIC, overrides: Mapping[str, str] | None = None, *, gapless: bool = True

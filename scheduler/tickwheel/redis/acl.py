@@ -1,7 +1,7 @@
 """The ACL users of one namespace, each with the minimum of commands and keys that its processes need.
 
-A script runs with the permissions of its user. The server refuses every command and key that is not listed here. Tests
-run all processes under these users.
+A script runs with the permissions of the user who calls the script. The server refuses every command and key that is
+not listed here. Tests run all processes under these users.
 """
 
 import hashlib
@@ -11,8 +11,8 @@ from typing import Final
 
 from tickwheel.model import validation
 
-# The commands that scripts call. Every user has all of them (`lua/check_permissions.lua`), because a script whose
-# third command is refused has already executed the first two. The users differ by their keys instead.
+# The commands that scripts call. Every user may run all of them, because a script whose third command is refused has
+# already executed the first two. `lua/check_permissions.lua` finds missing permissions. Users differ by their keys.
 _SCRIPTS: Final = (
     "exists get set unlink",
     "hget hmget hgetall hvals hlen hstrlen hset hdel hincrby",

@@ -47,7 +47,10 @@ class ScriptMissing(Exception):
 
 
 class TemporaryError(Exception):
-    """The server refused the call temporarily and did nothing. ``on_other_server``: another server may execute it."""
+    """The server refused the call temporarily and did nothing.
+
+    ``on_other_server``: another server may accept the call.
+    """
 
     def __init__(self, text: str, *, on_other_server: bool = False) -> None:
         super().__init__(text)
@@ -59,7 +62,11 @@ CONNECTION_ERRORS = (TemporaryError, ResponseError, *LOST_CONNECTION)
 
 
 def commands(request: Request, resent: bool, replicas: int) -> list[Command]:
-    """Return the commands of a request. If it is durable and ``replicas`` > 0, they end with a write and WAIT."""
+    """Return the commands of a request. For a durable request and ``replicas`` > 0, the last command is WAIT.
+
+    A small write (`lua/replication_barrier.lua`) precedes WAIT. Without this write, WAIT would return immediately if
+    the call itself has written nothing.
+    """
     if request.command is not None:
         return [request.command]
     call = request.call

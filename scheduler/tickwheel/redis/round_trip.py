@@ -81,9 +81,9 @@ class RoundTrip:
     ) -> None:
         """``already_applied``: an earlier round of the same call has changed data. ``allow_partial``: see `Round`."""
         self.replies: list[Reply | None] = [None] * len(requests)
-        # Servers that did not answer. The executor reads the slots from another server if possible.
+        # Servers that did not answer. The executor reads the hash slots of the cluster from another server if possible.
         self.unresponsive: set[str] = set()
-        # Whether the executor must read the slots again.
+        # Whether the executor must read the hash slots again.
         self.slots_stale = topology.is_cluster and topology.version == 0
         self._already_applied = already_applied
         self._allow_partial = allow_partial

@@ -1,6 +1,6 @@
 """The server of each shard: the single server, or a primary of a Redis Cluster, by hash slot. No I/O.
 
-The slots are read from the cluster, and redirects correct them.
+The hash slots of each primary are read from the cluster. Redirects correct them.
 
 A server of a cluster is named ``host:port``. The name of a single server is empty.
 """

@@ -12,7 +12,7 @@ from tickwheel.redis.topology import SINGLE
 # The environment variable that passes the URL to a child process. Other users of the host can read the arguments of a
 # process, but not its environment.
 VARIABLE = "TICKWHEEL_URL"
-# By the scheme of a cluster's URL, the scheme in the URL of each of its servers.
+# Maps the scheme of a cluster's URL to the scheme for the URL of one server.
 _CLUSTERS = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
 SCHEMES = ("redis", "rediss", "unix", *_CLUSTERS)
 _PORT = 6379

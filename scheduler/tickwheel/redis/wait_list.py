@@ -1,8 +1,8 @@
 """The waiting dequeues of this process, by queue. n messages that become ready wake n waiters, without polling.
 
-A woken waiter may find no message for itself: its filter does not match, or another waiter was faster. The waiter then
-forwards the wake-up, so that each of the other waiters is tried at most once. A sweep wakes one waiter of each queue
-about once a second, in case a wake-up was lost.
+If a dequeue with a filter finds no matching message, its waiter forwards the wake-up to the next waiter of the queue.
+A wake-up is forwarded at most until each waiter has been tried once. A sweep wakes one waiter of each queue about once
+a second, in case a wake-up was lost.
 """
 
 import threading

@@ -49,7 +49,7 @@ def new_message_to_proto(new: NewMessage) -> messages.NewMessage:
 
 
 def set_times(proto: Any, delay: timedelta | None, due: datetime | None, deadline: datetime | timedelta | None) -> None:
-    """Set the due time (`when`) and the deadline (`urgency`) of a message. Raises InvalidArgument."""
+    """Set the due time (oneof `when`) and the deadline (oneof `urgency`) of a message. Raises InvalidArgument."""
     if delay is not None and due is not None:
         raise InvalidArgument("give a delay or a due time, not both")
     if delay is not None:
@@ -81,7 +81,7 @@ def new_message_from_proto(proto: messages.NewMessage) -> NewMessage:
 
 
 def duration_from_proto(proto: Any, name: str) -> Any:
-    """Return a field in ms as a `WireDuration`, which replaces a timedelta; None if the field is not set."""
+    """Return a field in ms as a `WireDuration`, an argument in place of a timedelta; None if the field is not set."""
     field = proto.DESCRIPTOR.fields_by_name[name]
     return WireDuration(getattr(proto, name)) if not field.has_presence or proto.HasField(name) else None
 

@@ -2,8 +2,8 @@
 
 import time
 
-# A clock that also counts while the machine is suspended. Otherwise a resume would appear as a step of the server's
-# clock.
+# A clock that also counts while the machine is suspended. With another clock, the server's clock would seem to jump
+# ahead during a suspend.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 

@@ -36,8 +36,8 @@ class CallObserver:
         self._traces = tracing.is_on()
 
     def wrap(self, method: Method, answer: Any) -> Any:
-        """Return the handler that grpc calls for the method. It calls ``answer`` with the request and the context. If
-        the method streams responses, the third argument is a function that writes a response.
+        """Return the handler that grpc calls for the method. The handler calls ``answer`` with the request and the
+        context. If the method streams responses, ``answer`` also receives a function that writes a response.
         """
         # A call with two streams has no span, because it can last for days.
         if self._traces and not (method.client_streaming and method.server_streaming):

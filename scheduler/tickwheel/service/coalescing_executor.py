@@ -74,7 +74,7 @@ class CoalescingExecutor(AsyncRedisExecutor):
             raise
         except TickwheelError:
             # The error belongs to one of the rounds. Each round is sent again separately, so that only the plan of the
-            # failed round gets the error. A repeated call is harmless, because every call may be retried.
+            # failed round gets the error. A repeated call is harmless, because every call is idempotent.
             retries = [self.uncoalesced.round(item.requests, item.already_applied) for item in group]
             return await asyncio.gather(*retries, return_exceptions=True)
         return [[replies[index] for index in row] for row in indexes]

@@ -6,7 +6,7 @@ from typing import Final
 
 from tickwheel import limits
 
-# File descriptors that clients do not use: for connections to Redis servers, for files, and for Python itself.
+# File descriptors that are not connections of clients: connections to Redis servers, files, and Python's own.
 _OTHER_FILES: Final = 512
 # If the host or the network of a client fails, the service detects this within the sum of these two times.
 PING_MS = 30_000

@@ -74,8 +74,8 @@ class TokenFile:
         seen = self._state()
         if seen == self._seen:
             return
-        # The state is stored even if the file is invalid, so that the error is logged once. The state is taken before
-        # the file is read, so that no change is missed.
+        # The file's status is stored even if the file is invalid, so that the error is logged once. The status is taken
+        # before the file is read, so that no change is missed.
         self._seen = seen
         try:
             callers = read(self._path)

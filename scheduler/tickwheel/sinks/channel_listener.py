@@ -1,4 +1,4 @@
-"""Listens to channels of one shard, on a connection of its own. An idle shard costs nothing."""
+"""Listens to pub/sub channels of one shard, on a separate connection. So the forwarder does not poll an idle shard."""
 
 import select
 from collections.abc import Callable, Iterable
@@ -27,7 +27,7 @@ class ChannelListener:
         self._poll = select.poll()
         self._poll.register(wake, select.POLLIN)
         self._poll.register(self._connection._sock, select.POLLIN)
-        # Returns the number of decrypted bytes in a TLS socket, which `poll` does not report.
+        # Returns the number of unread decrypted bytes in a TLS socket. `poll` does not report such bytes.
         self._tls_pending: Callable[[], int] = getattr(self._connection._sock, "pending", int)
 
     def close(self) -> None:

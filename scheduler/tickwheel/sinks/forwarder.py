@@ -52,7 +52,7 @@ class SinkQueueLookup(Protocol):
     """Finds the queues that have a sink."""
 
     def queues_with_sinks(self, since_ms: float) -> Mapping[str, QueueConfig]:
-        """Return the queues with a sink, by name, as the metadata shard had them at ``since_ms`` or later.
+        """Return the queues with a sink, by name, as stored in the metadata shard at ``since_ms`` or later.
 
         ``since_ms`` is a moment of the monotonic clock.
         """

@@ -4,7 +4,7 @@
 which the target share of the messages starts in time. `advice.advise` adds a comparison with a run: the measured waits,
 and the waits in a simulation of the run's own plan.
 
-advice.py        the overheads of a run, the agreement with it, and the table
+advice.py        the overheads of a run, the agreement of the simulator with the run, and the workers needed
 hourly_needs.py  workers needed in each hour of the day
 simulator.py     a discrete-event simulation of workers
 ready_queue.py   deliverable tasks of one queue, by the server's rules

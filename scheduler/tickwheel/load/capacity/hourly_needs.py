@@ -25,7 +25,8 @@ _WARM_UP_MAX_S, _WARM_UP_RUNS = HOUR_S, 5
 # Upper limit for the mean share of busy workers. If the share is closer to 1, waits grow over days, and the simulation
 # of one hour does not detect this growth.
 _BUSY_MAX = 0.95
-# The search stops at this multiple of the minimum number of workers: more workers do not help.
+# The search stops at about this multiple of the first number of workers that it tries. If that many workers do not meet
+# the target, more workers do not help.
 _WORKERS_FACTOR_MAX = 4
 
 

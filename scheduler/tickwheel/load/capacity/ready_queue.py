@@ -71,7 +71,7 @@ class ReadyQueue:
         return False
 
     def release(self, task: Task) -> tuple[int, ...]:
-        """End a task, so that a blocked task of the same value may run. Return the filters that such a task matches."""
+        """End a task, so that blocked tasks of the same value may run. Return the filters that these tasks match."""
         if task.value is None:
             return ()
         self._running.discard(task.value)

@@ -13,7 +13,8 @@ from hdrh.histogram import HdrHistogram
 
 # One hour, with three significant digits.
 _MAX_US, _DIGITS = 3_600_000_000, 3
-# Steps of the logarithmic scale of latencies for each doubling, finer than a plot can display.
+# Latencies over time are counted on a logarithmic scale with this number of steps for each doubling. A plot cannot
+# display smaller differences.
 _STEPS = 8
 
 

@@ -3,8 +3,8 @@
     python -m tickwheel.load.run.process          [TICKWHEEL_URL=…]
 
 The first line is the job as JSON; the process answers ``ready``. The second line is the start of the run on the host's
-monotonic clock. The process reports its progress twice a second. After ``stop`` it writes its measurements. It ends at
-the end of its input.
+monotonic clock. The process reports its progress twice a second. After ``stop`` the process writes its measurements and
+ends. If the input ends without ``stop``, the process ends without its measurements.
 """
 
 import asyncio

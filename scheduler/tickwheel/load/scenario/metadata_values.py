@@ -1,6 +1,6 @@
-"""Random metadata values: either named values with weights, or numbered values.
+"""Random metadata values: values that the scenario names, with weights, or numbered values (``KEY-1``, ``KEY-2``, …).
 
-Numbered values are equally likely (skew 0), or their frequencies follow Zipf's law.
+Numbered values are equally likely if their skew is 0. Otherwise, their frequencies follow Zipf's law.
 """
 
 from collections.abc import Sequence
@@ -32,9 +32,9 @@ class Values:
         return random.choices(self.names, cum_weights=self.sums)[0]
 
     def scaled(self, scale: float) -> "Values":
-        """Scale the number of values, so that each value keeps about the same number of messages.
+        """Scale the count of the values, so that each value keeps about the same number of messages.
 
-        Named values stay as they are.
+        Values that the scenario names stay as they are; only numbered values are scaled.
         """
         if self.skew is None:
             return self

@@ -115,7 +115,7 @@ class Scenario:
     scale: float = 1.0
     producer_batch: int = 1
     linger_s: float = 0.0
-    """In real time, like ``max_seconds`` and ``warm_up_s``."""
+    """How long a message waits for others of its batch. In real time, like ``max_seconds`` and ``warm_up_s``."""
     max_seconds: float | None = None
     max_messages: int | None = None
     warm_up_s: float = 0.0
