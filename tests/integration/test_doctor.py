@@ -84,7 +84,7 @@ HARM: dict[str, tuple[Callable[[Patient], object], str]] = {
     "a key that expires": (lambda p: p.server.expire(p.key("messages"), 100), "it has an expiry"),
     "a session without an expiry": (lambda p: p.server.set(p.key("session:x"), 1), "it has no expiry"),
     "a field of the clock": (lambda p: p.server.hset(p.key("clock"), "x", 1), "unknown fields"),
-    "a sequence set back": (lambda p: p.server.hset(p.key("clock"), "seq", 1), "the sequence is"),
+    "a sequence set back": (lambda p: p.server.hset(p.key("clock"), "seq", 1), "its field 'seq' is"),
     "a count": (lambda p: p.server.hincrby(p.key("q:plain:counts"), 2, 1), "counts of state 2"),
     "a count of a state that has none": (
         lambda p: p.server.hset(p.key("q:exclusive:counts"), 6, 1),

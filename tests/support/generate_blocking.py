@@ -48,7 +48,7 @@ REPLACEMENTS: Final = (
     (r"\bWakeupTask\b", "WakeupThread"),
     (r"\btickwheel\.client\.asyncio(?=\b|_)", "tickwheel.client.blocking"),
     (r"\bthe asyncio client\b", "the blocking client"),
-    (r"Cheap to create; belongs to the event loop of its client\.", "Cheap to create, safe to share between threads."),
+    (r"\bbelongs to the event loop of its client\.", "safe to share between threads."),
     (r"\bin one event loop, on redis-py's connections\b", "with blocking sockets, on redis-py's connections"),
     (r"\bservers of a cluster, on one event loop\.", "servers of a cluster. Thread-safe."),
 )

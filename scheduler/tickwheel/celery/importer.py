@@ -31,8 +31,8 @@ _UNACKED, _UNACKED_INDEX = "unacked", "unacked_index"
 # The suffixes of kombu's lists by priority. By default, kombu uses every third of them.
 _PRIORITIES: Final = ("", *(f"\x06\x16{step}" for step in range(1, 10)))
 _PAGE: Final = 200
-# `_TAKE_LISTED` takes messages from a list, `_TAKE_UNACKED` from the hash and its index. Both take a message only if it
-# is still there, and hold it. `_REQUEUE` returns a held message to its queue.
+# `_TAKE_LISTED` takes messages from a list, `_TAKE_UNACKED` from the hash and its index. Both move a message to the
+# list of held messages, if the message is still there. `_REQUEUE` returns a held message to its queue.
 _TAKE_LISTED: Final = """
 local taken = {}
 for n = 1, #ARGV do

@@ -32,7 +32,7 @@ from tickwheel.tasks.retry import Retry
 from tickwheel.tasks.run_context import current
 
 # The tracer returns the outcome of a task, including errors and retries. If `_finish` raises the error of a task,
-# Celery does not retry the task, so Tickwheel must not retry it either.
+# Celery has decided not to retry the task, so Tickwheel must not retry it either.
 _FINAL = Retry(never=(BaseException,))
 _NO_TIME_LIMIT = timedelta(days=7)
 _BUILT_IN = "celery."

@@ -1,4 +1,4 @@
-"""Settling and extending of leased messages: `tickwheel complete`, `fail`, `release` and `extend`."""
+"""Settles and extends leased messages, for `tickwheel complete`, `fail`, `release` and `extend`."""
 
 import json
 from collections.abc import Callable, Iterator

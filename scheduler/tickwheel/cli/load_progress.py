@@ -70,7 +70,7 @@ def print_report(document: Mapping[str, Any]) -> None:
         for text in run["troubles"]:
             print(f"problem: {text}")
         if run["harness"]["was_the_bottleneck"]:
-            print(f"the harness itself was the bottleneck: {'; '.join(run['harness']['why'])}")
+            print(f"the load generator itself was the bottleneck: {'; '.join(run['harness']['why'])}")
     if not capacity["hours"]:
         print("workers needed: not computed, because the run was interrupted (--simulate-only computes them alone)")
         return
@@ -100,6 +100,7 @@ def _queue_row(name: str, queue: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _hour_row(entry: Mapping[str, Any]) -> tuple[object, ...]:
+    # None: no number of workers meets the target.
     workers = "no number" if entry["workers"] is None else entry["workers"]
     longest = max(entry["waits_s"].values(), default=0.0)
     hour = f"{entry['hour']:02d}:00"

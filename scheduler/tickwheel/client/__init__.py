@@ -2,7 +2,7 @@
 
 A client call becomes a plan (`tickwheel.plan`). A backend builds the plan, and an executor runs it. RedisBackend calls
 Redis or Valkey directly, and GrpcBackend calls the gRPC service. The blocking and the asyncio client use the same
-backends, so an operation has the same rules, errors and limits in both clients. A client retries a call until its
+backends, so an operation has the same rules, errors and limits in both clients. A call is retried until the client's
 timeout, and then raises Unavailable. The operations themselves are in `tickwheel.operations`; the connections to Redis
 and Valkey are in `tickwheel.redis`.
 

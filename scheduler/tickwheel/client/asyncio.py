@@ -43,7 +43,7 @@ class Tickwheel(NamespaceMethods):
     ) -> None:
         super().__init__(ClientSettings.validate(url, namespace, data_dir, durability, drive, timeout), clock)
         self._namespace_options = (shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing)
-        # The event loop that opened the client last, and the lock that `open` and `close` hold in this loop.
+        # The event loop in which `open` or `close` was last called, and the lock that both hold in this loop.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
 

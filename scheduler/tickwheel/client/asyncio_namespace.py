@@ -34,7 +34,7 @@ class NamespaceMethods:
         If the queue exists, check that it has this configuration. With ``update``, change the named settings instead.
 
         ``exclusive_key``: a metadata key. For each value of the key, at most one message is Running at a time.
-        ``indexed``: the metadata keys that ``where`` may name (default: all).
+        ``indexed``: the metadata keys that a filter (``where``) may use (default: all).
         ``lease`` (30 s), ``max_attempts`` (5), ``backoff`` (1 s), ``backoff_max`` (10 min), ``payload_limit`` (32 KiB):
         see the guide.
         ``retention``: how long completed and cancelled messages are kept (10 min).
@@ -72,7 +72,8 @@ class NamespaceMethods:
         return connect.with_tracing(self._untraced_backend)
 
     async def _run(self, plan: Plan[T]) -> T:
-        # asyncio: the blocking client is open from the start, and its executor rejects calls after `close`.
+        # asyncio: the blocking client omits this check. It is open from the start, and its executor rejects calls after
+        # `close`.
         if self._io is None:
             plan.close()
             raise TickwheelError(

@@ -55,7 +55,7 @@ class Message(LeasedMessage):
 
 
 class Queue:
-    """A queue of a namespace. Cheap to create; belongs to the event loop of its client."""
+    """A queue of a namespace. An instance is cheap to create, and belongs to the event loop of its client."""
 
     def __init__(self, tickwheel: "Tickwheel", name: str) -> None:
         self._tickwheel = tickwheel

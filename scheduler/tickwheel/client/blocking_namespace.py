@@ -35,7 +35,7 @@ class NamespaceMethods:
         If the queue exists, check that it has this configuration. With ``update``, change the named settings instead.
 
         ``exclusive_key``: a metadata key. For each value of the key, at most one message is Running at a time.
-        ``indexed``: the metadata keys that ``where`` may name (default: all).
+        ``indexed``: the metadata keys that a filter (``where``) may use (default: all).
         ``lease`` (30 s), ``max_attempts`` (5), ``backoff`` (1 s), ``backoff_max`` (10 min), ``payload_limit`` (32 KiB):
         see the guide.
         ``retention``: how long completed and cancelled messages are kept (10 min).

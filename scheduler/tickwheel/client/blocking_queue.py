@@ -57,7 +57,7 @@ class Message(LeasedMessage):
 
 
 class Queue:
-    """A queue of a namespace. Cheap to create, safe to share between threads."""
+    """A queue of a namespace. An instance is cheap to create, and safe to share between threads."""
 
     def __init__(self, tickwheel: "Tickwheel", name: str) -> None:
         self._tickwheel = tickwheel

@@ -16,7 +16,7 @@ M = TypeVar("M", bound=LeasedMessage)
 
 
 class TracingBackend:
-    """Wraps a backend. The plans of the methods below open spans; all other operations are those of the backend."""
+    """Wraps a backend. The plans of the methods below open spans. All other methods are those of the backend."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend

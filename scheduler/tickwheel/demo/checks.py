@@ -228,7 +228,7 @@ def _check_refused_flights(departures: Sequence[Departure], refused: Sequence[st
     return Check(
         "flights without a tail number rejected by the exclusive queue",
         without == set(refused),
-        f"{len(refused)} of {len(without)}, and then accepted by a plain queue",
+        f"{len(refused)} of {len(without)}, and then accepted by a queue without an exclusive key",
     )
 
 

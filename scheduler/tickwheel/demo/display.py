@@ -96,7 +96,7 @@ def print_verdict(verdict: Verdict) -> None:
 
 def _render(board: FlightBoard, now_ms: int) -> RenderableType:
     total = len(board.timetable.departures)
-    # In a grid, because a bar alone does not end its line.
+    # The bar is in a grid, because a bar alone does not end its line.
     bar = Table.grid(expand=True)
     bar.add_row(ProgressBar(total=total, completed=board.finished))
     counts = Table.grid(padding=(0, 3))

@@ -1,4 +1,4 @@
-"""A worker process of the demo: many pilots. A pilot dequeues a flight, sleeps for its duration, and completes it.
+"""A worker process of the demo, with many pilots. A pilot dequeues a flight, sleeps while it lasts, and completes it.
 
 The pilots do not check aircraft: the exclusive queue ensures that no two pilots fly the same aircraft.
 

@@ -38,8 +38,8 @@ _TICK_S = 0.1
 _CANCELS_A_TICK = 50
 _START_S = 30.0
 _STOP_S = 10.0
-# The demo stops at this time after the last planned landing, even if flights are unfinished. By then, the leases of
-# dead workers have ended.
+# The demo stops when this time has passed since the last planned landing, even if flights are unfinished. By then, the
+# leases of dead workers have ended.
 _GIVE_UP_MS = 15_000
 _LAST_PAGE_S = 5.0
 
@@ -90,7 +90,7 @@ class FollowedClock:
 def _enqueue(tickwheel: Tickwheel, departures: Sequence[Departure], view: View) -> list[str]:
     """Enqueue the flights in the exclusive queue, and return the ids of the flights that this queue rejects.
 
-    The queue rejects flights without a tail number. They are then enqueued in a plain queue.
+    The queue rejects flights without a tail number. They are then enqueued in a queue without an exclusive key.
     """
     flights = tickwheel.queue(FLIGHTS)
     flights.enqueue_many(_message(departure) for departure in departures if departure.flight.aircraft)
@@ -106,7 +106,7 @@ def _enqueue(tickwheel: Tickwheel, departures: Sequence[Departure], view: View) 
     tickwheel.queue(UNASSIGNED).enqueue_many(map(_message, refused))
     view.print_line(
         f"{len(departures) - len(refused)} flights scheduled in the exclusive queue, and {len(refused)} without a tail"
-        " number in a plain queue"
+        " number in a queue without an exclusive key"
     )
     return [departure.flight.id for departure in refused]
 

@@ -232,7 +232,7 @@ def check_shards(
             "clock mark",
             "bad",
             f"the wheel has reached a time that is {back:,} ms ahead of the server's clock: the clock was set back, and"
-            " messages will be late by as much",
+            " messages will be late by this time",
         )
 
 

@@ -163,8 +163,8 @@ def _check_score(label: str, expected: int | None) -> AnswerCheck:
 def _check_exclusive_indexes(message: ExpectedEntries, answers: list[Any]) -> Problems:
     """Check the indexes of a message with an exclusive value.
 
-    Invariant: each value has either one leased message, or one head in `ready`: the message of the value that is
-    delivered next. The other Pending messages of the value are in `waiting`.
+    Invariant: either one message holds the exclusive value, or one Pending message of the value is the *head*, which is
+    delivered next. The head is in `ready`. The other Pending messages of the value are in `waiting`.
     """
     lock, ready, waiting = answers
     if message.holds_value and lock != message.leased_lock:
@@ -187,8 +187,9 @@ def _check_exclusive_indexes(message: ExpectedEntries, answers: list[Any]) -> Pr
 def _check_pair_indexes(pending: bool, pair: bytes, entry: bytes, answers: list[Any]) -> Problems:
     """Check the indexes of one metadata pair of a message with an exclusive value.
 
-    Invariant: `vpairs` has all Pending messages of the value with the pair, which are a group. `pairs` has only the
-    first message of the group, or none while the group is in `parked`, because another message holds the value.
+    The Pending messages with the same exclusive value and the same pair are a *group*. Invariant: `vpairs` has all
+    messages of the group, and `pairs` has the first of them. While another message holds the value, the group may be in
+    `parked`; `pairs` then has no message of the group.
     """
     score, first, in_pairs, parked = answers
     if (score is not None) != pending:
@@ -205,7 +206,9 @@ def _check_counters(shard: ShardReader, tally: _Tally) -> Plan[None]:
     if fields.keys() - known:
         shard.add_finding("clock", f"it has unknown fields {sorted(fields.keys() - known)}")
     if tally.sequence > int(fields.get(b"seq", 0)):
-        shard.add_finding("clock", f"the sequence is {fields.get(b'seq')!r}, but incarnation {tally.sequence} exists")
+        shard.add_finding(
+            "clock", f"its field 'seq' is {fields.get(b'seq')!r}, but incarnation {tally.sequence} exists"
+        )
     if bodies != tally.bodies:
         shard.add_finding("bodies", f"the shard has {bodies} bodies, but {tally.bodies} messages with a body")
     for name, config in shard.queues.values():

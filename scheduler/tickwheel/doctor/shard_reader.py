@@ -16,7 +16,7 @@ from tickwheel.storage import keys
 
 # Elements in one page.
 PAGE = 500
-# Commands in one round: a few milliseconds of the server's time.
+# Commands in one round. The server executes them in a few milliseconds.
 ROUND = 2_000
 # Maximum number of decoded records of a shard that are kept for its other checks.
 DECODED_MAX = 10_000

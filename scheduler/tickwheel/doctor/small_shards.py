@@ -7,7 +7,8 @@ from tickwheel.doctor.shard_reader import PAGE, ShardReader
 from tickwheel.errors import Forbidden, TickwheelError, Unavailable
 from tickwheel.plan import Plan, PlanRun, Reply, Request, Round
 
-# Each shard takes at least 256 KiB of memory during its checks, for its timers.
+# The maximum number of shards that are checked at the same time. During its checks, each of them takes at least 256 KiB
+# of memory for its timers.
 SHARDS_TOGETHER = 64
 
 

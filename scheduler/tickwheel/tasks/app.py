@@ -161,8 +161,8 @@ class TaskApp:
         default consists of the task and the times. With ``overlap=False`` a time is skipped while the message of the
         previous time waits, runs, or will be retried.
 
-        A time is missed if no worker handles it within ``grace`` (default 1 min). If several times in a row are missed,
-        ``missed`` decides which of them fire: only the ``last`` (the default), ``all``, or none (``skip``). Times
+        A time is missed if no worker handles it within ``grace`` (default 1 min). ``missed`` decides which
+        missed times fire: only the ``last`` of several in a row (the default), ``all``, or none (``skip``). Times
         before a worker first runs with the schedule do not count as missed. Raises InvalidArgument.
         """
         return self._schedule(Cron(expression, timezone), call, policies)

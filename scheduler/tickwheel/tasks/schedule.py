@@ -27,7 +27,7 @@ _DIGEST_BYTES: Final = 4
 _KEY: Final = "schedule"
 # The configuration of the schedule queue. It is exclusive by schedule: the occurrences of a schedule are handled one at
 # a time, the earliest first, so that a worker can read the outcome of the previous occurrence. Until a handled
-# occurrence is retired, no process can enqueue it a second time, even if the clock of its machine is slow.
+# occurrence is retired, no process can enqueue it a second time, not even a process whose clock is slow.
 OCCURRENCE_QUEUE_CONFIG: Final[Mapping[str, Any]] = {
     "exclusive_key": _KEY,
     "retention": timedelta(days=1),
@@ -119,7 +119,7 @@ class Schedule:
         return f"{self.name}#{digest}@{_format_time(at)}"
 
     def occurrence(self, at: datetime, last: datetime | None = None) -> NewMessage:
-        """Return the occurrence for a time. ``last`` is the time of the previous firing, if it may be unfinished."""
+        """Return the occurrence for a time. ``last`` is the time of a previous firing that may be unfinished."""
         payload = msgspec.json.encode(Occurrence(self.name, self.times.text, at, last))
         return NewMessage(payload, self.occurrence_id(at), due=at, metadata={_KEY: self.name})
 

@@ -1,7 +1,8 @@
 """The arguments of a task: encoding and decoding, each with a check against the signature of the task.
 
-Arguments are sent as one JSON object, or msgpack map, by parameter name. Before they are sent, they are decoded again
-by the types of the signature. So a worker of the same version can decode all arguments that were enqueued.
+Arguments are sent as one JSON object, or msgpack map, by parameter name. Before a call is sent, its encoded arguments
+are decoded as a check, with the types of the signature. So a worker of the same version can decode all arguments that
+were enqueued.
 """
 
 import inspect

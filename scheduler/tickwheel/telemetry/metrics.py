@@ -1,5 +1,5 @@
 """Metric specifications. Each metric is defined once, in a table; the Prometheus collector is made from the table, and
-a test compares `docs/operations.md` with it.
+a test compares `docs/operations.md` with the table.
 
 Needs the extra `metrics`.
 """

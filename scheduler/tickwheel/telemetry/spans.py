@@ -81,7 +81,7 @@ def record_status_code(span: Span, code: str) -> None:
 
 
 def link_deliveries(span: Span, metadata: Iterable[Mapping[str, str]]) -> None:
-    """Link the span to the enqueue spans of delivered messages. ``metadata`` has their metadata."""
+    """Link the span to the enqueue spans of delivered messages. ``metadata`` has the metadata of each message."""
     for span_context in _span_contexts(metadata):
         span.add_link(span_context)
 
@@ -95,8 +95,8 @@ def record_messages(span: Span, ids: Sequence[str]) -> None:
 
 
 def current_trace_pairs() -> dict[str, str]:
-    """Return the metadata pairs by which a message carries the current span. A `tracestate` that is longer than the
-    value of a pair may be is left out.
+    """Return the metadata pairs by which a message carries the current span. A `tracestate` that exceeds the maximum
+    length of a metadata value is left out.
     """
     carrier: dict[str, str] = {}
     _W3C.inject(carrier)

@@ -24,7 +24,7 @@ sandbox.py          `sandbox`: a namespace for one test, with its client and its
 virtual_clock.py    `VirtualClock`: the time of a namespace, and its transitions as they fall due
 task_tester.py      `TaskTester`: the tasks of an app, run in the process of the test
 manual_wheel.py     the driver of one shard, run step by step
-driver_clock.py     the clock of such a driver
+driver_clock.py     the clock of this driver
 """
 
 from tickwheel.testing.private_server import PrivateServer

@@ -6,7 +6,7 @@ from math import inf
 class ManualClock:
     """A clock that shows ``now_ms`` until the test sets another time.
 
-    Stands in for the driver's clock. The scripts of the shard must use the test clock, too (`_clock_test`).
+    This clock replaces the driver's own clock. The scripts of the shard must use the test clock, too (`_clock_test`).
     """
 
     def __init__(self, now_ms: int) -> None:

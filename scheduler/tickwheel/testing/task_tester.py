@@ -19,7 +19,7 @@ from tickwheel.worker.async_runner import AsyncTaskLoop
 from tickwheel.worker.schedule_runner import ScheduleRunner
 
 _BATCH = 100
-# Tasks that enqueue each other without a delay would run indefinitely.
+# Without this maximum, tasks that enqueue each other with no delay would run indefinitely.
 _MAX_RUNS = 100_000
 
 
@@ -51,7 +51,7 @@ class TaskTester:
     def sent(self, task: Task[..., Any] | None = None) -> list[SentTask]:
         """Return the calls that wait to run, the earliest due first. With ``task``, return only calls of that task.
 
-        Calls that have run or were cancelled are not among them.
+        Calls that have run or were cancelled are not included.
         """
         sent_tasks = []
         for message in self._waiting():

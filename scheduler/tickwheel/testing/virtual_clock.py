@@ -28,7 +28,7 @@ class VirtualClock:
     """
 
     def __init__(self, url: str, namespace: str, now: datetime | None = None) -> None:
-        """Take over the time of a namespace. If the namespace does not exist, create it with the default settings.
+        """Take control of a namespace's time. If the namespace does not exist, create it with the default settings.
 
         ``now`` is the time at which the clock starts, an aware datetime; the default is the present.
         """

@@ -48,9 +48,9 @@ class Consumer:
         worker: str,
         on_batch_end: Callable[[], None],
     ) -> None:
-        """``batch_states`` are the batch states of this consumer; the first of them has the index ``first_batch_index``
-        in the shared state of the process. ``worker`` is the name that is stored with leased messages. ``on_batch_end``
-        is called after each batch.
+        """``batch_states`` are the places in shared memory for the progress of this consumer's batches. The first of
+        them has the index ``first_batch_index`` among the places of the process (see `shared_state`). ``worker`` is the
+        name that is stored with leased messages. ``on_batch_end`` is called after each batch.
         """
         self._app = app
         self._selector = selector

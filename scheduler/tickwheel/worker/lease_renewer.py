@@ -29,7 +29,7 @@ _TICK_S = 0.25
 # hundred times as long, and the pipe can hold the reports that arrive during the pause.
 _GATHER_S = 0.01
 # A lease is renewed after a third of its length. The first renewal is at most this time after the report of the batch,
-# because the batch may have waited for a free batch state before its report was sent.
+# because the batch may have waited for a free place in the shared memory before its report was sent.
 _FIRST_RENEWAL_S = 5.0
 _MIN_LEASE_S = limits.LEASE_MS_MIN / 1_000
 _MAX_LEASE_S = limits.LEASE_MS_MAX / 1_000
@@ -80,7 +80,7 @@ class LeaseRenewer:
         self._stats = stats
         self._ready_report: Ready | None = None
         self._tickwheel: Tickwheel | None = None
-        # By batch index: the last batch that the process took for each batch state, and the leases of this batch.
+        # By batch index, which is a place in the shared memory: the last batch that had this place, and its leases.
         self._batches: dict[int, BatchTaken] = {}
         self._leases: dict[int, list[_Lease]] = {}
         self._queues: set[str] = set()
@@ -99,7 +99,7 @@ class LeaseRenewer:
 
     @property
     def batches(self) -> list[BatchTaken]:
-        """The last batch that the process took for each batch state of the shared state."""
+        """The last batch of each place in the shared memory."""
         return list(self._batches.values())
 
     def open_client(self) -> Tickwheel:
@@ -126,7 +126,7 @@ class LeaseRenewer:
                     self._read()
                     time.sleep(_GATHER_S)
                 self._renew()
-            # A process that a task has left behind may hold the pipe open. So read only the reports that have arrived.
+            # A process that a task has started may hold the pipe open. So read only the reports that have arrived.
             while not self._reports.at_eof and self._has_reports(0):
                 self._read()
         except Exception:

@@ -23,8 +23,8 @@ def settle_after_exit(
     """Settle each message of the batches, according to its progress in the shared state.
 
     Messages of finished tasks are completed or failed, and messages that were not started are released. If a task was
-    running, ``is_culprit`` decides by batch index and message index: the message of a culprit fails with
-    ``exit_reason``, and any other message is released.
+    running, ``is_culprit`` returns, for its batch index and message index, whether the task counts as the cause of the
+    exit. If it does, its message fails with ``exit_reason``; otherwise the message is released.
     """
     try:
         for batch in batches:

@@ -45,7 +45,7 @@ _SHARED_OPTIONS = ("url", "namespace", "data_dir", "durability")
 
 
 class ProcessConfig(msgspec.Struct, kw_only=True):
-    """The configuration of a process. ``client_options`` are the arguments of the client that the command line sets."""
+    """The configuration of a process. ``client_options`` are the client's arguments that the command line sets."""
 
     app: str
     shared_state_fd: int

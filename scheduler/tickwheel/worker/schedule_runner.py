@@ -208,9 +208,9 @@ class ScheduleRunner:
         """Return the time of the firing before this occurrence.
 
         If the previous occurrence was handled, its record has this time. The payload of this occurrence can be wrong.
-        For example, `ensure_occurrences` enqueues without the time. Or a worker skipped the previous occurrence,
-        enqueued this one and died, and another worker then fired the previous occurrence. If missed times were skipped,
-        there is no previous occurrence, and only the payload has the time.
+        For example, `ensure_occurrences` enqueues an occurrence without this time. Or a worker skipped the previous
+        occurrence, enqueued this one and died, and another worker then fired the previous occurrence. If missed times
+        were skipped, there is no previous occurrence, and only the payload has the time.
         """
         before = at = schedule.times.last_until(occurrence.at - _SECOND)
         for _ in range(_MAX_LOOK_BACK):

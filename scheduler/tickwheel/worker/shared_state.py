@@ -1,8 +1,8 @@
 """The progress of a worker process, in memory that the process shares with its supervisor.
 
 The process records the start and the end of each task, in a fraction of a microsecond. The records remain if the
-process is killed. A consumer, which runs one task at a time, has two batch states and uses them in turn: one batch is
-settled on the server while the next one runs.
+process is killed. A *batch state* is the part of the memory that has the progress of one batch. A consumer, which runs
+one task at a time, uses two batch states alternately: one batch is settled on the server while the next one runs.
 """
 
 import ctypes
@@ -47,7 +47,7 @@ class _Batch(ctypes.Structure):
     )
 
 
-# Invariant: every number is aligned, also in an array of batches, so no load or store of a number is ever torn.
+# Invariant: every number is aligned, also in an array of batches, so no process reads a half-written number.
 assert ctypes.sizeof(_Batch) == 8 + 3 * 8 + 2 * _MESSAGES
 assert ctypes.sizeof(_Batch) % ctypes.alignment(ctypes.c_uint64) == 0
 
@@ -125,7 +125,7 @@ class SharedState:
                 file.truncate(size)
                 fd = os.dup(file.fileno())
         self.fd = fd
-        # The memory is unmapped with the last batch that refers to it.
+        # The memory is unmapped when the last batch that refers to it is deleted.
         self.batches = [BatchState(batch) for batch in (_Batch * count).from_buffer(mmap.mmap(fd, size))]
 
     def of_consumer(self, consumer: int) -> list[BatchState]:

@@ -34,7 +34,7 @@ _TICK_S: Final = 0.1
 # A task that runs native code, outside of the interpreter, can ignore its time limit. Its process is killed after this
 # grace period.
 _GRACE_S: Final = 2.0
-# The first and the last pause before a process is restarted; the pause doubles with each restart.
+# The first and the longest pause before a process is restarted. The pause doubles with each restart.
 _RESTART_BACKOFF_S: Final = (0.1, 10.0)
 # If a process has lived longer than this, its back-off starts again from the first pause.
 _LONG_LIFE_S: Final = 30.0
@@ -81,7 +81,7 @@ class Supervisor:
         self._executor = ThreadPoolExecutor(_MAX_RENEWAL_CALLS, thread_name_prefix="tickwheel-renewal")
 
     def stop(self) -> None:
-        """Stop after the running tasks, or after the drain time. A second call stops immediately. Thread-safe."""
+        """Stop when the running tasks have ended, or after the drain time. A second call stops at once. Thread-safe."""
         self._stops += 1
         self._wake.set()
 

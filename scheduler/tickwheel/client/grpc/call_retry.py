@@ -38,7 +38,7 @@ class AttemptFailed(Exception):
 class CallRetry:
     """The attempts of one call.
 
-    The call is retried for ``seconds``. A waiting call is retried until ``seconds`` after the end of its wait.
+    The call is retried for ``seconds``. A dequeue with a wait is retried until ``seconds`` after the end of the wait.
     """
 
     call: RpcCall
@@ -62,7 +62,7 @@ class CallRetry:
         return METHODS[self.call.method].path
 
     def attempt_s(self) -> float:
-        """Return the time limit of the next attempt. Shortens the wait of a waiting call to its remaining time."""
+        """Return the time limit of the next attempt. Shortens the wait of a dequeue to the time that remains of it."""
         now = time.monotonic()
         if self.call.until is not None:
             self.call.request.wait_ms = round(1000 * max(self.call.until - now, 0))
@@ -106,7 +106,7 @@ class CallRetry:
     def _postpone(self, error: LimitExceeded) -> float:
         """Return the seconds to wait before a throttled call is sent again. Raises the error if the time is up by then.
 
-        The wait has an exponential, random part, so that many throttled calls do not return at the same time.
+        The wait has an exponential, random part, so that many throttled calls are not sent again at the same time.
         """
         self._refusals += 1
         pause = error.retry_after_ms / 1000 + full_jitter(exponential(0.02, 1.0, self._refusals))

@@ -1,7 +1,7 @@
 """Detects connection errors that a retry cannot fix: TLS on one side only, or a rejected certificate.
 
 If the client rejects a certificate, the grpc library reports the reason. If the other side closes the connection
-without a reason, the probe opens a TLS connection without the library. A service that is restarting does not accept
+and gives no reason, the probe opens a TLS connection without the library. A service that is restarting does not accept
 this connection, so a restart is not mistaken for a TLS error.
 """
 
