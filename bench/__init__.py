@@ -1,1 +1,1 @@
-"""The benchmarks, which measure every value that the project promises. `python -m bench --help` lists the options."""
+"""Measures the performance of Tickwheel, mostly against goals. `python -m bench --help` lists the options."""

@@ -18,9 +18,13 @@ FIGURES = Path(__file__).parents[1] / "docs" / "figures.md"
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--only", metavar="ROW,ROW", help=f"measure only these of {', '.join(MEASUREMENTS)}")
-    parser.add_argument("--quick", action="store_true", help="run everything in seconds, without valid values")
-    parser.add_argument("--results", type=Path, help="folder for bench.json and the plots; default: bench/results")
+    parser.add_argument("--only", metavar="ROW,ROW", help=f"measure only some of {', '.join(MEASUREMENTS)}")
+    parser.add_argument("--quick", action="store_true", help="measure small sizes, in seconds; values are not valid")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        help="folder for bench.json and the plots; default: bench/results, with --quick a temporary folder",
+    )
     args = parser.parse_args()
     names = list(MEASUREMENTS) if args.only is None else [name.strip() for name in args.only.split(",")]
     unknown = [name for name in names if name not in MEASUREMENTS]

@@ -1,4 +1,7 @@
-"""All rows of the benchmark by their name for `--only`, in the order in which they run."""
+"""The functions that measure, by their name for `--only`, in the order in which they run.
+
+Each function returns one row of the results table, or several related rows.
+"""
 
 from collections.abc import Callable
 

@@ -1,7 +1,7 @@
 """Real servers for tests and demonstrations: Valkey servers, replica sets and clusters, ZooKeeper, Kafka.
 
-Servers start without root, on free ports of this machine, with their data in a folder that the caller chooses. A server
-ends with the program that started it, in any case, unless it is detached.
+Servers start without root, on free ports of this machine, with their data in a folder that the caller chooses. When the
+program that started a server ends, even by SIGKILL, the server is killed, unless it is detached.
 
 __main__.py        the command: start, stop and list services in the background
 process.py         one server or program as a process: start, stop, kill, pause

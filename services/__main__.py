@@ -26,7 +26,7 @@ ZooKeeper      {zookeeper}
 Kafka          {kafka}
 Redis Cluster  {cluster}
 
-To use them (create the namespace first: its first client fixes its shards and history):
+To use them, first create the namespace, because its first client fixes its shards and history:
   export TICKWHEEL_URL={cluster} PATH="$PWD/.venv/bin:$PATH"
   python -c "from tickwheel import Tickwheel; Tickwheel('$TICKWHEEL_URL', shards=64, history='relay').close()"
   tickwheel events --shards 64 --election zk://{zookeeper}/tickwheel --kafka {kafka} &
@@ -58,7 +58,7 @@ def up() -> None:
             Kafka(_FOLDER / "kafka"),
             RedisCluster(_FOLDER / "cluster"),
         )
-        # The services end with this program, in any case, until they are recorded.
+        # Until the services are recorded, they are killed if this program ends.
         for service in (zookeeper, kafka, cluster):
             service.start()
         kafka.make_topic(TOPIC)

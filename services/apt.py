@@ -25,7 +25,7 @@ def find_or_install(find: Callable[[], str | None], *packages: str) -> str:
 
 
 def install(*packages: str, missing: str) -> None:
-    """Install packages. Raises ServiceError: with ``missing`` if not root or not Debian, else with the reason."""
+    """Install packages. Raises ServiceError: with ``missing`` if not root or without apt-get, else with the reason."""
     if shutil.which("apt-get") is None or os.geteuid() != 0:
         raise ServiceError(missing)
     apt_get = ("apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300")

@@ -28,8 +28,8 @@ _MISSING = (
     f" and Ubuntu: apt-get install {' '.join(_PACKAGES)}; elsewhere see https://adoptium.net and https://maven.apache.org,"
     " and make java (or JAVA_HOME) and mvn available to this program"
 )
-# For short runs on small machines: only the first compiler, the collector without threads, and no performance data
-# file in /tmp.
+# For short runs on small machines: only the quick compiler (C1), the serial garbage collector, and no file of
+# performance data in /tmp.
 _FLAGS = (
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
@@ -66,7 +66,7 @@ def _jars() -> Path:
     folder = platformdirs.user_cache_path("tickwheel") / f"jars-{digest}"
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        # A process that waited here finds the jars afterwards. The lock ends with its process in any case.
+        # Other processes wait here, and find the jars when they have the lock. If this process dies, its lock ends.
         lock = FileLock(folder.with_suffix(".lock"))
         lock.acquire_exclusive(_FETCH_S)
         try:
@@ -79,7 +79,8 @@ def _jars() -> Path:
 
 def _fetch(folder: Path) -> None:
     maven = shutil.which("mvn") or _install("mvn")
-    # Renamed when complete: an interrupted download leaves no folder of jars, and the next one removes its rest.
+    # Renamed when complete, so an interrupted download leaves no folder of jars. The next download first removes the
+    # files of the interrupted download.
     fetched = folder.with_suffix(".fetched")
     shutil.rmtree(fetched, ignore_errors=True)
     print("Fetching ZooKeeper and Kafka (50 MB, once) ...", file=sys.stderr)

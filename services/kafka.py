@@ -20,7 +20,7 @@ _TOPIC_S = 30.0
 
 
 class Kafka(Process):
-    """A broker at ``bootstrap``. ``settings`` override the broker settings here.
+    """A broker at ``bootstrap``. ``settings`` override the settings in the code below.
 
     Topics are not created automatically (``auto.create.topics.enable`` is false). Kafka's internal topics are small and
     have one replica.
@@ -48,7 +48,7 @@ class Kafka(Process):
             "share.coordinator.state.topic.num.partitions": "4",
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
-            # A killed broker can register again when its session has ended: by default after 9 s.
+            # A killed broker can register again only when its session has ended. The default of 9 s is too long.
             "broker.session.timeout.ms": "2000",
             "broker.heartbeat.interval.ms": "500",
             # The default is half of the heap.

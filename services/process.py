@@ -1,6 +1,6 @@
-"""A server or a program as a process: started until it is ready, killed, paused, and restarted on the same data.
+"""A server or a program as a process that can be started, killed, paused, and restarted on the same data.
 
-The process ends with the program that started it, in any case, unless it is detached.
+When the program that started the process ends, even by SIGKILL, the process is killed, unless it is detached.
 """
 
 import os
@@ -33,10 +33,10 @@ class ServiceError(RuntimeError):
 class Process:
     """The process of ``command``, with its output in the file ``log_path`` of ``folder``.
 
-    ``ready_when`` is a function that returns whether the process is ready, and may raise OSError if not; or a text in
-    the log of a process that is ready. Without it the process is ready immediately. ``start_s`` limits a start.
-    The working directory is ``folder``, or ``cwd``. Nothing runs before `start`. As a context manager it starts the
-    process, and stops it at the end.
+    ``ready_when`` is a function that returns whether the process is ready (an OSError means no), or a text that the log
+    contains once the process is ready. By default, the process is ready immediately. It must be ready within
+    ``start_s`` seconds. The working directory is ``folder``, or ``cwd``. Nothing runs before `start`. As a context
+    manager, the object starts the process, and stops it at the end.
     """
 
     def __init__(
@@ -82,12 +82,12 @@ class Process:
         return self.log_path.read_bytes()[self._log_begin :].decode(errors="replace")
 
     def start(self) -> None:
-        """Run the process until it is ready. Raises ServiceError with the end of its log if not within ``start_s``."""
+        """Start the process, and wait until it is ready. Raises ServiceError with the end of the log if it is not."""
         self.launch()
         self.wait_until_ready()
 
     def launch(self) -> None:
-        """Run the process without waiting: some servers become ready only once other servers run."""
+        """Start the process without waiting, because some servers become ready only once other servers run."""
         if self._running is not None:
             raise ServiceError(f"{self.name} already runs as process {self.pid}: stop or kill it first")
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -190,7 +190,7 @@ class Process:
 
     def _end(self, signal_number: int, within: float = _STOP_S) -> int:
         assert self._running is not None
-        # The guard goes first: after the wait, another process may get the id.
+        # The guard ends first: after the wait, another process may have the id, and the guard would kill it.
         self._dismiss_guard()
         self._running.send_signal(signal_number)
         try:
@@ -210,7 +210,7 @@ class Process:
             self._guard = None
 
     def _has_ended(self) -> bool:
-        # Without reaping the process, so that its id stays reserved while the guard may use it.
+        # WNOWAIT does not reap the process, so its id stays reserved while the guard may use the id.
         assert self._running is not None
         return os.waitid(os.P_PID, self._running.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 

@@ -26,7 +26,7 @@ class ProcessGroup:
             raise
 
     def wait_until_all_ready(self) -> None:
-        """Wait until each server is ready. If one is not in time, kill it and raise ServiceError with its log."""
+        """Wait until each server is ready. If a server does not get ready, kill it and raise ServiceError."""
         for member in self.members:
             member.wait_until_ready()
 

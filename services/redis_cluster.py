@@ -16,7 +16,7 @@ from services.valkey import ValkeyServer
 
 SLOTS = 16_384
 _SETTLED_S = 60.0
-# A replica gives a failover up after 5 s, for example if the others already voted in the same node timeout.
+# A replica abandons a failover after 5 s, for example if the primaries have voted within the same node timeout.
 _FAILOVER_S = 6.0
 
 
@@ -97,7 +97,7 @@ class RedisCluster(ProcessGroup):
         return len(owners) == 1 and covered == SLOTS
 
     def view(self, node: ValkeyServer) -> list[NodeView]:
-        """Return the nodes in the view of a node, the node first. Raises redis-py's errors without an answer."""
+        """Return the nodes in the view of a node, the node first. Raises redis-py's errors if it does not answer."""
         with node.client() as client:
             nodes = client.execute_command("CLUSTER NODES")
         views = [_node_view(address, fields) for address, fields in nodes.items()]
@@ -108,9 +108,9 @@ class RedisCluster(ProcessGroup):
         return str(node.call("CLUSTER", "MYID"))
 
     def primary_of(self, slot: int) -> ValkeyServer:
-        """Return the node that claims to own the slot; if two do, the one with the newer epoch.
+        """Return the node that claims to own the slot. Of two such nodes, return that with the newer epoch.
 
-        Raises ServiceError if none does, for example between the death of a primary and its failover.
+        Raises ServiceError if no node claims it, for example between the death of a primary and its failover.
         """
         claims: list[tuple[int, ValkeyServer]] = []
         for node in self.nodes:

@@ -5,9 +5,9 @@ cpu_clock.py             the CPU time of another process
 echo_server.py           a gRPC server that answers with the request
 closed_loop.py           unary gRPC calls in a closed loop
 manual_time.py           a client and the drivers of a server, with a clock that the program sets
-timing_wheel_program.py  the cost of a timer in `timing_wheel`
+timing_wheel_program.py  the CPU time of a timer in the package `timing_wheel`
 busy_cores.py            keeps the cores awake during a measurement
-calibration.py           the server's CPU as a ratio to one pipelined ZADD
-measurement.py           the result of a measurement, and its size
+calibration.py           the unit of the server's CPU time: one pipelined ZADD
+measurement.py           the result of a measurement, and the size of its run
 report.py, plots.py      results as a file, as a table, and as plots
 """

@@ -34,7 +34,7 @@ class BenchServer:
         return float(info["used_cpu_user_main_thread"] + info["used_cpu_sys_main_thread"]) * 1e6
 
     def process_cpu_us(self) -> float:
-        """Return the CPU time of the whole process from the kernel, which costs the server nothing."""
+        """Return the CPU time of the whole process. The kernel reports it, so this costs the server nothing."""
         return process_cpu_us(self.pid)
 
     def used_memory(self) -> int:

@@ -1,7 +1,7 @@
 """Keeps all cores awake during a measurement, like on a busy server.
 
-If a core sleeps between two calls, the kernel counts the wake-up as CPU time of the server: a PING then takes five
-times as much, and the cost of batches varies.
+If a core sleeps between two calls, the kernel counts the wake-up as CPU time of the server. A PING then takes five
+times as much CPU time, and the CPU time of larger calls varies.
 """
 
 import multiprocessing

@@ -1,4 +1,4 @@
-"""The unit of server CPU time: one pipelined ZADD on the same server, measured immediately before the work."""
+"""The unit of server CPU time: one pipelined ZADD on the same server, measured immediately before each run."""
 
 import os
 import random
@@ -33,9 +33,10 @@ def ratios_to_zadd(
 
 
 def zadd_us(server: BenchServer, zadds: int = ZADDS) -> float:
-    """Return the server CPU time of one ZADD in microseconds: the median of three sets that grow from empty.
+    """Return the server CPU time of one ZADD in microseconds: the median of three rounds.
 
-    Each ZADD adds a random member of 16 bytes with a random score. A pipeline has 1,000 ZADDs.
+    A round starts with an empty set. Each ZADD adds a random member of 16 bytes with a random score. A
+    pipeline has 1,000 ZADDs.
     """
     return median(_zadds(server, b"calibration", zadds) for _ in range(ROUNDS))
 

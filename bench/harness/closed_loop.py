@@ -3,8 +3,8 @@
 A channel of the grpc library takes as much CPU time for a call as a server that only echoes requests: on two cores, the
 client would be half of the measurement. So this client implements HTTP/2 itself. It sends requests that were serialized
 beforehand, refers to headers in HPACK's table like other clients, and sends and reads as much as possible in one system
-call. An answer counts only with its message and `grpc-status` 0. Requests are small: each request is one frame, and all
-requests in flight fit into the initial window of a connection.
+call. An answer counts only if it has a message and `grpc-status` 0. Requests are small: each request is one frame, and
+all requests in flight fit into the initial window of a connection.
 
 https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md, RFC 9113, RFC 7541
 """
@@ -29,7 +29,7 @@ _MESSAGE: Final = Struct(">BI")
 _TABLE_SIZE, _INITIAL_WINDOW = 1, 4
 _DEFAULT_WINDOW, _LARGEST_WINDOW = 2**16 - 1, 2**31 - 1
 _OK: Final = b"\x0bgrpc-status\x010"
-# Indexes of HPACK's static table. The next index is the newest entry of the connection's dynamic table.
+# Indexes of HPACK's static table, with 61 entries. Index 62 is the newest entry of the dynamic table.
 _POST, _HTTP, _PATH, _AUTHORITY, _CONTENT_TYPE, _NEWEST = 3, 6, 4, 1, 31, 62
 
 

@@ -1,7 +1,7 @@
 """A client and the drivers of one server, with a clock that this program sets.
 
-Retention is at least five minutes, so whole lives are measured with the test clock of the scripts: an HGET of one field
-instead of TIME. `clock_cost_us` in `message_life` measures the difference.
+The retention of a message is at least five minutes, so whole lives are measured with a test clock. The scripts then
+read the time from a hash field (HGET), not by TIME. `clock_cost_us` in `message_life` measures the difference in cost.
 """
 
 import os
@@ -24,9 +24,10 @@ from tickwheel.storage.keys import shard_key
 from tickwheel.testing.driver_clock import ManualClock
 
 START_MS = 1_700_000_000_000
-# New timers wait in buckets until they are filed. This is the time of two rotations of the buckets.
+# New timers pass through two buckets before they are filed (`driver/inbox_buffer.py`). The buckets rotate once in this
+# time.
 FILED_MS = 1_000
-# Real time within which new entries of the inbox arrive.
+# The real time for which a driver waits for new entries of the inbox.
 NEWS_MS = 30
 
 
@@ -79,7 +80,7 @@ class ManualTimeShard:
         self._waits = False
 
     def advance_to(self, time_ms: int) -> None:
-        """Advance the clock to ``time_ms`` in steps of one slot of level 2, like for an event process."""
+        """Advance the clock to ``time_ms`` in steps of at most 4,096 ms, the length of a slot of level 2."""
         while self.clock.now_ms < time_ms:
             self.settle(min(4_096, time_ms - self.clock.now_ms))
 

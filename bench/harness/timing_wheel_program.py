@@ -35,7 +35,7 @@ def measure(few: int = FEW, many: int = MANY, rounds: int = ROUNDS) -> dict[str,
 def _compare(few: int, many: int, rounds: int, few_span_ms: int, many_span_ms: int) -> dict[str, Any]:
     few_ns: list[float] = []
     many_ns: list[float] = []
-    # In turns, so that a slower phase of the machine affects both.
+    # Few and many timers are measured in turns, so that a slower phase of the machine affects both.
     for seed in range(rounds):
         few_ns.append(statistics.median(_ns_per_timer(few, few_span_ms, seed) for _ in range(5)))
         many_ns.append(_ns_per_timer(many, many_span_ms, seed))

@@ -18,7 +18,7 @@ QUEUE = "later"
 
 
 def backlog(scale: Scale) -> list[Measurement]:
-    """Three servers with few, more and many delayed messages take turns, so that noise affects all of them."""
+    """Measure three servers with few, more and many delayed messages in turns, so that noise affects all of them."""
     sizes = [scale.size(full, quick) for full, quick in ((30_000, 100), (300_000, 1_000), (3_000_000, 5_000))]
     lives, runs = scale.size(20_000, 200), scale.runs()
     costs: dict[int, list[float]] = {size: [] for size in sizes}
@@ -60,7 +60,7 @@ def backlog(scale: Scale) -> list[Measurement]:
 def _fill(shard: ManualTimeShard, size: int) -> None:
     queue = shard.tickwheel.create_queue(QUEUE)
     spread = timedelta(days=LAST_DAY - FIRST_DAY) / size
-    # Not in the order of time, like orders with different delays.
+    # The messages are not enqueued in the order of their due times, because real messages have different delays.
     step = 7_919
     for first in range(0, size, FILL):
         count = min(FILL, size - first)

@@ -1,4 +1,4 @@
-"""The cost of each durability: the time of an enqueue, and the rate of enqueues, on one server of each kind."""
+"""The cost of each durability: the time of an enqueue, and the rate of enqueues, each on a suitable server."""
 
 import shutil
 import tempfile
@@ -28,7 +28,7 @@ def durability(scale: Scale) -> list[Measurement]:
     medians: dict[str, list[float]] = {name: [] for name in KINDS}
     worst: dict[str, list[float]] = {name: [] for name in KINDS}
     rates: dict[str, list[float]] = {name: [] for name in KINDS}
-    # No other process keeps the cores awake, because the answers of a disk would wait for its time slice.
+    # `keep_cores_busy` is not used: after a disk write, the server would wait for the time slice of a busy process.
     with ExitStack() as stack:
         queues = {}
         for name, (level, _, settings, replicas) in KINDS.items():

@@ -1,7 +1,8 @@
 """The server CPU time of an empty dequeue, with and without a filter, relative to a PING of the same client.
 
 The first empty dequeue after a message calls the script. The next dequeues use plain commands to check whether a
-message may be ready. The row measures these, because polling consists of them. The details contain both.
+message may be ready. The row measures these later dequeues, because a client that polls mostly makes such calls. The
+details of the row also contain the first dequeue.
 """
 
 from collections.abc import Callable

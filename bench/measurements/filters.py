@@ -1,4 +1,4 @@
-"""Filtered dequeues: rare pairs, pairs of which few messages have both, and values with a leased message."""
+"""Filtered dequeues: by a rare pair, by two pairs that few messages have at once, and past blocked messages."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -130,7 +130,7 @@ def exclusive_filtered_dequeue(scale: Scale) -> list[Measurement]:
             add_free(queue, free, fresh, metadata)
             timer = CallTimer(server)
             shards[name] = timer, queue
-            # The first scan parks the messages of leased values, once for each lease.
+            # The first scan removes the messages of leased values from the index of pairs, once for each lease.
             before = server.process_cpu_us()
             queue.complete_many(queue.dequeue(1, where={"region": "eu"}))
             timer.note(f"{name}: the first walk, all its calls", server.process_cpu_us() - before)
@@ -176,7 +176,7 @@ def exclusive_filtered_dequeue(scale: Scale) -> list[Measurement]:
 
 
 def longest_call(scale: Scale) -> list[Measurement]:
-    """Measure the most expensive calls: filters by two common pairs that few messages have, and 1,000-message calls."""
+    """Measure the most expensive calls: filters by two pairs that few messages have at once, and large batches."""
     pending = scale.size(300_000, 2_000)
     spread = scale.size(1_000, 50)
     samples: dict[str, list[float]] = {}
@@ -206,7 +206,7 @@ def longest_call(scale: Scale) -> list[Measurement]:
 
 
 def _longest_calls(server: BenchServer, queue: Queue, batch: int, run: int) -> dict[str, float]:
-    """Return the longest script call of each kind in ms. A batch has one message of each value."""
+    """Return the time of the longest script call of each kind in ms. Enqueue and cancel use ``batch`` messages."""
     few_ms, few = _longest_ms(server, lambda: queue.dequeue(1, where=HARDLY_MET))
     none_ms, none = _longest_ms(server, lambda: queue.dequeue(1, where=NEVER_MET))
     many_ms, many = _longest_ms(server, lambda: queue.dequeue(1_000, where={"half": "even"}))
@@ -238,7 +238,7 @@ def _longest_ms(server: BenchServer, action: Callable[[], Any]) -> tuple[float, 
     spent = server.process_cpu_us() - before
     log = server.redis.execute_command("COMMANDLOG", "GET", -1, "slow")
     calls = [entry[2] for entry in log if entry[3][0].upper() == b"EVALSHA"]
-    # The log has the duration of each call, with waits. The CPU time of all calls is divided in proportion.
+    # The log has the duration of each call, including waits. So the CPU time is divided in proportion to it.
     return max(calls) * min(1.0, spent / sum(calls)) / 1000, answer
 
 

@@ -1,4 +1,7 @@
-"""The lateness of messages at a worker: the embedded server with its defaults, and four processes on the machine."""
+"""The lateness of messages at a worker, with the defaults of the embedded server.
+
+Four processes share the machine: the producer, the worker, the event process and the server.
+"""
 
 import multiprocessing
 import random

@@ -22,8 +22,8 @@ DELAY = timedelta(minutes=15)
 PAYLOAD = bytes(200)
 # Small, so that the history is trimmed all the time, like on a shard that has run for a while.
 HISTORY = 200
-# The duration of the work. Lease timers are filed in this time. So they are read from the wheel later, although the
-# messages are completed by then.
+# The time for which a worker holds a message. The lease timers are filed in this time. So the driver reads them from
+# the wheel later, when the messages are already completed.
 WORK_MS = 5_000
 QUEUE = "lives"
 
@@ -62,7 +62,7 @@ def cost_of_lives(shard: ManualTimeShard, lives: int, payload: bytes = PAYLOAD, 
     delivered = finished = delivered_ms = 0
     while finished < lives:
         part("promote", lambda: shard.turn(STEP_MS))
-        # A worker whose dequeue is empty sleeps until it is woken.
+        # After the last delivery there are no more dequeues: a real worker would sleep until a wake-up.
         if delivered < lives and (messages := part("dequeue", lambda: _dequeue_up_to(queue, batch))):
             delivered_ms = shard.clock.now_ms
             delivered += len(messages)
@@ -108,7 +108,7 @@ def clock_cost_us(shard: ManualTimeShard, calls: int) -> float:
             sha = shard.server.redis.script_load(script.source)
             with shard.server.redis.pipeline(transaction=False) as pipe:
                 for _ in range(calls):
-                    # Rejected because of its fence after it has read the clock, so only the clock differs.
+                    # The script reads the clock, then rejects the fence. So only the cost of the clock differs.
                     pipe.execute_command("EVALSHA", sha, 1, keys["clock"], bytes(16), "another")
                 before = shard.server.process_cpu_us()
                 pipe.execute(raise_on_error=False)

@@ -1,4 +1,4 @@
-"""The rate at which the relay publishes an outbox to a real Kafka, and the CPU time of the server and this host."""
+"""The rate at which the relay publishes an outbox to a real Kafka, and the CPU time of server and relay."""
 
 import tempfile
 import time

@@ -9,8 +9,9 @@ from bench.measurements.message_life import PAYLOAD
 from tickwheel import NewMessage
 
 BATCH = 100
-# The server's hash tables grow by doubling, so the memory for a message depends on the number of messages. The numbers
-# are between two doublings, the first immediately after one. The median counts; the maximum is in the details.
+# The server's hash tables grow by doubling, so the memory for a message depends on the number of messages. The sizes
+# are numbers of messages between two doublings, the first immediately after one. The value of a row is the median over
+# the sizes. Its details have the maximum.
 SAMPLES = 10
 SIZES = (57_600, 68_000, 80_000, 95_000, 113_000)
 DAYS = 20

@@ -1,7 +1,7 @@
 """The rates of the gRPC service, relative to a server that only echoes requests.
 
-The load is a closed loop in one process that uses little CPU time (`closed_loop`), the same for the service and for the
-echo. With two cores, the load and Redis use one, and the measured server uses the other.
+The load is a closed loop in one process that uses little CPU time (`closed_loop`). It is the same for the service and
+for the echo server. On two cores, the load and Redis use one core, and the measured server uses the other.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ from tickwheel.rpc.methods import METHODS
 from tickwheel.v1 import message_pb2 as messages, message_service_pb2 as calls
 
 IN_FLIGHT, BATCHES_IN_FLIGHT = 32, 4
-# Several, so that both of two processes get some: the kernel distributes connections, not calls.
+# Several connections, so that each of two processes gets some: the kernel distributes connections, not calls.
 CONNECTIONS = 16
 
 
 def service_rates(scale: Scale) -> list[Measurement]:
-    """Measure calls of one message over one connection, in turns with calls of the echo; then calls of 100.
+    """Measure calls of one message over one connection, the same calls to the echo server, and calls of 100 messages.
 
-    The share of the echo is computed for each run. A channel of the grpc library sends the calls of 100. The first run
-    is the warm-up and is not counted.
+    The rate relative to the echo server is computed for each run. A channel of the grpc library sends the calls of 100
+    messages. The first run is the warm-up and is not counted.
     """
     count, batches = scale.size(20_000, 320), scale.size(1_000, 8)
     with (

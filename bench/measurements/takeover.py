@@ -24,8 +24,8 @@ from tickwheel.testing import PrivateServer
 
 SHARDS = 16
 EVERY = timedelta(milliseconds=10)
-# In ms: the lateness after SIGTERM and after SIGKILL, the time in which an ending process must hand over, and the time
-# after a kill until its shards are driven again: the session time-out of 4 s and 2 s more.
+# Goals in ms: the lateness after SIGTERM, the lateness after SIGKILL, the time from SIGTERM until the process has
+# handed over, and the time from SIGKILL until a successor promotes (the session time-out of 4 s, and 2 s more).
 ENDED_BAR, KILLED_BAR, HANDED_BAR, FIRST_BAR = 1_200, 6_500, 1_000, 6_000
 _DEADLINE_S = 60.0
 

@@ -1,4 +1,4 @@
-"""The no-op for Celery, over its Redis transport: JSON, results ignored. NO_OP_LATE=1 acknowledges after the run."""
+"""The no-op for Celery, over its Redis transport: JSON, no results. NO_OP_LATE=1: acknowledge after the run."""
 
 import os
 
@@ -23,7 +23,7 @@ def sync_no_op(n: int) -> None:
 
 
 def enqueue(count: int) -> None:
-    """Enqueue all messages over one connection, which is faster than one connection for each."""
+    """Enqueue all messages over one connection, which is faster than a connection for each message."""
     with app.producer_pool.acquire(block=True) as producer:
         for n in range(count):
             sync_no_op.apply_async((n,), producer=producer)

@@ -1,4 +1,4 @@
-"""The body of every no-op task: it counts the tasks, and records the clocks at two of the counts.
+"""The body of every no-op task: it counts the tasks, and records the time and CPU times at two of the counts.
 
 The first record comes after the warm-up, so the start of the worker and its first connections are not measured.
 """
@@ -9,7 +9,7 @@ import time
 from itertools import count
 from pathlib import Path
 
-# The tasks before the first mark warm up.
+# The tasks up to the first record are the warm-up.
 WARM = int(os.environ.get("NO_OP_WARM", "0"))
 LAST = WARM + int(os.environ.get("NO_OP_COUNT", "0"))
 _PATH = Path(os.environ.get("NO_OP_MARKS", "/dev/null"))

@@ -38,7 +38,7 @@ Run = Callable[[str, BenchServer, int], dict[str, Any]]
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="run everything in seconds, as a test; write nothing")
+    parser.add_argument("--quick", action="store_true", help="run small sizes, in seconds, as a test; write no results")
     quick = parser.parse_args().quick
     with tempfile.TemporaryDirectory(prefix="tickwheel-peers-") as folder:
         peers = install(Path(folder))
@@ -86,7 +86,7 @@ def install(folder: Path) -> dict[str, Run]:
 
 
 def measure(run: Run, quick: bool) -> dict[str, float]:
-    """Run all phases once, each on a new server."""
+    """Run all phases once, on new servers. Only enqueue and drain share a server."""
     jobs, delayed, late = (1_000, 1_000, 500) if quick else (JOBS, DELAYED, LATE)
     with BenchServer() as server:
         zadd = zadd_us(server)

@@ -35,7 +35,8 @@ class Backlog:
         """Add messages that were enqueued days ago."""
         now, chance = datetime.now(UTC), self._chance
         times = [now + timedelta(hours=chance.choice([-1, -1, -1, 1]) * chance.uniform(1, 60)) for _ in range(TIMES)]
-        # The sandbox drives the shard to file the messages, without an election.
+        # The test clock runs its own driver to file the messages. This driver is not elected, so the record of the
+        # election is removed before and after.
         self._server.hdel(self._key["clock"], "election")
         self._clock.set(now - IDLE)
         chosen = [chance.choice(times) for _ in range(MESSAGES)]
@@ -54,7 +55,7 @@ class Backlog:
         return self._passed - self.promoted()
 
     def left_to_cascade(self) -> int:
-        """Return the number of slots that have started and are not cascaded."""
+        """Return the number of slots whose interval has begun and that are not cascaded."""
         started = (datetime.now(UTC) - _EPOCH) // _MS
         slots = [parse(name) for name in self._server.zrange(self._key["slots"], 0, -1)]
         return sum(level > LOWEST and start(level, number) <= started for level, number in slots)

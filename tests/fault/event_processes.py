@@ -12,7 +12,10 @@ from tickwheel.storage.keys import shard_key
 
 
 class EventProcessChild(Process):
-    """`python -m tickwheel.event_process`, killed at the end. With ``election``, ``lock`` only sets the log's name."""
+    """`python -m tickwheel.event_process`, killed at the end.
+
+    ``lock`` is the lock file of the leader, and names the log. With ``election``, it only names the log.
+    """
 
     def __init__(
         self, url: str, namespace: str, lock: Path, *options: str, election: ZooKeeperUrl | None = None

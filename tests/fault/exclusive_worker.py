@@ -27,7 +27,7 @@ def main() -> None:
                 print("has", message.exclusive_value, message.id, message.attempt, time.monotonic_ns(), flush=True)
             time.sleep(chance.uniform(0, 0.01))
             for message in messages:
-                # Printed before the call: as soon as the call is executed, another worker may lease the value.
+                # Printed before the call, because after the call another worker may lease a message of the value.
                 print("ends", message.exclusive_value, message.id, message.attempt, time.monotonic_ns(), flush=True)
                 try:
                     if chance.random() < 0.1:

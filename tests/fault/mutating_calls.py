@@ -24,7 +24,7 @@ class PreparedNamespace:
 
 
 def prepare_namespace(tickwheel: Tickwheel) -> PreparedNamespace:
-    """`held` and `other` are Running, `last` in its last attempt. `next` is Pending. Other ids name the state."""
+    """Running: `held`, `other`, and `last` in its last attempt. Pending: `next`. Delayed: MANY. Ended: the others."""
     work = tickwheel.create_queue("work")
     films = tickwheel.create_queue("films", exclusive_key="of")
     leases = {}

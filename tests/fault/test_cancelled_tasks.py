@@ -1,4 +1,4 @@
-"""A task that is cancelled while its replies are in flight leaves no connection on which other calls read them."""
+"""If a task is cancelled while its replies are in flight, no other call reads these replies from a connection."""
 
 import asyncio
 import os

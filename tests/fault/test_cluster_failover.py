@@ -55,7 +55,7 @@ def has_moved(cluster: RedisCluster, shard: int, node: ValkeyServer) -> bool:
 
 
 def ids_on_other_primaries(cluster: RedisCluster, node: ValkeyServer) -> set[str]:
-    """Return the ids of the messages named "work" on the shards of the other primaries."""
+    """Return the id `id_on(shard, "work")` of each shard that is not on ``node``."""
     return {id_on(shard, "work") for shard in range(SHARDS) if owner(cluster, shard).port != node.port}
 
 
@@ -73,7 +73,7 @@ def test_a_killed_primary_loses_no_message_that_its_replica_acknowledged(
         primary = owner(cluster, 1)
         primary.kill()
         eventually(lambda: has_moved(cluster, 1, primary), "the replica takes over", 30)
-        # Until the old primary is back as a replica, only one server has its shards.
+        # Until the old primary is back as a replica, only the new primary has the shards.
         primary.start()
         cluster.wait_until_settled()
         work.wait_for_progress()

@@ -162,8 +162,8 @@ def test_a_server_frozen_during_a_call_executes_the_call_once_and_replies(
         fixed_time_namespace(faulty.url, "frozen") as on,
     ):
         expected = answer(call, undisturbed)
-        # A connection that does not send CLIENT SETINFO first. So the client sends each copy of the call, and the
-        # copy stays in the socket while the server does not read.
+        # Without `driver_info`, a new connection does not send CLIENT SETINFO first, which would wait for a reply. So
+        # the client sends each copy of the call, and the copy stays in the socket until the server runs again.
         connection: Any = on.tickwheel._io._servers.pool(SINGLE).get_connection()
         connection.driver_info = None
         on.tickwheel._io._servers.pool(SINGLE).release(connection)

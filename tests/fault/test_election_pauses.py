@@ -1,7 +1,7 @@
 """Event processes that are stopped at a critical moment of an election while another process is elected.
 
 The process is stopped before it raises the epoch, or before it claims the shard with the new epoch. When it continues,
-both steps are refused, and the leader is not fenced.
+this step is refused, and the new leader is not fenced.
 """
 
 import sys

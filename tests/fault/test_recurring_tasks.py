@@ -111,7 +111,7 @@ def hourly() -> TaskApp:
 
 NOON, HOUR = datetime(2026, 3, 27, 12, tzinfo=UTC), timedelta(hours=1)
 HOURLY = hourly().schedules["hourly"]
-# Bytes that identify the last call before the process dies.
+# The process dies after the call that contains these bytes.
 LAST_CALLS = {
     "leased-the-occurrence": b"dying process",
     "fired": HOURLY.firing_id(NOON + HOUR).encode(),

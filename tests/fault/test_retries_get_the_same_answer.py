@@ -28,7 +28,7 @@ Open = Callable[[str], PreparedNamespace]
 
 @pytest.fixture(params=[1, 4], ids=["1-shard", "4-shards"])
 def open_prepared(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> Iterator[Open]:
-    """Prepare a namespace whose clock stands still at THEN, and open it by a URL."""
+    """Return a function that prepares a new namespace through a URL. Its clock stands still at THEN."""
     with ExitStack() as stack:
 
         def open_namespace(url: str) -> PreparedNamespace:

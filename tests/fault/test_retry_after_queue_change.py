@@ -40,7 +40,7 @@ def clients(
 
 
 def lose_next_answer(proxy: FlakyProxy, change: Callable[[], object]) -> None:
-    """Lose the answer to the next call with the mark, and make the change before the client notices."""
+    """Lose the answer to the next call that contains MARK, and make the change before the client notices the loss."""
     proxy.loses_answer_to, proxy.times, proxy.when_lost = MARK.encode(), 1, change
 
 

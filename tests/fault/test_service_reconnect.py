@@ -1,4 +1,4 @@
-"""A client reconnects within a second after a long outage of the service, because its leases run on."""
+"""After a long outage of the service, a client reconnects within a second, so that it can extend its leases."""
 
 import socket
 import threading

@@ -27,7 +27,7 @@ SILENT = Mutant("no wake-up is sent", "_transition", "call('SPUBLISH', wake, mad
 
 @pytest.fixture(autouse=True)
 def _no_other_wake_ups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Disable wake-ups by messages and by the backstop, and the retry of a refused subscription."""
+    """Disable wake-ups by messages, the check of each queue every second, and the retry of a refused subscription."""
     monkeypatch.setattr(WaitList, "sweep", lambda _: None)
     monkeypatch.setattr(subscriptions, "REFUSED_S", LONG.total_seconds())
     with load_mutant(SILENT, tmp_path):
@@ -51,7 +51,7 @@ def count_checks(server: Any) -> int:
 
 
 def all_wait(server: Any, before: int) -> bool:
-    """Return whether all wait. Each checks before it joins the wait list, and once more before it waits."""
+    """Return whether all dequeues wait. Each checks its queue before it joins the wait list and before it waits."""
     return count_checks(server) >= before + 2 * WAITERS
 
 

@@ -269,7 +269,7 @@ def test_async_tasks_of_a_process_run_concurrently(deployment: WorkerDeployment)
     go = deployment.folder / "go"
     ids = [deployment.send(worker_app.await_for, str(go)) for _ in range(8)]
     with deployment.worker("--threads", "8") as worker:
-        # Each lane takes a batch. Even so, at most one task waits behind another.
+        # A consumer may lease several of the messages, so not all tasks need to begin before the file exists.
         worker.wait_until_recorded("began", 1)
         go.touch()
         assert {deployment.wait_for_state(id, "completed").attempt for id in ids} == {1}

@@ -13,7 +13,7 @@ _WRITTEN = re.compile(r" p?writev?(?:64)?\(\d+<(?P<file>[^>]*\.incr\.aof)>.* = (
 _SYNCED = re.compile(r" f(?:data)?sync\(\d+<(?P<file>[^>]*\.incr\.aof)>\)? .*= 0$")
 _SYNC_BEGINS = re.compile(r"^(?P<thread>\d+) .*f(?:data)?sync\(\d+<(?P<file>[^>]*\.incr\.aof)> <unfinished")
 _SYNC_ENDS = re.compile(r"^(?P<thread>\d+) .*<\.\.\. f(?:data)?sync resumed>.* = 0$")
-# With -D, the server is our child, and strace ends with the server.
+# With -D, the server and not strace is the child of this process, and strace ends with the server.
 _TRACED = ["-D", "-f", "-y", "-s", "0", "-e", "trace=write,writev,pwrite64,fsync,fdatasync", "-o"]
 
 

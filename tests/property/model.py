@@ -246,7 +246,7 @@ class QueueModel:
         return self.messages[key]
 
     def _owned(self, key: Key, token: bytes) -> Entry:
-        """Return the message whose lease has this token. The worker's call frees the value of a cancelled message."""
+        """Return the Running message with this lease. If the message was cancelled, free its value instead."""
         entry = self.messages.get(key)
         if entry is not None and entry.held and entry.token == token:
             self._end_message(entry)

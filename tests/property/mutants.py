@@ -25,7 +25,7 @@ class Mutant:
     """Whether the fault has an effect only if the clock steps."""
 
     def source(self, text: str) -> str:
-        assert self.old in text, f"{self.script} has no {self.old!r}: the mutant {self.name!r} needs another place"
+        assert self.old in text, f"{self.script} has no {self.old!r}: the mutant {self.name!r} must edit other text"
         return text.replace(self.old, self.new)
 
 

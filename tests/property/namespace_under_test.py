@@ -55,7 +55,7 @@ def plain(result: Any) -> Any:
 
 
 class NamespaceUnderTest:
-    """Two clients, of which one often has an old configuration, and a clock whose event process runs on call."""
+    """Two clients, of which one often has an old configuration, and a clock with an event process that tests run."""
 
     def __init__(
         self, server: PrivateServer, shards: int, queues: Mapping[str, Settings], service: str | None = None
@@ -92,7 +92,7 @@ class NamespaceUnderTest:
         )  # fmt: skip
 
     def turn(self, ms: int) -> None:
-        """Move the clock without running an event process."""
+        """Set the clock forward or back without running an event process."""
         self.model.now += ms
         self.clock.set(_EPOCH + self.model.now * _MS)
 

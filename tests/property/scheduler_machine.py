@@ -121,7 +121,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def repeat_a_request(self, data: st.DataObject, client: int, newest: bool, has_new_holder: bool) -> None:
         sequence, name, options, first = self.requests[-1] if newest else data.draw(st.sampled_from(self.requests))
         if has_new_holder:
-            # Another worker holds messages that the first call returned.
+            # Release the messages that the first call returned, so that another call may lease them.
             for message in filter(self._is_live, first):
                 message.release()
                 self.model.queues[name].release(key_of(message), message.token)
@@ -368,7 +368,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         return entry is not None and entry.state == RUNNING and entry.token == message.token
 
     def _is_awaited(self, message: Message) -> bool:
-        """Return whether the exclusive value waits for the next call of its worker."""
+        """Return whether the message was cancelled and keeps its exclusive value until the worker calls again."""
         entry = self.model.queues[message.queue].messages.get(key_of(message))
         return entry is not None and entry.held and entry.token == message.token
 

@@ -49,7 +49,10 @@ def expected(queue: QueueModel, number: int, shard: int) -> Contents:
 
 
 def group_heads(queue: QueueModel, shard: int) -> dict[bytes, bytes]:
-    """Return the head of each (value, pair) group, as `pairs` contains it unless the group is parked."""
+    """Return the most urgent entry of each (value, pair) group, by the key of the group.
+
+    The index `pairs` has these entries. Groups of a leased value may be parked: then `pairs` lacks their entry.
+    """
     heads: dict[bytes, bytes] = {}
     for entry in queue.pending(shard, {}):
         for pair in _pairs(queue, entry):

@@ -40,7 +40,8 @@ IN_CI = settings(
 )  # fmt: skip
 
 
-# Groups of pairs are parked while their value is leased. A low limit ensures that some groups are above it.
+# A group has the messages of one exclusive value that share a pair. While the value is leased, the scripts remove
+# (park) its groups from the index of pairs, up to a maximum number. With this low maximum, some groups stay there.
 FEW_PARKED = Mutant(
     "few are parked", "_ready_indexes", "PARKED_AT_ENTER, PARKED_MAX = 16, 64", "PARKED_AT_ENTER, PARKED_MAX = 1, 2"
 )
@@ -73,7 +74,7 @@ def test_operations_over_the_service_and_on_the_server_agree_with_the_model(
 
 @pytest.fixture
 def smallest_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Limit calls to three index entries, and park few groups."""
+    """Limit calls to three index entries, and apply FEW_PARKED."""
     monkeypatch.setattr(limits, "CALL_ENTRIES", 3)
     monkeypatch.setattr(firing, "CALL_ENTRIES", 3)
     with load_mutant(FEW_PARKED, tmp_path):

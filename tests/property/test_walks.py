@@ -1,4 +1,8 @@
-"""Filtered dequeue and depth against a full search, with few index entries a call, so that every cursor is used."""
+"""Filtered dequeue and depth return the same messages as a full search.
+
+A call may read only few index entries. So a walk, the search of an index for a filter, takes several calls. Each call
+continues at the cursor of the previous call.
+"""
 
 import itertools
 import random
@@ -20,7 +24,7 @@ pytestmark = pytest.mark.property
 MESSAGES = 1_000
 KEYS = [f"key{n}" for n in range(12)]
 START = datetime(2030, 1, 1, tzinfo=UTC)
-# MONITOR shows every entry that a walk reads.
+# The scripts report the number of entries that each read of an index returns, by ECHO. MONITOR receives the reports.
 MONITORED = Mutant(
     "entries are counted",
     "_constants",
@@ -105,7 +109,7 @@ def compare_in_exact_order(tickwheel: Tickwheel, exclusive: bool, seed: int) -> 
                 expected = one_of_each_value(expected, walked.leased_values)
             got = queue.dequeue(limit=limit, where=where or None, consistency="exact")
             assert [message.deadline for message in got] == [new.deadline for new in expected[:limit]]
-            # Among messages of the last deadline any may be leased, and equals of different shards are unordered.
+            # Of the messages with the last deadline, any may be leased. Across shards, equal deadlines are unordered.
             before = [new.id for new in expected[:limit] if new.deadline != expected[: limit + 1][-1].deadline]
             assert set(before) <= {message.id for message in got} <= {new.id for new in expected}
             for message in got:
@@ -188,7 +192,8 @@ def test_no_call_reads_more_entries_than_its_limit(
                 for message in queue.dequeue(limit=chosen.choice([1, entries]), where=where):
                     message.complete()
             read = list(entries_read(monitor, tickwheel_server))
-    # The budget limits the walk, and the pairs of the leased results. An exclusive queue has two entries for a pair.
+    # A call reads index entries for its walk, and for the pairs of leased messages. An exclusive queue has two index
+    # entries for a pair.
     assert 0 < max(read) <= (3 * entries if exclusive else entries + 1)
 
 

@@ -64,7 +64,7 @@ class FilesNoNearTimers(ShardDriver):
 
 
 class TakesTheRedrivenForEnded(ShardDriver):
-    """The lease of a message that was redriven after its end must be filed."""
+    """If a message is leased again after it was errored and redriven, the timer of the new lease must be filed."""
 
     def take_over(self) -> Steps:
         yield from super().take_over()
@@ -91,7 +91,7 @@ class _OfAnyVersion(FinishedLeases):
 
 
 class KeepsPositions(ShardDriver):
-    """Positions are dropped with the memory that they refer to."""
+    """A new driver reads slots from the start, because its memory has no timers yet."""
 
     positions: dict[tuple[str, int], int]
 
@@ -111,7 +111,7 @@ KeepsPositions.positions = {}
 
 
 class SkipsOwnPushes(ShardDriver):
-    """A position passes only timers in memory, and only from the end of the entries that were read."""
+    """The driver skips timers that it adds to a slot only if they are in memory, and all earlier timers were read."""
 
     def _on_pushed(self, level: int, number: int, timers: list[bytes], length: int) -> None:
         super()._on_pushed(level, number, timers, length)
@@ -193,7 +193,7 @@ class _SentIsFinal(_EarlyIsFinal):
 
 
 class ServesSlotsWhenTheyStart(ShardDriver):
-    """A slot is cascaded before its start, by the length of a slot of the level below."""
+    """A slot is cascaded some time before its interval begins, not at the beginning."""
 
     def take_over(self) -> Steps:
         yield from super().take_over()
@@ -211,7 +211,7 @@ class _OnlyStarted(Slots):
 
 
 class ForgetsSlotsWhenWaiting(ShardDriver):
-    """The turn contains the time at which the next slot must be served."""
+    """A driver without work waits at most until the next slot must be served."""
 
     def next_wake(self) -> float:
         slots, self._slots = self._slots, Slots()
@@ -222,7 +222,7 @@ class ForgetsSlotsWhenWaiting(ShardDriver):
 
 
 class NeverDropsSlots(ShardDriver):
-    """No slot is left behind."""
+    """Slots whose timers are all answered are dropped."""
 
     def drop_slots(self) -> DutySteps:
         yield from ()

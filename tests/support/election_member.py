@@ -81,7 +81,7 @@ class Member:
 
 
 def settle(members: Sequence[Member], shards: int, within: float = 10.0) -> None:
-    """Wait until each shard has one leader, and no member leads two shards more than another."""
+    """Wait until each shard has one leader, and the members' numbers of shards differ by at most one."""
 
     def even() -> bool:
         loads = [len(member.leads) for member in members]

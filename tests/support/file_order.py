@@ -1,4 +1,4 @@
-"""The order of the test files if several processes share them: the slowest first, so that they end at the same time."""
+"""The order of the test files for several processes: the slowest first, so that all processes end at about one time."""
 
 from collections import Counter
 from pathlib import Path

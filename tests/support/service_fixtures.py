@@ -1,4 +1,4 @@
-"""Real services for tests: the first test that uses a service starts it, and it stops with the session.
+"""Real services for tests: the first test that uses a service starts it, and it stops at the end of the test run.
 
 The services are shared: a test that breaks a service repairs it, or starts its own (services/).
 """
@@ -53,13 +53,13 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
 
 @pytest.fixture(scope="session")
 def service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
-    """The gRPC service of the tests' server, under the clock of the test."""
+    """The gRPC service of the tests' server. The test controls the clock."""
     with ServiceThread(tickwheel_server.url, FRAGMENT) as serving:
         yield serving
 
 
 @pytest.fixture(scope="module")
 def real_time_service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread]:
-    """The gRPC service of the tests' server, under the clock of the server."""
+    """The gRPC service of the tests' server, with the real clock of the server."""
     with ServiceThread(tickwheel_server.url) as serving:
         yield serving

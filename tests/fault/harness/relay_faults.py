@@ -51,7 +51,7 @@ def kill_kafka(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], s
 
 
 def _drain_s(system: SystemUnderTest, backlog: int) -> float:
-    """Return the rate at which the relay trims entries, from the first entry until 5 % are left."""
+    """Return the entries per second that the relay trims, from the first entry until 5 % are left."""
 
     def cut() -> int:
         total, left = entries(system.tickwheel)
