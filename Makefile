@@ -28,7 +28,7 @@ install: $(READY) ## Install the packages into .venv (the other targets do this 
 demo: $(READY) ## Run a day of real flights through the scheduler, in about 30 seconds
 	@$(BIN)/tickwheel demo $(ARGS)
 
-test: $(READY) ## Run all tests except the soak tests, in JOBS processes (default: 3)
+test: $(READY) ## Run all tests except the soak tests, in JOBS processes (default: 4)
 	@$(BIN)/pytest -m 'not soak' --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(READY) ## Run before each commit: lint and the fast tests, in less than 90 seconds
