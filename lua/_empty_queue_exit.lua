@@ -10,9 +10,9 @@ if band(byte(ARGV[2], 13), 5) == 0 and not ARGV[5] and band(options, HEADS) == 0
     end
     if ARGV[4] then
         local pair = sub(ARGV[4], 9, 10 + read('>I2', ARGV[4], 9))
-        local first = call('ZRANGEBYLEX', pairs, '[' .. pair, '(' .. pair .. '\255', 'LIMIT', 0, 1)
-        if #first == 0 then
-            return refusal_of_caller() or first
+        local entries = call('ZRANGEBYLEX', pairs, '[' .. pair, '(' .. pair .. '\255', 'LIMIT', 0, 1)
+        if #entries == 0 then
+            return refusal_of_caller() or entries
         end
     end
 end

@@ -2,31 +2,31 @@
 -- Needs: _record, _queue_context.
 
 -- Returns the pairs of a filter.
-local function wanted(where)
-    local asked, at = {}, 9
+local function parse_filter(where)
+    local filter_pairs, at = {}, 9
     while at <= #where do
-        local after = at + 2 + read('>I2', where, at)
-        asked[#asked + 1] = sub(where, at, after - 1)
-        at = after
+        local next_at = at + 2 + read('>I2', where, at)
+        filter_pairs[#filter_pairs + 1] = sub(where, at, next_at - 1)
+        at = next_at
     end
-    return asked
+    return filter_pairs
 end
 
 -- Returns the pair with the fewest index entries.
-local function rarest(asked)
-    local chosen, fewest = asked[1], math.huge
-    for n = 1, #asked > 1 and #asked or 0 do
-        local size = call('ZLEXCOUNT', pairs, '[' .. asked[n], '(' .. asked[n] .. '\255')
+local function rarest_pair(filter_pairs)
+    local rarest, fewest = filter_pairs[1], math.huge
+    for n = 1, #filter_pairs > 1 and #filter_pairs or 0 do
+        local size = call('ZLEXCOUNT', pairs, '[' .. filter_pairs[n], '(' .. filter_pairs[n] .. '\255')
         if size < fewest then
-            chosen, fewest = asked[n], size
+            rarest, fewest = filter_pairs[n], size
         end
     end
-    return chosen
+    return rarest
 end
 
 -- Returns the state of a message, its order as two numbers, and its indexed pairs as a set, which is empty unless the
 -- message is Pending. Returns 0 if there is no message.
-local function looked_up(name)
+local function read_candidate(name)
     local record = call('HGET', messages, queue_number .. name)
     if not record then
         return 0
@@ -34,29 +34,29 @@ local function looked_up(name)
     local state, flags = byte(record, 1, 2)
     local fixed = fixed_at(record, flags)
     local incarnation, due = read('>I6I6', record, fixed)
-    local deadline, rank, at = order_in(record, flags, fixed, incarnation, due)
-    local carried = {}
+    local deadline, rank, at = read_order(record, flags, fixed, incarnation, due)
+    local message_pairs = {}
     if state == PENDING then
-        local _, indexed, blob = pairs_of(record, flags, at)
-        each_pair(indexed, blob, function(pair)
-            carried[pair] = true
+        local _, pair_count, packed_pairs = read_pairs(record, flags, at)
+        for_each_pair(pair_count, packed_pairs, function(pair)
+            message_pairs[pair] = true
         end)
     end
-    return state, deadline + BIAS, rank, carried
+    return state, deadline + BIAS, rank, message_pairs
 end
 
 -- Returns a function that tests an index entry. The signature (a Bloom filter of the message's pairs) excludes most
 -- messages without a read of the record.
-local function matcher(where, asked)
-    local high, low = read('>i4i4', where)
+local function matcher(where, filter_pairs)
+    local filter_high, filter_low = read('>i4i4', where)
     return function(entry, signature_at, name)
-        local first, second = read('>i4i4', entry, signature_at)
-        if band(first, high) ~= high or band(second, low) ~= low then
+        local entry_high, entry_low = read('>i4i4', entry, signature_at)
+        if band(entry_high, filter_high) ~= filter_high or band(entry_low, filter_low) ~= filter_low then
             return false
         end
-        local _, _, _, carried = looked_up(name)
-        for n = 1, #asked do
-            if not carried[asked[n]] then
+        local _, _, _, message_pairs = read_candidate(name)
+        for n = 1, #filter_pairs do
+            if not message_pairs[filter_pairs[n]] then
                 return false
             end
         end

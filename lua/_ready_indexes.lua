@@ -1,5 +1,6 @@
--- Maintains the indexes of deliverable messages. Defines enter (a message becomes Pending), leave (the message stops
--- being Pending without a lease), take (the message is leased) and release (the leased message frees its value).
+-- Maintains the indexes of deliverable messages. Defines add_pending (a message becomes Pending), remove_pending (the
+-- message stops being Pending without a lease), lease_pending (the message is leased) and free_value (the leased
+-- message frees its value).
 --   plain      `ready` holds every Pending message, `pairs` one entry for each indexed pair of each Pending message
 --   exclusive  `ready` holds the head of each free value, `waiting` the other Pending messages. The head of a
 --              value is the Pending message with the first order. `locks` maps a free value that has a head to 'H'
@@ -10,57 +11,57 @@
 -- A member of `ready` is rank I6 .. field; its score is the deadline. An order is pack('>I8I6', deadline + 2^52, rank):
 -- as bytes, orders sort by deadline, then by rank (_record). Lua compares orders as numbers, because `<` on strings
 -- depends on the server's locale.
-local enter, leave, take, release, within, park
+local add_pending, remove_pending, lease_pending, free_value, first_entries, park
 -- The weight of a written entry in the budget of a call. A write takes as long as walking past four entries, and an
 -- exclusive queue writes about four entries for each entry that a plain queue writes.
 local WEIGHT = exclusive and 16 or 4
-local function order_of(deadline, rank)
+local function pack_order(deadline, rank)
     return pack('>I8I6', deadline + BIAS, rank)
 end
 
 if not exclusive then
-    enter = function(field, deadline, rank, signature, indexed, blob)
-        ready_added[ready_size + 1] = deadline
-        ready_size = ready_size + 2
-        ready_added[ready_size] = pack('>I6c0', rank, field)
-        made_ready = made_ready + 1
-        if indexed > 0 then
-            local entry = order_of(deadline, rank) .. signature .. sub(field, 3)
-            each_pair(indexed, blob, function(pair)
+    add_pending = function(field, deadline, rank, signature, pair_count, packed_pairs)
+        ready_added[ready_added_size + 1] = deadline
+        ready_added_size = ready_added_size + 2
+        ready_added[ready_added_size] = pack('>I6c0', rank, field)
+        new_ready_count = new_ready_count + 1
+        if pair_count > 0 then
+            local entry = pack_order(deadline, rank) .. signature .. sub(field, 3)
+            for_each_pair(pair_count, packed_pairs, function(pair)
                 local size = #pairs_added
                 pairs_added[size + 1] = 0
                 pairs_added[size + 2] = pair .. entry
             end)
         end
     end
-    leave = function(field, deadline, rank, signature, indexed, blob)
+    remove_pending = function(field, deadline, rank, signature, pair_count, packed_pairs)
         ready_removed[#ready_removed + 1] = pack('>I6c0', rank, field)
-        if indexed > 0 then
-            local entry = order_of(deadline, rank) .. signature .. sub(field, 3)
-            each_pair(indexed, blob, function(pair)
+        if pair_count > 0 then
+            local entry = pack_order(deadline, rank) .. signature .. sub(field, 3)
+            for_each_pair(pair_count, packed_pairs, function(pair)
                 pairs_removed[#pairs_removed + 1] = pair .. entry
             end)
         end
     end
-    take = leave
-    release = function() end
+    lease_pending = remove_pending
+    free_value = function() end
 else
-    local PARKED_AT_ENTER, PARKED_MAX = 16, 64
+    local PARKED_MAX_ON_ADD, PARKED_MAX = 16, 64
     -- Returns the value, its prefix (the value as I2c0) and the id.
-    local function split(field)
+    local function split_field(field)
         local value, at = read('>I2c0', field, 3)
         return value, sub(field, 3, at - 1), sub(field, at)
     end
-    within = function(key, prefix, most)
-        return call('ZRANGEBYLEX', key, '[' .. prefix, '(' .. prefix .. '\255', 'LIMIT', 0, most)
+    first_entries = function(key, prefix, limit)
+        return call('ZRANGEBYLEX', key, '[' .. prefix, '(' .. prefix .. '\255', 'LIMIT', 0, limit)
     end
-    local function how_many_parked(prefix)
+    local function count_parked(prefix)
         return call('ZLEXCOUNT', parked, '[' .. prefix, '(' .. prefix .. '\255')
     end
     -- Parks a group of a leased value, so that walks skip the group. Returns false if too many groups of the value are
     -- parked already.
     park = function(prefix, pair, entry)
-        if how_many_parked(prefix) >= PARKED_MAX then
+        if count_parked(prefix) >= PARKED_MAX then
             return false
         end
         call('ZREM', pairs, entry)
@@ -72,130 +73,131 @@ else
         local at = #value_prefix + #pair + 1
         return pair .. sub(entry, at, at + 21) .. value_prefix .. sub(entry, at + 22)
     end
-    local function to_ready(value, prefix, order, id)
+    local function set_head(value, prefix, order, id)
         local deadline, rank = read('>I8I6', order)
         call('HSET', locks, value, 'H' .. order .. id)
         call('ZADD', ready, deadline - BIAS, pack('>I6', rank) .. queue_number .. prefix .. id)
     end
     -- Moves the head of a value to `waiting`; `lock` is the value's entry in `locks`.
-    local function to_waiting(prefix, lock)
+    local function move_head_to_waiting(prefix, lock)
         call('ZREM', ready, sub(lock, 10, 15) .. queue_number .. prefix .. sub(lock, 16))
         call('ZADD', waiting, 0, prefix .. sub(lock, 2))
     end
 
-    local function index(prefix, entry, indexed, blob, leased)
-        each_pair(indexed, blob, function(pair)
+    local function index(prefix, entry, pair_count, packed_pairs, is_leased)
+        for_each_pair(pair_count, packed_pairs, function(pair)
             local group = prefix .. pair
             local member = group .. entry
             call('ZADD', vpairs, 0, member)
-            local first = within(vpairs, group, 2)
-            if first[1] ~= member or call('ZSCORE', parked, group) then
+            local members = first_entries(vpairs, group, 2)
+            if members[1] ~= member or call('ZSCORE', parked, group) then
                 return
             end
-            if first[2] then
-                call('ZREM', pairs, head_entry(first[2], prefix, pair))
-            elseif leased and how_many_parked(prefix) < PARKED_AT_ENTER then
+            if members[2] then
+                call('ZREM', pairs, head_entry(members[2], prefix, pair))
+            elseif is_leased and count_parked(prefix) < PARKED_MAX_ON_ADD then
                 call('ZADD', parked, 0, group)
                 return
             end
             call('ZADD', pairs, 0, head_entry(member, prefix, pair))
         end)
     end
-    -- `room` is the number of further groups that may be parked. The number is limited, because one release processes
-    -- all parked groups of the value.
-    local function unindex(prefix, entry, indexed, blob, room)
-        each_pair(indexed, blob, function(pair)
+    -- `parks_left` is the number of further groups that may be parked. The number is limited, because one call of
+    -- free_value processes all parked groups of the value.
+    local function unindex(prefix, entry, pair_count, packed_pairs, parks_left)
+        for_each_pair(pair_count, packed_pairs, function(pair)
             local group = prefix .. pair
             local member = group .. entry
             call('ZREM', vpairs, member)
             if call('ZREM', pairs, head_entry(member, prefix, pair)) == 0 then
                 return
             end
-            local following = within(vpairs, group, 1)[1]
-            if following and room > 0 then
+            local next_entry = first_entries(vpairs, group, 1)[1]
+            if next_entry and parks_left > 0 then
                 call('ZADD', parked, 0, group)
-                room = room - 1
-            elseif following then
-                call('ZADD', pairs, 0, head_entry(following, prefix, pair))
+                parks_left = parks_left - 1
+            elseif next_entry then
+                call('ZADD', pairs, 0, head_entry(next_entry, prefix, pair))
             end
         end)
     end
 
-    enter = function(field, deadline, rank, signature, indexed, blob)
-        local value, prefix, id = split(field)
-        local order, lock = order_of(deadline, rank), call('HGET', locks, value)
-        local leased = lock and byte(lock) == 82
-        local first, second
-        if lock and not leased then
-            first, second = read('>I8I6', lock, 2)
+    add_pending = function(field, deadline, rank, signature, pair_count, packed_pairs)
+        local value, prefix, id = split_field(field)
+        local order, lock = pack_order(deadline, rank), call('HGET', locks, value)
+        local is_leased = lock and byte(lock) == 82
+        local head_deadline, head_rank
+        if lock and not is_leased then
+            head_deadline, head_rank = read('>I8I6', lock, 2)
         end
-        local behind = leased or (first and (first < deadline + BIAS or (first == deadline + BIAS and second < rank)))
-        if behind then
+        local must_wait = is_leased or (head_deadline and (head_deadline < deadline + BIAS
+            or (head_deadline == deadline + BIAS and head_rank < rank)))
+        if must_wait then
             call('ZADD', waiting, 0, prefix .. order .. id)
         else
             if lock then
-                to_waiting(prefix, lock)
+                move_head_to_waiting(prefix, lock)
             end
-            to_ready(value, prefix, order, id)
+            set_head(value, prefix, order, id)
         end
         -- If the value is free, a dequeue with a filter may take this message even if it is not the head.
-        if not behind or (not leased and indexed > 0) then
-            made_ready = made_ready + 1
+        if not must_wait or (not is_leased and pair_count > 0) then
+            new_ready_count = new_ready_count + 1
         end
-        if indexed > 0 then
-            index(prefix, order .. signature .. id, indexed, blob, leased)
+        if pair_count > 0 then
+            index(prefix, order .. signature .. id, pair_count, packed_pairs, is_leased)
         end
     end
-    leave = function(field, deadline, rank, signature, indexed, blob)
-        local value, prefix, id = split(field)
-        local order, lock = order_of(deadline, rank), call('HGET', locks, value)
+    remove_pending = function(field, deadline, rank, signature, pair_count, packed_pairs)
+        local value, prefix, id = split_field(field)
+        local order, lock = pack_order(deadline, rank), call('HGET', locks, value)
         if lock == 'H' .. order .. id then
             call('ZREM', ready, sub(lock, 10, 15) .. field)
-            local following = within(waiting, prefix, 1)[1]
-            if following then
-                call('ZREM', waiting, following)
-                to_ready(value, prefix, sub(following, #prefix + 1, #prefix + 14), sub(following, #prefix + 15))
+            local next_entry = first_entries(waiting, prefix, 1)[1]
+            if next_entry then
+                call('ZREM', waiting, next_entry)
+                set_head(value, prefix, sub(next_entry, #prefix + 1, #prefix + 14), sub(next_entry, #prefix + 15))
             else
                 call('HDEL', locks, value)
             end
         else
             call('ZREM', waiting, prefix .. order .. id)
         end
-        if indexed > 0 then
-            local room = byte(lock) == 82 and PARKED_MAX - how_many_parked(prefix) or 0
-            unindex(prefix, order .. signature .. id, indexed, blob, room)
+        if pair_count > 0 then
+            local parks_left = byte(lock) == 82 and PARKED_MAX - count_parked(prefix) or 0
+            unindex(prefix, order .. signature .. id, pair_count, packed_pairs, parks_left)
         end
     end
     -- Invariant: the value is free. No other message becomes the head here, so a call leases at most one message of a
     -- value.
-    take = function(field, deadline, rank, signature, indexed, blob)
-        local value, prefix, id = split(field)
-        local order, lock = order_of(deadline, rank), call('HGET', locks, value)
+    lease_pending = function(field, deadline, rank, signature, pair_count, packed_pairs)
+        local value, prefix, id = split_field(field)
+        local order, lock = pack_order(deadline, rank), call('HGET', locks, value)
         if lock == 'H' .. order .. id then
             call('ZREM', ready, sub(lock, 10, 15) .. field)
         else
-            to_waiting(prefix, lock)
+            move_head_to_waiting(prefix, lock)
             call('ZREM', waiting, prefix .. order .. id)
         end
         call('HSET', locks, value, 'R' .. id)
-        if indexed > 0 then
-            unindex(prefix, order .. signature .. id, indexed, blob, PARKED_MAX)
+        if pair_count > 0 then
+            unindex(prefix, order .. signature .. id, pair_count, packed_pairs, PARKED_MAX)
         end
     end
-    release = function(field)
-        local value, prefix = split(field)
-        local following = within(waiting, prefix, 1)[1]
-        if following then
-            call('ZREM', waiting, following)
-            to_ready(value, prefix, sub(following, #prefix + 1, #prefix + 14), sub(following, #prefix + 15))
-            made_ready = made_ready + 1
+    free_value = function(field)
+        local value, prefix = split_field(field)
+        local next_entry = first_entries(waiting, prefix, 1)[1]
+        if next_entry then
+            call('ZREM', waiting, next_entry)
+            set_head(value, prefix, sub(next_entry, #prefix + 1, #prefix + 14), sub(next_entry, #prefix + 15))
+            new_ready_count = new_ready_count + 1
         else
             call('HDEL', locks, value)
         end
-        local groups = within(parked, prefix, PARKED_MAX + PARKED_AT_ENTER)
+        local groups = first_entries(parked, prefix, PARKED_MAX + PARKED_MAX_ON_ADD)
         if #groups > 0 then
             for n = 1, #groups do
-                local pair, head = sub(groups[n], #prefix + 1), within(vpairs, groups[n], 1)[1]
+                local pair, head = sub(groups[n], #prefix + 1), first_entries(vpairs, groups[n], 1)[1]
                 if head then
                     call('ZADD', pairs, 0, head_entry(head, prefix, pair))
                 end

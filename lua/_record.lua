@@ -9,32 +9,33 @@
 --   PAIRS      signature c8, number of indexed pairs B, pairs I2c0: each I2c0 of (key Bc0, value)
 --   the rest   the payload; with BODY, the payload is in `bodies` instead, under field .. digest
 -- `until` is the time of the message's timer: the end of invisibility, lease or retention.
--- WHOLE reads a record without OWNED up to its due time. LEASED reads a record with OWNED up to its incarnation.
-local HEAD, WHOLE, LEASED, UNOWNED = '>BBI4I2I6', '>BBI4I2I6I6I6', '>BBI4I2I6c16Bc0I6', 15
+-- UNLEASED reads a record without OWNED up to its due time. LEASED reads a record with OWNED up to its incarnation.
+-- AFTER_HEAD is the position after the head: of OWNED, or of the fixed part if the record has no OWNED.
+local HEAD, UNLEASED, LEASED, AFTER_HEAD = '>BBI4I2I6', '>BBI4I2I6I6I6', '>BBI4I2I6c16Bc0I6', 15
 
 -- Returns the position of the fixed part.
 local function fixed_at(record, flags)
-    return band(flags, OWNED) ~= 0 and 32 + byte(record, 31) or UNOWNED
+    return band(flags, OWNED) ~= 0 and 32 + byte(record, 31) or AFTER_HEAD
 end
 
 -- Returns the field of the payload in `bodies`; `at` is the position of the fixed part.
-local function body_of(field, record, at)
+local function body_field(field, record, at)
     return field .. sub(record, at + 12, at + 19)
 end
 
 -- Returns deadline, rank, and the position of OVERRIDES; `at` is the position of the fixed part. The rank orders
 -- messages of one deadline: first the messages with an explicit deadline, then all others. In both groups, the message
 -- that was enqueued earlier comes first.
-local NO_DEADLINE_OF_ITS_OWN = 140737488355328
-local function order_in(record, flags, at, incarnation, due)
+local IMPLICIT_DEADLINE_RANK = 140737488355328
+local function read_order(record, flags, at, incarnation, due)
     if band(flags, EXPLICIT) ~= 0 then
         return read('>I8', record, at + 24) - BIAS, incarnation, at + 32
     end
-    return due, incarnation + NO_DEADLINE_OF_ITS_OWN, at + 24
+    return due, incarnation + IMPLICIT_DEADLINE_RANK, at + 24
 end
 
 -- Returns signature, number of indexed pairs, and pairs; `at` is the position of OVERRIDES, whether present or not.
-local function pairs_of(record, flags, at)
+local function read_pairs(record, flags, at)
     if band(flags, PAIRS) == 0 then
         return '', 0, ''
     end
@@ -48,21 +49,21 @@ local function pairs_of(record, flags, at)
 end
 
 -- Returns deadline, rank, signature, number of indexed pairs, pairs, and the position of OVERRIDES.
-local function sections_of(record, flags, at, incarnation, due)
+local function read_sections(record, flags, at, incarnation, due)
     if band(flags, ANY_SECTION) == 0 then
-        return due, incarnation + NO_DEADLINE_OF_ITS_OWN, '', 0, '', at + 24
+        return due, incarnation + IMPLICIT_DEADLINE_RANK, '', 0, '', at + 24
     end
-    local deadline, rank, after = order_in(record, flags, at, incarnation, due)
-    local signature, indexed, blob = pairs_of(record, flags, after)
-    return deadline, rank, signature, indexed, blob, after
+    local deadline, rank, next_at = read_order(record, flags, at, incarnation, due)
+    local signature, pair_count, packed_pairs = read_pairs(record, flags, next_at)
+    return deadline, rank, signature, pair_count, packed_pairs, next_at
 end
 
 -- Calls action(pair) for each indexed pair. The pair includes its length (I2c0), as in the record.
-local function each_pair(indexed, blob, action)
+local function for_each_pair(pair_count, packed_pairs, action)
     local at = 1
-    for _ = 1, indexed do
-        local after = at + 2 + read('>I2', blob, at)
-        action(sub(blob, at, after - 1))
-        at = after
+    for _ = 1, pair_count do
+        local next_at = at + 2 + read('>I2', packed_pairs, at)
+        action(sub(packed_pairs, at, next_at - 1))
+        at = next_at
     end
 end

@@ -1,7 +1,7 @@
 -- Rejects a call that would add events if the outbox is at its limit. Needs: _transition.
 if history >= RELAYED then
-    local full = refusal_of_outbox(tonumber(call('HGET', clock, 'outbox') or 0))
-    if full then
-        return full
+    local refusal = refusal_of_outbox(tonumber(call('HGET', clock, 'outbox') or 0))
+    if refusal then
+        return refusal
     end
 end

@@ -1,20 +1,21 @@
 -- Replays the stored answer of a retried call, for scripts that change messages in a session.
--- Defines: results, given (reads the messages named in ARGV), answer (ends the call). Needs: _session, _transition.
-if replayed then
-    return replayed
+-- Defines: results, fetch_arguments (reads the messages named in ARGV), finish_call. Needs: _session, _transition.
+if stored_answer then
+    return stored_answer
 end
 local results = {}
--- Returns the fields in ARGV from `first` on, without the `before` bytes that precede each field, and their records.
-local function given(first, before)
+-- Returns the fields in ARGV from `first` on, without the `prefix_size` bytes that precede each field, and their
+-- records.
+local function fetch_arguments(first, prefix_size)
     local fields = {}
     for n = first, #ARGV do
-        fields[n - first + 1] = sub(ARGV[n], before + 1)
+        fields[n - first + 1] = sub(ARGV[n], prefix_size + 1)
     end
-    return fields, fetch(fields)
+    return fields, fetch_records(fields)
 end
-local function answer()
-    local all = table.concat(results)
-    remember(all)
+local function finish_call()
+    local packed_results = table.concat(results)
+    store_answer(packed_results)
     commit('')
-    return all
+    return packed_results
 end

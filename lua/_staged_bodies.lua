@@ -9,7 +9,7 @@ local function unstage()
             local body = field .. sub(ARGV[n * 2 + 3], 1, 8)
             local record = call('HGET', messages, field)
             local flags = record and byte(record, 2) or 0
-            if band(flags, BODY) == 0 or body_of(field, record, fixed_at(record, flags)) ~= body then
+            if band(flags, BODY) == 0 or body_field(field, record, fixed_at(record, flags)) ~= body then
                 call('HDEL', bodies, body)
             end
         end

@@ -12,46 +12,48 @@
 --          NOT_FOUND
 -- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD
 -- Cost     O(log N) for each message and pair; timers stay on the wheel
-local retention, at_once = read('>I6B', ARGV[3])
-local fields, records = given(4, 0)
+local retention, free_at_once = read('>I6B', ARGV[3])
+local fields, records = fetch_arguments(4, 0)
 for n = 1, #fields do
     local field = fields[n]
-    local record = now_of(field, records[n])
+    local record = current_record(field, records[n])
     if not record then
         results[n] = pack(RESULT, NOT_FOUND, 0, 0, 0)
     else
         local state, flags, version, attempts, until_ms = read(HEAD, record)
         local fixed = fixed_at(record, flags)
         local incarnation, due = read('>I6I6', record, fixed)
-        local deadline, rank, at = order_in(record, flags, fixed, incarnation, due)
-        if state == CANCELLED and band(flags, HELD) ~= 0 and at_once ~= 0 then
-            release(field)
+        local deadline, rank, at = read_order(record, flags, fixed, incarnation, due)
+        if state == CANCELLED and band(flags, HELD) ~= 0 and free_at_once ~= 0 then
+            free_value(field)
             put(field, pack(HEAD, state, flags - HELD - OWNED, version, attempts, now + retention) .. sub(record, fixed))
-            timer(2, now + retention, incarnation, version, field)
+            add_timer(2, now + retention, incarnation, version, field)
             results[n] = pack(RESULT, ALREADY, state, version, now + retention)
         elseif state == CANCELLED then
             results[n] = pack(RESULT, ALREADY, state, version, until_ms)
         elseif state == COMPLETED or state == ERRORED then
             results[n] = pack(RESULT, INVALID, state, version, until_ms)
         else
-            local left, kind, when = band(flags, EXPLICIT + BORN_PENDING), 2, now + retention
-            local holds = state == RUNNING and exclusive and at_once == 0
+            local new_flags, timer_kind, new_until = band(flags, EXPLICIT + BORN_PENDING), 2, now + retention
+            local keeps_value = state == RUNNING and exclusive and free_at_once == 0
             if state == INVISIBLE then
-                expect(until_ms, -1)
+                add_to_forecast(until_ms, -1)
             elseif state == PENDING then
-                leave(field, deadline, rank, pairs_of(record, flags, at))
-            elseif holds then
-                left, kind, when = left + OWNED + HELD, 1, until_ms
+                remove_pending(field, deadline, rank, read_pairs(record, flags, at))
+            elseif keeps_value then
+                new_flags, timer_kind, new_until = new_flags + OWNED + HELD, 1, until_ms
             else
-                release(field)
+                free_value(field)
             end
             if band(flags, BODY) ~= 0 then
-                gone[#gone + 1] = body_of(field, record, fixed)
+                removed_bodies[#removed_bodies + 1] = body_field(field, record, fixed)
             end
-            put(field, pack(HEAD, CANCELLED, left, version + 1, attempts, when) .. sub(record, holds and UNOWNED or fixed, at - 1))
-            event(timer(kind, when, incarnation, version + 1, field), incarnation, version + 1, state, CANCELLED, attempts)
-            results[n] = pack(RESULT, DONE, CANCELLED, version + 1, when)
+            put(field, pack(HEAD, CANCELLED, new_flags, version + 1, attempts, new_until)
+                .. sub(record, keeps_value and AFTER_HEAD or fixed, at - 1))
+            add_event(add_timer(timer_kind, new_until, incarnation, version + 1, field),
+                incarnation, version + 1, state, CANCELLED, attempts)
+            results[n] = pack(RESULT, DONE, CANCELLED, version + 1, new_until)
         end
     end
 end
-return answer()
+return finish_call()

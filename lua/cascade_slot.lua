@@ -10,73 +10,73 @@
 -- Errors   FENCED; CORRUPT: a timer does not belong to the slot, and nothing was changed
 -- Cost     O(1) for each timer, O(log slots) for each child
 local read, sub = struct.unpack, string.sub
-local level, first, enough, chunk_size = tonumber(ARGV[2]), ARGV[3] * 64, tonumber(ARGV[4]), tonumber(ARGV[5])
+local level, first_child, stop_after, chunk_size = tonumber(ARGV[2]), ARGV[3] * 64, tonumber(ARGV[4]), tonumber(ARGV[5])
 local width = 64 ^ (level - 1)
-local moved, taken, window = 0, 0, 16
-local under_way, sizes, finished = {}, {}, {}
+local timers_moved, chunks_read, chunks_per_read = 0, 0, 16
+local open_chunks, open_sizes, finished_chunks = {}, {}, {}
 
-local function close(place)
-    local chunks = finished[place] or {}
-    chunks[#chunks + 1] = table.concat(under_way[place])
-    finished[place], under_way[place], sizes[place] = chunks, {}, 0
+local function close_chunk(child)
+    local chunks = finished_chunks[child] or {}
+    chunks[#chunks + 1] = table.concat(open_chunks[child])
+    finished_chunks[child], open_chunks[child], open_sizes[child] = chunks, {}, 0
 end
 
 -- Adjacent timers of the same child are moved as one piece.
-local function move(place, piece, count)
-    local pieces = under_way[place]
+local function move_piece(child, piece, piece_count)
+    local pieces = open_chunks[child]
     if not pieces then
         pieces = {}
-        under_way[place], sizes[place] = pieces, 0
+        open_chunks[child], open_sizes[child] = pieces, 0
     end
     pieces[#pieces + 1] = piece
-    sizes[place] = sizes[place] + count
-    if sizes[place] >= chunk_size then
-        close(place)
+    open_sizes[child] = open_sizes[child] + piece_count
+    if open_sizes[child] >= chunk_size then
+        close_chunk(child)
     end
 end
 
 repeat
-    local chunks = redis.call('LRANGE', slot, taken, taken + window - 1)
+    local chunks = redis.call('LRANGE', slot, chunks_read, chunks_read + chunks_per_read - 1)
     for n = 1, #chunks do
-        local chunk, at, begin, count, place = chunks[n], 1, 1, 0, nil
+        local chunk, at, piece_start, piece_count, child = chunks[n], 1, 1, 0, nil
         while at <= #chunk do
-            local time, _, kind = read('>I6I4I2', chunk, at)
-            local to = (time - time % width) / width - first
-            if to < 0 or to > 63 then
+            local time, _, kind_and_length = read('>I6I4I2', chunk, at)
+            local timer_child = (time - time % width) / width - first_child
+            if timer_child < 0 or timer_child > 63 then
                 return redis.error_reply('CORRUPT slot ' .. level .. ':' .. ARGV[3] .. ' holds a timer of another slot')
             end
-            if to ~= place or count + (sizes[to] or 0) >= chunk_size then
-                if count > 0 then
-                    move(place, sub(chunk, begin, at - 1), count)
+            if timer_child ~= child or piece_count + (open_sizes[timer_child] or 0) >= chunk_size then
+                if piece_count > 0 then
+                    move_piece(child, sub(chunk, piece_start, at - 1), piece_count)
                 end
-                place, begin, count = to, at, 0
+                child, piece_start, piece_count = timer_child, at, 0
             end
-            at, count, moved = at + 12 + kind % 16384, count + 1, moved + 1
+            at, piece_count, timers_moved = at + 12 + kind_and_length % 16384, piece_count + 1, timers_moved + 1
         end
-        if count > 0 then
-            move(place, sub(chunk, begin), count)
+        if piece_count > 0 then
+            move_piece(child, sub(chunk, piece_start), piece_count)
         end
-        taken = taken + 1
-        if moved >= enough then
+        chunks_read = chunks_read + 1
+        if timers_moved >= stop_after then
             break
         end
     end
-until #chunks < window or moved >= enough
+until #chunks < chunks_per_read or timers_moved >= stop_after
 
-for place, pieces in pairs(under_way) do
+for child, pieces in pairs(open_chunks) do
     if #pieces > 0 then
-        close(place)
+        close_chunk(child)
     end
 end
 local reply = { 0 }
-for place, chunks in pairs(finished) do
-    reply[#reply + 1] = place
-    reply[#reply + 1] = redis.call('RPUSH', children[place + 1], unpack(chunks))
-    local number = first + place
+for child, chunks in pairs(finished_chunks) do
+    reply[#reply + 1] = child
+    reply[#reply + 1] = redis.call('RPUSH', children[child + 1], unpack(chunks))
+    local number = first_child + child
     redis.call('ZADD', slots, 'NX', number * width, string.format('%d:%.0f', level - 1, number))
 end
-if taken > 0 then
-    redis.call('LTRIM', slot, taken, -1)
+if chunks_read > 0 then
+    redis.call('LTRIM', slot, chunks_read, -1)
 end
 reply[1] = redis.call('LLEN', slot)
 if reply[1] == 0 then

@@ -14,10 +14,10 @@ local commands = {
     { 'ZRANGEBYLEX', clock, '-', '+' }, { 'ZLEXCOUNT', clock, '-', '+' }, { 'ZRANK', clock, '' }, { 'ZSCORE', clock, '' },
     { 'SPUBLISH', wake, '' }, { 'TIME' }, { 'MULTI' }, { 'EXEC' },
 }
-local denied = {}
+local denied_commands = {}
 for n = 1, #commands do
     if not redis.acl_check_cmd(unpack(commands[n])) then
-        denied[#denied + 1] = commands[n][1]
+        denied_commands[#denied_commands + 1] = commands[n][1]
     end
 end
-return denied
+return denied_commands

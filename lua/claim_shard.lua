@@ -11,25 +11,25 @@
 -- Errors   FENCED (with the epoch of the holder): a higher fence holds the shard; ELECTION: the shard accepts only
 --          another kind of election
 -- Cost     O(1)
-local held = redis.call('HMGET', clock, 'fence', 'election', 'high', 'accepted')
-if held[2] and held[2] ~= ARGV[2] then
-    return redis.error_reply('ELECTION the shard is driven by the election kind ' .. held[2])
+local stored = redis.call('HMGET', clock, 'fence', 'election', 'high', 'accepted')
+if stored[2] and stored[2] ~= ARGV[2] then
+    return redis.error_reply('ELECTION the shard is driven by the election kind ' .. stored[2])
 end
-if held[1] then
+if stored[1] then
     -- Epochs are compared as numbers: `<` on strings depends on the server's locale.
     local epoch, number = struct.unpack('>I8I8', ARGV[1])
-    local held_epoch, held_number = struct.unpack('>I8I8', held[1])
-    if epoch < held_epoch or (epoch == held_epoch and number < held_number) then
-        return redis.error_reply(string.format('FENCED %.0f the shard is held by epoch %.0f', held_epoch, held_epoch))
+    local stored_epoch, stored_number = struct.unpack('>I8I8', stored[1])
+    if epoch < stored_epoch or (epoch == stored_epoch and number < stored_number) then
+        return redis.error_reply(string.format('FENCED %.0f the shard is held by epoch %.0f', stored_epoch, stored_epoch))
     end
 end
 redis.call('HSET', clock, 'fence', ARGV[1], 'election', ARGV[2], 'owner', ARGV[4])
-local accepted = held[4]
+local accepted_lead = stored[4]
 if ARGV[3] == '0' then
-    accepted = nil
+    accepted_lead = nil
     redis.call('HDEL', clock, 'accepted')
 elseif ARGV[3] ~= '' then
-    accepted = ARGV[3]
-    redis.call('HSET', clock, 'accepted', accepted)
+    accepted_lead = ARGV[3]
+    redis.call('HSET', clock, 'accepted', accepted_lead)
 end
-return { now, held[3] or '', accepted or '' }
+return { now, stored[3] or '', accepted_lead or '' }

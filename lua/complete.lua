@@ -13,11 +13,11 @@
 -- Cost     O(1) for each message of a plain queue, O(log N) of an exclusive one
 local retention, results_at = read('>I6', ARGV[3])
 local has_results = #ARGV[3] >= results_at
-local kept_until = now + retention
+local retained_until = now + retention
 local results = {}
 for n = 1, #fields do
     local field = fields[n]
-    local record = now_of(field, records[n])
+    local record = current_record(field, records[n])
     local state = record and byte(record)
     local flags, version, attempts, token, incarnation, at, _
     local result = ''
@@ -29,14 +29,14 @@ for n = 1, #fields do
         at = at - 6
     end
     if token ~= tokens[n] then
-        results[n] = sub(refusal(n, record, retention), 1, 1)
+        results[n] = sub(result_of_lost_lease(n, record, retention), 1, 1)
     elseif state == COMPLETED then
         results[n] = '\1'
     else
         local last = at + 23
         if band(flags, ANY_SECTION) ~= 0 then
             if band(flags, BODY) ~= 0 then
-                gone[#gone + 1] = body_of(field, record, at)
+                removed_bodies[#removed_bodies + 1] = body_field(field, record, at)
             end
             last = band(flags, EXPLICIT) ~= 0 and at + 31 or last
             flags = band(flags, EXPLICIT + OWNED + BORN_PENDING)
@@ -44,12 +44,13 @@ for n = 1, #fields do
         if result ~= '' then
             flags = flags + ERROR
         end
-        put(field, pack(HEAD, COMPLETED, flags, version + 1, attempts, kept_until)
+        put(field, pack(HEAD, COMPLETED, flags, version + 1, attempts, retained_until)
             .. token .. '\0' .. sub(record, at, last) .. result)
         if exclusive then
-            release(field)
+            free_value(field)
         end
-        event(timer(2, kept_until, incarnation, version + 1, field), incarnation, version + 1, RUNNING, COMPLETED, attempts)
+        add_event(add_timer(2, retained_until, incarnation, version + 1, field),
+            incarnation, version + 1, RUNNING, COMPLETED, attempts)
         results[n] = '\0'
     end
 end

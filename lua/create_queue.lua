@@ -19,8 +19,8 @@ end
 local number = (tonumber(redis.call('HGET', namespace, 'queue_numbers')) or 0) + 1
 if number == 1 then
     -- A number is never assigned twice, even if the counter was lost.
-    for _, other in next, redis.call('HVALS', queues) do
-        number = math.max(number, struct.unpack('>I2', other, 9) + 1)
+    for _, configuration in next, redis.call('HVALS', queues) do
+        number = math.max(number, struct.unpack('>I2', configuration, 9) + 1)
     end
 end
 if number > tonumber(ARGV[3]) then

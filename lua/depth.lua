@@ -9,18 +9,18 @@
 -- Reply    {number of messages counted by this call, cursor for the next call (empty if none are left)}
 -- Errors   STALECONFIG
 -- Cost     one pair: O(log N) on a plain queue, O(values) on an exclusive one; several: the entries of the rarest pair
-local asked, budget, cursor = wanted(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
-local matches, total = matcher(ARGV[2], asked), 0
-local single = #asked == 1
+local filter_pairs, budget, cursor = parse_filter(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local matches, total = matcher(ARGV[2], filter_pairs), 0
+local has_one_pair = #filter_pairs == 1
 
 -- Adds to `total` the matching entries of `key` from `from` on that start with `prefix`. Returns the last entry read if
 -- the budget ends first, else nil.
-local function count_matching(key, from, prefix, name_start)
+local function count_matching(key, from, prefix, name_prefix)
     while true do
         local size = math.min(200, budget)
         local entries = call('ZRANGEBYLEX', key, from, '(' .. prefix .. '\255', 'LIMIT', 0, size)
         for n = 1, #entries do
-            if matches(entries[n], #prefix + 15, name_start .. sub(entries[n], #prefix + 23)) then
+            if matches(entries[n], #prefix + 15, name_prefix .. sub(entries[n], #prefix + 23)) then
                 total = total + 1
             end
         end
@@ -35,23 +35,23 @@ local function count_matching(key, from, prefix, name_start)
 end
 
 if not exclusive then
-    if single then
-        return { call('ZLEXCOUNT', pairs, '[' .. asked[1], '(' .. asked[1] .. '\255'), '' }
+    if has_one_pair then
+        return { call('ZLEXCOUNT', pairs, '[' .. filter_pairs[1], '(' .. filter_pairs[1] .. '\255'), '' }
     end
-    local chosen = cursor == '' and rarest(asked) or sub(cursor, 1, 2 + read('>I2', cursor))
-    local stopped = count_matching(pairs, cursor == '' and '[' .. chosen or '(' .. cursor, chosen, '')
-    return { total, stopped or '' }
+    local rarest = cursor == '' and rarest_pair(filter_pairs) or sub(cursor, 1, 2 + read('>I2', cursor))
+    local last_entry = count_matching(pairs, cursor == '' and '[' .. rarest or '(' .. cursor, rarest, '')
+    return { total, last_entry or '' }
 end
 
 -- The groups of a value (_ready_indexes) are adjacent in `vpairs`, so one read leads from each value to the next.
-local chosen, from, inside = nil, '-', ''
+local rarest, from, group_cursor = nil, '-', ''
 if cursor == '' then
-    chosen = rarest(asked)
+    rarest = rarest_pair(filter_pairs)
 else
-    chosen, from, inside = read('>I2c0I2c0I2c0', cursor)
+    rarest, from, group_cursor = read('>I2c0I2c0I2c0', cursor)
 end
 local function stop(position)
-    return { total, pack('>I2c0I2c0I2c0', #chosen, chosen, #from, from, #position, position) }
+    return { total, pack('>I2c0I2c0I2c0', #rarest, rarest, #from, from, #position, position) }
 end
 -- Each value needs at least two entries of the budget: one to find the value, one to search it.
 while budget > 1 do
@@ -60,16 +60,17 @@ while budget > 1 do
         return { total, '' }
     end
     local prefix = sub(entry, 1, 2 + read('>I2', entry))
-    local group = prefix .. chosen
+    local group = prefix .. rarest
     budget = budget - 1
-    if single then
+    if has_one_pair then
         total = total + call('ZLEXCOUNT', vpairs, '[' .. group, '(' .. group .. '\255')
     else
-        local stopped = count_matching(vpairs, inside == '' and '[' .. group or '(' .. inside, group, prefix)
-        if stopped then
-            return stop(stopped)
+        local last_entry =
+            count_matching(vpairs, group_cursor == '' and '[' .. group or '(' .. group_cursor, group, prefix)
+        if last_entry then
+            return stop(last_entry)
         end
-        inside = ''
+        group_cursor = ''
     end
     from = '(' .. prefix .. '\255'
 end

@@ -17,101 +17,105 @@
 --          because this call reached a maximum of bytes or the end of its budget
 -- Errors   STALECONFIG, BLOCKED, SESSIONEXPIRED, SESSIONOLD
 -- Cost     O(log N) for each message and pair, and the entries walked
-local limit, call_lease, queue_lease, room, beside, budget, token, worker_at = read('>I2I4I4I4I4I4c16', ARGV[3])
+local limit, call_lease, queue_lease, record_bytes_left, body_bytes_left, budget, token, worker_at =
+    read('>I2I4I4I4I4I4c16', ARGV[3])
 local worker = sub(ARGV[3], worker_at)
 local FINAL, MORE, REPEATED, SHORT, NO_DEADLINE = 0, 1, 2, 3, 9007199254740991
 
-local function head(status)
-    local following = NO_DEADLINE
+local function pack_head(status)
+    local next_deadline = NO_DEADLINE
     if band(options, HEADS) ~= 0 then
-        local first = call('ZRANGE', ready, 0, 0, 'WITHSCORES')
-        following = first[2] and first[2] + BIAS or following
+        local first_entry = call('ZRANGE', ready, 0, 0, 'WITHSCORES')
+        next_deadline = first_entry[2] and first_entry[2] + BIAS or next_deadline
     end
-    return pack('>BI8I8', status, following, now)
+    return pack('>BI8I8', status, next_deadline, now)
 end
 
-if replayed then
-    local answer, at = { head(REPEATED), '' }, 17
-    token = sub(replayed, 1, 16)
-    while at <= #replayed do
+if stored_answer then
+    local reply, at = { pack_head(REPEATED), '' }, 17
+    token = sub(stored_answer, 1, 16)
+    while at <= #stored_answer do
         local field
-        field, at = read('>I2c0', replayed, at)
+        field, at = read('>I2c0', stored_answer, at)
         local record = call('HGET', messages, field) or ''
-        if record ~= '' and (byte(record) ~= RUNNING or sub(record, UNOWNED, 30) ~= token) then
+        if record ~= '' and (byte(record) ~= RUNNING or sub(record, AFTER_HEAD, 30) ~= token) then
             record = ''
         end
-        answer[#answer + 1], answer[#answer + 2] = field, record
+        reply[#reply + 1], reply[#reply + 2] = field, record
     end
-    return answer
+    return reply
 end
 
-local refused = refusal_of_caller()
-if refused then
-    return refused
+local refusal = refusal_of_caller()
+if refusal then
+    return refusal
 end
-local fields, cursor, short
-local by_rank = not ARGV[4] and not exclusive
+local fields, cursor, may_have_more
+local removes_by_rank = not ARGV[4] and not exclusive
 if not ARGV[4] then
     fields = call('ZRANGE', ready, 0, limit - 1)
     for n = 1, #fields do
         fields[n] = sub(fields[n], 7)
     end
 else
-    fields, cursor, short = walk(ARGV[4], ARGV[5] or '', limit, budget)
+    fields, cursor, may_have_more = walk(ARGV[4], ARGV[5] or '', limit, budget)
 end
 if #fields == 0 then
-    if keeps_empty and not cursor then
-        remember(token)
+    if stores_empty and not cursor then
+        store_answer(token)
     end
-    return { head(cursor and MORE or FINAL), cursor or '' }
+    return { pack_head(cursor and MORE or FINAL), cursor or '' }
 end
 
-local records = fetch(fields)
-local answer, owner = { '', '' }, token .. pack('>Bc0', #worker, worker)
+local records = fetch_records(fields)
+local reply, owner = { '', '' }, token .. pack('>Bc0', #worker, worker)
 -- The session stores the token, then for each message the length of its field and the field.
-local kept, lengths, leased = { token }, {}, 0
+local session_parts, lengths, leased_count = { token }, {}, 0
 for n = 1, #fields do
-    local field, record, body, lease = fields[n], records[n], 0, call_lease
-    local _, flags, version, attempts, _, incarnation, due = read(WHOLE, record)
-    local deadline, rank, signature, indexed, blob, at = sections_of(record, flags, UNOWNED, incarnation, due)
+    local field, record, body_size, lease = fields[n], records[n], 0, call_lease
+    local _, flags, version, attempts, _, incarnation, due = read(UNLEASED, record)
+    local deadline, rank, signature, pair_count, packed_pairs, at =
+        read_sections(record, flags, AFTER_HEAD, incarnation, due)
     if band(flags, BODY) ~= 0 then
-        body = call('HSTRLEN', bodies, body_of(field, record, UNOWNED))
+        body_size = call('HSTRLEN', bodies, body_field(field, record, AFTER_HEAD))
     end
-    room, beside, budget = room - #record, beside - body, budget - WEIGHT * (1 + indexed)
-    if (room < 0 or beside < 0 or budget < 0) and n > 1 then
-        short = true
+    record_bytes_left, body_bytes_left, budget =
+        record_bytes_left - #record, body_bytes_left - body_size, budget - WEIGHT * (1 + pair_count)
+    if (record_bytes_left < 0 or body_bytes_left < 0 or budget < 0) and n > 1 then
+        may_have_more = true
         break
     end
-    if indexed > 0 or not by_rank then
-        take(field, deadline, rank, signature, indexed, blob)
+    if pair_count > 0 or not removes_by_rank then
+        lease_pending(field, deadline, rank, signature, pair_count, packed_pairs)
     end
     if lease == 0 and band(flags, OVERRIDES) ~= 0 then
         lease = read('>I4', record, at)
     end
     local lease_until = now + (lease > 0 and lease or queue_lease)
-    record = pack(HEAD, RUNNING, flags + OWNED, version + 1, attempts + 1, lease_until) .. owner .. sub(record, UNOWNED)
+    record = pack(HEAD, RUNNING, flags + OWNED, version + 1, attempts + 1, lease_until)
+        .. owner .. sub(record, AFTER_HEAD)
     put(field, record)
-    event(timer(1, lease_until, incarnation, version + 1, field), incarnation, version + 1, PENDING, RUNNING, attempts + 1,
-        now > due and now - due or 0)
+    add_event(add_timer(1, lease_until, incarnation, version + 1, field),
+        incarnation, version + 1, PENDING, RUNNING, attempts + 1, now > due and now - due or 0)
     if band(flags, EXPLICIT) ~= 0 then
-        with_deadline = with_deadline + 1
+        deadline_count = deadline_count + 1
         if now > deadline then
-            missed[now - deadline] = (missed[now - deadline] or 0) + 1
+            missed_histogram[now - deadline] = (missed_histogram[now - deadline] or 0) + 1
         end
     end
     local length = lengths[#field] or pack('>I2', #field)
     lengths[#field] = length
-    kept[n * 2] = length
-    kept[n * 2 + 1] = field
-    answer[n * 2 + 1] = field
-    answer[n * 2 + 2] = record
-    leased = n
+    session_parts[n * 2] = length
+    session_parts[n * 2 + 1] = field
+    reply[n * 2 + 1] = field
+    reply[n * 2 + 2] = record
+    leased_count = n
 end
-if by_rank then
-    call('ZREMRANGEBYRANK', ready, 0, leased - 1)
+if removes_by_rank then
+    call('ZREMRANGEBYRANK', ready, 0, leased_count - 1)
     ready_removed = {}
 end
-remember(table.concat(kept))
+store_answer(table.concat(session_parts))
 commit(worker)
-answer[1] = head(short and SHORT or FINAL)
-return answer
+reply[1] = pack_head(may_have_more and SHORT or FINAL)
+return reply

@@ -12,77 +12,78 @@
 
 -- Returns the error text of a message whose last lease expired: the number of the attempt, its worker, and the error
 -- text of the last failure before. At most 1 KiB.
-local function of_last_lease(record, attempts, most, failure)
+local function error_of_last_lease(record, attempts, max_attempts, failure)
     local worker = read('>Bc0', record, 31)
-    local text = 'the lease of attempt ' .. attempts .. ' of ' .. most .. ' ended'
+    local text = 'the lease of attempt ' .. attempts .. ' of ' .. max_attempts .. ' ended'
     text = worker ~= '' and text .. '; worker ' .. worker or text
     text = failure ~= '' and text .. '; the failure before: ' .. failure or text
-    local cut = 1024
+    local size = 1024
     -- Does not cut a UTF-8 character.
-    while #text > cut and band(byte(text, cut + 1), 192) == 128 do
-        cut = cut - 1
+    while #text > size and band(byte(text, size + 1), 192) == 128 do
+        size = size - 1
     end
-    return sub(text, 1, cut)
+    return sub(text, 1, size)
 end
 
 for n = 1, #fields do
     local field = fields[n]
-    local record = now_of(field, records[n])
+    local record = current_record(field, records[n])
     local state, flags, version, attempts, until_ms = 0, 0, 0, 0, 0
     if record then
         state, flags, version, attempts, until_ms = read(HEAD, record)
     end
-    local held = band(flags, HELD) ~= 0
-    if state ~= RUNNING and not held then
-        answered[n] = FINAL
+    local holds_value = band(flags, HELD) ~= 0
+    if state ~= RUNNING and not holds_value then
+        answers[n] = FINAL
     else
         local fixed = fixed_at(record, flags)
         local incarnation, due = read('>I6I6', record, fixed)
-        if stale(n, incarnation, version) then
-            answered[n] = FINAL
+        if is_stale_timer(n, incarnation, version) then
+            answers[n] = FINAL
         elseif until_ms > now then
-            answered[n] = not_yet(n, 1, until_ms, incarnation, version)
-        elseif held then
+            answers[n] = answer_early_timer(n, 1, until_ms, incarnation, version)
+        elseif holds_value then
             put(field, pack(HEAD, state, flags - HELD - OWNED, version, attempts, now + retention) .. sub(record, fixed))
-            release(field)
-            timer(2, now + retention, incarnation, version, field)
-            answered[n] = FINAL
+            free_value(field)
+            add_timer(2, now + retention, incarnation, version, field)
+            answers[n] = FINAL
         else
-            local deadline, rank, signature, indexed, blob, at = sections_of(record, flags, fixed, incarnation, due)
-            entries_left = entries_left - WEIGHT * (1 + indexed)
+            local deadline, rank, signature, pair_count, packed_pairs, at =
+                read_sections(record, flags, fixed, incarnation, due)
+            entries_left = entries_left - WEIGHT * (1 + pair_count)
             if entries_left < 0 and n > 1 then
                 break
             end
-            local rest, most = sub(record, at), 0
+            local rest, max_attempts = sub(record, at), 0
             flags = flags - OWNED
             if band(flags, OVERRIDES) ~= 0 then
-                most = read('>I2', rest, 5)
+                max_attempts = read('>I2', rest, 5)
             end
-            most = most > 0 and most or default_attempts
-            local to, when = PENDING, now
-            if attempts >= most then
-                to, when = ERRORED, now + errored_retention
-                local split, failure = band(flags, OVERRIDES) ~= 0 and 6 or 0, ''
-                local overrides = sub(rest, 1, split)
+            max_attempts = max_attempts > 0 and max_attempts or default_attempts
+            local to, new_until = PENDING, now
+            if attempts >= max_attempts then
+                to, new_until = ERRORED, now + errored_retention
+                local section_end, failure = band(flags, OVERRIDES) ~= 0 and 6 or 0, ''
+                local overrides = sub(rest, 1, section_end)
                 if band(flags, ERROR) ~= 0 then
-                    failure, split = read('>I2c0', rest, split + 1)
-                    split = split - 1
+                    failure, section_end = read('>I2c0', rest, section_end + 1)
+                    section_end = section_end - 1
                 else
                     flags = flags + ERROR
                 end
-                local text = of_last_lease(record, attempts, most, failure)
-                rest = overrides .. pack('>I2c0', #text, text) .. sub(rest, split + 1)
+                local text = error_of_last_lease(record, attempts, max_attempts, failure)
+                rest = overrides .. pack('>I2c0', #text, text) .. sub(rest, section_end + 1)
             end
-            put(field, pack(HEAD, to, flags, version + 1, attempts, when) .. sub(record, fixed, at - 1) .. rest)
-            release(field)
+            put(field, pack(HEAD, to, flags, version + 1, attempts, new_until) .. sub(record, fixed, at - 1) .. rest)
+            free_value(field)
             if to == PENDING then
-                enter(field, deadline, rank, signature, indexed, blob)
+                add_pending(field, deadline, rank, signature, pair_count, packed_pairs)
             end
-            local marked = (to == PENDING and mark or timer)(2, when, incarnation, version + 1, field)
-            event(marked, incarnation, version + 1, RUNNING, to, attempts)
-            answered[n] = FINAL
+            local mark = (to == PENDING and pack_mark or add_timer)(2, new_until, incarnation, version + 1, field)
+            add_event(mark, incarnation, version + 1, RUNNING, to, attempts)
+            answers[n] = FINAL
         end
     end
 end
 commit('')
-return pack('>I6', now) .. table.concat(answered)
+return pack('>I6', now) .. table.concat(answers)

@@ -12,28 +12,28 @@
 local NONE = 281474976710655
 local name = ARGV[2]
 local record = call('HGET', messages, queue_number .. name) or ''
-local ahead, behind, holder, held = NONE, NONE, '', ''
+local ahead_in_ready, ahead_in_value, holder, holder_record = NONE, NONE, '', ''
 if record ~= '' then
     local state, flags = byte(record, 1, 2)
     local fixed = fixed_at(record, flags)
     local incarnation, due = read('>I6I6', record, fixed)
-    local deadline, rank = order_in(record, flags, fixed, incarnation, due)
+    local deadline, rank = read_order(record, flags, fixed, incarnation, due)
     if state == PENDING then
-        ahead = call('ZRANK', ready, pack('>I6', rank) .. queue_number .. name) or NONE
+        ahead_in_ready = call('ZRANK', ready, pack('>I6', rank) .. queue_number .. name) or NONE
     end
     if exclusive then
         local value, at = read('>I2c0', name)
         local prefix, lock = sub(name, 1, at - 1), call('HGET', locks, value)
         if lock then
             holder = prefix .. (byte(lock) == 82 and sub(lock, 2) or sub(lock, 16))
-            held = call('HGET', messages, queue_number .. holder) or ''
+            holder_record = call('HGET', messages, queue_number .. holder) or ''
         end
-        if state == PENDING and ahead == NONE then
+        if state == PENDING and ahead_in_ready == NONE then
             local order = pack('>I8I6', deadline + BIAS, rank)
             -- The head of a free value is ahead, too. If the value is leased, the reply names its holder separately.
-            behind = call('ZLEXCOUNT', waiting, '[' .. prefix, '(' .. prefix .. order)
+            ahead_in_value = call('ZLEXCOUNT', waiting, '[' .. prefix, '(' .. prefix .. order)
                 + (lock and byte(lock) == 72 and 1 or 0)
         end
     end
 end
-return { pack('>I6I6I6', now, ahead, behind), record, holder, held }
+return { pack('>I6I6I6', now, ahead_in_ready, ahead_in_value), record, holder, holder_record }

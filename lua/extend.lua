@@ -12,17 +12,17 @@
 -- Cost     O(1) for each message
 local retention, lease = read('>I6I4', ARGV[3])
 for n = 1, #fields do
-    local record = now_of(fields[n], records[n])
+    local record = current_record(fields[n], records[n])
     local state, flags, version, attempts, until_ms = 0, 0, 0, 0, 0
     if record then
         state, flags, version, attempts, until_ms = read(HEAD, record)
     end
-    if state ~= RUNNING or not owner_is(record, flags, tokens[n]) then
-        results[n] = refusal(n, record, retention)
+    if state ~= RUNNING or not is_owned_by(record, flags, tokens[n]) then
+        results[n] = result_of_lost_lease(n, record, retention)
     else
         until_ms = math.max(until_ms, now + lease)
-        put(fields[n], pack(HEAD, state, flags, version, attempts, until_ms) .. sub(record, UNOWNED))
+        put(fields[n], pack(HEAD, state, flags, version, attempts, until_ms) .. sub(record, AFTER_HEAD))
         results[n] = pack(RESULT, DONE, state, version, until_ms)
     end
 end
-return answer()
+return finish_call()

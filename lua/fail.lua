@@ -14,23 +14,23 @@
 local retention, errored_retention, default_attempts, text, delays_at = read('>I6I6I2I2c0', ARGV[3])
 for n = 1, #fields do
     local field = fields[n]
-    local record = now_of(field, records[n])
+    local record = current_record(field, records[n])
     local state, flags, version, attempts = 0, 0, 0, 0
     if record then
         state, flags, version, attempts = read(HEAD, record)
     end
-    if state ~= RUNNING or not owner_is(record, flags, tokens[n]) then
-        results[n] = refusal(n, record, retention)
+    if state ~= RUNNING or not is_owned_by(record, flags, tokens[n]) then
+        results[n] = result_of_lost_lease(n, record, retention)
     else
         local fixed = fixed_at(record, flags)
         local incarnation, due = read('>I6I6', record, fixed)
-        local deadline, rank, at = order_in(record, flags, fixed, incarnation, due)
+        local deadline, rank, at = read_order(record, flags, fixed, incarnation, due)
         local delay = read('>I6', ARGV[3], delays_at + (n - 1) * 6)
-        local rest, overrides, most = sub(record, at), '', default_attempts
+        local rest, overrides, max_attempts = sub(record, at), '', default_attempts
         if band(flags, OVERRIDES) ~= 0 then
             overrides, rest = sub(rest, 1, 6), sub(rest, 7)
-            local own = read('>I2', overrides, 5)
-            most = own > 0 and most > 0 and own or most
+            local own_max_attempts = read('>I2', overrides, 5)
+            max_attempts = own_max_attempts > 0 and max_attempts > 0 and own_max_attempts or max_attempts
         end
         if band(flags, ERROR) ~= 0 then
             rest, flags = sub(rest, 3 + read('>I2', rest)), flags - ERROR
@@ -39,24 +39,25 @@ for n = 1, #fields do
             overrides, flags = overrides .. pack('>I2c0', #text, text), flags + ERROR
         end
         flags = flags - OWNED
-        local to, when = PENDING, now
-        if attempts >= most then
-            to, when = ERRORED, now + errored_retention
+        local to, new_until = PENDING, now
+        if attempts >= max_attempts then
+            to, new_until = ERRORED, now + errored_retention
         elseif delay > 0 then
-            to, when = INVISIBLE, now + delay
+            to, new_until = INVISIBLE, now + delay
         end
-        local changed = pack(HEAD, to, flags, version + 1, attempts, when) .. sub(record, fixed, at - 1) .. overrides .. rest
-        put(field, changed)
-        release(field)
+        local new_record = pack(HEAD, to, flags, version + 1, attempts, new_until)
+            .. sub(record, fixed, at - 1) .. overrides .. rest
+        put(field, new_record)
+        free_value(field)
         if to == PENDING then
-            enter(field, deadline, rank, pairs_of(changed, flags, UNOWNED + at - fixed))
+            add_pending(field, deadline, rank, read_pairs(new_record, flags, AFTER_HEAD + at - fixed))
         elseif to == INVISIBLE then
-            expect(when, 1)
+            add_to_forecast(new_until, 1)
         end
         local kind = to == ERRORED and 2 or 0
-        local marked = (to == PENDING and mark or timer)(kind, when, incarnation, version + 1, field)
-        event(marked, incarnation, version + 1, RUNNING, to, attempts)
-        results[n] = pack(RESULT, DONE, to, version + 1, when)
+        local mark = (to == PENDING and pack_mark or add_timer)(kind, new_until, incarnation, version + 1, field)
+        add_event(mark, incarnation, version + 1, RUNNING, to, attempts)
+        results[n] = pack(RESULT, DONE, to, version + 1, new_until)
     end
 end
-return answer()
+return finish_call()

@@ -10,8 +10,8 @@ local first, fields = math.floor(now / 60000), {}
 for n = 1, tonumber(ARGV[1]) do
     fields[n] = first + n - 1
 end
-local found = redis.call('HMGET', forecast, unpack(fields))
+local minute_counts = redis.call('HMGET', forecast, unpack(fields))
 for n = 1, #fields do
-    found[n] = tonumber(found[n]) or 0
+    minute_counts[n] = tonumber(minute_counts[n]) or 0
 end
-return { struct.pack('>I6', now), unpack(found) }
+return { struct.pack('>I6', now), unpack(minute_counts) }

@@ -11,6 +11,6 @@ local field, body = queue_number .. ARGV[2], ''
 local record = call('HGET', messages, field) or ''
 local flags = record ~= '' and byte(record, 2) or 0
 if band(flags, BODY) ~= 0 then
-    body = call('HGET', bodies, body_of(field, record, fixed_at(record, flags)))
+    body = call('HGET', bodies, body_field(field, record, fixed_at(record, flags)))
 end
 return { pack('>I6', now), record, body }

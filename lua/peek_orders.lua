@@ -21,11 +21,11 @@ if ARGV[4] == '' then
     end
     return { table.concat(orders), '', 0 }
 end
-local fields, cursor, short = walk(ARGV[4], ARGV[3], limit, budget)
-local records = #fields > 0 and fetch(fields)
+local fields, cursor, may_have_more = walk(ARGV[4], ARGV[3], limit, budget)
+local records = #fields > 0 and fetch_records(fields)
 for n = 1, #fields do
-    local _, flags, _, _, _, incarnation, due = read(WHOLE, records[n])
-    local deadline, rank = order_in(records[n], flags, UNOWNED, incarnation, due)
+    local _, flags, _, _, _, incarnation, due = read(UNLEASED, records[n])
+    local deadline, rank = read_order(records[n], flags, AFTER_HEAD, incarnation, due)
     orders[n] = pack('>I8I6', deadline + BIAS, rank)
 end
-return { table.concat(orders), cursor or '', short and 1 or 0 }
+return { table.concat(orders), cursor or '', may_have_more and 1 or 0 }

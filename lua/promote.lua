@@ -10,30 +10,32 @@
 -- Cost     O(log N) for each message and pair
 for n = 1, #fields do
     local field = fields[n]
-    local record = now_of(field, records[n])
+    local record = current_record(field, records[n])
     if not record or byte(record) ~= INVISIBLE then
-        answered[n] = FINAL
+        answers[n] = FINAL
     else
-        local _, flags, version, attempts, until_ms, incarnation, due = read(WHOLE, record)
-        if stale(n, incarnation, version) then
-            answered[n] = FINAL
+        local _, flags, version, attempts, until_ms, incarnation, due = read(UNLEASED, record)
+        if is_stale_timer(n, incarnation, version) then
+            answers[n] = FINAL
         elseif until_ms > now then
-            answered[n] = not_yet(n, 0, until_ms, incarnation, version)
+            answers[n] = answer_early_timer(n, 0, until_ms, incarnation, version)
         else
-            local deadline, rank, signature, indexed, blob = sections_of(record, flags, UNOWNED, incarnation, due)
-            entries_left = entries_left - WEIGHT * (1 + indexed)
+            local deadline, rank, signature, pair_count, packed_pairs =
+                read_sections(record, flags, AFTER_HEAD, incarnation, due)
+            entries_left = entries_left - WEIGHT * (1 + pair_count)
             if entries_left < 0 and n > 1 then
                 break
             end
             put(field, pack('>BBI4', PENDING, flags, version + 1) .. sub(record, 7))
-            enter(field, deadline, rank, signature, indexed, blob)
-            expect(until_ms, -1)
-            local after = now - until_ms
-            late[after] = (late[after] or 0) + 1
-            event(mark(0, until_ms, incarnation, version + 1, field), incarnation, version + 1, INVISIBLE, PENDING, attempts, after)
-            answered[n] = FINAL
+            add_pending(field, deadline, rank, signature, pair_count, packed_pairs)
+            add_to_forecast(until_ms, -1)
+            local late_ms = now - until_ms
+            late_histogram[late_ms] = (late_histogram[late_ms] or 0) + 1
+            add_event(pack_mark(0, until_ms, incarnation, version + 1, field),
+                incarnation, version + 1, INVISIBLE, PENDING, attempts, late_ms)
+            answers[n] = FINAL
         end
     end
 end
 commit('')
-return pack('>I6', now) .. table.concat(answered)
+return pack('>I6', now) .. table.concat(answers)

@@ -8,10 +8,10 @@
 -- Reply    one string: a result (code B, state B, version I4, now I6) for each message: DONE, INVALID or NOT_FOUND
 -- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD, OUTBOXFULL
 -- Cost     O(log N) for each message and pair
-local fields, records = given(3, 0)
+local fields, records = fetch_arguments(3, 0)
 for n = 1, #fields do
     local field = fields[n]
-    local record = now_of(field, records[n])
+    local record = current_record(field, records[n])
     if not record then
         results[n] = pack(RESULT, NOT_FOUND, 0, 0, 0)
     else
@@ -19,13 +19,14 @@ for n = 1, #fields do
         if state ~= ERRORED then
             results[n] = pack(RESULT, INVALID, state, version, until_ms)
         else
-            local incarnation, due = read('>I6I6', record, UNOWNED)
-            local deadline, rank, at = order_in(record, flags, UNOWNED, incarnation, due)
-            put(field, pack(HEAD, PENDING, flags, version + 1, 0, now) .. sub(record, UNOWNED))
-            enter(field, deadline, rank, pairs_of(record, flags, at))
-            event(mark(0, now, incarnation, version + 1, field), incarnation, version + 1, ERRORED, PENDING, 0)
+            local incarnation, due = read('>I6I6', record, AFTER_HEAD)
+            local deadline, rank, at = read_order(record, flags, AFTER_HEAD, incarnation, due)
+            put(field, pack(HEAD, PENDING, flags, version + 1, 0, now) .. sub(record, AFTER_HEAD))
+            add_pending(field, deadline, rank, read_pairs(record, flags, at))
+            add_event(pack_mark(0, now, incarnation, version + 1, field),
+                incarnation, version + 1, ERRORED, PENDING, 0)
             results[n] = pack(RESULT, DONE, PENDING, version + 1, now)
         end
     end
 end
-return answer()
+return finish_call()

@@ -12,22 +12,23 @@
 local retention = read('>I6', ARGV[3])
 for n = 1, #fields do
     local field = fields[n]
-    local record = now_of(field, records[n])
+    local record = current_record(field, records[n])
     local state, flags, version, attempts = 0, 0, 0, 0
     if record then
         state, flags, version, attempts = read(HEAD, record)
     end
-    if state ~= RUNNING or not owner_is(record, flags, tokens[n]) then
-        results[n] = refusal(n, record, retention)
+    if state ~= RUNNING or not is_owned_by(record, flags, tokens[n]) then
+        results[n] = result_of_lost_lease(n, record, retention)
     else
         local fixed = fixed_at(record, flags)
         local incarnation, due = read('>I6I6', record, fixed)
-        local deadline, rank, at = order_in(record, flags, fixed, incarnation, due)
-        release(field)
-        enter(field, deadline, rank, pairs_of(record, flags, at))
+        local deadline, rank, at = read_order(record, flags, fixed, incarnation, due)
+        free_value(field)
+        add_pending(field, deadline, rank, read_pairs(record, flags, at))
         put(field, pack(HEAD, PENDING, flags - OWNED, version + 1, attempts - 1, now) .. sub(record, fixed))
-        event(mark(0, now, incarnation, version + 1, field), incarnation, version + 1, RUNNING, PENDING, attempts - 1)
+        add_event(pack_mark(0, now, incarnation, version + 1, field),
+            incarnation, version + 1, RUNNING, PENDING, attempts - 1)
         results[n] = pack(RESULT, DONE, PENDING, version + 1, now)
     end
 end
-return answer()
+return finish_call()

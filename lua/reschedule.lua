@@ -11,18 +11,18 @@
 -- Reply    one string: a result (code B, state B, version I4, due I6) for each message: DONE, INVALID or NOT_FOUND
 -- Errors   STALECONFIG, TOOFAR, SESSIONEXPIRED, SESSIONOLD, OUTBOXFULL
 -- Cost     O(log N) for each Pending message and pair
-local guard, furthest = read('>I4I6', ARGV[3])
-local high = tonumber(call('HGET', clock, 'high') or nil)
+local guard, longest_delay = read('>I4I6', ARGV[3])
+local high_water_mark = tonumber(call('HGET', clock, 'high') or nil)
 for n = 4, #ARGV do
     local input, when = read('>BI6', ARGV[n])
-    if band(input, 5) == 5 and when > now + furthest then
+    if band(input, 5) == 5 and when > now + longest_delay then
         return redis.error_reply('TOOFAR ' .. n - 3)
     end
 end
-local fields, records = given(4, 15)
+local fields, records = fetch_arguments(4, 15)
 for n = 1, #fields do
     local field = fields[n]
-    local record = now_of(field, records[n])
+    local record = current_record(field, records[n])
     local state, flags, version, attempts, until_ms = 0, 0, 0, 0, 0
     if record then
         state, flags, version, attempts, until_ms = read(HEAD, record)
@@ -32,41 +32,42 @@ for n = 1, #fields do
     elseif state ~= INVISIBLE and state ~= PENDING then
         results[n] = pack(RESULT, INVALID, state, version, until_ms)
     else
-        local input, when, wanted = read('>BI6I8', ARGV[n + 3])
-        local incarnation, due = read('>I6I6', record, UNOWNED)
-        local deadline, rank, signature, indexed, blob, at = sections_of(record, flags, UNOWNED, incarnation, due)
+        local input, when, new_deadline = read('>BI6I8', ARGV[n + 3])
+        local incarnation, due = read('>I6I6', record, AFTER_HEAD)
+        local deadline, rank, signature, pair_count, packed_pairs, at =
+            read_sections(record, flags, AFTER_HEAD, incarnation, due)
         if state == PENDING then
-            leave(field, deadline, rank, signature, indexed, blob)
+            remove_pending(field, deadline, rank, signature, pair_count, packed_pairs)
         else
-            expect(until_ms, -1)
+            add_to_forecast(until_ms, -1)
         end
         -- Without a new due time, the message becomes ready at the same time as before, which may be the end of a
         -- back-off.
-        local ready_at, absolute = until_ms, band(input, 1) ~= 0
+        local ready_at, is_absolute = until_ms, band(input, 1) ~= 0
         if band(input, 4) ~= 0 then
-            due = absolute and when or now + when
+            due = is_absolute and when or now + when
             ready_at = due
         end
         if band(input, 8) ~= 0 then
-            deadline = wanted - BIAS + (band(input, 2) ~= 0 and now or 0)
+            deadline = new_deadline - BIAS + (band(input, 2) ~= 0 and now or 0)
             flags, rank = band(flags, 255 - EXPLICIT) + EXPLICIT, incarnation
         elseif band(flags, EXPLICIT) == 0 then
             deadline = due
         end
-        local explicit = band(flags, EXPLICIT) ~= 0 and pack('>I8', deadline + BIAS) or ''
-        local guarded = band(input, 5) == 5 and high and due > high + guard
-        local to = ready_at <= now and not guarded and PENDING or INVISIBLE
+        local explicit_deadline = band(flags, EXPLICIT) ~= 0 and pack('>I8', deadline + BIAS) or ''
+        local is_guarded = band(input, 5) == 5 and high_water_mark and due > high_water_mark + guard
+        local to = ready_at <= now and not is_guarded and PENDING or INVISIBLE
         put(field, pack('>BBI4I2I6I6I6', to, flags, version + 1, attempts, ready_at, incarnation, due)
-            .. sub(record, UNOWNED + 12, UNOWNED + 23) .. explicit .. sub(record, at))
+            .. sub(record, AFTER_HEAD + 12, AFTER_HEAD + 23) .. explicit_deadline .. sub(record, at))
         if to == PENDING then
-            enter(field, deadline, rank, signature, indexed, blob)
+            add_pending(field, deadline, rank, signature, pair_count, packed_pairs)
         else
-            expect(ready_at, 1)
+            add_to_forecast(ready_at, 1)
         end
-        settle()
-        local marked = (to == PENDING and mark or timer)(0, ready_at, incarnation, version + 1, field)
-        full_event(marked, incarnation, version + 1, state, to, attempts, due, deadline + BIAS, blob)
+        write_indexes()
+        local mark = (to == PENDING and pack_mark or add_timer)(0, ready_at, incarnation, version + 1, field)
+        add_full_event(mark, incarnation, version + 1, state, to, attempts, due, deadline + BIAS, packed_pairs)
         results[n] = pack(RESULT, DONE, to, version + 1, due)
     end
 end
-return answer()
+return finish_call()

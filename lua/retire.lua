@@ -9,36 +9,37 @@
 -- Reply    now I6, then a byte for each timer: 0 done, 1 not yet due, 2 not handled in this call
 -- Errors   FENCED, STALECONFIG
 -- Cost     O(1) for each message
-local retired = {}
+local retired_fields = {}
 for n = 1, #fields do
     local field = fields[n]
-    local record = now_of(field, records[n])
+    local record = current_record(field, records[n])
     local state, flags, version, attempts, until_ms = 0, 0, 0, 0, 0
     if record then
         state, flags, version, attempts, until_ms = read(HEAD, record)
     end
     if state < COMPLETED or band(flags, HELD) ~= 0 then
-        answered[n] = FINAL
+        answers[n] = FINAL
     else
         local fixed = fixed_at(record, flags)
         local incarnation = read('>I6', record, fixed)
-        if stale(n, incarnation, version) then
-            answered[n] = FINAL
+        if is_stale_timer(n, incarnation, version) then
+            answers[n] = FINAL
         elseif until_ms > now then
-            answered[n] = not_yet(n, 2, until_ms, incarnation, version)
+            answers[n] = answer_early_timer(n, 2, until_ms, incarnation, version)
         else
-            changed[field] = false
-            retired[#retired + 1] = field
+            changed_records[field] = false
+            retired_fields[#retired_fields + 1] = field
             if band(flags, BODY) ~= 0 then
-                gone[#gone + 1] = body_of(field, record, fixed)
+                removed_bodies[#removed_bodies + 1] = body_field(field, record, fixed)
             end
-            event(mark(2, until_ms, incarnation, version + 1, field), incarnation, version + 1, state, 0, attempts)
-            answered[n] = FINAL
+            add_event(pack_mark(2, until_ms, incarnation, version + 1, field),
+                incarnation, version + 1, state, 0, attempts)
+            answers[n] = FINAL
         end
     end
 end
-if #retired > 0 then
-    send('HDEL', messages, retired)
+if #retired_fields > 0 then
+    call_in_chunks('HDEL', messages, retired_fields)
 end
 commit('')
-return pack('>I6', now) .. table.concat(answered)
+return pack('>I6', now) .. table.concat(answers)

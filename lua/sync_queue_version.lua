@@ -6,9 +6,9 @@
 -- ARGV[1]  version I4, uid c4
 -- Reply    the version and uid that the shard has now
 -- Cost     O(1)
-local held = redis.call('HGET', config, 'version')
-if held and held:sub(5) == ARGV[1]:sub(5) and struct.unpack('>I4', held) >= struct.unpack('>I4', ARGV[1]) then
-    return held
+local stored = redis.call('HGET', config, 'version')
+if stored and stored:sub(5) == ARGV[1]:sub(5) and struct.unpack('>I4', stored) >= struct.unpack('>I4', ARGV[1]) then
+    return stored
 end
 redis.call('HSET', config, 'version', ARGV[1])
 redis.call('SPUBLISH', adopted, '')

@@ -11,17 +11,17 @@
 --          far; age in ms of the oldest entry, or 0 if there is none
 -- Errors   FENCED
 -- Cost     O(1) for each entry trimmed
-local cut = 0
+local trimmed = 0
 if ARGV[2] ~= '' then
-    local head = redis.call('XRANGE', events, '-', '+', 'COUNT', 1)[1]
-    if head and head[1] == ARGV[2] then
-        cut = redis.call('XTRIM', events, 'MINID', ARGV[3])
+    local first_entry = redis.call('XRANGE', events, '-', '+', 'COUNT', 1)[1]
+    if first_entry and first_entry[1] == ARGV[2] then
+        trimmed = redis.call('XTRIM', events, 'MINID', ARGV[3])
         redis.call('HINCRBY', clock, 'outbox', -ARGV[4])
     else
-        cut = -1
+        trimmed = -1
     end
 end
-local counted = redis.call('HMGET', clock, 'outbox', 'dropped')
-local oldest = redis.call('XRANGE', events, '-', '+', 'COUNT', 1)[1]
-local age = oldest and math.max(0, now - tonumber(oldest[1]:match('^%d+'))) or 0
-return { cut, redis.call('XLEN', events), tonumber(counted[1]) or 0, tonumber(counted[2]) or 0, age }
+local counters = redis.call('HMGET', clock, 'outbox', 'dropped')
+local oldest_entry = redis.call('XRANGE', events, '-', '+', 'COUNT', 1)[1]
+local age = oldest_entry and math.max(0, now - tonumber(oldest_entry[1]:match('^%d+'))) or 0
+return { trimmed, redis.call('XLEN', events), tonumber(counters[1]) or 0, tonumber(counters[2]) or 0, age }

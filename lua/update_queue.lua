@@ -16,10 +16,10 @@ local stored = redis.call('HGET', queues, ARGV[1])
 if not stored then
     return { 0, '' }
 end
-local version, stamp, number = struct.unpack('>I4c4I2', stored)
+local version, uid, number = struct.unpack('>I4c4I2', stored)
 if version ~= tonumber(ARGV[2]) then
     return { 0, stored }
 end
-local changed = struct.pack('>I4c4I2', version + 1, stamp, number) .. ARGV[3]
-redis.call('HSET', queues, ARGV[1], changed)
-return { 1, changed }
+local updated = struct.pack('>I4c4I2', version + 1, uid, number) .. ARGV[3]
+redis.call('HSET', queues, ARGV[1], updated)
+return { 1, updated }

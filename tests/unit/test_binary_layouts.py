@@ -36,7 +36,7 @@ LAYOUTS = [
      " ms I6"),
     (firing._BOUND, "_driver_context", "the clock guard's bound I6: a later `now` is reduced to the bound. The bound is"
      " stored as `high`, the latest time that the clock guard has trusted. Then the budget of the call I4"),
-    (sessions._SESSION, "_session", "sequence I8, life in ms I4, options B"),
+    (sessions._SESSION, "_session", "sequence I8, lifetime in ms I4, options B"),
     (cancel._CANCEL, "cancel", "retention in ms I6; 1 to release exclusive values at once, else 0 B"),
     (reschedule._RESCHEDULE, "reschedule", "clock guard in ms I4, longest delay in ms I6"),
     (reschedule._NEW_TIMES, "reschedule", "input B, when I6, deadline I8"),
@@ -74,8 +74,8 @@ def python_format(lua_format: str) -> str:
     ("layout", "fragment", "code"),
     [
         # The field, which follows the length, begins with the queue's number.
-        (timer._HEAD, "_fired_timers", "local time, generation, length, start = read('>I6I4I2', batch, at)"),
-        (timer._HEAD, "cascade_slot", "local time, _, kind = read('>I6I4I2', chunk, at)"),
+        (timer._HEAD, "_fired_timers", "local time, generation, kind_and_length, start = read('>I6I4I2', batch, at)"),
+        (timer._HEAD, "cascade_slot", "local time, _, kind_and_length = read('>I6I4I2', chunk, at)"),
         (transition._MARK, "_transition", "pack('>I6I2I2I2c0', until_ms, incarnation, version, kind * 16384 + #field,"),
     ],
     ids=["timer", "timer-in-a-slot", "mark"],
@@ -97,14 +97,19 @@ def test_a_timer_has_the_bytes_of_a_mark() -> None:
 
 def test_the_layouts_of_an_event_match_the_script() -> None:
     source = scripts.load("promote").source
-    head, tail, late, detail = "'>BI6c0Bc0', exclusive and 4 or 3,", "'>I4I2I2B'", "'>I6', after", "'>BI6I8I2c0', 64 +"
+    head, tail, late, detail = (
+        "'>BI6c0Bc0', exclusive and 4 or 3,",
+        "'>I4I2I2B'",
+        "'>I6', late_ms",
+        "'>BI6I8I2c0', 64 +",
+    )
     assert all(f"pack({code}" in source for code in (head, tail, late, detail))
     # `c0` in the head is the queue's number. The detail repeats the last byte of the tail, with the flag.
     assert transition._ENTRY.format == python_format(head.replace("I6c0", "I6I2"))
     assert transition._TAIL.format == python_format(tail)
     assert transition._DETAIL.format == python_format(detail.replace(">B", ">"))
     assert (transition._PLAIN, transition._EXCLUSIVE, transition._DETAILED) == (3, 4, 64)
-    assert f"after and {transition._LATE} + change or change" in source
+    assert f"late_ms and {transition._LATE} + change or change" in source
 
 
 def test_the_options_of_a_session_match_the_scripts() -> None:
@@ -114,7 +119,7 @@ def test_the_options_of_a_session_match_the_scripts() -> None:
     )
     assert options in comments_of("_session")
     source = scripts.load("dequeue").source
-    assert f"keeps_empty, replayed = band(session_options, {sessions._KEEPS_EMPTY}) ~= 0" in source
-    assert f"if not kept and band(session_options, {sessions._OPENS}) == 0" in source
+    assert f"stores_empty, stored_answer = band(session_options, {sessions._KEEPS_EMPTY}) ~= 0" in source
+    assert f"if not session_record and band(session_options, {sessions._OPENS}) == 0" in source
     # A dequeue ends early only if neither option is set.
     assert f"band(byte(ARGV[2], {sessions._SESSION.size}), {sessions._KEEPS_EMPTY | sessions._REPEATED}) == 0" in source
