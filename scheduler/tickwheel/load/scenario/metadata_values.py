@@ -15,7 +15,7 @@ from tickwheel.load.scenario.toml_fields import TomlTable, number
 from tickwheel.model.validation import preview, text
 
 VALUES_MAX = 1_000_000
-_SKEW_MOST = 5.0
+_SKEW_MAX = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def parse_metadata(label: str, metadata: object) -> tuple[Values, ...]:
 
 
 def _numbered_values(table: TomlTable, key: str) -> Values:
-    return numbered_values(key, table.integer("values", 1, VALUES_MAX), table.number("skew", 0, _SKEW_MOST, 0.0))
+    return numbered_values(key, table.integer("values", 1, VALUES_MAX), table.number("skew", 0, _SKEW_MAX, 0.0))
 
 
 def _key(label: str, key: str) -> str:
