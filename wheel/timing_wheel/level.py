@@ -26,7 +26,7 @@ class Level(Generic[T]):
         self._width = span * TIMERS_PER_UNIT
         self._radix = radix
         # A plain dict for each slot keeps the order in which timers were added, and deletes a timer in O(1). Up to
-        # Python 3.13, the garbage collector ignores a dict whose keys and values it ignores, too, such as int or bytes.
+        # Python 3.13, the garbage collector does not track a dict of simple objects such as int or bytes.
         self._slots: dict[int, dict[Timer, T]] = {}
         # Bit i stands for slot `_first_number + i`.
         # Invariant: the bits are set exactly for the keys of `_slots`, and no slot in `_slots` is empty.
@@ -91,8 +91,8 @@ class Level(Generic[T]):
     def first_expiry(self) -> int:
         """Return the earliest expiry. The level must not be empty.
 
-        The first call for a slot creates a heap of the n timers in the slot. So if every cancel is followed by a call,
-        such a call costs O(log n); without the heap, it would scan the slot in O(n).
+        The first call for a slot creates a heap of the n timers in the slot. So a later call costs O(log n), even if a
+        timer was cancelled before each call. Without the heap, each call would scan the slot in O(n).
         """
         number = self._earliest_occupied()
         slot = self._slots[number]

@@ -1,8 +1,8 @@
 """The hierarchical timing wheel: chooses the level of each timer, and moves timers down as the time advances.
 
-After Varghese and Lauck, "Hashed and hierarchical timing wheels" (SOSP 1987), scheme 7. Creating levels on demand and
-skipping empty slots are from the timer of Kafka's purgatory. The bits for occupied slots, and rounding
-up, are from tokio's timer.
+The design is scheme 7 of Varghese and Lauck, "Hashed and hierarchical timing wheels" (SOSP 1987). Two ideas are from
+the timer of Kafka's brokers: levels are created on demand, and empty slots are skipped. Two are from tokio's timer: a
+bit for each occupied slot, and rounding up.
 """
 
 import reprlib
@@ -53,8 +53,9 @@ class TimingWheel(Generic[T]):
         now = _check_int("now", now)
         self._tick = _check_int("tick", tick, at_least=1)
         self._radix = _check_int("radix", radix, at_least=2)
-        # Internally, time is counted from the origin: the last tick at or before the start. So it is never negative. A
-        # turn that contains -1 would end at 0 on every level, so no number of levels would reach beyond 0.
+        # Internally, times are counted from the origin, which is the last tick at or before the start. So the time
+        # reached is never negative. If it were -1, the current turn would end at 0 on every level, and no number of
+        # levels would reach beyond 0.
         self._origin = now - now % self._tick
         self._reached = now - self._origin
         self._count = 0
@@ -212,7 +213,7 @@ class TimingWheel(Generic[T]):
             self._due = {}
             return
         if not isinstance(due, OrderedDict):
-            # Removing the first entry of a plain dict skips all removed entries before it, each time.
+            # To find the first entry of a plain dict, Python skips all entries that were removed before it, each time.
             self._due = due = OrderedDict(due)
         for _ in range(room):
             taken.append(due.popitem(last=False)[1])

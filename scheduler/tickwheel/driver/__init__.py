@@ -12,7 +12,7 @@ firing.py            calls of the scripts that promote, expire and retire, for d
 inbox_buffer.py      timers read from the inbox and not yet filed
 filing.py            the arguments of one call that files timers into slots
 slots.py             the leader's copy of the slots in use, and the choice of the next slot to serve
-loaded_timers.py     all timers in memory, and the open timers of each slot
+loaded_timers.py     all timers in memory, and the number of unanswered timers of each slot
 near_timers.py       the timers of one kind in memory, by tick
 finished_leases.py   leases that are known to be over, whose timers need no call
 batch_size.py        the number of elements to read at once, if their size is unknown in advance

@@ -12,7 +12,7 @@ class Clock(Protocol):
 
     @property
     def monotonic(self) -> Callable[[], float]:
-        """A monotonic clock, for rotation and waiting."""
+        """A monotonic clock, for waits and for periodic work."""
 
     def monotonic_at(self, time_ms: int) -> float:
         """Return the moment on the monotonic clock at which `now` may have reached ``time_ms``."""

@@ -1,6 +1,6 @@
 """The clock guard: decides how far the clock of a shard's server is trusted. It reads no clock: times are arguments.
 
-The guard keeps two times, both as offsets from a monotonic clock that also counts sleep:
+The guard keeps two times, both as offsets from a monotonic clock that does not stop while the host sleeps:
 
 the *estimate*  follows the server's clock. Each reply bounds the estimate. Let a request be sent at `sent`, and let its
                 reply, with the server's time S, arrive at `received`. The server's clock is then at least S - received
@@ -76,7 +76,7 @@ class ClockGuard:
         """Record that the server's clock read ``server_ms`` at some moment between ``sent`` and ``received``."""
         low, high = server_ms - received, server_ms + 1 - sent
         self._observed_offset = low
-        # The bounds of a slow reply are too wide to prove a step, or the end of a step: then the guard keeps its state.
+        # The bounds of a slow reply are too wide to prove a step or its end, so the guard keeps its state.
         ahead = (low if self._frozen is None else high - 1) - self._anchor
         if ahead > self._limit:
             self._hold(received)

@@ -68,8 +68,7 @@ class WaitForReplicas:
 Command = Call | ReadFence | ReadStream | ReadSlots | ReadSlot | WaitForReplicas
 
 # The generators of the driver yield commands. After each command, the generator is sent the reply, or `ScriptError` is
-# raised in it. `DutySteps` return whether there was anything to do, and `MoveSteps` the approximate number of timers
-# that they moved.
+# raised in it. `DutySteps` return whether there was any work, `MoveSteps` about how many timers they moved.
 Steps = Generator[Command, Any, None]
 DutySteps = Generator[Command, Any, bool]
 MoveSteps = Generator[Command, Any, int]

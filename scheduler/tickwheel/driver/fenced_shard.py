@@ -42,7 +42,8 @@ class FencedShard:
     ) -> Generator[Command, Any, Any]:
         """Call one of the wheel's own scripts with the fence, and return its reply.
 
-        Raises Fenced if the fence is outdated, and TickwheelError for other errors of the script.
+        ``slot`` is the key of the script's slot, and ``rest`` are the further keys, if the script declares them. Raises
+        Fenced if the fence is outdated, and TickwheelError for other errors of the script.
         """
         try:
             return (yield scripts.bind(script, self.keys | {"slot": slot}, [self.fence, *args], rest))

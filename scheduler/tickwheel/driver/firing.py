@@ -86,7 +86,7 @@ class TimerFirer:
             self._batch_sizes[queue_number] = min(2 * sent, FIRE_BATCH)
 
     def _drop_finished(self, timers: list[bytes]) -> list[bytes]:
-        """Return the lease timers whose leases may still be held, and close the others."""
+        """Return the lease timers whose leases may still be held, and record the final answers of the others."""
         finished: list[bytes] = []
         left: list[bytes] = []
         for timer in timers:

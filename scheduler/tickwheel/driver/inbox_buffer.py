@@ -48,8 +48,8 @@ class InboxBuffer:
     def __init__(self) -> None:
         self.last_read_id = FROM_START
         # Invariant: `unconfirmed` contains each near timer of the buckets until its final answer. `LoadedTimers` cannot
-        # replace this set: `LoadedTimers` only counts the open timers of each slot, and most of them were read from
-        # slots, not from the inbox.
+        # replace this set, because `LoadedTimers` only counts the open timers of each slot, and does not know which of
+        # them came from the inbox.
         self.unconfirmed: set[bytes] = set()
         self._young = _Bucket()
         self._older = _Bucket()

@@ -9,12 +9,15 @@ from tickwheel.storage.wheel_levels import LOWEST, number
 
 
 class LoadedTimers:
-    """Timers by kind. A timer without a final answer is *open*. Slots of level 2 without open timers may be dropped."""
+    """Timers by kind. A timer without a final answer is *open*.
+
+    A slot of level 2, the lowest level in Redis, may be dropped when it has no open timers.
+    """
 
     def __init__(self, now_ms: int) -> None:
         self.near = {kind: NearTimers(now_ms) for kind in Kind}
-        # By slot of level 2, the number of its open timers, in memory or sent. The number is enough to decide whether a
-        # slot may be dropped. `InboxBuffer.unconfirmed` lists the open timers that may still have to be filed.
+        # By slot of level 2, the number of its open timers, in memory or sent to a script. The number is enough to
+        # decide whether a slot may be dropped. `InboxBuffer.unconfirmed` lists the open timers that may need filing.
         self._open_counts: dict[int, int] = {}
         # Slots whose last open timer was answered, or that had no open timer when they were read.
         self.drained_slots: set[int] = set()

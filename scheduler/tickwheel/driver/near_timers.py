@@ -68,7 +68,7 @@ class NearTimers:
         self.count += len(timers)
 
     def next_expiry(self) -> int | None:
-        """Return the earliest tick with timers, or a tick that has passed if due timers wait to be taken."""
+        """Return the earliest tick with timers; None if there are none. If due timers wait, the tick is past."""
         return self._now if self._ready else self._wheel.next_expiry()
 
     def _collect_due(self, now_ms: int) -> None:

@@ -36,7 +36,10 @@ _MOVING_PAUSE_S: Final = 0.02
 
 
 class ShardConnection:
-    """The two connections of a shard's driver or relay. After any failure the caller replaces the whole object."""
+    """The connections of a shard's driver or relay: one for calls, and one for blocking reads if ``wake`` is passed.
+
+    After any failure the caller replaces the whole object.
+    """
 
     def __init__(self, client: Redis, wake: int | None, name: str = "") -> None:
         """``wake`` is a file descriptor that becomes readable to end a wait. If ``wake`` is None, the object cannot

@@ -7,7 +7,7 @@ Reading again is always safe, because all steps are idempotent. The driver of a 
 its commands raises `Fenced`.
 
 A *duty* is one of the jobs that the driver repeats: read the inbox, file timers, serve slots, drop slots, and fire due
-timers. To *serve* a slot is to cascade it or, on level 2, to read it into memory.
+timers. To *serve* a slot is to cascade it or, on level 2 (the lowest level in Redis), to read it into memory.
 """
 
 from typing import Final
@@ -27,8 +27,8 @@ from tickwheel.storage.stream_id import id_after
 from tickwheel.storage.timer import Kind, iter_timers
 from tickwheel.storage.wheel_levels import LOWEST, RADIX, is_near, name, parse, start
 
-# About the maximum number of timers that one command of a duty moves. Such a command takes one or two ms of the server
-# or of this process.
+# The approximate maximum number of timers that one command of a duty moves. Such a command takes one or two ms of the
+# server or of this process.
 READ_TIMERS: Final = 2_000
 FILE_TIMERS: Final = 2_000
 CASCADE_TIMERS: Final = 1_000
@@ -171,7 +171,7 @@ class ShardDriver:
     def file(self) -> DutySteps:
         """File the next entries of the buffer, and trim them from the inbox.
 
-        If there are none, probe the clock if a probe is due.
+        If there are no entries to file, read the server's clock when a probe is due.
         """
         self._inbox_buffer.rotate(self._clock.monotonic())
         prefix = self._inbox_buffer.prefix(FILE_TIMERS)

@@ -1,4 +1,6 @@
-"""The leader's copy of the shard's slots, and the choice of the next slot to serve: to cascade or, on level 2, to read.
+"""The leader's copy of the shard's slots, and the choice of the next slot to serve.
+
+To *serve* a slot is to cascade it or, on level 2 (the lowest level in Redis), to read it into memory.
 
 The leader is the only writer of the sorted set `slots`. It reads the set at takeover and then follows its own changes.
 """

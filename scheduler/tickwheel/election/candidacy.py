@@ -68,7 +68,7 @@ def next_step(
 ) -> Step | None:
     """Return the next step of ``member`` for a shard; None if there is nothing to do until something changes.
 
-    ``assigned_to`` is the member that should drive the shard. ``wanted`` is true while this member's loop waits for the
+    ``assigned_to`` is the member that should drive the shard. ``wanted`` is true while this member waits to lead the
     shard. ``winning_candidate`` is the candidate with which this member leads the shard; None if it does not lead the
     shard.
     """

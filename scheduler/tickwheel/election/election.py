@@ -1,4 +1,7 @@
-"""The protocols of an election. The fence in Redis makes two leaders of a shard harmless; elections make them rare."""
+"""The protocols of an election.
+
+A shard rarely has two leaders at once. If it has, the fence in Redis rejects the calls of one of them.
+"""
 
 import os
 import socket

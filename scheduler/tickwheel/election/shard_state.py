@@ -1,4 +1,7 @@
-"""The state of one shard in an election on ZooKeeper: whether the shard's loop waits for the leadership, or leads."""
+"""The state of one shard in an election on ZooKeeper.
+
+The loop of a shard is the thread that waits for the leadership, and then drives the shard.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

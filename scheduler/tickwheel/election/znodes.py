@@ -1,7 +1,8 @@
 """The permanent nodes of an election on ZooKeeper: the first member creates them, and all members recognize them later.
 
-The root's data is the id of the election's namespace, because two Redis servers may have namespaces of the same name. A
-member that has used the nodes never creates them again: the epochs of new nodes would be lower than the shards' epochs.
+The root, which is the parent of all other nodes, stores the id of the election's namespace, because two Redis servers
+may have namespaces of the same name. A member that has used the nodes never creates them again: the epochs of new nodes
+would be lower than the epochs that the shards in Redis have.
 """
 
 from kazoo.exceptions import NoNodeError, NotEmptyError
@@ -71,7 +72,8 @@ class ElectionNodes:
         transaction.set_data(self.path, self._identity, version=version)
         # If no id is stored, the root is new, or its members run an older version, which did not store an id.
         if stored_identity:
-            # Invariant: an election with running members is never claimed. A list with members cannot be deleted.
+            # Invariant: an election with running members is never claimed. ZooKeeper rejects the deletion of the node
+            # `members` while the node has children.
             transaction.delete(self.members)
             transaction.create(self.members)
         try:

@@ -43,7 +43,7 @@ class ZooKeeperSession:
     """One client of ZooKeeper. After its session has expired, the client opens a new one."""
 
     def __init__(self, url: ZooKeeperUrl, on_state: Callable[[str], None]) -> None:
-        """kazoo calls ``on_state`` with each new state, in its own thread; the function must not block."""
+        """kazoo calls ``on_state`` with each new state, in a thread of kazoo; the function must not block."""
         first, longest = CONNECT_BACKOFF_S
         self.client = KazooClient(
             hosts=",".join(url.hosts),

@@ -51,9 +51,9 @@ def open_event_process(
     """Build an event process for all shards of a namespace, and close its connections at the end of the block.
 
     ``election`` is a lock file, for one host, or the URL of ZooKeeper. If ``data_dir`` is set, the event process keeps
-    the embedded server of this directory running, and uses the server if ``url`` is None. ``context`` is the namespace
-    if the caller has opened it already. ``clock`` is the Lua fragment with which scripts read the time; only tests
-    change it.
+    the embedded server of this directory running, and uses the server if ``url`` is None. ``context`` is the open
+    namespace, if the caller has opened the namespace already. ``clock`` is the Lua fragment with which scripts read the
+    time; only tests change it.
 
     ``producers`` send due messages of queues with a sink. If ``relays`` is true, they also send the events, each after
     ``replicas`` replicas have received it. Raises InvalidArgument if events should be relayed and the namespace does

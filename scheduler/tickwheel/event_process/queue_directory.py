@@ -18,7 +18,7 @@ _log = logging.getLogger("tickwheel.driving")
 
 
 class QueueDirectory:
-    """Finds queues by number, and caches the metadata shard's configuration. Thread-safe."""
+    """Finds queues by number, and caches their configurations. Thread-safe."""
 
     def __init__(self, context: NamespaceContext, io: RedisExecutor, *, has_kafka: bool = False) -> None:
         """Without ``has_kafka``, this process cannot serve sinks, and logs a warning for each queue with a sink."""
@@ -73,7 +73,7 @@ class QueueDirectory:
         if shards is not None and shards != self._context.shards:
             raise NamespaceRecreated(
                 f"namespace {self._context.namespace!r} was recreated with {shards} shards, and this event process"
-                f" drives {self._context.shards}: restart it"
+                f" drives {self._context.shards}: restart the event process"
             )
         configs = self._io.run(queues.list_queues(self._context))
         self._configs = {config.number: (name, config) for name, config in configs.items()}

@@ -192,9 +192,9 @@ class ShardLoop:
 
     def _is_outdated(self, epoch: int, fenced: Fenced) -> bool:
         """Return whether the election's epochs are lower than the shard's. If not, a newer leader drives the shard."""
-        # An epoch that this process won after a rejected claim is higher than all earlier epochs of this election. If
-        # that epoch is still not higher than the epoch in the rejection, the epoch in the rejection is not from this
-        # election.
+        # `_fenced_by_epoch` is the shard's epoch in an earlier rejection. This process has won ``epoch`` since then, so
+        # ``epoch`` is higher than all earlier epochs of this election. If ``epoch`` is not higher than
+        # `_fenced_by_epoch` all the same, the shard's epoch is not from this election.
         if epoch > self._fenced_by_epoch:
             self._fenced_by_epoch = max(self._fenced_by_epoch, fenced.held or 0)
             _log.warning("shard %d: %s; becoming a candidate again", self._shard, fenced)

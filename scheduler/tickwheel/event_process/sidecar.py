@@ -1,4 +1,4 @@
-"""Sidecars: threads that run next to a shard's wheel, with the fence of its driver: the relay and the sink forwarder.
+"""Sidecars: the relay and the sink forwarder. Each runs in a thread next to a shard's driver, with the driver's fence.
 
 A failure of a sidecar does not stop the wheel: the sidecar restarts its task after a back-off. If a newer fence
 replaces the sidecar's fence, the sidecar ends.

@@ -209,7 +209,7 @@ def _unpickled(kind: type[LeasedMessage], values: dict[str, Any]) -> LeasedMessa
     message = kind.__new__(kind)
     for slot, value in values.items():
         setattr(message, slot, value)
-    message._tickwheel = _DetachedClient()  # type: ignore[attr-defined]  # both clients' messages have one
+    message._tickwheel = _DetachedClient()  # type: ignore[attr-defined]  # in both subclasses
     return message
 
 

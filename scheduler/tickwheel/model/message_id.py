@@ -1,7 +1,7 @@
 """Ids that the client generates: 20 characters that sort by creation time.
 
-An id consists of ten characters for the milliseconds since 1970 and ten random characters, of five bits each. The
-alphabet is base32hex, whose byte order is the numeric order.
+An id consists of ten characters for the milliseconds since 1970 and ten random characters. Each character encodes five
+bits. The alphabet is base32hex, in which the order of the characters is the order of their numbers.
 """
 
 import os

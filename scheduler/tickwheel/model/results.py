@@ -24,7 +24,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a message is not running, if it is not. ``reason`` is a sentence for people; programs read the other fields.
+    """Why a message is not running, or that it is running.
+
+    ``reason`` is a sentence for people; programs read the other fields.
 
     ``code`` is one of ``invisible``, ``behind_value``, ``behind_others``, ``next``, ``blocked``, ``running``,
     ``completed``, ``cancelled`` and ``errored``.

@@ -1,4 +1,4 @@
-"""The state of a client apart from its connections: namespace, shards, configurations, sessions, and `HeadCache`.
+"""The state of a client apart from its connections: namespace, shards, configurations, sessions, and cached heads.
 
 Methods that call a server are plans (`plan.py`). `dispatch.py` sends the calls of the scripts.
 """
@@ -16,9 +16,10 @@ from tickwheel.storage.keys import QUEUE_KEYS, SHARD_KEYS, namespace_key, queue_
 from tickwheel.storage.script_errors import NAMESPACEGONE, ScriptError
 from tickwheel.storage.scripts import Call, load
 
-# Below RELAYED, `history` is the number of entries that a shard keeps. From RELAYED on, a shard keeps events until they
-# are relayed, and `history` is a sum: RELAYED, the limit of the outbox in KiB, and DROPS if events beyond the limit are
-# dropped (`lua/_transition.lua`).
+# `NamespaceContext.history` is a number that scripts receive (`lua/_transition.lua`). Below RELAYED, the number is the
+# maximum number of entries in a shard's stream of events; 0 keeps none. From RELAYED on, a shard keeps its events until
+# they are relayed, and the number is a sum: RELAYED, the limit of the outbox in KiB, and DROPS if events beyond the
+# limit are dropped.
 RELAYED, DROPS = 2**31, 2**30
 
 
@@ -67,13 +68,13 @@ class NamespaceContext:
         return Call(script, [session if key == "session" else keys[key] for key in script.keys], args)
 
     def channels(self, queue: str) -> list[str]:
-        """Return the wake channels of a queue, one for each shard."""
+        """Return the channels for wake-ups of a queue, one for each shard."""
         return [queue_key(self.namespace, shard, queue, "wake") for shard in range(self.shards)]
 
     def load_config(self, queue: str) -> Plan[QueueConfig | None]:
         """Read a queue's configuration from the metadata shard and cache it. Return None if there is no such queue.
 
-        Raises TickwheelError if the metadata shard lost its state.
+        Raises TickwheelError if the metadata shard has lost its state, or stores another number of shards.
         """
         config_reply, shards = yield Round(
             [
@@ -124,5 +125,9 @@ class NamespaceContext:
         )
 
     def options(self, blocked: bool) -> int:
-        """Return the option bits of a dequeue or enqueue call: BLOCKED if ``blocked``, HEADS with several shards."""
+        """Return the option bits of a dequeue or enqueue call.
+
+        BLOCKED makes the script reject the call; it is set if ``blocked``. HEADS makes the script `dequeue` also return
+        the most urgent deadline that is left on the shard; it is set if there are several shards.
+        """
         return (BLOCKED if blocked else 0) | (HEADS if self.shards > 1 else 0)

@@ -36,7 +36,8 @@ _PARAMS = Struct(">HIIIII16s")
 _HEAD = Struct(">BQQ")
 _SEQUENCE = Struct(">Q")
 _NO_DEADLINE = 2**53 - 1
-# Statuses of a reply (`lua/dequeue.lua`). SHORT: the call reached a limit, so there may be more messages.
+# Statuses of a reply (`lua/dequeue.lua`). MORE: nothing found yet, so call again with the cursor of the reply. SHORT:
+# the call reached a limit of bytes or of work, so there may be more messages.
 _FINAL, _MORE, _SHORT = 0, 1, 3
 
 M = TypeVar("M", bound=LeasedMessage)
@@ -67,8 +68,9 @@ class Dequeue:
         self._until = 0.0
         self._waits = True
         self._waiter: Any = None
-        # Used with a request id: each script call then stores its answer in a session of its own. For each shard, the
-        # number of answers after which the shard had further messages. It is the number of the next call's session.
+        # With a request id, each script call stores its answer in a session of its own. By shard, the number of the
+        # session for the next call. The number grows by one with each answer after which the shard may have more
+        # messages.
         self._parts: dict[int, int] = {}
 
     @property
@@ -78,7 +80,7 @@ class Dequeue:
 
     @property
     def limit(self) -> int:
-        """The maximum number of messages. If a call returns fewer, it found no more."""
+        """The maximum number of messages that the call returns."""
         return self._limit
 
     def may_have_messages(self) -> Plan[bool]:
@@ -185,7 +187,7 @@ class Dequeue:
         factory: MessageFactory[M],
         final: bool,
     ) -> Plan[None]:
-        """Take from each shard its share of the most urgent messages; repeat if other callers were faster."""
+        """Take from each shard its share of the most urgent messages. Repeat if other callers took some first."""
         while len(messages) < self._limit:
             counts, is_all = yield from shares_per_shard(
                 self._context, self._queue, self._where, self._limit - len(messages)
@@ -197,7 +199,8 @@ class Dequeue:
                     counts[0] = self._limit
             for shard, count in counts.items():
                 yield from self._fill_from_shard(messages, client_session, shard, len(messages) + count, factory, final)
-            # With a request id, another call to a shard that had no further messages would return its stored answer.
+            # With a request id, do not repeat after an answer that may be stored: a shard that has no more messages
+            # would return this answer again.
             if is_all or (self._request is not None and (messages or final)):
                 break
 
@@ -272,7 +275,7 @@ class Dequeue:
             client_session = self._part_session(client_session, shard)
 
         def build(config: QueueConfig, session: bytes) -> ScriptCall:
-            # The script rejects the call if the shard has another configuration, so checking this one is enough.
+            # The script rejects the call if the shard has another configuration, so it is enough to check ``config``.
             self._check_sink(config)
             queue_context = config.context(context.history, context.options(config.dequeue_blocked))
             room = limits.CALL_BYTES, limits.OUT_OF_BAND_BYTES

@@ -116,7 +116,7 @@ def _describe_ids(ids: list[str]) -> str:
 
 @dataclass(slots=True)
 class ShardCallSize:
-    """The size of one shard's call, compared with the limits of a call."""
+    """The size of one shard's call, compared with the limits of a call. `PackedMessage` describes the fields."""
 
     messages: int = 0
     size: int = 0
@@ -132,7 +132,7 @@ class ShardCallSize:
 
     @property
     def exceeds_limit(self) -> bool:
-        """Whether the call exceeds a limit. A single message never does."""
+        """Whether the call exceeds a limit. A call with a single message never exceeds a limit."""
         many = self.messages > limits.CALL_MESSAGES or self.units > limits.CALL_ENTRIES
         return self.messages > 1 and (
             many or self.size > limits.CALL_BYTES or self.out_of_band_bytes > limits.OUT_OF_BAND_BYTES

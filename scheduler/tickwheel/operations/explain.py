@@ -126,7 +126,7 @@ def _describe_expired_lease(message: Record, now_ms: int) -> str:
 
 
 def _describe_value_release(message: Record, now_ms: int) -> str:
-    """Return the events that free the value of a cancelled message, as the end of a text with the worker's name."""
+    """Return the end of a sentence whose subject is the worker: when the value of a cancelled message becomes free."""
     when = _format_time(message.until_ms)
     if _is_overdue(message, now_ms):
         event_process = f"an event process {_IS_ONE}"

@@ -17,7 +17,8 @@ class HeadCache:
     """The heads of the queues of one namespace, as the last replies reported them. Thread-safe."""
 
     def __init__(self) -> None:
-        # Queue and packed filter of dequeues that found nothing the last time; the filter is b"" if the queue is empty.
+        # Pairs of a queue and a packed filter. The last dequeue found no message that matches the filter or, if the
+        # filter is b"", no deliverable message at all.
         self.known_empty: set[tuple[str, bytes]] = set()
         # By queue and shard: the most urgent deadline, and the monotonic time of the reply.
         self._heads: dict[str, dict[int, tuple[int | None, float]]] = {}

@@ -29,7 +29,7 @@ def get(context: NamespaceContext, queue: str, id_: str, exclusive_value: str | 
 
 @contextmanager
 def raise_if_damaged(queue: str, raw_name: bytes) -> Iterator[None]:
-    """Raise TickwheelError, which names the message, for any error in decoding its record."""
+    """Turn any error in decoding the record of a message into a TickwheelError that names the message."""
     try:
         yield
     except (ValueError, IndexError, StructError) as error:
@@ -69,7 +69,7 @@ def to_message_view(queue: str, raw_name: bytes, stored: bytes, body: bytes, exc
 
 
 def counts(context: NamespaceContext, queue: str) -> Plan[dict[str, int]]:
-    """Return the number of messages in each state, over all shards. With several shards this is not a snapshot."""
+    """Return the number of messages in each state, over all shards. With several shards, this is not a snapshot."""
     return (yield from counts_and_lateness(context, queue))[0]
 
 
@@ -153,7 +153,11 @@ def _sum_buckets(buckets: Iterable[tuple[tuple[bytes, int], int]]) -> Lateness:
 def _read_counters(
     context: NamespaceContext, queue: str
 ) -> Plan[list[tuple[dict[record.State, int], dict[tuple[bytes, int], int]]]]:
-    """Return two dicts for each shard: the number of messages by state, and by bucket, a pair of kind and exponent."""
+    """Return two dicts for each shard.
+
+    The first maps each state to its number of messages. The second maps each bucket of a histogram, which is a pair of
+    kind and exponent, to its count.
+    """
     yield from context.config(queue)
     requests = [Request(shard, context.call("counts", shard, queue, [])) for shard in range(context.shards)]
     counters = []

@@ -1,4 +1,7 @@
-"""Finds the shard and the name of a message from its id, and calls scripts on one message."""
+"""Finds the shard and the name of a message from its id, and calls scripts on one message.
+
+The *name* identifies a message within its queue: the id or, in an exclusive queue, the exclusive value and the id.
+"""
 
 from collections.abc import Sequence
 
@@ -41,7 +44,10 @@ def locate(context: NamespaceContext, queue: str, id_: object, exclusive_value: 
 def read_message(
     context: NamespaceContext, queue: str, id_: str, exclusive_value: str | None
 ) -> Plan[tuple[bytes, bytes, bytes]]:
-    """Return the name, the record and the large payload of a message. Raises MessageNotFound."""
+    """Return the name and the record of a message, and its payload if the record does not contain the payload.
+
+    Raises MessageNotFound.
+    """
     shard, raw = yield from locate(context, queue, id_, exclusive_value)
     reply = yield from read_shard(context, queue, shard, "get", [raw])
     _, stored, body = reply.value

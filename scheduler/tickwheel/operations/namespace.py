@@ -17,7 +17,7 @@ from tickwheel.storage.keys import namespace_key
 # Rises with every change of the stored format.
 FORMAT = 2
 _FIELDS = ("format", "shards", "history", "auto_create", "clock_guard_ms", "outbox_kib", "outbox_full")
-# Namespaces of older versions lack both fields. None of these namespaces is relayed to Kafka.
+# Namespaces that older versions of Tickwheel created lack both fields. Their events are not relayed to Kafka.
 _FIELD_DEFAULTS = {"outbox_kib": str(limits.OUTBOX_BYTES // 1024), "outbox_full": "block"}
 _NUMBERS = {
     "shards": (1, limits.SHARDS_MAX),
@@ -46,7 +46,7 @@ def open_namespace(context: NamespaceContext, options: NamespaceOptions) -> Plan
         "outbox_kib": kib,
         "outbox_full": outbox_full or "block",
     }
-    # Read first: a server at its memory limit rejects the write, but clients must be able to open the namespace.
+    # Read first: a server at its memory limit rejects writes, but clients must be able to open an existing namespace.
     read = Request(0, command=("HMGET", key, *_FIELDS))
     replies: list[Reply] = yield Round([read])
     if options.existing:

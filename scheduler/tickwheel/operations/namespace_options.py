@@ -8,7 +8,7 @@ from tickwheel import limits
 from tickwheel.model import validation
 
 HISTORIES = ("capped", "relay", "off")
-# Policy at the outbox's limit: block enqueue, reschedule and redrive, or drop events.
+# The options for an outbox that has reached its limit: reject enqueue, reschedule and redrive, or drop new events.
 OUTBOX_FULL = ("block", "drop")
 
 

@@ -1,6 +1,7 @@
-"""Selects the shards that a dequeue calls, by their heads (`head_cache.py`).
+"""Selects the shards that a dequeue calls, by their heads.
 
-The heads come from recent replies, or from cheap reads before the script is called.
+A *head* is the most urgent deadline of a queue on one shard. The heads come from recent replies (`head_cache.py`), or
+from cheap reads before the script is called.
 """
 
 from collections.abc import Collection, Mapping
@@ -12,7 +13,7 @@ from tickwheel.plan import Command, Plan, Request, Round
 from tickwheel.storage import record
 from tickwheel.storage.keys import queue_key
 
-# Maximum number of queues and filters known as empty; the set is cleared beyond it.
+# Maximum number of elements of `HeadCache.known_empty`. A full set is cleared.
 _MAX_KNOWN_EMPTY = 1_000
 
 
@@ -39,7 +40,8 @@ class ReadyShards:
         self._is_recorded = is_recorded
         # Whether `shards` left out shards that are empty according to the cached heads.
         self._used_cached_heads = False
-        # Entries of `known_empty`: nothing is ready in the queue; nothing matches this filter.
+        # Elements of `HeadCache.known_empty`: `_empty` means that nothing is ready in the queue, `_unmatched` that
+        # nothing matches this filter.
         self._empty, self._unmatched = (queue, b""), (queue, where)
 
     def shards(self, config: QueueConfig, unanswered: bool, final: bool) -> Plan[list[int]]:
@@ -58,7 +60,7 @@ class ReadyShards:
         fresh = context.heads.recent(self._queue)
         ready = {shard: deadline for shard, deadline in fresh.items() if deadline is not None}
         changed = False
-        # A call with a request id reads all heads here, and never uses `more_shards`.
+        # A call with a request id does not rely on cached empty heads, so `more_shards` has no shards to add for it.
         self._used_cached_heads = bool(ready) and len(ready) < len(fresh) == context.shards and not self._is_request
         if not self._used_cached_heads and len(ready) < context.shards:
             ready, changed = yield from self._fetch_heads(config, final)
@@ -68,7 +70,7 @@ class ReadyShards:
     def may_have_messages(self, config: QueueConfig) -> Plan[bool]:
         """Return whether any shard may have messages for the call, or would reject the call.
 
-        The heads found are cached, so `shards` does not read them again.
+        With several shards, the heads that are read here are cached for `shards`.
         """
         if config.dequeue_blocked:
             return True
@@ -92,8 +94,9 @@ class ReadyShards:
     def must_call_script(self, config: QueueConfig) -> bool:
         """Return whether to call a shard even though nothing is ready.
 
-        Two cases: the request can be retried, so the shard must record it (a delayed duplicate would otherwise lease
-        messages that no client receives); or the queue is blocked, and the script raises the error.
+        There are two cases. If the request may be a retry, the shard must record the empty answer, because a delayed
+        copy of the request could otherwise lease messages that no client receives. If the queue is blocked, the script
+        must raise the error.
         """
         return self._is_recorded or config.dequeue_blocked
 

@@ -1,4 +1,4 @@
-"""Resume a lease by its token, for example in another process than the one that dequeued the message."""
+"""Resume a lease by its token, for example in a process that did not dequeue the message."""
 
 from tickwheel.errors import InvalidArgument, LeaseLost
 from tickwheel.model import validation

@@ -99,7 +99,7 @@ class ClientSession:
 
         With ``final``, the shard also stores an empty answer. With ``is_first`` (the caller has never sent this
         request), an empty answer is stored only if this client sends the call to that shard again. An empty answer that
-        is not final is never stored: the next try with the same sequence number would get this answer again.
+        is not final is never stored, because the next try with the same sequence number would then get this answer.
         """
         self.sequence = sequence
         self._keeps_empty, self._is_first = final, is_first

@@ -20,8 +20,9 @@ from tickwheel.storage.scripts import bind, load
 class ShardStatus:
     """The status of one shard. ``owner`` (host:pid), ``election`` and ``epoch`` belong to the last claim of the shard.
 
-    They are "" and 0 if the shard was never claimed. ``inbox`` is the number of entries with timers that are not filed
-    yet; a driver files them within seconds. ``oldest_ms`` is the age of the oldest entry, None if the inbox is empty.
+    If the shard was never claimed, these fields are "" and 0. ``inbox`` is the number of entries with timers that are
+    not filed yet; a driver files them within seconds. ``oldest_ms`` is the age of the oldest entry; None if the inbox
+    is empty.
     """
 
     shard: int

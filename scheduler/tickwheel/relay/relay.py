@@ -149,8 +149,8 @@ class Relay:
         history: int,
         replicas: int = 0,
     ) -> None:
-        """``history`` is the namespace's setting; ``replicas`` is the number of replicas that must have an event before
-        it is published.
+        """``history`` is the number that encodes the history and the outbox settings of the namespace. ``replicas`` is
+        the number of replicas that must have an event before the event is published.
         """
         self._connect = connect
         self._namespace = namespace

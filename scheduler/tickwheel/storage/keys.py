@@ -1,4 +1,4 @@
-"""The names of all Redis keys. No other module spells a key.
+"""The names of all Redis keys. Only this module builds them.
 
 Every key of shard 3 starts with `<namespace>:{3}:`, so all keys of a shard are in one hash slot of a Redis Cluster.
 Names of queues and namespaces contain only letters, digits, `.`, `_` and `-` (`model/validation.py`), so no name can
@@ -46,7 +46,7 @@ def slot_key(namespace: str, shard: int, level: int, number: int) -> str:
 
 
 def session_key(namespace: str, shard: int, slot: str) -> str:
-    """Return the key of the last sequence number and answer of a client session. ``slot`` is the session's name."""
+    """Return the key under which a client session's last sequence number and answer are. ``slot`` names the session."""
     return f"{shard_prefix(namespace, shard)}session:{slot}"
 
 

@@ -165,7 +165,7 @@ def pairs_section(metadata: Mapping[str, str], indexed: frozenset[str] | None) -
     first, others, signature = [], [], 0
     for key, value in sorted(metadata.items()):
         if key in trace_context.KEYS:
-            # Trace contexts rarely repeat: `pair` would fill its cache with them.
+            # Trace contexts rarely repeat, so they are kept out of the cache of `pair`.
             others.append(_encode_pair(key, value))
             continue
         packed, bits = pair(key, value)

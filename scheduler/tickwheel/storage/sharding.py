@@ -1,7 +1,7 @@
 """The shard of a message: CRC-32C of queue and routing key, modulo the number of shards.
 
 In an exclusive queue, the routing key is the exclusive value, so that all messages of a value are on one shard. In
-other queues, the routing key is the id. CRC-32C (Castagnoli, RFC 3720) exists in other languages, too. Test vector:
+other queues, the routing key is the id. Other languages have CRC-32C (Castagnoli, RFC 3720), too. Test vector:
 `crc32c(b"orders\\0order-17") = 0x2a3c2795`.
 """
 

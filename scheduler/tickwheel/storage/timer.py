@@ -2,7 +2,8 @@
 bytes.
 
     time     6 bytes, ms since 1970
-    gen      4 bytes, the generation: low halves of the message's incarnation and version when the timer was made
+    gen      4 bytes, the generation: the lowest 16 bits of the message's incarnation, then of its version, when the
+             timer was made
     kind     2 bits (promote, expire, retire), then 14 bits: the total length of queue and name
     queue    2 bytes, the queue's number
     name     identifies the message within its queue (`storage/record.py`)

@@ -1,13 +1,15 @@
 """The outbox: every transition of a shard, in order, as the scripts write it (`lua/_transition.lua`).
 
-An entry of the stream `events` records one script call. Its field `e` contains
+An entry of the stream `events` records one script call. The letters below are formats of Lua's `struct.pack`: `B` is
+one byte, `I6` a big-endian number of 6 bytes, and `c0` a string whose length is the number before it. The field `e` of
+an entry contains
 
     format B (3 plain, 4 exclusive queue), time I6, queue number I2, worker Bc0
     then for each transition
-        mark     until I6, low halves of incarnation and version I2 I2, kind and length I2, queue number and name: the
-                 bytes of the timer that the message waits for in its new state, if it waits for one (`timer.py`)
-        tail     high parts of incarnation I4 and version I2, attempt I2, parts B: in bits 0-2 the new state, in bits
-                 3-5 the old state (0: the message does not exist), and the flags 64 and 128
+        mark     until I6, lowest 16 bits of incarnation and version I2 I2, kind and length I2, queue number and name:
+                 the bytes of the timer that the message waits for in its new state, if it waits for one (`timer.py`)
+        tail     the other bits of incarnation I4 and version I2, attempt I2, parts B: in bits 0-2 the new state, in
+                 bits 3-5 the old state (0: the message does not exist), and the flags 64 and 128
         64       due I6, deadline I8 + 2^52 and pairs I2c0 follow. Without this flag, a new message has `until` as its
                  due time and deadline, and no pairs
         128      lateness in ms I6 follows

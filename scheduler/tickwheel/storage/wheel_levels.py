@@ -1,8 +1,8 @@
 """The levels and slots of the wheel: arithmetic only.
 
 The radix is 64, and a tick is 1 ms. A slot of level k spans 64**k ms and has the absolute number time // 64**k, so slot
-numbers never wrap. Levels 0 and 1 are in memory (`driver/near_timers.py`), levels 2 to 5 are lists in Redis. The
-highest level is unbounded.
+numbers never wrap. Levels 0 and 1 are in memory (`driver/near_timers.py`). The slots of levels 2 to 5 are lists in
+Redis. Level 5 takes all timers that are too far ahead for the other levels.
 """
 
 from typing import Final
