@@ -13,7 +13,7 @@
 -- depends on the server's locale.
 local add_pending, remove_pending, lease_pending, free_value, first_entries, park
 -- The weight of a written entry in the budget of a call. A write takes as long as walking past four entries, and an
--- exclusive queue writes about four entries for each entry that a plain queue writes.
+-- exclusive queue writes about four entries for each entry that another queue writes.
 local WEIGHT = exclusive and 16 or 4
 local function pack_order(deadline, rank)
     return pack('>I8I6', deadline + BIAS, rank)

@@ -6,7 +6,7 @@
 --   EXPLICIT   deadline I8 (+ 2^52); without it the deadline is `due`
 --   OVERRIDES  lease_ms I4, max_attempts I2; zero: the value of the queue
 --   ERROR      text I2c0: the error, or the result of a Completed message
---   PAIRS      signature c8, number of indexed pairs B, pairs I2c0: each I2c0 of (key Bc0, value)
+--   PAIRS      signature c8, number of indexed pairs B, all pairs as I2c0; a pair is I2c0 of key (Bc0) and value
 --   the rest   the payload; with BODY, the payload is in `bodies` instead, under field .. digest
 -- `until` is the time of the message's timer: the end of invisibility, lease or retention.
 -- UNLEASED reads a record without OWNED up to its due time. LEASED reads a record with OWNED up to its incarnation.

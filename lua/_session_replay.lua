@@ -4,8 +4,8 @@ if stored_answer then
     return stored_answer
 end
 local results = {}
--- Returns the fields in ARGV from `first` on, without the `prefix_size` bytes that precede each field, and their
--- records.
+-- Returns two lists: the fields of messages in ARGV from index `first` on, and their records. In ARGV, each field comes
+-- after a prefix of `prefix_size` bytes.
 local function fetch_arguments(first, prefix_size)
     local fields = {}
     for n = first, #ARGV do

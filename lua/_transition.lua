@@ -2,13 +2,13 @@
 -- Needs: _constants, _clock.
 -- Also uses queue_number, history, options and exclusive, which _queue_context or _driver_context defines before.
 local RESULT = '>BBI4I6'
--- Below RELAYED, `history` is the number of entries that the shard keeps, and 0 keeps none. From RELAYED on, the shard
--- keeps events until they are relayed, and `history` is a sum: RELAYED, the limit of the outbox in KiB, and DROPS if
--- events beyond the limit are dropped.
+-- The number `history` has two meanings. If it is less than RELAYED, it is the number of events that the shard keeps.
+-- Otherwise, the shard keeps events until they are relayed, and `history` is a sum: RELAYED, the limit of the outbox in
+-- KiB, and DROPS if events beyond the limit are dropped.
 local RELAYED, DROPS = 2147483648, 1073741824
 local DONE, ALREADY, NOT_FOUND, INVALID, LOST, CONFLICT = 0, 1, 2, 3, 4, 5
--- The first element of `event_parts` becomes the head of the entry, so that the entry is concatenated once: Lua hashes
--- every string that it creates.
+-- The event of this call is concatenated once, at the end, because Lua hashes every string that it creates. The first of
+-- its `event_parts` is reserved for its head, which is known last.
 local changed_records, writes, removed_bodies, timers, event_parts = {}, {}, {}, {}, { '' }
 -- Sizes are counted, because Lua's operator `#` searches for the end of a table.
 local writes_size, timers_size, event_parts_size, ready_added_size = 0, 0, 1, 0
@@ -124,8 +124,8 @@ local function add_to_histogram(histogram, prefix)
     end
 end
 
--- Writes all changes of a plain queue's indexes. Removals come first: an entry that a call removes and then adds again
--- must stay.
+-- Writes all changes of the indexes of a queue that is not exclusive. Removals come first, because an entry that a call
+-- removes and then adds again must stay.
 local function write_indexes()
     if #ready_removed > 0 then
         call_in_chunks('ZREM', ready, ready_removed)

@@ -10,7 +10,7 @@
 -- ARGV[4]… tokens and fields of the messages (_held_leases)
 -- Reply    one string, with a code B for each message: DONE, ALREADY, LOST or NOT_FOUND
 -- Errors   STALECONFIG
--- Cost     O(1) for each message of a plain queue, O(log N) of an exclusive one
+-- Cost     O(log N) for each message of an exclusive queue, O(1) of other queues
 local retention, results_at = read('>I6', ARGV[3])
 local has_results = #ARGV[3] >= results_at
 local retained_until = now + retention

@@ -8,7 +8,7 @@
 -- ARGV[4]  cursor of the previous call; empty in the first call
 -- Reply    {number of messages counted by this call, cursor for the next call (empty if none are left)}
 -- Errors   STALECONFIG
--- Cost     one pair: O(log N) on a plain queue, O(values) on an exclusive one; several: the entries of the rarest pair
+-- Cost     one pair: O(log N), or O(values) on an exclusive queue; several pairs: the entries of the rarest pair
 local filter_pairs, budget, cursor = parse_filter(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local matches, total = matcher(ARGV[2], filter_pairs), 0
 local has_one_pair = #filter_pairs == 1
