@@ -184,7 +184,7 @@ def test_a_waiter_is_woken_at_the_due_time(
 
 def test_the_backstop_makes_up_for_a_lost_wake_up(tickwheel: Tickwheel, server: Any, tmp_path: Path) -> None:
     work = tickwheel.create_queue("work")
-    mutant = Mutant("no wake-up is sent", "_transition", "call('SPUBLISH', wake, made_ready)", "")
+    mutant = Mutant("no wake-up is sent", "_transition", "call('SPUBLISH', wake, new_ready_count)", "")
     with load_mutant(mutant, tmp_path), run_waiters(work, server, [{}] * 3) as waiting:
         for n in range(3):
             since = time.monotonic()

@@ -22,7 +22,7 @@ WAITERS = 5
 # Longer than SOON_S, and short enough for a test that fails.
 LONG = timedelta(seconds=30)
 SOON_S = 15.0
-SILENT = Mutant("no wake-up is sent", "_transition", "call('SPUBLISH', wake, made_ready)", "")
+SILENT = Mutant("no wake-up is sent", "_transition", "call('SPUBLISH', wake, new_ready_count)", "")
 
 
 @pytest.fixture(autouse=True)

@@ -43,7 +43,7 @@ IN_CI = settings(
 # A group has the messages of one exclusive value that share a pair. While the value is leased, the scripts remove
 # (park) its groups from the index of pairs, up to a maximum number. With this low maximum, some groups stay there.
 FEW_PARKED = Mutant(
-    "few are parked", "_ready_indexes", "PARKED_AT_ENTER, PARKED_MAX = 16, 64", "PARKED_AT_ENTER, PARKED_MAX = 1, 2"
+    "few are parked", "_ready_indexes", "PARKED_MAX_ON_ADD, PARKED_MAX = 16, 64", "PARKED_MAX_ON_ADD, PARKED_MAX = 1, 2"
 )
 
 

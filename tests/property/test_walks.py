@@ -157,10 +157,15 @@ def test_across_shards_the_exact_order_equals_a_plain_sort(
 @pytest.mark.parametrize(
     "mutant",
     [
-        Mutant("a match by signature is a match", "_filter_match", "if not carried[asked[n]] then", "if false then"),
+        Mutant(
+            "a match by signature is a match",
+            "_filter_match",
+            "if not message_pairs[filter_pairs[n]] then",
+            "if false then",
+        ),
         Mutant("a value is passed over", "depth", "while budget > 1 do", "while budget > 0 do"),
-        Mutant("the uncertain is certain", "_filter_walk", "if best[n][1] < deadline or", "if true or"),
-        Mutant("the rest of a value is forgotten", "_filter_walk", "inner or ''", "''"),
+        Mutant("the uncertain is certain", "_filter_walk", "if candidates[n][1] < deadline or", "if true or"),
+        Mutant("the rest of a value is forgotten", "_filter_walk", "group_cursor or ''", "''"),
     ],
     ids=lambda mutant: mutant.name.replace(" ", "-"),
 )
