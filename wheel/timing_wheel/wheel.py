@@ -54,8 +54,8 @@ class TimingWheel(Generic[T]):
         self._tick = _check_int("tick", tick, at_least=1)
         self._radix = _check_int("radix", radix, at_least=2)
         # Internally, times are counted from the origin, which is the last tick at or before the start. So the time
-        # reached is never negative. If it were -1, the current turn would end at 0 on every level, and no number of
-        # levels would reach beyond 0.
+        # reached is never negative. If it were -1, the range that a level covers would end at 0 on every level, and no
+        # number of levels would reach beyond 0.
         self._origin = now - now % self._tick
         self._reached = now - self._origin
         self._count = 0
@@ -144,7 +144,7 @@ class TimingWheel(Generic[T]):
         The time is exact: `advance` returns nothing before it, and at least one item from then on. The time may have
         passed already, if items are left over from a call with `limit` or were added late.
 
-        Costs O(levels). In addition, the timers of each slot above level 0 are scanned once.
+        Costs O(levels). In addition, the first call that needs the earliest timer of a slot reads all its timers.
         """
         if self._due:
             return self._origin + self._reached

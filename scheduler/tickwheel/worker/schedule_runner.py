@@ -60,7 +60,7 @@ class PreviousOccurrencePending(TickwheelError):
 
 
 class OccurrenceRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The result of a completed occurrence. ``last`` is the time of the last firing, as in the next `Occurrence`."""
+    """The result of a completed occurrence. ``last`` is the time of the latest firing so far."""
 
     fate: OccurrenceOutcome
     last: datetime | None = None
@@ -102,8 +102,8 @@ class ScheduleRunner:
     def ensure_occurrences(self, now: datetime) -> None:
         """Enqueue the first occurrence after ``now`` of every schedule, unless this occurrence exists.
 
-        Due occurrences are handled first: each of them enqueues the next occurrence with the time of the last firing,
-        and an occurrence that is enqueued here does not have this time.
+        Due occurrences are handled first, because only their handling knows the time of the latest firing and stores it
+        in the next occurrence (`Occurrence.last`). An occurrence that this method enqueues lacks `last`.
         """
         if not self._app.schedules:
             return
@@ -111,7 +111,7 @@ class ScheduleRunner:
             pass
         new = [schedule.occurrence(schedule.next(now)) for schedule in self._app.schedules.values()]
         with suppress(IdConflict):
-            # A conflict: an existing occurrence has the time of a previous firing. All others are enqueued.
+            # A conflict means that the occurrence exists and differs, because it has `last`. All others are enqueued.
             self._app.declared(self._app.schedule_queue).enqueue_many(new)
 
     def fire_due(self, wait: timedelta | None = None) -> int:
@@ -199,18 +199,18 @@ class ScheduleRunner:
                 "schedule %r: %s is missed and does not fire: it is %s late", schedule.name, at, now - at, extra=extra
             )
         with suppress(IdConflict):
-            # Another worker has enqueued the next occurrence with another time of the last firing. The record of this
-            # occurrence has the right time.
+            # Another worker has enqueued the next occurrence, and its `last` differs. The record of this occurrence,
+            # which `_previous_firing` reads, has the right time.
             self._app.declared(self._app.schedule_queue).enqueue_many([schedule.occurrence(following, last)])
         return OccurrenceRecord(outcome, last)
 
     def _previous_firing(self, schedule: Schedule, occurrence: Occurrence) -> datetime | None:
-        """Return the time of the firing before this occurrence.
+        """Return the time of the latest firing before this occurrence.
 
-        If the previous occurrence was handled, its record has this time. The payload of this occurrence can be wrong.
-        For example, `ensure_occurrences` enqueues an occurrence without this time. Or a worker skipped the previous
-        occurrence, enqueued this one and died, and another worker then fired the previous occurrence. If missed times
-        were skipped, there is no previous occurrence, and only the payload has the time.
+        If the previous occurrence is completed, its record has the time. The payload of this occurrence can be wrong:
+        `ensure_occurrences` enqueues an occurrence without `last`. Also, a worker may skip the previous occurrence,
+        enqueue this one, and die; then another worker fires the previous occurrence. If missed times were skipped,
+        there is no previous occurrence, and only the payload has the time.
         """
         before = at = schedule.times.last_until(occurrence.at - _SECOND)
         for _ in range(_MAX_LOOK_BACK):

@@ -52,7 +52,8 @@ _SessionTimeout = Annotated[
     ),
 ]
 _Shards = Annotated[
-    int | None, typer.Option(help="Number of shards of a new namespace; must match an existing namespace.")
+    int | None,
+    typer.Option(help="Number of shards of a new namespace. An existing namespace must have the same number."),
 ]
 _ClockGuard = Annotated[
     timedelta | None,
@@ -60,7 +61,7 @@ _ClockGuard = Annotated[
         parser=option_parser(parse_duration),
         metavar="DURATION",
         help="Stop promotion if a server's clock jumps ahead by more than this, 250ms to 1h (default for a new"
-        " namespace: 1s); must match an existing namespace.",
+        " namespace: 1s). An existing namespace must have the same value.",
     ),
 ]
 _Kafka = Annotated[
@@ -85,15 +86,15 @@ _OutboxLimit = Annotated[
     int | None,
     typer.Option(
         metavar="BYTES",
-        help="Maximum size of the events that a shard of a new namespace keeps for Kafka, in whole KiB (default"
-        " 256 MiB); must match an existing namespace.",
+        help="Maximum size of the events that a shard of a new namespace keeps for Kafka (default 256 MiB), rounded"
+        " down to whole KiB. An existing namespace must have the same limit.",
     ),
 ]
 _OutboxFull = Annotated[
     str | None,
     typer.Option(
-        help="Effect of the --outbox-limit: block rejects new messages, drop discards new events; must match an"
-        " existing namespace."
+        help="What happens at the --outbox-limit: with 'block', new messages are rejected; with 'drop', new events are"
+        " discarded. An existing namespace must have the same setting."
     ),
 ]
 _Metrics = Annotated[

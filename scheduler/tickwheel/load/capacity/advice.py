@@ -30,12 +30,12 @@ class Agreement:
 
 @dataclass(slots=True)
 class Advice:
-    """Workers needed. ``scenario`` is the scenario of the table: the full load, even if the run was scaled down."""
+    """The workers needed in each hour of ``scenario``, which is the full load even if the run was scaled down."""
 
     scenario: Scenario
     target: CapacityTarget
     overheads: Overheads
-    """In real time. The simulation of the table has no speed-up."""
+    """In real seconds. The simulation that computes ``needs`` uses them unchanged, because it has no speed-up."""
     is_measured: bool
     needs: list[HourNeeds] = field(default_factory=list)
     agreement: list[Agreement] = field(default_factory=list)
