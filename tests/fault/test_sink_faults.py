@@ -47,12 +47,12 @@ def test_a_kafka_outage_longer_than_the_leases_uses_up_no_attempt(
     tw: Tickwheel, broker: Kafka, tmp_path: Path, fault: str
 ) -> None:
     topic = make_topic(broker)
-    queue = tw.create_queue("q", sink=f"kafka://{topic}", lease=timedelta(seconds=3), max_attempts=1)
+    queue = tw.create_queue("q", sink=f"kafka://{topic}", lease=timedelta(seconds=6), max_attempts=1)
     stopping, sent = threading.Event(), 0
 
     def load() -> None:
         nonlocal sent
-        while not stopping.wait(0.02):
+        while not stopping.wait(0.04):
             queue.enqueue_many(NewMessage(id=f"m{sent + n}", delay=timedelta(milliseconds=10 * n)) for n in range(10))
             sent += 10
 
