@@ -1,6 +1,7 @@
--- Ends a dequeue early if no message is deliverable, because most dequeue calls find no message. The following calls do
--- not end here: a call that may be a retry, that stores an empty answer, that continues a split walk (_filter_walk), or
--- that asks for the next deadline (HEADS).
+-- Ends a dequeue early if no message is deliverable, because most dequeue calls find no message. Some calls need the
+-- rest of the script in any case, and do not end here: a call that may be a retry, a call that must store even an empty
+-- answer (_session), a call that continues the search of an earlier call (_filter_walk), and a call that asks for the
+-- next deadline (HEADS).
 -- Needs: _constants, _queue_context.
 -- Reads the options of the session from ARGV[2], before _session reads the whole argument.
 if band(byte(ARGV[2], 13), 5) == 0 and not ARGV[5] and band(options, HEADS) == 0 then

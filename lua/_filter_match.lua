@@ -1,4 +1,5 @@
--- Tests whether a message carries every pair of a filter. `where` is a signature c8 and the pairs, each I2c0.
+-- Tests whether a message carries every pair of a filter. The packed filter `where` is a signature of 8 bytes and the
+-- pairs, each with its length (2 bytes) before it. A signature is a Bloom filter of the pairs.
 -- Needs: _record, _queue_context.
 
 -- Returns the pairs of a filter.
@@ -24,8 +25,8 @@ local function rarest_pair(filter_pairs)
     return rarest
 end
 
--- Returns the state of a message, its order as two numbers, and its indexed pairs as a set, which is empty unless the
--- message is Pending. Returns 0 if there is no message.
+-- Returns the state of a message, the two numbers that determine its place in the queue (deadline and rank), and its
+-- indexed pairs as a set, which is empty unless the message is Pending. Returns 0 if there is no message.
 local function read_candidate(name)
     local record = call('HGET', messages, queue_number .. name)
     if not record then
@@ -45,8 +46,8 @@ local function read_candidate(name)
     return state, deadline + BIAS, rank, message_pairs
 end
 
--- Returns a function that tests an index entry. The signature (a Bloom filter of the message's pairs) excludes most
--- messages without a read of the record.
+-- Returns a function that tests an index entry. The signature in the entry excludes most messages without a read of the
+-- record.
 local function matcher(where, filter_pairs)
     local filter_high, filter_low = read('>i4i4', where)
     return function(entry, signature_at, name)

@@ -1,4 +1,4 @@
--- Collects the changes of a call, and writes them at the end with one command for each key.
+-- Collects the changes of a call, and writes them at the end with few commands for each key.
 -- Needs: _constants, _clock.
 -- Also uses queue_number, history, options and exclusive, which _queue_context or _driver_context defines before.
 local RESULT = '>BBI4I6'
@@ -7,8 +7,8 @@ local RESULT = '>BBI4I6'
 -- KiB, and DROPS if events beyond the limit are dropped.
 local RELAYED, DROPS = 2147483648, 1073741824
 local DONE, ALREADY, NOT_FOUND, INVALID, LOST, CONFLICT = 0, 1, 2, 3, 4, 5
--- The event of this call is concatenated once, at the end, because Lua hashes every string that it creates. The first of
--- its `event_parts` is reserved for its head, which is known last.
+-- A call adds one entry to the stream `events`. The entry is concatenated once, at the end, because Lua hashes every
+-- string that it creates. `event_parts[1]` is reserved for the head of the entry, which is known last.
 local changed_records, writes, removed_bodies, timers, event_parts = {}, {}, {}, {}, { '' }
 -- Sizes are counted, because Lua's operator `#` searches for the end of a table.
 local writes_size, timers_size, event_parts_size, ready_added_size = 0, 0, 1, 0
@@ -27,7 +27,8 @@ local function call_in_chunks(command, key, values)
     end
 end
 
--- Returns the records of fields. A field of `messages` is the queue's number and the message's name.
+-- Returns the records of fields. A field of `messages` is the queue's number and the message's name: the message's id,
+-- in an exclusive queue with the exclusive value before it.
 local function fetch_records(fields)
     if #fields <= 1000 then
         return call('HMGET', messages, unpack(fields))
@@ -58,9 +59,9 @@ local function put(field, record)
     writes[writes_size] = record
 end
 
--- Returns a message's `until`, generation (the low 16 bits of the incarnation, then of the version), kind and field.
--- These bytes are the timer of the message, and also the head of the event of its last transition. Kinds of timer: 0
--- promote, 1 expire, 2 retire.
+-- Returns the *mark* of a message: `until` (the time at which its timer fires), the generation (the low 16 bits of the
+-- incarnation, then of the version), the kind and the field. The mark is the message's timer, and also the first part
+-- of the message's last transition in `events`. Kinds of timer: 0 promote, 1 expire, 2 retire.
 local function pack_mark(kind, until_ms, incarnation, version, field)
     return pack('>I6I2I2I2c0', until_ms, incarnation, version, kind * 16384 + #field, field)
 end

@@ -6,10 +6,10 @@
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  session (_session)
--- ARGV[3]  retention in ms I6; 1 to release exclusive values at once, else 0 B
+-- ARGV[3]  retention in ms I6; flag B: 1 releases exclusive values at once, 0 does not
 -- ARGV[4]… fields
--- Reply    one string: a result (code B, state B, version I4, until I6) for each message: DONE, ALREADY, INVALID or
---          NOT_FOUND
+-- Reply    one string, with a result for each message: code B (DONE, ALREADY, INVALID or NOT_FOUND), state B, version
+--          I4, until I6
 -- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD
 -- Cost     O(log N) for each message and pair; timers stay on the wheel
 local retention, free_at_once = read('>I6B', ARGV[3])

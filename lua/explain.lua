@@ -4,9 +4,9 @@
 -- KEYS: clock config messages bodies ready waiting locks
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config
 -- ARGV[1]  context (_queue_context)
--- ARGV[2]  name
--- Reply    {now I6 and ahead in `ready` I6 and ahead in its value I6 (2^48-1: does not apply),
---          record, name of the holder, record of the holder}
+-- ARGV[2]  name of the message: its field in `messages` without the queue's number
+-- Reply    {one string of three numbers: now I6, number of messages ahead in `ready` I6, number ahead in the exclusive
+--          value I6 (2^48-1: does not apply); record; name of the holder; record of the holder}
 -- Errors   STALECONFIG
 -- Cost     O(log N)
 local NONE = 281474976710655

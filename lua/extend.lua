@@ -7,7 +7,8 @@
 -- ARGV[2]  session (_session)
 -- ARGV[3]  retention of cancelled messages in ms I6, new lease in ms from now I4
 -- ARGV[4]… tokens and fields of the messages (_held_leases)
--- Reply    one string: a result (code B, state B, version I4, lease until I6) for each message: DONE, LOST or NOT_FOUND
+-- Reply    one string, with a result for each message: code B (DONE, LOST or NOT_FOUND), state B, version I4, end of
+--          the lease I6
 -- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD
 -- Cost     O(1) for each message
 local retention, lease = read('>I6I4', ARGV[3])

@@ -5,8 +5,8 @@
 -- INCLUDE: _clock _require_fence
 -- ARGV[1]  fence I8 I8 (_require_fence)
 -- ARGV[2]  the inbox keeps its entries from this id on; empty: the inbox keeps all entries
--- ARGV[3]… for each of `lists`, the keys of slots: name of the slot `level:number`, start of the slot in ms, number of
---          chunks, the chunks of packed timers
+-- ARGV[3]… for each key of `lists` (a slot is a Redis list of chunks, a chunk is a string of packed timers): name of
+--          the slot `level:number`, start of the slot in ms, number of chunks, the chunks
 -- Reply    now, then the length of each of `lists` in chunks
 -- Errors   FENCED
 -- Cost     O(1) for each chunk, O(log slots) for each list, O(1) for each entry trimmed

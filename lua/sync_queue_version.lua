@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Stores a shard's copy of a queue's version and uid, which the caller read from the metadata shard.
--- If the shard already has this version or a newer version, with the same uid, nothing changes. A change is published
--- on the channel `adopted`.
+-- The uid distinguishes the queue from earlier queues of the same name. If the shard already has this version or a
+-- newer version, with the same uid, nothing changes. A change is published on the channel `adopted`.
 -- KEYS: config adopted
 -- ARGV[1]  version I4, uid c4
 -- Reply    the version and uid that the shard has now

@@ -16,7 +16,8 @@ from services.valkey import ValkeyServer
 
 SLOTS = 16_384
 _SETTLED_S = 60.0
-# A replica abandons a failover after 5 s, for example if the primaries have voted within the same node timeout.
+# Time after which `fail_over` asks again. A replica abandons a failover after 5 s without a majority of votes. A primary
+# refuses its vote, for example, if it has just voted in another failover.
 _FAILOVER_S = 6.0
 
 
@@ -37,7 +38,9 @@ class NodeView:
 
 
 class RedisCluster(ProcessGroup):
-    """``nodes``: first the primaries, then the replicas, in the initial roles. ``settings`` apply to every node.
+    """The servers of a cluster. ``settings`` apply to every server.
+
+    In the attribute ``nodes``, the servers that start as primaries are first, then those that start as replicas.
 
     Kill, pause and restart nodes by their own methods. After ``node_timeout_ms`` without an answer, a primary is
     failed over.
@@ -97,7 +100,7 @@ class RedisCluster(ProcessGroup):
         return len(owners) == 1 and covered == SLOTS
 
     def view(self, node: ValkeyServer) -> list[NodeView]:
-        """Return the nodes in the view of a node, the node first. Raises redis-py's errors if it does not answer."""
+        """Return all nodes as ``node`` sees them, first ``node``. Raises redis-py's errors if it does not answer."""
         with node.client() as client:
             nodes = client.execute_command("CLUSTER NODES")
         views = [_node_view(address, fields) for address, fields in nodes.items()]

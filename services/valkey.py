@@ -19,7 +19,7 @@ class ValkeyServer(Process):
     """A server at ``url`` with its data in ``folder``.
 
     ``settings`` override the settings here: an append-only file (appendfsync everysec), no periodic snapshots, no delay
-    before a synchronization.
+    before a new replica receives the data.
     """
 
     def __init__(

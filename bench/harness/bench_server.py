@@ -1,4 +1,4 @@
-"""The measured server: the bundled Valkey in a temporary folder, with the settings of the embedded server."""
+"""The measured server: the bundled Valkey in a temporary folder, with the memory settings of the embedded server."""
 
 import shutil
 import tempfile

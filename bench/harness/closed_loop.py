@@ -155,7 +155,7 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 def _text(number: int, bits: int, first: int) -> bytes:
     """Encode an integer for HPACK. Raises ValueError if it needs a second byte."""
     if number >= 2**bits - 1:
-        raise ValueError(f"{number} takes more than {bits} bits")
+        raise ValueError(f"{number} does not fit into the first byte (maximum {2**bits - 2})")
     return bytes((first | number,))
 
 

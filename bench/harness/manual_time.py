@@ -100,7 +100,7 @@ class ManualTimeShard:
         self.close()
 
     def _set_clock(self) -> None:
-        """Set the clock of the scripts. Its cost is measured separately, because production has no such call."""
+        """Set the clock of the scripts. The cost of this call is subtracted, because production does not make it."""
         before = self.server.process_cpu_us()
         with self.server.redis.pipeline(transaction=False) as pipe:
             for key in self._clock_keys:
@@ -119,7 +119,7 @@ class ManualTimeShard:
         return driver, link
 
     def _executor(self, link: ShardConnection) -> Execute:
-        """Return the function that executes a shard's commands. It blocks to read the inbox, like in production."""
+        """Return the function that executes a shard's commands. In `file`, it waits for news of the inbox."""
 
         def execute(command: Command) -> Any:
             if isinstance(command, ReadStream) and self._waits:

@@ -108,7 +108,7 @@ def clock_cost_us(shard: ManualTimeShard, calls: int) -> float:
             sha = shard.server.redis.script_load(script.source)
             with shard.server.redis.pipeline(transaction=False) as pipe:
                 for _ in range(calls):
-                    # The script reads the clock, then rejects the fence. So only the cost of the clock differs.
+                    # The script reads the clock, then rejects the kind of election. Only the clock's cost differs.
                     pipe.execute_command("EVALSHA", sha, 1, keys["clock"], bytes(16), "another")
                 before = shard.server.process_cpu_us()
                 pipe.execute(raise_on_error=False)
@@ -172,8 +172,8 @@ def _life(scale: Scale, name: str, label: str, payload: bytes, lives: int, bar: 
             "phases_us": phases,
             "history_entries": HISTORY,
             "against_a_fresh_server": round(median(cost.total_us for cost in costs) / fresh_us, 2),
-            "zadd": "on the same server before each run, the median of three sets; cores kept awake for both",
+            "zadd": "on the same server before each run, the median of three rounds; cores kept awake in all runs",
             "production_clock_costs_more_us_per_call": round(clock_us, 3),
-            "note": "the test clock (one HGET) instead of TIME; a message has about 0.06 script calls in its life",
+            "note": "the test clock (one HGET) instead of TIME; calls are batches, about 0.06 calls for each message",
         },
     )

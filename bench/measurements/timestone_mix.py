@@ -4,13 +4,13 @@ Timestone is Netflix's priority queue. In September 2022, Netflix published 1,20
 of 25 ms, 30,000 dequeue requests a second with a p99 of 45 ms, and bursts of 5,000 messages a second with a p99 of 85
 ms. There are 25 dequeue requests for each message, so most requests return no message.
 
-The load is grouped, like the load of real producers and workers. A producer sends the messages of 10 ms in one call. A
-dequeue call requests ten messages, so 3,000 calls a second correspond to 30,000 requests for one message. Ten dequeue
-calls start at once, like those of a host for its idle workers. Calls start at planned times, whether earlier calls are
-answered or not. The latency of a dequeue counts from the planned time of its call, that of an enqueue from the planned
-time of the message. So latencies include the wait for the rest of a batch, and delays of the load generator. The first
-fifth of a run is not counted. A worker runs a batch for a millisecond and completes it in one call. The load generator
-runs on the same machine.
+The load is grouped, like the load of real producers and workers. A producer collects messages for 10 ms and sends them
+in one call. A dequeue call requests ten messages, so 3,000 calls a second correspond to 30,000 requests a second for
+one message each. Ten dequeue calls start at once, like those of a host for its idle workers. Calls start at planned
+times, whether earlier calls are answered or not. The latency of a dequeue counts from the planned time of its call,
+that of an enqueue from the planned time of the message. So latencies include the wait for the rest of a batch, and
+delays of the load generator. The first fifth of a run is not counted. A worker runs each message for a millisecond, and
+completes a batch in one call. The load generator runs on the same machine.
 """
 
 import asyncio

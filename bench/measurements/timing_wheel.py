@@ -9,8 +9,8 @@ from bench.harness.measurement import Measurement, Scale
 def wheel(scale: Scale) -> list[Measurement]:
     """Measure both settings of `timing_wheel_program`.
 
-    The goal applies to the same delays, so that only the number of timers differs. Longer delays need one more level of
-    the wheel, and have no goal.
+    The goal applies to the setting ``same_delays``, in which only the number of timers differs. In ``same_rate``, the
+    longer delays need one more level of the wheel. This setting has no goal.
     """
     few, many = scale.size(timing_wheel_program.FEW, 500), scale.size(timing_wheel_program.MANY, 5_000)
     rounds = scale.runs(timing_wheel_program.ROUNDS)

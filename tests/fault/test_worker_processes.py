@@ -6,6 +6,7 @@ import signal
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -134,8 +135,8 @@ def test_a_worker_logs_events_with_fields_as_json(deployment: WorkerDeployment) 
         deployment.wait_for_state(id, "errored")
         assert worker.stop(30) == 0
     lines = [json.loads(line) for line in worker.log.splitlines()]
-    # The lines of the supervisor, and the lines of its worker process.
-    [working, ending] = [line for line in lines if line["event"] != "task failed"]
+    # The lines of the supervisor, and the lines of its worker process. Two threads of the supervisor log its lines.
+    ending, working = sorted((line for line in lines if line["event"] != "task failed"), key=itemgetter("event"))
     assert (working["event"], working["processes"], working["lanes"]) == ("working", 1, 1)
     assert (ending["event"], ending["drain_s"]) == ("ending", 25)
     first, second = (line for line in lines if line["event"] == "task failed")

@@ -85,8 +85,8 @@ def test_explain_reports_an_ended_lease_that_was_not_expired(queue: Queue, clock
     answer = queue.explain("m")
     assert (answer.state, answer.code, answer.until) == ("running", "running", end)
     assert answer.reason == (
-        f"the lease of worker 'worker 7' ended at {text(end)} (attempt 1), and no event process has ended it yet"
-        " (is one running?)"
+        f"the lease of worker 'worker 7' ended at {text(end)} (attempt 1), and no event process has processed its end"
+        " yet (is one running?)"
     )
     clock.run_due()
     assert queue.explain("m").code == "next"
@@ -104,7 +104,7 @@ def test_explain_reports_an_ended_lease_of_the_holder_of_the_value_that_was_not_
     assert (answer.code, answer.holder, answer.ahead_in_value, answer.until) == ("behind_value", "m0", 1, end)
     assert answer.reason == (
         f"message 'm0' holds its exclusive value: the lease of worker 'worker 7' ended at {text(end)}, and no event"
-        " process has ended it yet (is one running?), and 1 other message of its exclusive value comes first"
+        " process has processed its end yet (is one running?), and 1 other message of its exclusive value comes first"
     )
     exclusive.cancel("m0", "a")
     sees = (

@@ -61,7 +61,10 @@ class CeleryMessage:
         return None
 
     def payload(self) -> bytes:
-        """Return the payload for a Tickwheel worker: the task, and the arguments for the function of `task_adapter`."""
+        """Return the payload for a Tickwheel worker: the task's name, and the arguments of its function.
+
+        `celery/task_adapter.py` defines this function, which calls the Celery task.
+        """
         headers = {
             name: value for name, value in self.headers.items() if name not in _OMITTED_HEADERS and value is not None
         }

@@ -103,7 +103,8 @@ def default_command(
                 root = context.find_root()
                 root.obj = _pop_target(options).merged_with(root.obj or Target())
 
-        run_default.__signature__ = inspect.signature(run)  # type: ignore[attr-defined]  # a function may have it
+        # A function may have this attribute.
+        run_default.__signature__ = inspect.signature(run)  # type: ignore[attr-defined]
         commands.callback(invoke_without_command=True, help=_help(function, examples))(run_default)
         return function
 

@@ -45,7 +45,8 @@ class LineError(InvalidArgument):
 def lines(source: Iterable[bytes]) -> Iterator[Line]:
     """Yield the message of each line, and skip empty lines. Raises LineError.
 
-    A message without an id receives a new id. So if a batch is sent again, no message is added twice.
+    A message without an id receives a new id. So if the client retries a batch, no message is added twice. But if the
+    same lines are parsed again, the messages receive other ids.
     """
     for number, line in enumerate(source, 1):
         if not line.strip():

@@ -23,7 +23,7 @@ def print_json(value: object) -> None:
 def print_status(text: str) -> None:
     """Print a line for people on stderr, so that programs that read stdout do not see it.
 
-    The line is written in one call, so that lines of several processes do not mix, although stderr is unbuffered.
+    The line is written in one call, so that lines of several processes do not mix, even if stderr is unbuffered.
     """
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()

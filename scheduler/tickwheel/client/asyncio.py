@@ -61,7 +61,7 @@ class Tickwheel(NamespaceMethods):
         """Close the connections; messages stay on the server. Closing a closed client does nothing.
 
         Waits for an `open` that is in progress. Raises TickwheelError if the client belongs to another event loop that
-        still runs.
+        is not closed.
         """
         async with self._lifecycle_lock(closing=True):
             await finish_despite_cancel(asyncio.create_task(self._close()))

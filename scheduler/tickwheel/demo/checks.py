@@ -1,7 +1,8 @@
 """The checks at the end of the day, from the event stream and the workers' logbooks alone.
 
-No check asks the scheduler for the state of a message. The checks use only events and landings, which were recorded as
-they happened. The functions are pure, so that a test can call them with the records of a faulty day.
+No check asks the scheduler for the state of a message. The checks use only the events, and the entries of the logbooks:
+a worker writes a *landing* when it ends a flight. The functions are pure, so that a test can call them with the records
+of a faulty day.
 """
 
 from collections import defaultdict
@@ -119,7 +120,7 @@ def _check_outcomes(departures: Sequence[Departure], ends: dict[str, State | Non
     ]
     flew = sum(not departure.flight.cancelled for departure in departures)
     return Check(
-        "flights that flew that day were flown, all others cancelled",
+        "flights that took place on the real day were completed, all others cancelled",
         not wrong,
         f"{flew} flown, {len(departures) - flew} cancelled"
         if not wrong
@@ -164,7 +165,7 @@ def _is_unbroken(life: Sequence[OutboxTransition]) -> bool:
 def _check_none_early(taken: Sequence[tuple[Departure, OutboxTransition]]) -> Check:
     margins = [transition.time_ms - departure.due_ms for departure, transition in taken]
     early = [departure.flight.id for (departure, _), margin in zip(taken, margins, strict=True) if margin < 0]
-    evidence = f"the earliest {min(margins)} ms after its due time" if margins else "none departed"
+    evidence = f"each at least {min(margins)} ms after its due time" if margins else "none departed"
     return Check(
         "none departed before its due time, by the server's clock",
         not early,
@@ -180,7 +181,7 @@ def _check_cancelled_in_time(departures: Sequence[Departure], lives: dict[str, l
         if transition.to_state is State.CANCELLED
     }
     late = [flight for flight, margin in margins.items() if margin <= 0]
-    evidence = f"the last {min(margins.values())} ms before its due time" if margins else "none was cancelled"
+    evidence = f"each at least {min(margins.values())} ms before its due time" if margins else "none was cancelled"
     return Check(
         "cancelled before they were due", not late, evidence if not late else f"{len(late)} late: {_first_names(late)}"
     )

@@ -17,7 +17,7 @@ NOT_EXPLICIT = 2**47
 
 @dataclass(frozen=True)
 class ExpectedEntries:
-    """A record of a queue, and the index entries that the message would have while Pending."""
+    """A record of a queue, and the index entries of the message: those that it has, or would have in another state."""
 
     queue: str
     config: QueueConfig
@@ -50,7 +50,7 @@ class ExpectedEntries:
 
     @cached_property
     def prefix(self) -> bytes:
-        """The length of the exclusive value and the value, with which names and members of `waiting` start."""
+        """The start of the message's name and of its member of `waiting`: the exclusive value after its length."""
         return self.name[: 2 + _U16.unpack_from(self.name)[0]]
 
     @property
@@ -64,7 +64,7 @@ class ExpectedEntries:
 
     @property
     def head_lock(self) -> bytes:
-        """The entry of the exclusive value in `locks` while this message is the head: the next message of the value."""
+        """The entry of the exclusive value in `locks` while this message is the value's next message (its *head*)."""
         return b"H" + self.order + self.id
 
     @property
@@ -115,7 +115,7 @@ def expected_entries(queue: str, config: QueueConfig, name: bytes, stored: bytes
         is_canonical = record.encode(decoded, config.indexed_keys)[0] == stored
         record.split_name(name, config.exclusive_key is not None)
     except Exception as error:
-        raise ValueError(f"its record cannot be read ({error!r}): {stored.hex()}") from error
+        raise ValueError(f"its name or record cannot be read ({error!r}): {stored.hex()}") from error
     if not is_canonical:
         raise ValueError(f"its record is not as the scripts write it: {stored.hex()}")
     if bool(decoded.flags & PAIRS) != bool(decoded.metadata):

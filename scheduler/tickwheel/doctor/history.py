@@ -12,7 +12,7 @@ from tickwheel.runtime.chunks import iter_chunks
 from tickwheel.storage.record import State, name
 from tickwheel.storage.transition import OutboxTransition, decode
 
-# The maximum number of transitions of a replay: a replay needs some hundred bytes of memory for each message.
+# The maximum number of transitions of a replay. A replay needs a few hundred bytes of memory for each message.
 REPLAY_MAX = 1_000_000
 
 

@@ -5,8 +5,8 @@ The guard keeps two times, both as offsets from a monotonic clock that does not 
 the *estimate*  follows the server's clock. Each reply bounds the estimate. Let a request be sent at `sent`, and let its
                 reply, with the server's time S, arrive at `received`. The server's clock is then at least S - received
                 and at most S + 1 - sent ahead of the monotonic clock. The guard keeps the largest lower bound and
-                lowers the bound as fast as clocks drift, so the estimate is hardly ever ahead of the server. A
-                contradiction (the server's clock went back) resets the estimate.
+                lowers the bound as fast as clocks drift, so the estimate is hardly ever ahead of the server. If the
+                estimate is above a reply's upper bound, the server's clock went back, and the estimate is reset.
 the *anchor*    is the trusted clock. It is set to the estimate every ten seconds, so it follows slow drift and slewing.
                 A server that is ahead of the anchor by more than the limit has made a step: the guard *holds*. The time
                 stands still until the server agrees with the anchor again or an operator accepts the server's time.

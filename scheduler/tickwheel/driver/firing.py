@@ -26,7 +26,8 @@ from tickwheel.storage.timer import Kind
 # A call with this many timers takes the server about a millisecond. Larger calls would save almost nothing for each
 # message, and every other client of the server would wait longer.
 FIRE_BATCH: Final = 200
-# Delay of a batch after an error other than an outdated fence or configuration.
+# Delay of a batch after an error of its script. After an outdated configuration, this applies only if the batch has
+# failed `STALE_CONFIG_RETRIES` times with a new configuration.
 POSTPONE_MS: Final = 1_000
 # Delay of timers whose queue is unknown to the metadata shard.
 UNKNOWN_MS: Final = 10_000
@@ -110,8 +111,8 @@ class TimerFirer:
         self._renewals.pop(queue_number, None)
         # The bound is the driver's own time. The script replies with the smaller of the server's time and the bound, so
         # a reply below the bound is the server's time. A reply equal to the bound means that the server's clock is not
-        # behind. Such a reply need not be recorded: the bound advances with the monotonic clock, and the next probe
-        # detects a step.
+        # behind. Such a reply need not be recorded: the bound advances with the monotonic clock, and if the server's
+        # clock jumps, the next regular read of that clock (`Clock.next_probe`) detects the jump.
         server_ms = int.from_bytes(reply[:_TIME_BYTES], "big")
         if server_ms < bound:
             self._clock.observe(server_ms)

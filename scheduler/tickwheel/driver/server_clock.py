@@ -11,7 +11,8 @@ from tickwheel.runtime.time import monotonic_ms, wall_ms
 PROBE_HOLDING_MS = 250
 PROBE_WAITING_MS = 5_000
 PROBE_IDLE_MS = 60_000
-# The driver of an idle shard reads the clock within PROBE_IDLE_MS. The factor leaves time for the reply.
+# How long a step that was accepted on another shard is accepted here, too. Within PROBE_IDLE_MS, even the driver of an
+# idle shard reads the clock. The factor leaves time for the reply.
 _SIMILAR_STEPS_MS = 2 * PROBE_IDLE_MS
 
 

@@ -7,7 +7,8 @@ Reading again is always safe, because all steps are idempotent. The driver of a 
 its commands raises `Fenced`.
 
 A *duty* is one of the jobs that the driver repeats: read the inbox, file timers, serve slots, drop slots, and fire due
-timers. To *serve* a slot is to cascade it or, on level 2 (the lowest level in Redis), to read it into memory.
+timers. To *serve* a slot is to cascade it or, on level 2 (the lowest level in Redis), to read it into memory. A timer
+has its *final answer* when a script has acted on the timer or has ignored it as stale. Such a timer may be deleted.
 """
 
 from typing import Final
@@ -32,7 +33,8 @@ from tickwheel.storage.wheel_levels import LOWEST, RADIX, is_near, name, parse, 
 READ_TIMERS: Final = 2_000
 FILE_TIMERS: Final = 2_000
 CASCADE_TIMERS: Final = 1_000
-# Maximum number of calls of each duty in a turn. Promotion runs before each of the other duties.
+# Maximum number of calls of each duty in a turn. Promotion runs before each of the other duties, with this maximum each
+# time.
 PROMOTE_CALLS, EXPIRE_CALLS, RETIRE_CALLS, SLOT_CALLS, DROP_CALLS = 4, 4, 2, 8, 8
 # A slot that starts in more than URGENT_MS is cascaded slowly, one piece every UNHURRIED_MS. The cascade may take
 # minutes or hours. Without the pauses, the millions of timers of a slot would keep the server busy for seconds.
@@ -115,7 +117,10 @@ class ShardDriver:
         return news or done
 
     def work(self) -> DutySteps:
-        """Do a bounded share of every duty except reading the inbox, promotion first. Return whether there was work."""
+        """Do a bounded share of every duty except reading the inbox. Return whether there was work.
+
+        Promotion runs before each of the other duties.
+        """
         fire, busy = self._firer.fire, False
         for duty in (
             self.file(),

@@ -2,7 +2,8 @@
 
 To *serve* a slot is to cascade it or, on level 2 (the lowest level in Redis), to read it into memory.
 
-The leader is the only writer of the sorted set `slots`. It reads the set at takeover and then follows its own changes.
+The leader is the only writer of the sorted set `slots`. It reads the set at takeover. After that, it makes each change
+both in Redis and in this copy.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ class Slot:
     """A slot in use. A slot is a list of chunks in Redis; a chunk packs up to 100 timers.
 
     ``length`` is the number of chunks, and ``position`` the number of chunks that the driver has read. Both matter on
-    level 2 only. Invariant: the timers of all chunks before ``position`` are in memory or have their final answers.
+    level 2 only. Invariant: each timer of the chunks before ``position`` is in memory, or has the final answer of a
+    script (`driver/firing.py`), so that it can be deleted.
     """
 
     level: int
@@ -64,7 +66,7 @@ class Slots:
         return slot
 
     def remove(self, slot: Slot) -> None:
-        """Remove a slot that was cascaded or dropped, with its position."""
+        """Remove a slot that no longer exists in Redis: it was cascaded, or deleted because all its timers are done."""
         del self._slots[slot.level, slot.number]
 
     def next_to_serve(self, now_ms: int, lowest: int = LOWEST) -> Slot | None:

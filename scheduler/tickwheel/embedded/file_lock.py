@@ -2,7 +2,7 @@
 
 Programs started by the holder do not inherit the locks, and a forked child closes its copies immediately. There is one
 exception, on purpose: a lock that is passed to a new process (``fileno()`` in its ``pass_fds``, then ``detach()``)
-lives until that process ends, and identifies the process.
+lives until that process ends, and `holders` finds the process by its lock.
 """
 
 import os
@@ -24,7 +24,7 @@ _open_locks: set["FileLock"] = set()
 
 
 class FileLock:
-    """A lock on the file ``path``. The file is created if it is missing, and never removed.
+    """A lock on the file ``path``. The file is created if it is missing, and this class never removes it.
 
     Two objects exclude each other even within one program, so threads are safe if each uses its own object. The methods
     that lock raise OSError if the file cannot be opened, or if its file system does not support locks.

@@ -191,10 +191,13 @@ class ShardLoop:
         self._sidecars += [start(shard, self.stats) for start in self._sidecar_starters]
 
     def _is_outdated(self, epoch: int, fenced: Fenced) -> bool:
-        """Return whether the election's epochs are lower than the shard's. If not, a newer leader drives the shard."""
+        """Return whether the election is known to have lower epochs than the shard, so that it cannot win the shard.
+
+        At the first rejection, this is not known yet: probably a newer leader of the same election drives the shard.
+        """
         # `_fenced_by_epoch` is the shard's epoch in an earlier rejection. This process has won ``epoch`` since then, so
-        # ``epoch`` is higher than all earlier epochs of this election. If ``epoch`` is not higher than
-        # `_fenced_by_epoch` all the same, the shard's epoch is not from this election.
+        # ``epoch`` is higher than all earlier epochs of this election. If ``epoch`` is nevertheless not higher than
+        # `_fenced_by_epoch`, the shard's epoch is not from this election.
         if epoch > self._fenced_by_epoch:
             self._fenced_by_epoch = max(self._fenced_by_epoch, fenced.held or 0)
             _log.warning("shard %d: %s; becoming a candidate again", self._shard, fenced)

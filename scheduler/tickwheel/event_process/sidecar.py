@@ -68,7 +68,7 @@ class Sidecar:
                 try:
                     self._task.run(self._stopping, backoff.reset)
                 except Fenced as fenced:
-                    # The shard's loop gets the same error, and claims the shard again or ends.
+                    # The thread of the driver gets the same error, and claims the shard again or ends.
                     _log.info("%s ends: %s", label, fenced)
                     return
                 except (TickwheelError, RedisError, OSError) as error:

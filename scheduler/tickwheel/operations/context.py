@@ -1,4 +1,6 @@
-"""The state of a client apart from its connections: namespace, shards, configurations, sessions, and cached heads.
+"""The state of a client apart from its connections: namespace, shards, configurations, sessions, and the head cache.
+
+The *head* of a queue on a shard is the most urgent deadline there (`head_cache.py`).
 
 Methods that call a server are plans (`plan.py`). `dispatch.py` sends the calls of the scripts.
 """

@@ -68,9 +68,9 @@ class Dequeue:
         self._until = 0.0
         self._waits = True
         self._waiter: Any = None
-        # With a request id, each script call stores its answer in a session of its own. By shard, the number of the
-        # session for the next call. The number grows by one with each answer after which the shard may have more
-        # messages.
+        # With a request id, the answers of a shard are stored in numbered sessions. For each shard, this dict has the
+        # number of the session for the next call. The number grows by one with each answer after which the shard may
+        # have more messages.
         self._parts: dict[int, int] = {}
 
     @property
@@ -199,8 +199,8 @@ class Dequeue:
                     counts[0] = self._limit
             for shard, count in counts.items():
                 yield from self._fill_from_shard(messages, client_session, shard, len(messages) + count, factory, final)
-            # With a request id, do not repeat after an answer that may be stored: a shard that has no more messages
-            # would return this answer again.
+            # With a request id, do not repeat after an answer that may be stored. The session's number stays the same
+            # for a shard that had no more messages, so the shard would return the stored answer again.
             if is_all or (self._request is not None and (messages or final)):
                 break
 

@@ -122,11 +122,11 @@ def _describe_lease(message: Record, now_ms: int) -> str:
 
 
 def _describe_expired_lease(message: Record, now_ms: int) -> str:
-    return f", and no event process has ended it yet {_IS_ONE}" if _is_overdue(message, now_ms) else ""
+    return f", and no event process has processed its end yet {_IS_ONE}" if _is_overdue(message, now_ms) else ""
 
 
 def _describe_value_release(message: Record, now_ms: int) -> str:
-    """Return the end of a sentence whose subject is the worker: when the value of a cancelled message becomes free."""
+    """Return when the exclusive value of a cancelled message becomes free: the words after "until worker 'w' …"."""
     when = _format_time(message.until_ms)
     if _is_overdue(message, now_ms):
         event_process = f"an event process {_IS_ONE}"

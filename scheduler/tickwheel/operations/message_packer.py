@@ -22,7 +22,8 @@ _NUMBER = Struct(">H")
 _NONCE = Struct(">I")
 _DEADLINE = Struct(">Q")
 _ABSOLUTE, _RELATIVE_DEADLINE = 1, 2
-# Weights of index entries in the budget of a call, as in `lua/_ready_indexes.lua`.
+# A script call may write a limited number of index entries (`limits.CALL_ENTRIES`). An entry counts with this weight,
+# as in `lua/_ready_indexes.lua`.
 _WEIGHT, _EXCLUSIVE_WEIGHT = 4, 16
 
 
@@ -31,7 +32,8 @@ class PackedMessage:
     """A message ready to send.
 
     ``head``, ``field`` and ``tail`` are arguments of the script. ``body`` is the field and the value of a large
-    payload, which is stored by a command. ``units`` is the weight of the message in the budget of a call.
+    payload, which a separate Redis command stores before the script call. ``units`` is the weight of the message's
+    index entries.
     """
 
     id: str

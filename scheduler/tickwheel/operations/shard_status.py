@@ -18,9 +18,10 @@ from tickwheel.storage.scripts import bind, load
 
 @dataclass(frozen=True, slots=True)
 class ShardStatus:
-    """The status of one shard. ``owner`` (host:pid), ``election`` and ``epoch`` belong to the last claim of the shard.
+    """The status of one shard.
 
-    If the shard was never claimed, these fields are "" and 0. ``inbox`` is the number of entries with timers that are
+    ``owner`` (host:pid), ``election`` (the kind of election) and ``epoch`` belong to the last claim of the shard. If
+    the shard was never claimed, these fields are "" and 0. ``inbox`` is the number of entries with timers that are
     not filed yet; a driver files them within seconds. ``oldest_ms`` is the age of the oldest entry; None if the inbox
     is empty.
     """

@@ -25,7 +25,7 @@ _BYTES = 4_096
 
 
 def validate_redis_url(url: str) -> None:
-    """Raise InvalidArgument if redis-py would reject the URL, or would connect to another server or database."""
+    """Raise InvalidArgument if redis-py would reject the URL, or would ignore or misread its server or database."""
     if not _is_understood(url):
         _check_servers(url)
         # Neither the URL nor its invalid part is in the text: both may contain a password, or a part of one.

@@ -1,4 +1,4 @@
-"""Conversion of queue settings and statistics to and from protobuf. Protobuf times and durations are in ms."""
+"""Conversion of queue settings to and from protobuf, and of statistics from it. Times in protobuf are in ms."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Threads, standard input, cancellation and ownership in asyncio, for code that holds resources in an event loop."""
+"""Helpers for asyncio: run work in a thread, wait despite a cancellation, read standard input, check the event loop."""
 
 import asyncio
 import sys

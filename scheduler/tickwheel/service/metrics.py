@@ -58,7 +58,7 @@ METRICS: Final[tuple[MetricSpec[Server], ...]] = (
     ),
     MetricSpec("service_cancelled_messages", "Messages cancelled", _C, _QUEUE, _message_counts("cancelled")),
     MetricSpec(
-        *("service_enqueue_group_messages", "Number of messages in one coalesced enqueue", _H, ()),
+        *("service_enqueue_group_messages", "Number of messages that the service enqueues in one group", _H, ()),
         unlabelled(lambda server: server.counters.group_sizes),
     ),
     MetricSpec("service_processes", "Processes of the service that report metrics", _G, (), unlabelled(lambda _: 1)),

@@ -25,7 +25,7 @@ FENCED: Final = "FENCED"
 class RetryCondition(Enum):
     """When a rejected call can succeed."""
 
-    NEVER = "never, as it is"
+    NEVER = "never, unless the call is changed"
     LATER = "later, unchanged"
     WITH_CURRENT_CONFIG = "with the current configuration of the queue"
     IN_NEW_SESSION = "in a new session, if the rejected call was not itself a retry"

@@ -41,7 +41,7 @@ class ManualWheel:
                 pass
 
     def next_wake(self) -> float:
-        """Return the earliest time in ms at which a loaded timer is due; infinity if there is none.
+        """Return the earliest time in ms at which the driver has work, such as a due timer; infinity if it has none.
 
         Before the shard is claimed, return the time of the clock: the claim is due.
         """

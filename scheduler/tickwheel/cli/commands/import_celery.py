@@ -50,7 +50,7 @@ def celery(
         typer.Option(
             "--unacked",
             help="Also move messages that Celery's workers have reserved, such as those with an ETA. Stop the"
-            " workers first; otherwise they run these messages, too.",
+            " workers first: a worker that is only paused runs these messages, too.",
         ),
     ] = False,
     max_attempts: Annotated[

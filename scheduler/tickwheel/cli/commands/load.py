@@ -90,7 +90,8 @@ class LoadOptions:
         typer.Option(
             parser=option_parser(parse_duration),
             metavar="DURATION",
-            help="Compute the workers for this maximum wait. Default: the scenario's target, or 5s if it has none.",
+            help="Compute how many workers are needed so that tasks start at most this long after they are due."
+            " Default: the scenario's target, or 5s if it has none.",
         ),
     ] = None
     percentile: Annotated[
@@ -139,8 +140,8 @@ def load(target: Target, options: LoadOptions) -> None:
     """Put a server under a production load, and compute how many workers the load needs.
 
     A scenario defines the messages of a day, the duration of their work, and the workers. By default, the load runs in
-    a temporary namespace, which is deleted at the end. With --namespace, the load runs in this namespace, and an event
-    process must drive it. Ctrl-C ends the run with a report of the part that ran.
+    a temporary namespace, which is deleted at the end. With --namespace, the load runs in this namespace. If --url is
+    set, too, an event process must drive the namespace. Ctrl-C ends the run with a report of the part that ran.
     """
     for name in _REQUIRED_MODULES:
         if find_spec(name) is None:
@@ -183,7 +184,8 @@ def _run(target: Target, source: "Source", shards: int, view: View) -> "RunResul
 async def _run_in(settings: "Settings", shards: int, view: View) -> "RunResult":
     from tickwheel.load.run.run import cancel_remaining, run
 
-    # A namespace that the user named on a server must have an event process. In other cases, the client starts a child.
+    # If the user set both --namespace and --url, an event process must already drive the namespace. In all other cases,
+    # the client starts an event process as a child.
     drives = settings.is_ours or settings.url is None
     namespace_options = {"shards": shards} if settings.is_ours else {}
     tickwheel = aio.Tickwheel(
@@ -216,7 +218,7 @@ async def _run_in(settings: "Settings", shards: int, view: View) -> "RunResult":
 
 @contextmanager
 def _prepare_run(target: Target, source: "Source") -> Iterator["Settings"]:
-    """Yield the settings of the run. Delete at the end everything that was created for the run, also after an error."""
+    """Yield the settings of the run. At the end, delete the temporary folder or namespace, also after an error."""
     from tickwheel.load.run.run import Settings
 
     if target.url is not None and is_grpc_url(target.url) and target.namespace is None:

@@ -39,7 +39,7 @@ def reschedule(
         typer.Option(metavar="TIME|DURATION", help="New deadline. A duration counts from now; -10d is ten days ago."),
     ] = None,
 ) -> None:
-    """Set a new due time, a new deadline, or both, for a message that has not been delivered."""
+    """Set a new due time, a new deadline, or both, for a message that is Invisible or Pending."""
     until = None if deadline is None else parse_deadline(deadline)
     with target.open() as tickwheel:
         change = tickwheel.queue(queue).reschedule(id, exclusive_value, delay=delay, due=due, deadline=until)

@@ -58,7 +58,7 @@ class ReadyQueue:
         return tasks
 
     def has(self, number: int) -> bool:
-        """Return whether a task matches a filter."""
+        """Return whether a pending task matches the filter ``number`` and is not blocked."""
         heap = self._heaps[number]
         while heap:
             task = heap[0][2]

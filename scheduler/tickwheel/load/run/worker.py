@@ -1,7 +1,8 @@
 """A simulated worker: chooses a queue by its selector, dequeues batches, and sleeps instead of working.
 
-The run time is planned with the message. The messages of a batch run one after the other. Like a real worker, the
-simulated worker completes messages that finish shortly after each other in one call, and extends leases during the run.
+The payload of each message contains its planned run time. The messages of a batch run one after the other. Like a real
+worker, the simulated worker completes messages that finish shortly after each other in one call, and extends leases
+during a long run.
 A worker is a closed loop: its next call depends on the last answer.
 """
 
@@ -116,7 +117,7 @@ class Worker:
                 self.measurements.latency_at(f"wait/{queue.name}", moment - due_s, moment)
 
     async def work(self, queue: QueueLoad, batch: list[aio.Message]) -> None:
-        """Run a batch: for each message, sleep, then complete or fail the message. Extend all leases meanwhile."""
+        """Run a batch: for each message, sleep, then complete or fail the message. During a long run, extend leases."""
         done: list[aio.Message] = []
         left = list(batch)
         long = sum(payload.unpack(message.payload)[1] for message in batch) > queue.lease_s / 4

@@ -1,6 +1,7 @@
-"""The parts of a load: queues with their arrivals, and workers. Times are seconds of the scenario's day.
+"""The parts of a load: queues with their arrivals, and workers. This file does no I/O.
 
-A run divides them by ``speed_up``: at 60, an hour takes a minute. This file does no I/O.
+Times are seconds of the scenario's day, except where a docstring has "real time". A run divides them by ``speed_up``:
+at 60, an hour takes a minute.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +47,7 @@ class Polls:
 
 @dataclass(frozen=True, slots=True)
 class QueueLoad:
-    """The load of one queue. Selectors of workers use ``name`` and ``weight``."""
+    """The load of one queue. Selectors of workers use ``name`` and ``weight``. ``lease_s`` is real time."""
 
     name: str
     weight: int = 40

@@ -170,7 +170,7 @@ def _where(table: TomlTable) -> dict[str, str]:
 
 
 def _check_served(table: TomlTable, scenario: Scenario) -> None:
-    """Raise InvalidArgument if a queue has no worker, or a filter has a key that no message has."""
+    """Raise InvalidArgument if nobody takes from a queue, or a filter has a key that no message of its queue has."""
     for queue in scenario.queues:
         groups = [group for group in scenario.workers if queue.name in group.queues]
         if not groups and queue.polls is None:
