@@ -1,8 +1,9 @@
 -- Finds the most urgent Pending messages that carry every pair of `where`, by walking the index entries of the rarest
 -- pair. Defines walk(where, cursor, limit, budget), which returns fields, cursor, more.
--- `budget` is the number of entries to walk. If the walk reaches the end of the budget, it returns the fields that are
--- certain, and `more` is true. If no field is certain, it returns a cursor, with which the next call continues the walk
--- (a split walk). A split walk does not find messages that are added to the part of the index before its cursor.
+-- `fields` are the fields of the found messages in the hash `messages`. `budget` is the number of index entries to
+-- read. If the budget ends first, the walk returns only the messages that certainly come first, and `more` is true. If
+-- it has found none of these, it returns a cursor, with which the next call continues the walk (a split walk). A split
+-- walk does not find messages that are added to the part of the index before its cursor.
 -- Needs: _record, _ready_indexes, _filter_match.
 local walk
 if not exclusive then

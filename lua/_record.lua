@@ -2,14 +2,17 @@
 -- compares the two byte for byte. A section in capitals is present only if the record has the flag of this name.
 --   head       state B, flags B, version I4, attempts I2, until I6; the part that each transition changes
 --   OWNED      token c16, worker Bc0
---   fixed      incarnation I6, due I6, digest c8, nonce I4
+--   fixed      incarnation I6, due I6, digest of the message's content c8, nonce I4; by digest and nonce, enqueue.lua
+--              recognises a retry
 --   EXPLICIT   deadline I8 (+ 2^52); without it the deadline is `due`
 --   OVERRIDES  lease_ms I4, max_attempts I2; zero: the value of the queue
 --   ERROR      text I2c0: the error, or the result of a Completed message
---   PAIRS      signature c8, number of indexed pairs B, all pairs as I2c0; a pair is I2c0 of key (Bc0) and value
---   the rest   the payload; with BODY, the payload is in `bodies` instead, under field .. digest
+--   PAIRS      signature c8, number of indexed pairs B, then one I2c0 that contains all pairs, first the indexed ones;
+--              each pair is an I2c0, too, with the key as Bc0 and then the value
+--   the rest   the payload; with BODY, the payload is in `bodies` instead, under the field of `messages` .. digest
 -- `until` is the time of the message's timer: the end of invisibility, lease or retention.
--- UNLEASED reads a record without OWNED up to its due time. LEASED reads a record with OWNED up to its incarnation.
+-- UNLEASED is the format of a record without OWNED, from the head to `due`. LEASED is the format of a record with
+-- OWNED, from the head to the incarnation.
 -- AFTER_HEAD is the position after the head: of OWNED, or of the fixed part if the record has no OWNED.
 local HEAD, UNLEASED, LEASED, AFTER_HEAD = '>BBI4I2I6', '>BBI4I2I6I6I6', '>BBI4I2I6c16Bc0I6', 15
 

@@ -1,6 +1,7 @@
--- Removes unused large payloads. Large payloads never pass through Lua, which would hash each of them whole. Instead, a
--- command before this script call, in the same transaction, writes them to `bodies`, under field .. digest. If no
--- message uses such a payload when the script call ends or is rejected, `unstage` removes the payload.
+-- Removes unused large payloads. Large payloads never pass through Lua, because Lua computes a hash of each string that
+-- it receives, which takes long for large strings. Instead, a command before this script call, in the same transaction,
+-- writes them to `bodies`, under the field of `messages` .. digest. If no message uses such a payload when the script
+-- call ends or is rejected, `unstage` removes the payload.
 -- Needs: _constants, _record; ARGV as in enqueue.
 local function unstage()
     for n = 1, #ARGV[3] / 8 do

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Removes the entries that the broker has acknowledged from the start of the outbox, and returns the size of the rest.
--- If the first entry is not ARGV[2], nothing is removed, so a delayed or repeated call does not distort the counters.
+-- Removes, from the start of the outbox, the entries that the broker has acknowledged. Returns the size of the rest. If
+-- the first entry is not ARGV[2], nothing is removed, so a delayed or repeated call does not distort the counters.
 -- KEYS: clock events
 -- INCLUDE: _clock _require_fence
 -- ARGV[1]  fence I8 I8 (_require_fence)

@@ -28,9 +28,9 @@ def _lateness(axes: Axes, measurement: dict[str, Any]) -> None:
     bins, width = details["histogram"], details["bin_ms"]
     axes.bar([n * width for n in range(len(bins))], bins, width=width, align="edge")
     axes.set_yscale("symlog")
-    axes.set_xlabel("from the due time to the worker, ms (last bar: all higher values)")
+    axes.set_xlabel("ms (last bar: all higher values)")
     axes.set_ylabel("messages")
-    axes.set_title("Lateness of delayed messages", fontsize=10)
+    axes.set_title("Time from the due time until a worker has the message", fontsize=10)
 
 
 def _backlog(axes: Axes, measurement: dict[str, Any]) -> None:

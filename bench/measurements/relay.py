@@ -74,7 +74,7 @@ def _measure(scale: Scale, server: BenchServer, kafka: Kafka, name: str, batch: 
         ),
         Measurement(
             f"{name}_server",
-            f"server CPU time for one transition that the relay publishes, of messages {load}",
+            f"server CPU time for each published transition; messages {load}",
             "ZADD",
             ratios,
             1 if whole else None,

@@ -15,7 +15,8 @@ LIVES = 128_000
 
 
 def shards(scale: Scale) -> list[Measurement]:
-    """Measure delayed lives on 4 and 64 shards relative to one shard. Each script call has about 100 messages."""
+    """Measure delayed lives on 4 and 64 shards relative to one shard."""
+    # Each script call has about 100 messages.
     dense: dict[int, list[float]] = {count: [] for count in SHARDS}
     # Batches of 100 over all shards, like those of a small producer: each script call has few messages.
     sparse: dict[int, list[float]] = {count: [] for count in SHARDS}

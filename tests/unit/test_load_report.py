@@ -47,6 +47,12 @@ def test_the_page_is_one_file_and_all_of_it_is_text() -> None:
     assert re.findall(r'(?:src|href)="(?!data:)', page) == []
 
 
+def test_equal_measurements_produce_an_equal_page() -> None:
+    run = outcome()
+    document = report.build_document(run, advise(run.scenario, CapacityTarget(), run))
+    assert report.render_page(document) == report.render_page(document)
+
+
 def test_waits_are_reported_in_scenario_time_and_calls_in_real_time() -> None:
     run = outcome()
     document = report.build_document(run, advise(run.scenario, CapacityTarget(), run))

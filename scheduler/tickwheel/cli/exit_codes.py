@@ -35,7 +35,7 @@ EXIT_CODES_HELP = """\b
 Exit codes:
   0  done
   1  rejected or failed; one line on stderr names the reason
-  2  the command line or an argument is invalid; nothing was sent
+  2  the command line or an argument is invalid
   3  the server is unreachable, or did not answer in time
   4  no such namespace, queue or message; dequeue: nothing to deliver"""
 

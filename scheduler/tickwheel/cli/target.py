@@ -30,7 +30,7 @@ class Target:
     timeout: timedelta | None = None
     json: bool = False
     command: str = ""
-    """The command's name, after the name of its group."""
+    """The command's name with the name of its group, for example ``queue create``."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
@@ -44,7 +44,7 @@ class Target:
         )
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that `from_environment` reads as the same target.
+        """Return the environment variables from which `from_environment` makes a target for the same namespace.
 
         Child processes receive the variables instead of arguments, because every user of the host can read the
         arguments of a process.

@@ -34,7 +34,9 @@ def check_messages(shard: ShardReader, timers: TimerBloomFilter) -> Plan[None]:
             yield from _check_counters(shard, tally)
             return
     shard.add_finding(
-        "messages", f"{_RECOUNTS} walks did not return as many messages as the shard has; the counters were not checked"
+        "messages",
+        f"in each of {_RECOUNTS} walks, the number of messages found was not the number in the shard; the counters were"
+        " not checked",
     )
 
 

@@ -1,5 +1,5 @@
-"""Commands for a shard's server, as data. The driver yields commands, and the relay creates them. In production, a
-`ShardConnection` executes the commands; in tests of the driver, the simulator executes them.
+"""Commands for a shard's server, as data. The driver and the relay create commands. In production, a `ShardConnection`
+executes the commands; in tests of the driver, the simulator executes them.
 
 Replies:
 
@@ -68,7 +68,8 @@ class WaitForReplicas:
 Command = Call | ReadFence | ReadStream | ReadSlots | ReadSlot | WaitForReplicas
 
 # The generators of the driver yield commands. After each command, the generator is sent the reply, or `ScriptError` is
-# raised in it. `DutySteps` return whether there was any work, `MoveSteps` about how many timers they moved.
+# raised in it. `DutySteps` return whether there was any work. `MoveSteps` return the approximate number of timers that
+# they moved.
 Steps = Generator[Command, Any, None]
 DutySteps = Generator[Command, Any, bool]
 MoveSteps = Generator[Command, Any, int]

@@ -1,4 +1,4 @@
-"""The queues as the wheel needs them: the name of a queue number, and the context that scripts receive."""
+"""The interface through which a driver finds a queue by the number that timers contain."""
 
 from dataclasses import dataclass
 from typing import Protocol

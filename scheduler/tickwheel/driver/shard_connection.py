@@ -38,7 +38,7 @@ _MOVING_PAUSE_S: Final = 0.02
 class ShardConnection:
     """The connections of a shard's driver or relay: one for calls, and one for blocking reads if ``wake`` is passed.
 
-    After any failure the caller replaces the whole object.
+    After an error of redis-py, the caller replaces the whole object.
     """
 
     def __init__(self, client: Redis, wake: int | None, name: str = "") -> None:

@@ -1,4 +1,4 @@
-"""The protocols of an election.
+"""The interfaces of an election, which each kind of election implements.
 
 A shard rarely has two leaders at once. If it has, the fence in Redis rejects the calls of one of them.
 """
@@ -58,5 +58,5 @@ class Election(Protocol):
 
 
 def owner_name() -> str:
-    """Return the name of this process as shards store the owner: host:pid."""
+    """Return the name that this process stores in a shard as the shard's owner: host:pid."""
     return f"{socket.gethostname()}:{os.getpid()}"

@@ -1,4 +1,4 @@
-"""Logs the problems of an election on ZooKeeper for operators: each problem once, until it is resolved."""
+"""Logs the problems of an election on ZooKeeper for operators, without repeating the same text."""
 
 import logging
 from typing import Final

@@ -103,7 +103,7 @@ def _assemble(
     elif context.history >= RELAYED:
         _log.warning(
             "namespace %s keeps its events until they are relayed, but this event process does not relay them: the"
-            " outbox fills up unless an event process with --kafka leads",
+            " outbox fills up unless an event process that relays events leads the shards",
             context.namespace,
         )
     return EventProcess(

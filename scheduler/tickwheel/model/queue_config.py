@@ -73,7 +73,7 @@ class QueueConfig:
         return (EXCLUSIVE if self.exclusive_key is not None else 0) | (FORECAST if self.forecast else 0)
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings that a user can set: all fields except number, version and uid."""
+        """Return the settings that a user can set: all fields except number, version, uid and indexed_keys."""
         values = asdict(self)
         for name in ("number", "version", "uid", "indexed_keys"):
             del values[name]
@@ -136,7 +136,7 @@ def parse(settings: Mapping[str, Any], base: QueueConfig | None = None) -> Queue
             f"backoff {validation.describe_ms(config.backoff_ms)} must not be longer than"
             f" backoff_max {validation.describe_ms(config.backoff_max_ms)}"
         )
-    # A message is kept for at least as long as a call that concerns the message may be retried in its session.
+    # A finished message is kept at least as long as a session, so that a retried call still finds the message.
     return replace(
         config,
         retention_ms=max(config.retention_ms, limits.SESSION_MS),

@@ -17,7 +17,8 @@ from tickwheel.storage.keys import namespace_key
 # Rises with every change of the stored format.
 FORMAT = 2
 _FIELDS = ("format", "shards", "history", "auto_create", "clock_guard_ms", "outbox_kib", "outbox_full")
-# Namespaces that older versions of Tickwheel created lack both fields. Their events are not relayed to Kafka.
+# Namespaces of older versions of Tickwheel lack two fields. These values are read instead. They have no effect, because
+# the events of these namespaces are not relayed to Kafka.
 _FIELD_DEFAULTS = {"outbox_kib": str(limits.OUTBOX_BYTES // 1024), "outbox_full": "block"}
 _NUMBERS = {
     "shards": (1, limits.SHARDS_MAX),
@@ -30,8 +31,8 @@ _NUMBERS = {
 def open_namespace(context: NamespaceContext, options: NamespaceOptions) -> Plan[None]:
     """Create the namespace, or check the existing one against the options; then fill the context.
 
-    Raises InvalidArgument if an option differs from the existing namespace. With ``existing`` nothing is written, and
-    NamespaceNotFound is raised if there is no namespace.
+    Raises InvalidArgument if an option other than ``auto_create`` differs from the existing namespace. With
+    ``existing`` nothing is written, and NamespaceNotFound is raised if there is no namespace.
     """
     shards, history, outbox_full = options.shards, options.history, options.outbox_full
     clock_guard_ms = options.clock_guard_ms
@@ -56,21 +57,21 @@ def open_namespace(context: NamespaceContext, options: NamespaceOptions) -> Plan
         requests = [Request(0, command=("HSETNX", key, name, settings[name])) for name in _FIELDS]
         replies = yield Round([*requests, read])
     stored = _decode_fields(context, replies[-1].value)
-    fixed = "fixed when it was created, not"
+    fixed = "; this was fixed when it was created"
     for option, field, difference in (
-        (shards, "shards", f"has {stored['shards']} shards, {fixed} {shards}"),
+        (shards, "shards", f"has {stored['shards']} shards, not {shards}{fixed}"),
         (history, "history", f"keeps history {stored['history']!r}, not {history!r}"),
         (
             clock_guard_ms,
             "clock_guard_ms",
-            f"has a clock guard of {stored['clock_guard_ms']} ms, {fixed} {clock_guard_ms} ms",
+            f"has a clock guard of {stored['clock_guard_ms']} ms, not {clock_guard_ms} ms{fixed}",
         ),
         (
             None if options.outbox_limit is None else kib,
             "outbox_kib",
-            f"has an outbox of {stored['outbox_kib']} KiB a shard, {fixed} {kib} KiB",
+            f"has an outbox of {stored['outbox_kib']} KiB a shard, not {kib} KiB{fixed}",
         ),
-        (outbox_full, "outbox_full", f"has the outbox policy {stored['outbox_full']!r}, {fixed} {outbox_full!r}"),
+        (outbox_full, "outbox_full", f"has the outbox policy {stored['outbox_full']!r}, not {outbox_full!r}{fixed}"),
     ):
         if option is not None and str(option) != stored[field]:
             raise InvalidArgument(f"namespace {context.namespace!r} {difference}")

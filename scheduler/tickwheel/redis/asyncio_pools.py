@@ -45,7 +45,7 @@ class AsyncConnectionPools:
         return connection
 
     async def release(self, server: str, connection: Any) -> None:
-        """Return a connection to its pool; the connection may be closed."""
+        """Return a connection to its pool. A closed connection may be returned, too."""
         connection.socket_timeout = self._answer_s
         await self.pool(server).release(connection)
 

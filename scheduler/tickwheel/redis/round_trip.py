@@ -39,7 +39,7 @@ class ServerBatch:
 
 
 def had_effect(requests: Sequence[Request], replies: Sequence[Reply | None]) -> bool:
-    """Return whether a request changed data: a durable request whose reply is neither an error nor empty."""
+    """Return whether a request changed data: it is ``durable`` (`Request`), and its reply is no error and not empty."""
     for request, reply in zip(requests, replies, strict=True):
         if request.durable and reply and reply.value and reply.error is None:
             return True
@@ -158,7 +158,7 @@ class RoundTrip:
             self._permanent_error = self._permanent_error or error
 
     def on_answers(self, batch: ServerBatch, n: int, sent: list[Command], answers: list[object]) -> None:
-        """Process the answers to the commands of a request; errors among the answers are values."""
+        """Process the answers to the commands of a request. Error answers are exception objects in ``answers``."""
         request = self._requests[n]
         if sent[0] is ASKING:
             answers = [answer for command, answer in zip(sent, answers, strict=True) if command is not ASKING]
@@ -176,8 +176,8 @@ class RoundTrip:
         except Exception as error:
             self._permanent_error = self._permanent_error or error
             return
-        # A refused copy was not executed, unless only its wait for replicas failed. An earlier copy may have been
-        # executed.
+        # The server has not executed a request that it refused, except if only the wait for replicas failed. But if
+        # the request was sent before, that earlier copy may have been executed.
         self._sent[n] = self._resent[n] or was_run(request, answers)
 
     def mark_slots_fresh(self) -> None:

@@ -1,10 +1,10 @@
 """Processes, threads, logs and clocks: code that every process of Tickwheel can use.
 
-Of the other modules of Tickwheel, these modules import only `errors`, so every other package may import them.
+Outside this package, these modules import nothing of Tickwheel except `errors`. So every other package may import them.
 
     child_process.py  ChildProcess: a child that is restarted if it dies, and ends with this program
     process_guard.py  ProcessGuard: the rejection of calls on a closed or forked client
-    event_loop.py     threads, standard input, cancellation and ownership in asyncio
+    event_loop.py     helpers for asyncio: threads, cancellation, standard input, and a check of the event loop
     signals.py        signal handlers that run in a thread
     wake_pipe.py      WakePipe: a pipe that wakes a thread that polls sockets
     backoff.py        exponential back-off with jitter

@@ -35,7 +35,7 @@ class AuthenticatingHandler(grpc.GenericRpcHandler):
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         """Return the handler of the RPC, or None if the RPC belongs to another service, such as health or reflection.
 
-        `CALL` is set to the caller and the role that the RPC needs.
+        `CALL` is set to the caller and the role that the RPC needs; if the call is rejected, to the role `read`.
         """
         name = self._names.get(handler_call_details.method)
         if name is None:

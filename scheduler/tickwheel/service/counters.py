@@ -19,7 +19,7 @@ OTHER_QUEUES: Final = ("(others)", "(others)")
 
 @dataclass(slots=True)
 class MethodCounters:
-    """Counters of one RPC: calls in flight, calls that ended by gRPC code, and their durations."""
+    """Counters of one RPC: the calls in flight, the number of ended calls for each gRPC code, and their durations."""
 
     in_flight: int = 0
     codes: dict[str, int] = field(default_factory=dict)

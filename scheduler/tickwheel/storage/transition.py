@@ -6,8 +6,9 @@ an entry contains
 
     format B (3 plain, 4 exclusive queue), time I6, queue number I2, worker Bc0
     then for each transition
-        mark     until I6, lowest 16 bits of incarnation and version I2 I2, kind and length I2, queue number and name:
-                 the bytes of the timer that the message waits for in its new state, if it waits for one (`timer.py`)
+        mark     the bytes of the timer (`timer.py`) that the message waits for in its new state, if it waits for one:
+                 time of the timer I6, lowest 16 bits of incarnation and version I2 I2, kind and length of the rest I2,
+                 queue number and name
         tail     the other bits of incarnation I4 and version I2, attempt I2, parts B: in bits 0-2 the new state, in
                  bits 3-5 the old state (0: the message does not exist), and the flags 64 and 128
         64       due I6, deadline I8 + 2^52 and pairs I2c0 follow. Without this flag, a new message has `until` as its

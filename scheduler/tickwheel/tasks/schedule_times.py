@@ -1,6 +1,6 @@
 """The times at which a schedule fires: by a cron expression in a time zone, or at a fixed interval.
 
-The next time is computed, in UTC, from a given time alone. So all processes compute the same times, without drift. At
+The next time depends only on the schedule and a given time. So all processes compute the same times, without drift. At
 a clock change, cron expressions follow the rules of Debian's cron, as implemented by `cronsim` (see `Cron`).
 """
 
@@ -63,7 +63,8 @@ class Cron:
         except CronSimError as error:
             raise InvalidArgument(
                 f"cron expression {validation.preview(self.expression)}: {_reason(error)}; the fields are minute, hour,"
-                " day of month, month and day of week, optionally after seconds, for example '30 9 * * MON-FRI'"
+                " day of month, month and day of week, for example '30 9 * * MON-FRI'; a field for seconds may be"
+                " the first"
             ) from error
         if first - now > _FURTHEST:
             raise _never_fires_error(self.expression)
@@ -74,14 +75,14 @@ class Cron:
 
     def next_after(self, moment: datetime) -> datetime:
         for fire_time in self._walk(moment):
-            # CronSim can return an earlier time: in the second of two repeated hours, it starts with the first one.
+            # CronSim can return an earlier time: if `moment` is in a repeated hour, for the second time, CronSim starts
+            # in the first of the two hours.
             if fire_time > moment:
                 return fire_time
         raise _never_fires_error(self.expression)
 
     def last_until(self, moment: datetime) -> datetime:
-        # Going backwards from a whole second, CronSim leaves out this second. From a fraction of a second, it includes
-        # the second.
+        # Going backwards, CronSim leaves out the moment at which it starts. So start a microsecond after the second.
         for fire_time in self._walk(moment.replace(microsecond=1), reverse=True):
             if fire_time <= moment:
                 break

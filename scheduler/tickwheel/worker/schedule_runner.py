@@ -209,8 +209,8 @@ class ScheduleRunner:
 
         If the previous occurrence is completed, its record has the time. The payload of this occurrence can be wrong:
         `ensure_occurrences` enqueues an occurrence without `last`. Also, a worker may skip the previous occurrence,
-        enqueue this one, and die; then another worker fires the previous occurrence. If missed times were skipped,
-        there is no previous occurrence, and only the payload has the time.
+        enqueue this one, and die; then another worker fires the previous occurrence. If no occurrences were enqueued
+        for missed times, there is no previous occurrence, and only the payload has the time.
         """
         before = at = schedule.times.last_until(occurrence.at - _SECOND)
         for _ in range(_MAX_LOOK_BACK):

@@ -53,7 +53,7 @@ assert ctypes.sizeof(_Batch) % ctypes.alignment(ctypes.c_uint64) == 0
 
 
 class BatchState:
-    """One batch of one consumer. The supervisor writes the marks of lost leases, and the consumer all other fields."""
+    """One batch of one consumer. The supervisor marks lost leases. The consumer writes all else."""
 
     def __init__(self, batch: _Batch) -> None:
         self._batch = batch

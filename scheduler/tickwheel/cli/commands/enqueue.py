@@ -78,11 +78,15 @@ def enqueue(
 ) -> None:
     """Add a message, or with --from, many messages.
 
-    The output is the id. With --json, it is id, state and created, which is false if the same message existed before.
+    The output is the id. With --json, it has the fields id, state and created. created is false if the same message
+    existed before.
     """
     if source is not None:
         if payload or any(value is not None for value in (id, delay, due, deadline, meta, lease, max_attempts)):
-            raise InvalidArgument("with --from, the lines contain all payloads and fields: omit these arguments")
+            raise InvalidArgument(
+                "with --from, the file contains the payload and the fields of each message: omit the argument PAYLOAD"
+                " and the options of a single message"
+            )
         with target.open() as tickwheel:
             enqueue_file(tickwheel.queue(queue), source, json=target.json)
         return

@@ -1,4 +1,4 @@
-"""Conclusions from a run: the overheads of the system, the agreement of the simulator, and the workers needed."""
+"""Conclusions from a run: the overheads of the system, whether the simulator agrees, and the workers needed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ class Agreement:
 
 @dataclass(slots=True)
 class Advice:
-    """The workers needed in each hour of ``scenario``, which is the full load even if the run was scaled down."""
+    """The workers needed in each hour. ``scenario`` has the full load, even if the run was scaled down."""
 
     scenario: Scenario
     target: CapacityTarget
@@ -44,7 +44,10 @@ class Advice:
 
 
 def measure_overheads(outcome: RunResult) -> Overheads:
-    """Return the mean duration of calls in a run, in real seconds. A planned call counts from its planned time."""
+    """Return the mean duration of calls in a run, in real seconds.
+
+    If the scenario has `Polls`, the duration of a poll includes its delay after its planned time.
+    """
     meter, default = outcome.measurements, Overheads()
     fetches = meter.combined(("dequeue", "dequeue empty"))
     fetch_s = fetches.get_mean_value() / 1e6 if fetches.get_total_count() else default.fetch_s
@@ -58,7 +61,7 @@ def advise(
     show: Callable[[int], None] = lambda hour: None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Advice:
-    """Compute the table for the full scenario, and after a run also the agreement of the simulator with the run."""
+    """Compute the workers needed in each hour of the full scenario. After a run, compare the simulator with the run."""
     overheads = Overheads() if outcome is None else measure_overheads(outcome)
     advice = Advice(scenario, target, overheads, outcome is not None)
     if outcome is not None:
@@ -87,7 +90,8 @@ def _compare(outcome: RunResult) -> tuple[list[Agreement], str]:
 def _agreements(outcome: RunResult, starts: dict[str, list[float]]) -> Sequence[Agreement]:
     agreements = []
     for name, simulated in starts.items():
-        # A message without a delay is deliverable after its enqueue, but its wait counts from the planned time.
+        # The measured wait of a message without a delay starts at the planned time of its enqueue, and so includes the
+        # duration of the enqueue. The simulated wait does not.
         delayed = outcome.scenario.queue(name).delay.mean > 0
         late_s = 0.0 if delayed else (outcome.measurements.mean("enqueue") or 0.0) * outcome.scenario.speed_up
         for share in SHARES:

@@ -1,10 +1,11 @@
-"""The plots of a report, as SVG, drawn from the same document that programs read."""
+"""The plots of a report, as SVG, drawn from the report's JSON document."""
 
 import base64
 import io
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -65,6 +66,7 @@ def _image(plot: Callable[[Axes], None]) -> str:
     canvas = Figure(figsize=_SIZE, layout="tight")
     plot(canvas.subplots())
     svg = io.BytesIO()
-    # Without the date, so that the same measurements produce the same file.
-    canvas.savefig(svg, format="svg", metadata={"Date": None})
+    # Without the date and with a fixed salt for the ids, so that the same measurements produce the same file.
+    with rc_context({"svg.hashsalt": "tickwheel"}):
+        canvas.savefig(svg, format="svg", metadata={"Date": None})
     return f"data:image/svg+xml;base64,{base64.b64encode(svg.getvalue()).decode()}"

@@ -8,11 +8,12 @@ from tickwheel.load.run.measurements import Measurements
 from tickwheel.load.scenario.scenario import Scenario
 from tickwheel.model.results import Lateness
 
-# The harness is the processes of the load. If one of them uses more than this share of a core, it is a bottleneck.
+# The processes that create the load are the *harness*. A process of the harness that uses more than this share of a
+# core is a bottleneck.
 _BUSY = 0.85
 # If the harness was late, but no process used more than this share of a core, other programs delayed the harness.
 _IDLE = 0.5
-# If the lag is longer, the load was not sent as planned.
+# If the producer, the polls or the ends of the work are later than this, the load was not sent as planned.
 _LAG_S = 0.05
 LIVE_STATES = ("invisible", "pending", "running")
 
@@ -88,7 +89,10 @@ class RunResult:
         return points
 
     def waits_s(self, kind: str, queue: str, share: float) -> float | None:
-        """Return a percentile of ``wait`` or ``start`` in the scenario's own time."""
+        """Return a percentile of the times from the due time, in seconds of the scenario's day.
+
+        If ``kind`` is "wait", the times end when a worker receives the message; if "start", when its work starts.
+        """
         wait_s = self.measurements.percentile(f"{kind}/{queue}", share)
         return None if wait_s is None else wait_s * self.scenario.speed_up
 
