@@ -18,8 +18,9 @@ local function is_stale_timer(n, incarnation, version)
     return generations[n] ~= incarnation % 65536 * 65536 + version % 65536
 end
 
--- Returns the answer for a timer that fired before `until_ms`, the time of its message. If the timer has the same time,
--- the driver must fire it again (EARLY). Otherwise the message's time has moved, and a new timer goes to the inbox.
+-- Returns the answer for a timer that fired before `until_ms`, the time of its message. If the timer was set for
+-- `until_ms`, it fired too early, and the driver must fire it again (EARLY). Otherwise the message's time has moved,
+-- and a new timer goes to the inbox.
 local function answer_early_timer(n, kind, until_ms, incarnation, version)
     if times[n] == until_ms then
         return EARLY

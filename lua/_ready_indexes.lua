@@ -1,13 +1,13 @@
 -- Maintains the indexes of deliverable messages. Defines add_pending (a message becomes Pending), remove_pending (the
--- message stops being Pending without a lease), lease_pending (the message is leased) and free_value (the leased
--- message frees its value).
+-- message leaves Pending and is not leased), lease_pending (the message is leased) and free_value (the leased message
+-- frees its value).
 --   plain      `ready` holds every Pending message, `pairs` one entry for each indexed pair of each Pending message
 --   exclusive  `ready` holds the head of each free value, `waiting` the other Pending messages. The head of a
---              value is the Pending message with the first order. `locks` maps a free value that has a head to 'H'
---              order id, the order and id of the head. It maps a leased value to 'R' id, the id of the leased message.
---              `vpairs` has an entry for each indexed pair of each Pending message. The entries of one value and one
---              pair are a group. `pairs` has only the first entry of each group. While a value is leased, some of its
---              groups are `parked`: they have no entry in `pairs`
+--              value is the Pending message with the lowest order (see below). In `locks`, the entry of a free value
+--              with a head is 'H' .. order of the head .. id of the head. The entry of a leased value is 'R' .. id of
+--              the leased message. `vpairs` has an entry for each indexed pair of each Pending message. The entries of
+--              one value and one pair are a group. `pairs` has only the first entry of each group. While a value is
+--              leased, some of its groups are `parked`: they have no entry in `pairs`
 -- A member of `ready` is rank I6 .. field; its score is the deadline. An order is pack('>I8I6', deadline + 2^52, rank):
 -- as bytes, orders sort by deadline, then by rank (_record). Lua compares orders as numbers, because `<` on strings
 -- depends on the server's locale.
@@ -68,7 +68,8 @@ else
         call('ZADD', parked, 0, prefix .. pair)
         return true
     end
-    -- Returns the entry of `pairs` for an entry of `vpairs`: pair, order, signature, then the name (value and id).
+    -- Returns the entry of `pairs` for an entry of `vpairs`: pair, order, signature (_filter_match), then the name
+    -- (value and id).
     local function head_entry(entry, value_prefix, pair)
         local at = #value_prefix + #pair + 1
         return pair .. sub(entry, at, at + 21) .. value_prefix .. sub(entry, at + 22)

@@ -4,9 +4,9 @@
 -- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config _transition _ready_indexes _held_leases
 -- ARGV[1]  context (_queue_context)
--- ARGV[2]  not used (token and state identify a retried complete)
--- ARGV[3]  retention in ms I6; then, if any message has a result, a string I2c0 for each message: the ERROR section
---          with the result, or empty if this message has no result
+-- ARGV[2]  not used (a retried call is recognised by the tokens and states of its messages)
+-- ARGV[3]  retention in ms I6; then, if any message has a result, a string I2c0 for each message: the section ERROR of
+--          the record (_record), which also stores results, or empty if this message has no result
 -- ARGV[4]… tokens and fields of the messages (_held_leases)
 -- Reply    one string, with a code B for each message: DONE, ALREADY, LOST or NOT_FOUND
 -- Errors   STALECONFIG

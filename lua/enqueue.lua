@@ -88,7 +88,8 @@ for n = 1, count do
             mark = add_timer(0, due, sequence, 1, field)
             add_to_forecast(due, 1)
         end
-        -- If a message has neither an explicit deadline nor metadata, `mark` contains all data of the event.
+        -- If a message has neither an explicit deadline nor metadata, its mark (pack_mark in _transition) contains all
+        -- data of the message that an event must contain.
         if band(flags, EXPLICIT + PAIRS) == 0 then
             add_event(mark, sequence, 1, 0, state, 0)
         else

@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
--- Running -> Pending when the lease has ended, or Errored if its attempts are used up. A cancelled message that still
--- holds its exclusive value frees the value. The driver calls this script for the due timers of one queue.
+-- Running -> Pending when the lease has ended, or Errored if its attempts are used up. If a message was cancelled while
+-- it ran, it may still hold its exclusive value (cancel.lua). Then this script frees the value at the end of the lease.
+-- The driver calls this script for the due timers of one queue.
 -- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _record _clock _require_fence _driver_context _transition _ready_indexes _fired_timers
 -- ARGV[1]  fence I8 I8 (_require_fence)
@@ -11,7 +12,7 @@
 -- Cost     O(log N) for each message and pair
 
 -- Returns the error text of a message whose last lease expired: the number of the attempt, its worker, and the error
--- text of the last failure before. At most 1 KiB.
+-- text of the previous failure. At most 1 KiB.
 local function error_of_last_lease(record, attempts, max_attempts, failure)
     local worker = read('>Bc0', record, 31)
     local text = 'the lease of attempt ' .. attempts .. ' of ' .. max_attempts .. ' ended'

@@ -51,7 +51,7 @@ class Kafka(Process):
             # A killed broker can register again only when its session has ended. The default of 9 s is too long.
             "broker.session.timeout.ms": "2000",
             "broker.heartbeat.interval.ms": "500",
-            # The default is half of the heap.
+            # The default of 128 MiB is half of this heap.
             "log.cleaner.dedupe.buffer.size": str(8 << 20),
             "log.cleaner.threads": "1",
             "num.io.threads": "2",

@@ -22,12 +22,13 @@ _LOG_TAIL_LINES = 20
 # Below the ports of outgoing connections, so that no connection takes the port of a stopped server.
 _PORTS = range(15_000, 32_000)
 _assigned_ports: set[int] = set()
-# Kills the server when its own standard input ends. The program that started the server holds that input open.
+# A shell script that kills the server when the standard input of the shell ends. The program that started the server
+# holds this input open.
 _GUARD = 'cat >/dev/null; kill -KILL "$1"'
 
 
 class ServiceError(RuntimeError):
-    """A server did not start, or did not do something in time. The text names the server and the remedy."""
+    """A server did not start, or did not do something in time."""
 
 
 class Process:
@@ -64,7 +65,7 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """The id of the running process. Raises ServiceError if it is not running."""
+        """The id of the process that was started last. Raises ServiceError if there is none, or if it was stopped."""
         if self._running is None:
             raise ServiceError(f"{self.name} is not running")
         return self._running.pid
@@ -237,7 +238,7 @@ def wait_until(condition: Callable[[], bool], label: str, within: float) -> None
     while not condition():
         left_s = deadline - time.monotonic()
         if left_s <= 0:
-            raise ServiceError(f"not within {within:g} s: {label}")
+            raise ServiceError(f"this did not happen within {within:g} s: {label}")
         time.sleep(min(_POLL_S, left_s))
 
 

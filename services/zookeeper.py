@@ -36,7 +36,7 @@ class ZooKeeperServer(Process):
         super().__init__(f"zookeeper-{number}", command, folder, lambda: self.mode() is not None)
 
     def mode(self) -> str | None:
-        """Return "standalone", "leader" or "follower"; None if the server is not ready, such as without a quorum."""
+        """Return "standalone", "leader" or "follower"; None if the server has no quorum. Raises OSError."""
         match = re.search(r"^Mode: (\w+)$", self.admin_command("srvr"), re.MULTILINE)
         return match[1] if match else None
 
@@ -48,7 +48,7 @@ class ZooKeeperServer(Process):
                 return answer.read().decode()
 
     def configure(self, quorum: list["ZooKeeperServer"]) -> None:
-        """Write the configuration: for a member of ``quorum``, or standalone if it has no other."""
+        """Write the configuration of a member of ``quorum``. A quorum of one server is standalone."""
         data = self.folder / "data"
         data.mkdir(parents=True)
         lines = [f"dataDir={data}", f"clientPort={self.port}", f"clientPortAddress={HOST}"]

@@ -130,7 +130,7 @@ def exclusive_filtered_dequeue(scale: Scale) -> list[Measurement]:
             add_free(queue, free, fresh, metadata)
             timer = CallTimer(server)
             shards[name] = timer, queue
-            # The first scan removes the messages of leased values from the index of pairs, once for each lease.
+            # The first walk is measured apart from the later ones.
             before = server.process_cpu_us()
             queue.complete_many(queue.dequeue(1, where={"region": "eu"}))
             timer.note(f"{name}: the first walk, all its calls", server.process_cpu_us() - before)
@@ -191,7 +191,7 @@ def longest_call(scale: Scale) -> list[Measurement]:
     return [
         Measurement(
             "longest_call",
-            "server CPU time of the longest script call, with filtered dequeues and calls of 1,000 messages",
+            "server CPU time of the longest script call among filtered dequeues and calls of 1,000 messages",
             "ms",
             list(longest.values()),
             None,
@@ -221,7 +221,7 @@ def _longest_calls(server: BenchServer, queue: Queue, batch: int, run: int) -> d
         "two pairs that only one message has": few_ms,
         "two pairs that no message has": none_ms,
         "one pair, limit 1,000": many_ms,
-        "on request, limit 1,000": request_ms,
+        "with a request id, limit 1,000": request_ms,
         f"enqueue {batch:,}": created_ms,
         "complete all delivered messages": complete_ms,
         f"cancel {batch:,}": cancel_ms,
@@ -248,7 +248,7 @@ def _batch(count: int, value: str | None = None) -> list[NewMessage]:
 
 
 def _fill_apart(queue: Queue, pending: int, values: int) -> None:
-    """Enqueue messages of which half have one pair and half the other; only the last message has both."""
+    """Enqueue messages. Half have the first pair of `HARDLY_MET`, half the second, and only the last has both."""
     for first in range(0, pending, BATCH):
         queue.enqueue_many(
             NewMessage(

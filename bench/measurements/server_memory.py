@@ -9,9 +9,9 @@ from bench.measurements.message_life import PAYLOAD
 from tickwheel import NewMessage
 
 BATCH = 100
-# The server's hash tables grow by doubling, so the memory for a message depends on the number of messages. The sizes
-# are numbers of messages between two doublings, the first immediately after one. The value of a row is the median over
-# the sizes. Its details have the maximum.
+# The server's hash tables grow by doubling, so the memory for a message depends on the number of messages. All sizes
+# lie between two doublings, and the first size is just above a doubling. The value of a row is the median over the
+# sizes. Its details have the maximum.
 SAMPLES = 10
 SIZES = (57_600, 68_000, 80_000, 95_000, 113_000)
 DAYS = 20
@@ -147,7 +147,7 @@ def cancelled_memory(scale: Scale) -> list[Measurement]:
         ),
         Measurement(
             "cancelled_gone",
-            "server memory for one message cancelled before its due time, after its retention until its due time",
+            "server memory for a message cancelled before its due time, from the end of its retention to its due time",
             "bytes",
             after,
             60,

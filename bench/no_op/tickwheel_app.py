@@ -1,4 +1,4 @@
-"""The no-op for `tickwheel worker`. TICKWHEEL_URL is the URL of the server."""
+"""An app for `tickwheel worker` with tasks that do nothing. TICKWHEEL_URL is the URL of the server."""
 
 from bench.no_op.progress_marks import no_op
 from tickwheel.tasks import TaskApp

@@ -1,4 +1,4 @@
-"""Tickwheel as a peer: a client that enqueues, a client that dequeues, and the event process of the library."""
+"""Tickwheel as one of the compared queues: a client that enqueues, a client that dequeues, and an event process."""
 
 import json
 import random

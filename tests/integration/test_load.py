@@ -294,7 +294,7 @@ def test_a_limit_ends_a_load_and_the_remaining_messages_are_cancelled_in_a_names
     (tmp_path / "later.toml").write_text(TEXTBOOK.replace("[[workers]]", 'delay = "1h"\n[[workers]]'))
     where = ["--url", tickwheel_server.url, "--namespace", driven_namespace]
     report = document(load("later.toml", "--messages", 20, "--for", "3s", *where, "--json"))
-    assert report["run"]["ended"] == "its 3 s were over"
+    assert report["run"]["ended"] == "the limit of 3 s was reached"
     assert report["run"]["counts"]["enqueued"] == 20
     assert "20 unfinished messages were cancelled" in report["run"]["left"]
     with Tickwheel(tickwheel_server.url, namespace=driven_namespace, drive=False) as tickwheel:

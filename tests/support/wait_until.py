@@ -18,7 +18,7 @@ def eventually(condition: Callable[[], T], event: str, within: float = 20.0, pau
     """
     deadline, longest = time.monotonic() + within, 5 * pause
     while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {within} s: {event}"
+        assert time.monotonic() < deadline, f"this did not happen within {within} s: {event}"
         time.sleep(pause)
         pause = min(1.1 * pause, longest)
     return value
@@ -28,6 +28,6 @@ async def eventually_in_task(condition: Callable[[], T], event: str, within: flo
     """Wait like `eventually`, in an asyncio task, while other tasks run."""
     deadline = time.monotonic() + within
     while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {within} s: {event}"
+        assert time.monotonic() < deadline, f"this did not happen within {within} s: {event}"
         await asyncio.sleep(0.002)
     return value

@@ -72,7 +72,7 @@ def print_report(document: Mapping[str, Any]) -> None:
         if run["harness"]["was_the_bottleneck"]:
             print(f"the load generator itself was the bottleneck: {'; '.join(run['harness']['why'])}")
     if not capacity["hours"]:
-        print("workers needed: not computed, because the run was interrupted (--simulate-only computes them alone)")
+        print("workers needed: not computed, because the run was interrupted (--simulate-only computes only this)")
         return
     targets = ", ".join(f"{name} within {wait:g} s" for name, wait in capacity["wait_targets_s"].items())
     print(

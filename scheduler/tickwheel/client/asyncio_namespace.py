@@ -72,8 +72,8 @@ class NamespaceMethods:
         return connect.with_tracing(self._untraced_backend)
 
     async def _run(self, plan: Plan[T]) -> T:
-        # asyncio: the blocking client omits this check. It is open from the start, and its executor rejects calls after
-        # `close`.
+        # asyncio: only this client needs the check. The blocking client is open from the start, and its executor
+        # rejects calls after `close`.
         if self._io is None:
             plan.close()
             raise TickwheelError(

@@ -2,8 +2,8 @@
 
 The pilots do not check aircraft: the exclusive queue ensures that no two pilots fly the same aircraft.
 
-[TICKWHEEL_URL=…] python -m tickwheel.demo.pilots --worker NAME --logbook FILE --crew QUEUE=PILOTS ... [--data-dir DIR]
-    [--timeout SECONDS]
+[TICKWHEEL_URL=…] python -m tickwheel.demo.pilots --namespace NAME --worker NAME --logbook FILE
+    --crew QUEUE=PILOTS ... [--data-dir DIR] [--timeout SECONDS]
 The program prints `ready` on standard output, and ends when standard input ends.
 """
 

@@ -20,8 +20,8 @@ _SLOT = re.compile(rf"[{LOWEST}-{HIGHEST}]:\d+".encode())
 class TimerBloomFilter:
     """The set of timers that were read: a Bloom filter (Bloom, 1970) of at least 16 bits for each expected timer.
 
-    The check overlooks at most 1 of 2,000 missing timers. With fewer than about 10,000 timers, the check is practically
-    exact.
+    The check overlooks at most about 1 of 1,700 missing timers. With fewer than about 10,000 timers, the check is
+    practically exact.
     """
 
     def __init__(self, expected: int) -> None:

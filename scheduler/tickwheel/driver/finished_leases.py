@@ -2,9 +2,9 @@
 
 When a lease ends because its message is completed or cancelled, or becomes Errored, the message has two timers: a new
 retention timer, which arrives through the inbox, and the timer of the lease, which is stale from then on. This module
-remembers the lease. So the driver need not file the stale timer, or need not call a script to check the message when
-the timer fires. Correctness does not depend on this: if the module has forgotten a lease, the script checks the
-message.
+remembers the lease. So the driver need not file the stale timer. If the timer is already filed, the driver need not
+call a script when the timer fires. Correctness does not depend on this: if the module has forgotten a lease, the script
+checks the message.
 
 A timer names its lease by the queue, the message, and the lowest 16 bits of both the incarnation and the version of the
 message. The incarnation counts the enqueues of the shard. So if an id is enqueued again exactly 65,536 enqueues later,

@@ -85,7 +85,7 @@ def call_in_session(
     client_session: ClientSession,
     build: Callable[[QueueConfig, bytes], ScriptCall],
 ) -> Plan[Reply]:
-    """Send one call with the session's next sequence. ``build`` returns the script's name and arguments."""
+    """Send one call with the session's next number. ``build`` returns the script's name and arguments."""
     replies = yield from call_shards_in_session(
         context, queue, [shard], client_session, lambda config, _, session: build(config, session)
     )
@@ -101,7 +101,7 @@ def call_shards_in_session(
     *,
     reopens: bool = False,
 ) -> Plan[list[Reply]]:
-    """Send one call to each shard, in one round, with the session's next sequence.
+    """Send one call to each shard, in one round, with the session's next number.
 
     ``reopens`` is for calls that may be executed twice: if their session has expired, they are executed again.
     Raises SessionExpired if a newer call of the session was answered, or if it is unknown whether the call took effect.

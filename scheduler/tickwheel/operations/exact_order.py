@@ -20,8 +20,8 @@ def shares_per_shard(
 
     The shard with the most urgent message comes first. The *order* of a message is its deadline, and its rank among
     messages with the same deadline. Every shard returns its first ``limit`` orders. A call does a bounded amount of
-    work. If a shard reaches this bound after it has found some orders, it may have further orders. So messages of any
-    shard that come after the last order of this shard are not counted.
+    work. If a shard reaches this bound after it has found some orders, it may have further messages after the last of
+    these orders. So no message of any shard after that order is counted.
     """
     orders: list[tuple[int, int, int, int]] = []
     cursors = dict.fromkeys(range(context.shards), b"")

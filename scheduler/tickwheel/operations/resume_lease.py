@@ -22,16 +22,16 @@ def resume_lease(
 ) -> Plan[M]:
     """Return the leased message if ``token`` is the token in its record. Raises MessageNotFound or LeaseLost.
 
-    A completed message keeps its token, so its completion can be repeated. A message that was cancelled while it ran
-    keeps its token, too, so its worker can free the exclusive value.
+    A completed message keeps its token, so its completion can be repeated. A cancelled message that still holds its
+    exclusive value keeps its token, too, so its worker can free the value.
     """
     check_token(token)
     raw, stored, body = yield from read_message(context, queue, id_, exclusive_value)
     message = decode_record(queue, raw, stored, body)
     if not message.flags & record.OWNED or message.token != token:
         raise LeaseLost(
-            f"the token does not own message {id_!r} of queue {queue!r}: the lease of this token ended, or the message"
-            f" was finished or cancelled; the message is now {message.state.label}"
+            f"the token does not own message {id_!r} of queue {queue!r}: the lease of this token has ended; the"
+            f" message is now {message.state.label}"
         )
     config = yield from context.config(queue)
     field = config.number.to_bytes(2) + raw

@@ -29,7 +29,10 @@ T = TypeVar("T")
 
 
 class AsyncRedisExecutor:
-    """Runs plans against one server, or the servers of a cluster, on one event loop."""
+    """Runs plans against one server, or the servers of a cluster, on one event loop.
+
+    asyncio: comments that begin with this word mark the code that the blocking executor does not have.
+    """
 
     def __init__(
         self,
@@ -127,7 +130,7 @@ class AsyncRedisExecutor:
             if round_trip.is_done:
                 if None not in round_trip.replies:
                     retry_budget.on_answer()
-                return round_trip.replies  # type: ignore[return-value]  # all are answered
+                return round_trip.replies  # type: ignore[return-value]  # None only where the caller allows it
             self._process_guard.check(round_trip.in_doubt)
             if problem is not None:
                 await asyncio.sleep(retry_budget.backoff_or_raise(problem, round_trip.in_doubt))

@@ -105,7 +105,7 @@ class RedisExecutor:
             if round_trip.is_done:
                 if None not in round_trip.replies:
                     retry_budget.on_answer()
-                return round_trip.replies  # type: ignore[return-value]  # all are answered
+                return round_trip.replies  # type: ignore[return-value]  # None only where the caller allows it
             self._process_guard.check(round_trip.in_doubt)
             if problem is not None:
                 time.sleep(retry_budget.backoff_or_raise(problem, round_trip.in_doubt))

@@ -1,4 +1,4 @@
-"""Receives wake-ups for the tasks of an event loop: one task, with one connection to each server.
+"""Receives the wake-ups for all dequeues of an event loop, in one asyncio task with one connection to each server.
 
 The first dequeue that waits starts the task.
 """
@@ -144,9 +144,9 @@ class WakeupTask:
         await connection.send_packed_command(packed)
 
     async def _wait_readable(self) -> list[str]:
-        """Wait until a server has sent an error, a subscription has changed, or the sweep is due.
+        """Wait until reading from a server has failed, a subscription has changed, or the sweep is due.
 
-        Return the servers that have sent an error.
+        Return the servers from which reading has failed: they sent an error, or the connection is lost.
         """
         interrupted = asyncio.ensure_future(self._interrupted.wait())
         try:

@@ -35,8 +35,8 @@ from tickwheel.storage.scripts import bind, load
 from tickwheel.storage.stream_id import id_after
 from tickwheel.storage.transition import OutboxTransition, decode as decode_entry
 
-# The approximate number of bytes in a window, and the maximum number of windows in flight. Their product limits the
-# bytes that are sent twice after a failure.
+# The approximate number of bytes in a window, and the maximum number of windows in flight. After a failure, about the
+# product of both may be sent twice.
 WINDOW_BYTES: Final = 256 * 1024
 WINDOWS: Final = 4
 # Each read and each trim is a call to the server. At a low rate of events the relay waits for more events between

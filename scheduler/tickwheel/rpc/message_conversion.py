@@ -31,7 +31,7 @@ def state_from_proto(number: int) -> str:
 
 
 def new_message_to_proto(new: NewMessage) -> messages.NewMessage:
-    """Convert a message to enqueue, and check everything that does not depend on its queue. Raises InvalidArgument."""
+    """Convert a new message, and check everything that does not depend on its queue. Raises InvalidArgument."""
     if new.id is None:
         id_ = new_message_id()
     else:
@@ -65,7 +65,7 @@ def set_times(proto: Any, delay: timedelta | None, due: datetime | None, deadlin
 
 
 def new_message_from_proto(proto: messages.NewMessage) -> NewMessage:
-    """Convert a message to enqueue. Generates an id if the message has none."""
+    """Convert a new message. Generates an id if the message has none."""
     delay, due, deadline = times_from_proto(proto)
     lease: Any = WireDuration(proto.lease_ms) if proto.HasField("lease_ms") else None
     return NewMessage(
@@ -81,7 +81,7 @@ def new_message_from_proto(proto: messages.NewMessage) -> NewMessage:
 
 
 def duration_from_proto(proto: Any, name: str) -> Any:
-    """Return a field in ms as a `WireDuration`, an argument in place of a timedelta; None if the field is not set."""
+    """Return a field in ms as a `WireDuration`, which operations accept like a timedelta; None if it is not set."""
     field = proto.DESCRIPTOR.fields_by_name[name]
     return WireDuration(getattr(proto, name)) if not field.has_presence or proto.HasField(name) else None
 

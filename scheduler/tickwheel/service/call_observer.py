@@ -115,7 +115,7 @@ def _trace_call(method: Method, answer: Any) -> Any:
 
 
 def _trace_server_stream(method: Method, answer: Any) -> Any:
-    """Wrap the ``answer`` of a method that streams responses in a span."""
+    """Return an ``answer`` that runs in a span, for a method that streams its responses."""
     from tickwheel.telemetry import spans
 
     async def handler(request: Any, context: Any, write: Any) -> None:

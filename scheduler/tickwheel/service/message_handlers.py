@@ -98,7 +98,8 @@ class MessageHandlers:
         dequeue = to_dequeue(namespace, queue, request, wait)
         if not request.wait_ms:
             # A repeated request (not `first_attempt`) must return the messages that its first call has leased, even if
-            # the queue is empty now. So it cannot share a check of the queue with other requests.
+            # the queue is empty now. So the request must not go to the poll coalescer, which answers several requests
+            # after one check of the queue.
             execute = (
                 namespace.poll_coalescer.dequeue
                 if request.first_attempt or not request.request_id

@@ -36,7 +36,7 @@ class MicroBatcher(Generic[T, R]):
         self._sending: asyncio.Task[None] | None = None
         self.is_busy = False
         """True while a group is in flight or waits to be sent."""
-        # The size that the next group is expected to reach: that of the last group.
+        # The size that the next group is expected to reach.
         self._expected = 1
 
     async def submit(self, item: T) -> R:

@@ -63,7 +63,8 @@ class TokenFile:
             try:
                 self.reload_if_changed()
             except Exception:
-                # This is a bug. Without this handler, nobody would notice, and no later change would be loaded.
+                # Only a bug in Tickwheel leads here. Without this handler, the task would end, and no later change of
+                # the file would be loaded.
                 _log.exception(
                     "the token file cannot be reloaded because of a bug; the tokens stay unchanged",
                     extra=log_fields("tokens refused"),

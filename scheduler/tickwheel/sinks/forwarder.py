@@ -1,9 +1,9 @@
 """Delivers due messages of one shard to the sinks of their queues.
 
-The forwarder is a worker: it leases messages, and completes them when the broker has acknowledged them. So the same
-scripts as for other workers handle exclusive values, order and attempts. While a broker is unreachable, the forwarder
-extends the leases. A message fails only if the broker rejects it. After a crash the leases expire, and messages that
-were in flight may arrive twice.
+The forwarder is a worker: it leases messages, and completes them when the broker has acknowledged them. So exclusive
+values, order and attempts are handled by the same scripts as for other workers. While a broker is unreachable, the
+forwarder extends the leases. A message fails only if the broker rejects it. After a crash the leases expire, and
+messages that were in flight may arrive twice.
 """
 
 import logging
@@ -39,7 +39,7 @@ WORKER: Final = "tickwheel-sink"
 # The forwarder leases messages only if there is room for this many. Otherwise it waits until messages in flight are
 # settled.
 MIN_BATCH: Final = 100
-# Time that the brokers have to answer when the forwarder is stopped.
+# How long a stopped forwarder waits for the answers of the brokers.
 ENDING_MS: Final = 800.0
 # How long to wait if a sink is full, and the maximum of any other wait.
 _FULL_MS: Final = 20.0

@@ -1,4 +1,4 @@
-"""A timer as bytes: "check this message at this time". The function `mark` of `lua/_transition.lua` packs the same
+"""A timer as bytes: "check this message at this time". The function `pack_mark` of `lua/_transition.lua` packs the same
 bytes.
 
     time     6 bytes, ms since 1970

@@ -41,7 +41,7 @@ def level_for(time_ms: int, now_ms: int) -> int:
 
 
 def lead_time(level: int) -> int:
-    """Return the time in ms from the cascade or read of a slot to the slot's start.
+    """Return how long before its start a slot is cascaded (level 2: read), in ms.
 
     The lead time of a cascade is the length of a slot of the level below, so that the timers are in lower slots in
     time. The lead time of reading a slot of level 2 is the length of a slot of level 2, which agrees with `is_near`.

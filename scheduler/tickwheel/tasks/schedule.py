@@ -48,10 +48,10 @@ class Policies(TypedDict, total=False):
 
 
 class Occurrence(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The payload of an occurrence: the schedule, the text of its fire times, and the time.
+    """The payload of an occurrence: the name and the fire times of its schedule, and its own time.
 
-    ``last`` is the time of the previous firing. If the schedule allows no overlap, that firing must be finished
-    before the schedule fires again.
+    The fire times are a text, for example "cron 30 9 * * * UTC". ``last`` is the time of the previous firing. If the
+    schedule allows no overlap, that firing must be finished before the schedule fires again.
     """
 
     schedule: str

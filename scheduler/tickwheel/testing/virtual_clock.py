@@ -77,7 +77,7 @@ class VirtualClock:
     def set(self, moment: datetime) -> None:
         """Set the clock to an aware datetime, later or earlier, as if no event process had run in between.
 
-        Transitions that are due then happen at the next call of `run_due` or `advance`.
+        Transitions that are due at the new time happen at the next call of `run_due` or `advance`.
         """
         moment_ms = validation.timestamp_ms("moment", moment, round_up=False)
         if moment_ms < self._manual_clock.now_ms:

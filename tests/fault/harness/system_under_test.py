@@ -68,7 +68,7 @@ class SystemUnderTest:
         deadline = time.monotonic() + within
         while not condition():
             if time.monotonic() > deadline:
-                raise TimeoutError(f"not within {within} s: {description}")
+                raise TimeoutError(f"this did not happen within {within} s: {description}")
             time.sleep(_POLL_S)
 
     def leading(self, whom: int) -> RestartedProcess:

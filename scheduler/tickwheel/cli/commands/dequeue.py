@@ -21,7 +21,7 @@ from tickwheel.cli.output import (
 from tickwheel.cli.parameter_types import option_parser, pairs, parse_duration
 from tickwheel.cli.target import Target
 
-# An event process that starts with this command has filed and promoted overdue timers within this time.
+# An event process that this command starts needs less than this time until it has promoted the overdue messages.
 _CATCH_UP = timedelta(seconds=2)
 
 
@@ -62,8 +62,8 @@ def dequeue(
 ) -> None:
     """Lease messages, most urgent first, and print them.
 
-    The commands complete, fail, release and extend need the token that is printed with each message. With --json, the
-    output has one line for each message. If there is nothing to deliver, the exit code is 4.
+    A token is printed with each message. Pass the token to the commands complete, fail, release and extend. With
+    --json, the output has one line for each message. If there is nothing to deliver, the exit code is 4.
     """
     if raw and target.json:
         raise InvalidArgument("--raw and --json are different output formats: use one")

@@ -98,7 +98,8 @@ def worker(target: Target, options: WorkerOptions) -> None:
         raise InvalidArgument(f"the worker needs {error.name}: install tickwheel[worker]") from error
     page = None if options.metrics is None else metrics_address(options.metrics)
     log_to_stderr(json=target.json, verbose=options.verbose)
-    # The app's values take precedence over environment variables. Only command line options override the app's values.
+    # The app's values take precedence over environment variables. Command line options override the app's values if
+    # they differ from the environment variables.
     variables, default = target.environment(), Target.from_environment().environment()
     overrides = {
         option: variables[variable]

@@ -17,7 +17,7 @@ _DRAWS = 64
 
 
 def tasks_of_run(scenario: Scenario) -> list[Task]:
-    """Return the tasks of a run as its producer plans them, from its start, ordered by due time."""
+    """Return the tasks that the producer of a run plans, ordered by due time. Times count from the start of the run."""
     count = scenario.max_messages
     tasks = []
     for n, arrival in enumerate(plan_arrivals(scenario)):

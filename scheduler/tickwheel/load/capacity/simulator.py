@@ -26,7 +26,7 @@ class Overheads:
     finish_s: float = 0.002
     """One call that settles a batch."""
     per_message_s: float = 0.0
-    """For each message: the delay with which a worker of a load run wakes after it has slept for the run time."""
+    """For each message: how much too late a worker of the load generator wakes. It sleeps instead of working."""
 
     def times(self, factor: float) -> "Overheads":
         return Overheads(self.fetch_s * factor, self.finish_s * factor, self.per_message_s * factor)
@@ -37,10 +37,10 @@ _DEFAULT = Overheads()
 
 @dataclass(slots=True)
 class SimulationResult:
-    """Results of the tasks that were due from ``since_s`` on, by queue."""
+    """Results of a simulation from ``since_s`` on."""
 
     starts: dict[str, list[float]] = field(default_factory=dict)
-    """For each task, the time from its due time until its first run begins."""
+    """By queue: for each task that was due since then, the time from its due time until its first run begins."""
     busy_s: float = 0.0
     """Total time that workers ran tasks, from ``since_s`` until the last task was due."""
     worker_s: float = 0.0

@@ -7,8 +7,9 @@ from tickwheel.load.capacity.advice import Advice
 from tickwheel.load.run.run_result import RunResult
 from tickwheel.load.scenario.scenario import Scenario
 
-# The calls of the report, in the order of a message's life, and the delays of the load's own processes.
+# The calls that a report lists, in the order of a message's life.
 CALLS = ("enqueue", "cancel", "dequeue", "dequeue empty", "complete", "fail")
+# The delays of the processes that create the load.
 HARNESS = ("lag", "poll lag", "overrun")
 SHARES = (0.5, 0.9, 0.95, 0.99)
 

@@ -11,12 +11,12 @@ from tickwheel import TickwheelError
 from tickwheel.load.run.worker import Worker
 from tickwheel.load.scenario.scenario import QueueLoad, Scenario
 
-# Maximum calls in flight of one process. At the limit, the loop waits, and the delay is recorded as lag.
+# Maximum calls in flight of one poller. At the limit, the loop waits, and the delay is recorded as lag.
 _CALLS_MAX = 100
 
 
 class Poller:
-    """Polls one queue at planned times, on behalf of a worker that is never busy."""
+    """Polls one queue at planned times, for a worker that takes new messages even while it runs others."""
 
     def __init__(self, scenario: Scenario, queue: QueueLoad, worker: Worker, part: int, parts: int) -> None:
         """Create one of ``parts`` pollers that share the calls, each in its own process; ``part`` counts from 0."""

@@ -28,7 +28,8 @@ _POINTS = 150
 _SAMPLE_S = (0.5, 10.0)
 # Longest wait for a sample, so that an unreachable server does not delay the run for the client's whole timeout.
 _SAMPLE_TIMEOUT_S = 2.0
-# Minimum time for the rest of the work after the last message, in real time.
+# After the last message, a run waits for unfinished messages for the scenario's `drain`, or for this time if it is
+# longer (real time).
 _DRAIN_MIN_S = 5.0
 _CANCELS = 500
 
@@ -160,7 +161,7 @@ class _RunMonitor:
             outcome.ended = "a process of the load ended"
             return True
         if scenario.max_seconds is not None and moment >= scenario.max_seconds:
-            outcome.ended = f"its {scenario.max_seconds:g} s were over"
+            outcome.ended = f"the limit of {scenario.max_seconds:g} s was reached"
             return True
         if not self._processes.progress.get("producer", {}).get("is_done"):
             return False
@@ -177,7 +178,7 @@ class _RunMonitor:
     async def _sample(self, moment: float, stopping: asyncio.Event) -> bool:
         """Take a sample of the queues, and return whether it succeeded in time.
 
-        If the sample fails, the error is recorded, and the previous sample is repeated.
+        If the sample fails, the error is recorded, and the values of the previous sample are recorded again.
         """
         sampling, stopped = asyncio.create_task(self._take_sample(moment)), asyncio.create_task(stopping.wait())
         try:
@@ -233,7 +234,7 @@ async def _create_queue(tickwheel: aio.Tickwheel, scenario: Scenario, load: Queu
 
 
 def _jobs(settings: Settings, scenario: Scenario, bucket_s: float) -> list[dict[str, Any]]:
-    """Return one job for the producer, and one job of workers for each other core."""
+    """Return one job for the producer, and the jobs of workers: by default, one for each other core."""
     wanted = settings.worker_processes or max(1, (os.cpu_count() or 2) - 1)
     has_polls = any(queue.polls is not None for queue in scenario.queues)
     parts = wanted if has_polls else max(1, min(wanted, scenario.worker_count))
