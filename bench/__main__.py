@@ -19,7 +19,7 @@ FIGURES = Path(__file__).parents[1] / "docs" / "figures.md"
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--only", metavar="ROW,ROW", help=f"measure only some of {', '.join(MEASUREMENTS)}")
-    parser.add_argument("--quick", action="store_true", help="measure small sizes, in seconds; values are not valid")
+    parser.add_argument("--quick", action="store_true", help="use small sizes, so that a run takes only seconds; the values are not valid")
     parser.add_argument(
         "--results",
         type=Path,
@@ -30,7 +30,7 @@ def main() -> None:
     unknown = [name for name in names if name not in MEASUREMENTS]
     if unknown:
         parser.error(f"there is no row {', '.join(unknown)}; the rows are {', '.join(MEASUREMENTS)}")
-    # A quick run never overwrites valid results.
+    # By default, a quick run does not overwrite valid results.
     folder: Path = args.results or (Path(tempfile.mkdtemp(prefix="tickwheel-bench-")) if args.quick else RESULTS)
     measurements: list[Measurement] = []
     with BenchServer() as server:

@@ -8,7 +8,7 @@
 -- ARGV[5]  number of shards that the caller expects
 -- Reply    {1 if created, else 0; the stored configuration: version I4, uid c4, number I2, settings}
 -- Errors   TOOMANYQUEUES, NAMESPACEGONE; out of memory: rejected before the script starts
--- Cost     O(1), O(queues) for the first queue of a namespace
+-- Cost     O(1); O(queues) if the counter of queue numbers is missing
 local stored = redis.call('HGET', queues, ARGV[1])
 if stored then
     return { 0, stored }

@@ -3,7 +3,7 @@
 -- KEYS: config messages pairs vpairs
 -- INCLUDE: _constants _record _queue_context _require_current_config _filter_match
 -- ARGV[1]  context (_queue_context)
--- ARGV[2]  signature c8 and the pairs of the filter, each I2c0
+-- ARGV[2]  the filter: its signature c8 (_filter_match) and its pairs, each I2c0
 -- ARGV[3]  number of entries to walk
 -- ARGV[4]  cursor of the previous call; empty in the first call
 -- Reply    {number of messages counted by this call, cursor for the next call (empty if none are left)}
@@ -13,8 +13,8 @@ local filter_pairs, budget, cursor = parse_filter(ARGV[2]), tonumber(ARGV[3]), A
 local matches, total = matcher(ARGV[2], filter_pairs), 0
 local has_one_pair = #filter_pairs == 1
 
--- Adds to `total` the matching entries of `key` from `from` on that start with `prefix`. Returns the last entry read if
--- the budget ends first, else nil.
+-- Counts the matching entries of `key` that start with `prefix`, beginning at `from`, and adds their number to `total`.
+-- Returns the last entry read if the budget ends first, else nil.
 local function count_matching(key, from, prefix, name_prefix)
     while true do
         local size = math.min(200, budget)
@@ -43,7 +43,8 @@ if not exclusive then
     return { total, last_entry or '' }
 end
 
--- The groups of a value (_ready_indexes) are adjacent in `vpairs`, so one read leads from each value to the next.
+-- The groups of an exclusive value (_ready_indexes) are adjacent in `vpairs`, so one read finds the next exclusive
+-- value.
 local rarest, from, group_cursor = nil, '-', ''
 if cursor == '' then
     rarest = rarest_pair(filter_pairs)
@@ -53,7 +54,7 @@ end
 local function stop(position)
     return { total, pack('>I2c0I2c0I2c0', #rarest, rarest, #from, from, #position, position) }
 end
--- Each value needs at least two entries of the budget: one to find the value, one to search it.
+-- A turn needs at least two entries of the budget: one to find the exclusive value, one to search it.
 while budget > 1 do
     local entry = call('ZRANGEBYLEX', vpairs, from, '+', 'LIMIT', 0, 1)[1]
     if not entry then

@@ -3,7 +3,7 @@
 -- KEYS: clock config messages bodies
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config
 -- ARGV[1]  context (_queue_context)
--- ARGV[2]  name
+-- ARGV[2]  name of the message: its field in `messages` without the queue's number
 -- Reply    {now I6, record, payload from `bodies` or empty}; an empty record if there is no such message
 -- Errors   STALECONFIG
 -- Cost     O(1)

@@ -1,15 +1,16 @@
 #!lua flags=allow-oom
--- Returns the orders of the most urgent Pending messages. With a filter, only messages that carry every pair of the
--- filter count.
--- Leases nothing. The walk of a filter may park groups (_ready_indexes); the dequeue that follows then skips them.
+-- Returns the order (deadline and rank, see _ready_indexes) of each of the most urgent Pending messages. A filter
+-- restricts this to the messages that carry all its pairs. A client compares the orders of all shards, and then
+-- dequeues from the shards with the most urgent messages. Leases nothing. The walk of a filter may park groups
+-- (_ready_indexes). The dequeue then skips these groups.
 -- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config _transition _ready_indexes _filter_match _filter_walk
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  limit I2, number of entries to walk I4
--- ARGV[3]  cursor of the previous call of a split walk, else empty
--- ARGV[4]  empty, or signature c8 and the pairs of the filter, each I2c0
+-- ARGV[3]  the cursor that the previous call returned, to continue its walk; else empty
+-- ARGV[4]  empty, or the filter: its signature c8 (_filter_match) and its pairs, each I2c0
 -- Reply    {orders, each deadline I8 (+ 2^52) and rank I6; cursor for the next call if nothing is found yet, else
---          empty; 1 if there may be more orders, else 0}
+--          empty; 1 if the budget ended before `limit` orders were found, so there may be more; else 0}
 -- Errors   STALECONFIG
 -- Cost     O(log N) for each message, and the entries walked
 local limit, budget = read('>I2I4', ARGV[2])

@@ -6,7 +6,8 @@
 -- ARGV[2]  session (_session)
 -- ARGV[3]  retention of cancelled messages in ms I6
 -- ARGV[4]… tokens and fields of the messages (_held_leases)
--- Reply    one string: a result (code B, state B, version I4, now I6) for each message: DONE, LOST or NOT_FOUND
+-- Reply    one string, with a result for each message: code B (DONE, LOST or NOT_FOUND), state B, version I4, then
+--          `until` of the message I6
 -- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD
 -- Cost     O(log N) for each message and pair
 local retention = read('>I6', ARGV[3])

@@ -46,8 +46,8 @@ def up() -> None:
     ended = background.list_exited(_FOLDER)
     if ended and services and len(ended) < len(services.pids):
         raise ServiceError(
-            f"these have ended, and the others run: {', '.join(ended)}; nothing was changed:"
-            " make services-down ends the others, and deletes the data of all"
+            f"some services have ended ({', '.join(ended)}), and the others still run. Nothing was changed."
+            " `make services-down` ends the others, and deletes the data of all services"
         )
     if services is None or not services.pids or ended:
         if ended:

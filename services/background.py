@@ -1,7 +1,8 @@
 """Services that outlive the program that started them: their record, and their end.
 
-The record is a file in a folder. The file proves that the folder belongs to the services. The command of every process
-that was started there contains the folder, which proves that a process id still belongs to the same process.
+The record is a file in a folder. The file proves that the folder belongs to the services. The command line of every
+process that was started there contains the path of the folder. So a process id in the record that now belongs to
+another process is recognised.
 """
 
 import json
@@ -21,7 +22,7 @@ _STOP_S = 20.0
 
 @dataclass(frozen=True)
 class BackgroundServices:
-    """Services that were started: ``addresses`` by service, and process ids by the name of the server.
+    """Services that were started: ``addresses`` by service, and process ids by server (a service can have several).
 
     A service keeps its data in the folder of its name. Until all services are ready, addresses are empty, and there are
     no process ids.
@@ -32,7 +33,10 @@ class BackgroundServices:
 
 
 def claim(folder: Path, services: Sequence[str]) -> None:
-    """Empty the folder for services. Raises ServiceError, and changes nothing, if it contains other files."""
+    """Empty the folder for services: end those that run there, and delete their data.
+
+    Raises ServiceError if the folder contains other files. Without a record of services, it then changes nothing.
+    """
     if load_record(folder) is None and folder.exists() and not (folder.is_dir() and _is_empty(folder)):
         raise ServiceError(
             f"{folder} is not empty, and does not belong to the services: set TICKWHEEL_SERVICES_DIR to another folder"

@@ -50,9 +50,9 @@ def java_command(main_class: str, *arguments: str, heap_mb: int) -> list[str]:
     Downloads the jars if necessary, which takes a network and up to a minute. Raises ServiceError with advice if Java
     or the jars are not available.
 
-    The first process of a class that ends normally or by SIGTERM leaves an archive of the loaded classes next to the
-    jars (class data sharing). With the archive, a start takes half the CPU time. Java ignores an unfinished archive and
-    the archive of another Java.
+    The first process that runs ``main_class``, and ends normally or by SIGTERM, leaves an archive of the loaded classes
+    next to the jars (class data sharing). With the archive, a start takes half the CPU time. Java ignores an unfinished
+    archive and the archive of another Java.
     """
     java, jars = _java(), _jars()
     archive = jars / f"{main_class}-{_version(java)}.jsa"

@@ -8,7 +8,7 @@ from typing import Final
 
 from services.process import Process
 
-# The service on a free port. The URL of its server comes next, then more options.
+# The first arguments of a program that runs the service on a free port. Append the URL of the Redis server.
 SERVE: Final = ("-m", "tickwheel", "serve", "--listen", "127.0.0.1:0", "--url")
 
 

@@ -24,7 +24,10 @@ def load(folder: Path) -> dict[str, Any]:
 
 
 def save(folder: Path, measurements: list[Measurement], quick: bool, server: dict[str, str]) -> dict[str, Any]:
-    """Add measurements to the stored results, replace older values of the same names, and return all results."""
+    """Add measurements to the stored results, replace older values of the same names, and return all results.
+
+    If ``quick``, replace all stored results.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     measured = datetime.now(UTC).isoformat(timespec="seconds")
     known = {} if quick else load(folder).get("figures", {})

@@ -1,8 +1,9 @@
 """Measures the CPU time to add and fire one timer in `timing_wheel`, with few and with many timers.
 
-Both settings spread the delays evenly, and add all timers before the first timer is due. With `same_delays`, delays are
-up to 15 minutes for any number of timers. With `same_rate`, one timer is due each millisecond: with a hundred times as
-many timers, delays are a hundred times as long, and the wheel needs one more level.
+There are two settings. Both spread the delays evenly, and add all timers before the first timer is due. With
+`same_delays`, delays are up to 15 minutes for any number of timers. With `same_rate`, one timer is due each
+millisecond: with a hundred times as many timers, delays are a hundred times as long, and the wheel needs one more
+level.
 """
 
 import json

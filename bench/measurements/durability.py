@@ -28,7 +28,8 @@ def durability(scale: Scale) -> list[Measurement]:
     medians: dict[str, list[float]] = {name: [] for name in KINDS}
     worst: dict[str, list[float]] = {name: [] for name in KINDS}
     rates: dict[str, list[float]] = {name: [] for name in KINDS}
-    # `keep_cores_busy` is not used: after a disk write, the server would wait for the time slice of a busy process.
+    # Most measurements keep the cores busy (`bench/harness/busy_cores.py`). Here, after each disk write, the server
+    # would wait until a busy process has used up its time slice.
     with ExitStack() as stack:
         queues = {}
         for name, (level, _, settings, replicas) in KINDS.items():

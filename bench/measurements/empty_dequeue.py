@@ -1,8 +1,8 @@
 """The server CPU time of an empty dequeue, with and without a filter, relative to a PING of the same client.
 
-The first empty dequeue after a message calls the script. The next dequeues use plain commands to check whether a
-message may be ready. The row measures these later dequeues, because a client that polls mostly makes such calls. The
-details of the row also contain the first dequeue.
+After a dequeue that returned a message, the first empty dequeue calls the script. The next dequeues use plain commands
+to check whether a message may be ready. The row measures these later dequeues, because a client that polls mostly makes
+such calls. The details of the row also contain the first dequeue.
 """
 
 from collections.abc import Callable
@@ -96,7 +96,10 @@ def _first(tickwheel: Tickwheel, queue: Queue, where: dict[str, str] | None) -> 
 
 
 def _max_ratio(costs_us: dict[str, float], which: str = "") -> float:
-    """Return the cost of the most expensive calls in PINGs; by default without the first calls after a message."""
+    """Return the cost of the most expensive kind of call, as a multiple of the cost of a PING.
+
+    With ``which``, only first dequeues after a message count; by default, all others.
+    """
     chosen = {name: us for name, us in costs_us.items() if name != "PING" and (FIRST in name) == bool(which)}
     return max(chosen.values()) / costs_us["PING"]
 

@@ -15,7 +15,7 @@ SHARDS = 64
 
 
 def failover(scale: Scale) -> list[Measurement]:
-    """Enqueue to all shards without pause. Each run kills and restarts the primary of another shard."""
+    """In each run, kill the primary of a different shard, and enqueue to all shards."""
     first_ms: list[float] = []
     with (
         tempfile.TemporaryDirectory() as folder,

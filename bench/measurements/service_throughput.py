@@ -1,7 +1,8 @@
 """The rates of the gRPC service, relative to a server that only echoes requests.
 
-The load is a closed loop in one process that uses little CPU time (`closed_loop`). It is the same for the service and
-for the echo server. On two cores, the load and Redis use one core, and the measured server uses the other.
+For calls of one message, the load is a closed loop in one process that uses little CPU time (`closed_loop`). It is the
+same for the service and for the echo server. On two cores, the load and Redis use one core, and the measured server
+uses the other.
 """
 
 import asyncio
@@ -30,8 +31,8 @@ CONNECTIONS = 16
 def service_rates(scale: Scale) -> list[Measurement]:
     """Measure calls of one message over one connection, the same calls to the echo server, and calls of 100 messages.
 
-    The rate relative to the echo server is computed for each run. A channel of the grpc library sends the calls of 100
-    messages. The first run is the warm-up and is not counted.
+    The rate relative to the echo server is computed for each run. The calls of 100 messages are sent by the grpc
+    library, not by `closed_loop`. The first run is the warm-up and is not counted.
     """
     count, batches = scale.size(20_000, 320), scale.size(1_000, 8)
     with (

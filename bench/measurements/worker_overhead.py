@@ -31,7 +31,7 @@ _TICKWHEEL = ("-m", "tickwheel", "worker", "bench.no_op.tickwheel_app:app")
 
 @dataclass(frozen=True)
 class Peer:
-    """A worker with its settings. "late" means that it acknowledges a task after the run, like Tickwheel's worker."""
+    """A worker with its settings."""
 
     command: tuple[str, ...]
     enqueue: Callable[[BenchServer, int], None]
@@ -82,7 +82,8 @@ def _celery(*options: str, late: bool, prefetch: int) -> Peer:
 
 
 TICKWHEEL = Peer(_TICKWHEEL, lambda server, count: enqueue(server, "sync_no_op", count))
-# The best sensible settings of each peer, and its defaults. The best result of a peer counts.
+# The best sensible settings of each peer, and its defaults. The best result of a peer counts. "late" means that the
+# peer acknowledges a task after the run, like Tickwheel's worker; "early" means before the run.
 PEERS = {
     "Celery": {
         "solo, late, prefetch 10": _celery("-P", "solo", late=True, prefetch=10),

@@ -12,7 +12,7 @@ all others may move.
     plan.py         plans: operations as generators of steps, without I/O
     tracing.py      OpenTelemetry: the switch for tracing, and the spans of workers
     driving.py      the program `python -m tickwheel.driving`: an event process
-    message.py      names to which pickled messages of version 0.1 refer
+    message.py      names that have moved, for messages that were pickled before the move
     __main__.py     the program `python -m tickwheel`: the command line
 
     client/         the public clients, blocking and asyncio

@@ -48,8 +48,8 @@ class Reply:
 class Round:
     """Requests that are sent in one round trip for each server. The answer is a list with a Reply for each request.
 
-    ``allow_partial``: if at least one server answers, the round ends after the second failed attempt. The answer then
-    has None for each request to an unresponsive server.
+    ``allow_partial``: if at least one server answers, the round ends after two failed attempts to reach the others. The
+    answer then has None for each request to an unresponsive server.
     """
 
     requests: list[Request]

@@ -238,7 +238,7 @@ def test_durability_fsync_requires_a_server_that_writes_before_it_replies(
     if fit:
         Tickwheel(private.url, durability="fsync").close()
         return
-    with pytest.raises(NotDurable, match=f"appendfsync always; this server has {appendonly} and {appendfsync}"):
+    with pytest.raises(NotDurable, match=f"this server has appendonly {appendonly} and appendfsync {appendfsync}"):
         Tickwheel(private.url, durability="fsync")
     assert admin.dbsize() == 0
     Tickwheel(private.url, durability="memory").close()

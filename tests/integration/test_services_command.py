@@ -97,8 +97,8 @@ def test_services_are_left_unchanged_if_some_have_ended(tmp_path: Path) -> None:
         refused = services("up", tmp_path)
         assert (refused.returncode, refused.stdout) == (1, "")
         assert refused.stderr == (
-            "services: these have ended, and the others run: one; nothing was changed: make services-down ends the"
-            " others, and deletes the data of all\n"
+            "services: some services have ended (one), and the others still run. Nothing was changed. `make"
+            " services-down` ends the others, and deletes the data of all services\n"
         )
         assert background.is_running(tmp_path, record.pids["two"])
         assert background.load_record(tmp_path) == record

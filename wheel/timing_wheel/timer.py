@@ -10,12 +10,12 @@ from typing import NewType
 
 Timer = NewType("Timer", int)
 
-# The hash of an int is its remainder modulo 2**61 - 1, so different timers could have the same hash. With 91 = 61 + 30,
-# the expiry is 30 bits above the number in the hash, too. So two timers have the same hash only if at least 2**30
-# additions or 2**31 units of time lie between them.
+# The hash of an int is its remainder modulo 2**61 - 1, so different timers could have the same hash. As 2**91 has the
+# remainder 2**30, the hash of a timer is the remainder of expiry * 2**30 + number. So two timers have the same hash
+# only if about 2**30 additions or 2**31 units of time lie between them.
 TIMERS_PER_UNIT = 1 << 91
 
-# One sequence for all wheels, so that a wheel recognizes the timer of another wheel.
+# One sequence for all wheels, so that a wheel can distinguish its own timers from those of other wheels.
 _next_number = count().__next__
 
 

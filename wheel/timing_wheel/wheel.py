@@ -62,7 +62,7 @@ class TimingWheel(Generic[T]):
         # Timers due at `_reached`, in the order in which `advance` returns them.
         self._due: dict[Timer, T] = {}
         self._levels: list[Level[T]] = []
-        # For each level, the first time after its current turn, ascending.
+        # For each level, the end of the range of times that its slots cover now, ascending.
         # Invariant: a timer that is not due is in the first level with expiry < end.
         self._ends: list[int] = []
         self._add_level()
@@ -76,7 +76,7 @@ class TimingWheel(Generic[T]):
         """Keep `item` until `time`. Return a timer for `cancel`. Costs O(levels), for any number of timers.
 
         A time between two ticks counts as the later tick. A time that was already reached is due immediately: the next
-        `advance` returns the item before all later ones.
+        `advance` returns the item after those that are due already, and before those with a later time.
         """
         time = _check_int("time", time) - self._origin
         if time <= self._reached:

@@ -31,8 +31,8 @@ _UNACKED, _UNACKED_INDEX = "unacked", "unacked_index"
 # The suffixes of kombu's lists by priority. By default, kombu uses every third of them.
 _PRIORITIES: Final = ("", *(f"\x06\x16{step}" for step in range(1, 10)))
 _PAGE: Final = 200
-# `_TAKE_LISTED` takes messages from a list, `_TAKE_UNACKED` from the hash and its index. Both move a message to the
-# list of held messages, if the message is still there. `_REQUEUE` returns a held message to its queue.
+# `_TAKE_LISTED` takes messages from a list, `_TAKE_UNACKED` from the hash and its index. If a message is still where it
+# was read, both move it to the list of held messages. `_REQUEUE` returns a held message to its queue.
 _TAKE_LISTED: Final = """
 local taken = {}
 for n = 1, #ARGV do
@@ -61,7 +61,7 @@ if redis.call('LREM', KEYS[1], 1, ARGV[1]) > 0 then redis.call('LPUSH', KEYS[2],
 
 @dataclass(frozen=True, slots=True)
 class CeleryQueueItem:
-    """One message: its bytes, the key and the tag under which they are stored, and the decoded call.
+    """One message: its bytes, the key of their list or hash, their delivery tag (the field of the hash), and the call.
 
     ``refusal`` is the reason why the message cannot be moved, or None.
     """
@@ -143,7 +143,7 @@ class CeleryQueue:
         return item.key == self._held
 
     def requeue(self, item: CeleryQueueItem) -> None:
-        """Move a held message back to the end of its queue."""
+        """Move a held message back to the end of its queue, with the default priority."""
         wrapped = json.loads(item.raw)
         raw = json.dumps(wrapped[0]).encode() if isinstance(wrapped, list) else item.raw
         self._requeue_script(keys=[self._held, self._key], args=[item.raw, raw])
@@ -206,7 +206,7 @@ class Importer:
         return self.report
 
     def dry_run(self, *, unacked: bool = False) -> Report:
-        """Return the report that `run` would return. Move nothing."""
+        """Return the number of messages that `run` would try to move. Move nothing."""
         for page in self._pages(unacked):
             self.report.moved += sum(self._may_move(item) for item in page)
         return self.report

@@ -52,7 +52,8 @@ def enqueue_file(queue: Queue, source: Path, *, json: bool) -> None:
                 line_error = invalid
             if line_error is not None:
                 raise CommandError(
-                    f"{line_error}; {_describe_progress(added + existing, refused)}: fix the line and continue with it"
+                    f"{line_error}; {_describe_progress(added + existing, refused)}: fix the line, and enqueue the file"
+                    " from this line on"
                 ) from line_error
             if not batch:
                 break

@@ -1,4 +1,4 @@
-"""Deletes the temporary namespace that demo or load created on a server, and the lock files of its election."""
+"""Deletes the temporary namespace of `tickwheel demo` or `tickwheel load`, and the lock files of its election."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -12,7 +12,7 @@ _RECENT = 8
 
 
 class FlightBoard:
-    """The state of each flight, and totals. ``history`` has the transitions of all flights, in the order of arrival."""
+    """The state of each flight, and totals. ``history`` has the transitions of all flights, in the order of reading."""
 
     def __init__(self, timetable: Timetable) -> None:
         self.timetable = timetable
@@ -72,7 +72,7 @@ class FlightBoard:
 
 
 def percentile(values: Sequence[int], share: float) -> int | None:
-    """Return the value that ``share`` (0 to 1) of the values do not exceed (nearest rank), or None without values."""
+    """Return the percentile ``share`` (0 to 1) by nearest rank; None if there are no values."""
     if not values:
         return None
     ordered = sorted(values)

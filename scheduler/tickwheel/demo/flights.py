@@ -156,5 +156,5 @@ def _number(row: dict[str, str], column: str, maximum: int) -> int:
 def _word(row: dict[str, str], column: str) -> str:
     text = row[column].strip()
     if text in _NOT_KNOWN or len(text) > _WORD_CHARS or not text.isprintable():
-        raise InvalidArgument(f"{column} must be 1 to {_WORD_CHARS} printable characters, not {text!r:.40}")
+        raise InvalidArgument(f"{column} must be a value of 1 to {_WORD_CHARS} printable characters, not {text!r:.40}")
     return text

@@ -28,7 +28,8 @@ from tickwheel.storage.record import State
 EXCLUSIVE_KEY = "aircraft"
 # Time from the first enqueue to the first departure.
 _LEAD_MS = 4_000
-# A flight is cancelled at least this time before it is due: in real time, and in minutes of the simulated day.
+# How long before its due time a flight is cancelled: the longer of a real time and a time in minutes of the simulated
+# day.
 _CANCEL_MS = 3_000
 _CANCEL_MINUTES = 60
 # A lease lasts for the duration of the flight plus this time.

@@ -1,4 +1,7 @@
-"""Checks the indexes: each entry has the record that it comes from. `messages` checks the opposite direction."""
+"""Checks the indexes (`lua/_ready_indexes.lua`): each entry has the record that it comes from.
+
+`doctor/messages.py` checks the opposite direction: each record has its entries.
+"""
 
 from collections.abc import Callable
 from struct import Struct

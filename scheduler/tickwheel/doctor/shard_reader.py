@@ -21,11 +21,11 @@ ROUND = 2_000
 # Maximum number of decoded records of a shard that are kept for its other checks.
 DECODED_MAX = 10_000
 
-# Maps the location of a problem to the text of its finding, which begins with the location. A problem has the same
-# location in every pass.
+# Maps the location of a problem to the text of its finding, which begins with the location. The audit of a live system
+# makes several passes, and reports only problems with the same location in all passes.
 Findings = dict[str, str]
 Queues = dict[int, tuple[str, QueueConfig]]
-# The errors that decoding bytes of an unexpected format raises, and the server's errors for a key of the wrong type.
+# The errors that are raised for bytes of an unexpected format, and for a key of the wrong type.
 DAMAGE = (ValueError, LookupError, ArithmeticError, TypeError, StructError, TickwheelError)
 
 T = TypeVar("T")

@@ -12,15 +12,15 @@ firing.py            calls of the scripts that promote, expire and retire, for d
 inbox_buffer.py      timers read from the inbox and not yet filed
 filing.py            the arguments of one call that files timers into slots
 slots.py             the leader's copy of the slots in use, and the choice of the next slot to serve
-loaded_timers.py     all timers in memory, and the number of unanswered timers of each slot
+loaded_timers.py     all timers in memory, and the number of open timers of each slot
 near_timers.py       the timers of one kind in memory, by tick
 finished_leases.py   leases that are known to be over, whose timers need no call
 batch_size.py        the number of elements to read at once, if their size is unknown in advance
-clock.py             the protocol of the clock that a driver needs
+clock.py             the interface of the clock that a driver needs
 server_clock.py      the clock in production: the server's clock, as far as the clock guard trusts it
 clock_guard.py       the guard against steps forward of the server's clock
 fenced_shard.py      keys and scripts of one shard, and calls that contain the fence
-queue_lookup.py      the protocol that finds the queue with a given number
+queue_lookup.py      the interface through which a driver finds the queue with a given number
 commands.py          the commands that a driver yields
 run_steps.py         execution of the commands of a generator
 shard_connection.py  execution of commands on the shard's server

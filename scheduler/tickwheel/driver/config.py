@@ -1,4 +1,4 @@
-"""The settings of one shard's drivers: a process uses the same settings for each driver that it creates."""
+"""The settings of one shard's drivers. After a reconnect, a process creates a new driver with the same settings."""
 
 from dataclasses import dataclass, field
 

@@ -7,8 +7,8 @@ from tickwheel.runtime.chunks import iter_chunks
 from tickwheel.storage.timer import iter_timers
 from tickwheel.storage.wheel_levels import level_for, name, number, start
 
-# Number of timers in a chunk, which is one element of a slot's list. A node of a Redis list holds up to 8 KB, so two
-# chunks share a node. A cascade moves whole chunks.
+# Number of timers in a chunk, which is one element of a slot's list. A chunk has about 4 KB, and a node of a Redis list
+# holds up to 8 KB, so two chunks share a node. A cascade moves whole chunks.
 CHUNK_TIMERS = 100
 
 
@@ -19,7 +19,7 @@ class Filing:
     slots: dict[tuple[int, int], list[bytes]] = field(default_factory=dict)
 
     def add(self, pieces: Iterable[bytes], now_ms: int) -> None:
-        """Sort pieces of packed timers into the slots that their times belong to."""
+        """Sort timers into the slots of their times. Each of the ``pieces`` is a string of packed timers."""
         slots = self.slots
         for piece in pieces:
             for time_ms, _, _, timer in iter_timers(piece):

@@ -16,8 +16,8 @@ from tickwheel.storage.timer import Kind, iter_timers
 
 ROTATE_MS = 1_000
 # If the buckets hold more timers than this, the driver is catching up with the inbox, and everything is filed
-# immediately. The same happens if a rotation is a whole period late, because the process was paused: timers that were
-# far from due may be due now.
+# immediately. The same happens if a rotation is a whole period late, because the process was paused. Some timers in the
+# buckets, which were too far from due to be loaded, may be due now, and the driver loads them only from their slots.
 HURRY_TIMERS = 50_000
 FROM_START = b"0-0"
 

@@ -9,7 +9,7 @@ from tickwheel.storage.wheel_levels import LOWEST, number
 
 
 class LoadedTimers:
-    """Timers by kind. A timer without a final answer is *open*.
+    """Timers by kind. A timer is *open* until a script has acted on the timer, or has ignored it as stale.
 
     A slot of level 2, the lowest level in Redis, may be dropped when it has no open timers.
     """

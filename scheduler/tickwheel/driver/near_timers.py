@@ -1,4 +1,4 @@
-"""The timers of one kind in memory until they are due: levels 0 and 1 of the wheel.
+"""Keeps the timers of one kind in memory until they are due. These timers are levels 0 and 1 of the wheel.
 
 The wheel in memory has one entry for each tick (1 ms) that has timers. The timers of a tick are packed into one
 bytearray, which takes 37 bytes for each timer. A list of bytes objects would take 140 bytes for each timer.
@@ -44,8 +44,8 @@ class NearTimers:
     def take(self, now_ms: int, limit_for: Callable[[int], int]) -> tuple[int, list[bytes]] | None:
         """Remove due timers of one queue, at most ``limit_for(queue number)``. Queues take turns.
 
-        Return the number of the queue and the timers, or None if no timer is due. The caller must pass each timer that
-        gets no final answer to `add` or `put_back`.
+        Return the number of the queue and the timers, or None if no timer is due. If a script has not handled a timer,
+        the caller must give the timer back with `add` or `put_back`.
         """
         self._collect_due(now_ms)
         if not self._ready:
@@ -60,7 +60,7 @@ class NearTimers:
         return queue_number, taken
 
     def put_back(self, queue_number: int, timers: list[bytes]) -> None:
-        """Return timers that were taken and not handled. They become the first of their queue."""
+        """Put back timers that were taken and not handled. They become the first of their queue."""
         if not timers:
             return
         self._ready.setdefault(queue_number, deque()).extendleft(reversed(timers))

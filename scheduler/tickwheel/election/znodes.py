@@ -1,4 +1,4 @@
-"""The permanent nodes of an election on ZooKeeper: the first member creates them, and all members recognize them later.
+"""The permanent nodes of an election on ZooKeeper. The first member creates them, and each member checks them.
 
 The root, which is the parent of all other nodes, stores the id of the election's namespace, because two Redis servers
 may have namespaces of the same name. A member that has used the nodes never creates them again: the epochs of new nodes

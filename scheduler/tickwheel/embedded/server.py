@@ -48,9 +48,9 @@ class EmbeddedServer:
     the directory is closed at exit. If a program is killed, the server keeps running. The next program that closes the
     directory stops the server, unless further programs have the directory open.
 
-    Threads may share an object. In a forked child (os.fork, multiprocessing) the object is closed: the child calls
-    ``open()`` if it needs the server after its parent's end. If a C library forks without Python's help, the directory
-    stays open until that child has ended or this program has closed it.
+    Threads may share an object. In a forked child (os.fork, multiprocessing) the object is closed. If the child needs
+    the server, it calls ``open()``; then the server also outlives the parent. If a C library forks without Python's
+    help, the directory stays open until that child has ended or this program has closed it.
 
     Every method may raise EmbeddedServerError. Its text contains the problem and a remedy.
     """

@@ -72,8 +72,8 @@ class QueueDirectory:
         shards = self._io.run(fetch_shard_count(self._context))
         if shards is not None and shards != self._context.shards:
             raise NamespaceRecreated(
-                f"namespace {self._context.namespace!r} was recreated with {shards} shards, and this event process"
-                f" drives {self._context.shards}: restart the event process"
+                f"namespace {self._context.namespace!r} was recreated with {shards} shards, and this event process was"
+                f" started when it had {self._context.shards}: restart the event process"
             )
         configs = self._io.run(queues.list_queues(self._context))
         self._configs = {config.number: (name, config) for name, config in configs.items()}

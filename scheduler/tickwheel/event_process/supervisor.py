@@ -100,7 +100,7 @@ class EventProcess:
         clocks = [loop.clock for loop in self._loops.values()]
         steps = [clock.guard.ahead_ms for clock in clocks if clock.guard.is_holding]
         if not steps:
-            _log.warning("no clock guard holds: there is no step of a server's clock to accept")
+            _log.warning("no clock guard has stopped a wheel: there is no step of a server's clock to accept")
         for clock in clocks:
             clock.accept()
             clock.accept_similar_steps(steps)

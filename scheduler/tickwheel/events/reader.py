@@ -38,15 +38,15 @@ def read(
     ``start`` is ``earliest`` or ``latest``. It applies to readers without a ``group``, and to new groups. A ``group``
     shares the partitions among its readers and continues at its last position. A transition counts as read when the
     caller requests the next transition. After a reader was killed, its last transitions may be read again. ``idle``
-    ends the iteration when no record has arrived for this time, counted from the first assignment of partitions. By
-    default the iteration does not end.
+    ends the iteration when no record has arrived for this time. The time before the first assignment of partitions does
+    not count. By default the iteration does not end.
 
     ``on_gap`` is called before a transition whose predecessor is missing, because events were dropped at the limit of
     the outbox. Gaps are also logged. Transitions that another reader of the group has read do not count as gaps.
     ``remembered`` is the number of messages whose last transition is kept to recognize duplicates.
 
     ``kafka`` contains further settings of librdkafka, by name. Raises TickwheelError if confluent-kafka or the topic is
-    missing, or if a record is not a transition of this version. Raises InvalidArgument for invalid arguments, and
+    missing, or if a record is not a transition in a known format. Raises InvalidArgument for invalid arguments, and
     Unavailable if no broker answers at the start.
     """
     validation.one_of("start", start, STARTS)

@@ -17,7 +17,7 @@ class Change:
     """The time that belongs to the state: due time, end of the lease, or end of retention.
 
     If the message was cancelled while it ran and still holds its exclusive value, ``at`` is the end of its lease. The
-    value becomes free, and the retention starts, at this time or at an earlier call of the message's worker.
+    exclusive value becomes free, and the retention starts, at this time, or earlier if the worker settles the message.
     """
     changed: bool
 
@@ -28,8 +28,9 @@ class Explanation:
 
     ``reason`` is a sentence for people; programs read the other fields.
 
-    ``code`` is one of ``invisible``, ``behind_value``, ``behind_others``, ``next``, ``blocked``, ``running``,
-    ``completed``, ``cancelled`` and ``errored``.
+    ``code`` is the state ``invisible``, ``running``, ``completed``, ``cancelled`` or ``errored``; for a Pending message
+    ``blocked`` (the queue is blocked for dequeue), ``behind_value`` (a message of the same exclusive value comes
+    first), ``behind_others`` (more urgent messages come first) or ``next``.
     """
 
     id: str
@@ -41,8 +42,8 @@ class Explanation:
     for, or the end of retention. If the message was cancelled while it ran and still holds its exclusive value,
     ``until`` is the end of its own lease. The time is in the past if no event process has processed the change yet."""
     ahead: int | None = None
-    """Number of deliverable messages that are more urgent. On other shards, these are the messages with an earlier
-    deadline."""
+    """Number of deliverable messages that come first: those before it in its own shard, and those with an earlier
+    deadline in other shards."""
     ahead_in_value: int | None = None
     """Number of messages of the same exclusive value that go first, not counting the running message."""
     holder: str | None = None

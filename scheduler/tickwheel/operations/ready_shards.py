@@ -47,8 +47,8 @@ class ReadyShards:
     def shards(self, config: QueueConfig, unanswered: bool, final: bool) -> Plan[list[int]]:
         """Return the shards to call, the most urgent known head first.
 
-        ``unanswered``: an earlier call of the session had no answer, so the script must be called. ``final``: an empty
-        answer ends the dequeue, so it is correct only if all shards have replied.
+        ``unanswered``: an earlier call of the session had no answer, so a namespace of one shard must call the script.
+        ``final``: an empty answer ends the dequeue, so it is correct only if all shards have replied.
         """
         context = self._context
         if context.shards == 1:

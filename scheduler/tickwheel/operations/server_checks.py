@@ -79,7 +79,7 @@ def _check(durability: Durability, namespace: str, shard: int) -> Plan[None]:
         if (appendonly, appendfsync) != ("yes", "always"):
             raise NotDurable(
                 "durability 'fsync' needs a server with appendonly yes and appendfsync always; this server has"
-                f" {appendonly} and {appendfsync}"
+                f" appendonly {appendonly} and appendfsync {appendfsync}"
             )
 
 

@@ -97,9 +97,10 @@ class ClientSession:
     def pin_sequence(self, sequence: int, final: bool, *, is_first: bool = False) -> None:
         """Make the next call, which may be a retry, use ``sequence + 1``.
 
-        With ``final``, the shard also stores an empty answer. With ``is_first`` (the caller has never sent this
-        request), an empty answer is stored only if this client sends the call to that shard again. An empty answer that
-        is not final is never stored, because the next try with the same sequence number would then get this answer.
+        With ``final``, the shard also stores an empty answer. If ``is_first`` (the caller has never sent this request),
+        it stores an empty answer only if this client sends the call to the shard again. Without ``final``, the shard
+        never stores an empty answer, because a dequeue that waits calls again with the same sequence number, and would
+        then get this answer.
         """
         self.sequence = sequence
         self._keeps_empty, self._is_first = final, is_first

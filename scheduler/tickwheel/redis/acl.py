@@ -11,8 +11,9 @@ from typing import Final
 
 from tickwheel.model import validation
 
-# The commands that scripts call. Every user may run all of them, because a script whose third command is refused has
-# already executed the first two. `lua/check_permissions.lua` finds missing permissions. Users differ by their keys.
+# The commands that scripts call, and those that surround a script call. Every user may run all of them, because a
+# script whose third command is refused has already executed the first two. `lua/check_permissions.lua` finds missing
+# permissions. Users differ by their keys.
 _SCRIPTS: Final = (
     "exists get set unlink",
     "hget hmget hgetall hvals hlen hstrlen hset hdel hincrby",

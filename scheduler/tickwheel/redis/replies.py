@@ -131,7 +131,10 @@ def _call_answer(request: Request, answers: list[object]) -> object:
 
 
 def _transaction_answer(answers: list[object]) -> object:
-    """Return the call's answer among the answers to MULTI, a command, the call and EXEC, or the first error."""
+    """Return the call's answer from the answers to MULTI, the prelude, the call and EXEC.
+
+    If one of them is an error, return the first error.
+    """
     done = answers[-1]
     if isinstance(done, list):
         return next((answer for answer in done if isinstance(answer, Exception)), done[-1])
@@ -160,7 +163,7 @@ def to_tickwheel_error(error: Exception) -> TickwheelError:
     text = str(error)
     if isinstance(error, AskError):
         return TickwheelError("the server belongs to a Redis Cluster: use a redis+cluster:// url")
-    # The error has only the general code ERR.
+    # This error has only the general code ERR.
     if "cluster support disabled" in text:
         return TickwheelError("the server does not belong to a Redis Cluster: use a redis:// url")
     if isinstance(error, OutOfMemoryError):

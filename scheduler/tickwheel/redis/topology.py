@@ -47,7 +47,7 @@ class Topology:
     def representative_shards(self) -> dict[str, int]:
         """Return a shard for each primary: the lowest number whose hash slot belongs to the primary.
 
-        The namespace may have fewer shards than this number.
+        The namespace may be too small to have a shard of this number.
         """
         shards: dict[str, int] = {}
         wanted = {server for server in self._primaries if server is not None}

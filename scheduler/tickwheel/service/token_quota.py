@@ -34,7 +34,7 @@ class TokenBucket:
         self._level = min(self.burst, self._level + (now - self._updated_at) * self.rate)
         self._updated_at = now
         if count and self._level <= 0:
-            # Wait for at least a thousandth of a message. Otherwise, rounding could reject a retry after this wait.
+            # Wait until at least a thousandth of a message is refilled. Otherwise, rounding could reject a retry.
             return max(-self._level, 1e-3) / self.rate
         self._level -= count
         return 0.0
@@ -53,8 +53,8 @@ class ConcurrencyLimit:
         """Hold one permit in the ``with`` block. Raises LimitExceeded if no permit is free."""
         if self.limit is not None and self.in_use >= self.limit:
             raise LimitExceeded(
-                f"{self._holder} has reached its limit of {self.limit:,} waiting calls: retry later, without a wait, or"
-                " through another process of the service",
+                f"{self._holder} has reached its limit of {self.limit:,} waiting calls: retry later, or do not wait for"
+                " messages, or use another process of the service",
                 _RETRY_AFTER_MS,
             )
         self.in_use += 1

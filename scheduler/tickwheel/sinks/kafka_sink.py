@@ -13,7 +13,7 @@ class KafkaSink:
     """Sends messages to one topic."""
 
     def __init__(self, producers: KafkaProducers, namespace: str, topic: str) -> None:
-        """``producers`` come from `KafkaProducers.sink_producers`, whose producers continue after a rejected record."""
+        """``producers`` must come from `KafkaProducers.sink_producers`: such producers survive a rejected record."""
         self._producers = producers
         self._namespace = namespace
         self._topic = topic

@@ -46,6 +46,6 @@ class Sink(Protocol):
     def send(self, message: SinkMessage, on_delivery: DeliveryCallback) -> bool:
         """Start sending a message. Return False if the sink is full; else call ``on_delivery`` once, in any thread.
 
-        A sink waits for an outage to end, without a limit. It reports REFUSED only if the message or its destination is
-        invalid.
+        During an outage, a sink keeps the message until it can send it, with no time limit. It reports REFUSED only if
+        the message or its destination is invalid.
         """

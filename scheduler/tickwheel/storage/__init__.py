@@ -5,7 +5,7 @@ layouts. The package does no I/O: `tickwheel.redis` sends the calls, and `tickwh
 send.
 
     keys.py           names of all Redis keys and channels
-    record.py         a message as bytes, its name within its queue, and the signatures of filters
+    record.py         a message as bytes, its name (exclusive value and id), and the Bloom filters of its metadata
     transition.py     the outbox: one event for each change of state
     timer.py          a timer of the wheel as bytes
     wheel_levels.py   levels and slots of the wheel, and the times of a slot

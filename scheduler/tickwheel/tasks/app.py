@@ -224,8 +224,8 @@ class TaskApp:
     def move(self, **where: Any) -> None:
         """Change arguments of the client, for example ``url``. Arguments that are not given stay.
 
-        Closes the client for threads. The clients of event loops are dropped without being closed, because only their
-        own loop can close them. To close them, call `aclose` in each loop first.
+        Closes the blocking client, which all threads share. The clients of event loops are dropped without being
+        closed, because only their own loop can close them. To close them, call `aclose` in each loop first.
         """
         self._clients.move(where)
 
@@ -255,7 +255,7 @@ class TaskApp:
         self._clients.close()
 
     async def aclose(self) -> None:
-        """Close the client of the running event loop and the client for threads."""
+        """Close the client of the running event loop, and the blocking client."""
         await self._clients.aclose()
 
     def __enter__(self) -> Self:

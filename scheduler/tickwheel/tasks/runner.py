@@ -53,7 +53,7 @@ class Runner:
     ) -> Outcome:
         """Run the task of a message and return its outcome. Raises no error of the task, its arguments or middleware.
 
-        ``on_start`` is called with the time limit in seconds before any code of the app runs. It is not called if the
+        Before any code of the app runs, ``on_start`` is called with the time limit, in seconds. It is not called if the
         app has no such task. ``is_lost`` returns whether the lease of the message is lost.
         """
         began = time.perf_counter()

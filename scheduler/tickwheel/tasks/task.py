@@ -73,7 +73,7 @@ class Task(Generic[P, R]):
         self._metadata = tuple(metadata)
         if unknown := [parameter for parameter in self._metadata if parameter not in self.signature.names]:
             raise InvalidArgument(
-                f"task {name!r}: metadata names {unknown[0]!r}, which is not one of its parameters"
+                f"task {name!r}: `metadata` contains {unknown[0]!r}, which is not a parameter of the task"
                 f" ({', '.join(self.signature.names)})"
             )
         if "max_attempts" in defaults:

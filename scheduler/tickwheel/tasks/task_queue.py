@@ -18,8 +18,9 @@ class TaskQueue:
 
     By default, workers choose a queue by a weighted lottery (see `worker.selectors`): ``weight``, 1 to 100, is the
     number of tickets of the queue. A worker that has chosen the queue takes batches of at most ``batch`` messages (1 to
-    250). After ``iterations`` batches, it chooses again. If the queue is empty, the worker waits for up to
-    ``long_poll``. ``config`` has the settings of `create_queue`: ``lease``, ``max_attempts`` and so on.
+    250). After ``iterations`` batches, it chooses again. If all its queues are empty, the worker chooses one of them,
+    and waits there for up to ``long_poll``. ``config`` has the settings of `create_queue`: ``lease``, ``max_attempts``
+    and so on.
 
     The tasks of a queue should be about equally urgent and take about equally long. Raises InvalidArgument.
     """

@@ -137,7 +137,7 @@ def _span_contexts(metadata: Iterable[Mapping[str, str]]) -> list[SpanContext]:
 def _start_span(
     name: str, kind: str, queue: str, role: SpanKind, messages: Sequence[LeasedMessage] = ()
 ) -> Iterator[Span]:
-    """Open a span around an operation. ``messages`` are the leased messages that the operation starts with, if any."""
+    """Open a span around an operation. ``messages`` are the leased messages that the caller passed to it, if any."""
     parent, links = _parent_and_links(messages)
     with _tracer().start_as_current_span(
         f"{name} {queue}", parent, role, _attributes(name, kind, queue), links

@@ -49,7 +49,7 @@ class TaskRun(msgspec.Struct, array_like=True):
 
 
 class BatchFinished(msgspec.Struct, tag=True, array_like=True):
-    """Some or all tasks of a batch were run."""
+    """Tasks of a batch that were run since the last report. A long batch sends several reports."""
 
     queue: str
     tasks: list[TaskRun]

@@ -28,8 +28,8 @@ _TICK_S = 0.25
 # The pause after each read, so that one read returns the reports of several short batches. A lease is at least a
 # hundred times as long, and the pipe can hold the reports that arrive during the pause.
 _GATHER_S = 0.01
-# A lease is renewed after a third of its length. The first renewal is at most this time after the report of the batch,
-# because the batch may have waited for a free place in the shared memory before its report was sent.
+# A lease is renewed after a third of its length. The first renewal comes at most this time after the report of the
+# batch, because part of the lease may be over: the batch may have waited for a free place in the shared memory.
 _FIRST_RENEWAL_S = 5.0
 _MIN_LEASE_S = limits.LEASE_MS_MIN / 1_000
 _MAX_LEASE_S = limits.LEASE_MS_MAX / 1_000

@@ -1,4 +1,4 @@
-"""The program of one worker process: imports the app, and runs its tasks in one or more consumers until it is stopped.
+"""The program of one worker process: imports the app, and runs its tasks in *consumers* (threads that take batches).
 
 The supervisor starts the process and writes a `ProcessConfig` as one line of JSON to its standard input. The input
 ends when the supervisor ends; then the process stops, too.
@@ -120,7 +120,8 @@ def _work(
             recycling.set()
             stopping.set()
 
-    # An alarm is a signal, and only the main thread receives signals. Several consumers run in other threads.
+    # An alarm is a signal, and only the main thread receives signals. A single consumer runs in the main thread. If
+    # there are more, all run in other threads.
     time_limit = AlarmLimit() if config.consumers == 1 else ThreadLimits()
     consumers = [
         Consumer(

@@ -55,7 +55,7 @@ def test_a_bad_line_is_named_and_exactly_the_lines_before_it_are_enqueued(
     assert result.stderr.startswith("tickwheel: line 121: ")
     assert text in result.stderr
     assert result.stderr.endswith(
-        "; 120 messages of the earlier lines are enqueued: fix the line and continue with it\n"
+        "; 120 messages of the earlier lines are enqueued: fix the line, and enqueue the file from this line on\n"
     )
     assert cli_client.queue("encode").counts()["pending"] == 120
 
@@ -77,7 +77,7 @@ def test_a_bad_line_is_reported_with_the_added_and_the_rejected_lines(
 def test_a_bad_first_line_means_that_nothing_was_enqueued(run: Run, cli_client: Tickwheel, tmp_path: Path) -> None:
     result = run("enqueue", "jobs", "--from", lines_file(tmp_path, "no", "{}"), code=1)
     assert result.stderr.startswith("tickwheel: line 1: not JSON")
-    assert result.stderr.endswith("; nothing is enqueued: fix the line and continue with it\n")
+    assert result.stderr.endswith("; nothing is enqueued: fix the line, and enqueue the file from this line on\n")
 
 
 def test_repeated_lines_are_counted_apart_from_added_lines(run: Run, cli_client: Tickwheel, tmp_path: Path) -> None:

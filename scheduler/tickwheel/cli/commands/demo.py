@@ -53,13 +53,13 @@ def demo(
     logbooks. If a check fails, the exit code is 1.
 
     The demo runs in a temporary folder. With --url or --data-dir, it runs in a temporary namespace on that server. The
-    folder and the namespace are deleted at the end.
+    folder is deleted at the end, and the namespace if the demo is not interrupted.
     """
     from tickwheel.demo import flights, simulation
     from tickwheel.demo.display import open_view, print_verdict
 
     day_of_flights = flights.read(flights.sample() if file is None else file)
-    # SIGTERM ends the demo like Ctrl-C: workers and server are stopped, and temporary data is deleted.
+    # SIGTERM ends the demo like Ctrl-C: workers and server are stopped, and the temporary folder is deleted.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with _scratch(target, keep=keep) as (scratch, folder), open_view(json=target.json) as view:
         namespace = scratch.namespace or ""

@@ -50,8 +50,8 @@ def doctor(
 ) -> None:
     """Check the server, the leaders, and every record, index, counter and timer.
 
-    The command changes nothing. If the result of a check is bad, the exit code is 1. Warnings do not change the exit
-    code.
+    The command changes nothing. If the result of a check is bad, the exit code is 1. If the namespace does not exist,
+    it is 4. Warnings do not change the exit code.
     """
     report = _Report(target.json)
     with _open_server(target) as (client_settings, io):

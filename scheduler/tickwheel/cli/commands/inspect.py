@@ -116,8 +116,8 @@ def counts(
 ) -> None:
     """Count messages by state, and show how late they were.
 
-    Lateness is the time from the due time of a message until the message was deliverable. Only messages that waited on
-    the wheel are counted. The columns "late p50" and "late p99" show upper bounds, in ms. An explicit deadline is
+    Lateness is the time from the due time of a message until the message was deliverable. Messages that did not wait on
+    the wheel have no lateness. The columns "late p50" and "late p99" show upper bounds, in ms. An explicit deadline is
     missed if the message is delivered after the deadline.
     """
     with target.open() as tickwheel:

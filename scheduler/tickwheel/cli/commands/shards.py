@@ -22,7 +22,7 @@ def shards(target: Target) -> None:
 
     The owner is the event process that claimed the shard last. In a driven shard, a new timer leaves the inbox within
     seconds. So if the oldest timer of the inbox keeps getting older, the shard is not driven. Lateness is the time from
-    the due time of a message until the message was deliverable. Each value is the upper bound of a range, in ms.
+    the due time of a message until the message was deliverable. The lateness columns show upper bounds, in ms.
     """
     with target.require_redis("shards").open() as tickwheel:
         admin = Admin(tickwheel)

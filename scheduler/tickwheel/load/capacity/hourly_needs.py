@@ -2,7 +2,7 @@
 
 Each hour is simulated as planned: its tasks come from the scenario's rates and distributions, or from the recording,
 and the workers use their own selectors. If an hour has very many tasks, only its busiest period is simulated; if it has
-few, several days are simulated. The wait is the time from a message's due time until its task begins. A message of a
+few, up to five days are simulated. The wait is the time from a message's due time until its task begins. A message of a
 batch also waits for the messages before it.
 """
 
@@ -16,8 +16,8 @@ from tickwheel.load.capacity.simulator import Overheads, simulate
 from tickwheel.load.scenario.arrival_rate import HOUR_S
 from tickwheel.load.scenario.scenario import QueueLoad, Scenario, WorkerGroup, with_workers
 
-# The maximum number of simulated tasks of an hour, and the minimum for the hour's rarest queue. Several days are
-# simulated to reach the minimum.
+# The maximum number of simulated tasks of an hour, and the minimum for the hour's rarest queue. To reach the minimum,
+# up to `_DAYS_MAX` days are simulated.
 _TASKS_MAX, _TASKS_MIN = 5_000, 200
 _DAYS_MAX = 5
 _STRETCHES = 24
@@ -47,7 +47,7 @@ class CapacityTarget:
 
 @dataclass(frozen=True, slots=True)
 class HourNeeds:
-    """One row of the table."""
+    """The needs of one hour: one row of the table that the command prints."""
 
     hour: int
     due_per_s: float

@@ -1,6 +1,6 @@
 """The program of one process of a run: the producer, or a part of the workers. Standard input controls the process.
 
-    python -m tickwheel.load.run.process          [TICKWHEEL_URL=…]
+    [TICKWHEEL_URL=…] python -m tickwheel.load.run.process
 
 The first line is the job as JSON; the process answers ``ready``. The second line is the start of the run on the host's
 monotonic clock. The process reports its progress twice a second. After ``stop`` the process writes its measurements and

@@ -34,7 +34,7 @@ class Values:
     def scaled(self, scale: float) -> "Values":
         """Scale the count of the values, so that each value keeps about the same number of messages.
 
-        Values that the scenario names stay as they are; only numbered values are scaled.
+        Only numbered values are scaled. Values that are listed in the scenario do not change.
         """
         if self.skew is None:
             return self

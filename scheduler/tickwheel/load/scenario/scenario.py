@@ -68,7 +68,7 @@ class QueueLoad:
     payload_bytes: int = 200
     polls: Polls | None = None
     wait_target_s: float = 5.0
-    """The target for the wait of a message. The computation of the workers needed uses this target."""
+    """The target for the wait of a message. The number of workers needed is computed from it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ class TomlTable:
         return TomlTable(self.path(name), self.take(name, {}))
 
     def tables(self, name: str) -> "list[TomlTable]":
-        """Take an array of tables, [[name]]. Errors number the tables from 1."""
+        """Take an array of tables, [[name]]. In error texts, the tables are numbered from 1."""
         value = self.take(name, ())
         if not isinstance(value, list | tuple):
             raise InvalidArgument(f"{self.path(name)} must be an array of tables, [[{name}]], not {preview(value)}")
