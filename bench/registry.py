@@ -1,4 +1,4 @@
-"""The functions that measure, by their name for `--only`, in the order in which they run.
+"""The functions that measure, in the order in which they run, and their names for `python -m bench --only`.
 
 Each function returns one row of the results table, or several related rows.
 """

@@ -1,10 +1,11 @@
 #!lua flags=allow-oom
--- Moves timers of a slot to its children, the slots of the level below. Deletes the slot if no timer is left in it.
+-- Moves timers of a slot to its children, the slots of the level below. Deletes the slot if no timer is left in it. A
+-- slot is a list of chunks; a chunk is a string of packed timers.
 -- KEYS: clock slots slot children...
 -- INCLUDE: _require_fence
 -- ARGV[1]  fence I8 I8 (_require_fence)
 -- ARGV[2]  level of the slot, ARGV[3] its number; the keys `children` are its 64 children in order
--- ARGV[4]  number of timers after which to stop, at the end of a chunk
+-- ARGV[4]  stop at the end of the chunk in which this number of timers is reached
 -- ARGV[5]  maximum number of timers in a chunk of a child
 -- Reply    chunks left in the slot, then for each child written to: its index (from 0) and its length in chunks
 -- Errors   FENCED; CORRUPT: a timer does not belong to the slot, and nothing was changed

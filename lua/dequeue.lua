@@ -6,12 +6,12 @@
 -- ARGV[1]  context (_queue_context); with the option HEADS the reply contains the next deadline
 -- ARGV[2]  session (_session)
 -- ARGV[3]  limit I2, lease of the call I4 (0: the message's, else the queue's), lease of the queue I4, maximum bytes of
---          records I4, maximum bytes of payloads in `bodies` I4, budget in index entries I4, token c16, worker (the
---          rest)
--- ARGV[4]  with a filter: signature c8 and the pairs of the filter, each I2c0
--- ARGV[5]  to continue a split walk: its cursor
+--          records I4, maximum bytes of payloads in `bodies` I4, budget I4: maximum number of index entries to read and
+--          change, token c16, worker (the rest)
+-- ARGV[4]  with a filter: its signature c8 (_filter_match) and its pairs, each I2c0
+-- ARGV[5]  after a reply of status 1: the cursor of that reply
 -- Reply    nil or {} if _empty_queue_exit ends the call, else {head, cursor, then field and record of each message};
---          head: status B, next deadline I8 (+ 2^52; 2^53-1: none), now I8.
+--          head: status B, next deadline I8 (sent as deadline + 2^52; 2^53-1: none), now I8.
 --          Status 0: final; 1: nothing found yet, call again with the cursor; 2: the messages of a retried call, with
 --          an empty record for each message that is no longer leased by that call; 3: there may be more messages,
 --          because this call reached a maximum of bytes or the end of its budget

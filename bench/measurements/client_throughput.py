@@ -35,7 +35,7 @@ def client_rates(scale: Scale) -> list[Measurement]:
             finished.append(done / (time.perf_counter() - began))
             client["dequeue and complete"].append((time.process_time() - cpu) / count * 1e6)
             assert done == count, f"{done} of {count} messages were delivered"
-    # The first run warms the client up.
+    # The slices leave out the first run, which warms the client up.
     details: dict[str, Any] = {
         "messages": count,
         "batch": BATCH,
@@ -82,7 +82,7 @@ def delayed_lives(scale: Scale) -> list[Measurement]:
                 if sent < lives:
                     queue.enqueue_many([NewMessage(PAYLOAD, delay=delay) for _ in range(BATCH)])
                     sent += BATCH
-                # Complete due messages before enqueueing more. Wait once all are enqueued.
+                # Complete due messages before enqueueing more. When all are enqueued, wait for messages.
                 wait = timedelta(seconds=5) if sent >= lives else None
                 while done < lives and (messages := queue.dequeue(BATCH, wait=wait)):
                     queue.complete_many(messages)

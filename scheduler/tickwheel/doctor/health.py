@@ -21,9 +21,9 @@ Verdict = Literal["ok", "warning", "bad"]
 # A driver files an entry of the inbox within two seconds of reading it, unless its host is very busy. So a shard whose
 # timers have waited is checked again for twice that time before it counts as undriven.
 RECHECK_S, RECHECK_PAUSE_S = 4.0, 0.1
-# A driver files a new timer at most two seconds after reading it, and removes a slot soon after the slot's end. Work
-# that is older than these limits does not prove that no driver runs: a driver that has just started finds old work,
-# too. So `recheck` checks for progress.
+# A driver files a new timer at most two seconds after reading it, and removes a slot soon after the slot's end. If
+# there is work that is older than these limits, either no driver runs, or a driver has just started and has found old
+# work. So `recheck` checks for progress.
 _INBOX_MS = 5_000
 _SLOT_MS = 10_000
 _MEMORY_SHARE = 0.8
@@ -128,9 +128,9 @@ def read_shard(context: NamespaceContext, number: int, is_locked: Callable[[int]
     )
     (fence, election, high, *counted), inbox, oldest, slots, outbox = (reply.value for reply in replies)
     if fence is not None and len(fence) != FENCE_BYTES:
-        raise ValueError(f"the fence of its clock is {fence!r}, not {FENCE_BYTES} bytes")
+        raise ValueError(f"the field 'fence' of the key 'clock' is {fence!r}, not {FENCE_BYTES} bytes")
     if high is not None and not high.isdigit():
-        raise ValueError(f"the field 'high' of its clock is {high!r}, not a whole number")
+        raise ValueError(f"the field 'high' of the key 'clock' is {high!r}, not a whole number")
     slot_end = None
     if slots:
         level, slot = slot_of(slots[0])
@@ -219,7 +219,7 @@ def check_server(facts: ServerFacts, host_ms: int, answered_ms: float, guard_ms:
 def check_shards(
     context: NamespaceContext, shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool
 ) -> Iterator[Finding]:
-    """Check the driver, inbox, outbox and clock mark of the shards. Yield nothing if no shard was readable."""
+    """Check the driver, inbox, outbox and clock of the shards. Yield nothing if no shard was readable."""
     if not shards:
         return
     yield _driver(shards, facts, embedded=embedded)
@@ -232,7 +232,7 @@ def check_shards(
             "clock mark",
             "bad",
             f"the wheel has reached a time that is {back:,} ms ahead of the server's clock: the clock was set back, and"
-            " messages will be late by this time",
+            " messages will be late by this amount",
         )
 
 
@@ -295,8 +295,8 @@ def _durability(facts: ServerFacts) -> Finding:
         *([f"replica:{replicas}"] if replicas != "0" else []),
     ]
     aof = f"appendfsync {facts.settings.get('appendfsync')}" if appendonly == "yes" else "no append-only file"
-    can = f"can give durability {' and '.join(levels)}" if levels else "can give durability memory only"
-    return Finding("durability", "ok", f"{can} ({aof}, {replicas} replicas)")
+    supported = f"supports the durability {' and '.join(levels) if levels else 'memory'}"
+    return Finding("durability", "ok", f"{supported} ({aof}, {replicas} replicas)")
 
 
 def _driver(shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> Finding:

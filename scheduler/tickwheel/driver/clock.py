@@ -15,13 +15,14 @@ class Clock(Protocol):
         """A monotonic clock, for waits and for periodic work."""
 
     def monotonic_at(self, time_ms: int) -> float:
-        """Return the moment on the monotonic clock at which `now` may have reached ``time_ms``."""
+        """Return the earliest moment on the monotonic clock at which `now` can reach ``time_ms``."""
 
     @property
     def unsaved_offset(self) -> int | None:
         """The accepted step of the server's clock, in ms, if the shard does not store it yet; else None.
 
-        An operator accepts a step, and drift can change it afterwards.
+        The step is the offset between the server's clock and this host's clock that an operator has accepted. The
+        clocks drift, so the offset can change later, and must then be stored again.
         """
 
     def on_claimed(self, server_ms: int, high_ms: int | None, accepted_ms: int) -> None:

@@ -13,7 +13,7 @@ from tickwheel.model.validation import preview, to_plain_str
 
 # org.apache.kafka.common.internals.Topic
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
-TOPIC_NAMES: Final = "1 to 249 letters, digits, '.', '_' and '-', neither '.' nor '..'"
+TOPIC_NAMES: Final = "1 to 249 letters, digits, '.', '_' and '-'; the names '.' and '..' are not allowed"
 
 
 def validate_sink_url(url: object) -> str:

@@ -22,7 +22,7 @@ def unpack_results(answer: object, count: int) -> Iterator[tuple[int, int, int, 
     """
     if not isinstance(answer, bytes) or len(answer) != count * RESULT.size:
         raise InvalidArgument(
-            "the request_id belongs to another call: use a new sequence number of the slot for each different call"
+            "the request_id belongs to another call: keep the name in it, and use a new number for each different call"
         )
     for code, state, version, high, low in RESULT.iter_unpack(answer):
         yield code, state, version, high << 32 | low

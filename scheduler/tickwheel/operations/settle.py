@@ -27,7 +27,7 @@ L = TypeVar("L", bound=LeasedMessage)
 Result = tuple[int, int, int, int]
 # Packs the parameters of a script.
 Builder = Callable[[QueueConfig], bytes]
-# A message with the result to store, and items of this kind by shard.
+# A message, and the result to store with it.
 Item = tuple[LeasedMessage, bytes | None]
 ItemsByShard = Mapping[int, list[Item]]
 # A plan that settles messages. Returns the codes of each shard.

@@ -27,7 +27,7 @@ class Waiter:
 
 
 class WaiterHandle:
-    """The waiter of one call: a thread or a task that sleeps until ``notify``."""
+    """With a handle, a thread or a task becomes a `Waiter` of a `WaitList`, and leaves the list at the end."""
 
     def __init__(self, waiters: "WaitList", queue: str, notify: Callable[[], None], check: Callable[[], None]) -> None:
         """``check`` raises the error with which the server refused the subscription, if it did."""

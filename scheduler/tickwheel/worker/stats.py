@@ -18,7 +18,7 @@ def _histograms() -> Histograms:
 
 @dataclass
 class Stats:
-    """Counts since the supervisor started. Thread-safe."""
+    """Counts since the supervisor started, and the present number of processes. Thread-safe."""
 
     tasks: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     """Tasks by queue, task and outcome: completed, failed, rejected."""

@@ -22,7 +22,8 @@ _RETRYABLE: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEE
 # Error texts of the grpc library if there was no connection. After any other error, the call may have been sent.
 _NOT_SENT: Final = ("failed to connect to all addresses", "DNS resolution failed")
 
-# Error text of the service's grpc library if too many calls are in flight, and the wait before the next attempt.
+# The service's grpc library returns this error text if too many calls are in flight. The client then waits for this
+# time before the next attempt.
 _TOO_MANY: Final = "Concurrent RPC limit exceeded"
 _TOO_MANY_MS: Final = 1_000
 
@@ -71,7 +72,8 @@ class CallRetry:
     def backoff_or_raise(self, failed: Any) -> float:
         """Return the seconds to wait before the next attempt.
 
-        Raises the error with which the service refused the call, or Unavailable if the time is up.
+        Raises the error with which the service refused the call, Unavailable if the time is up, and other errors if a
+        retry cannot help.
         """
         if self.call.method == "Dequeue":
             self.call.request.first_attempt = False

@@ -1,7 +1,7 @@
 """Measurements of a process: HdrHistograms of latencies, counters, and their course over time.
 
-Each process has its own measurements. They are sent to the parent as JSON and merged there. Latencies are real time;
-the histograms store microseconds.
+Each process has its own measurements. They are sent to the parent as JSON and merged there. Latencies are real time,
+not the accelerated time of the scenario's day; the histograms store microseconds.
 """
 
 import math
@@ -147,7 +147,7 @@ class Measurements:
         return points
 
     def rate(self, name: str) -> list[tuple[float, float]]:
-        """Return the sum of `add` over time, per second of real time: pairs of moment and amount per second."""
+        """Return the rate of the amounts that `add` recorded: pairs of moment and amount per second of real time."""
         return [
             ((bucket + 0.5) * self.bucket_s, amount / 1_000 / self.bucket_s)
             for bucket, amount in sorted(self.over_time.get(name, {}).items())
