@@ -19,7 +19,11 @@ FIGURES = Path(__file__).parents[1] / "docs" / "figures.md"
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--only", metavar="ROW,ROW", help=f"measure only some of {', '.join(MEASUREMENTS)}")
-    parser.add_argument("--quick", action="store_true", help="use small sizes, so that a run takes only seconds; the values are not valid")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="use small sizes, so that a run takes only seconds; the values are not valid",
+    )
     parser.add_argument(
         "--results",
         type=Path,

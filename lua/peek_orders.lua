@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Returns the order (deadline and rank, see _ready_indexes) of each of the most urgent Pending messages. A filter
--- restricts this to the messages that carry all its pairs. A client compares the orders of all shards, and then
--- dequeues from the shards with the most urgent messages. Leases nothing. The walk of a filter may park groups
+-- Returns the order (deadline and rank, see _ready_indexes) of each of the most urgent Pending messages.
+-- A filter restricts this to the messages that carry all its pairs. A client compares the orders of all shards, and
+-- then dequeues from the shards with the most urgent messages. Leases nothing. The walk of a filter may park groups
 -- (_ready_indexes). The dequeue then skips these groups.
 -- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config _transition _ready_indexes _filter_match _filter_walk

@@ -16,8 +16,8 @@ from services.valkey import ValkeyServer
 
 SLOTS = 16_384
 _SETTLED_S = 60.0
-# Time after which `fail_over` asks again. A replica abandons a failover after 5 s without a majority of votes. A primary
-# refuses its vote, for example, if it has just voted in another failover.
+# Time after which `fail_over` asks again. A replica abandons a failover after 5 s without a majority of votes. A
+# primary refuses its vote, for example, if it has just voted in another failover.
 _FAILOVER_S = 6.0
 
 

@@ -38,7 +38,9 @@ Run = Callable[[str, BenchServer, int], dict[str, Any]]
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="run with small sizes, as a test that takes seconds; write no results")
+    parser.add_argument(
+        "--quick", action="store_true", help="run with small sizes, as a test that takes seconds; write no results"
+    )
     quick = parser.parse_args().quick
     with tempfile.TemporaryDirectory(prefix="tickwheel-peers-") as folder:
         peers = install(Path(folder))

@@ -1,8 +1,8 @@
 """The subscriptions of a process to wake channels, and the channels that still lack a subscription, by server. No I/O.
 
 A queue has a wake channel on each shard: a pub/sub channel that announces messages that became ready. A channel belongs
-to the hash slot of its shard. A slot that moves is noticed in one of two ways: the old server ends the subscription, or
-the topology names another server. Then the channel needs a new subscription.
+to the hash slot of its shard. If the slot moves, either the old server ends the subscription, or the topology names
+another server for the slot. Then the channel needs a new subscription.
 """
 
 import logging

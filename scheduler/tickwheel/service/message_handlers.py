@@ -98,8 +98,7 @@ class MessageHandlers:
         dequeue = to_dequeue(namespace, queue, request, wait)
         if not request.wait_ms:
             # A repeated request (not `first_attempt`) must return the messages that its first call has leased, even if
-            # the queue is empty now. So the request must not go to the poll coalescer, which answers several requests
-            # after one check of the queue.
+            # the queue is empty now. So it must not go to the poll coalescer, which answers requests after one check.
             execute = (
                 namespace.poll_coalescer.dequeue
                 if request.first_attempt or not request.request_id

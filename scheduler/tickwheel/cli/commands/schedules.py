@@ -20,7 +20,9 @@ def schedules(
     app: Annotated[
         str, typer.Argument(metavar="MODULE:APP", help="The TaskApp, in a module of this directory or installed.")
     ],
-    times: Annotated[int, typer.Option(min=1, max=1_000, help="How many of the next times of each schedule to list.")] = 1,
+    times: Annotated[
+        int, typer.Option(min=1, max=1_000, help="How many of the next times of each schedule to list.")
+    ] = 1,
 ) -> None:
     """List the schedules of an app, and when each fires next.
 
