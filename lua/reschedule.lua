@@ -8,7 +8,8 @@
 -- ARGV[4]… for each message: input B, when I6, deadline I8 (+ 2^52), field. Bits of `input`: 1: `when` is the due time
 --          (otherwise a delay); 2: the deadline is relative to now; 4: there is a new due time; 8: there is a new
 --          deadline
--- Reply    one string: a result (code B, state B, version I4, due I6) for each message: DONE, INVALID or NOT_FOUND
+-- Reply    one string, with a result for each message: code B (DONE, INVALID or NOT_FOUND), state B, version I4, then
+--          the due time (DONE) or `until` I6
 -- Errors   STALECONFIG, TOOFAR, SESSIONEXPIRED, SESSIONOLD, OUTBOXFULL
 -- Cost     O(log N) for each Pending message and pair
 local guard, longest_delay = read('>I4I6', ARGV[3])

@@ -63,7 +63,7 @@ class Level(Generic[T]):
 
     def fill(self, slot: dict[Timer, T]) -> None:
         """Add the timers of a slot of the level above: the slot that is the current turn of this level."""
-        assert not self._slots, "a slot was opened while the level below still has timers"
+        assert not self._slots, "a slot of the level above was moved to a level that still has timers"
         width = self._width
         slots: defaultdict[int, dict[Timer, T]] = defaultdict(dict)
         for timer, item in slot.items():

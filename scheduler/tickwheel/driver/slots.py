@@ -17,8 +17,8 @@ class Slot:
     """A slot in use. A slot is a list of chunks in Redis; a chunk packs up to 100 timers.
 
     ``length`` is the number of chunks, and ``position`` the number of chunks that the driver has read. Both matter on
-    level 2 only. Invariant: each timer of the chunks before ``position`` is in memory, or has the final answer of a
-    script (`driver/firing.py`), so that it can be deleted.
+    level 2 only. Invariant: each timer of the chunks before ``position`` is in memory, or a script has handled it
+    (`driver/firing.py`). Timers that a script has handled may be deleted.
     """
 
     level: int

@@ -16,7 +16,8 @@ from tickwheel.operations.locate import read_message
 from tickwheel.plan import Plan, Request, Round, pairs_from_flat
 from tickwheel.storage import record
 
-# The fields of a queue's histograms: buckets by powers of two in ms, and the number of explicit deadlines.
+# The fields of a queue's histograms: buckets by powers of two in ms, and the number of delivered messages with a
+# deadline that the caller set.
 BUCKET = re.compile(rb"(late|missed):[0-9]{1,2}|deadlines")
 _STATES = [state.label for state in record.State]
 
@@ -79,7 +80,7 @@ def lateness(context: NamespaceContext, queue: str) -> Plan[Lateness]:
 
 
 def counts_and_lateness(context: NamespaceContext, queue: str) -> Plan[tuple[dict[str, int], Lateness]]:
-    """Return the results of `counts` and `lateness`, which one call to each shard reads."""
+    """Return the results of `counts` and `lateness`, with one call to each shard."""
     totals = dict.fromkeys(_STATES, 0)
     counted = yield from _read_counters(context, queue)
     for states, _ in counted:
@@ -96,7 +97,8 @@ def histogram(fields: Iterable[tuple[bytes, bytes]]) -> Lateness:
 def depth(context: NamespaceContext, queue: str, where: Mapping[str, str] | None) -> Plan[int]:
     """Return the number of Pending messages that carry every pair of ``where``.
 
-    Messages that wait for their exclusive value count, too. Raises InvalidArgument if a key is not indexed.
+    This includes messages that wait for other messages of the same exclusive value. Raises InvalidArgument if a key is
+    not indexed.
     """
     filters = {} if where is None else validation.filters(where)
     if not filters:

@@ -79,7 +79,7 @@ class Namespaces:
         return await self.open(name, NamespaceOptions(existing=True))
 
     async def open(self, name: str, options: NamespaceOptions) -> Namespace:
-        """Open the namespace: create it, or check its settings if it exists; see `open_namespace`."""
+        """Open the namespace with the plan `open_namespace`, which creates the namespace or checks its settings."""
         name = validation.plain_name("namespace", name or "tw")
         context = NamespaceContext(name, clock=self._clock)
         executor = self._make_executor()

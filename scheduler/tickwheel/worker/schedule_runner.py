@@ -100,7 +100,7 @@ class ScheduleRunner:
             self._thread.join()
 
     def ensure_occurrences(self, now: datetime) -> None:
-        """Enqueue the first occurrence after ``now`` of every schedule, unless this occurrence exists.
+        """For each schedule, enqueue its first occurrence after ``now``, unless this occurrence exists.
 
         Due occurrences are handled first, because only their handling knows the time of the latest firing and stores it
         in the next occurrence (`Occurrence.last`). An occurrence that this method enqueues lacks `last`.
@@ -154,7 +154,7 @@ class ScheduleRunner:
                 self._stopping.wait(_PAUSE_S)
 
     def _handle(self, message: Message) -> None:
-        # The time of the dequeue by the server's clock. By the same clock, the occurrence became due.
+        # The time at which the server delivered the occurrence, by the server's clock.
         now = message.lease_until - _LEASE
         try:
             occurrence = _OCCURRENCES.decode(message.payload)
@@ -199,18 +199,19 @@ class ScheduleRunner:
                 "schedule %r: %s is missed and does not fire: it is %s late", schedule.name, at, now - at, extra=extra
             )
         with suppress(IdConflict):
-            # Another worker has enqueued the next occurrence, and its `last` differs. The record of this occurrence,
-            # which `_previous_firing` reads, has the right time.
+            # Another worker has enqueued the next occurrence with another `last`. The worker that handles the next
+            # occurrence reads the right time from the record of this one (`_previous_firing`).
             self._app.declared(self._app.schedule_queue).enqueue_many([schedule.occurrence(following, last)])
         return OccurrenceRecord(outcome, last)
 
     def _previous_firing(self, schedule: Schedule, occurrence: Occurrence) -> datetime | None:
-        """Return the time of the latest firing before this occurrence.
+        """Return the time of the latest firing before this occurrence; None if there was none.
 
-        If the previous occurrence is completed, its record has the time. The payload of this occurrence can be wrong:
-        `ensure_occurrences` enqueues an occurrence without `last`. Also, a worker may skip the previous occurrence,
-        enqueue this one, and die; then another worker fires the previous occurrence. If no occurrences were enqueued
-        for missed times, there is no previous occurrence, and only the payload has the time.
+        If the previous occurrence exists and is completed, its record has the time. Otherwise, the payload of this
+        occurrence has the time (`last`), or the schedule's previous time is returned. The record comes first, because
+        the payload can be wrong: `ensure_occurrences` enqueues an occurrence without `last`. Also, a worker may skip
+        the previous occurrence, enqueue this one, and die; then another worker fires the previous occurrence. The
+        previous occurrence does not exist if none was enqueued for a missed time.
         """
         before = at = schedule.times.last_until(occurrence.at - _SECOND)
         for _ in range(_MAX_LOOK_BACK):
