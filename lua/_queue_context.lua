@@ -1,5 +1,5 @@
 -- Reads the queue's data, as the caller has cached them, from ARGV[1]: version of the queue's configuration I4, uid c4,
--- queue number c2, options B, entries of history to keep I4 (0: none; from 2^31 on: all until they are relayed, see
+-- queue number I2, options B, entries of history to keep I4 (0: none; from 2^31 on: all until they are relayed, see
 -- _transition).
 local queue_number, options, history = read('>c2BI4', ARGV[1], 9)
 local exclusive = band(options, EXCLUSIVE) ~= 0

@@ -212,7 +212,7 @@ def test_a_task_can_be_called_as_a_function() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"metadata": ["colour"]}, "not one of its parameters"),
+        ({"metadata": ["colour"]}, "not a parameter of the task"),
         ({"max_attempts": 0}, "max_attempts"),
         ({"lease": timedelta(0)}, "lease"),
         ({"time_limit": timedelta(0)}, "time_limit"),

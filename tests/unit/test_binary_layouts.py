@@ -27,7 +27,7 @@ _FORMATS = {"B": "B", "I2": "H", "I4": "I", "I6": "HI", "I8": "Q", "c4": "4s", "
 _FIELD = re.compile(r"(?<![A-Za-z0-9])(B|I[2468]|c(?:4|8|16))(?![A-Za-z0-9])")
 LAYOUTS = [
     (record.HEAD, "_record", "state B, flags B, version I4, attempts I2, until I6"),
-    (record.FIXED, "_record", "incarnation I6, due I6, digest c8, nonce I4"),
+    (record.FIXED, "_record", "incarnation I6, due I6, digest of the message's content c8, nonce I4"),
     (record.OVERRIDES_SECTION, "_record", "lease_ms I4, max_attempts I2"),
     (fence._FENCE, "claim_shard", "epoch I8, connection number I8"),
     (queue_config._CONTEXT, "_queue_context", "version of the queue's configuration I4, uid c4, queue number I2,"
@@ -37,19 +37,20 @@ LAYOUTS = [
     (firing._BOUND, "_driver_context", "the clock guard's bound I6: a later `now` is reduced to the bound. The bound is"
      " stored as `high`, the latest time that the clock guard has trusted. Then the budget of the call I4"),
     (sessions._SESSION, "_session", "sequence I8, lifetime in ms I4, options B"),
-    (cancel._CANCEL, "cancel", "retention in ms I6; 1 to release exclusive values at once, else 0 B"),
+    (cancel._CANCEL, "cancel", "retention in ms I6; flag B"),
     (reschedule._RESCHEDULE, "reschedule", "clock guard in ms I4, longest delay in ms I6"),
     (reschedule._NEW_TIMES, "reschedule", "input B, when I6, deadline I8"),
     (enqueue._CALL, "enqueue", "clock guard in ms I4, longest delay in ms I6"),
     (message_packer._HEAD, "enqueue", "record flags B, input B, when I6"),
-    (results.RESULT, "extend", "code B, state B, version I4, lease until I6"),
-    (dequeue._HEAD, "dequeue", "status B, next deadline I8 (+ 2^52; 2^53-1: none), now I8"),
+    (results.RESULT, "extend", "code B (DONE, LOST or NOT_FOUND), state B, version I4, end of the lease I6"),
+    (dequeue._HEAD, "dequeue", "status B, next deadline I8 (sent as deadline + 2^52; 2^53-1: none), now I8"),
     (dequeue._PARAMS, "dequeue", "limit I2, lease of the call I4 (0: the message's, else the queue's), lease of the"
-     " queue I4, maximum bytes of records I4, maximum bytes of payloads in `bodies` I4, budget in index entries I4,"
-     " token c16"),
+     " queue I4, maximum bytes of records I4, maximum bytes of payloads in `bodies` I4, budget I4: maximum number of"
+     " index entries to read and change, token c16"),
     (exact_order._BOUNDS, "peek_orders", "limit I2, number of entries to walk I4"),
     (exact_order._ORDER, "peek_orders", "deadline I8 (+ 2^52) and rank I6"),
-    (explain._POSITION, "explain", "now I6 and ahead in `ready` I6 and ahead in its value I6"),
+    (explain._POSITION, "explain", "now I6, number of messages ahead in `ready` I6, number ahead in the exclusive"
+     " value I6"),
 ]  # fmt: skip
 
 

@@ -122,7 +122,7 @@ def test_a_cancelled_flight_that_should_have_flown_fails() -> None:
     ]
     day.change(day.second, 2, to_state=CANCELLED, time_ms=1_900)
     day.landings.pop()
-    assert day.fails() == ["flights that flew that day were flown, all others cancelled"]
+    assert day.fails() == ["flights that took place on the real day were completed, all others cancelled"]
 
 
 def test_a_completed_flight_without_a_landing_fails() -> None:
