@@ -45,7 +45,7 @@ def test_a_server_that_does_not_answer_gives_exit_code_3(run: Run) -> None:
         (("enqueue", "jobs", "x", "--meta", "novalue"), "a pair is written key=value"),
         (("enqueue", "jobs", "x", "--delay", "1s", "--due", "2030-01-01T00:00:00Z"), "a delay or a due time, not both"),
         (("enqueue", "jobs", "x", "--max-attempts", "0"), "max_attempts must be a whole number"),
-        (("enqueue", "jobs", "x", "--from", "file"), "with --from, the lines contain all payloads and fields"),
+        (("enqueue", "jobs", "x", "--from", "file"), "with --from, the file contains the payload and the fields"),
         (("enqueue", "jobs", "--from", "/nowhere/file"), "cannot read /nowhere/file"),
         (("enqueue", "no/slashes", "x"), "a queue's name must have"),
         (("dequeue", "jobs", "--limit", "0"), "limit must be a whole number"),
@@ -74,7 +74,7 @@ def test_a_lost_lease_gives_exit_code_1(run: Run) -> None:
     run("enqueue", "jobs", "x", "--id", "j")
     token = document(run("dequeue", "jobs", "--json"))["token"]
     run("fail", "jobs", "j", "--token", token, "--retry-in", "0s")
-    assert "the lease of this token ended" in run("complete", "jobs", "j", "--token", token, code=1).stderr
+    assert "the lease of this token has ended" in run("complete", "jobs", "j", "--token", token, code=1).stderr
 
 
 def test_a_timeout_of_zero_is_refused(run: Run) -> None:
