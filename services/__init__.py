@@ -10,7 +10,7 @@ serving_program.py a Python program that serves gRPC, such as `tickwheel serve`
 valkey.py          a Valkey server
 replica_set.py     a Valkey primary with replicas
 redis_cluster.py   a cluster of Valkey servers
-slot_migration.py  the move of one slot, key by key
+slot_migration.py  the move of one hash slot of a cluster, key by key
 zookeeper.py       a ZooKeeper server or quorum
 kafka.py           a Kafka broker
 jvm.py             Java, and the jars of ZooKeeper and Kafka

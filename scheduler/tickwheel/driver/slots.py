@@ -18,7 +18,7 @@ class Slot:
 
     ``length`` is the number of chunks, and ``position`` the number of chunks that the driver has read. Both matter on
     level 2 only. Invariant: each timer of the chunks before ``position`` is in memory, or a script has handled it
-    (`driver/firing.py`). Timers that a script has handled may be deleted.
+    (`driver/firing.py`). So when the slot was read to its end, and no timer of it is in memory, the driver deletes it.
     """
 
     level: int

@@ -38,13 +38,14 @@ class Election(Protocol):
         """Wait for the leadership of the shard. Return None if ``stop`` was set or the process left the election.
 
         Raises TickwheelError if the election belongs to another namespace. ``on_loss`` is called, from any thread, when
-        the leadership ends without `release`. The function must not block.
+        the leadership ends without `release`. ``on_loss`` must not block.
         """
 
     def resign(self, shard: int) -> bool:
-        """Let other processes lead a shard that this process cannot reach, until this process calls `acquire` again.
+        """Give up a shard that this process cannot reach, so that another process can lead it.
 
-        Return True if another process can reach the shard. Otherwise change nothing, and return False.
+        This process competes for the shard again when it next calls `acquire`. Return True if another process can reach
+        the shard. Otherwise change nothing, and return False.
         """
 
     def leave(self) -> None:

@@ -157,8 +157,8 @@ def _read_counters(
 ) -> Plan[list[tuple[dict[record.State, int], dict[tuple[bytes, int], int]]]]:
     """Return two dicts for each shard.
 
-    The first maps each state to its number of messages. The second maps each bucket of a histogram, which is a pair of
-    kind and exponent, to its count.
+    The first maps each state to its number of messages. The second maps each histogram bucket, as a pair of kind and
+    exponent, to its count.
     """
     yield from context.config(queue)
     requests = [Request(shard, context.call("counts", shard, queue, [])) for shard in range(context.shards)]

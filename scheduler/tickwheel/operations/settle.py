@@ -222,7 +222,10 @@ def error_text(error: str | None) -> bytes:
 
 
 def _results(results: Sequence[bytes | None]) -> bytes:
-    """Return the results as `complete.lua` reads them: a section for each message, nothing if there are no results."""
+    """Return the results for `complete.lua`: nothing if no message has a result, else a string for each message.
+
+    The string has its length before it. It is the section ERROR of the record (`lua/_record.lua`), or empty.
+    """
     if not any(result is not None for result in results):
         return b""
     sections = [b"" if result is None else _with_length(result) for result in results]
@@ -271,7 +274,7 @@ def _leased_calls(
 def _items(
     context: NamespaceContext, queue: str, config: QueueConfig, messages: Sequence[LeasedMessage]
 ) -> list[bytes]:
-    """Return a script's arguments for the messages: all tokens in one argument, then the field of each message.
+    """Return a script's arguments for the messages: all tokens in one argument, then each message's hash field.
 
     Each token is followed by the number of consecutive messages that have this token.
     """

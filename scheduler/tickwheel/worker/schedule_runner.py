@@ -41,7 +41,7 @@ _ENSURE_S: Final = 60.0
 # occurrence of an unknown schedule is retried every `_UNKNOWN_PAUSE`, until it is `_UNKNOWN_MAX` late.
 _UNKNOWN_PAUSE: Final = timedelta(seconds=2)
 _UNKNOWN_MAX: Final = timedelta(minutes=10)
-# The maximum number of cancelled occurrences in a row to skip in the search for the previous firing.
+# The maximum number of occurrences without a result (cancelled or errored) to pass in the search for the latest firing.
 _MAX_LOOK_BACK: Final = 8
 _FINISHED: Final = frozenset(state.label for state in FINAL)
 
@@ -60,7 +60,10 @@ class PreviousOccurrencePending(TickwheelError):
 
 
 class OccurrenceRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The result of a completed occurrence. ``last`` is the time of the latest firing so far."""
+    """The result of a completed occurrence.
+
+    If the schedule allows no overlap, ``last`` is the time of its latest firing so far.
+    """
 
     fate: OccurrenceOutcome
     last: datetime | None = None
@@ -102,8 +105,8 @@ class ScheduleRunner:
     def ensure_occurrences(self, now: datetime) -> None:
         """For each schedule, enqueue its first occurrence after ``now``, unless this occurrence exists.
 
-        Due occurrences are handled first, because only their handling knows the time of the latest firing and stores it
-        in the next occurrence (`Occurrence.last`). An occurrence that this method enqueues lacks `last`.
+        Due occurrences are handled first. A worker that handles an occurrence also enqueues the next one, with the time
+        of the latest firing (`Occurrence.last`). An occurrence that this method enqueues lacks `last`.
         """
         if not self._app.schedules:
             return
@@ -200,18 +203,19 @@ class ScheduleRunner:
             )
         with suppress(IdConflict):
             # Another worker has enqueued the next occurrence with another `last`. The worker that handles the next
-            # occurrence reads the right time from the record of this one (`_previous_firing`).
+            # occurrence reads the right time from the result of this one (`_previous_firing`).
             self._app.declared(self._app.schedule_queue).enqueue_many([schedule.occurrence(following, last)])
         return OccurrenceRecord(outcome, last)
 
     def _previous_firing(self, schedule: Schedule, occurrence: Occurrence) -> datetime | None:
-        """Return the time of the latest firing before this occurrence; None if there was none.
+        """Return the time of the latest firing before this occurrence.
 
-        If the previous occurrence exists and is completed, its record has the time. Otherwise, the payload of this
-        occurrence has the time (`last`), or the schedule's previous time is returned. The record comes first, because
-        the payload can be wrong: `ensure_occurrences` enqueues an occurrence without `last`. Also, a worker may skip
-        the previous occurrence, enqueue this one, and die; then another worker fires the previous occurrence. The
-        previous occurrence does not exist if none was enqueued for a missed time.
+        The results of earlier occurrences have this time. If no earlier occurrence with a result is stored, use
+        ``last`` of this occurrence. If this is not set either, use the schedule's previous time.
+
+        ``last`` alone is not enough. `ensure_occurrences` does not set it. It is also outdated in the following case: a
+        worker skips the previous occurrence, enqueues this one, and dies before it completes the previous one. Then
+        another worker handles the previous occurrence again, and fires it.
         """
         before = at = schedule.times.last_until(occurrence.at - _SECOND)
         for _ in range(_MAX_LOOK_BACK):
