@@ -1,9 +1,12 @@
 """Signals that arrive at any point of the main thread's work."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -21,7 +24,7 @@ def count():
     received += 1
     event.set()
 
-handle_in_thread((signal.SIGTERM,), count)
+handle_in_thread({signal.SIGTERM: count})
 print("ready", flush=True)
 while received < 200:
     event.wait(0.0001)
@@ -36,3 +39,68 @@ def test_a_signal_handler_never_waits_for_the_code_that_it_interrupted() -> None
         while process.poll() is None:
             os.kill(process.pid, signal.SIGTERM)
         assert process.returncode in (0, -signal.SIGTERM)
+
+
+# The main thread waits without a time limit. Other threads are ready to run, so they can receive the signals.
+WAITING_PROGRAM = """
+import os, signal, sys, threading, time
+from tickwheel.runtime.signals import handle_in_thread
+
+def spin():
+    while True:
+        time.sleep(0.001)
+
+def answer(text):
+    return lambda: os.write(1, text)
+
+handle_in_thread({signal.SIGTERM: answer(b"T"), signal.SIGINT: answer(b"I"), signal.SIGUSR1: answer(b"U")})
+for _ in range(3):
+    threading.Thread(target=spin, daemon=True).start()
+PREPARE
+os.write(1, b"R")
+threading.Event().wait()
+"""
+ANSWERS = {signal.SIGTERM: b"T", signal.SIGINT: b"I", signal.SIGUSR1: b"U"}
+# What a program may have done to its signals before it waits.
+PREPARATIONS = {
+    "nothing": "",
+    "another wakeup descriptor": "other = os.pipe()[1]; os.set_blocking(other, False); signal.set_wakeup_fd(other)",
+    "no wakeup descriptor": "signal.set_wakeup_fd(-1)",
+    "a forked child": "if os.fork() == 0: os.kill(os.getpid(), signal.SIGUSR1); os._exit(0)\nos.wait()",
+}
+
+
+@pytest.mark.parametrize("number", ANSWERS)
+def test_a_process_that_was_stopped_and_continued_handles_its_signals(number: signal.Signals) -> None:
+    with _waiting_program("nothing") as process:
+        for _ in range(20):
+            os.kill(process.pid, signal.SIGSTOP)
+            os.waitpid(process.pid, os.WUNTRACED)
+            os.kill(process.pid, number)
+            os.kill(process.pid, signal.SIGCONT)
+            assert _next_byte(process) == ANSWERS[number]
+
+
+@pytest.mark.parametrize("preparation", ["another wakeup descriptor", "no wakeup descriptor", "a forked child"])
+def test_each_signal_is_handled_once_even_if_the_wakeup_descriptor_was_replaced(preparation: str) -> None:
+    with _waiting_program(preparation) as process:
+        for number in [*ANSWERS] * 3:
+            os.kill(process.pid, number)
+            assert _next_byte(process) == ANSWERS[number]
+
+
+@contextmanager
+def _waiting_program(preparation: str) -> Iterator["subprocess.Popen[bytes]"]:
+    program = WAITING_PROGRAM.replace("PREPARE", PREPARATIONS[preparation])
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, bufsize=0) as process:
+        try:
+            assert _next_byte(process) == b"R"
+            yield process
+        finally:
+            process.kill()
+
+
+def _next_byte(process: "subprocess.Popen[bytes]") -> bytes:
+    assert process.stdout is not None
+    assert select.select([process.stdout], [], [], 10)[0], "the program did not answer in 10 s"
+    return process.stdout.read(1)

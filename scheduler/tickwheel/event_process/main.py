@@ -56,8 +56,7 @@ def run(
 
 def install_signal_handlers(process: EventProcess) -> None:
     """Stop on SIGTERM and SIGINT; on SIGUSR1, accept a server's clock that has stepped (docs/operations.md)."""
-    handle_in_thread((signal.SIGTERM, signal.SIGINT), process.stop)
-    handle_in_thread((signal.SIGUSR1,), process.accept_clock)
+    handle_in_thread({signal.SIGTERM: process.stop, signal.SIGINT: process.stop, signal.SIGUSR1: process.accept_clock})
 
 
 def _stop_at_eof(process: EventProcess) -> None:

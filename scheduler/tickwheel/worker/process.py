@@ -73,7 +73,7 @@ def main() -> int:
     log_to_stderr(json=config.json, verbose=config.verbose)
     stopping = threading.Event()
 
-    handle_in_thread((signal.SIGTERM,), stopping.set)
+    handle_in_thread({signal.SIGTERM: stopping.set})
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_supervisor, args=(supervisor, stopping, config.drain_s), daemon=True).start()
     try:

@@ -75,7 +75,7 @@ def _serve_with_processes(
 
     host, port = address
     stopping = threading.Event()
-    handle_in_thread((signal.SIGTERM, signal.SIGINT), stopping.set)
+    handle_in_thread({signal.SIGTERM: stopping.set, signal.SIGINT: stopping.set})
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with reserve_port(host, port) as shared_port, TemporaryDirectory(prefix="tickwheel-") as folder:
         listen = format_address(host, shared_port)

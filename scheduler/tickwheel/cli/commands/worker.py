@@ -121,7 +121,7 @@ def worker(target: Target, options: WorkerOptions) -> None:
     )
     stats = Stats()
     supervisor = Supervisor(config, options.processes, stats)
-    handle_in_thread((signal.SIGTERM, signal.SIGINT), supervisor.stop)
+    handle_in_thread({signal.SIGTERM: supervisor.stop, signal.SIGINT: supervisor.stop})
 
     def make_collector() -> "Collector":
         from tickwheel.worker.metrics import metrics_collector
