@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="use small sizes, so that a run takes only seconds; the values are not valid",
+        help="use small sizes, so that each row takes only seconds; the values are not valid",
     )
     parser.add_argument(
         "--results",

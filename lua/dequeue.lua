@@ -6,8 +6,8 @@
 -- ARGV[1]  context (_queue_context); with the option HEADS the reply contains the next deadline
 -- ARGV[2]  session (_session)
 -- ARGV[3]  limit I2, lease of the call I4 (0: the message's, else the queue's), lease of the queue I4, maximum bytes of
---          records I4, maximum bytes of payloads in `bodies` I4, budget I4: maximum number of index entries to read and
---          change, token c16, worker (the rest)
+--          records I4, maximum bytes of payloads in `bodies` I4, budget in index entries I4 (an entry that is read
+--          counts 1, an entry that is written WEIGHT, see _ready_indexes), token c16, worker (the rest)
 -- ARGV[4]  with a filter: its signature c8 (_filter_match) and its pairs, each I2c0
 -- ARGV[5]  after a reply of status 1: the cursor of that reply
 -- Reply    nil or {} if _empty_queue_exit ends the call, else {head, cursor, then field and record of each message};

@@ -8,8 +8,8 @@
 -- ARGV[3]  retention of cancelled messages in ms I6, of errored messages in ms I6, the queue's max_attempts I2 (0: the
 --          failure is final), error text I2c0, then the back-off of each message in ms I6
 -- ARGV[4]… tokens and fields of the messages (_held_leases)
--- Reply    one string, with a result for each message: code B (DONE, LOST or NOT_FOUND), state B, version I4, end of
---          the back-off or retention in ms I6
+-- Reply    one string, with a result for each message: code B (DONE, LOST or NOT_FOUND), state B, version I4, then
+--          `until` of the message I6
 -- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD
 -- Cost     O(log N) for each message
 local retention, errored_retention, default_attempts, text, delays_at = read('>I6I6I2I2c0', ARGV[3])

@@ -10,7 +10,7 @@
 -- ARGV[3]  the cursor that the previous call returned, to continue its walk; else empty
 -- ARGV[4]  empty, or the filter: its signature c8 (_filter_match) and its pairs, each I2c0
 -- Reply    {orders, each deadline I8 (+ 2^52) and rank I6; cursor for the next call if nothing is found yet, else
---          empty; 1 if the budget ended before `limit` orders were found, so there may be more; else 0}
+--          empty; 1 if there may be more orders, because the budget ended after some orders were found; else 0}
 -- Errors   STALECONFIG
 -- Cost     O(log N) for each message, and the entries walked
 local limit, budget = read('>I2I4', ARGV[2])

@@ -9,7 +9,7 @@
 --          (otherwise a delay); 2: the deadline is relative to now; 4: there is a new due time; 8: there is a new
 --          deadline
 -- Reply    one string, with a result for each message: code B (DONE, INVALID or NOT_FOUND), state B, version I4, then
---          the due time (DONE) or `until` I6
+--          I6: the due time (DONE), `until` of the record (INVALID) or 0
 -- Errors   STALECONFIG, TOOFAR, SESSIONEXPIRED, SESSIONOLD, OUTBOXFULL
 -- Cost     O(log N) for each Pending message and pair
 local guard, longest_delay = read('>I4I6', ARGV[3])

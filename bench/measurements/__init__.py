@@ -1,1 +1,22 @@
-"""The measurements: one module for each group of rows."""
+"""The measurements: one module for each group of rows of the results table.
+
+message_life.py        the server CPU time of a message from enqueue to retirement
+backlog.py             the same, with many messages that are due on later days
+shards.py              the same, in a namespace with many shards
+filters.py             filtered dequeues
+blocked_messages.py    dequeues past messages that wait for their exclusive value
+empty_dequeue.py       dequeues that find nothing
+server_memory.py       memory of the server for each message
+durability.py          enqueues with each durability
+client_throughput.py   rates of one client process
+service_throughput.py  rates of the gRPC service
+wakeup_latency.py      the time until a waiting dequeue of the service has a new message
+timestone_mix.py       the load that Netflix published for Timestone
+worker_overhead.py     a worker with tasks that do nothing, compared with Celery and dramatiq
+worker_shapes.py       the same, with several processes and concurrent tasks
+timing_wheel.py        the timing wheel in memory
+lateness.py            lateness of messages at a worker
+takeover.py            lateness while another event process takes over
+failover.py            the kill of a primary of a cluster
+relay.py               the publication of the history to Kafka
+"""

@@ -1,1 +1,7 @@
-"""One task that does nothing, for Tickwheel, Celery and dramatiq. Each worker imports the module of its app."""
+"""One task that does nothing, for Tickwheel, Celery and dramatiq. Each worker imports the module of its app.
+
+tickwheel_app.py   the app for `tickwheel worker`
+celery_app.py      the app for Celery
+dramatiq_app.py    the app for dramatiq
+progress_marks.py  the body of each task: counts the tasks and records times
+"""

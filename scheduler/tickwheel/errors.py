@@ -141,7 +141,7 @@ class OutboxFull(TickwheelError):
 
 
 class LimitExceeded(TickwheelError):
-    """The service throttles the call: the token exceeds its message rate, or too many calls are in flight.
+    """The service throttles the call: the token exceeds its message rate, or too many calls wait or are in flight.
 
     Nothing was done. The call may be repeated after ``retry_after_ms``; the client does so within its timeout.
     """

@@ -45,8 +45,8 @@ LAYOUTS = [
     (results.RESULT, "extend", "code B (DONE, LOST or NOT_FOUND), state B, version I4, end of the lease I6"),
     (dequeue._HEAD, "dequeue", "status B, next deadline I8 (sent as deadline + 2^52; 2^53-1: none), now I8"),
     (dequeue._PARAMS, "dequeue", "limit I2, lease of the call I4 (0: the message's, else the queue's), lease of the"
-     " queue I4, maximum bytes of records I4, maximum bytes of payloads in `bodies` I4, budget I4: maximum number of"
-     " index entries to read and change, token c16"),
+     " queue I4, maximum bytes of records I4, maximum bytes of payloads in `bodies` I4, budget in index entries I4 (an"
+     " entry that is read counts 1, an entry that is written WEIGHT, see _ready_indexes), token c16"),
     (exact_order._BOUNDS, "peek_orders", "limit I2, number of entries to walk I4"),
     (exact_order._ORDER, "peek_orders", "deadline I8 (+ 2^52) and rank I6"),
     (explain._POSITION, "explain", "now I6, number of messages ahead in `ready` I6, number ahead in the exclusive"

@@ -206,7 +206,7 @@ class Importer:
         return self.report
 
     def dry_run(self, *, unacked: bool = False) -> Report:
-        """Return the number of messages that `run` would try to move. Move nothing."""
+        """Return a report of the messages that `run` would try to move, and of those that would stay. Move nothing."""
         for page in self._pages(unacked):
             self.report.moved += sum(self._may_move(item) for item in page)
         return self.report

@@ -61,9 +61,10 @@ class Sender:
         self._log_throttle = LogThrottle()
 
     def __call__(self, producer: Any, name: str, message: Any, **options: Any) -> Any:
-        """Send the call to Tickwheel, or to Celery if Tickwheel cannot accept it.
+        """Send the call to the system that its route names, or to Celery if Tickwheel cannot accept it.
 
-        Raises all other errors of `Queue.enqueue`. After these, the call is not sent to Celery.
+        A retry of the running call is not sent. Raises all other errors of `Queue.enqueue`. After these, the call is
+        not sent to Celery.
         """
         if task_adapter.is_retry(message):
             return None

@@ -27,7 +27,7 @@ class Backend(Protocol):
     """The operations behind `Queue`, `Message` and `Tickwheel`. The docstrings of those classes describe them."""
 
     def open(self, options: NamespaceOptions) -> Plan[None]:
-        """Create the namespace, or compare an existing one with the options. Raises InvalidArgument if it differs."""
+        """Create the namespace, or compare an existing one with the options. Fill the client's `NamespaceContext`."""
 
     def enqueue_many(self, queue: str, messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]: ...
 

@@ -9,7 +9,10 @@ from tickwheel.storage.wheel_levels import LOWEST, number
 
 
 class LoadedTimers:
-    """Timers by kind. A timer is *open* until a script has acted on the timer, or has ignored it as stale.
+    """Timers by kind.
+
+    A timer is *open* until a script has acted on the timer or has ignored it as stale, or until the driver drops the
+    timer because its lease is known to be over (`finished_leases.py`).
 
     A slot of level 2, the lowest level in Redis, may be dropped when it has no open timers.
     """

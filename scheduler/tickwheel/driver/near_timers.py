@@ -44,8 +44,8 @@ class NearTimers:
     def take(self, now_ms: int, limit_for: Callable[[int], int]) -> tuple[int, list[bytes]] | None:
         """Remove due timers of one queue, at most ``limit_for(queue number)``. Queues take turns.
 
-        Return the number of the queue and the timers, or None if no timer is due. If a script has not handled a timer,
-        the caller must give the timer back with `add` or `put_back`.
+        Return the number of the queue and the timers, or None if no timer is due. The caller must pass each timer that
+        stays open (`loaded_timers.py`) to `add` or `put_back`.
         """
         self._collect_due(now_ms)
         if not self._ready:

@@ -8,7 +8,8 @@ its commands raises `Fenced`.
 
 A *duty* is one of the jobs that the driver repeats: read the inbox, file timers, serve slots, drop slots, and fire due
 timers. To *serve* a slot is to cascade it or, on level 2 (the lowest level in Redis), to read it into memory. A timer
-has its *final answer* when a script has acted on the timer or has ignored it as stale. Such a timer may be deleted.
+has its *final answer* when a script has acted on the timer or has ignored it as stale, or when its lease is known to be
+over. Such a timer may be deleted.
 """
 
 from typing import Final

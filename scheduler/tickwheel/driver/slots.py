@@ -17,8 +17,8 @@ class Slot:
     """A slot in use. A slot is a list of chunks in Redis; a chunk packs up to 100 timers.
 
     ``length`` is the number of chunks, and ``position`` the number of chunks that the driver has read. Both matter on
-    level 2 only. Invariant: each timer of the chunks before ``position`` is in memory, or a script has handled it
-    (`driver/firing.py`). So when the slot was read to its end, and no timer of it is in memory, the driver deletes it.
+    level 2 only. Invariant: each timer of the chunks before ``position`` is in memory, or is not open any more
+    (`driver/loaded_timers.py`). So when a slot was read to its end and has no open timers, the driver deletes it.
     """
 
     level: int

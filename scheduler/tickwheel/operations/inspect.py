@@ -30,7 +30,7 @@ def get(context: NamespaceContext, queue: str, id_: str, exclusive_value: str | 
 
 @contextmanager
 def raise_if_damaged(queue: str, raw_name: bytes) -> Iterator[None]:
-    """Turn any error in decoding the record of a message into a TickwheelError that names the message."""
+    """Turn an error in decoding the record of a message into a TickwheelError that names the message."""
     try:
         yield
     except (ValueError, IndexError, StructError) as error:

@@ -224,7 +224,8 @@ def error_text(error: str | None) -> bytes:
 def _results(results: Sequence[bytes | None]) -> bytes:
     """Return the results for `complete.lua`: nothing if no message has a result, else a string for each message.
 
-    The string has its length before it. It is the section ERROR of the record (`lua/_record.lua`), or empty.
+    Each string is preceded by its length. The string is empty, or the section ERROR of the record (`lua/_record.lua`),
+    which also stores results: the length of the result, then the result.
     """
     if not any(result is not None for result in results):
         return b""

@@ -40,7 +40,7 @@ class RetryBudget:
             raise Unavailable(
                 f"{cause} {self.display_url} in {spent:.1f} s and {self._count} attempts:"
                 f" {str(error) or type(error).__name__}"
-                + ("; the call may have taken effect; it is safe to repeat it" if sent else "; nothing was done"),
+                + ("; the call may have taken effect" if sent else "; nothing was done"),
                 may_have_happened=sent,
             ) from error
         pause = full_jitter(exponential(0.02, 0.5, self._count))

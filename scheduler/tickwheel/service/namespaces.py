@@ -85,7 +85,7 @@ class Namespaces:
         executor = self._make_executor()
         executor.wakeups = wakeups = WakeupTask(self._servers, context.channels)
         await executor.run(open_namespace(context, options))
-        # If two calls opened the namespace concurrently, the first result stays, unless its namespace is gone.
+        # If another call has opened the namespace in the meantime, keep its `Namespace`, unless it is lost since then.
         current = self.by_name.get(name)
         if current is None or current.context.is_lost:
             self.by_name[name] = Namespace(context, executor, wakeups, self._counters)

@@ -29,10 +29,11 @@ def start(level: int, slot_number: int) -> int:
 
 
 def level_for(time_ms: int, now_ms: int) -> int:
-    """Return the level on which to file a timer: the highest level whose slot for the time is not yet cascaded.
+    """Return the level on which to file a timer.
 
-    On such a level, the time from now to the start of the slot is longer than one slot of the level below. If there is
-    no such level, for example because the time is in the past, the timer is filed on level 2.
+    This is the highest level on which the slot with the timer's time is not cascaded yet. On such a level, the time
+    from now to the start of the slot is longer than one slot of the level below. If there is no such level, for example
+    because the time is in the past, the timer is filed on level 2.
     """
     level = HIGHEST
     while level > LOWEST and start(level, number(level, time_ms)) <= now_ms + length(level - 1):

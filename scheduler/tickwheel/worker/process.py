@@ -159,7 +159,7 @@ def _run(consumers: list[Consumer]) -> None:
         consumers[0].run()
         return
     # A consumer that fails stops all others.
-    with ThreadPoolExecutor(len(consumers), thread_name_prefix="tickwheel-lane") as threads:
+    with ThreadPoolExecutor(len(consumers), thread_name_prefix="tickwheel-consumer") as threads:
         futures = [threads.submit(consumer.run) for consumer in consumers]
     for future in futures:
         future.result()

@@ -41,7 +41,7 @@ _ENSURE_S: Final = 60.0
 # occurrence of an unknown schedule is retried every `_UNKNOWN_PAUSE`, until it is `_UNKNOWN_MAX` late.
 _UNKNOWN_PAUSE: Final = timedelta(seconds=2)
 _UNKNOWN_MAX: Final = timedelta(minutes=10)
-# The maximum number of occurrences without a result (cancelled or errored) to pass in the search for the latest firing.
+# The search for the latest firing skips at most this number of occurrences without a result (cancelled or errored).
 _MAX_LOOK_BACK: Final = 8
 _FINISHED: Final = frozenset(state.label for state in FINAL)
 
@@ -210,8 +210,8 @@ class ScheduleRunner:
     def _previous_firing(self, schedule: Schedule, occurrence: Occurrence) -> datetime | None:
         """Return the time of the latest firing before this occurrence.
 
-        The results of earlier occurrences have this time. If no earlier occurrence with a result is stored, use
-        ``last`` of this occurrence. If this is not set either, use the schedule's previous time.
+        The results of earlier occurrences have this time. If no earlier occurrence with a result is found, use ``last``
+        of this occurrence. If this is not set either, use the schedule's previous time.
 
         ``last`` alone is not enough. `ensure_occurrences` does not set it. It is also outdated in the following case: a
         worker skips the previous occurrence, enqueues this one, and dies before it completes the previous one. Then

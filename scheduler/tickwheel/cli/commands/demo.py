@@ -52,8 +52,8 @@ def demo(
     they are due. At the end, the command prints a table of checks, computed from the event stream and the workers'
     logbooks. If a check fails, the exit code is 1.
 
-    The demo runs in a temporary folder. With --url or --data-dir, it runs in a temporary namespace on that server. The
-    folder is deleted at the end, and the namespace if the demo is not interrupted.
+    The demo runs in a temporary folder. With --url or --data-dir, it runs in a temporary namespace on that server. At
+    the end, the folder is deleted. The namespace is deleted, too, unless the demo ends with an interrupt or an error.
     """
     from tickwheel.demo import flights, simulation
     from tickwheel.demo.display import open_view, print_verdict

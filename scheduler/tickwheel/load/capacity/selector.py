@@ -11,6 +11,6 @@ from tickwheel.worker.selectors import SELECTORS, QueueSelector
 def make_selector(
     group: WorkerGroup, queues: Iterable[QueueLoad], random: Random | None = None
 ) -> QueueSelector[QueueLoad]:
-    """Return a selector of the group's kind over its queues."""
+    """Return a selector for the queues of the group, of the kind that the group sets."""
     selector_class = cast(type[QueueSelector[QueueLoad]], SELECTORS[group.selector])
     return selector_class([queue for queue in queues if queue.name in group.queues], random)
