@@ -49,6 +49,7 @@ hooks: $(READY) ## Make git run `make check` before each commit
 
 format: $(READY) ## Generate the blocking modules from the asyncio modules, and format the sources with ruff
 	@$(BIN)/python tests/support/generate_blocking.py
+	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class WheelStats:
     """Counters since the process started, and the current state.
 
-    lateness_ms        lateness of the first message in the last batch that was promoted
+    lateness_ms        lateness of the first message in the last batch that was promoted: the maximum of the batch
     lateness_max_ms    the maximum of ``lateness_ms``
     held               whether the clock guard holds promotion
     relayed            transitions that Kafka has acknowledged

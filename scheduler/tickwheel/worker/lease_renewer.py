@@ -89,7 +89,7 @@ class LeaseRenewer:
         # The monotonic time from which leases are no longer renewed: the process has closed or misused the pipe.
         self.pipe_closed_at = math.inf
         self._exited = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="tickwheel-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="tickwheel-renewer", daemon=True)
         self._thread.start()
 
     @property
