@@ -7,6 +7,8 @@
 -- ARGV[3]  accepted lead of the server's clock over the clocks of the hosts, in ms. The value is stored for later
 --          claims; 0 removes the stored value, empty keeps it
 -- ARGV[4]  name of the claiming process, for display
+-- ARGV[5]  time that the clock guard trusts, in ms: stored as `high`, so that the guard protects due times (enqueue.lua)
+--          before the first timer fires. Without this argument `high` stays as it is
 -- Reply    now; the latest time that the clock guard has trusted; the accepted lead. All in ms; empty if not stored
 -- Errors   FENCED (with the epoch of the holder): a higher fence holds the shard; ELECTION: the shard accepts only
 --          another kind of election
@@ -24,6 +26,9 @@ if stored[1] then
     end
 end
 redis.call('HSET', clock, 'fence', ARGV[1], 'election', ARGV[2], 'owner', ARGV[4])
+if ARGV[5] then
+    redis.call('HSET', clock, 'high', ARGV[5])
+end
 local accepted_lead = stored[4]
 if ARGV[3] == '0' then
     accepted_lead = nil

@@ -4,9 +4,9 @@
 -- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
 -- INCLUDE: _constants _record _clock _require_fence _driver_context _transition _fired_timers
 -- ARGV[1]  fence I8 I8 (_require_fence)
--- ARGV[2]  bound and budget, ARGV[3] queue (_driver_context)
+-- ARGV[2]  bound, budget and guard, ARGV[3] queue (_driver_context)
 -- ARGV[4]  timers (_fired_timers)
--- Reply    now I6, then a byte for each timer: 0 done, 1 not yet due, 2 not handled in this call
+-- Reply    the server's time I6, then a byte for each timer: 0 done, 1 not yet due, 2 not handled in this call
 -- Errors   FENCED, STALECONFIG
 -- Cost     O(1) for each message
 local retired_fields = {}
@@ -24,7 +24,7 @@ for n = 1, #fields do
         local incarnation = read('>I6', record, fixed)
         if is_stale_timer(n, incarnation, version) then
             answers[n] = FINAL
-        elseif until_ms > now then
+        elseif until_ms > trusted then
             answers[n] = answer_early_timer(n, 2, until_ms, incarnation, version)
         else
             changed_records[field] = false
@@ -42,4 +42,4 @@ if #retired_fields > 0 then
     call_in_chunks('HDEL', messages, retired_fields)
 end
 commit('')
-return pack('>I6', now) .. table.concat(answers)
+return pack('>I6', server_ms) .. table.concat(answers)

@@ -57,6 +57,11 @@ class SteppedClock:
         """Return the smallest accepted step that any shard stores."""
         return min(int(self._client.hget(key, "accepted") or 0) for key in self._keys)
 
+    @property
+    def is_marked(self) -> bool:
+        """Whether all shards store a time that the clock guard has trusted."""
+        return all(self._client.hexists(key, "high") for key in self._keys)
+
     def close(self) -> None:
         self._stopping.set()
         self._thread.join()
@@ -219,6 +224,18 @@ def test_the_next_event_process_holds_promotion_too_if_the_step_was_not_accepted
     with run_driver(private, tmp_path / "second") as driver:
         driver.wait_until_logged("promotion is held")
         assert state(jobs, "within the step") == "invisible"
+
+
+def test_the_clock_guard_protects_due_times_from_the_first_claim_of_a_shard_on(
+    private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
+) -> None:
+    clock.step_to(HOUR)
+    # Before the first claim nobody can judge the clock, and a message that is due by this clock waits for nobody.
+    assert jobs.enqueue(id="before the claim", due=clock.now - SECOND).state == "pending"
+    with run_driver(private, tmp_path / "log") as driver:
+        driver.wait_until_logged("promotion is held")
+        eventually(lambda: clock.is_marked, "the claim stores the time that the clock guard trusts")
+        assert jobs.enqueue(id="within the step", due=datetime.now(UTC) + HOUR / 2).state == "invisible"
 
 
 def test_an_accepted_step_is_forgotten_when_the_clocks_agree_again(

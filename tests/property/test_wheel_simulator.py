@@ -120,9 +120,11 @@ def test_other_duties_run_before_promotion_has_caught_up(
         world.enqueue([60_000] * 1_000)
     run_until(process, world, world.monotonic + (58_000 if in_memory else 5_000))
     assert (process.driver._loaded_timers.count >= 20_000) == in_memory
-    # The process stands still until 100 batches are due. Some leases and retentions of the same minute have also ended.
-    world.monotonic += 100_000
     world.enqueue([60_000] * 100)
+    run_until(process, world, world.monotonic + 10)
+    # The process stands still until 100 batches are due. Some leases and retentions of the same minute have also ended,
+    # and the last timers must be filed.
+    world.monotonic += 100_000
 
     scripts: list[str] = []
     while world.pending() < 20_050:

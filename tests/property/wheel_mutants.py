@@ -127,7 +127,7 @@ class TrustsItsOwnClock(ShardDriver):
         yield from super().take_over()
         firing = self._firer
         firing._scripts = {
-            kind: _edited(script, r"now = math.min\(now, bound\)", "now = bound")
+            kind: _edited(script, r"trusted = now, math.min\(now, bound\)", "trusted = now, bound")
             for kind, script in firing._scripts.items()
         }
 
@@ -139,7 +139,8 @@ class BelievesTheServer(ShardDriver):
         yield from super().take_over()
         firing = self._firer
         firing._scripts = {
-            kind: _edited(script, r"now = math.min\(now, bound\)", "") for kind, script in firing._scripts.items()
+            kind: _edited(script, r"trusted = now, math.min\(now, bound\)", "trusted = now, now")
+            for kind, script in firing._scripts.items()
         }
 
 

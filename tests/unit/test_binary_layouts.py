@@ -34,8 +34,9 @@ LAYOUTS = [
      " options B, entries of history to keep I4"),
     (queue_config._LEADER, "_driver_context", "max_attempts I2, retention in ms I6, retention of errored messages in"
      " ms I6"),
-    (firing._BOUND, "_driver_context", "the clock guard's bound I6: a later `now` is reduced to the bound. The bound is"
-     " stored as `high`, the latest time that the clock guard has trusted. Then the budget of the call I4"),
+    (firing._BOUND, "_driver_context", "the bound I6: the driver's time, up to which the clock guard trusts the"
+     " server's clock. It is stored as `high`. Then the budget of the call I4, in index entries (WEIGHT in"
+     " _ready_indexes), and 1 if the guard holds, otherwise 0, B"),
     (sessions._SESSION, "_session", "sequence I8, lifetime in ms I4, options B"),
     (cancel._CANCEL, "cancel", "retention in ms I6; flag B"),
     (reschedule._RESCHEDULE, "reschedule", "clock guard in ms I4, longest delay in ms I6"),

@@ -11,6 +11,10 @@ class Clock(Protocol):
         """Return the time up to which timers may fire: never ahead of the time that the clock guard trusts."""
 
     @property
+    def is_holding(self) -> bool:
+        """Whether the clock guard holds, because the server's clock is not trusted."""
+
+    @property
     def monotonic(self) -> Callable[[], float]:
         """A monotonic clock, for waits and for periodic work."""
 

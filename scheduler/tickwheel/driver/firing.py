@@ -32,7 +32,7 @@ POSTPONE_MS: Final = 1_000
 # Delay of timers whose queue is unknown to the metadata shard.
 UNKNOWN_MS: Final = 10_000
 
-_BOUND = Struct(">HII")
+_BOUND = Struct(">HIIB")
 _TIME_BYTES: Final = 6
 _FINAL, _EARLY, _UNHANDLED = 0, 1, 2
 
@@ -101,7 +101,8 @@ class TimerFirer:
             self._postpone_unknown_queue(kind, queue_number, timers)
             return
         bound = self._clock.now()
-        limits = _BOUND.pack(*divmod(bound, 2**32), CALL_ENTRIES)
+        is_holding = self._clock.is_holding
+        limits = _BOUND.pack(*divmod(bound, 2**32), CALL_ENTRIES, is_holding)
         args = [self._shard.fence, limits, queue.context, b"".join(timers)]
         try:
             reply = yield bind(self._scripts[kind], self._shard.queue_keys(queue.name), args)
@@ -109,16 +110,13 @@ class TimerFirer:
             self._handle_script_error(error, kind, queue_number, timers)
             return
         self._renewals.pop(queue_number, None)
-        # The bound is the driver's own time. The script replies with the smaller of the server's time and the bound, so
-        # a reply below the bound is the server's time. A reply equal to the bound means that the server's clock is not
-        # behind. Such a reply need not be recorded: the bound advances with the monotonic clock, and if the server's
-        # clock jumps, the next regular read of that clock (`Clock.next_probe`) detects the jump.
         server_ms = int.from_bytes(reply[:_TIME_BYTES], "big")
-        if server_ms < bound:
-            self._clock.observe(server_ms)
+        self._clock.observe(server_ms)
         self._settle(kind, queue_number, timers, reply[_TIME_BYTES:])
         if kind is Kind.PROMOTE:
-            late = max(0, server_ms - time_of(timers[0]))
+            # The time of the transitions: the server's, and while the guard holds, the time that the guard trusts.
+            now = min(server_ms, bound) if is_holding else server_ms
+            late = max(0, now - time_of(timers[0]))
             self._stats.lateness_ms = late
             self._stats.lateness_max_ms = max(late, self._stats.lateness_max_ms)
 

@@ -44,6 +44,10 @@ class ServerClock:
     def now(self) -> int:
         return int(self.guard.now(self.monotonic()))
 
+    @property
+    def is_holding(self) -> bool:
+        return self.guard.is_holding
+
     def monotonic_at(self, time_ms: int) -> float:
         return self._probed_at + PROBE_HOLDING_MS if self.guard.is_holding else self.guard.monotonic_at(time_ms)
 

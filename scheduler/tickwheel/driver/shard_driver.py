@@ -87,12 +87,19 @@ class ShardDriver:
         self._shard.fence = pack_fence(self.epoch, self._connection)
         try:
             unsaved_offset = self._clock.unsaved_offset
-            args = [self._config.election, "" if unsaved_offset is None else unsaved_offset, self._config.owner]
+            args: list[int | str] = [
+                self._config.election,
+                "" if unsaved_offset is None else unsaved_offset,
+                self._config.owner,
+            ]
             now, high, accepted = yield from self._shard.call_fenced(self._claim, args)
+            self._clock.on_claimed(int(now), int(high) if high else None, int(accepted or 0))
+            # Only now is it known how far the clock guard trusts the server's clock. The second call stores this time,
+            # before the first timer fires.
+            yield from self._shard.call_fenced(self._claim, [args[0], "", args[2], self._clock.now()])
         except TickwheelError:
             self.claim_refused = True
             raise
-        self._clock.on_claimed(int(now), int(high) if high else None, int(accepted or 0))
         self.claimed = True
         self._stats.epoch = self.epoch
 

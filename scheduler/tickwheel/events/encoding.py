@@ -27,8 +27,9 @@ class Transition:
     """One state change of one message.
 
     ``from_state`` is None for a new message, and ``to_state`` is None for a message that is deleted after its
-    retention. ``due``, ``deadline`` and ``metadata`` are set for new and rescheduled messages. ``lateness`` is set if
-    the transition made the message deliverable. ``worker`` is the name that the caller passed, if any.
+    retention. ``due``, ``deadline`` and ``metadata`` are set for new and rescheduled messages. ``lateness`` is the time
+    from the due time, or from the end of the back-off, until a message became Pending. For a delivery, in every
+    attempt, it is the time from the due time. ``worker`` is the name that the caller passed, if any.
     """
 
     namespace: str

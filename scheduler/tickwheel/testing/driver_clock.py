@@ -21,6 +21,7 @@ class ManualClock:
     def monotonic_at(self, time_ms: int) -> float:
         return time_ms
 
+    is_holding = False
     unsaved_offset = None
 
     def on_claimed(self, server_ms: int, high_ms: int | None, accepted_ms: int) -> None:
