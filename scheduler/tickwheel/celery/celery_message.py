@@ -17,6 +17,8 @@ from tickwheel.model.message import NewMessage
 
 # Headers that repeat a field of the message, or that only people read.
 _OMITTED_HEADERS: Final = frozenset({"task", "id", "eta", "lang", "argsrepr", "kwargsrepr"})
+# The highest priority of AMQP. Celery on Redis uses 0 to 9.
+_MAX_PRIORITY: Final = 255
 # One step of priority moves the deadline by one year, so that all messages of a more urgent priority go first.
 _PRIORITY = timedelta(days=365)
 _MAX_ETA_AHEAD = timedelta(milliseconds=limits.DELAY_MS_MAX) - timedelta(days=1)
@@ -81,10 +83,12 @@ class CeleryMessage:
         """Return the message to enqueue. Repeated calls of this method return the same message.
 
         ``timezone`` applies to an ETA without a time zone. ``lowest_first`` means that priority 0 is the most urgent,
-        as with Celery on Redis. Raises InvalidArgument if the ETA is invalid or too far ahead, or if the payload is too
-        long.
+        as with Celery on Redis. Raises InvalidArgument if the ETA is invalid or too far ahead, if the priority is not
+        from 0 to 255, or if the payload is too long.
         """
         due = self._due(timezone)
+        if not 0 <= (self.priority or 0) <= _MAX_PRIORITY:
+            raise InvalidArgument(f"its priority is {self.priority!s:.20}, and only 0 to {_MAX_PRIORITY} are allowed")
         deadline: datetime | timedelta | None = None
         if self.priority:
             step = self.priority * (_PRIORITY if lowest_first else -_PRIORITY)

@@ -278,7 +278,7 @@ def _parse(raw: bytes, key: str, tag: bytes | None) -> CeleryQueueItem:
         kind = message["content-type"]
         priority = int(properties.get("priority") or 0) or None
         call = CeleryMessage(dict(headers), "", str(properties.get("reply_to") or ""), priority)
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         return CeleryQueueItem(raw, key, tag, CeleryMessage({}, ""), f"it is not a message of kombu: {error!r}")
     try:
         return CeleryQueueItem(raw, key, tag, *_check_movable(message, call, kind))

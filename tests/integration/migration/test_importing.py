@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Any
 
 import pytest
@@ -122,6 +123,26 @@ def test_calls_that_cannot_be_moved_are_named_and_stay(deployment: Shop) -> None
     assert "bytes" in reasons[large]
     assert "nested too deeply" in reasons["deep"]
     assert any("chain" in reason for reason in reasons.values())
+
+
+def test_a_call_with_an_impossible_priority_stays_and_the_calls_behind_it_are_moved(deployment: Shop) -> None:
+    shop.note.delay("x")
+    [raw] = deployment.broker.lrange("celery", 0, -1)
+    deployment.broker.delete("celery")
+    message = json.loads(raw)
+    for priority in (256, -1, 3_000_000, 10**400, inf):
+        message["headers"]["id"] = f"priority {priority}"[:20]
+        message["properties"]["priority"] = priority
+        deployment.broker.lpush("celery", json.dumps(message))
+    behind = shop.note.delay("behind").id
+
+    [report] = import_(deployment, code=1)
+
+    assert deployment.tickwheel.queue("celery").get(behind).state == "pending"
+    assert (report["moved"], deployment.broker.llen("celery")) == (1, 5)
+    reasons = [refusal["reason"] for refusal in report["refused"]]
+    assert sum("only 0 to 255 are allowed" in reason for reason in reasons) == 4
+    assert sum("OverflowError" in reason for reason in reasons) == 1
 
 
 def test_a_call_whose_id_belongs_to_another_message_stays(deployment: Shop) -> None:
