@@ -18,7 +18,9 @@ token_quota           limits of one token: message rate, waiting calls, expiry
 
 method_table          one row for each RPC: role, cost, metric
 message_handlers      the RPCs of MessageService
+lease_handlers        the RPCs of MessageService for leased messages
 queue_handlers        the RPCs of QueueService
+request_fields        fields that several requests have
 resolve_queue         the namespace and queue that a request names
 namespaces            the open namespaces of the process
 dequeue_batch         many dequeue requests in one call

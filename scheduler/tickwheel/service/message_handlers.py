@@ -1,29 +1,27 @@
-"""The RPCs of MessageService. A handler converts the request from protobuf, runs a plan on the namespace, and converts
-the result to protobuf.
+"""The RPCs of MessageService, except for those in `lease_handlers`. A handler converts the request from protobuf, runs
+a plan on the namespace, and converts the result to protobuf.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
-from tickwheel import limits
-from tickwheel.errors import InvalidArgument, LeaseLost, TickwheelError, Unavailable
+from tickwheel.errors import InvalidArgument, TickwheelError, Unavailable
 from tickwheel.model.message import EnqueueResult, LeasedMessage
-from tickwheel.model.validation import check_max_items, integer, message_id
-from tickwheel.operations import cancel, explain, inspect, redrive, reschedule, settle
+from tickwheel.model.validation import check_max_items
+from tickwheel.operations import cancel, explain, inspect, redrive, reschedule
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.operations.enqueue import RefusedMessage, enqueue_messages, to_error
-from tickwheel.operations.resume_lease import check_token, resume_lease
 from tickwheel.operations.scan import Scan
-from tickwheel.operations.sessions import RequestSessions
-from tickwheel.plan import Plan
 from tickwheel.rpc import message_conversion
 from tickwheel.rpc.status import error_to_proto
 from tickwheel.service.authorization import CALL
 from tickwheel.service.dequeue_batch import DequeueBatch, to_dequeue, to_response
+from tickwheel.service.lease_handlers import LeaseHandlers
 from tickwheel.service.namespaces import Namespace, Namespaces
+from tickwheel.service.request_fields import exclusive_value, request_sessions
 from tickwheel.service.resolve_queue import on_queue, resolve_queue
 from tickwheel.service.stream_credit import StreamCredit
 from tickwheel.service.token_quota import ConcurrencyLimit
@@ -31,7 +29,7 @@ from tickwheel.v1 import message_pb2 as messages, message_service_pb2 as calls
 
 T = TypeVar("T")
 
-_MAX_LEASES, _MAX_FAILS = 1_000, 100
+_MAX_ITEMS: Final = 1_000
 # The maximum number of messages in one response of a stream. The service holds at most one response for a client that
 # does not read.
 _MAX_STREAM_BATCH: Final = 100
@@ -39,12 +37,12 @@ _MAX_STREAM_BATCH: Final = 100
 _STREAM_WAIT: Final = timedelta(minutes=1)
 
 
-class MessageHandlers:
+class MessageHandlers(LeaseHandlers):
     """Implements MessageService: one method for each RPC, with the name of the RPC in snake case."""
 
     def __init__(self, namespaces: Namespaces, wait_limit: ConcurrencyLimit) -> None:
         """``wait_limit`` limits the waiting calls of this process."""
-        self.namespaces = namespaces
+        super().__init__(namespaces)
         self._wait_limit = wait_limit
         self._waiting: set[Dequeue] = set()
         self._drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -79,7 +77,7 @@ class MessageHandlers:
             for result in await _enqueue_all(namespace, queue, request.messages):
                 if result.HasField("refusal"):
                     response.refused_count += 1
-                    if len(response.refused) < _MAX_LEASES:
+                    if len(response.refused) < _MAX_ITEMS:
                         response.refused.append(result)
                 elif result.created:
                     response.created += 1
@@ -145,67 +143,16 @@ class MessageHandlers:
                 credit.spend(len(leased_messages))
                 yield calls.DequeueStreamResponse(deliveries=map(message_conversion.delivery_to_proto, leased_messages))
 
-    async def complete(self, request: calls.CompleteRequest) -> calls.CompleteResponse:
-        namespace, leased_messages = await self._resolve_leases(request, request.leases, _MAX_LEASES)
-        results = _unpack_results(request.results, len(leased_messages))
-        return calls.CompleteResponse(
-            lost=await _lost_indexes(
-                namespace, leased_messages, settle.complete(namespace.context, leased_messages, results)
-            )
-        )
-
-    async def fail(self, request: calls.FailRequest) -> calls.FailResponse:
-        items = request.items
-        namespace, leased_messages = await self._resolve_leases(request, [item.lease for item in items], _MAX_FAILS)
-        sessions = _request_sessions(request)
-        states = []
-        for item, message in zip(items, leased_messages, strict=True):
-            retry_in = message_conversion.duration_from_proto(item, "retry_in_ms")
-            try:
-                label = await namespace.run(
-                    settle.fail(namespace.context, message, item.error, retry_in, item.final, sessions)
-                )
-            except LeaseLost:
-                label = None
-            states.append(message_conversion.state_to_proto(label))
-        return calls.FailResponse(states=states)
-
-    async def release(self, request: calls.ReleaseRequest) -> calls.ReleaseResponse:
-        namespace, leased_messages = await self._resolve_leases(request, request.leases, _MAX_LEASES)
-        plan = settle.release(namespace.context, leased_messages, _request_sessions(request))
-        return calls.ReleaseResponse(lost=await _lost_indexes(namespace, leased_messages, plan))
-
-    async def extend(self, request: calls.ExtendRequest) -> calls.ExtendResponse:
-        namespace, leased_messages = await self._resolve_leases(request, request.leases, _MAX_LEASES)
-        ends = await namespace.run(
-            settle.extend_leases(
-                namespace.context,
-                leased_messages,
-                message_conversion.duration_from_proto(request, "duration_ms"),
-                _request_sessions(request),
-            )
-        )
-        return calls.ExtendResponse(lease_until_ms=[until or 0 for until in ends])
-
-    @on_queue
-    async def get_lease(
-        self, request: calls.GetLeaseRequest, namespace: Namespace, queue: str
-    ) -> calls.GetLeaseResponse:
-        plan = resume_lease(
-            namespace.context, queue, request.id, request.token, _exclusive_value(request), LeasedMessage
-        )
-        return calls.GetLeaseResponse(delivery=message_conversion.delivery_to_proto(await namespace.run(plan)))
-
     @on_queue
     async def cancel(self, request: calls.CancelRequest, namespace: Namespace, queue: str) -> calls.CancelResponse:
-        check_max_items("ids", request.ids, _MAX_LEASES)
+        check_max_items("ids", request.ids, _MAX_ITEMS)
         plan = cancel.cancel_messages(
             namespace.context,
             queue,
             request.ids,
-            _exclusive_value(request),
+            exclusive_value(request),
             request.release,
-            _request_sessions(request),
+            request_sessions(request),
         )
         return calls.CancelResponse(
             changes=[
@@ -222,14 +169,14 @@ class MessageHandlers:
     ) -> calls.RescheduleResponse:
         times = message_conversion.times_from_proto(request)
         plan = reschedule.reschedule(
-            namespace.context, queue, request.id, _exclusive_value(request), *times, _request_sessions(request)
+            namespace.context, queue, request.id, exclusive_value(request), *times, request_sessions(request)
         )
         return calls.RescheduleResponse(change=message_conversion.change_to_proto(await namespace.run(plan)))
 
     @on_queue
     async def redrive(self, request: calls.RedriveRequest, namespace: Namespace, queue: str) -> calls.RedriveResponse:
         plan = redrive.redrive(
-            namespace.context, queue, request.id, _exclusive_value(request), _request_sessions(request)
+            namespace.context, queue, request.id, exclusive_value(request), request_sessions(request)
         )
         return calls.RedriveResponse(change=message_conversion.change_to_proto(await namespace.run(plan)))
 
@@ -237,13 +184,13 @@ class MessageHandlers:
     async def get_message(
         self, request: calls.GetMessageRequest, namespace: Namespace, queue: str
     ) -> calls.GetMessageResponse:
-        view = await namespace.run(inspect.get(namespace.context, queue, request.id, _exclusive_value(request)))
+        view = await namespace.run(inspect.get(namespace.context, queue, request.id, exclusive_value(request)))
         return calls.GetMessageResponse(message=message_conversion.message_to_proto(view))
 
     @on_queue
     async def explain(self, request: calls.ExplainRequest, namespace: Namespace, queue: str) -> calls.ExplainResponse:
         explanation = await namespace.run(
-            explain.explain(namespace.context, queue, request.id, _exclusive_value(request))
+            explain.explain(namespace.context, queue, request.id, exclusive_value(request))
         )
         return message_conversion.explanation_to_proto(explanation)
 
@@ -286,24 +233,11 @@ class MessageHandlers:
         finally:
             self._waiting.discard(dequeue)
 
-    async def _resolve_leases(
-        self, request: Any, leases: Sequence[messages.Lease], limit: int
-    ) -> tuple[Namespace, list[LeasedMessage]]:
-        namespace, queue = await resolve_queue(self.namespaces, request)
-        check_max_items("leases", leases, limit)
-        number = 0
-        if not all(lease.queue_number for lease in leases):
-            number = (await namespace.run(namespace.context.config(queue))).number
-        for lease in leases:
-            _check_lease(lease)
-            lease.queue_number = lease.queue_number or number
-        return namespace, [message_conversion.lease_from_proto(LeasedMessage, queue, lease) for lease in leases]
-
 
 async def _enqueue_all(
     namespace: Namespace, queue: str, items: Sequence[messages.NewMessage]
 ) -> list[messages.EnqueueResult]:
-    check_max_items("messages", items, _MAX_LEASES)
+    check_max_items("messages", items, _MAX_ITEMS)
     new = [message_conversion.new_message_from_proto(item) for item in items]
     results: Sequence[EnqueueResult | RefusedMessage]
     if len(new) == 1:
@@ -317,34 +251,3 @@ async def _enqueue_all(
         else message_conversion.result_to_proto(item)
         for item in results
     ]
-
-
-async def _lost_indexes(namespace: Namespace, leased_messages: Sequence[LeasedMessage], plan: Plan[None]) -> list[int]:
-    """Run the plan, and return the indexes of the messages whose lease is lost."""
-    try:
-        await namespace.run(plan)
-    except LeaseLost as error:
-        ids = {id(message) for message in error.lost}
-        return [n for n, message in enumerate(leased_messages) if id(message) in ids]
-    return []
-
-
-def _unpack_results(results: Mapping[int, str], count: int) -> list[str | None] | None:
-    for index in results:
-        integer("an index in results", index, 0, count - 1)
-    return [results.get(n) for n in range(count)] if results else None
-
-
-def _request_sessions(request: Any) -> RequestSessions | None:
-    return RequestSessions(request.request_id, request.queue) if request.request_id else None
-
-
-def _exclusive_value(request: Any) -> str | None:
-    return request.exclusive_value if request.HasField("exclusive_value") else None
-
-
-def _check_lease(lease: messages.Lease) -> None:
-    message_id(lease.id)
-    check_token(lease.token)
-    integer("queue_number", lease.queue_number, 0, limits.QUEUES_MAX)
-    integer("attempt", lease.attempt, 0, limits.MAX_ATTEMPTS_MAX)

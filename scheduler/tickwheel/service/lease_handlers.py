@@ -1,0 +1,114 @@
+"""The RPCs of MessageService that workers call for their leased messages."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from tickwheel import limits
+from tickwheel.errors import LeaseLost
+from tickwheel.model.message import LeasedMessage
+from tickwheel.model.validation import check_max_items, integer, message_id
+from tickwheel.operations import settle
+from tickwheel.operations.resume_lease import check_token, resume_lease
+from tickwheel.plan import Plan
+from tickwheel.rpc import message_conversion
+from tickwheel.service.namespaces import Namespace, Namespaces
+from tickwheel.service.request_fields import exclusive_value, request_sessions
+from tickwheel.service.resolve_queue import on_queue, resolve_queue
+from tickwheel.v1 import message_pb2 as messages, message_service_pb2 as calls
+
+_MAX_LEASES: Final = 1_000
+_MAX_FAILS: Final = 100
+
+
+class LeaseHandlers:
+    """One method for each RPC, with the name of the RPC in snake case."""
+
+    def __init__(self, namespaces: Namespaces) -> None:
+        self.namespaces = namespaces
+
+    async def complete(self, request: calls.CompleteRequest) -> calls.CompleteResponse:
+        namespace, leased_messages = await self._resolve_leases(request, request.leases, _MAX_LEASES)
+        results = _unpack_results(request.results, len(leased_messages))
+        return calls.CompleteResponse(
+            lost=await _lost_indexes(
+                namespace, leased_messages, settle.complete(namespace.context, leased_messages, results)
+            )
+        )
+
+    async def fail(self, request: calls.FailRequest) -> calls.FailResponse:
+        items = request.items
+        namespace, leased_messages = await self._resolve_leases(request, [item.lease for item in items], _MAX_FAILS)
+        sessions = request_sessions(request)
+        states = []
+        for item, message in zip(items, leased_messages, strict=True):
+            retry_in = message_conversion.duration_from_proto(item, "retry_in_ms")
+            try:
+                label = await namespace.run(
+                    settle.fail(namespace.context, message, item.error, retry_in, item.final, sessions)
+                )
+            except LeaseLost:
+                label = None
+            states.append(message_conversion.state_to_proto(label))
+        return calls.FailResponse(states=states)
+
+    async def release(self, request: calls.ReleaseRequest) -> calls.ReleaseResponse:
+        namespace, leased_messages = await self._resolve_leases(request, request.leases, _MAX_LEASES)
+        plan = settle.release(namespace.context, leased_messages, request_sessions(request))
+        return calls.ReleaseResponse(lost=await _lost_indexes(namespace, leased_messages, plan))
+
+    async def extend(self, request: calls.ExtendRequest) -> calls.ExtendResponse:
+        namespace, leased_messages = await self._resolve_leases(request, request.leases, _MAX_LEASES)
+        ends = await namespace.run(
+            settle.extend_leases(
+                namespace.context,
+                leased_messages,
+                message_conversion.duration_from_proto(request, "duration_ms"),
+                request_sessions(request),
+            )
+        )
+        return calls.ExtendResponse(lease_until_ms=[until or 0 for until in ends])
+
+    @on_queue
+    async def get_lease(
+        self, request: calls.GetLeaseRequest, namespace: Namespace, queue: str
+    ) -> calls.GetLeaseResponse:
+        plan = resume_lease(
+            namespace.context, queue, request.id, request.token, exclusive_value(request), LeasedMessage
+        )
+        return calls.GetLeaseResponse(delivery=message_conversion.delivery_to_proto(await namespace.run(plan)))
+
+    async def _resolve_leases(
+        self, request: Any, leases: Sequence[messages.Lease], limit: int
+    ) -> tuple[Namespace, list[LeasedMessage]]:
+        namespace, queue = await resolve_queue(self.namespaces, request)
+        check_max_items("leases", leases, limit)
+        number = 0
+        if not all(lease.queue_number for lease in leases):
+            number = (await namespace.run(namespace.context.config(queue))).number
+        for lease in leases:
+            _check_lease(lease)
+            lease.queue_number = lease.queue_number or number
+        return namespace, [message_conversion.lease_from_proto(LeasedMessage, queue, lease) for lease in leases]
+
+
+async def _lost_indexes(namespace: Namespace, leased_messages: Sequence[LeasedMessage], plan: Plan[None]) -> list[int]:
+    """Run the plan, and return the indexes of the messages whose lease is lost."""
+    try:
+        await namespace.run(plan)
+    except LeaseLost as error:
+        ids = {id(message) for message in error.lost}
+        return [n for n, message in enumerate(leased_messages) if id(message) in ids]
+    return []
+
+
+def _unpack_results(results: Mapping[int, str], count: int) -> list[str | None] | None:
+    for index in results:
+        integer("an index in results", index, 0, count - 1)
+    return [results.get(n) for n in range(count)] if results else None
+
+
+def _check_lease(lease: messages.Lease) -> None:
+    message_id(lease.id)
+    check_token(lease.token)
+    integer("queue_number", lease.queue_number, 0, limits.QUEUES_MAX)
+    integer("attempt", lease.attempt, 0, limits.MAX_ATTEMPTS_MAX)
