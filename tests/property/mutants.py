@@ -127,7 +127,7 @@ MUTANTS = [
     Mutant("any token completes", "complete", "token ~= tokens[n]", "not token"),
     Mutant("any token owns", "_held_leases", "and sub(record, AFTER_HEAD, 30) == token", ""),
     Mutant("extend shortens a lease", "extend", "math.max(until_ms, now + lease)", "now + lease"),
-    Mutant("an extended lease expires all the same", "expire", "elseif until_ms > now then", "elseif false then"),
+    Mutant("an extended lease expires all the same", "expire", "elseif until_ms > trusted then", "elseif false then"),
     Mutant("the message's own lease is ignored", "dequeue", "if lease == 0 and", "if false and"),
     # Time
     Mutant("a moved timer is forgotten", "_fired_timers", "    add_timer(kind,", "    select(1, kind,"),

@@ -71,6 +71,7 @@ class TaskTester:
         """
         self._clock.run_due()
         self._schedule_runner.ensure_occurrences(self._clock.now)
+        self._clock.run_due()
         outcomes: list[Outcome] = []
         while messages := self._pending():
             for message in messages:
