@@ -9,11 +9,13 @@
 -- ARGV[4]  name of the claiming process, for display
 -- ARGV[5]  time that the clock guard trusts, in ms: stored as `high`, so that the guard protects due times (enqueue.lua)
 --          before the first timer fires. Without this argument `high` stays as it is
--- Reply    now; the latest time that the clock guard has trusted; the accepted lead. All in ms; empty if not stored
+-- ARGV[6]  with ARGV[5]: 1 if the clock guard holds, otherwise 0. Stored as `held`, for display
+-- Reply    now; the latest time that the clock guard has trusted, or before the first claim the time at which the
+--          namespace was created; the accepted lead. All in ms; empty if not stored
 -- Errors   FENCED (with the epoch of the holder): a higher fence holds the shard; ELECTION: the shard accepts only
 --          another kind of election
 -- Cost     O(1)
-local stored = redis.call('HMGET', clock, 'fence', 'election', 'high', 'accepted')
+local stored = redis.call('HMGET', clock, 'fence', 'election', 'high', 'accepted', 'created')
 if stored[2] and stored[2] ~= ARGV[2] then
     return redis.error_reply('ELECTION the shard is driven by the election kind ' .. stored[2])
 end
@@ -28,6 +30,11 @@ end
 redis.call('HSET', clock, 'fence', ARGV[1], 'election', ARGV[2], 'owner', ARGV[4])
 if ARGV[5] then
     redis.call('HSET', clock, 'high', ARGV[5])
+    if ARGV[6] == '1' then
+        redis.call('HSET', clock, 'held', 1)
+    else
+        redis.call('HDEL', clock, 'held')
+    end
 end
 local accepted_lead = stored[4]
 if ARGV[3] == '0' then
@@ -37,4 +44,4 @@ elseif ARGV[3] ~= '' then
     accepted_lead = ARGV[3]
     redis.call('HSET', clock, 'accepted', accepted_lead)
 end
-return { now, stored[3] or '', accepted_lead or '' }
+return { now, stored[3] or stored[5] or '', accepted_lead or '' }

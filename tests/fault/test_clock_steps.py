@@ -62,6 +62,11 @@ class SteppedClock:
         """Whether all shards store a time that the clock guard has trusted."""
         return all(self._client.hexists(key, "high") for key in self._keys)
 
+    @property
+    def is_shown_as_held(self) -> bool:
+        """Whether all shards store that the clock guard holds."""
+        return all(self._client.hexists(key, "held") for key in self._keys)
+
     def close(self) -> None:
         self._stopping.set()
         self._thread.join()
@@ -236,6 +241,9 @@ def test_the_clock_guard_protects_due_times_from_the_first_claim_of_a_shard_on(
         driver.wait_until_logged("promotion is held")
         eventually(lambda: clock.is_marked, "the claim stores the time that the clock guard trusts")
         assert jobs.enqueue(id="within the step", due=datetime.now(UTC) + HOUR / 2).state == "invisible"
+        eventually(lambda: clock.is_shown_as_held, "the shard shows that the guard holds")
+        clock.step_to(timedelta())
+        eventually(lambda: not clock.is_shown_as_held, "the shard shows that the guard no longer holds")
 
 
 def test_an_accepted_step_is_forgotten_when_the_clocks_agree_again(

@@ -86,6 +86,25 @@ def test_no_claim_goes_below_the_fence_that_holds_the_shard(tw: Tickwheel, serve
     server.delete(key)
 
 
+def test_before_the_first_claim_the_trusted_time_is_that_of_the_namespaces_creation(
+    tickwheel_server: PrivateServer, namespace: str, server: Any
+) -> None:
+    before = server.time()[0] * 1_000
+    with Tickwheel(tickwheel_server.url, namespace=namespace, shards=2, drive=False) as tickwheel:
+        tickwheel.create_queue("jobs")
+    script = load("claim_shard")
+    for shard in range(2):
+        key = shard_key(namespace, shard, "clock")
+        created = int(server.hget(key, "created"))
+        assert before <= created <= server.time()[0] * 1_000 + 999
+        for trusted in (b"%d" % created, b"17"):
+            claim = ["a lock", "", "host:1", "17", "1"]
+            assert server.eval(script.source, 1, key, pack_fence(1, 1), *claim)[1] == trusted
+        assert server.hget(key, "held") == b"1"
+        server.eval(script.source, 1, key, pack_fence(1, 1), *claim[:3], "18", "0")
+        assert (server.hget(key, "high"), server.hget(key, "held")) == (b"18", None)
+
+
 def test_a_leader_refused_at_its_claim_resigns_and_drives_once_it_is_elected_again(
     tickwheel_server: PrivateServer, namespace: str, server: Any, zookeeper: ZooKeeper
 ) -> None:

@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from tickwheel.doctor.health import ServerFacts, ShardFacts, check_queues, check_server, check_shards
+from tickwheel.doctor.health import ShardFacts, check_queues, check_shards
+from tickwheel.doctor.server_health import ServerFacts, check_server
 from tickwheel.doctor.shard_reader import report_damage
 from tickwheel.errors import Forbidden, TickwheelError, Unavailable
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.storage.fence import pack_fence
 
 pytestmark = pytest.mark.unit
 
@@ -61,6 +63,26 @@ def test_a_clock_that_was_set_back_is_detected_by_the_high_water_mark(back_ms: i
     assert verdicts.get("clock mark") == ("bad" if is_reported else None)
 
 
+@pytest.mark.parametrize("seen", ["lock", "inbox"])
+def test_a_shard_whose_clock_guard_holds_is_named_and_its_driver_counts_as_alive(seen: str) -> None:
+    waiting = replace(
+        SHARD, fence=pack_fence(3, 1), oldest_new=b"1-0", high_ms=NOW - 5_000, held=True, locked=seen == "lock"
+    )
+    facts = ServerFacts(now_ms=NOW, followed_shards=frozenset({SHARD.number} if seen == "inbox" else ()))
+    findings = {f.check: f for f in check_shards(NamespaceContext("tw"), [waiting], facts, embedded=False)}
+    assert findings["driver"].verdict == "ok"
+    assert findings["clock guard"].verdict == "bad"
+    assert findings["clock guard"].text.startswith("shard 0: the server's clock is 5,000 ms ahead")
+
+
+def test_a_guard_that_held_when_its_event_process_died_is_not_named() -> None:
+    waiting = replace(SHARD, fence=pack_fence(3, 1), oldest_new=b"1-0", held=True, locked=False)
+    facts = ServerFacts(now_ms=NOW)
+    findings = {f.check: f for f in check_shards(NamespaceContext("tw"), [waiting], facts, embedded=False)}
+    assert findings["driver"].verdict == "bad"
+    assert "clock guard" not in findings
+
+
 @pytest.mark.parametrize(
     "error",
     [ValueError("x"), KeyError("x"), OverflowError("x"), TypeError("x"), struct.error("x"), TickwheelError("x")],
@@ -91,7 +113,7 @@ def test_an_error_that_does_not_concern_the_bytes_is_not_damage(error: Exception
 def test_drivers_on_other_hosts_are_detected_by_the_inboxes_that_they_read(
     followed: set[int], verdict: str, text: str
 ) -> None:
-    fence = struct.pack(">QQ", 3, 1)
+    fence = pack_fence(3, 1)
     shards = [replace(SHARD, number=number, fence=fence, locked=False) for number in range(2)]
     facts = ServerFacts(now_ms=NOW, followed_shards=frozenset(followed))
     [finding] = [f for f in check_shards(NamespaceContext("tw"), shards, facts, embedded=False) if f.check == "driver"]

@@ -3,7 +3,8 @@
 The audit compares every index, counter, timer and event with the records of the messages. It reads page by page with
 bounded memory, and changes nothing. It reports findings; the CLI prints them, and the operator decides what to do.
 
-health            checks of the server and the shards: version, memory, durability, clock, driver, inbox, outbox
+server_health     checks of a server: version, role, memory, durability, clock
+health            checks of the shards and queues: driver, clock guard, inbox, outbox, blocked queues, sinks
 keyspace          the name and the type of each key
 timers            the timer of every message that waits for a time: in the inbox or in the right slot
 messages          each record, and the index entries, counters and bodies that it implies
@@ -11,6 +12,7 @@ indexes           the reverse direction: the record from which each index entry 
 shard_values      values that no message implies: clock, fence, lateness
 history           a replay of the events, compared with the states of the records
 expected_entries  the index entries that a record implies
+finding           the result of a health check
 shard_reader      one shard, read in pages, and the findings
 small_shards      shards that fit into one page, several of them checked in the same round trips
 """

@@ -1,23 +1,19 @@
-"""Health checks. The functions read facts about a server and the shards of a namespace, and then judge the facts."""
+"""Health checks of shards and queues. The functions read facts about the shards of a namespace, and then judge them."""
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass, replace
 
+from tickwheel.doctor.finding import Finding
+from tickwheel.doctor.server_health import ServerFacts
 from tickwheel.doctor.timers import slot_of
-from tickwheel.errors import TickwheelError
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import RELAYED, NamespaceContext, outbox_of
-from tickwheel.operations.server_checks import VERSION_MIN
-from tickwheel.operations.shard_status import followed_shards
-from tickwheel.plan import ListPrimaries, Plan, Request, Round
+from tickwheel.plan import Plan, Request, Round
 from tickwheel.storage.fence import FENCE_BYTES, epoch_of
 from tickwheel.storage.keys import shard_key
 from tickwheel.storage.wheel_levels import length, start
 
-Verdict = Literal["ok", "warning", "bad"]
 # A driver files an entry of the inbox within two seconds of reading it, unless its host is very busy. So a shard whose
 # timers have waited is checked again for twice that time before it counts as undriven.
 RECHECK_S, RECHECK_PAUSE_S = 4.0, 0.1
@@ -26,27 +22,6 @@ RECHECK_S, RECHECK_PAUSE_S = 4.0, 0.1
 # work. So `recheck` checks for progress.
 _INBOX_MS = 5_000
 _SLOT_MS = 10_000
-_MEMORY_SHARE = 0.8
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check."""
-
-    check: str
-    verdict: Verdict
-    text: str
-
-
-@dataclass(slots=True)
-class ServerFacts:
-    """INFO and the relevant settings of a server, as text. Settings that the server does not return are missing."""
-
-    info: dict[str, str] = field(default_factory=dict)
-    settings: dict[str, str] = field(default_factory=dict)
-    now_ms: int = 0
-    followed_shards: frozenset[int] = frozenset()
-    """The shards from whose inbox an event process reads at present."""
 
 
 @dataclass(slots=True)
@@ -54,7 +29,7 @@ class ShardFacts:
     """Facts about one shard.
 
     ``locked``: a process of this host holds the election lock of the shard. ``driven``: a driver made progress between
-    two reads.
+    two reads. ``held``: the last driver's clock guard held.
     """
 
     number: int
@@ -67,6 +42,7 @@ class ShardFacts:
     outbox: int
     locked: bool
     driven: bool = False
+    held: bool = False
     outbox_bytes: int = 0
     dropped: int = 0
 
@@ -93,24 +69,6 @@ class ShardFacts:
         return activity[0] != activity[1] or (before.oldest_new != b"" and before.oldest_new != self.oldest_new)
 
 
-def read_server(context: NamespaceContext, shard: int) -> Plan[ServerFacts]:
-    """Return the facts about the server of a shard. Settings that this user may not read are left out."""
-    facts = ServerFacts()
-    [clock, info] = yield Round([Request(shard, command=("TIME",)), Request(shard, command=("INFO",))])
-    facts.now_ms = int(clock.value[0]) * 1000 + int(clock.value[1]) // 1000
-    facts.info = dict(line.split(":", 1) for line in info.value.decode().splitlines() if ":" in line)
-    for name in ("appendonly", "appendfsync", "maxmemory-policy"):
-        try:
-            [reply] = yield Round([Request(shard, command=("CONFIG", "GET", name))])
-        except TickwheelError:
-            continue
-        if reply.value:
-            facts.settings[name] = reply.value[1].decode()
-    with suppress(TickwheelError):
-        facts.followed_shards = frozenset((yield from followed_shards(context, shard)))
-    return facts
-
-
 def read_shard(context: NamespaceContext, number: int, is_locked: Callable[[int], bool]) -> Plan[ShardFacts]:
     """Return the facts about one shard. Raises ValueError if a value does not have the format that scripts write."""
 
@@ -119,7 +77,7 @@ def read_shard(context: NamespaceContext, number: int, is_locked: Callable[[int]
 
     replies = yield Round(
         [
-            Request(number, command=("HMGET", key("clock"), "fence", "election", "high", "outbox", "dropped")),
+            Request(number, command=("HMGET", key("clock"), "fence", "election", "high", "outbox", "dropped", "held")),
             Request(number, command=("XLEN", key("inbox"))),
             Request(number, command=("XRANGE", key("inbox"), "-", "+", "COUNT", 1)),
             Request(number, command=("ZRANGE", key("slots"), 0, 0)),
@@ -146,14 +104,9 @@ def read_shard(context: NamespaceContext, number: int, is_locked: Callable[[int]
         outbox=outbox,
         outbox_bytes=int(counted[0] or 0),
         dropped=int(counted[1] or 0),
+        held=counted[2] is not None,
         locked=is_locked(number),
     )
-
-
-def list_servers() -> Plan[dict[str, int]]:
-    """Return a shard of each server, by the name of the server. A single server has an empty name."""
-    servers: dict[str, int] = yield ListPrimaries()
-    return servers
 
 
 def undriven(shards: list[ShardFacts], now_ms: int) -> list[ShardFacts]:
@@ -195,34 +148,23 @@ def watch_undriven(
                 shards[shard.number] = facts
 
 
-def check_server(facts: ServerFacts, host_ms: int, answered_ms: float, guard_ms: int) -> Iterator[Finding]:
-    """Check the version, role, memory, durability and clock of a server."""
-    info = facts.info
-    name, version = info.get("server_name", "redis").capitalize(), info.get("redis_version", "0")
-    summary = f"{name} {info.get('valkey_version', version)}, answers in {answered_ms:.1f} ms"
-    recent = tuple(int(part) for part in version.split(".")[:2]) >= VERSION_MIN
-    yield Finding("server", "ok" if recent else "bad", summary + ("" if recent else ": version 7.0 or newer is needed"))
-    if info.get("role", "master") != "master":
-        yield Finding("role", "bad", "it is a replica: give the URL of the primary")
-    yield _memory(facts)
-    yield _durability(facts)
-    offset_ms = facts.now_ms - host_ms
-    near = abs(offset_ms) <= guard_ms
-    yield Finding(
-        "clock",
-        "ok" if near else "warning",
-        f"the server's clock is {abs(offset_ms)} ms {'ahead of' if offset_ms >= 0 else 'behind'} this host's clock"
-        + ("" if near else f", more than the clock guard of {guard_ms} ms: check NTP on both hosts"),
-    )
-
-
 def check_shards(
     context: NamespaceContext, shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool
 ) -> Iterator[Finding]:
     """Check the driver, inbox, outbox and clock of the shards. Yield nothing if no shard was readable."""
     if not shards:
         return
-    yield _driver(shards, facts, embedded=embedded)
+    held = [shard for shard in shards if shard.held and (shard.locked or shard.number in facts.followed_shards)]
+    # The driver of a held shard runs, although it makes no progress.
+    yield _driver([replace(s, driven=True) if s in held else s for s in shards], facts, embedded=embedded)
+    if held:
+        which, ahead = ", ".join(str(s.number) for s in held), facts.now_ms - min(s.high_ms for s in held)
+        yield Finding(
+            "clock guard",
+            "bad",
+            f"shard {which}: the server's clock is {ahead:,} ms ahead of the time that the event process trusts, so no"
+            " message is promoted. Correct the clock. If it is right, send SIGUSR1 to the event process",
+        )
     inbox = sum(shard.inbox for shard in shards)
     yield Finding("inbox", "ok", f"entries with new timers that wait to be filed: {inbox:,}")
     yield _outbox(context, shards)
@@ -268,35 +210,6 @@ def check_queues(configs: dict[str, QueueConfig]) -> Iterator[Finding]:
     sinks = ", ".join(f"{name} to {config.sink}" for name, config in configs.items() if config.sink is not None)
     if sinks:
         yield Finding("sinks", "ok", f"{sinks}; event processes with --kafka deliver the messages")
-
-
-def _memory(facts: ServerFacts) -> Finding:
-    used, limit = int(facts.info.get("used_memory", 0)), int(facts.info.get("maxmemory", 0))
-    policy = facts.settings.get("maxmemory-policy") or facts.info.get("maxmemory_policy", "unknown")
-    text = f"{used / 2**20:,.0f} MiB used, " + (f"of {limit / 2**20:,.0f}, {policy}" if limit else "no limit set")
-    if limit and policy != "noeviction":
-        return Finding("memory", "bad", f"{text}: messages would be evicted; set maxmemory-policy noeviction")
-    if limit and used > _MEMORY_SHARE * limit:
-        return Finding("memory", "warning", f"{text}: when the memory is full, enqueues are rejected")
-    return Finding("memory", "ok", text)
-
-
-def _durability(facts: ServerFacts) -> Finding:
-    if facts.info.get("aof_enabled") == "1" and facts.info.get("aof_last_write_status", "ok") != "ok":
-        return Finding(
-            "durability", "bad", "the server cannot write its append-only file: check whether its disk is full"
-        )
-    appendonly = facts.settings.get("appendonly")
-    if appendonly is None:
-        return Finding("durability", "warning", "unknown, because this user may not read the settings (CONFIG GET)")
-    replicas = facts.info.get("connected_slaves", "0")
-    levels = [
-        *(["fsync"] if (appendonly, facts.settings.get("appendfsync")) == ("yes", "always") else []),
-        *([f"replica:{replicas}"] if replicas != "0" else []),
-    ]
-    aof = f"appendfsync {facts.settings.get('appendfsync')}" if appendonly == "yes" else "no append-only file"
-    supported = f"supports the durability {' and '.join(levels) if levels else 'memory'}"
-    return Finding("durability", "ok", f"{supported} ({aof}, {replicas} replicas)")
 
 
 def _driver(shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> Finding:

@@ -25,7 +25,7 @@ def check_values(shard: ShardReader) -> Plan[None]:
     for field, value in pairs_from_flat(clock):
         if field == b"fence" and len(value) != FENCE_BYTES:
             shard.add_finding("clock, fence", f"it is {value!r}, not {FENCE_BYTES} bytes")
-        if field in (b"seq", b"high", b"accepted", b"outbox", b"dropped") and not _INTEGER.fullmatch(value):
+        if field in (b"seq", b"high", b"created", b"accepted", b"outbox", b"dropped") and not _INTEGER.fullmatch(value):
             shard.add_finding(f"clock, {field.decode()}", f"it is {value!r}, not a whole number")
     for (queue, _), histogram in zip(shard.queues.values(), histograms, strict=True):
         for field, value in pairs_from_flat(histogram):

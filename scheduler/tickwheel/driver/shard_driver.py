@@ -69,6 +69,7 @@ class ShardDriver:
         self._slot_batch_size = AdaptiveBatchSize(READ_TIMERS)
         self._slots = Slots()
         self._unhurried_at = 0.0
+        self._shows_hold = False
         self._inbox_buffer = InboxBuffer()
 
     def run(self) -> Steps:
@@ -96,11 +97,13 @@ class ShardDriver:
             self._clock.on_claimed(int(now), int(high) if high else None, int(accepted or 0))
             # Only now is it known how far the clock guard trusts the server's clock. The second call stores this time,
             # before the first timer fires.
-            yield from self._shard.call_fenced(self._claim, [args[0], "", args[2], self._clock.now()])
+            is_holding = self._clock.is_holding
+            args = [args[0], "", args[2], self._clock.now(), int(is_holding)]
+            yield from self._shard.call_fenced(self._claim, args)
         except TickwheelError:
             self.claim_refused = True
             raise
-        self.claimed = True
+        self.claimed, self._shows_hold = True, is_holding
         self._stats.epoch = self.epoch
 
     def take_over(self) -> Steps:
@@ -140,9 +143,10 @@ class ShardDriver:
             promoted = yield from fire(Kind.PROMOTE, PROMOTE_CALLS)
             done = yield from duty
             busy = busy or promoted or done
-        if self._clock.unsaved_offset is not None:
-            # An operator has accepted a step of the server's clock. A second claim with the same fence stores the step
-            # in the shard, so the step outlives this process.
+        if self._clock.unsaved_offset is not None or self._clock.is_holding != self._shows_hold:
+            # An operator has accepted a step of the server's clock, or the clock guard began or ceased to hold. Another
+            # claim with the same fence stores this in the shard: an accepted step then outlives this process, and
+            # `tickwheel doctor` names the guard.
             yield from self.claim()
         self._stats.in_memory = self._loaded_timers.count
         self._stats.unfiled = self._inbox_buffer.count

@@ -12,7 +12,7 @@ from tickwheel.model import validation
 from tickwheel.operations.context import DROPS, RELAYED, NamespaceContext
 from tickwheel.operations.namespace_options import HISTORIES, OUTBOX_FULL, NamespaceOptions
 from tickwheel.plan import Plan, Reply, Request, Round, send_request
-from tickwheel.storage.keys import namespace_key
+from tickwheel.storage.keys import namespace_key, shard_key
 
 # Rises with every change of the stored format.
 FORMAT = 2
@@ -50,6 +50,7 @@ def open_namespace(context: NamespaceContext, options: NamespaceOptions) -> Plan
     # Read first: a server at its memory limit rejects writes, but clients must be able to open an existing namespace.
     read = Request(0, command=("HMGET", key, *_FIELDS))
     replies: list[Reply] = yield Round([read])
+    is_new = not options.existing and not _exists(replies[0].value)
     if options.existing:
         if not _exists(replies[0].value):
             raise namespace_not_found_error(context)
@@ -76,6 +77,20 @@ def open_namespace(context: NamespaceContext, options: NamespaceOptions) -> Plan
         if option is not None and str(option) != stored[field]:
             raise InvalidArgument(f"namespace {context.namespace!r} {difference}")
     _fill(context, stored)
+    if is_new:
+        yield from _mark_creation(context)
+
+
+def _mark_creation(context: NamespaceContext) -> Plan[None]:
+    """Store the time of each shard's server: a witness of the clock guard at the first claim (claim_shard.lua)."""
+    replies = yield Round([Request(shard, command=("TIME",)) for shard in range(context.shards)])
+    marks = [int(seconds) * 1000 + int(micros) // 1000 for seconds, micros in (reply.value for reply in replies)]
+    yield Round(
+        [
+            Request(shard, command=("HSETNX", shard_key(context.namespace, shard, "clock"), "created", mark))
+            for shard, mark in enumerate(marks)
+        ]
+    )
 
 
 def read_namespace(context: NamespaceContext) -> Plan[bool]:

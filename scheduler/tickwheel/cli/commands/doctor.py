@@ -17,18 +17,9 @@ from tickwheel.cli.target import TIMEOUT, Target
 from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
 from tickwheel.doctor import LIVE_PASSES, audit
-from tickwheel.doctor.health import (
-    Finding,
-    ShardFacts,
-    check_queues,
-    check_server,
-    check_shards,
-    list_servers,
-    read_server,
-    read_shard,
-    recheck,
-    watch_undriven,
-)
+from tickwheel.doctor.finding import Finding
+from tickwheel.doctor.health import ShardFacts, check_queues, check_shards, read_shard, recheck, watch_undriven
+from tickwheel.doctor.server_health import check_server, list_servers, read_server
 from tickwheel.doctor.shard_reader import report_damage
 from tickwheel.embedded.file_lock import is_free
 from tickwheel.operations.context import NamespaceContext

@@ -1,0 +1,99 @@
+"""Health checks of a server. The functions read facts about the server, and then judge them."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from tickwheel.doctor.finding import Finding
+from tickwheel.errors import TickwheelError
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.server_checks import VERSION_MIN
+from tickwheel.operations.shard_status import followed_shards
+from tickwheel.plan import ListPrimaries, Plan, Request, Round
+
+_MEMORY_SHARE = 0.8
+
+
+@dataclass(slots=True)
+class ServerFacts:
+    """INFO and the relevant settings of a server, as text. Settings that the server does not return are missing."""
+
+    info: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+    now_ms: int = 0
+    followed_shards: frozenset[int] = frozenset()
+    """The shards from whose inbox an event process reads at present."""
+
+
+def read_server(context: NamespaceContext, shard: int) -> Plan[ServerFacts]:
+    """Return the facts about the server of a shard. Settings that this user may not read are left out."""
+    facts = ServerFacts()
+    [clock, info] = yield Round([Request(shard, command=("TIME",)), Request(shard, command=("INFO",))])
+    facts.now_ms = int(clock.value[0]) * 1000 + int(clock.value[1]) // 1000
+    facts.info = dict(line.split(":", 1) for line in info.value.decode().splitlines() if ":" in line)
+    for name in ("appendonly", "appendfsync", "maxmemory-policy"):
+        try:
+            [reply] = yield Round([Request(shard, command=("CONFIG", "GET", name))])
+        except TickwheelError:
+            continue
+        if reply.value:
+            facts.settings[name] = reply.value[1].decode()
+    with suppress(TickwheelError):
+        facts.followed_shards = frozenset((yield from followed_shards(context, shard)))
+    return facts
+
+
+def list_servers() -> Plan[dict[str, int]]:
+    """Return a shard of each server, by the name of the server. A single server has an empty name."""
+    servers: dict[str, int] = yield ListPrimaries()
+    return servers
+
+
+def check_server(facts: ServerFacts, host_ms: int, answered_ms: float, guard_ms: int) -> Iterator[Finding]:
+    """Check the version, role, memory, durability and clock of a server."""
+    info = facts.info
+    name, version = info.get("server_name", "redis").capitalize(), info.get("redis_version", "0")
+    summary = f"{name} {info.get('valkey_version', version)}, answers in {answered_ms:.1f} ms"
+    recent = tuple(int(part) for part in version.split(".")[:2]) >= VERSION_MIN
+    yield Finding("server", "ok" if recent else "bad", summary + ("" if recent else ": version 7.0 or newer is needed"))
+    if info.get("role", "master") != "master":
+        yield Finding("role", "bad", "it is a replica: give the URL of the primary")
+    yield _memory(facts)
+    yield _durability(facts)
+    offset_ms = facts.now_ms - host_ms
+    near = abs(offset_ms) <= guard_ms
+    yield Finding(
+        "clock",
+        "ok" if near else "warning",
+        f"the server's clock is {abs(offset_ms)} ms {'ahead of' if offset_ms >= 0 else 'behind'} this host's clock"
+        + ("" if near else f", more than the clock guard of {guard_ms} ms: check NTP on both hosts"),
+    )
+
+
+def _memory(facts: ServerFacts) -> Finding:
+    used, limit = int(facts.info.get("used_memory", 0)), int(facts.info.get("maxmemory", 0))
+    policy = facts.settings.get("maxmemory-policy") or facts.info.get("maxmemory_policy", "unknown")
+    text = f"{used / 2**20:,.0f} MiB used, " + (f"of {limit / 2**20:,.0f}, {policy}" if limit else "no limit set")
+    if limit and policy != "noeviction":
+        return Finding("memory", "bad", f"{text}: messages would be evicted; set maxmemory-policy noeviction")
+    if limit and used > _MEMORY_SHARE * limit:
+        return Finding("memory", "warning", f"{text}: when the memory is full, enqueues are rejected")
+    return Finding("memory", "ok", text)
+
+
+def _durability(facts: ServerFacts) -> Finding:
+    if facts.info.get("aof_enabled") == "1" and facts.info.get("aof_last_write_status", "ok") != "ok":
+        return Finding(
+            "durability", "bad", "the server cannot write its append-only file: check whether its disk is full"
+        )
+    appendonly = facts.settings.get("appendonly")
+    if appendonly is None:
+        return Finding("durability", "warning", "unknown, because this user may not read the settings (CONFIG GET)")
+    replicas = facts.info.get("connected_slaves", "0")
+    levels = [
+        *(["fsync"] if (appendonly, facts.settings.get("appendfsync")) == ("yes", "always") else []),
+        *([f"replica:{replicas}"] if replicas != "0" else []),
+    ]
+    aof = f"appendfsync {facts.settings.get('appendfsync')}" if appendonly == "yes" else "no append-only file"
+    supported = f"supports the durability {' and '.join(levels) if levels else 'memory'}"
+    return Finding("durability", "ok", f"{supported} ({aof}, {replicas} replicas)")
