@@ -1,4 +1,4 @@
-"""Each program ends in an orderly manner on SIGTERM, even if it was stopped (SIGSTOP) when the signal arrived."""
+"""Each program handles its signals, even if the program was stopped (SIGSTOP) when the signal arrived."""
 
 import signal
 import sys
@@ -70,18 +70,39 @@ def program(
             yield start
 
 
-@pytest.mark.parametrize("times", [2, pytest.param(50, marks=pytest.mark.soak)])
-def test_a_program_that_was_stopped_ends_on_sigterm(
-    request: pytest.FixtureRequest, program: Callable[[], Process], times: int
+TIMES = pytest.mark.parametrize("times", [2, pytest.param(50, marks=pytest.mark.soak)])
+
+
+@TIMES
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_program_that_was_stopped_ends_on_a_signal(
+    request: pytest.FixtureRequest, program: Callable[[], Process], number: signal.Signals, times: int
 ) -> None:
     expected = PROGRAMS[request.node.callspec.params["program"]].exit_status
     for _ in range(times):
         with program() as process:
-            process.pause()
-            eventually(partial(_is_stopped, process.pid), "the process is stopped")
-            process.send_signal(signal.SIGTERM)
-            process.resume()
+            _send_while_stopped(process, number)
             assert process.wait(40) == expected, process.log_tail()
+
+
+@TIMES
+@pytest.mark.parametrize("program", ["events"], indirect=True)
+def test_an_event_process_that_was_stopped_handles_sigusr1(program: Callable[[], Process], times: int) -> None:
+    with program() as process:
+
+        def is_handled(count: int) -> bool:
+            return process.log.count("there is no step of a server's clock to accept") == count
+
+        for count in range(1, times + 1):
+            _send_while_stopped(process, signal.SIGUSR1)
+            eventually(partial(is_handled, count), f"signal {count} is handled")
+
+
+def _send_while_stopped(process: Process, number: signal.Signals) -> None:
+    process.pause()
+    eventually(partial(_is_stopped, process.pid), "the process is stopped")
+    process.send_signal(number)
+    process.resume()
 
 
 def _is_stopped(pid: int) -> bool:
