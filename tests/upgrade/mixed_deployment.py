@@ -1,0 +1,148 @@
+"""A deployment whose processes run in either of two versions: event processes, services, workers and clients."""
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from services.process import HOST, Process, free_port
+from services.valkey import ValkeyServer
+
+ROOT = Path(__file__).parents[2]
+PRESENT = ""
+# The tokens of the file, one for each service.
+TOKENS = ("producer", "consumer")
+_STOP_S = 90.0
+
+
+@dataclass
+class Component:
+    """One process of the deployment. ``site`` is the folder of its version, or `PRESENT`.
+
+    The process is ready when its log contains ``ready``, with the folder of its version instead of SITE.
+    """
+
+    name: str
+    arguments: Sequence[str]
+    folder: Path
+    environment: dict[str, str]
+    ready: str = "version SITE"
+    site: str = PRESENT
+    _process: Process | None = field(default=None, init=False)
+
+    @property
+    def process(self) -> Process:
+        assert self._process is not None, f"{self.name} has not been started"
+        return self._process
+
+    def start(self, site: str) -> None:
+        """Start the process in the version of ``site``."""
+        self.site = site
+        self.folder.mkdir(exist_ok=True)
+        path = ":".join(filter(None, (site, str(ROOT))))
+        command = [sys.executable, "-P", *self.arguments]
+        environment = self.environment | {"PYTHONPATH": path, "TMPDIR": str(self.folder.parent)}
+        ready = self.ready.replace("SITE", site or str(ROOT / "scheduler"))
+        self._process = Process(self.name, command, self.folder, ready, environment=environment)
+        self._process.start()
+
+    def stop(self) -> None:
+        """Stop the process in an orderly manner."""
+        status = self.process.stop(_STOP_S)
+        assert status == 0, f"{self.name} ended with {status}:\n{self.process.log_tail()}"
+
+    def replace(self, site: str) -> None:
+        """Stop the process, and start it in the version of ``site``."""
+        self.stop()
+        self.start(site)
+
+    @property
+    def lines(self) -> list[str]:
+        """What the process, and its predecessors of the same name, have written."""
+        files = (self.process.log_path, self.folder / "notes")
+        return [line for path in files if path.exists() for line in path.read_text(errors="replace").splitlines()]
+
+
+class MixedDeployment:
+    """The processes of one namespace: two event processes, two services, a worker, a producer and a consumer on each
+    of the two kinds of URL.
+    """
+
+    def __init__(self, folder: Path, server: ValkeyServer, users: dict[str, str], tokens: dict[str, str]) -> None:
+        """``users`` maps the server's users to their passwords, and ``tokens`` maps the names of tokens to tokens."""
+        self._folder = folder
+        direct = f"redis://tw-service:{users['tw-service']}@{server.address}"
+        events = {"TICKWHEEL_URL": f"redis://tw-events:{users['tw-events']}@{server.address}"}
+        ports = [free_port(), free_port()]
+        module = ("-m", "tickwheel")
+        self.services = [
+            Component(
+                f"service-{n}",
+                (*module, "serve", "--listen", f"{HOST}:{port}", "--tokens", str(folder / "tokens.toml")),
+                folder / f"service-{n}",
+                {"TICKWHEEL_URL": direct},
+                ready="serving grpc",
+            )
+            for n, port in enumerate(ports)
+        ]
+        # A second event process waits until the first one ends, so its log does not show that it has been elected.
+        self.event_processes = [
+            Component(f"events-{n}", (*module, "events"), folder / f"events-{n}", events, ready="") for n in range(2)
+        ]
+        over_grpc = [f"grpc://:{tokens[name]}@{HOST}:{port}" for name, port in zip(TOKENS, ports, strict=True)]
+        self.workers, self.producers, self.consumers = (
+            [
+                Component(f"{kind}-{way}", arguments, folder / f"{kind}-{way}", {"TICKWHEEL_URL": url})
+                for way, url, arguments in (
+                    ("direct", direct, program(f"{kind}-direct", "jobs")),
+                    ("grpc", over_grpc[kind != "producer"], program(f"{kind}-grpc", "videos")),
+                )
+            ]
+            for kind, program in (
+                ("worker", lambda name, queue: (*module, "worker", "tests.upgrade.upgrade_app:app")),
+                ("producer", lambda name, queue: ("-m", "tests.upgrade.upgrade_producer", name)),
+                ("consumer", lambda name, queue: ("-m", "tests.upgrade.upgrade_consumer", name, queue)),
+            )
+        )
+        self.direct_url = direct
+
+    @property
+    def components(self) -> list[Component]:
+        """Every process, in an order in which the processes can start."""
+        return [*self.event_processes, *self.services, *self.workers, *self.consumers, *self.producers]
+
+    def create(self, site: str, bulk: int) -> None:
+        """Create the namespace and ``bulk`` messages, in the version of ``site``."""
+        arguments = ("-m", "tests.upgrade.upgrade_producer", "bulk", str(bulk))
+        created = run_program(site, *arguments, folder=self._folder, url=self.direct_url)
+        assert created.returncode == 0, created.stderr
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for component in self.components:
+            if component._process is not None:
+                component.process.kill()
+
+    def count(self, action: str) -> Counter[tuple[str, str]]:
+        """Return how often each message, by its queue and id, was ``sent`` or ``done``."""
+        counter: Counter[tuple[str, str]] = Counter()
+        for component in (*self.producers, *self.consumers, *self.workers):
+            for line in component.lines:
+                verb, *message = line.split(" ")
+                if verb == action and len(message) == 2:
+                    counter[message[0], message[1]] += 1
+        return counter
+
+
+def run_program(site: str, *arguments: str, folder: Path, url: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a Python program in the version of ``site`` until it ends."""
+    path = ":".join(filter(None, (site, str(ROOT))))
+    environment = {"PYTHONPATH": path, "TICKWHEEL_URL": url, "PATH": "/usr/bin:/bin", "HOME": str(folder)}
+    return subprocess.run(
+        [sys.executable, "-P", *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )

@@ -1,0 +1,120 @@
+"""A rolling upgrade from an earlier version, and back, under load and in any order, so processes of both versions mix.
+The earlier version has created the namespace, its messages, the ACL users of the server and the tokens.
+"""
+
+import json
+import os
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from services.valkey import ValkeyServer
+from tests.support.wait_until import eventually
+from tests.upgrade import released_version
+from tests.upgrade.mixed_deployment import PRESENT, MixedDeployment, run_program
+from tests.upgrade.upgrade_producer import BULK_DUE
+from tickwheel import Queue, Tickwheel
+from tickwheel.doctor import audit
+
+pytestmark = pytest.mark.fault
+
+TIMEOUT = timedelta(seconds=30)
+QUEUES = ("jobs", "videos", "tasks")
+TOKENS = {"producer": '["produce"]', "consumer": '["consume", "produce", "admin"]'}
+
+
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of the earlier version."""
+    return str(released_version.install(tmp_path_factory.mktemp("earlier")))
+
+
+def create_users(earlier: str, folder: Path) -> dict[str, str]:
+    """Write the server's ACL file with the users of the earlier version. Return the passwords by user."""
+    output = run_program(earlier, "-m", "tickwheel", "acl", "--json", folder=folder).stdout
+    users = json.loads(output)
+    rules = [user["rule"] for user in users]
+    (folder / "users.acl").write_text("\n".join(["user default on nopass ~* &* +@all", *rules]) + "\n")
+    return {user["user"]: user["password"] for user in users}
+
+
+def create_tokens(earlier: str, folder: Path) -> dict[str, str]:
+    """Write the file of tokens with the entries of the earlier version. Return the tokens by name."""
+    tokens, entries = {}, []
+    for name, roles in TOKENS.items():
+        printed = json.loads(run_program(earlier, "-m", "tickwheel", "token", name, "--json", folder=folder).stdout)
+        tokens[name] = printed["token"]
+        entries.append(f'[[token]]\nname = "{name}"\nsha256 = "{printed["sha256"]}"\nroles = {roles}\n')
+    path = folder / "tokens.toml"
+    path.write_text("".join(entries))
+    path.chmod(0o600)
+    return tokens
+
+
+def has_progressed(deployment: MixedDeployment) -> Callable[[], bool]:
+    """Return a function that returns whether each consumer and worker has finished messages since this call."""
+    finishing = [*deployment.consumers, *deployment.workers]
+    before = [len(component.lines) for component in finishing]
+    return lambda: all(len(c.lines) > count for c, count in zip(finishing, before, strict=True))
+
+
+def replace_all(deployment: MixedDeployment, site: str, chance: random.Random) -> None:
+    """Replace every process by one of another version, in a random order, and wait for progress after each."""
+    components = deployment.components
+    chance.shuffle(components)
+    for component in components:
+        component.replace(site)
+        eventually(has_progressed(deployment), f"messages are finished after {component.name} was replaced", 60, 0.02)
+
+
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("bulk", [20_000, pytest.param(1_000_000, marks=pytest.mark.soak)])
+def test_every_message_is_completed_while_all_processes_are_upgraded_and_downgraded(
+    earlier: str, tmp_path: Path, bulk: int
+) -> None:
+    seed = int(os.environ["TICKWHEEL_TEST_SEED"])
+    print(f"TICKWHEEL_TEST_SEED={seed}")
+    chance = random.Random(seed)
+    users, tokens = create_users(earlier, tmp_path), create_tokens(earlier, tmp_path)
+    settings = {"aclfile": str(tmp_path / "users.acl"), "appendonly": "no"}
+    with (
+        ValkeyServer("valkey", tmp_path, settings) as server,
+        MixedDeployment(tmp_path, server, users, tokens) as deployment,
+    ):
+        deployment.create(earlier, bulk)
+        for component in deployment.components:
+            component.start(earlier)
+        eventually(has_progressed(deployment), "the earlier version finishes messages", 60)
+        replace_all(deployment, PRESENT, chance)
+        replace_all(deployment, earlier, chance)
+
+        for component in deployment.producers:
+            component.stop()
+        with Tickwheel(deployment.direct_url, timeout=TIMEOUT) as client:
+            queues = {name: client.queue(name) for name in QUEUES}
+            late = [f"bulk-{n}" for n in range(bulk) if n % 10 >= BULK_DUE]
+            queues["jobs"].cancel_many(late)
+            eventually(lambda: not any(map(unfinished, queues.values())), "every message is finished", 600, 0.1)
+        for component in (*deployment.consumers, *deployment.workers, *deployment.services):
+            component.stop()
+
+        done, sent = deployment.count("done"), deployment.count("sent")
+        sent.update(("jobs", f"bulk-{n}") for n in range(bulk) if n % 10 < BULK_DUE)
+        assert len(sent) > bulk * BULK_DUE / 10 + 500
+        assert not sent.keys() - done.keys(), "acknowledged messages were not completed"
+        assert {message for message in done if done[message] > 1} == set(), "messages were completed twice"
+        with Tickwheel(server.url, drive=False) as client:
+            # An event process runs, so an audit can find what a step of the wheel has not finished.
+            eventually(lambda: not client._run(audit(client._context)), "the audit finds nothing")
+        doctor = run_program(earlier, "-m", "tickwheel", "doctor", "--json", folder=tmp_path, url=server.url)
+        assert doctor.returncode == 0, doctor.stdout + doctor.stderr
+        for component in deployment.event_processes:
+            component.stop()
+
+
+def unfinished(queue: Queue) -> int:
+    counts = queue.counts()
+    return counts["invisible"] + counts["pending"] + counts["running"]
