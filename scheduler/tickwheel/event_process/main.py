@@ -22,6 +22,7 @@ from tickwheel.event_process.assembly import open_event_process
 from tickwheel.kafka.library import TOPIC
 from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.redis.url import VARIABLE
+from tickwheel.runtime.log_format import log_to_stderr
 from tickwheel.runtime.signals import handle_in_thread
 
 # Errors of the environment, such as a full disk or an unreachable server, are logged in one line. All others are bugs
@@ -78,11 +79,7 @@ def main() -> None:
     parser.add_argument("--kafka")
     parser.add_argument("--topic", default=TOPIC)
     args = parser.parse_args()
-    handler = logging.StreamHandler()
-    handler.addFilter(_should_log)
-    logging.basicConfig(
-        level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s", handlers=[handler]
-    )
+    log_to_stderr(lowest=logging.WARNING).addFilter(_should_log)
     try:
         producers = None if args.kafka is None else KafkaProducers(args.kafka, args.topic)
         url = os.environ[VARIABLE]

@@ -11,6 +11,7 @@ Outside this package, these modules import nothing of Tickwheel except `errors`.
     time.py           the monotonic clock and the wall clock, in ms
     gc_freeze.py      modules and classes outside of garbage collection
     log_format.py     log lines on stderr, as text or JSON
+    text_escape.py    text without control characters, for terminals and logs
     log_fields.py     machine-readable fields of log lines
     log_throttle.py   LogThrottle: a limit of repeated log lines
     text_file.py      UTF-8 files that users write
