@@ -4,6 +4,7 @@ Outside this package, these modules import nothing of Tickwheel except `errors`.
 
     child_process.py  ChildProcess: a child that is restarted if it dies, and ends with this program
     process_guard.py  ProcessGuard: the rejection of calls on a closed or forked client
+    loopback.py       addresses that only this machine can reach
     event_loop.py     helpers for asyncio: threads, cancellation, standard input, and a check of the event loop
     signals.py        signal handlers that run in a thread
     wake_pipe.py      WakePipe: a pipe that wakes a thread that polls sockets
