@@ -3,6 +3,7 @@
 import socket
 import threading
 from contextlib import suppress
+from typing import Any
 
 import hiredis
 
@@ -79,7 +80,7 @@ class HostileServer:
             if self._good <= 0:
                 return self._answer
             self._good -= 1
-        far.sendall(hiredis.pack_command(tuple(command)))
+        far.sendall(hiredis.pack_command(tuple[Any](command)))
         answers, received = hiredis.Reader(), b""
         while True:
             data = far.recv(65_536)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from redis.exceptions import RedisError
 
-from tickwheel.client.transport import check_transport
+from tickwheel.client.encryption import check_encryption
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.errors import TickwheelError
 from tickwheel.event_process import EventProcess
@@ -84,7 +84,7 @@ def main() -> None:
     try:
         producers = None if args.kafka is None else KafkaProducers(args.kafka, args.topic)
         url = os.environ[VARIABLE]
-        check_transport(url)
+        check_encryption(url)
         run(url, args.namespace, args.election, args.data_dir, args.until_eof, producers=producers)
     except OPERATIONAL_ERRORS as error:
         _log.error("the event process of namespace %s exits: %s", args.namespace, error)

@@ -17,7 +17,7 @@ _log = logging.getLogger("tickwheel")
 _has_warned = False
 
 
-def check_transport(url: str) -> None:
+def check_encryption(url: str) -> None:
     """Check a valid URL before the first connection.
 
     Raises InvalidArgument if TICKWHEEL_REQUIRE_TLS is 1 and the URL names another machine without TLS. Without the

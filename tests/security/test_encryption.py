@@ -11,8 +11,8 @@ from typer.main import get_command
 
 from tickwheel import InvalidArgument, Tickwheel, aio
 from tickwheel.cli.app import app
-from tickwheel.client import transport
-from tickwheel.client.transport import VARIABLE, check_transport
+from tickwheel.client import encryption
+from tickwheel.client.encryption import VARIABLE, check_encryption
 
 pytestmark = pytest.mark.security
 
@@ -48,7 +48,7 @@ COMMANDS = {
 @pytest.fixture(autouse=True)
 def _new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setattr(transport, "_has_warned", False)
+    monkeypatch.setattr(encryption, "_has_warned", False)
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -87,7 +87,7 @@ def test_every_command_with_metrics_is_tested_above() -> None:
 def test_a_token_without_tls_to_another_machine_is_a_warning_once(url: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            check_transport(url)
+            check_encryption(url)
     [record] = caplog.records
     assert "is sent to" in record.getMessage()
     assert TOKEN not in record.getMessage()
@@ -96,7 +96,7 @@ def test_a_token_without_tls_to_another_machine_is_a_warning_once(url: str, capl
 @pytest.mark.parametrize("url", [*LOCAL, *ENCRYPTED, "grpc://service.example:7400", "redis://:secret@redis.example"])
 def test_other_urls_are_no_warning(url: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        check_transport(url)
+        check_encryption(url)
     assert not caplog.records
 
 
@@ -125,14 +125,14 @@ def test_if_tls_is_required_a_client_refuses_a_url_of_another_machine_without_tl
 @pytest.mark.parametrize("url", [*LOCAL, *ENCRYPTED])
 def test_if_tls_is_required_local_and_encrypted_urls_stay_allowed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "1")
-    check_transport(url)
+    check_encryption(url)
 
 
 @pytest.mark.parametrize("value", ["yes", "true", "2", " 1"])
 def test_an_unclear_requirement_of_tls_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, value)
     with pytest.raises(InvalidArgument, match=VARIABLE):
-        check_transport("redis://127.0.0.1")
+        check_encryption("redis://127.0.0.1")
 
 
 def test_if_tls_is_required_programs_refuse_a_url_of_another_machine_without_tls() -> None:
