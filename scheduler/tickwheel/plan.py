@@ -7,13 +7,19 @@ code.
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from struct import error as StructError
+from typing import Any, Final, Generic, TypeVar
 
+from tickwheel.errors import TickwheelError
 from tickwheel.storage.script_errors import ScriptError
 from tickwheel.storage.scripts import Call
 
 Command = tuple[bytes | str | int, ...]
 T = TypeVar("T")
+# The errors that are raised for an answer of another type, length or format than the answers of Redis and the scripts.
+BROKEN_ANSWER: Final = (
+    *(ArithmeticError, AttributeError, LookupError, RecursionError, StopIteration, StructError, TypeError, ValueError),
+)
 
 
 @dataclass(slots=True)
@@ -113,16 +119,21 @@ Plan = Generator[Step, Any, T]
 class PlanRun(Generic[T]):
     """Steps through a plan. The executor runs each step and sets ``answer``, or ``error`` if the step raised one."""
 
-    __slots__ = ("_plan", "answer", "error", "result")
+    __slots__ = ("_has_answers", "_plan", "_server", "answer", "error", "result")
     result: T
 
-    def __init__(self, plan: Plan[T]) -> None:
+    def __init__(self, plan: Plan[T], server: str | None = None) -> None:
+        """``server`` names the Redis server. If it is None, errors about broken answers are not converted."""
         self._plan = plan
+        self._server = server
+        self._has_answers = False
         self.answer: Any = None
         self.error: BaseException | None = None
 
     def next_step(self) -> Step | None:
         """Pass the answer or the error to the plan. Return the plan's next step, or None if the plan has ended.
+
+        Raises TickwheelError if the plan cannot interpret the server's answers.
 
         At the end of the plan, ``result`` is set. The plan receives every error, also KeyboardInterrupt and
         CancelledError, so that it releases its waiter and its session before the error reaches the caller.
@@ -134,6 +145,21 @@ class PlanRun(Generic[T]):
         except StopIteration as returned:
             self.result = returned.value
             return None
+        except BROKEN_ANSWER as cause:
+            # Before the first answer, and if the executor raised the error, the answers are not the cause.
+            if self._server is None or cause is error or not self._has_answers or isinstance(cause, TickwheelError):
+                raise
+            raise broken_answer_error(self._server, cause) from cause
+        finally:
+            self._has_answers = True
+
+
+def broken_answer_error(server: str, cause: BaseException) -> TickwheelError:
+    """Return the error for an answer that no script of Tickwheel, and no server of Redis or Valkey, returns."""
+    return TickwheelError(
+        f"an answer of {server} is not one of Redis or Valkey with the scripts of Tickwheel ({cause!r:.200}): check"
+        " that the url names the right server, and that the network in between changes nothing"
+    )
 
 
 def send_request(request: Request) -> Plan[Reply]:

@@ -51,6 +51,8 @@ def test_the_deployment_starts_event_processes_with_options_that_exist(command: 
     options = dict(itertools.pairwise(command))
     ZooKeeperUrl.parse(options["--election"])
     parse_durability(options["--durability"])
+    # The process refuses to serve metrics to other machines without this option.
+    assert options["--metrics"].startswith("127.0.0.1:") or "--insecure" in command
 
 
 @pytest.mark.parametrize("command", [unit_command("serve"), *compose_commands("serve")], ids=["unit", "compose"])

@@ -26,7 +26,7 @@ def test_an_unusable_directory_is_reported_in_one_line(tmp_path: Path) -> None:
     file.write_text("")
     code, [line] = run_until_exit("unix:///nowhere", tmp_path / "lock", "--data-dir", str(file))
     assert code == 1
-    assert "ERROR the event process of namespace ends exits: " in line
+    assert "ERROR tickwheel.driving: the event process of namespace ends exits: " in line
     assert str(file) in line
 
 

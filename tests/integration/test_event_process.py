@@ -143,6 +143,23 @@ def test_timers_of_a_queue_that_the_metadata_shard_has_lost_are_kept_until_the_q
         message.complete()
 
 
+def test_entries_of_the_inbox_that_are_not_timers_are_skipped_counted_and_removed(
+    tickwheel_server: PrivateServer, namespace: str, jobs: Queue, tmp_path: Path, server: Any
+) -> None:
+    inbox = shard_key(namespace, 0, "inbox")
+    corrupt_entries = [b"\xff" * 5, b"\xff" * 14, b"\x7f" * 40, bytes(14)]
+    for corrupt in corrupt_entries:
+        server.xadd(inbox, {b"t": corrupt})
+        jobs.enqueue(delay=timedelta(milliseconds=1))
+    jobs.enqueue(delay=timedelta(seconds=3))
+    with run_driver(tickwheel_server, namespace, tmp_path / "lock") as driving:
+        for _ in range(len(corrupt_entries) + 1):
+            [message] = jobs.dequeue(wait=10 * SECOND)
+            message.complete()
+        eventually(lambda: not server.xlen(inbox), "the inbox is empty")
+        assert driving.process.health()[0].corrupt_entries == len(corrupt_entries)
+
+
 def test_drivers_of_a_namespace_that_is_recreated_with_other_shards_end(
     tickwheel_server: PrivateServer, namespace: str, tmp_path: Path
 ) -> None:

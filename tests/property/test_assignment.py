@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from hypothesis import given, strategies as st
 
-from tickwheel.election.assignment import Assignment, assign, pack, unpack
+from tickwheel.election.assignment import UNREADABLE, Assignment, assign, pack, unpack
 
 pytestmark = pytest.mark.property
 
@@ -86,6 +86,26 @@ def test_a_stored_assignment_can_be_read(world: tuple[list[str], int, Assignment
     assert unpack(pack([*assignment, None])) == [*assignment, None]
 
 
-@pytest.mark.parametrize("damaged", [b"", b"{}", b"[]", b'{"members": [], "shards": [7]}', b"\xff"])
-def test_a_damaged_assignment_counts_as_no_assignment(damaged: bytes) -> None:
-    assert unpack(damaged) == []
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b"{}",
+        b"[]",
+        b"\xff",
+        b"[" * 100_000,
+        b"1" * 5_000,
+        b'{"members": [], "shards": [7]}',
+        b'{"members": [], "shards": [NaN]}',
+        b'{"members": ["a"], "shards": ["0"]}',
+        b'{"members": [["a"]], "shards": [0]}',
+        b'{"members": 7, "shards": [0]}',
+        b'{"members": ["a"], "shards": 1e999}',
+    ],
+)
+def test_a_damaged_assignment_is_an_error_that_the_membership_expects(damaged: bytes) -> None:
+    with pytest.raises(UNREADABLE):
+        unpack(damaged)
+
+
+def test_a_new_node_has_no_assignment() -> None:
+    assert unpack(b"") == []

@@ -38,6 +38,15 @@ def test_no_message_is_lost_or_early_or_left_behind(tickwheel_server: PrivateSer
         Simulation(world).run(STEPS)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_entries_that_no_script_writes_neither_stop_the_wheel_nor_stay_in_the_inbox(
+    tickwheel_server: PrivateServer, seed: int
+) -> None:
+    with WheelNamespace(tickwheel_server, seed) as world:
+        Simulation(world, is_spoiled=True).run(STEPS)
+        assert world.corrupt_entries > 5
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_the_wheel_is_exact_with_tiny_memory_and_small_portions(
     tickwheel_server: PrivateServer, seed: int, monkeypatch: pytest.MonkeyPatch

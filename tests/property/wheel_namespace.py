@@ -19,7 +19,7 @@ from tickwheel.event_process import QueueRef
 from tickwheel.storage import keys
 from tickwheel.storage.record import State, decode
 from tickwheel.storage.scripts import Call
-from tickwheel.storage.timer import Kind, Timer, generation, unpack
+from tickwheel.storage.timer import HEAD_BYTES, Kind, Timer, generation, pack, unpack
 from tickwheel.storage.wheel_levels import number, parse, start
 from tickwheel.testing import PrivateServer
 
@@ -36,6 +36,7 @@ class WheelNamespace:
         self.random = random.Random(seed)
         self.monotonic = 0.0
         self.clock_step = 0
+        self.corrupt_entries = 0
         self.redis: Any = server.client()
         self._woken, self._wake = os.pipe()
         self._link = ShardConnection(self.redis, self._woken)
@@ -197,6 +198,40 @@ class WheelNamespace:
         if errored:
             queue.redrive(*self.random.choice(errored))
 
+    def spoil_inbox(self) -> None:
+        """Add an entry that no script writes: bytes that are not timers, or timers of messages that do not exist."""
+        good = [self._strange_timer() for _ in range(self.random.choice([1, 2, 5]))]
+        packed = b"".join(good)
+        kind = self.random.choice(["stale", "cut", "longer", "kind", "length", "noise", "empty"])
+        match kind:
+            case "cut":
+                packed = packed[: self.random.randrange(1, len(packed))]
+            case "longer":
+                packed += self.random.randbytes(self.random.randrange(1, HEAD_BYTES))
+            case "kind":
+                packed += good[0][:10] + bytes((0xC0, 3)) + good[0][12:15]
+            case "length":
+                packed += good[0][:10] + bytes((0x00, self.random.choice([0, 1, 255]))) + good[0][12:15]
+            case "noise":
+                packed = self.random.randbytes(self.random.choice([1, 13, 5_000]))
+            case "empty":
+                packed = b""
+        field = self.random.choice([b"t", b"t", b"\xff"])
+        self.redis.xadd(self._shard_keys["inbox"], {field: packed})
+        self.corrupt_entries += not _is_readable(packed)
+
+    def _strange_timer(self) -> bytes:
+        name_ = self.random.choice([b"", b"nobody", b"\xff\0", b"n" * 4_000])
+        return pack(
+            Timer(
+                self.random.choice([0, self.server_ms, self.server_ms + self._some_delay()]),
+                self.random.choice([1, 2]),
+                self.random.getrandbits(32),
+                self.random.choice([*Kind]),
+                name_ + self.random.randbytes(6),
+            )
+        )
+
     # The invariants.
 
     def waiting(self) -> dict[tuple[int, bytes, Kind, int], int]:
@@ -218,7 +253,8 @@ class WheelNamespace:
         """Check that each message's timer is in the inbox or in a slot in use, and each timer once in its own slot."""
         stored: list[Timer] = []
         for _, fields in self.redis.xrange(self._shard_keys["inbox"]):
-            stored += unpack(fields[b"t"])
+            [packed] = fields.values()
+            stored += unpack(packed) if _is_readable(packed) else []
         in_use = dict(self.redis.zrange(self._shard_keys["slots"], 0, -1, withscores=True))
         lists = self.redis.keys(f"{self.namespace}:{{0}}:w*")
         assert len(lists) == len(in_use), f"lists {lists} and slots in use {in_use} differ"
@@ -297,3 +333,11 @@ class FixedQueues:
 
     def renew(self, number: int, shard: int) -> QueueRef | None:
         raise AssertionError("no configuration changes here")
+
+
+def _is_readable(packed: bytes) -> bool:
+    try:
+        unpack(packed)
+    except ValueError:
+        return False
+    return True

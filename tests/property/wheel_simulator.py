@@ -99,6 +99,8 @@ class Simulation:
     world: WheelNamespace
     driver_class: type[ShardDriver] = ShardDriver
     is_punctual: bool = True
+    is_spoiled: bool = False
+    """Whether somebody adds entries to the inbox that no script writes."""
     processes: list[Process] = field(default_factory=list)
     delayed: list[Command] = field(default_factory=list)
     started: int = 0
@@ -116,6 +118,8 @@ class Simulation:
             (self._accept_clock, 6),
             (self.world.check, 25),
         ]
+        if self.is_spoiled:
+            happenings.append((self.world.spoil_inbox, 40))
         actions, weights = zip(*happenings, strict=True)
         self._start()
         for _ in range(steps):

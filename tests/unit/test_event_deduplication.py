@@ -4,10 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tickwheel import TickwheelError
 from tickwheel.events import Gap, Transition
 from tickwheel.events.deduplication import Deduplicator
-from tickwheel.events.encoding import decode
 from tickwheel.events.partition_offsets import PartitionOffsets
 
 pytestmark = pytest.mark.unit
@@ -98,9 +96,3 @@ def test_the_assignment_of_another_partition_changes_nothing() -> None:
     skipped(partitions, 1)
     partitions.assign([1])
     assert skipped(partitions, 9) == [False]
-
-
-@pytest.mark.parametrize("value", [b"", b"{}", b"[]", b"\xff", b'{"schema_version":2}', b'{"schema_version":1}'])
-def test_a_record_of_another_kind_is_refused_with_its_kind(value: bytes) -> None:
-    with pytest.raises(TickwheelError, match="not a transition"):
-        decode(value)

@@ -17,6 +17,7 @@ from tickwheel.errors import (
     TickwheelError,
     Unavailable,
 )
+from tickwheel.runtime.text_escape import indent_lines
 
 
 class ExitCode(IntEnum):
@@ -63,7 +64,7 @@ def report_errors() -> Iterator[None]:
     except KeyboardInterrupt as error:
         raise typer.Exit(ExitCode.INTERRUPTED) from error
     except (CommandError, TickwheelError, EmbeddedServerError, OSError) as error:
-        print(f"tickwheel: {error}", file=sys.stderr)
+        print(indent_lines(f"tickwheel: {error}"), file=sys.stderr)
         raise typer.Exit(exit_code(error)) from error
 
 

@@ -1,8 +1,9 @@
 """The output line for a message whose state a command changed."""
 
 from tickwheel import Change
-from tickwheel.cli.output import escape_unprintable, format_moment, print_json
+from tickwheel.cli.output import format_moment, print_json
 from tickwheel.cli.target import Target
+from tickwheel.runtime.text_escape import escape_unprintable
 
 
 def print_state(target: Target, id: str, state: str) -> None:

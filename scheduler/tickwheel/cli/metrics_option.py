@@ -3,19 +3,39 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from tickwheel.cli.listen_address import parse_address
 from tickwheel.errors import InvalidArgument
+from tickwheel.runtime.loopback import is_loopback
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
 
-def metrics_address(text: str) -> tuple[str, int]:
-    """Return the address of the metrics endpoint. Raises InvalidArgument."""
+# For commands without another use of --insecure.
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Allow other machines to read the metrics, which are not encrypted.")
+]
+
+
+def metrics_address(text: str | None, *, insecure: bool) -> tuple[str, int] | None:
+    """Return the address of the metrics endpoint, or None without ``text``. Raises InvalidArgument.
+
+    Other machines may read the metrics only if ``insecure`` is set.
+    """
+    if text is None:
+        return None
     use, cannot = "--metrics must be HOST:PORT, like 127.0.0.1:9464", "--metrics: cannot listen on"
-    return parse_address(text, use, cannot, min_port=1)
+    address = parse_address(text, use, cannot, min_port=1)
+    if not insecure and not is_loopback(address[0]):
+        raise InvalidArgument(
+            f"other machines can reach --metrics {text}, without encryption: use a loopback address, like"
+            f" 127.0.0.1:{address[1]}, or accept it with --insecure"
+        )
+    return address
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tickwheel.model.results import Lateness
+from tickwheel.runtime.text_escape import escape_unprintable
 
 
 def print_json(value: object) -> None:
@@ -58,11 +59,6 @@ def format_payload(payload: bytes) -> str:
         return escape_unprintable(payload.decode())
     except UnicodeDecodeError:
         return repr(payload)
-
-
-def escape_unprintable(text: str) -> str:
-    """Escape control characters, so that the text cannot control the terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def format_pairs(pairs: Mapping[str, str]) -> str:

@@ -13,6 +13,7 @@ and Valkey are in `tickwheel.redis`.
     asyncio_queue.py       Queue and Message of the asyncio client
     asyncio_namespace.py   methods of the asyncio Tickwheel that run plans
     settings.py            ClientSettings: the validated options of a client
+    encryption.py          a warning about, or an error for, connections to other machines without TLS
     connect.py             the choice of the backend and the executor for a URL
     backend.py             Backend: the interface of both backends
     redis_backend.py       RedisBackend: operations as script calls on the shards

@@ -5,6 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
+from tickwheel.client.encryption import check_encryption
 from tickwheel.election.lock_file import default_lock
 from tickwheel.embedded.server import resolve_data_dir
 from tickwheel.errors import InvalidArgument
@@ -93,6 +94,7 @@ def _check_url(url: object) -> None:
         grpc_url.GrpcUrl.parse(url)
     else:
         redis_url.validate_redis_url(url)
+    check_encryption(url)
 
 
 def _check_data_dir(url: str | None, data_dir: object) -> None:

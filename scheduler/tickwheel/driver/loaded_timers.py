@@ -28,10 +28,10 @@ class LoadedTimers:
         self.count = 0
 
     def add_packed(self, packed: bytes) -> int:
-        """Add packed timers. Return their number."""
+        """Add packed timers. Return their number. Raises CorruptTimers, and then adds none of them."""
         near, open_counts = self.near, self._open_counts
         count = 0
-        for time_ms, _, kind, timer in iter_timers(packed):
+        for time_ms, _, kind, timer in list(iter_timers(packed)):
             near[kind].add(time_ms, timer)
             slot_number = number(LOWEST, time_ms)
             open_counts[slot_number] = open_counts.get(slot_number, 0) + 1

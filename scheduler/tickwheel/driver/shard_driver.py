@@ -18,6 +18,7 @@ from tickwheel.driver.batch_size import AdaptiveBatchSize
 from tickwheel.driver.clock import Clock
 from tickwheel.driver.commands import DutySteps, MoveSteps, ReadFence, ReadSlot, ReadSlots, ReadStream, Steps
 from tickwheel.driver.config import DriverConfig
+from tickwheel.driver.corrupt_entries import CorruptEntries
 from tickwheel.driver.filing import CHUNK_TIMERS, Filing
 from tickwheel.driver.firing import TimerFirer
 from tickwheel.driver.inbox_buffer import Entry, InboxBuffer, timers_to_file
@@ -26,7 +27,7 @@ from tickwheel.driver.slots import Slot, Slots
 from tickwheel.errors import TickwheelError
 from tickwheel.storage.fence import epoch_of, pack_fence
 from tickwheel.storage.stream_id import id_after
-from tickwheel.storage.timer import Kind, iter_timers
+from tickwheel.storage.timer import HEAD_BYTES, CorruptTimers, Kind, iter_timers
 from tickwheel.storage.wheel_levels import LOWEST, RADIX, is_near, name, parse, start
 
 # The approximate maximum number of timers that one command of a duty moves. Such a command takes one or two ms of the
@@ -71,6 +72,7 @@ class ShardDriver:
         self._unhurried_at = 0.0
         self._shows_hold = False
         self._inbox_buffer = InboxBuffer()
+        self._corrupt_entries = CorruptEntries(config.shard, config.stats)
 
     def run(self) -> Steps:
         """Claim the shard, take over its wheel, and run it indefinitely."""
@@ -176,12 +178,14 @@ class ShardDriver:
             return False
         count = self._inbox_batch_size.count
         entries = yield ReadStream(self._shard.keys["inbox"], self._inbox_buffer.last_read_id, count, until_ms)
-        timers = 0
+        timers = size = 0
         for entry_id, packed in entries:
             entry = self._admit(entry_id, packed)
             self._inbox_buffer.add(entry, self._clock.monotonic())
             timers += entry.count
-        self._more_in_inbox = self._inbox_batch_size.observe(len(entries), timers)
+            # A corrupt entry has no timers, but may be large.
+            size += entry.count or len(packed) // HEAD_BYTES
+        self._more_in_inbox = self._inbox_batch_size.observe(len(entries), size)
         self._stats.inbox_timers += timers
         return bool(entries)
 
@@ -229,7 +233,13 @@ class ShardDriver:
         now = self._clock.now()
         near: list[bytes] = []
         far: list[bytes] = []
-        for time_ms, _, kind, timer in iter_timers(packed):
+        try:
+            timers = list(iter_timers(packed))
+        except CorruptTimers as error:
+            # An empty entry keeps its place in the order of the inbox, so it is trimmed with its neighbours.
+            self._corrupt_entries.skip(f"entry {entry_id.decode()} of the inbox", packed, error)
+            return Entry(entry_id, b"", [], 0)
+        for time_ms, _, kind, timer in timers:
             if is_near(time_ms, now) and self._loaded_timers.count < MEMORY_TIMERS:
                 self._loaded_timers.add(time_ms, kind, timer)
                 near.append(timer)
@@ -282,13 +292,20 @@ class ShardDriver:
     def _read_slot(self, slot: Slot) -> MoveSteps:
         key = self._shard.slot_key(slot.level, slot.number)
         chunks = yield ReadSlot(key, slot.position, self._slot_batch_size.count)
-        timers = sum(self._loaded_timers.add_packed(chunk) for chunk in chunks)
+        timers = sum(self._load_chunk(slot, chunk) for chunk in chunks)
         slot.position += len(chunks)
         if not self._slot_batch_size.observe(len(chunks), timers):
             slot.length = slot.position
         if slot.read_to_end and not self._loaded_timers.is_open(slot.number):
             self._loaded_timers.drained_slots.add(slot.number)
         return timers
+
+    def _load_chunk(self, slot: Slot, chunk: bytes) -> int:
+        try:
+            return self._loaded_timers.add_packed(chunk)
+        except CorruptTimers as error:
+            self._corrupt_entries.skip(f"a chunk of slot {name(slot.level, slot.number)}", chunk, error)
+            return 0
 
     def _cascade_slot(self, slot: Slot) -> MoveSteps:
         below, first = slot.level - 1, slot.number * RADIX

@@ -9,6 +9,7 @@ class WheelStats:
 
     lateness_ms        lateness of the first message in the last batch that was promoted: the maximum of the batch
     lateness_max_ms    the maximum of ``lateness_ms``
+    corrupt_entries    entries of the inbox, and chunks of slots, that were skipped because they are not timers
     held               whether the clock guard holds promotion
     relayed            transitions that Kafka has acknowledged
     outbox_age_ms      age of the oldest entry of the outbox; the relay refreshes all fields named outbox_* every second
@@ -26,6 +27,7 @@ class WheelStats:
     fired_timers: int = 0
     early_answers: int = 0
     unknown_queue_timers: int = 0
+    corrupt_entries: int = 0
     lateness_ms: int = 0
     lateness_max_ms: int = 0
     held: bool = False

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence, Set
 
 # The id of the member that should drive each shard, in the order of the shards; None if there is no member.
 Assignment = list[str | None]
+# The errors of `unpack`, and of other parsers, for the data of a node that no version of Tickwheel writes.
+UNREADABLE = (ValueError, LookupError, TypeError, ArithmeticError, RecursionError)
 
 
 def assign(members: Mapping[str, Set[int]], shards: int, previous: Sequence[str | None]) -> Assignment:
@@ -48,13 +50,14 @@ def pack(assignment: Assignment) -> bytes:
 
 
 def unpack(stored: bytes) -> Assignment:
-    """Return the assignment that `pack` encoded; an empty list for other data, which the next write then replaces."""
-    try:
-        decoded = json.loads(stored)
-        members = [*map(str, decoded["members"]), None]
-        return [members[number] for number in decoded["shards"]]
-    except (ValueError, LookupError, TypeError):
+    """Return the assignment that `pack` encoded; an empty list for no data. Raises UNREADABLE for other data."""
+    if not stored:
         return []
+    decoded = json.loads(stored)
+    members: list[str | None] = [*decoded["members"], None]
+    if not all(isinstance(member, str) for member in members[:-1]):
+        raise TypeError("a member is not a string")
+    return [members[number] for number in decoded["shards"]]
 
 
 def _move_one(assigned: dict[str, list[int]], unreachable: Mapping[str, Set[int]]) -> bool:

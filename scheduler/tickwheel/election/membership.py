@@ -6,15 +6,20 @@ needed to keep the assignment current.
 """
 
 import json
+import logging
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 
 from kazoo.exceptions import BadVersionError, ZookeeperError as ZooKeeperError
 from kazoo.protocol.states import WatchedEvent, ZnodeStat
 
-from tickwheel.election.assignment import Assignment, assign, pack, unpack
+from tickwheel.election.assignment import UNREADABLE, Assignment, assign, pack, unpack
 from tickwheel.election.znodes import ElectionNodes
 from tickwheel.election.zookeeper_session import ZooKeeperSession
+from tickwheel.runtime.log_throttle import LogThrottle
+
+_log = logging.getLogger("tickwheel.event_process")
+_log_throttle = LogThrottle()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,7 @@ class Membership:
         [current, *results] = session.await_all([client.get_async(node, watch=self._on_event) for node in nodes])
         session.result_or_raise(current, election_nodes.assignment)
         members = {
-            name: _parse_unreachable_shards(result[0])
+            name: self._parse_unreachable_shards(name, result[0])
             for name, result in zip(names, results, strict=True)
             if not isinstance(result, ZooKeeperError)
         }
@@ -75,8 +80,35 @@ class Membership:
             members[self._member] = frozenset(unreachable_shards)
         return MembershipView(members, self._update_assignment(members, *current))
 
+    def _parse_unreachable_shards(self, member: str, description: bytes) -> frozenset[int]:
+        """Return a member's unreachable shards from the data of its node.
+
+        The result is empty if the format of the data is unknown: another version of Tickwheel may have written the
+        data.
+        """
+        try:
+            shards = json.loads(description)["avoids"]
+            if not all(type(shard) is int for shard in shards):
+                raise TypeError("avoids is not a list of numbers")
+            return frozenset(shards)
+        except UNREADABLE as error:
+            self._log_unreadable(f"{self._nodes.members}/{member}", description, error)
+            return frozenset()
+
+    def _log_unreadable(self, node: str, data: bytes, error: Exception) -> None:
+        _log.log(
+            _log_throttle.level(f"unreadable {node}"),
+            "ZooKeeper: the data of node %s is ignored, because it cannot be read (%.80r): %.80r",
+            *(node, error, data),
+        )
+
     def _update_assignment(self, members: dict[str, frozenset[int]], stored: bytes, stat: ZnodeStat) -> Assignment:
-        current = unpack(stored)
+        try:
+            current = unpack(stored)
+        except UNREADABLE as error:
+            # The next write replaces the data.
+            self._log_unreadable(self._nodes.assignment, stored, error)
+            current = []
         following = assign(members, self._shards, current)
         if members and following != current:
             node = self._nodes.assignment
@@ -89,14 +121,3 @@ class Membership:
             else:
                 return following
         return [*current, *[None] * self._shards][: self._shards]
-
-
-def _parse_unreachable_shards(description: bytes) -> frozenset[int]:
-    """Return a member's unreachable shards from the data of its node.
-
-    The result is empty if the format of the data is unknown: another version of Tickwheel may have written the data.
-    """
-    try:
-        return frozenset(json.loads(description)["avoids"])
-    except (ValueError, LookupError, TypeError):
-        return frozenset()

@@ -35,8 +35,15 @@ class ElectionProblemLog:
         )
         return OPERATOR_S
 
-    def failed(self, error: ZooKeeperUnavailable | ZooKeeperError) -> float:
+    def failed(self, error: Exception) -> float:
         """Log an attempt that failed for another reason. Return the seconds until the next attempt."""
+        if not isinstance(error, ZooKeeperUnavailable | ZooKeeperError):
+            self._log_once(
+                logging.ERROR,
+                f"ZooKeeper: the election failed because of a bug; retrying in {OPERATOR_S:g} s: {error!r:.200}",
+                error,
+            )
+            return OPERATOR_S
         if isinstance(error, NoAuthError):
             self._log_once(
                 logging.ERROR,
@@ -52,7 +59,7 @@ class ElectionProblemLog:
         """Log that there is no session, with the ``reasons`` that are known."""
         self._log_once(logging.WARNING, "; ".join([f"ZooKeeper at {url} cannot be reached; retrying", *reasons]))
 
-    def _log_once(self, level: int, text: str) -> None:
+    def _log_once(self, level: int, text: str, error: Exception | None = None) -> None:
         if text != self._last_text:
-            _log.log(level, "%s", text)
+            _log.log(level, "%s", text, exc_info=error)
         self._last_text = text

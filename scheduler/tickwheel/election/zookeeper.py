@@ -197,6 +197,10 @@ class ZooKeeperElection:
             except TickwheelError as refusal:
                 self._end(refusal)
                 return
+            except Exception as error:
+                # This is a bug, perhaps only with the data that the nodes have now. Without this thread, nobody would
+                # notice the end of the session. The leaderships continue: a newer leader's fence replaces theirs.
+                self._wait_after(error)
 
     def _end(self, error: TickwheelError) -> None:
         with self._changed:
@@ -206,7 +210,7 @@ class ZooKeeperElection:
                 if state.leadership is not None:
                     state.leadership.lose()
 
-    def _wait_after(self, error: ZooKeeperUnavailable | ZooKeeperError) -> None:
+    def _wait_after(self, error: Exception) -> None:
         self._is_established = False
         with self._changed:
             self._mark_all_changed()

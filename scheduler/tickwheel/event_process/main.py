@@ -15,6 +15,7 @@ from pathlib import Path
 
 from redis.exceptions import RedisError
 
+from tickwheel.client.encryption import check_encryption
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.errors import TickwheelError
 from tickwheel.event_process import EventProcess
@@ -22,6 +23,7 @@ from tickwheel.event_process.assembly import open_event_process
 from tickwheel.kafka.library import TOPIC
 from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.redis.url import VARIABLE
+from tickwheel.runtime.log_format import log_to_stderr
 from tickwheel.runtime.signals import handle_in_thread
 
 # Errors of the environment, such as a full disk or an unreachable server, are logged in one line. All others are bugs
@@ -78,14 +80,11 @@ def main() -> None:
     parser.add_argument("--kafka")
     parser.add_argument("--topic", default=TOPIC)
     args = parser.parse_args()
-    handler = logging.StreamHandler()
-    handler.addFilter(_should_log)
-    logging.basicConfig(
-        level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s", handlers=[handler]
-    )
+    log_to_stderr(lowest=logging.WARNING).addFilter(_should_log)
     try:
         producers = None if args.kafka is None else KafkaProducers(args.kafka, args.topic)
         url = os.environ[VARIABLE]
+        check_encryption(url)
         run(url, args.namespace, args.election, args.data_dir, args.until_eof, producers=producers)
     except OPERATIONAL_ERRORS as error:
         _log.error("the event process of namespace %s exits: %s", args.namespace, error)

@@ -52,6 +52,11 @@ METRICS: Final = (
         "unknown_queue_timers",
         "Fired timers of queues that the metadata shard does not contain",
     ),
+    _counter(
+        "corrupt_entries",
+        "corrupt_entries",
+        "Entries of the inbox, and parts of slots, that were skipped because they are not timers",
+    ),
     _gauge("lateness_ms", "lateness_seconds", "Maximum lateness in the last batch of promoted messages", scale=1e-3),
     _gauge("lateness_max_ms", "lateness_max_seconds", "Maximum lateness since the process started", scale=1e-3),
     _gauge("held", "clock_held", "1 while the clock guard holds promotion"),

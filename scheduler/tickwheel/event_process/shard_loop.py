@@ -24,6 +24,7 @@ from tickwheel.driver.shard_driver import ShardDriver
 from tickwheel.election.election import Election, Leadership
 from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.event_process.sidecar import Sidecar, StartSidecar
+from tickwheel.plan import BROKEN_ANSWER, broken_answer_error
 from tickwheel.runtime.backoff import Backoff
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.runtime.time import monotonic_ms
@@ -134,7 +135,7 @@ class ShardLoop:
                     for sidecar in self._sidecars:
                         sidecar.stop()
                     connection.close()
-            except (RedisError, OSError, TickwheelError) as error:
+            except (RedisError, OSError, TickwheelError, *BROKEN_ANSWER) as error:
                 if isinstance(error, NamespaceRecreated):
                     raise
                 if driver.claim_refused:
@@ -175,7 +176,12 @@ class ShardLoop:
         command = next(steps)
         sidecars_started = False
         while not (self._stopping.is_set() or leadership.lost):
-            command = next_command(steps, execute, command)
+            try:
+                command = next_command(steps, execute, command)
+            except BROKEN_ANSWER as error:
+                if isinstance(error, TickwheelError):
+                    raise
+                raise broken_answer_error("the shard's server", error) from error
             if driver.claimed and not sidecars_started:
                 sidecars_started = True
                 self._start_sidecars(driver)
@@ -218,7 +224,7 @@ class ShardLoop:
             try:
                 with closing(ShardConnection(self._connect(self._shard), self._wake.fileno())) as connection:
                     connection.execute(ReadFence(keys.shard_key(self._config.namespace, self._shard, "clock")))
-            except (RedisError, OSError, TickwheelError) as error:
+            except (RedisError, OSError, TickwheelError, *BROKEN_ANSWER) as error:
                 _log.debug("shard %d: still unreachable: %s", self._shard, error)
                 self._wake.wait(1000 * backoff.next())
             else:

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from json import JSONEncoder
-from typing import Final
+from types import NoneType
+from typing import Any, Final
 
 from tickwheel.errors import TickwheelError
 from tickwheel.model.validation import from_ms
@@ -73,31 +74,51 @@ def encode(namespace: str, queue: str, outbox_transitions: Iterable[OutboxTransi
         )
 
 
-def decode(value: bytes) -> Transition:
+def decode(value: bytes | None) -> Transition:
     """Return the transition in the value of a record. Raises TickwheelError if the value has another format."""
     try:
-        fields = json.loads(value)
+        fields = json.loads(value or b"")
         if fields["schema_version"] != SCHEMA_VERSION:
             raise ValueError(
                 f"schema_version is {fields['schema_version']!r}, but this version of Tickwheel reads {SCHEMA_VERSION}"
             )
-        late, due = fields["lateness"], fields.get("due")
+        late = _typed(fields, "lateness", int, NoneType)
+        due = None if fields.get("due") is None else _typed(fields, "due", int)
         return Transition(
-            fields["namespace"],
-            fields["queue"],
-            fields["id"],
-            fields["exclusive_value"],
-            fields["incarnation"],
-            fields["version"],
-            fields["from"],
-            fields["to"],
-            from_ms(fields["time"]),
-            fields["attempt"],
-            fields["worker"],
+            _typed(fields, "namespace", str),
+            _typed(fields, "queue", str),
+            _typed(fields, "id", str),
+            _typed(fields, "exclusive_value", str, NoneType),
+            _typed(fields, "incarnation", int),
+            _typed(fields, "version", int),
+            _typed(fields, "from", str, NoneType),
+            _typed(fields, "to", str, NoneType),
+            from_ms(_typed(fields, "time", int)),
+            _typed(fields, "attempt", int),
+            _typed(fields, "worker", str, NoneType),
             None if late is None else timedelta(milliseconds=late),
             None if due is None else from_ms(due),
-            None if due is None else from_ms(fields["deadline"]),
-            None if due is None else fields["metadata"],
+            None if due is None else from_ms(_typed(fields, "deadline", int)),
+            None if due is None else _metadata(fields),
         )
-    except (ValueError, TypeError, KeyError) as error:
-        raise TickwheelError(f"not a transition of Tickwheel: {value!r:.80}: {error!r}") from error
+    except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
+        raise TickwheelError(f"not a transition of Tickwheel: {value!r:.80}: {error!r:.200}") from error
+
+
+def _typed(fields: dict[str, Any], name: str, *types: type) -> Any:
+    """Return the field. Raises TypeError for another type, and ValueError for a string that is not Unicode text."""
+    value = fields[name]
+    # Not isinstance: True and False are not numbers here.
+    if type(value) not in types:
+        raise TypeError(f"{name} is {value!r:.40}")
+    if isinstance(value, str):
+        value.encode()
+    return value
+
+
+def _metadata(fields: dict[str, Any]) -> dict[str, str]:
+    pairs: dict[str, Any] = _typed(fields, "metadata", dict)
+    for key in pairs:
+        _typed(pairs, key, str)
+        key.encode()
+    return pairs

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tickwheel.plan import (
+    BROKEN_ANSWER,
     AwaitWakeup,
     ForwardWakeup,
     ListPrimaries,
@@ -72,7 +73,7 @@ class AsyncRedisExecutor:
         assert task is not None
         cancel_count = task.cancelling()
 
-        plan_run = PlanRun(plan)
+        plan_run = PlanRun(plan, self._display_url)
         # Whether an earlier round has changed data. The call then has had an effect even if a later round fails.
         already_applied = False
         while (step := plan_run.next_step()) is not None:
@@ -165,7 +166,7 @@ class AsyncRedisExecutor:
     async def _send(self, round_trip: RoundTrip, batch: ServerBatch, in_flight: list[tuple[ServerBatch, Any]]) -> None:
         try:
             connection: Any = await self._servers.acquire(batch.server)
-        except CONNECTION_ERRORS as error:
+        except (*CONNECTION_ERRORS, *BROKEN_ANSWER) as error:
             round_trip.on_connection_lost(batch, error)
             return
         in_flight.append((batch, connection))

@@ -7,8 +7,9 @@ from typing import Any
 from redis.asyncio.connection import ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import BusyLoadingError, RedisError
+from redis.exceptions import BusyLoadingError, InvalidResponse, RedisError
 
+from tickwheel.plan import BROKEN_ANSWER
 from tickwheel.redis.pools import refresh_order, settings
 from tickwheel.redis.replies import CONNECTION_ERRORS, LOST_CONNECTION, raise_if_permanent
 from tickwheel.redis.topology import Topology
@@ -114,6 +115,9 @@ async def read_answer(connection: Any) -> object:
         return await connection.read_response(disconnect_on_error=False)
     except BusyLoadingError as error:
         return error
+    except BROKEN_ANSWER as error:
+        # Of an answer that is not in the protocol. The connection counts as lost.
+        raise InvalidResponse(f"an answer cannot be read: {error!r:.200}") from error
     except LOST_CONNECTION:
         raise
     except RedisError as error:

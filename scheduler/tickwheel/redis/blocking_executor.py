@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tickwheel.plan import (
+    BROKEN_ANSWER,
     AwaitWakeup,
     ForwardWakeup,
     ListPrimaries,
@@ -56,7 +57,7 @@ class RedisExecutor:
 
     def run(self, plan: Plan[T]) -> T:
         """Run a plan and return its result."""
-        plan_run = PlanRun(plan)
+        plan_run = PlanRun(plan, self._display_url)
         # Whether an earlier round has changed data. The call then has had an effect even if a later round fails.
         already_applied = False
         while (step := plan_run.next_step()) is not None:
@@ -140,7 +141,7 @@ class RedisExecutor:
     def _send(self, round_trip: RoundTrip, batch: ServerBatch, in_flight: list[tuple[ServerBatch, Any]]) -> None:
         try:
             connection: Any = self._servers.pool(batch.server).get_connection()
-        except CONNECTION_ERRORS as error:
+        except (*CONNECTION_ERRORS, *BROKEN_ANSWER) as error:
             round_trip.on_connection_lost(batch, error)
             return
         in_flight.append((batch, connection))

@@ -7,9 +7,10 @@ from typing import Any
 
 from redis.backoff import NoBackoff
 from redis.connection import ConnectionPool
-from redis.exceptions import BusyLoadingError, RedisError
+from redis.exceptions import BusyLoadingError, InvalidResponse, RedisError
 from redis.retry import Retry
 
+from tickwheel.plan import BROKEN_ANSWER
 from tickwheel.redis.replies import CONNECTION_ERRORS, LOST_CONNECTION, raise_if_permanent
 from tickwheel.redis.topology import Topology
 from tickwheel.redis.url import node_url, servers
@@ -108,6 +109,9 @@ def read_answer(connection: Any) -> object:
         return connection.read_response(disconnect_on_error=False)
     except BusyLoadingError as error:
         return error
+    except BROKEN_ANSWER as error:
+        # Of an answer that is not in the protocol. The connection counts as lost.
+        raise InvalidResponse(f"an answer cannot be read: {error!r:.200}") from error
     except LOST_CONNECTION:
         raise
     except RedisError as error:

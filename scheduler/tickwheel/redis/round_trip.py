@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from redis.exceptions import AskError
 
-from tickwheel.plan import Command, Reply, Request
+from tickwheel.plan import BROKEN_ANSWER, Command, Reply, Request, broken_answer_error
 from tickwheel.redis.replies import (
     ASKING,
     ScriptMissing,
@@ -24,6 +24,10 @@ from tickwheel.redis.replies import (
     was_run,
 )
 from tickwheel.redis.topology import MAX_REDIRECTS, Topology
+
+
+def _not_kept() -> TemporaryError:
+    return TemporaryError("the server lacks a script that was just loaded")
 
 
 @dataclass(slots=True)
@@ -54,6 +58,7 @@ class RoundTrip:
         "_already_applied",
         "_failed_attempts",
         "_hops",
+        "_loaded_servers",
         "_missing_scripts",
         "_permanent_error",
         "_problem",
@@ -96,6 +101,8 @@ class RoundTrip:
         self._resent = [False] * len(requests)
         self._redirects: dict[int, str] = {}
         self._missing_scripts: set[str] = set()
+        # The servers to which this round has sent the missing scripts.
+        self._loaded_servers: set[str] = set()
         self._scripts_first = False
         self._problem: Exception | None = None
         self._permanent_error: Exception | None = None
@@ -137,6 +144,7 @@ class RoundTrip:
             batch.requests.append((n, prefix_asking(request, plain) if n in redirects else plain))
         for server in self._missing_scripts & batches.keys():
             waiting = [self._requests[n] for n, _ in batches[server].requests]
+            self._loaded_servers.add(server)
             batches[server].loads = [("SCRIPT", "LOAD", source) for source in script_sources(waiting, self._replicas)]
         self._missing_scripts.clear()
         return list(batches.values())
@@ -154,6 +162,10 @@ class RoundTrip:
             raise_for_reply(answer)
         except TemporaryError as error:
             self._postpone(error)
+        except ScriptMissing:
+            self._postpone(_not_kept())
+        except AskError as error:
+            self._permanent_error = self._permanent_error or to_tickwheel_error(error)
         except Exception as error:
             self._permanent_error = self._permanent_error or error
 
@@ -167,18 +179,31 @@ class RoundTrip:
             return
         except ScriptMissing:
             self._missing_scripts.add(batch.server)
+            if batch.server in self._loaded_servers:
+                # The scripts were flushed in the meantime, or the server does not keep them: pause, and count the time.
+                self._postpone(_not_kept())
             if sent[0] is ASKING:
                 self._redirects[n] = batch.server
         except TemporaryError as error:
             self._postpone(error)
         except AskError as error:
-            self._follow_redirect(n, error, batch.server)
+            try:
+                self._follow_redirect(n, error, batch.server)
+            except BROKEN_ANSWER as broken:
+                self._on_broken_answer(batch, broken)
+        except BROKEN_ANSWER as broken:
+            self._on_broken_answer(batch, broken)
+            return
         except Exception as error:
             self._permanent_error = self._permanent_error or error
             return
         # The server has not executed a request that it refused, except if only the wait for replicas failed. But if
         # the request was sent before, that earlier copy may have been executed.
         self._sent[n] = self._resent[n] or was_run(request, answers)
+
+    def _on_broken_answer(self, batch: ServerBatch, error: Exception) -> None:
+        server = batch.server or "the server"
+        self._permanent_error = self._permanent_error or broken_answer_error(server, error)
 
     def mark_slots_fresh(self) -> None:
         """Record that the executor has read the slots again."""

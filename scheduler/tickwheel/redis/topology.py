@@ -10,7 +10,9 @@ from functools import lru_cache
 from typing import Any
 
 from redis.crc import key_slot
-from redis.exceptions import AskError, MovedError
+from redis.exceptions import AskError, InvalidResponse, MovedError
+
+from tickwheel.plan import BROKEN_ANSWER
 
 HASH_SLOTS = 16_384
 SINGLE = ""
@@ -64,10 +66,18 @@ class Topology:
         return list(self._nodes)
 
     def update_from_cluster_slots(self, slots: Any, reported_by: str) -> None:
-        """Replace the primaries by a server's answer to CLUSTER SLOTS."""
+        """Replace the primaries by a server's answer to CLUSTER SLOTS. Raises InvalidResponse for another answer."""
+        try:
+            self._update(slots, reported_by)
+        except BROKEN_ANSWER as error:
+            raise InvalidResponse(f"the answer to CLUSTER SLOTS cannot be read: {error!r:.200}") from error
+
+    def _update(self, slots: Any, reported_by: str) -> None:
         primaries: list[str | None] = [None] * HASH_SLOTS
         nodes: dict[str, None] = {}
         for first, last, primary, *replicas in slots:
+            if not 0 <= first <= last < HASH_SLOTS:
+                raise ValueError(f"{first} to {last} are not hash slots")
             primaries[first : last + 1] = [node_name(primary[0], primary[1], reported_by)] * (last + 1 - first)
             nodes |= dict.fromkeys(node_name(node[0], node[1], reported_by) for node in (primary, *replicas))
         self._primaries = primaries

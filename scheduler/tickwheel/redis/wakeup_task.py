@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from redis.exceptions import AskError
 
+from tickwheel.plan import BROKEN_ANSWER
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools, read_answer
 from tickwheel.redis.replies import CONNECTION_ERRORS
 from tickwheel.redis.subscriptions import CONFIRM_S, Subscriptions
@@ -129,7 +130,7 @@ class WakeupTask:
         """Run ``work`` for a server. If the connection is lost or refused, its channels count as missing again."""
         try:
             await work(server)
-        except CONNECTION_ERRORS as error:
+        except (*CONNECTION_ERRORS, *BROKEN_ANSWER) as error:
             pause = self._subscriptions.on_error(server, error)
             await self._close_connection(server)
             await asyncio.sleep(pause)

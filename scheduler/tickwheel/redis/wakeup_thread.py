@@ -12,6 +12,7 @@ from typing import Any
 
 from redis.exceptions import AskError
 
+from tickwheel.plan import BROKEN_ANSWER
 from tickwheel.redis.pools import ConnectionPools, read_answer
 from tickwheel.redis.replies import CONNECTION_ERRORS
 from tickwheel.redis.subscriptions import CONFIRM_S, Subscriptions
@@ -118,7 +119,7 @@ class WakeupThread:
         """Run ``work`` for a server. If the connection is lost or refused, its channels count as missing again."""
         try:
             work(server)
-        except CONNECTION_ERRORS as error:
+        except (*CONNECTION_ERRORS, *BROKEN_ANSWER) as error:
             connection = self._connections.pop(server, None)
             if connection is not None:
                 connection.disconnect()

@@ -4,6 +4,7 @@ Outside this package, these modules import nothing of Tickwheel except `errors`.
 
     child_process.py  ChildProcess: a child that is restarted if it dies, and ends with this program
     process_guard.py  ProcessGuard: the rejection of calls on a closed or forked client
+    loopback.py       addresses that only this machine can reach
     event_loop.py     helpers for asyncio: threads, cancellation, standard input, and a check of the event loop
     signals.py        signal handlers that run in a thread
     wake_pipe.py      WakePipe: a pipe that wakes a thread that polls sockets
@@ -11,6 +12,7 @@ Outside this package, these modules import nothing of Tickwheel except `errors`.
     time.py           the monotonic clock and the wall clock, in ms
     gc_freeze.py      modules and classes outside of garbage collection
     log_format.py     log lines on stderr, as text or JSON
+    text_escape.py    text without control characters, for terminals and logs
     log_fields.py     machine-readable fields of log lines
     log_throttle.py   LogThrottle: a limit of repeated log lines
     text_file.py      UTF-8 files that users write

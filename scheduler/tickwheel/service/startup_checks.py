@@ -1,12 +1,11 @@
 """Checks before the service listens. A failed check ends `tickwheel serve` with exit code 2."""
 
-import ipaddress
-import socket
 import stat
 from contextlib import suppress
 from pathlib import Path
 
 from tickwheel.errors import InvalidArgument
+from tickwheel.runtime.loopback import is_loopback
 
 
 def check_certificate(cert: Path | None, key: Path | None, client_ca: Path | None) -> None:
@@ -39,20 +38,3 @@ def check_exposure(listen: str, host: str, *, encrypted: bool, tokens: bool, ins
             f"other machines can reach --listen {listen}, without encryption: use --tls-cert and --tls-key, or accept"
             " it with --insecure"
         )
-
-
-def check_metrics_exposure(metrics: str, host: str, *, insecure: bool) -> None:
-    """Raise InvalidArgument if other machines can read the metrics, which are not encrypted, unless ``insecure``."""
-    if not is_loopback(host) and not insecure:
-        raise InvalidArgument(
-            f"other machines can reach --metrics {metrics}, without encryption: accept it with --insecure"
-        )
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only programs of this machine can reach the host."""
-    try:
-        addresses = {item[4][0] for item in socket.getaddrinfo(host, None)}
-    except OSError:
-        return False
-    return all(ipaddress.ip_address(str(item).partition("%")[0]).is_loopback for item in addresses)

@@ -1,7 +1,11 @@
 """Ids of the entries of a Redis stream: ``milliseconds-sequence``, ascending."""
 
+_HIGHEST = 2**64 - 1
+
 
 def id_after(entry_id: bytes) -> bytes:
-    """Return the smallest id above ``entry_id``."""
-    milliseconds, _, sequence = entry_id.partition(b"-")
-    return b"%b-%d" % (milliseconds, int(sequence) + 1)
+    """Return the smallest id above ``entry_id``; if there is no higher id, return ``entry_id``."""
+    milliseconds, sequence = map(int, entry_id.split(b"-"))
+    if sequence < _HIGHEST:
+        return b"%d-%d" % (milliseconds, sequence + 1)
+    return b"%d-0" % (milliseconds + 1) if milliseconds < _HIGHEST else entry_id

@@ -17,7 +17,7 @@ the driver reads the timer from the inbox, files it, loads it from its slot, and
 
 from collections.abc import Iterator
 from enum import IntEnum
-from struct import Struct
+from struct import Struct, error as StructError
 from typing import NamedTuple
 
 _HEAD = Struct(">HIIHH")
@@ -32,6 +32,10 @@ class Kind(IntEnum):
     PROMOTE = 0
     EXPIRE = 1
     RETIRE = 2
+
+
+class CorruptTimers(ValueError):
+    """The bytes are not a sequence of timers. No script and no event process writes such bytes."""
 
 
 class Timer(NamedTuple):
@@ -74,13 +78,22 @@ def superseded_lease_key(retention_timer: bytes) -> bytes:
 
 
 def iter_timers(chunk: bytes) -> Iterator[tuple[int, int, Kind, bytes]]:
-    """Yield (time_ms, queue number, kind, packed timer) for every timer of a packed chunk."""
+    """Yield (time_ms, queue number, kind, packed timer) for every timer of a packed chunk.
+
+    Raises CorruptTimers at the first bytes that are not a timer.
+    """
     position, end = 0, len(chunk)
-    while position < end:
-        high, low, _, kind, queue_number = _HEAD.unpack_from(chunk, position)
-        after = position + HEAD_BYTES - 2 + (kind & 0x3FFF)
-        yield high << 32 | low, queue_number, Kind(kind >> 14), chunk[position:after]
-        position = after
+    try:
+        while position < end:
+            high, low, _, kind, queue_number = _HEAD.unpack_from(chunk, position)
+            length = kind & 0x3FFF
+            after = position + HEAD_BYTES - 2 + length
+            if after > end or length < 2:
+                raise ValueError(f"{length} is not the length of its queue and name")
+            yield high << 32 | low, queue_number, Kind(kind >> 14), chunk[position:after]
+            position = after
+    except (StructError, ValueError) as error:
+        raise CorruptTimers(f"no timer at byte {position} of {end}: {error}") from error
 
 
 def unpack(chunk: bytes) -> list[Timer]:

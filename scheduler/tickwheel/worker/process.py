@@ -23,6 +23,7 @@ from tickwheel.errors import TickwheelError
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.runtime.log_format import log_to_stderr
 from tickwheel.runtime.signals import handle_in_thread
+from tickwheel.runtime.text_escape import indent_lines
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.runner import Runner, call_hook
 from tickwheel.tasks.task_queue import TaskQueue
@@ -88,7 +89,7 @@ def main() -> int:
         for queue in queues:
             app.declared(queue.name)
     except TickwheelError as error:
-        print(f"tickwheel: {error}", file=sys.stderr)
+        print(indent_lines(f"tickwheel: {error}"), file=sys.stderr)
         return CANNOT_START
     return _work(config, app, queues, selector_class, stopping)
 

@@ -87,7 +87,6 @@ def children(pid: int) -> list[int]:
 @pytest.mark.parametrize(
     ("address", "text"),
     [
-        ("0.0.0.0:9464", "accept it with --insecure"),
         ("9464", "HOST:PORT"),
         ("127.0.0.1:0", "HOST:PORT"),
         ("192.0.2.1:9464", "--metrics: cannot listen on 192.0.2.1:9464"),

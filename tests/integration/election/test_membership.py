@@ -1,13 +1,15 @@
 """The nodes of an election and its list of members, as one member reads and writes them on a real ZooKeeper."""
 
 import json
+import threading
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from tests.support.election_member import open_session
+from tests.support.election_member import Member, open_session, settle
+from tests.support.wait_until import eventually
 from tickwheel.election import membership
 from tickwheel.election.assignment import Assignment, assign, pack
 from tickwheel.election.znodes import ElectionNodes
@@ -47,7 +49,25 @@ def test_an_assignment_is_written_only_over_the_assignment_that_was_read(
         assert watcher.get(f"{root}/assignment")[0] == by_another
 
 
-@pytest.mark.parametrize("described", [b"", b"\xff", b"[]", b"7", b"{}", b'{"avoids": 7}', b'{"avoids": [[0]]}'])
+DESCRIPTIONS = {
+    "empty": b"",
+    "not UTF-8": b"\xff",
+    "a list": b"[]",
+    "a number": b"7",
+    "without shards": b"{}",
+    "a number for shards": b'{"avoids": 7}',
+    "nested shards": b'{"avoids": [[0]]}',
+    "shards as strings": b'{"avoids": ["0", "1"]}',
+    "fractional shards": b'{"avoids": [0.5]}',
+    "infinite shards": b'{"avoids": [NaN, Infinity, 1e999]}',
+    "too many digits": b'{"avoids": [' + b"1" * 5_000 + b"]}",
+    "deep": b"[" * 100_000,
+    "deep shards": b'{"avoids": ' + b"[" * 100_000,
+    "large": b"x" * 1_000_000,
+}
+
+
+@pytest.mark.parametrize("described", DESCRIPTIONS.values(), ids=DESCRIPTIONS)
 def test_a_member_with_an_unreadable_description_avoids_nothing(
     url: ZooKeeperUrl, watcher: KazooClient, described: bytes
 ) -> None:
@@ -95,3 +115,42 @@ def test_a_member_does_not_enter_by_nodes_that_were_created_since_it_entered(
         root(of_another, url).ensure_created()
         with pytest.raises(NoNodeError):
             nodes.ensure_created()
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [b"[" * 100_000, b"\xff", b'{"members": ["one"], "shards": [NaN]}'],
+    ids=["deep", "not UTF-8", "not a number"],
+)
+def test_an_election_continues_with_nodes_that_nobody_can_read(
+    url: ZooKeeperUrl, watcher: KazooClient, stored: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Member(url, NAMESPACE, SHARDS) as one:
+        settle([one], SHARDS)
+        watcher.set(f"{url.path}/{NAMESPACE}/assignment", stored)
+        watcher.create(f"{url.path}/{NAMESPACE}/members/other", stored)
+        eventually(lambda: "assignment is ignored" in caplog.text, "the data is logged")
+        watcher.delete(f"{url.path}/{NAMESPACE}/members/other")
+        with Member(url, NAMESPACE, SHARDS) as another:
+            settle([one, another], SHARDS)
+
+
+def test_an_election_continues_after_a_bug_and_logs_the_traceback(
+    url: ZooKeeperUrl, watcher: KazooClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised = threading.Event()
+
+    def assign_once(*args: Any) -> Assignment:
+        if not raised.is_set():
+            raised.set()
+            raise ZeroDivisionError("a bug")
+        return assign(*args)
+
+    with Member(url, NAMESPACE, SHARDS) as one:
+        settle([one], SHARDS)
+        monkeypatch.setattr(membership, "assign", assign_once)
+        with Member(url, NAMESPACE, SHARDS) as another:
+            settle([one, another], SHARDS)
+        assert raised.is_set()
+    assert "a bug" in caplog.text
+    assert "Traceback" in caplog.text

@@ -10,7 +10,7 @@ from tickwheel.cli.service_process import LISTEN, ServeOptions, listen_address, 
 from tickwheel.cli.target import Target
 from tickwheel.errors import InvalidArgument
 from tickwheel.runtime.log_format import log_to_stderr
-from tickwheel.service.startup_checks import is_loopback
+from tickwheel.runtime.loopback import is_loopback
 
 
 @command("dev", "tickwheel dev", "tickwheel dev --data-dir ./data --listen 127.0.0.1:7401")

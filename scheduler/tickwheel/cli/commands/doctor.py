@@ -12,7 +12,7 @@ from rich.text import Text
 
 from tickwheel.cli.command import command
 from tickwheel.cli.exit_codes import CommandError
-from tickwheel.cli.output import console, escape_unprintable, print_json
+from tickwheel.cli.output import console, print_json
 from tickwheel.cli.target import TIMEOUT, Target
 from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
@@ -27,6 +27,7 @@ from tickwheel.operations.namespace import namespace_not_found_error, read_names
 from tickwheel.operations.queues import list_queues
 from tickwheel.redis.blocking_executor import RedisExecutor
 from tickwheel.redis.pools import ConnectionPools
+from tickwheel.runtime.text_escape import escape_unprintable
 
 _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "bad": ("BAD", "bold red")}
 _LINES = 20

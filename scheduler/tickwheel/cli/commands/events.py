@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tickwheel.cli.command import command
-from tickwheel.cli.metrics_option import metrics_address, serving_metrics
+from tickwheel.cli.metrics_option import Insecure, metrics_address, serving_metrics
 from tickwheel.cli.parameter_types import option_parser, parse_duration
 from tickwheel.cli.target import Target
 from tickwheel.client.admin import Admin
@@ -125,6 +125,7 @@ def events(
     outbox_limit: _OutboxLimit = None,
     outbox_full: _OutboxFull = None,
     metrics: _Metrics = None,
+    insecure: Insecure = False,
     verbose: _Verbose = False,
 ) -> None:
     """Run an event process. It drives the wheel: it makes delayed messages deliverable when they are due, and expires
@@ -141,7 +142,7 @@ def events(
     _check_kafka_options(
         *(kafka, relay, kafka_setting), {"--topic": topic, "--outbox-limit": outbox_limit, "--outbox-full": outbox_full}
     )
-    listen = None if metrics is None else metrics_address(metrics)
+    listen = metrics_address(metrics, insecure=insecure)
     log_to_stderr(json=target.json, verbose=verbose)
     if not verbose:
         # kazoo, the ZooKeeper client, logs every attempt to connect. Our own log has the outcome of the attempts.

@@ -8,9 +8,10 @@ import typer
 from tickwheel.cli.arguments import ExclusiveValue, Id, Name, Token
 from tickwheel.cli.command import command
 from tickwheel.cli.leased_messages import resume_lease
-from tickwheel.cli.output import escape_unprintable, format_moment, print_json
+from tickwheel.cli.output import format_moment, print_json
 from tickwheel.cli.parameter_types import option_parser, parse_duration
 from tickwheel.cli.target import Target
+from tickwheel.runtime.text_escape import escape_unprintable
 
 
 @command("extend", "tickwheel extend orders order-17 5m --token 5f3a...")

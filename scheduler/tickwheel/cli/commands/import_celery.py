@@ -12,8 +12,9 @@ from tickwheel import InvalidArgument, Tickwheel, limits
 from tickwheel.celery.importer import CeleryQueue, Importer, Report
 from tickwheel.cli.command import command
 from tickwheel.cli.exit_codes import CommandError
-from tickwheel.cli.output import escape_unprintable, print_json, print_status
+from tickwheel.cli.output import print_json, print_status
 from tickwheel.cli.target import Target
+from tickwheel.runtime.text_escape import escape_unprintable
 
 commands = typer.Typer(no_args_is_help=True, help="Import messages from other systems.")
 _PING_S = 1.0

@@ -9,10 +9,11 @@ from tickwheel import Queue, QueueConfigConflict, Tickwheel
 from tickwheel.cli.arguments import Name
 from tickwheel.cli.command import command
 from tickwheel.cli.exit_codes import CommandError
-from tickwheel.cli.output import escape_unprintable, print_fields, print_json, print_status, print_table
+from tickwheel.cli.output import print_fields, print_json, print_status, print_table
 from tickwheel.cli.parameter_types import format_duration, option_parser, parse_duration
 from tickwheel.cli.target import Target
 from tickwheel.model.queue_config import QueueConfig
+from tickwheel.runtime.text_escape import escape_unprintable
 
 commands = typer.Typer(no_args_is_help=True, help="Create, list, show, block and unblock queues.")
 

@@ -25,7 +25,7 @@ from tickwheel.cli.service_process import (
 from tickwheel.cli.target import Target
 from tickwheel.runtime.log_format import log_to_stderr
 from tickwheel.runtime.signals import handle_in_thread
-from tickwheel.service.startup_checks import check_exposure, check_metrics_exposure, check_private
+from tickwheel.service.startup_checks import check_exposure, check_private
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
@@ -52,9 +52,7 @@ def serve(target: Target, options: ServeOptions) -> None:
         tokens=options.tokens is not None,
         insecure=options.insecure,
     )
-    page = None if options.metrics is None else metrics_address(options.metrics)
-    if page is not None:
-        check_metrics_exposure(options.metrics or "", page[0], insecure=options.insecure)
+    page = metrics_address(options.metrics, insecure=options.insecure)
     for name, file in (("--tls-key", options.tls_key), ("--tokens", options.tokens)):
         check_private(name, file)
     log_to_stderr(json=target.json, verbose=options.verbose)

@@ -6,8 +6,9 @@ import typer
 
 from tickwheel.cli.command import command
 from tickwheel.cli.exit_codes import CommandError, ExitCode
-from tickwheel.cli.output import escape_unprintable, print_json, print_status, print_table
+from tickwheel.cli.output import print_json, print_status, print_table
 from tickwheel.cli.target import Target
+from tickwheel.runtime.text_escape import escape_unprintable
 
 commands = typer.Typer(no_args_is_help=True, help="Read and change the settings of the namespace.")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tickwheel.cli.command import command
-from tickwheel.cli.metrics_option import metrics_address, serving_metrics
+from tickwheel.cli.metrics_option import Insecure, metrics_address, serving_metrics
 from tickwheel.cli.parameter_types import option_parser, parse_duration
 from tickwheel.cli.target import Target
 from tickwheel.errors import InvalidArgument
@@ -80,6 +80,7 @@ class WorkerOptions:
     metrics: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Serve Prometheus metrics under /metrics.")
     ] = None
+    insecure: Insecure = False
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log at debug level.")] = False
 
 
@@ -96,7 +97,7 @@ def worker(target: Target, options: WorkerOptions) -> None:
         from tickwheel.worker.supervisor import Supervisor
     except ModuleNotFoundError as error:
         raise InvalidArgument(f"the worker needs {error.name}: install tickwheel[worker]") from error
-    page = None if options.metrics is None else metrics_address(options.metrics)
+    page = metrics_address(options.metrics, insecure=options.insecure)
     log_to_stderr(json=target.json, verbose=options.verbose)
     # The app's values take precedence over environment variables. Command line options override the app's values if
     # they differ from the environment variables.

@@ -1,0 +1,80 @@
+"""Text logs: whatever a record contains, it can neither add a line to the log nor control the terminal."""
+
+import ast
+import io
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, strategies as st
+
+import tickwheel
+from tickwheel.runtime.log_format import TextLines, log_to_stderr
+from tickwheel.runtime.text_escape import indent_lines
+
+pytestmark = pytest.mark.unit
+
+PACKAGE = Path(tickwheel.__file__).parent
+FORGED = "2030-01-01 00:00:00,000 INFO tickwheel: FORGED"
+HOSTILE = f"x\n{FORGED}\r\x1b[2J\x9b2J\x85\u2028\u2029\u202e\u2066\ud800\0\x7f"
+texts = st.text(st.characters())
+
+
+def format_failure(name: str, text: str, error: str) -> str:
+    """Return the lines of a record with a traceback, of which all parts are given."""
+    try:
+        raise ValueError(error)
+    except ValueError:
+        record = logging.LogRecord(name, logging.ERROR, "", 0, "%s failed", (text,), sys.exc_info(), sinfo=error)
+    return TextLines("%(asctime)s %(levelname)s %(name)s: %(message)s").format(record)
+
+
+@given(texts, texts, texts)
+@example(HOSTILE, HOSTILE, HOSTILE)
+def test_a_record_is_one_printable_line_and_its_traceback_is_printable_and_indented(
+    name: str, text: str, error: str
+) -> None:
+    first, *rest = format_failure(name, text, error).split("\n")
+    assert all(line.isprintable() for line in (first, *rest))
+    assert all(line.startswith("  ") for line in rest)
+    assert first.endswith(" failed")
+
+
+@given(st.text(st.characters(codec="utf-8").filter(str.isprintable)))
+def test_printable_text_is_logged_as_it_is(text: str) -> None:
+    assert f": {text} failed\n" in format_failure("tickwheel", text, "")
+
+
+@given(texts)
+@example(HOSTILE)
+def test_the_error_line_of_a_command_is_printable(text: str) -> None:
+    first, *rest = indent_lines(f"tickwheel: {text}").split("\n")
+    assert all(line.isprintable() for line in (first, *rest))
+    assert all(line.startswith("  ") for line in rest)
+
+
+def test_a_program_that_configures_its_log_escapes_the_records_of_every_logger(monkeypatch: pytest.MonkeyPatch) -> None:
+    stderr = io.StringIO()
+    root = logging.getLogger()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    # `basicConfig` does nothing if there is a handler, and pytest has added its own.
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(root, "level", root.level)
+    log_to_stderr()
+    logging.getLogger("another.library").warning("lost %s", HOSTILE)
+    assert stderr.getvalue().count("\n") == 1
+    assert stderr.getvalue().rstrip("\n").isprintable()
+
+
+def test_only_one_module_configures_logging() -> None:
+    """A handler with another formatter would print records as they are."""
+    configure = {"basicConfig", "StreamHandler", "FileHandler", "setFormatter", "dictConfig", "fileConfig", "Formatter"}
+    found = {
+        str(file.relative_to(PACKAGE))
+        for file in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if (isinstance(node, ast.Attribute) and node.attr in configure)
+        or (isinstance(node, ast.alias) and node.name in {*configure, "logging.config", "logging.handlers"})
+    }
+    assert found == {"runtime/log_format.py"}
