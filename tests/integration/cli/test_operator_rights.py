@@ -1,4 +1,4 @@
-"""Commands of an operator whose user sees only its namespace: they work, and say what they did not check."""
+"""Commands of an operator whose user sees only its namespace: they work, and report what they did not check."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
