@@ -77,10 +77,13 @@ proto: $(READY) ## Generate scheduler/tickwheel/v1 and proto/released.binpb from
 	@$(BIN)/protoc -Iproto --python_out=scheduler --pyi_out=scheduler proto/tickwheel/v1/*.proto
 	@$(BIN)/buf build proto --exclude-source-info --output proto/released.binpb
 
-lock: $(READY) ## Generate requirements.lock (with newer versions: ARGS=--upgrade)
+lock: $(READY) ## Generate requirements.lock and deploy/requirements.lock (with newer versions: ARGS=--upgrade)
 	@$(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
 		--all-extras --group dev --generate-hashes --no-header --no-annotate \
 		--output-file requirements.lock $(ARGS)
+	@$(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
+		--all-extras --constraints requirements.lock --generate-hashes --no-header --no-annotate \
+		--output-file deploy/requirements.lock
 
 clean: ## Remove .venv and everything built or cached
 	rm -rf .venv build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -8,6 +8,7 @@ process.py         one server or program as a process: start, stop, kill, pause
 process_group.py   servers that form one service
 serving_program.py a Python program that serves gRPC, such as `tickwheel serve`
 valkey.py          a Valkey server
+debian_redis.py    a Redis server, as Debian packages it
 replica_set.py     a Valkey primary with replicas
 redis_cluster.py   a cluster of Valkey servers
 slot_migration.py  the move of one hash slot of a cluster, key by key

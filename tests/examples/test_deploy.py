@@ -22,6 +22,14 @@ ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text())
 
 
+# Settings of systemd that take rights from a process.
+SWITCHES = (
+    *("DynamicUser", "NoNewPrivileges", "LockPersonality", "PrivateDevices", "PrivateTmp", "ProtectClock"),
+    *("ProtectControlGroups", "ProtectHome", "ProtectHostname", "ProtectKernelLogs", "ProtectKernelModules"),
+    *("ProtectKernelTunables", "RestrictNamespaces", "RestrictRealtime", "RestrictSUIDSGID"),
+)
+
+
 def unit_command(process: str = "events") -> list[str]:
     unit = (ROOT / f"deploy/tickwheel-{process}.service").read_text().replace("\\\n", " ")
     [command] = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)
@@ -93,6 +101,37 @@ def test_the_compose_file_has_the_servers_that_are_tested() -> None:
         f"apache/kafka:{artifacts['kafka_2.13']}",
     }
     assert {service["image"] for service in COMPOSE["services"].values() if "image" in service} == tested
+
+
+@pytest.mark.parametrize("process", ["events", "serve"])
+def test_a_unit_limits_the_resources_and_the_rights_of_its_processes(process: str) -> None:
+    unit = (ROOT / f"deploy/tickwheel-{process}.service").read_text()
+    settings = dict(re.findall(r"^(\w+)=(.*)$", unit, re.MULTILINE))
+    assert {"MemoryMax", "TasksMax", "LimitNOFILE"} <= settings.keys()
+    assert [name for name in SWITCHES if settings.get(name) != "yes"] == []
+    assert (settings["ProtectSystem"], settings["CapabilityBoundingSet"], settings["UMask"]) == ("strict", "", "0077")
+    assert (settings["SystemCallFilter"], settings["SystemCallArchitectures"]) == ("@system-service", "native")
+
+
+def test_the_compose_file_limits_its_containers() -> None:
+    services = COMPOSE["services"]
+    # The containers of `cluster` and `topic` run one command and end.
+    assert {name for name, service in services.items() if "mem_limit" not in service} == {"cluster", "topic"}
+    for service in (service for service in services.values() if "build" in service):
+        assert (service["cap_drop"], service["read_only"]) == (["ALL"], True)
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert service["pids_limit"]
+    servers = dict(itertools.pairwise(shlex.split(services["valkey-1"]["command"])))
+    assert (servers["--maxmemory"], services["valkey-1"]["mem_limit"]) == ("512mb", "1g")
+
+
+def test_the_image_has_no_packages_that_only_development_needs() -> None:
+    dockerfile = (ROOT / "deploy/Dockerfile").read_text()
+    _, build, image = dockerfile.split("\nFROM ")
+    installed = re.findall(r"/opt/tickwheel/bin/pip install (.*?)(?: \\|\n)", build)
+    assert [line.split()[-1] for line in installed] == ["deploy/requirements.lock", "/opt/wheels/*.whl"]
+    assert "COPY --from=build /opt/tickwheel /opt/tickwheel" in image
+    assert "/opt/build" not in image
 
 
 def test_the_operations_page_names_the_deployment_files() -> None:

@@ -177,6 +177,8 @@ def test_the_rights_printed_by_acl_suffice_for_a_program_that_uses_every_operati
         queue.cancel(message.id)
         for checked in (["doctor"], ["queue", "list"], ["forecast", "jobs"]):
             assert CliRunner().invoke(app, [*checked, "--url", url]).exit_code == 0
+    # An administrator attests the server, because no user of `tickwheel acl` may run CONFIG GET.
+    assert CliRunner().invoke(app, ["doctor", "--attest", "--quick", "--url", private.url]).exit_code == 0
     Tickwheel(url, durability="fsync").close()
 
 

@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import version
+from importlib.metadata import requires, version
 from pathlib import Path
 
 import pytest
@@ -15,13 +15,14 @@ pytestmark = pytest.mark.packaging
 
 REPOSITORY = Path(__file__).parents[2]
 LOCK = (REPOSITORY / "requirements.lock").read_text()
+DEPLOYED = (REPOSITORY / "deploy" / "requirements.lock").read_text()
 PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
 
 
-def pins() -> dict[str, list[Requirement]]:
+def pins(lock: str = LOCK) -> dict[str, list[Requirement]]:
     """Return the pins by name. A name has several pins if its version depends on the Python version."""
     pins: dict[str, list[Requirement]] = {}
-    for line in re.findall(r"^(\S.*?) \\$", LOCK, re.MULTILINE):
+    for line in re.findall(r"^(\S.*?) \\$", lock, re.MULTILINE):
         pin = Requirement(line)
         pins.setdefault(canonicalize_name(pin.name), []).append(pin)
     return pins
@@ -46,13 +47,49 @@ def test_every_pinned_version_satisfies_its_requirement(requirement: Requirement
     assert all(requirement.specifier.contains(version) for version in versions)
 
 
-def test_every_pin_is_exact_and_has_a_hash() -> None:
-    blocks = re.split(r"\n(?=\S)", LOCK.strip())
+@pytest.mark.parametrize("lock", [LOCK, DEPLOYED], ids=["development", "deployment"])
+def test_every_pin_is_exact_and_has_a_hash(lock: str) -> None:
+    blocks = re.split(r"\n(?=\S)", lock.strip())
     assert all(re.match(r"\S+==\S+ .*\\\n    --hash=sha256:", block) for block in blocks)
 
 
-def test_the_lock_names_no_host_and_no_path() -> None:
-    assert "/" not in LOCK
+def test_the_locks_name_no_host_and_no_path() -> None:
+    assert "/" not in LOCK + DEPLOYED
+
+
+def test_the_deployed_packages_are_those_of_the_lock_without_development() -> None:
+    """Compare with the packages that the installed ones require, on this platform and this version of Python."""
+
+    def packages(lock: str) -> dict[str, set[str]]:
+        return {
+            re.split(r"[ =]", block)[0]: set(re.findall(r"==\S+|sha256:\w+", block))
+            for block in re.split(r"\n(?=\S)", lock.strip())
+        }
+
+    assert packages(DEPLOYED).items() <= packages(LOCK).items(), "run `make lock`"
+    applicable = {
+        name for name, pinned in pins(DEPLOYED).items() if any(not p.marker or p.marker.evaluate() for p in pinned)
+    }
+    assert applicable == required(Requirement("tickwheel[all]")), "run `make lock`"
+
+
+def required(root: Requirement) -> set[str]:
+    """Return the names of all packages that the installed package requires, directly or not."""
+    names: set[str] = set()
+    seen: set[str] = set()
+    waiting = [root]
+    while waiting:
+        requirement = waiting.pop()
+        if str(requirement) in seen:
+            continue
+        seen.add(str(requirement))
+        for line in requires(requirement.name) or []:
+            dependency = Requirement(line)
+            extras = requirement.extras or {""}
+            if dependency.marker is None or any(dependency.marker.evaluate({"extra": extra}) for extra in extras):
+                waiting.append(dependency)
+        names.add(canonicalize_name(requirement.name))
+    return names - {"tickwheel"}
 
 
 def test_pip_check_finds_no_conflict_in_the_environment() -> None:

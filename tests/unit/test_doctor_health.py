@@ -16,8 +16,16 @@ from tickwheel.storage.fence import pack_fence
 pytestmark = pytest.mark.unit
 
 NOW = 1_700_000_000_000
-INFO = {"server_name": "valkey", "redis_version": "7.2.4", "role": "master", "used_memory": "100", "maxmemory": "0"}
-SETTINGS = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
+INFO = {
+    "server_name": "valkey",
+    "redis_version": "7.2.4",
+    "valkey_version": "9.1.2",
+    "role": "master",
+    "used_memory": "100",
+    "maxmemory": "0",
+    "maxmemory_policy": "noeviction",
+}
+SETTINGS = {"appendonly": "yes", "appendfsync": "always"}
 SHARD = ShardFacts(0, b"", "", NOW, 0, b"", None, 0, locked=True)
 
 
@@ -29,9 +37,10 @@ SHARD = ShardFacts(0, b"", "", NOW, 0, b"", None, 0, locked=True)
         ({"role": "slave"}, {}, "role", "bad"),
         ({"used_memory": "79", "maxmemory": "100"}, {}, "memory", "ok"),
         ({"used_memory": "81", "maxmemory": "100"}, {}, "memory", "warning"),
-        ({"maxmemory": "1000"}, {"maxmemory-policy": "allkeys-lru"}, "memory", "bad"),
+        ({"maxmemory": "1000", "maxmemory_policy": "allkeys-lru"}, {}, "memory", "bad"),
         ({"aof_enabled": "1", "aof_last_write_status": "err"}, {}, "durability", "bad"),
         ({}, {"appendonly": None}, "durability", "warning"),
+        ({"valkey_version": "9.0.3"}, {}, "version", "warning"),
     ],
 )
 def test_a_server_is_judged_by_its_info(
@@ -43,6 +52,27 @@ def test_a_server_is_judged_by_its_info(
     assert [other for other, verdict_of_other in verdicts.items() if verdict_of_other != "ok"] == (
         [] if verdict == "ok" else [check]
     )
+
+
+def test_an_attestation_replaces_the_settings_that_a_user_may_not_read() -> None:
+    facts = ServerFacts(INFO, {}, NOW, attested=True)
+    [finding] = [f for f in check_server(facts, NOW, 1.0, 1_000) if f.check == "durability"]
+    assert (finding.verdict, "fsync" in finding.text) == ("ok", True)
+
+
+def test_the_checks_that_the_rights_of_the_user_exclude_are_named() -> None:
+    facts = ServerFacts(INFO, SETTINGS, NOW, followed_shards=None, may_scan=False)
+    [finding] = [f for f in check_server(facts, NOW, 1.0, 1_000) if f.check == "rights"]
+    assert finding.verdict == "warning"
+    assert "(SCAN)" in finding.text
+    assert "(CLIENT LIST)" in finding.text
+
+
+def test_unknown_event_processes_of_idle_shards_raise_no_alarm() -> None:
+    shard = replace(SHARD, fence=pack_fence(3, 1), locked=False)
+    facts = ServerFacts(now_ms=NOW, followed_shards=None)
+    [finding] = [f for f in check_shards(NamespaceContext("tw"), [shard], facts, embedded=False) if f.check == "driver"]
+    assert (finding.verdict, "was not checked" in finding.text) == ("ok", True)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ small_shards      shards that fit into one page, several of them checked in the 
 
 from tickwheel.doctor.history import check_history
 from tickwheel.doctor.indexes import check_indexes
-from tickwheel.doctor.keyspace import check_keys
+from tickwheel.doctor.keyspace import check_keys, may_scan
 from tickwheel.doctor.messages import check_messages
 from tickwheel.doctor.shard_reader import Findings, ShardReader
 from tickwheel.doctor.shard_values import check_values
@@ -59,9 +59,10 @@ def _check_namespace(context: NamespaceContext) -> Plan[Findings]:
     if registry is None:
         return findings
     queues = {config.number: (name, config) for name, config in registry.items()}
-    usable = yield from metadata_shard.run_check("keys", check_keys(context, queues, findings))
+    scans = yield from may_scan(0)
+    usable = yield from metadata_shard.run_check("keys", check_keys(context, queues, findings, scans=scans))
     if usable:
-        shards = [ShardReader(context, number, queues, findings) for number in range(context.shards)]
+        shards = [ShardReader(context, number, queues, findings, scans) for number in range(context.shards)]
         small = yield from find_small(shards)
         for group in iter_chunks(small, SHARDS_TOGETHER):
             yield from run_together([_check_shard(shard) for shard in group])

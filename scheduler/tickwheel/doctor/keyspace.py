@@ -1,10 +1,12 @@
 """Checks that each key has a name that Tickwheel writes, and the right type and expiry."""
 
 import re
+from itertools import islice
 
 from tickwheel.doctor.shard_reader import PAGE, Findings, Queues, execute_commands
+from tickwheel.errors import Forbidden
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.plan import Plan
+from tickwheel.plan import Plan, Request, Round
 from tickwheel.storage import keys
 
 _METADATA_SHARD = {"namespace": "hash", "queues": "hash", "settings": "hash"}
@@ -32,14 +34,28 @@ _SLOT = re.compile(r"w[2-5]:\d+")
 _SESSION = re.compile(r"session:([A-Za-z0-9._-]{1,64}/)?[A-Za-z0-9_-]{1,64}(/[0-9]{1,4})?")
 
 
-def check_keys(context: NamespaceContext, queues: Queues, findings: Findings) -> Plan[bool]:
+def may_scan(shard: int) -> Plan[bool]:
+    """Return whether the user may run SCAN on the server of the shard. SCAN shows the keys of all namespaces."""
+    try:
+        yield from execute_commands(shard, [("SCAN", "0", "COUNT", 1)])
+    except Forbidden:
+        return False
+    return True
+
+
+def check_keys(context: NamespaceContext, queues: Queues, findings: Findings, *, scans: bool) -> Plan[bool]:
     """Check the name, type and expiry of every key on the server of shard 0.
 
-    Other servers of a cluster are not scanned. Return whether the types are right, so that the other checks can read
-    the keys.
+    Other servers of a cluster are not scanned. Without ``scans``, check the type and the expiry of the keys whose names
+    the namespace implies, on all servers. Return whether the types are right, so that the other checks can read the
+    keys.
     """
-    usable = True
     names = {name for name, _ in queues.values()}
+    return (yield from (_check_scanned_keys if scans else _check_implied_keys)(context, names, findings))
+
+
+def _check_scanned_keys(context: NamespaceContext, names: set[str], findings: Findings) -> Plan[bool]:
+    usable = True
     shape = re.compile(re.escape(context.namespace) + r":\{(\d+)\}:(.+)")
     cursor = b"0"
     while True:
@@ -52,20 +68,48 @@ def check_keys(context: NamespaceContext, queues: Queues, findings: Findings) ->
             matched = shape.fullmatch(key)
             shard, rest = (int(matched[1]), matched[2]) if matched else (-1, "")
             expected = _expected_type(rest, shard, names) if 0 <= shard < context.shards else None
-            if expected is None:
-                findings[f"key {key}"] = f"key {key}: Tickwheel writes no key of this name"
-            elif kind.decode() not in (expected, "none"):
-                findings[f"key {key}"] = f"key {key}: its type is {kind.decode()}, not {expected}"
-                usable = False
-            elif (ttl == -1) == (expected == "string"):
-                expiry = (
-                    "no expiry, but keys of sessions need one"
-                    if ttl == -1
-                    else "an expiry, but only keys of sessions may have one"
-                )
-                findings[f"key {key}"] = f"key {key}: it has {expiry}"
+            usable = _check_key(key, expected, kind, ttl, findings) and usable
         if cursor == b"0":
             return usable
+
+
+def _check_implied_keys(context: NamespaceContext, names: set[str], findings: Findings) -> Plan[bool]:
+    usable = True
+    implied = (
+        (shard, rest)
+        for shard in range(context.shards)
+        for rest in (
+            *_SHARD,
+            *(_METADATA_SHARD if shard == 0 else ()),
+            *(f"q:{name}:{rest}" for name in sorted(names) for rest in _QUEUE),
+        )
+    )
+    while page := list(islice(implied, PAGE)):
+        named = [(shard, rest, keys.shard_key(context.namespace, shard, rest)) for shard, rest in page]
+        types = yield Round([Request(shard, command=("TYPE", key)) for shard, _, key in named])
+        ttls = yield Round([Request(shard, command=("PTTL", key)) for shard, _, key in named])
+        for (shard, rest, key), kind, ttl in zip(named, types, ttls, strict=True):
+            if kind.value != b"none":
+                expected = _expected_type(rest, shard, names)
+                usable = _check_key(key, expected, kind.value, ttl.value, findings) and usable
+    return usable
+
+
+def _check_key(key: str, expected: str | None, kind: bytes, ttl: int, findings: Findings) -> bool:
+    """Check the type and the expiry of a key. Return whether the type is right."""
+    if expected is None:
+        findings[f"key {key}"] = f"key {key}: Tickwheel writes no key of this name"
+    elif kind.decode() not in (expected, "none"):
+        findings[f"key {key}"] = f"key {key}: its type is {kind.decode()}, not {expected}"
+        return False
+    elif (ttl == -1) == (expected == "string"):
+        expiry = (
+            "no expiry, but keys of sessions need one"
+            if ttl == -1
+            else "an expiry, but only keys of sessions may have one"
+        )
+        findings[f"key {key}"] = f"key {key}: it has {expiry}"
+    return True
 
 
 def _expected_type(rest: str, shard: int, queues: set[str]) -> str | None:

@@ -5,9 +5,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tickwheel.doctor.finding import Finding
-from tickwheel.errors import TickwheelError
+from tickwheel.doctor.keyspace import may_scan
+from tickwheel.errors import Forbidden, TickwheelError
+from tickwheel.model.security_releases import find_vulnerability
+from tickwheel.operations.attestation import explain_missing_attestation, read_append_settings
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.server_checks import VERSION_MIN
+from tickwheel.operations.server_info import read_info
 from tickwheel.operations.shard_status import followed_shards
 from tickwheel.plan import ListPrimaries, Plan, Request, Round
 
@@ -21,25 +25,32 @@ class ServerFacts:
     info: dict[str, str] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
     now_ms: int = 0
-    followed_shards: frozenset[int] = frozenset()
-    """The shards from whose inbox an event process reads at present."""
+    followed_shards: frozenset[int] | None = frozenset()
+    """The shards from whose inbox an event process reads at present. None: this user may not run CLIENT LIST."""
+    may_scan: bool = True
+    attested: bool = False
+    """Only if ``settings`` are missing: an administrator has attested that the server supports ``fsync``."""
 
 
 def read_server(context: NamespaceContext, shard: int) -> Plan[ServerFacts]:
-    """Return the facts about the server of a shard. Settings that this user may not read are left out."""
+    """Return the facts about the server of a shard. Facts that this user may not read are left out."""
     facts = ServerFacts()
-    [clock, info] = yield Round([Request(shard, command=("TIME",)), Request(shard, command=("INFO",))])
+    [clock] = yield Round([Request(shard, command=("TIME",))])
     facts.now_ms = int(clock.value[0]) * 1000 + int(clock.value[1]) // 1000
-    facts.info = dict(line.split(":", 1) for line in info.value.decode().splitlines() if ":" in line)
-    for name in ("appendonly", "appendfsync", "maxmemory-policy"):
-        try:
-            [reply] = yield Round([Request(shard, command=("CONFIG", "GET", name))])
-        except TickwheelError:
-            continue
-        if reply.value:
-            facts.settings[name] = reply.value[1].decode()
+    facts.info = yield from read_info(shard)
     with suppress(TickwheelError):
+        values = yield from read_append_settings(shard)
+        if values is None:
+            facts.attested = (yield from explain_missing_attestation(context.namespace, shard)) is None
+        else:
+            facts.settings = {"appendonly": values[0], "appendfsync": values[1]}
+    try:
         facts.followed_shards = frozenset((yield from followed_shards(context, shard)))
+    except Forbidden:
+        facts.followed_shards = None
+    except TickwheelError:
+        facts.followed_shards = frozenset()
+    facts.may_scan = yield from may_scan(shard)
     return facts
 
 
@@ -56,10 +67,14 @@ def check_server(facts: ServerFacts, host_ms: int, answered_ms: float, guard_ms:
     summary = f"{name} {info.get('valkey_version', version)}, answers in {answered_ms:.1f} ms"
     recent = tuple(int(part) for part in version.split(".")[:2]) >= VERSION_MIN
     yield Finding("server", "ok" if recent else "bad", summary + ("" if recent else ": version 7.0 or newer is needed"))
+    vulnerability = find_vulnerability(info)
+    if vulnerability is not None:
+        yield Finding("version", "warning", vulnerability)
     if info.get("role", "master") != "master":
         yield Finding("role", "bad", "it is a replica: give the URL of the primary")
     yield _memory(facts)
     yield _durability(facts)
+    yield from _rights(facts)
     offset_ms = facts.now_ms - host_ms
     near = abs(offset_ms) <= guard_ms
     yield Finding(
@@ -72,7 +87,7 @@ def check_server(facts: ServerFacts, host_ms: int, answered_ms: float, guard_ms:
 
 def _memory(facts: ServerFacts) -> Finding:
     used, limit = int(facts.info.get("used_memory", 0)), int(facts.info.get("maxmemory", 0))
-    policy = facts.settings.get("maxmemory-policy") or facts.info.get("maxmemory_policy", "unknown")
+    policy = facts.info.get("maxmemory_policy", "unknown")
     text = f"{used / 2**20:,.0f} MiB used, " + (f"of {limit / 2**20:,.0f}, {policy}" if limit else "no limit set")
     if limit and policy != "noeviction":
         return Finding("memory", "bad", f"{text}: messages would be evicted; set maxmemory-policy noeviction")
@@ -87,8 +102,15 @@ def _durability(facts: ServerFacts) -> Finding:
             "durability", "bad", "the server cannot write its append-only file: check whether its disk is full"
         )
     appendonly = facts.settings.get("appendonly")
+    if appendonly is None and facts.attested:
+        return Finding("durability", "ok", "supports the durability fsync, as attested by `tickwheel doctor --attest`")
     if appendonly is None:
-        return Finding("durability", "warning", "unknown, because this user may not read the settings (CONFIG GET)")
+        return Finding(
+            "durability",
+            "warning",
+            "unknown, because this user may not run CONFIG GET, and there is no valid attestation: run `tickwheel"
+            " doctor --attest` as an administrator of the server",
+        )
     replicas = facts.info.get("connected_slaves", "0")
     levels = [
         *(["fsync"] if (appendonly, facts.settings.get("appendfsync")) == ("yes", "always") else []),
@@ -97,3 +119,22 @@ def _durability(facts: ServerFacts) -> Finding:
     aof = f"appendfsync {facts.settings.get('appendfsync')}" if appendonly == "yes" else "no append-only file"
     supported = f"supports the durability {' and '.join(levels) if levels else 'memory'}"
     return Finding("durability", "ok", f"{supported} ({aof}, {replicas} replicas)")
+
+
+def _rights(facts: ServerFacts) -> Iterator[Finding]:
+    """Report what the checks leave out because of the rights of this user."""
+    unchecked = [
+        *(
+            []
+            if facts.may_scan
+            else ["keys that Tickwheel does not write, sessions, and slots outside the wheel (SCAN)"]
+        ),
+        *([] if facts.followed_shards is not None else ["event processes of idle shards (CLIENT LIST)"]),
+    ]
+    if unchecked:
+        yield Finding(
+            "rights",
+            "warning",
+            f"this user sees only its namespace, so these were not checked: {'; '.join(unchecked)}. To check them, run"
+            " the command as an administrator of the server",
+        )

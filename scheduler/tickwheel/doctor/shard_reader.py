@@ -39,6 +39,7 @@ class ShardReader:
     number: int
     queues: Queues
     findings: Findings
+    may_scan: bool = True
     decoded: dict[tuple[bytes, bytes], ExpectedEntries] = dataclass_field(default_factory=dict)
 
     def key(self, name: str) -> str:

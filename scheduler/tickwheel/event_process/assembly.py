@@ -21,6 +21,7 @@ from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.operations.context import RELAYED, NamespaceContext
 from tickwheel.operations.namespace import ensure_namespace_id, open_namespace
 from tickwheel.operations.namespace_options import NamespaceOptions
+from tickwheel.operations.server_info import find_vulnerabilities
 from tickwheel.redis.driver_executor import DriverExecutor
 from tickwheel.redis.pools import ConnectionPools
 from tickwheel.redis.url import redact
@@ -73,6 +74,8 @@ def open_event_process(
         if context is None:
             context = NamespaceContext(namespace, clock=clock)
             io.run(open_namespace(context, NamespaceOptions()))
+        for warning in io.run(find_vulnerabilities()):
+            _log.warning("%s", warning)
         yield _assemble(context, io, election, restart_embedded_server, producers, replicas, relays=relays)
 
 

@@ -34,5 +34,7 @@ The scripts in `lua/` make the changes; no code in this package changes a messag
     queues.py             create, update, block and list queues
     settings.py           settings of a namespace
     server_checks.py      version, durability and permissions of a server
+    server_info.py        what a server reports about itself (INFO), and warnings
+    attestation.py        the attestation that a server writes to its disk before it answers
     shard_status.py       leaders, inboxes and lateness of shards
 """

@@ -1,11 +1,12 @@
 """Checks of a server before it is used: version, eviction policy, permissions, and durability."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from tickwheel.errors import Forbidden, InvalidArgument, NotDurable, TickwheelError
 from tickwheel.model import validation
-from tickwheel.plan import ListPrimaries, Plan, Reply, Request, Round, send_request
+from tickwheel.operations.attestation import FSYNC, explain_missing_attestation, read_append_settings
+from tickwheel.operations.server_info import read_info
+from tickwheel.plan import ListPrimaries, Plan, Request, send_request
 from tickwheel.storage.keys import queue_key, shard_key
 from tickwheel.storage.scripts import Call, load
 
@@ -50,16 +51,14 @@ def check_server(durability: Durability, namespace: str) -> Plan[None]:
 
 def _check(durability: Durability, namespace: str, shard: int) -> Plan[None]:
     """Check the server of the shard."""
-    requests = [Request(shard, command=("INFO", section)) for section in ("server", "memory")]
-    replies: list[Reply] = yield Round(requests)
-    server, memory = (_fields(reply.value) for reply in replies)
-    version = tuple(int(part) for part in server["redis_version"].split(".")[:2])
+    info = yield from read_info(shard, "server", "memory")
+    version = tuple(int(part) for part in info["redis_version"].split(".")[:2])
     if version < VERSION_MIN:
         raise TickwheelError(
-            f"the server is Redis {server['redis_version']}; Redis 7.0 or Valkey 7.2 is the minimum version"
+            f"the server is Redis {info['redis_version']}; Redis 7.0 or Valkey 7.2 is the minimum version"
         )
-    policy = memory.get("maxmemory_policy", "noeviction")
-    if memory.get("maxmemory", "0") != "0" and policy != "noeviction":
+    policy = info.get("maxmemory_policy", "noeviction")
+    if info.get("maxmemory", "0") != "0" and policy != "noeviction":
         raise NotDurable(
             f"the server evicts keys, including messages, when its memory is full (maxmemory-policy {policy}):"
             " set it to noeviction"
@@ -73,16 +72,24 @@ def _check(durability: Durability, namespace: str, shard: int) -> Plan[None]:
             " need these commands; docs/operations.md lists all permissions"
         )
     if durability.name == "fsync":
-        requests = [Request(shard, command=("CONFIG", "GET", name)) for name in ("appendonly", "appendfsync")]
-        replies = yield Round(requests)
-        appendonly, appendfsync = (reply.value[1].decode() if reply.value else "unknown" for reply in replies)
-        if (appendonly, appendfsync) != ("yes", "always"):
+        yield from _check_fsync(namespace, shard)
+
+
+def _check_fsync(namespace: str, shard: int) -> Plan[None]:
+    """Check that the server writes to its disk before it answers: by its settings, or else by an attestation."""
+    settings = yield from read_append_settings(shard)
+    if settings is None:
+        missing = yield from explain_missing_attestation(namespace, shard)
+        if missing is not None:
             raise NotDurable(
-                "durability 'fsync' needs a server with appendonly yes and appendfsync always; this server has"
-                f" appendonly {appendonly} and appendfsync {appendfsync}"
+                f"durability 'fsync' cannot be checked: this user may not run CONFIG GET, and {missing}. Run"
+                f" `tickwheel doctor --attest --namespace {namespace}` as an administrator of the server, or let this"
+                " user run CONFIG GET (which shows the passwords in the server's settings, too), or use another"
+                " durability"
             )
-
-
-def _fields(info: Any) -> dict[str, str]:
-    text: str = info.decode()
-    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    elif settings != FSYNC:
+        appendonly, appendfsync = settings
+        raise NotDurable(
+            "durability 'fsync' needs a server with appendonly yes and appendfsync always; this server has"
+            f" appendonly {appendonly} and appendfsync {appendfsync}"
+        )

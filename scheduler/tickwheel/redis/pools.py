@@ -3,6 +3,7 @@
 import random
 import threading
 from collections.abc import Collection
+from importlib.util import find_spec
 from typing import Any
 
 from redis.backoff import NoBackoff
@@ -18,6 +19,10 @@ from tickwheel.redis.url import node_url, servers
 # The longest wait for one answer. If no answer arrives in this time, the connection counts as lost and the call is sent
 # again.
 ANSWER_S = 5.0
+# A new connection does not send CLIENT SETINFO. Redis 7.0 does not know this command, and rejects an ACL file with it.
+_WITHOUT_SETINFO: dict[str, None] = (
+    {"lib_name": None, "lib_version": None} if find_spec("redis.driver_info") is None else {"driver_info": None}
+)
 # The maximum number of servers that one refresh asks for the slots, so that the caller can check its timeout soon.
 MAX_REFRESH_NODES = 2
 
@@ -90,10 +95,11 @@ class ConnectionPools:
             pool.release(connection)
 
 
-def settings(answer_s: float) -> dict[str, int | float]:
+def settings(answer_s: float) -> dict[str, Any]:
     """Return the settings of every connection, blocking or asyncio. The pools turn redis-py's own retries off."""
     timeout = min(ANSWER_S, answer_s)
-    return {"protocol": 2, "socket_timeout": timeout, "socket_connect_timeout": timeout, "max_connections": 65_536}
+    timeouts = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
+    return {"protocol": 2, "max_connections": 65_536} | timeouts | _WITHOUT_SETINFO
 
 
 def refresh_order(topology: Topology, unresponsive: Collection[str]) -> list[str]:

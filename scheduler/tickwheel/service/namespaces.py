@@ -1,5 +1,6 @@
 """The open namespaces of one process of the service. The first call that names a namespace opens it."""
 
+import logging
 from typing import TypeVar
 
 from tickwheel.client.local_processes import LocalProcesses
@@ -11,6 +12,7 @@ from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.namespace import open_namespace
 from tickwheel.operations.namespace_options import NamespaceOptions
 from tickwheel.operations.server_checks import check_server
+from tickwheel.operations.server_info import find_vulnerabilities
 from tickwheel.plan import Plan
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools
 from tickwheel.redis.wakeup_task import WakeupTask
@@ -20,6 +22,8 @@ from tickwheel.service.enqueue_batcher import EnqueueBatcher
 from tickwheel.service.poll_coalescer import PollCoalescer
 
 T = TypeVar("T")
+
+_log = logging.getLogger("tickwheel.service")
 
 
 class Namespace:
@@ -67,9 +71,14 @@ class Namespaces:
         """The namespaces that calls have opened so far."""
 
     async def check(self) -> None:
-        """Check that the Redis server is supported and durable enough; see `check_server`, which raises the errors."""
-        name = self._client_settings.namespace
-        await self._make_executor().run(check_server(self._client_settings.durability, name))
+        """Check that the Redis server is supported and durable enough; see `check_server`, which raises the errors.
+
+        Log a warning if the version of the server has a known vulnerability.
+        """
+        executor = self._make_executor()
+        await executor.run(check_server(self._client_settings.durability, self._client_settings.namespace))
+        for warning in await executor.run(find_vulnerabilities()):
+            _log.warning("%s", warning)
 
     async def get(self, name: str) -> Namespace:
         """Return a namespace. Open it if necessary. Raises NamespaceNotFound if it does not exist."""

@@ -22,6 +22,7 @@ from tickwheel.doctor.health import ShardFacts, check_queues, check_shards, read
 from tickwheel.doctor.server_health import check_server, list_servers, read_server
 from tickwheel.doctor.shard_reader import report_damage
 from tickwheel.embedded.file_lock import is_free
+from tickwheel.operations.attestation import FSYNC, attest as attest_servers
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.namespace import namespace_not_found_error, read_namespace
 from tickwheel.operations.queues import list_queues
@@ -33,24 +34,38 @@ _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "bad": ("BAD"
 _LINES = 20
 
 
-@command("doctor", "tickwheel doctor", "tickwheel doctor --url redis://prod:6379 --quick")
+@command(
+    "doctor",
+    "tickwheel doctor",
+    "tickwheel doctor --url redis://prod:6379 --quick",
+    "tickwheel doctor --url redis://admin@prod:6379 --attest",
+)
 def doctor(
     target: Target,
     quick: Annotated[
         bool, typer.Option("--quick", help="Check only server and processes; do not read every message.")
     ] = False,
+    attest: Annotated[
+        bool,
+        typer.Option(
+            "--attest",
+            help="Store in the namespace which servers write to their disks before they answer, for users that may not"
+            " read the settings of the server. Needs a user that may run CONFIG GET.",
+        ),
+    ] = False,
 ) -> None:
     """Check the server, the leaders, and every record, index, counter and timer.
 
-    The command changes nothing. If the result of a check is bad, the exit code is 1. If the namespace does not exist,
-    it is 4. Warnings do not change the exit code.
+    Without --attest, the command changes nothing. If the result of a check is bad, the exit code is 1. If the namespace
+    does not exist, it is 4. Warnings do not change the exit code.
     """
     report = _Report(target.json)
     with _open_server(target) as (client_settings, io):
         context = NamespaceContext(client_settings.namespace)
         servers = [_Server(context, io, name, shard) for name, shard in io.run(list_servers()).items()]
         facts = servers[0].facts
-        facts.followed_shards = frozenset[int]().union(*(server.facts.followed_shards for server in servers))
+        followed = [server.facts.followed_shards for server in servers]
+        facts.followed_shards = None if None in followed else frozenset(n for shards in followed for n in shards or ())
         exists, usable = True, False
         with report.phase("namespace"):
             exists = usable = io.run(read_namespace(context))
@@ -59,6 +74,8 @@ def doctor(
                 report.add(server.findings(context.clock_guard_ms))
         if usable:
             report.add([Finding("namespace", "ok", f"{context.namespace}, shards: {context.shards}")])
+            if attest:
+                report.add(_attestations(context, io))
             shards = _shards(context, io, client_settings, facts.now_ms, report)
             with report.phase("driver"):
                 report.add(check_shards(context, shards, facts, embedded=client_settings.url is None))
@@ -111,6 +128,20 @@ class _Report:
         and the other parts still run.
         """
         return report_damage(lambda text: self.add([Finding(check, "bad", text)]))
+
+
+def _attestations(context: NamespaceContext, io: RedisExecutor) -> Iterator[Finding]:
+    """Store the attestation of each server that supports ``fsync``, and yield a finding about each server."""
+    for name, settings in io.run(attest_servers(context.namespace)).items():
+        server = f"{name}: " if name else ""
+        if settings == FSYNC:
+            yield Finding("attested", "ok", f"{server}stored: the server supports the durability fsync")
+        elif settings is None:
+            text = "nothing was stored, because this user may not run CONFIG GET: use an administrator of the server"
+            yield Finding("attested", "bad", server + text)
+        else:
+            text = f"not stored: fsync needs appendonly yes and appendfsync always, not {' and '.join(settings)}"
+            yield Finding("attested", "bad", server + text)
 
 
 def _shards(

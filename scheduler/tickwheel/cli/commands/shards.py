@@ -7,7 +7,7 @@ import typer
 from tickwheel import Forbidden
 from tickwheel.cli.command import command, default_command
 from tickwheel.cli.exit_codes import CommandError
-from tickwheel.cli.output import format_lateness, lateness_fields, print_json, print_status, print_table
+from tickwheel.cli.output import format_lateness, lateness_fields, print_json, print_table
 from tickwheel.cli.parameter_types import format_duration
 from tickwheel.cli.target import Target
 from tickwheel.client.admin import Admin
@@ -49,9 +49,8 @@ def reset(
     with target.require_redis("shards").open() as tickwheel:
         admin = Admin(tickwheel)
         context = admin.context
-        for shard in range(context.shards):
-            _refuse_if_driven(admin, shard)
-        label = f"the epochs of {context.shards} shards of namespace {context.namespace!r}"
+        unchecked = _refuse_if_driven(admin, unattended=yes)
+        label = f"the epochs of {context.shards} shards of namespace {context.namespace!r}{unchecked}"
         if not yes and not typer.confirm(f"Forget {label}?", err=True):
             raise CommandError("nothing was changed")
         forgotten = [shard for shard in range(context.shards) if admin.run(reset_epoch(context, shard))]
@@ -61,16 +60,26 @@ def reset(
         print(f"{len(forgotten)} of {context.shards} shards have forgotten their owners and epochs")
 
 
-def _refuse_if_driven(admin: Admin, shard: int) -> None:
-    try:
-        followers = admin.run(followed_shards(admin.context, shard))[shard]
-    except Forbidden:
-        print_status(f"cannot check whether shard {shard} is driven: this user may not call CLIENT LIST")
-        return
-    if followers:
-        raise CommandError(
-            f"shard {shard} is being driven: `tickwheel shards` names the process; end the process first"
-        )
+def _refuse_if_driven(admin: Admin, *, unattended: bool) -> str:
+    """Raise CommandError if an event process drives a shard. Return a remark if this user cannot check it.
+
+    If the command is ``unattended``, nobody reads the remark: raise CommandError instead.
+    """
+    for shard in range(admin.context.shards):
+        try:
+            followers = admin.run(followed_shards(admin.context, shard))[shard]
+        except Forbidden:
+            if unattended:
+                raise CommandError(
+                    "cannot check whether the shards are driven, because this user may not run CLIENT LIST: run the"
+                    " command as an administrator of the server, or without --yes"
+                ) from None
+            return " (not checked, because this user may not run CLIENT LIST: is every event process ended?)"
+        if followers:
+            raise CommandError(
+                f"shard {shard} is being driven: `tickwheel shards` names the process; end the process first"
+            )
+    return ""
 
 
 def _document(view: ShardStatus) -> dict[str, object]:
