@@ -8,6 +8,7 @@ from enum import IntEnum
 
 import typer
 
+from tickwheel.cli.output import print_failure
 from tickwheel.embedded import EmbeddedServerError
 from tickwheel.errors import (
     InvalidArgument,
@@ -63,7 +64,7 @@ def report_errors() -> Iterator[None]:
     except KeyboardInterrupt as error:
         raise typer.Exit(ExitCode.INTERRUPTED) from error
     except (CommandError, TickwheelError, EmbeddedServerError, OSError) as error:
-        print(f"tickwheel: {error}", file=sys.stderr)
+        print_failure(error)
         raise typer.Exit(exit_code(error)) from error
 
 

@@ -68,6 +68,7 @@ class Supervisor:
     def __init__(self, config: ProcessConfig, count: int, stats: Stats) -> None:
         self._config = config
         self._count = count
+        self._timeout = _TIMEOUT if config.timeout_s is None else min(_TIMEOUT, timedelta(seconds=config.timeout_s))
         self._stats = stats
         self._processes: list[_Process | None] = [None] * count
         self._started: set[int] = set()
@@ -188,7 +189,7 @@ class Supervisor:
         with self._lock:
             if self._client is None:
                 # If the server is embedded, this client also drives its wheel.
-                self._client = Tickwheel(**{**report.client_options, "drive": None, "timeout": _TIMEOUT})
+                self._client = Tickwheel(**{**report.client_options, "drive": None, "timeout": self._timeout})
                 _log.info(
                     "%d processes with %d consumers each; queues %s; %d tasks",
                     self._count, self._config.consumers, ", ".join(report.queues), len(report.tasks),
