@@ -15,7 +15,8 @@ from tickwheel.testing import PrivateServer
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[3]
-# The arguments of each program, and a text of its output that shows that it works; "" if the program ends by itself.
+# The arguments of each program, and a text of its output that shows that it works; "" if the program
+# ends without a signal.
 PROGRAMS: dict[str, tuple[str, str]] = {
     "serve": ("serve --listen 127.0.0.1:0", "serving grpc://"),
     "serve --processes": ("serve --processes 2 --listen 127.0.0.1:0", "serving grpc://"),
