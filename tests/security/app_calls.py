@@ -168,7 +168,9 @@ APP_ARGUMENTS: dict[str, AppArgument] = {
     "with_options deadline": _with_task(
         lambda app, task, value: task.with_options(deadline=value), (datetime, timedelta, NOTHING)
     ),
-    "with_options no_such_option": _with_task(lambda app, task, value: task.with_options(no_such_option=value), ()),
+    "with_options no_such_option": _with_task(
+        lambda app, task, value: cast(Any, task).with_options(no_such_option=value), ()
+    ),
     "Retry first": AppArgument((timedelta,), lambda _, value: Retry(first=value)),
     "Retry most": AppArgument((timedelta,), lambda _, value: Retry(most=value)),
     "Retry never": AppArgument((tuple,), lambda _, value: Retry(never=value)),
