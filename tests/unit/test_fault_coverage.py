@@ -1,4 +1,4 @@
-"""The coverage of the fault harness: three campaigns of a commit together must reach 90 % of the rows."""
+"""The coverage of the fault harness: three campaigns of a commit must reach 90 % of the rows."""
 
 import json
 from itertools import islice

@@ -1,7 +1,7 @@
 """`python -m tests.fault.harness`: run faults for a given time, and print a table.
 
 The exit code is 1 if a run has a violation or is void, if no row ran, or if the last three campaigns of this commit
-together reached less than 90 % of the rows. A campaign begins with the rows that the campaigns before it did not reach.
+reached less than 90 % of the rows. A campaign begins with the rows that the campaigns before it did not reach.
 """
 
 import argparse

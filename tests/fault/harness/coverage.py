@@ -41,7 +41,7 @@ class Coverage:
 
     @property
     def next_rows(self) -> list[str]:
-        """The rows that the next campaign must reach, so that the latest campaigns together reach all rows."""
+        """The rows that the next campaign must reach, so that the latest campaigns reach all rows."""
         return self.not_reached(CAMPAIGNS - 1)
 
     @property
