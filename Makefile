@@ -59,7 +59,7 @@ bench: $(READY) ## Run the benchmarks: print a table, and write JSON and plots t
 peers: $(READY) ## Run the benchmarks of docs/comparison.md with other queues (needs Node and npm)
 	@$(BIN)/python -m bench.peers $(ARGS)
 
-faults: $(READY) ## Inject faults under load for ten minutes, then check all events (prints its random seed)
+faults: $(READY) ## Inject faults under load for ten minutes, then check all events (ARGS="--seeds 3": three times)
 	@$(BIN)/python -m tests.fault.harness --results $(FAULTS) $(ARGS)
 
 soak: $(READY) ## Run the long random tests, then inject faults for an hour (TICKWHEEL_SOAK=3: three times as long)

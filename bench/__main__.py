@@ -9,7 +9,8 @@ from pathlib import Path
 from bench.harness.bench_server import BenchServer
 from bench.harness.measurement import Measurement, Scale
 from bench.harness.plots import draw
-from bench.harness.report import markdown, replace_between, save, show
+from bench.harness.report import load, markdown, replace_between, save, show
+from bench.harness.staleness import stale_rows
 from bench.registry import MEASUREMENTS
 
 RESULTS = Path(__file__).parent / "results"
@@ -29,7 +30,14 @@ def main() -> None:
         type=Path,
         help="folder for bench.json and the plots; default: bench/results, with --quick a temporary folder",
     )
+    parser.add_argument(
+        "--stale", action="store_true", help="measure nothing; list the rows that are older than the code they measure"
+    )
     args = parser.parse_args()
+    if args.stale:
+        for name, measured, commits in stale_rows(load(args.results or RESULTS)["figures"]):
+            print(f"{name}: measured {measured}, {commits} commits before the present code")
+        return
     names = list(MEASUREMENTS) if args.only is None else [name.strip() for name in args.only.split(",")]
     unknown = [name for name in names if name not in MEASUREMENTS]
     if unknown:

@@ -10,4 +10,5 @@ busy_cores.py            keeps the cores awake during a measurement
 calibration.py           the unit of the server's CPU time: one pipelined ZADD
 measurement.py           the result of a measurement, and the size of its run
 report.py, plots.py      results as a file, as a table, and as plots
+staleness.py             the rows that are older than the code that they measure
 """

@@ -8,6 +8,7 @@ import pytest
 from services.kafka import Kafka
 from tests.fault.faulty_server import FaultyServer
 from tests.fault.flaky_proxy import FlakyProxy
+from tests.fault.worker_processes import WorkerDeployment, deploy_workers
 from tickwheel.testing import PrivateServer
 
 
@@ -32,3 +33,10 @@ def broker(tmp_path: Path) -> Iterator[Kafka]:
     """A Kafka broker that can be killed and restarted."""
     with Kafka(tmp_path / "kafka") as kafka:
         yield kafka
+
+
+@pytest.fixture
+def deployment(tickwheel_server: PrivateServer, namespace: str, tmp_path: Path) -> Iterator[WorkerDeployment]:
+    """A namespace with an event process, and the app of `worker_app`."""
+    with deploy_workers(tickwheel_server.url, namespace, tmp_path) as deployed:
+        yield deployed

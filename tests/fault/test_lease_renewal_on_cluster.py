@@ -16,7 +16,7 @@ from tickwheel.redis.topology import hash_slot
 from tickwheel.storage.sharding import shard_of
 from tickwheel.worker.ipc import BatchTaken, MessageLease, Ready, ReportWriter
 from tickwheel.worker.lease_renewer import LeaseRenewer
-from tickwheel.worker.orphan_settler import settle_after_exit
+from tickwheel.worker.orphan_settler import Interruption, settle_after_exit
 from tickwheel.worker.shared_state import SharedState
 from tickwheel.worker.stats import Stats
 
@@ -95,7 +95,7 @@ def test_a_worker_renews_leases_of_all_its_queues_on_the_servers_that_are_up(clu
         cluster.wait_until_settled()
         os.close(writing)
         renewer.stop()
-        settle_after_exit(state, renewer.batches, renewer.open_client, "it was killed", lambda page, slot: True)
+        settle_after_exit(state, renewer.batches, renewer.open_client, lambda batch, message: Interruption("killed"))
         renewer.close()
         state.close()
         # Tasks that were not started are released.

@@ -4,8 +4,6 @@ import json
 import os
 import signal
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from operator import itemgetter
 from pathlib import Path
 
@@ -15,52 +13,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from services.process import free_port
 from tests.fault import worker_app
 from tests.fault.faulty_server import FaultyServer
-from tests.fault.worker_processes import Worker
-from tests.support.event_process_thread import run_event_process
+from tests.fault.worker_processes import Worker, WorkerDeployment, deploy_workers, is_process
 from tests.support.wait_until import eventually
-from tickwheel import MessageView, Tickwheel
 from tickwheel.tasks import Task
-from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.fault
-
-
-class WorkerDeployment:
-    """A namespace with an event process. The app of the worker sends to the namespace."""
-
-    def __init__(self, url: str, namespace: str, folder: Path, tickwheel: Tickwheel) -> None:
-        self.url, self.namespace, self.folder, self.tickwheel = url, namespace, folder, tickwheel
-        self.sent: dict[str, Task[..., object]] = {}
-
-    def worker(self, *options: str, **environment: str) -> Worker:
-        return Worker(self.url, self.namespace, self.folder, *options, **environment)
-
-    def send(self, task: Task[..., object], *args: object) -> str:
-        result = task.now(*args)
-        self.sent[result.id] = task
-        return result.id
-
-    def message(self, id: str) -> MessageView:
-        return self.tickwheel.queue(self.sent[id].queue).get(id)
-
-    def wait_for_state(self, id: str, state: str, within: float = 30.0, queue: str | None = None) -> MessageView:
-        source = self.tickwheel.queue(self.sent[id].queue if queue is None else queue)
-        eventually(lambda: source.get(id).state == state, f"{id} becomes {state}; now: {source.get(id)}", within, 0.01)
-        return source.get(id)
-
-
-@contextmanager
-def deploy_workers(url: str, namespace: str, folder: Path) -> Iterator[WorkerDeployment]:
-    worker_app.app.move(url=url, namespace=namespace)
-    with Tickwheel(url, namespace=namespace) as tickwheel, run_event_process(url, namespace, folder / "lock"):
-        yield WorkerDeployment(url, namespace, folder, tickwheel)
-    worker_app.app.close()
-
-
-@pytest.fixture
-def deployment(tickwheel_server: PrivateServer, namespace: str, tmp_path: Path) -> Iterator[WorkerDeployment]:
-    with deploy_workers(tickwheel_server.url, namespace, tmp_path) as deployed:
-        yield deployed
 
 
 @pytest.mark.parametrize("options", [(), ("--threads", "4"), ("--processes", "2")], ids=["one", "threads", "processes"])
@@ -202,50 +159,6 @@ def test_a_worker_process_that_closes_its_supervisor_pipe_is_replaced(deployment
         assert worker.stop(30) == 0
 
 
-def test_processes_of_a_killed_worker_exit_and_its_messages_are_redelivered(deployment: WorkerDeployment) -> None:
-    go = deployment.folder / "go"
-    running = deployment.send(worker_app.wait_for, str(go))
-    with deployment.worker("--drain", "100ms") as worker:
-        worker.wait_until_recorded("began")
-        [child] = worker.children
-        worker.send_signal(signal.SIGKILL)
-        worker.wait(10)
-        eventually(lambda: not _exists(child), "the process has ended", 10)
-        deployment.wait_for_state(running, "pending")
-        go.touch()
-    with deployment.worker():
-        assert deployment.wait_for_state(running, "completed").attempt == 2
-
-
-def test_a_terminated_worker_finishes_running_tasks_and_releases_the_others(deployment: WorkerDeployment) -> None:
-    go = deployment.folder / "go"
-    running = deployment.send(worker_app.wait_for, str(go))
-    others = [deployment.send(worker_app.double, n) for n in range(3)]
-    with deployment.worker() as worker:
-        worker.wait_until_recorded("began")
-        worker.send_signal(signal.SIGTERM)
-        eventually(lambda: "stopping: running tasks" in worker.log, "the worker stops")
-        go.touch()
-        assert worker.wait(20) == 0
-        assert deployment.message(running).state == "completed"
-        assert [(deployment.message(id).state, deployment.message(id).attempt) for id in others] == [("pending", 0)] * 3
-
-
-@pytest.mark.parametrize("trigger", ["second-signal", "drain-timeout"])
-def test_a_second_signal_or_the_end_of_the_drain_time_releases_everything(
-    deployment: WorkerDeployment, trigger: str
-) -> None:
-    running = deployment.send(worker_app.wait_for, str(deployment.folder / "never"))
-    with deployment.worker("--drain", "60s" if trigger == "second-signal" else "100ms") as worker:
-        worker.wait_until_recorded("began")
-        worker.send_signal(signal.SIGINT)
-        if trigger == "second-signal":
-            eventually(lambda: "stopping: running tasks" in worker.log, "the worker stops")
-            worker.send_signal(signal.SIGINT)
-        assert worker.wait(20) == 0
-        assert (deployment.message(running).state, deployment.message(running).attempt) == ("pending", 0)
-
-
 def test_a_process_over_its_memory_limit_is_replaced(deployment: WorkerDeployment) -> None:
     ids = [deployment.send(worker_app.grow, 200) for _ in range(3)]
     with deployment.worker("--memory-limit", "250MiB") as worker:
@@ -298,7 +211,7 @@ def test_a_worker_continues_after_its_server_was_killed_and_restarted(faulty: Fa
             worker.send_signal(signal.SIGTERM)
             eventually(lambda: "stopping: running tasks" in worker.log, "the worker stops")
         assert worker.wait(40) == 0
-        assert not any(map(_exists, children))
+        assert not any(map(is_process, children))
 
 
 @pytest.mark.parametrize(
@@ -345,7 +258,7 @@ def test_a_child_process_of_a_failed_task_is_killed(deployment: WorkerDeployment
         deployment.wait_for_state(dying, "errored")
         assert deployment.wait_for_state(after, "completed").attempt == 1
         [[_, child]] = worker.list_actions("child")
-        eventually(lambda: not _exists(int(child)), "the child process has ended", 20)
+        eventually(lambda: not is_process(int(child)), "the child process has ended", 20)
         assert worker.stop(30) == 0
 
 
@@ -353,17 +266,6 @@ def test_programs_that_tasks_start_do_not_read_the_input_of_the_worker(deploymen
     id = deployment.send(worker_app.read_input)
     with deployment.worker():
         assert deployment.wait_for_state(id, "completed").result == '""'
-
-
-def test_a_task_next_to_a_task_killed_at_its_time_limit_loses_no_attempt(deployment: WorkerDeployment) -> None:
-    go = deployment.folder / "go"
-    innocent = deployment.send(worker_app.wait_for, str(go))
-    with deployment.worker("--threads", "2") as worker:
-        worker.wait_until_recorded("began", 1)
-        hanging = deployment.send(worker_app.hang_outside)
-        deployment.wait_for_state(hanging, "errored")
-        go.touch()
-        assert deployment.wait_for_state(innocent, "completed").attempt == 1
 
 
 def test_a_process_that_cannot_start_while_the_server_is_unreachable_starts_later(
@@ -438,11 +340,3 @@ def test_a_worker_that_cannot_start_reports_the_reason(
         assert worker.wait(30) == 2
         assert any(line.startswith("tickwheel: ") and error in line for line in worker.log.splitlines())
         assert "Traceback" not in worker.log
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

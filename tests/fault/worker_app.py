@@ -140,6 +140,13 @@ def hang_outside() -> None:
         ctypes.PyDLL(None).usleep(900_000)
 
 
+@app.task(queue="work", time_limit=timedelta(milliseconds=300), max_attempts=1)
+def ignore_time_limit() -> None:
+    """Stays in C code without the GIL, so that other threads continue, for longer than the worker waits."""
+    record("began")
+    ctypes.CDLL(None).sleep(300)
+
+
 @app.task(queue="work", max_attempts=3)
 def poison() -> None:
     record("poison")

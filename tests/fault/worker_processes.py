@@ -1,13 +1,20 @@
 """`tickwheel worker` as a real process, with a record that its tasks write."""
 
+import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from services.process import Process
+from tests.fault import worker_app
+from tests.support.event_process_thread import run_event_process
 from tests.support.process_records import ProcessRecords
 from tests.support.wait_until import eventually
+from tickwheel import MessageView, Tickwheel
+from tickwheel.tasks import Task
 
 ROOT = Path(__file__).parents[2]
 APP = "tests.fault.worker_app:app"
@@ -53,3 +60,44 @@ class Worker(Process):
             # The second signal ends the wait for running tasks.
             self.send_signal(signal.SIGTERM)
         self.stop(30)
+
+
+class WorkerDeployment:
+    """A namespace with an event process. The app of the worker sends to the namespace."""
+
+    def __init__(self, url: str, namespace: str, folder: Path, tickwheel: Tickwheel) -> None:
+        self.url, self.namespace, self.folder, self.tickwheel = url, namespace, folder, tickwheel
+        self.sent: dict[str, Task[..., object]] = {}
+
+    def worker(self, *options: str, **environment: str) -> Worker:
+        return Worker(self.url, self.namespace, self.folder, *options, **environment)
+
+    def send(self, task: Task[..., object], *args: object) -> str:
+        result = task.now(*args)
+        self.sent[result.id] = task
+        return result.id
+
+    def message(self, id: str) -> MessageView:
+        return self.tickwheel.queue(self.sent[id].queue).get(id)
+
+    def wait_for_state(self, id: str, state: str, within: float = 30.0, queue: str | None = None) -> MessageView:
+        source = self.tickwheel.queue(self.sent[id].queue if queue is None else queue)
+        eventually(lambda: source.get(id).state == state, f"{id} becomes {state}; now: {source.get(id)}", within, 0.01)
+        return source.get(id)
+
+
+@contextmanager
+def deploy_workers(url: str, namespace: str, folder: Path) -> Iterator[WorkerDeployment]:
+    worker_app.app.move(url=url, namespace=namespace)
+    with Tickwheel(url, namespace=namespace) as tickwheel, run_event_process(url, namespace, folder / "lock"):
+        yield WorkerDeployment(url, namespace, folder, tickwheel)
+    worker_app.app.close()
+
+
+def is_process(pid: int) -> bool:
+    """Return whether a process with this pid exists."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

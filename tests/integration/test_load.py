@@ -203,6 +203,15 @@ def test_the_number_of_workers_is_computed_without_a_server(load: Load, tmp_path
     assert document(load("textbook.toml", "--simulate-only", "--wait-target", "20ms", "--json")) == first
 
 
+@pytest.mark.parametrize(("scale", "now"), [(1, 8), (0.5, 16), (2, 8)])
+def test_the_report_has_the_number_of_workers_of_the_options(
+    load: Load, tmp_path: Path, scale: float, now: int
+) -> None:
+    (tmp_path / "monday.csv").write_text("queue,arrival,run seconds\nmail,0,0.5\nmail,1,0.5\n")
+    report = document(load("monday.csv", "--workers", 8, "--scale", scale, "--simulate-only", "--json"))
+    assert report["capacity"]["workers_now"] == now
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [

@@ -257,6 +257,19 @@ def blocked(operation: str) -> Callable[[ValueEffects, Any], None]:
     return check
 
 
+def setting_name(effects: ValueEffects, value: Any) -> None:
+    effects.tickwheel.set_setting(value, "on")
+    assert effects.tickwheel.setting(value) == "on" == effects.tickwheel.settings()[str.__str__(value)]
+    effects.tickwheel.set_setting(value, None)
+    assert effects.tickwheel.setting(value) is None
+
+
+def setting_value(effects: ValueEffects, value: Any) -> None:
+    effects.tickwheel.set_setting("mail", value)
+    assert effects.tickwheel.setting("mail") == value
+    assert ("mail" in effects.tickwheel.settings()) == (value is not None)
+
+
 CHECKS: dict[str, Callable[[ValueEffects, Any], None]] = {
     "enqueue payload": payload,
     "enqueue id": id_,
@@ -277,6 +290,9 @@ CHECKS: dict[str, Callable[[ValueEffects, Any], None]] = {
     "create_queue max_attempts": setting("max_attempts", lambda value: 5 if value is None else value),
     "create_queue payload_limit": setting("payload_limit", lambda value: 32 * 1024 if value is None else value),
     "create_queue forecast": setting("forecast", bool),
+    "create_queue sink": setting("sink", lambda value: value or None),
+    "set_setting name": setting_name,
+    "set_setting value": setting_value,
     "dequeue limit": limit,
     "dequeue where": where,
     "dequeue lease": lease,

@@ -15,6 +15,7 @@ import pytest
 from tests.security.calls import ARGUMENTS, CallTargets
 from tests.security.hostile_values import TEXTS, VALUES, Colour, Number
 from tickwheel import InvalidArgument, Message, Queue, Tickwheel, TickwheelError
+from tickwheel.model.queue_config import SETTINGS
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security
@@ -72,7 +73,7 @@ def keys_of_others(server: Any, tickwheel: Tickwheel) -> set[bytes]:
 
 
 def test_every_argument_of_every_call_is_in_the_table() -> None:
-    calls = [*vars(Queue).items(), *vars(Message).items(), ("create_queue", Tickwheel.create_queue)]
+    calls = [*vars(Queue).items(), *vars(Message).items(), *inspect.getmembers(Tickwheel)]
     named = {
         f"{name} {argument}"
         for name, method in calls
@@ -80,7 +81,7 @@ def test_every_argument_of_every_call_is_in_the_table() -> None:
         for argument, parameter in inspect.signature(method).parameters.items()
         if argument != "self" and parameter.kind is not inspect.Parameter.VAR_KEYWORD
     }
-    assert named <= ARGUMENTS.keys()
+    assert named | {f"create_queue {setting}" for setting in SETTINGS} <= ARGUMENTS.keys()
 
 
 @pytest.mark.parametrize(

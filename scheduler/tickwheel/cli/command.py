@@ -14,6 +14,7 @@ import typer
 from rich.markup import escape
 
 from tickwheel.cli.exit_codes import report_errors
+from tickwheel.cli.output import use_json
 from tickwheel.cli.parameter_types import directory, option_parser, parse_duration
 from tickwheel.cli.target import Target
 
@@ -54,7 +55,8 @@ def _common_options(
             "--timeout",
             metavar="DURATION",
             parser=option_parser(parse_duration),
-            help="How long to retry while the server does not answer. Default: 5s. [TICKWHEEL_TIMEOUT]",
+            help="How long to retry while the server does not answer. Default: 5s; for a worker, the timeout of its"
+            " app. [TICKWHEEL_TIMEOUT]",
             rich_help_panel=_PANEL,
         ),
     ] = None,
@@ -137,8 +139,9 @@ def _with_common_options(function: Callable[..., None]) -> Callable[..., None]:
         own += [parameter] if group is None else inspect.signature(group, eval_str=True).parameters.values()
 
     def run(context: typer.Context, **options: Any) -> None:
+        root = context.find_root()
+        use_json(options["json"] or (root.obj or Target()).json)
         with report_errors():
-            root = context.find_root()
             target = _pop_target(options).merged_with(root.obj or Target()).merged_with(Target.from_environment())
             target = replace(target, command=context.command_path.removeprefix(root.command_path).strip())
             for name, group in groups.items():

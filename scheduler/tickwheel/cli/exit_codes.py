@@ -8,6 +8,7 @@ from enum import IntEnum
 
 import typer
 
+from tickwheel.cli.output import print_failure
 from tickwheel.embedded import EmbeddedServerError
 from tickwheel.errors import (
     InvalidArgument,
@@ -17,7 +18,6 @@ from tickwheel.errors import (
     TickwheelError,
     Unavailable,
 )
-from tickwheel.runtime.text_escape import indent_lines
 
 
 class ExitCode(IntEnum):
@@ -64,7 +64,7 @@ def report_errors() -> Iterator[None]:
     except KeyboardInterrupt as error:
         raise typer.Exit(ExitCode.INTERRUPTED) from error
     except (CommandError, TickwheelError, EmbeddedServerError, OSError) as error:
-        print(indent_lines(f"tickwheel: {error}"), file=sys.stderr)
+        print_failure(error)
         raise typer.Exit(exit_code(error)) from error
 
 

@@ -4,6 +4,7 @@ import base64
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from tickwheel.model.results import Lateness
+from tickwheel.runtime.log_format import print_error, print_line
 from tickwheel.runtime.text_escape import escape_unprintable
+
+_is_json: ContextVar[bool] = ContextVar("json", default=False)
 
 
 def print_json(value: object) -> None:
@@ -21,13 +25,19 @@ def print_json(value: object) -> None:
     print(json.dumps(value, default=_to_json_value))
 
 
-def print_status(text: str) -> None:
-    """Print a line for people on stderr, so that programs that read stdout do not see it.
+def use_json(json: bool) -> None:
+    """Set whether the lines of this command on stderr are JSON documents."""
+    _is_json.set(json)
 
-    The line is written in one call, so that lines of several processes do not mix, even if stderr is unbuffered.
-    """
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+
+def print_status(text: str) -> None:
+    """Print a line about the command on stderr, so that programs that read stdout do not see it."""
+    print_line(text, json=_is_json.get())
+
+
+def print_failure(error: Exception) -> None:
+    """Print the error that ends the command on stderr."""
+    print_error(error, json=_is_json.get())
 
 
 def format_moment(at: datetime) -> str:

@@ -40,7 +40,7 @@ class Target:
             environment.get("TICKWHEEL_URL") or None,
             Path(data_dir) if data_dir else None,
             environment.get("TICKWHEEL_NAMESPACE") or None,
-            parse_duration(timeout) if timeout else None,
+            _parse_timeout(timeout) if timeout else None,
         )
 
     def environment(self) -> dict[str, str]:
@@ -101,3 +101,10 @@ class Target:
             timeout=TIMEOUT if self.timeout is None else self.timeout,
             **namespace,
         )
+
+
+def _parse_timeout(text: str) -> timedelta:
+    try:
+        return parse_duration(text)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"TICKWHEEL_TIMEOUT: {error}") from error

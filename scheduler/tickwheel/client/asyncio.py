@@ -42,7 +42,9 @@ class Tickwheel(NamespaceMethods):
         clock: str = "_clock",
     ) -> None:
         super().__init__(ClientSettings.validate(url, namespace, data_dir, durability, drive, timeout), clock)
-        self._namespace_options = (shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing)
+        self._namespace_options = NamespaceOptions.parse(
+            shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing
+        )
         # The event loop in which `open` or `close` was last called, and the lock that both hold in this loop.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
@@ -93,7 +95,7 @@ class Tickwheel(NamespaceMethods):
         try:
             server_url = await run_in_thread(self._processes.open)
             self._io = connect.asyncio_executor(self._client_settings, self._context, self._processes, server_url)
-            await self._run(self._backend.open(NamespaceOptions.parse(*self._namespace_options)))
+            await self._run(self._backend.open(self._namespace_options))
             await run_in_thread(self._processes.start_driving)
         except BaseException:
             await finish_despite_cancel(asyncio.create_task(self._close()))

@@ -57,13 +57,11 @@ class Tickwheel(NamespaceMethods):
         timeout: timedelta | None = None,
         clock: str = "_clock",
     ) -> None:
+        options = NamespaceOptions.parse(shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing)
         super().__init__(ClientSettings.validate(url, namespace, data_dir, durability, drive, timeout), clock)
         server_url = self._processes.open()
         try:
             self._io = connect.blocking_executor(self._client_settings, self._context, self._processes, server_url)
-            options = NamespaceOptions.parse(
-                shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing
-            )
             self._run(self._backend.open(options))
             self._processes.start_driving()
         except BaseException:

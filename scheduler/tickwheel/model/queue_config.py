@@ -129,7 +129,8 @@ def parse(settings: Mapping[str, Any], base: QueueConfig | None = None) -> Queue
         values["forecast"] = validation.boolean("forecast", settings["forecast"])
     if settings.get("sink") is not None:
         # An empty string removes the sink; None means that the caller did not name the setting.
-        values["sink"] = None if settings["sink"] == "" else sink_url.validate_sink_url(settings["sink"])
+        sink = settings["sink"]
+        values["sink"] = None if isinstance(sink, str) and not sink else sink_url.validate_sink_url(sink)
     config = replace(base or QueueConfig(), **values)
     if config.backoff_ms > config.backoff_max_ms:
         raise InvalidArgument(

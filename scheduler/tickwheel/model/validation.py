@@ -8,12 +8,13 @@ from collections.abc import Collection, Mapping, Sized
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from operator import index
-from typing import Any, SupportsIndex, cast
+from typing import Any, SupportsIndex, TypeVar, cast
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument, PayloadTooLarge
 from tickwheel.storage import trace_context
 
+T = TypeVar("T")
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
@@ -233,6 +234,22 @@ def one_of(label: str, value: object, allowed: Collection[str]) -> str:
     if not isinstance(value, str) or value not in allowed:
         raise InvalidArgument(f"{label} must be one of {', '.join(allowed)}, not {preview(value)}")
     return to_plain_str(value)
+
+
+def instance(label: str, value: object, kind: type[T], remedy: str) -> T:
+    """Return ``value`` if it is an instance of ``kind``."""
+    if not isinstance(value, kind):
+        raise InvalidArgument(
+            f"{label} must be a {kind.__name__}, not {type(value).__name__} {preview(value)}: {remedy}"
+        )
+    return value
+
+
+def function(label: str, value: T) -> T:
+    """Return ``value`` if it can be called."""
+    if not callable(value):
+        raise InvalidArgument(f"{label} must be a function, not {type(value).__name__} {preview(value)}")
+    return value
 
 
 def from_ms(ms: int) -> datetime:

@@ -27,8 +27,8 @@ def parse_durability(value: object) -> Durability:
 
     Raises InvalidArgument.
     """
-    if value in ("memory", "fsync"):
-        return Durability(str(value))
+    if isinstance(value, str) and value in ("memory", "fsync"):
+        return Durability(validation.to_plain_str(value))
     if isinstance(value, str) and value.startswith("replica:"):
         number = value.removeprefix("replica:")
         if number.isascii() and number.isdigit() and 1 <= int(number) <= 16:

@@ -3,7 +3,9 @@
 import json as json_documents
 import logging
 import sys
+import threading
 from datetime import UTC, datetime
+from types import TracebackType
 
 from tickwheel.runtime.text_escape import escape_unprintable, indent_lines
 
@@ -11,11 +13,38 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def log_to_stderr(*, json: bool = False, verbose: bool = False, lowest: int = logging.INFO) -> logging.Handler:
-    """Configure logging: the level ``lowest`` and above, or DEBUG and above if ``verbose``. Return the handler."""
+    """Configure logging: the level ``lowest`` and above, or DEBUG and above if ``verbose``. Return the handler.
+
+    With ``json``, Python's warnings and uncaught exceptions go to the log, too, so that every line on stderr is JSON.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if json else TextLines(_FORMAT))
     logging.basicConfig(level=logging.DEBUG if verbose else lowest, handlers=[handler])
+    if json:
+        logging.captureWarnings(True)
+        sys.excepthook = _log_uncaught
+        threading.excepthook = lambda args: _log_uncaught(args.exc_type, args.exc_value, args.exc_traceback)
     return handler
+
+
+def print_line(text: str, *, json: bool, level: int = logging.INFO) -> None:
+    """Print a line on stderr: the text, or with ``json`` a document like that of a log line.
+
+    The line is written in one call, so that lines of several processes do not mix, even if stderr is unbuffered.
+    """
+    record = logging.LogRecord("tickwheel", level, "", 0, text, None, None)
+    sys.stderr.write(f"{JsonLines().format(record) if json else text}\n")
+    sys.stderr.flush()
+
+
+def print_error(error: Exception, *, json: bool) -> None:
+    """Print the error that ends a program on stderr."""
+    print_line(str(error) if json else indent_lines(f"tickwheel: {error}"), json=json, level=logging.ERROR)
+
+
+def _log_uncaught(kind: type[BaseException], error: BaseException | None, traceback: TracebackType | None) -> None:
+    if issubclass(kind, Exception):
+        logging.getLogger("tickwheel").critical("unexpected error", exc_info=error)
 
 
 class TextLines(logging.Formatter):

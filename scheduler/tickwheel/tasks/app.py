@@ -50,9 +50,7 @@ class TaskApp:
         schedule_queue: str = "schedules",
         **client: Any,
     ) -> None:
-        if encoding not in ENCODINGS:
-            raise InvalidArgument(f"encoding must be one of {', '.join(ENCODINGS)}, not {validation.preview(encoding)}")
-        self.encoding = encoding
+        self.encoding = validation.one_of("encoding", encoding, ENCODINGS)
         self.tasks: dict[str, Task[..., Any]] = {}
         self.queues: dict[str, TaskQueue] = {}
         self.schedules: dict[str, Schedule] = {}
@@ -63,7 +61,7 @@ class TaskApp:
             url, data_dir = os.environ.get("TICKWHEEL_URL") or None, os.environ.get("TICKWHEEL_DATA_DIR") or None
         client_options: dict[str, Any] = {
             "url": url,
-            "namespace": namespace or os.environ.get("TICKWHEEL_NAMESPACE") or "tw",
+            "namespace": os.environ.get("TICKWHEEL_NAMESPACE") or "tw" if namespace is None else namespace,
             "data_dir": data_dir,
             **client,
         }
@@ -109,6 +107,7 @@ class TaskApp:
         """
 
         def decorate(function: Callable[P, R]) -> Task[P, R]:
+            validation.function("a task", function)
             task = Task(
                 self,
                 function,
@@ -173,6 +172,8 @@ class TaskApp:
 
     def _schedule(self, times: FireTimes, call: Call | Task[..., Any], policies: Policies) -> Schedule:
         call = call.call() if isinstance(call, Task) else call
+        validation.instance("call", call, Call, "pass a task, or task.call(…) with its arguments")
+        validation.reject_unknown("a schedule", policies, Policies.__annotations__)
         if call.task.app is not self:
             raise InvalidArgument(f"task {call.task.name!r} belongs to another app: declare its schedule in that app")
         policies.setdefault("name", f"{call.task.name} {times.text}")
@@ -186,7 +187,7 @@ class TaskApp:
 
     def on_load(self, declare: Callable[[], None]) -> None:
         """Register a function that `load` calls, to declare tasks that the import of the module does not declare."""
-        self._on_load.append(declare)
+        self._on_load.append(validation.function("declare", declare))
 
     def load(self) -> None:
         """Call the functions that `on_load` has registered. Each worker process calls `load` when it starts. A second
@@ -201,15 +202,21 @@ class TaskApp:
         ``to`` is ``celery`` or ``tickwheel``, and ``share`` is a number from 0 to 1. Producers use the new route within
         about a second. Raises InvalidArgument.
         """
-        celery_routes.write(self.tickwheel, task, Route(to, share))
+        name, route = celery_routes.task_name(task), Route(to, share)
+        celery_routes.write(self.tickwheel, name, route)
 
     def routes(self) -> dict[str, Route]:
         """Return the routes by task name. The calls of all other tasks go to Celery."""
         return celery_routes.list_routes(self.tickwheel)
 
     def add_middleware(self, middleware: Middleware) -> None:
-        """Add a middleware. Its hooks run around each task, inside the hooks of the middleware added before."""
-        self.middleware.append(middleware)
+        """Add a middleware. Its hooks run around each task, inside the hooks of the middleware added before.
+
+        Raises InvalidArgument.
+        """
+        self.middleware.append(
+            validation.instance("middleware", middleware, Middleware, "pass an instance of a class derived from it")
+        )
 
     @property
     def tickwheel(self) -> Tickwheel:
@@ -225,12 +232,14 @@ class TaskApp:
         """Change arguments of the client, for example ``url``. Arguments that are not given stay.
 
         Closes the blocking client, which all threads share. The clients of event loops are dropped without being
-        closed, because only their own loop can close them. To close them, call `aclose` in each loop first.
+        closed, because only their own loop can close them. To close them, call `aclose` in each loop first. Raises
+        InvalidArgument.
         """
         self._clients.move(where)
 
     def enqueue(self, task: Task[..., Any], message: NewMessage) -> EnqueueResult:
         """Send a message of a task, for `Task.now`, `Task.later` and `Task.at`. Raises errors like `Queue.enqueue`."""
+        self._check_call(task, message)
         try:
             return self.declared(task.queue).enqueue_many([message])[0]
         except QueueNotFound:
@@ -240,6 +249,7 @@ class TaskApp:
 
     async def aenqueue(self, task: Task[..., Any], message: NewMessage) -> EnqueueResult:
         """Send a message of a task like `enqueue`, with the client of the running event loop."""
+        self._check_call(task, message)
         try:
             return (await (await self._clients.ensure_queue_async(task.queue)).enqueue_many([message]))[0]
         except QueueNotFound:
@@ -248,7 +258,7 @@ class TaskApp:
 
     def declared(self, name: str) -> Queue:
         """Return a queue of the app. Create or update the queue first, unless this client has done so already."""
-        return self._clients.ensure_queue(name)
+        return self._clients.ensure_queue(validation.plain_name("a queue's name", name))
 
     def close(self) -> None:
         """Close the client. The next call opens another one."""
@@ -274,6 +284,10 @@ class TaskApp:
     ) -> None:
         await self.aclose()
 
+    def _check_call(self, task: object, message: object) -> None:
+        validation.instance("task", task, Task, "pass a task of this app")
+        validation.instance("message", message, NewMessage, "create the message by task.message(…)")
+
     def _config(self, name: str) -> Mapping[str, Any]:
         if name == self.schedule_queue:
             return OCCURRENCE_QUEUE_CONFIG
@@ -284,10 +298,13 @@ class TaskApp:
 
 
 def _name_of(function: Callable[..., Any]) -> str:
-    module = function.__module__
+    # Not every callable is a function: a `functools.partial`, for example, has no name.
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if module is None or name is None:
+        raise InvalidArgument(f"{validation.preview(function)} has no name: name the task by `name`")
     if module == "__main__":
         # Workers import the program by its module name. Under ``__main__`` they would not find the task.
         main = sys.modules["__main__"]
         spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
         module = spec.name if spec is not None else Path(file).stem if file else module
-    return f"{module}.{function.__qualname__}"
+    return f"{module}.{name}"

@@ -1,6 +1,7 @@
 """The clients of an app, and the queues that they have created. The first call opens a client; the app closes it."""
 
 import asyncio
+import inspect
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +12,7 @@ from weakref import WeakKeyDictionary
 from tickwheel import aio
 from tickwheel.client import Queue, Tickwheel
 from tickwheel.errors import Forbidden, QueueNotFound
+from tickwheel.model import validation
 
 
 class AppClients:
@@ -19,6 +21,7 @@ class AppClients:
     def __init__(self, options: dict[str, Any], queue_config: Callable[[str], Mapping[str, Any]]) -> None:
         """``queue_config`` returns the configuration of a queue of the app by its name."""
         self.options = options
+        check_client_options(options)
         self._queue_config = queue_config
         self._lock = threading.Lock()
         self._client: Tickwheel | None = None
@@ -44,11 +47,13 @@ class AppClients:
 
     def move(self, options: dict[str, Any]) -> None:
         """Close the client for threads, and drop those of event loops. Later clients use the changed options."""
-        self.close()
-        self._async_clients.clear()
         # ``url`` and ``data_dir`` exclude each other: a new value of one removes the other.
         cleared = {"url": None, "data_dir": None} if options.keys() & {"url", "data_dir"} else {}
-        self.options |= cleared | options
+        changed = self.options | cleared | options
+        check_client_options(changed)
+        self.close()
+        self._async_clients.clear()
+        self.options |= changed
 
     def ensure_queue(self, name: str) -> Queue:
         """Return a queue of the app. Create or update it at its first use."""
@@ -95,6 +100,12 @@ class AppClients:
         if client is not None:
             await client.close()
         await asyncio.to_thread(self.close)
+
+
+def check_client_options(options: Mapping[str, Any]) -> None:
+    """Raise InvalidArgument if a client would reject the options. Opens nothing."""
+    validation.reject_unknown("a client", options, inspect.signature(aio.Tickwheel).parameters)
+    aio.Tickwheel(**options)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from tickwheel import limits
 from tickwheel.client import Tickwheel
 from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.model import validation
@@ -55,7 +56,13 @@ DEFAULT_ROUTE: Final = Route(CELERY)
 
 def write(tickwheel: Tickwheel, task: str, route: Route | None) -> None:
     """Set the route of a task. None removes the route."""
-    tickwheel.set_setting(_PREFIX + task, None if route is None else msgspec.json.encode(route).decode())
+    tickwheel.set_setting(_PREFIX + task_name(task), None if route is None else msgspec.json.encode(route).decode())
+
+
+def task_name(task: object) -> str:
+    """Return the checked name of a Celery task. Raises InvalidArgument."""
+    maximum = limits.SETTING_NAME_CHARS - len(_PREFIX)
+    return validation.text("task (a task's name)", task, maximum, minimum=1, nul=False).decode()
 
 
 def list_routes(tickwheel: Tickwheel) -> dict[str, Route]:

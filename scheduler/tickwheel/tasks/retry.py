@@ -30,7 +30,9 @@ class Retry:
     def __post_init__(self) -> None:
         first_ms = validation.duration_ms("first", self.first, 0, limits.DELAY_MS_MAX)
         validation.duration_ms("most", self.most, first_ms, limits.DELAY_MS_MAX)
-        if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in self.never):
+        if not isinstance(self.never, tuple) or not all(
+            isinstance(kind, type) and issubclass(kind, BaseException) for kind in self.never
+        ):
             raise InvalidArgument(f"never must be a tuple of exception classes, not {validation.preview(self.never)}")
 
     def delay(self, attempt: int, rng: random.Random) -> timedelta:

@@ -55,7 +55,10 @@ class Signature:
         """Raises InvalidArgument if a parameter cannot be passed by name."""
         self._task = task
         self._function = function
-        self._signature = inspect.signature(function)
+        try:
+            self._signature = inspect.signature(function)
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(f"task {task!r}: {error}; define a function with named parameters") from error
         for parameter in self._signature.parameters.values():
             if parameter.kind not in _BY_NAME:
                 raise InvalidArgument(

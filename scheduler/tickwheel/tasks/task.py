@@ -2,9 +2,10 @@
 
 import copy
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast
 
 from tickwheel import limits
@@ -67,19 +68,23 @@ class Task(Generic[P, R]):
         self.name = name
         self.queue = validation.plain_name("a queue's name", queue)
         self.time_limit = time_limit
-        self.retry = retry
+        self.retry = (
+            retry if retry is None else validation.instance("retry", retry, Retry, "pass Retry(first=…, most=…)")
+        )
         self.signature = Signature(name, function)
         self._options = cast(Options, defaults)
-        self._metadata = tuple(metadata)
+        if isinstance(metadata, str | bytes) or not isinstance(metadata, Iterable):
+            raise InvalidArgument(
+                f"metadata must be a list or tuple with names of parameters, not {validation.preview(metadata)}"
+            )
+        # Read only as far as needed, because an iterable can be endless.
+        self._metadata = tuple(islice(metadata, limits.PAIRS_MAX + 1))
         if unknown := [parameter for parameter in self._metadata if parameter not in self.signature.names]:
             raise InvalidArgument(
-                f"task {name!r}: `metadata` contains {unknown[0]!r}, which is not a parameter of the task"
-                f" ({', '.join(self.signature.names)})"
+                f"task {name!r}: `metadata` contains {validation.preview(unknown[0])}, which is not a parameter of the"
+                f" task ({', '.join(self.signature.names)})"
             )
-        if "max_attempts" in defaults:
-            validation.integer("max_attempts", defaults["max_attempts"], 1, limits.MAX_ATTEMPTS_MAX)
-        if "lease" in defaults:
-            validation.duration_ms("lease", defaults["lease"], limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
+        _check_options(defaults, Defaults.__annotations__)
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -111,7 +116,11 @@ class Task(Generic[P, R]):
         return await self.app.aenqueue(self, self.message(args, kwargs, due=due))
 
     def with_options(self, **options: Unpack[Options]) -> Self:
-        """Return the task with other message settings: ``send.with_options(id="welcome-7").later(delay, user=7)``."""
+        """Return the task with other message settings: ``send.with_options(id="welcome-7").later(delay, user=7)``.
+
+        Raises InvalidArgument.
+        """
+        _check_options(options, Options.__annotations__ | Defaults.__annotations__)
         task = copy.copy(self)
         task._options = {**self._options, **options}
         return task
@@ -135,7 +144,7 @@ class Task(Generic[P, R]):
         """Return the message of a call, to enqueue it by other means. Raises InvalidArgument for wrong arguments."""
         payload = self.signature.payload(args, kwargs, self.app.encoding)
         options = self._options
-        metadata = dict(options.get("metadata", {}))
+        metadata = dict(options.get("metadata") or {})
         if self._metadata:
             call_arguments = self.signature.bound(args, kwargs)
             metadata |= {name: str(call_arguments[name]) for name in self._metadata}
@@ -152,6 +161,22 @@ class Task(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<Task {self.name} of queue {self.queue!r}>"
+
+
+_CHECKS: dict[str, Callable[[Any], object]] = {
+    "deadline": validation.deadline_ms,
+    "lease": lambda value: validation.duration_ms("lease", value, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
+    "max_attempts": lambda value: validation.integer("max_attempts", value, 1, limits.MAX_ATTEMPTS_MAX),
+    "id": validation.message_id,
+    "metadata": validation.metadata,
+}
+
+
+def _check_options(options: Mapping[str, Any], allowed: Collection[str]) -> None:
+    validation.reject_unknown("a task", options, allowed)
+    for name, value in options.items():
+        if value is not None:
+            _CHECKS[name](value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,12 @@ from datetime import timedelta
 from typing import Any
 
 from tickwheel import limits
-from tickwheel.errors import InvalidArgument
-from tickwheel.model import validation
+from tickwheel.model import queue_config, validation
 
 MAX_WEIGHT = 100
+# A declared back-off may fit only the other back-off that the queue already has. So the declaration is checked against
+# a queue whose back-offs allow every value.
+_ANY_BACKOFF = queue_config.QueueConfig(backoff_ms=0, backoff_max_ms=limits.RETENTION_MS_MAX)
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class TaskQueue:
         validation.integer("batch", self.batch, 1, MAX_BATCH)
         validation.duration_ms("long_poll", self.long_poll, 0, limits.WAIT_MS_MAX)
         validation.integer("iterations", self.iterations, 1, 10_000)
+        validation.instance("config", self.config, Mapping, "pass the settings of create_queue")  # type: ignore[type-abstract]
+        queue_config.parse(self.config, _ANY_BACKOFF)
 
 
 # The maximum of ``batch``. The state of a batch in the worker's shared memory has a fixed size.
@@ -46,7 +50,4 @@ MAX_BATCH = 250
 
 def check_weight(name: str, weight: int) -> None:
     """Raise InvalidArgument if the weight is not a whole number from 1 to 100."""
-    if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= MAX_WEIGHT:
-        raise InvalidArgument(
-            f"the weight of queue {name!r} must be a whole number from 1 to {MAX_WEIGHT}, not {weight!r}"
-        )
+    validation.integer(f"the weight of queue {name!r}", weight, 1, MAX_WEIGHT)

@@ -2,6 +2,8 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from typing import NamedTuple
 
 from tickwheel.client import Tickwheel
 from tickwheel.errors import LeaseLost, MessageNotFound, TickwheelError, Unavailable
@@ -13,24 +15,31 @@ _log = logging.getLogger("tickwheel.worker")
 _NOT_SETTLED = "could not settle the messages, which wait for the end of their leases"
 
 
+class Interruption(NamedTuple):
+    """Why a task ended with its process, and the back-off of its message. By default, the queue has the back-off."""
+
+    reason: str
+    retry_in: timedelta | None = None
+
+
 def settle_after_exit(
     shared_state: SharedState,
     batches: Iterable[BatchTaken],
     open_client: Callable[[], Tickwheel],
-    exit_reason: str,
-    is_culprit: Callable[[int, int], bool],
+    interruption: Callable[[int, int], Interruption],
 ) -> None:
     """Settle each message of the batches, according to its progress in the shared state.
 
-    Messages of finished tasks are completed or failed, and messages that were not started are released. If a task was
-    running, ``is_culprit`` returns, for its batch index and message index, whether the task counts as the cause of the
-    exit. If it does, its message fails with ``exit_reason``; otherwise the message is released.
+    Messages of finished tasks are completed or failed, and messages that were not started are released. The message of
+    a task that was running fails with its ``interruption``, which has the batch index and the message index as
+    arguments.
     """
+    # Invariant: a message whose task has begun is never released, because a release does not count the attempt.
     try:
         for batch in batches:
             for message_index, state in _unsettled(batch, shared_state.batches[batch.batch_index]):
-                failure = exit_reason if is_culprit(batch.batch_index, message_index) else None
-                _settle(open_client, batch.messages[message_index], state, failure)
+                reason, retry_in = interruption(batch.batch_index, message_index)
+                _settle(open_client, batch.messages[message_index], state, reason, retry_in)
     except Unavailable as error:
         # Each further call would fail in the same way, after a timeout, and delay the restart of the process.
         _log.error(f"{_NOT_SETTLED}: %s", error, extra=log_fields("not told"))
@@ -51,7 +60,11 @@ def _unsettled(batch: BatchTaken, batch_state: BatchState) -> Iterator[tuple[int
 
 
 def _settle(
-    open_client: Callable[[], Tickwheel], leased: MessageLease, state: MessageState, failure: str | None
+    open_client: Callable[[], Tickwheel],
+    leased: MessageLease,
+    state: MessageState,
+    reason: str,
+    retry_in: timedelta | None,
 ) -> None:
     try:
         # Fetch the message with its metadata, which contain the trace context: the spans of the calls below
@@ -59,13 +72,13 @@ def _settle(
         message = open_client().queue(leased.queue).leased(leased.id, leased.token, leased.exclusive_value)
         if state is MessageState.DONE:
             message.complete()
-        elif state is MessageState.LEASED or (state is MessageState.RUNNING and failure is None):
+        elif state is MessageState.LEASED:
             message.release()
         elif state is MessageState.FAILED:
             message.fail("failed, and its worker process ended before it reported the error")
         else:
-            message.fail(failure)
-            log_message(_log.error, "task failed", message, "%s", failure, error=failure)
+            message.fail(reason, retry_in)
+            log_message(_log.error, "task failed", message, "%s", reason, error=reason)
     except (LeaseLost, MessageNotFound):
         pass
     except Unavailable:

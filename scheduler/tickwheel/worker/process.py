@@ -13,7 +13,9 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,8 @@ import msgspec
 
 from tickwheel.errors import TickwheelError
 from tickwheel.runtime.log_fields import log_fields
-from tickwheel.runtime.log_format import log_to_stderr
+from tickwheel.runtime.log_format import log_to_stderr, print_error
 from tickwheel.runtime.signals import handle_in_thread
-from tickwheel.runtime.text_escape import indent_lines
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.runner import Runner, call_hook
 from tickwheel.tasks.task_queue import TaskQueue
@@ -46,7 +47,11 @@ _SHARED_OPTIONS = ("url", "namespace", "data_dir", "durability")
 
 
 class ProcessConfig(msgspec.Struct, kw_only=True):
-    """The configuration of a process. ``client_options`` are the client's arguments that the command line sets."""
+    """The configuration of a process.
+
+    ``client_options`` are the client's arguments that the command line sets. ``timeout_s`` is the client's timeout that
+    the command line sets, and ``default_timeout_s`` is used if the app does not set one either.
+    """
 
     app: str
     shared_state_fd: int
@@ -55,6 +60,8 @@ class ProcessConfig(msgspec.Struct, kw_only=True):
     selector: str
     queues: list[str] | None
     client_options: dict[str, Any]
+    timeout_s: float | None
+    default_timeout_s: float | None
     memory_limit: int | None
     drain_s: float
     json: bool
@@ -80,7 +87,7 @@ def main() -> int:
     try:
         app = load_app(config.app)
         # If the server is embedded, the supervisor drives its wheel.
-        app.move(**config.client_options, drive=False)
+        app.move(**config.client_options, **timeout_option(config, app.where), drive=False)
         app.load()
         queues = select_queues(app, config.queues)
         selector_class = load_selector(config.selector)
@@ -89,7 +96,7 @@ def main() -> int:
         for queue in queues:
             app.declared(queue.name)
     except TickwheelError as error:
-        print(indent_lines(f"tickwheel: {error}"), file=sys.stderr)
+        print_error(error, json=config.json)
         return CANNOT_START
     return _work(config, app, queues, selector_class, stopping)
 
@@ -164,6 +171,14 @@ def _run(consumers: list[Consumer]) -> None:
         futures = [threads.submit(consumer.run) for consumer in consumers]
     for future in futures:
         future.result()
+
+
+def timeout_option(config: ProcessConfig, app_options: Mapping[str, Any]) -> dict[str, timedelta]:
+    """Return the client's timeout that replaces the one of the app, as an argument of the client."""
+    timeout_s = (
+        config.default_timeout_s if config.timeout_s is None and "timeout" not in app_options else config.timeout_s
+    )
+    return {} if timeout_s is None else {"timeout": timedelta(seconds=timeout_s)}
 
 
 def _read_line() -> bytes:

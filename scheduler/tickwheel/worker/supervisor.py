@@ -24,7 +24,7 @@ from tickwheel.runtime.backoff import Backoff
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.worker.ipc import Ready
 from tickwheel.worker.lease_renewer import LeaseRenewer
-from tickwheel.worker.orphan_settler import settle_after_exit
+from tickwheel.worker.orphan_settler import Interruption, settle_after_exit
 from tickwheel.worker.process import RECYCLE, ProcessConfig
 from tickwheel.worker.shared_state import SharedState
 from tickwheel.worker.stats import Stats
@@ -43,7 +43,9 @@ _TIMEOUT: Final = timedelta(seconds=5)
 # The maximum number of concurrent renewal calls, for all processes. Each call may use a connection, and a process can
 # usually have only 1,024 open files.
 _MAX_RENEWAL_CALLS: Final = 128
-_STOPPED: Final = "the worker was stopped"
+# The back-off of a task that did nothing wrong: its message can be delivered again immediately.
+_AT_ONCE: Final = timedelta(0)
+_STOPPED: Final = "the worker was stopped before the task ended"
 
 
 @dataclass(slots=True)
@@ -66,6 +68,7 @@ class Supervisor:
     def __init__(self, config: ProcessConfig, count: int, stats: Stats) -> None:
         self._config = config
         self._count = count
+        self._timeout = _TIMEOUT if config.timeout_s is None else min(_TIMEOUT, timedelta(seconds=config.timeout_s))
         self._stats = stats
         self._processes: list[_Process | None] = [None] * count
         self._started: set[int] = set()
@@ -186,7 +189,7 @@ class Supervisor:
         with self._lock:
             if self._client is None:
                 # If the server is embedded, this client also drives its wheel.
-                self._client = Tickwheel(**{**report.client_options, "drive": None, "timeout": _TIMEOUT})
+                self._client = Tickwheel(**{**report.client_options, "drive": None, "timeout": self._timeout})
                 _log.info(
                     "%d processes with %d consumers each; queues %s; %d tasks",
                     self._count, self._config.consumers, ", ".join(report.queues), len(report.tasks),
@@ -209,16 +212,16 @@ class Supervisor:
             # Kill the programs that the tasks of the process have started, because the tasks will run again.
             _kill(process.popen)
         renewer.stop()
-        # Without a known culprit, any task that ran may have ended the process.
-        settle_after_exit(
-            process.shared_state,
-            renewer.batches,
-            renewer.open_client,
-            exit_reason,
-            lambda batch_index, message_index: (
-                exit_reason != _STOPPED and (culprit is None or culprit[:2] == (batch_index, message_index))
-            ),
-        )
+
+        def interruption(batch_index: int, message_index: int) -> Interruption:
+            if exit_reason == _STOPPED:
+                return Interruption(exit_reason, _AT_ONCE)
+            # Without a known culprit, any task that ran may have ended the process.
+            if culprit is None or culprit[:2] == (batch_index, message_index):
+                return Interruption(exit_reason)
+            return Interruption(f"another task of its worker process was {exit_reason}", _AT_ONCE)
+
+        settle_after_exit(process.shared_state, renewer.batches, renewer.open_client, interruption)
         renewer.close()
         process.shared_state.close()
         self._stats.record_exit()

@@ -18,5 +18,5 @@ collect.py, run_evidence.py    the evidence of a run
 claims.py, lives.py            all claims of shards, and the life of each message, from the evidence
 checker.py                     the check of the invariants, without I/O; lateness.py computes how late messages were
 aftermath.py, leftovers.py     checks of the data after all messages have ended
-report.py                      the report of a campaign
+report.py, coverage.py         the report of a campaign, and the rows that the campaigns of a commit have reached
 """

@@ -1,6 +1,7 @@
 """`python -m tests.fault.harness`: run faults for a given time, and print a table.
 
-The exit code is 1 if a run has a violation or is void, or if no row ran.
+The exit code is 1 if a run has a violation or is void, if no row ran, or if the last three campaigns of this commit
+reached less than 90 % of the rows. A campaign begins with the rows that the campaigns before it did not reach.
 """
 
 import argparse
@@ -9,11 +10,13 @@ import os
 import random
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+from tests.fault.harness.coverage import Coverage
 from tests.fault.harness.deployment import RowUnavailable
 from tests.fault.harness.plan import campaign
-from tests.fault.harness.report import Report
+from tests.fault.harness.report import Report, current_commit
 from tests.fault.harness.rows import ROWS, plan
 from tests.fault.harness.run import run
 from tests.fault.harness.shared_services import SharedServices
@@ -31,7 +34,13 @@ def main() -> int:
         default=_seconds(),
         help="start no run after this time (default 570, or the time of a soak)",
     )
-    parser.add_argument("--seed", type=int, help="seed of the campaign; default: a random seed, which is printed")
+    parser.add_argument("--seed", type=int, help="seed of the first campaign; default: a random seed")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        default=1,
+        help="number of campaigns, each with another seed and for --seconds (default 1)",
+    )
     parser.add_argument("--rows", default=",".join(ROWS), help=f"rows of {', '.join(ROWS)}; default: all")
     parser.add_argument(
         "--results", type=Path, help="append the totals of the campaign to this file, as a line of JSON"
@@ -45,13 +54,22 @@ def main() -> int:
         parser.error(f"there is no row {', '.join(unknown)}; the rows are {', '.join(ROWS)}")
     # Errors of unreachable servers are expected.
     logging.getLogger("tickwheel").setLevel(logging.CRITICAL)
-    seed = random.SystemRandom().randrange(2**32) if args.seed is None else args.seed
-    runs = campaign(seed, names)
     if args.replay:
         row, _, row_seed = args.replay.partition(":")
-        names, seed = [row], int(row_seed)
-        runs = iter([(row, seed)])
-    report = Report(seed, names, soak=_SOAK in os.environ)
+        return 0 if _run_campaign(args, [row], int(row_seed), iter([(row, int(row_seed))])).passed else 1
+    coverage, passed = Coverage.read(names, args.results, current_commit()), True
+    for n in range(args.seeds):
+        seed = random.SystemRandom().randrange(2**32) if args.seed is None else args.seed + n
+        report = _run_campaign(args, names, seed, campaign(seed, names, coverage.next_rows))
+        coverage = coverage.with_campaign(report.rows())
+        passed = passed and report.passed
+        print(coverage.describe(), flush=True)
+    return 0 if passed and coverage.passed else 1
+
+
+def _run_campaign(args: argparse.Namespace, names: list[str], seed: int, runs: Iterator[tuple[str, int]]) -> Report:
+    soak = _SOAK in os.environ
+    report = Report(seed, names, soak=soak)
     print(f"seed {seed}, rows {', '.join(names)}", flush=True)
     left_out: set[str] = set()
     until = time.monotonic() + args.seconds
@@ -62,14 +80,14 @@ def main() -> int:
             if row in left_out:
                 continue
             try:
-                report.add(run(plan(row, row_seed, rate=args.rate, soak=_SOAK in os.environ), shared, keep=args.keep))
+                report.add(run(plan(row, row_seed, rate=args.rate, soak=soak), shared, keep=args.keep))
             except RowUnavailable as reason:
                 left_out.add(row)
                 report.add_unavailable(row, str(reason))
     report.show()
     if args.results:
         report.append(args.results)
-    return 0 if report.passed else 1
+    return report
 
 
 def _seconds() -> float:

@@ -1,7 +1,7 @@
 """The plan of a campaign, made from its seed: the same seed and the same rows give the same plan."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from tests.fault.harness.load import Load
@@ -36,13 +36,16 @@ class RunPlan:
 _FIRST = "F21"
 
 
-def campaign(seed: int, rows: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Yield the row and the seed of each run: all rows in random order, repeatedly. The first row is F21."""
+def campaign(seed: int, rows: Sequence[str], preferred: Collection[str] = ()) -> Iterator[tuple[str, int]]:
+    """Yield the row and the seed of each run: all rows in random order, repeatedly.
+
+    The first row is F21. The ``preferred`` rows follow, which earlier campaigns have not reached.
+    """
     chance = random.Random(seed)
-    first = _FIRST
+    ranks = dict.fromkeys(preferred, 1) | {_FIRST: 0}
     while True:
         order = list(rows)
         chance.shuffle(order)
-        for row in sorted(order, key=lambda row: row != first):
+        for row in sorted(order, key=lambda row: ranks.get(row, 2)):
             yield row, chance.randrange(2**32)
-        first = ""
+        ranks = {}

@@ -92,7 +92,7 @@ class Report:
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
             "seed": self.seed,
             "soak": self.soak,
-            "commit": _commit(),
+            "commit": current_commit(),
             "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
             "total": _totals(self.outcomes),
             "rows": self.rows(),
@@ -104,7 +104,7 @@ class Report:
             file.write(json.dumps(line) + "\n")
 
 
-def _commit() -> str:
+def current_commit() -> str:
     """Return the commit of the code that ran, for replays; "" outside a checkout."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     try:

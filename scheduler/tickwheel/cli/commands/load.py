@@ -260,7 +260,7 @@ def _build_report(
     from tickwheel.load.capacity.advice import advise
     from tickwheel.load.report import report
 
-    full_scenario = replace(source, scale=max(1.0, source.scale), workers=None).scenario()
+    full_scenario = source.full().scenario()
     # After an interrupted run the user does not want to wait for the table.
     stopping = outcome is not None and outcome.interrupted
 

@@ -101,7 +101,8 @@ def worker(target: Target, options: WorkerOptions) -> None:
     log_to_stderr(json=target.json, verbose=options.verbose)
     # The app's values take precedence over environment variables. Command line options override the app's values if
     # they differ from the environment variables.
-    variables, default = target.environment(), Target.from_environment().environment()
+    from_environment = Target.from_environment()
+    variables, default = target.environment(), from_environment.environment()
     overrides = {
         option: variables[variable]
         for option, variable in _CLIENT_OPTIONS.items()
@@ -115,6 +116,8 @@ def worker(target: Target, options: WorkerOptions) -> None:
         selector=options.selector,
         queues=options.queue or None,
         client_options=overrides,
+        timeout_s=_seconds(None if target.timeout == from_environment.timeout else target.timeout),
+        default_timeout_s=_seconds(from_environment.timeout),
         memory_limit=options.memory_limit,
         drain_s=(_DRAIN if options.drain is None else options.drain).total_seconds(),
         json=target.json,
@@ -132,3 +135,7 @@ def worker(target: Target, options: WorkerOptions) -> None:
     with serving_metrics(page, make_collector, _log):
         code = supervisor.run()
     raise typer.Exit(code)
+
+
+def _seconds(duration: timedelta | None) -> float | None:
+    return None if duration is None else duration.total_seconds()

@@ -27,6 +27,11 @@ class Source:
     max_messages: int | None = None
     workers: int | None = None
 
+    def full(self) -> "Source":
+        """Return the source with the full load. If the run was scaled down, its workers are scaled up, too."""
+        scale = max(1.0, self.scale)
+        return replace(self, scale=scale, workers=self.workers and round(self.workers * scale / self.scale))
+
     def scenario(self) -> Scenario:
         """Read the scenario. Raises InvalidArgument."""
         scenario = _read(self.name)

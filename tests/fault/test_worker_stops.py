@@ -1,0 +1,109 @@
+"""`tickwheel worker`: the attempts of tasks that a stop or a kill of their processes ends."""
+
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from tests.fault import worker_app
+from tests.fault.worker_processes import Worker, WorkerDeployment, is_process
+from tests.support.wait_until import eventually
+
+pytestmark = pytest.mark.fault
+
+
+def test_processes_of_a_killed_worker_exit_and_its_messages_are_redelivered(deployment: WorkerDeployment) -> None:
+    go = deployment.folder / "go"
+    running = deployment.send(worker_app.wait_for, str(go))
+    with deployment.worker("--drain", "100ms") as worker:
+        worker.wait_until_recorded("began")
+        [child] = worker.children
+        worker.send_signal(signal.SIGKILL)
+        worker.wait(10)
+        eventually(lambda: not is_process(child), "the process has ended", 10)
+        deployment.wait_for_state(running, "pending")
+        go.touch()
+    with deployment.worker():
+        assert deployment.wait_for_state(running, "completed").attempt == 2
+
+
+def test_a_terminated_worker_finishes_running_tasks_and_releases_the_others(deployment: WorkerDeployment) -> None:
+    go = deployment.folder / "go"
+    running = deployment.send(worker_app.wait_for, str(go))
+    others = [deployment.send(worker_app.double, n) for n in range(3)]
+    with deployment.worker() as worker:
+        worker.wait_until_recorded("began")
+        worker.send_signal(signal.SIGTERM)
+        eventually(lambda: "stopping: running tasks" in worker.log, "the worker stops")
+        go.touch()
+        assert worker.wait(20) == 0
+        assert deployment.message(running).state == "completed"
+        assert [(deployment.message(id).state, deployment.message(id).attempt) for id in others] == [("pending", 0)] * 3
+
+
+def end_by_second_signal(worker: Worker) -> None:
+    worker.send_signal(signal.SIGTERM)
+    eventually(lambda: "stopping: running tasks" in worker.log, "the worker stops")
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(20) == 0
+
+
+def end_by_drain_timeout(worker: Worker) -> None:
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(20) == 0
+
+
+@pytest.mark.parametrize(
+    ("end", "drain"), [(end_by_second_signal, "60s"), (end_by_drain_timeout, "100ms")], ids=["second-signal", "drain"]
+)
+def test_an_attempt_that_has_begun_counts_if_the_stop_of_the_worker_ends_it(
+    deployment: WorkerDeployment, end: Callable[[Worker], None], drain: str
+) -> None:
+    never = str(deployment.folder / "never")
+    running = deployment.send(worker_app.wait_for, never)
+    untouched = [deployment.send(worker_app.double, n) for n in range(3)]
+    for attempt in (1, 2):
+        with deployment.worker("--drain", drain) as worker:
+            worker.wait_until_recorded("began", attempt)
+            end(worker)
+        message = deployment.message(running)
+        assert (message.state, message.attempt) == ("pending", attempt)
+        assert message.error == "the worker was stopped before the task ended"
+        if attempt == 1:
+            # Only messages on which no task has begun are released.
+            views = [deployment.message(id) for id in untouched]
+            assert [(view.state, view.attempt) for view in views] == [("pending", 0)] * 3
+
+
+def test_a_message_whose_last_attempt_is_ended_by_the_stop_of_the_worker_is_errored(
+    deployment: WorkerDeployment,
+) -> None:
+    last = worker_app.wait_for.with_options(max_attempts=1)
+    running = deployment.send(last, str(deployment.folder / "never"))
+    with deployment.worker("--drain", "100ms") as worker:
+        worker.wait_until_recorded("began")
+        end_by_drain_timeout(worker)
+    message = deployment.message(running)
+    assert (message.state, message.attempt) == ("errored", 1)
+
+
+def test_a_task_next_to_a_task_killed_at_its_time_limit_runs_again_immediately(deployment: WorkerDeployment) -> None:
+    go = deployment.folder / "go"
+    innocent = deployment.send(worker_app.wait_for, str(go))
+    with deployment.worker("--threads", "2") as worker:
+        worker.wait_until_recorded("began", 1)
+        hanging = deployment.send(worker_app.ignore_time_limit)
+        deployment.wait_for_state(hanging, "errored")
+        worker.wait_until_recorded("began", 3)
+        message = deployment.message(innocent)
+        assert (message.state, message.attempt) == ("running", 2)
+        assert message.error.startswith("another task of its worker process was over its time limit")
+        go.touch()
+        deployment.wait_for_state(innocent, "completed")
+
+
+def test_a_worker_whose_server_does_not_answer_gives_up_after_its_timeout(deployment: WorkerDeployment) -> None:
+    # The app would retry for an hour.
+    with deployment.worker("--url", "redis://127.0.0.1:1", "--timeout", "200ms", TIMEOUT="3600") as worker:
+        assert worker.wait(60) == 2
+        assert "redis://127.0.0.1:1" in worker.log

@@ -1,0 +1,81 @@
+"""With --json, every program prints JSON alone: each line of its standard output and standard error is a document."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from services.process import Process, free_port
+from tests.integration.cli.command_runner import ENDS_S, TICKWHEEL
+from tickwheel.cli.app import _PANELS
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parents[3]
+# The arguments of each program, and a text of its output that shows that it works; "" if the program
+# ends without a signal.
+PROGRAMS: dict[str, tuple[str, str]] = {
+    "serve": ("serve --listen 127.0.0.1:0", "serving grpc://"),
+    "serve --processes": ("serve --processes 2 --listen 127.0.0.1:0", "serving grpc://"),
+    "dev": ("dev --listen 127.0.0.1:{port} --data-dir {folder}/data", "serving grpc://"),
+    "events": ("events --lock {folder}/lock", "elected"),
+    "worker": ("worker tests.fault.worker_app:app", '"working"'),
+    "load": (
+        "load order-timeouts --scale 0.00001 --start 12h --length 10m --speed-up 600 --report {folder}/report.html",
+        "",
+    ),
+    "demo": ("demo --seconds 3", ""),
+    "bench": ("bench --messages 100", ""),
+}
+# These commands of the same panel end at once, and start no process.
+SHORT = {"token", "acl"}
+
+
+def test_every_program_is_in_the_table() -> None:
+    assert {function.__name__ for function in _PANELS["Processes"]} - SHORT == {name.split()[0] for name in PROGRAMS}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_prints_json_alone(
+    program: str, tickwheel_server: PrivateServer, namespace: str, tmp_path: Path
+) -> None:
+    words, ready_when = PROGRAMS[program]
+    environment = {
+        "TICKWHEEL_URL": "" if program == "dev" else tickwheel_server.url,
+        "TICKWHEEL_NAMESPACE": "" if program in ("load", "demo", "bench") else namespace,
+        "TICKWHEEL_DATA_DIR": "",
+    }
+    arguments = words.format(folder=tmp_path, port=free_port()).split()
+    with Process(
+        program, [*TICKWHEEL, *arguments, "--json"], tmp_path, ready_when, environment=environment, cwd=ROOT
+    ) as process:
+        if ready_when:
+            process.stop(ENDS_S)
+        else:
+            process.wait(120)
+        assert_json(process.log)
+
+
+@pytest.mark.parametrize("program", ["serve", "events", "worker", "counts", "load"])
+def test_an_error_is_a_json_document_too(program: str, tmp_path: Path) -> None:
+    words = PROGRAMS[program][0] if program in PROGRAMS else program
+    command = [*TICKWHEEL, *words.format(folder=tmp_path).split(), "--json", "--timeout", "100ms"]
+    environment = os.environ | {"TICKWHEEL_URL": "redis://127.0.0.1:1", "TICKWHEEL_DATA_DIR": ""}
+    if program in ("serve", "worker"):
+        # These programs wait for their server.
+        environment["TICKWHEEL_NAMESPACE"] = "not{allowed}"
+    done = subprocess.run(
+        command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=ENDS_S, check=False
+    )
+    assert done.returncode in (2, 3), done
+    errors = assert_json(done.stdout + done.stderr)
+    assert errors[-1]["level"] == "ERROR"
+
+
+def assert_json(output: str) -> list[dict[str, object]]:
+    lines = output.splitlines()
+    assert lines
+    return [json.loads(line) for line in lines]

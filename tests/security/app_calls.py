@@ -1,0 +1,177 @@
+"""Every argument of every public method of `TaskApp`: the types that it may have, and a call that passes a value."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from tests.security.calls import DURATION, FLAG, NOTHING, NUMBER, TEXT
+from tickwheel.model.queue_config import SETTINGS
+from tickwheel.tasks import Middleware, Retry, Task, TaskApp
+from tickwheel.tasks.schedule import Policies
+from tickwheel.tasks.task import Call, Defaults
+
+_fresh = itertools.count()
+# The arguments of a client that an app passes on, without those that TaskApp names itself.
+CLIENT: dict[str, tuple[type, ...]] = {
+    "shards": (int, NOTHING),
+    "durability": (str, NOTHING),
+    "drive": (bool, NOTHING),
+    "history": (str, NOTHING),
+    "auto_create": (bool, NOTHING),
+    "clock_guard": DURATION,
+    "outbox_limit": (int, NOTHING),
+    "outbox_full": (str, NOTHING),
+    "existing": FLAG,
+    "timeout": DURATION,
+    "clock": TEXT,
+}
+WHERE: dict[str, tuple[type, ...]] = {
+    "url": (str, NOTHING),
+    "namespace": TEXT,
+    "data_dir": (str, Path, NOTHING),
+} | CLIENT
+_CONFIG: dict[str, tuple[type, ...]] = {
+    "exclusive_key": (str, NOTHING),
+    "indexed": (list, tuple, set, frozenset, NOTHING),
+    "forecast": (bool, NOTHING),
+    "sink": (str, NOTHING),
+    "max_attempts": (int, NOTHING),
+    "payload_limit": (int, NOTHING),
+} | dict.fromkeys(("lease", "backoff", "backoff_max", "retention", "errored_retention"), DURATION)
+# The keyword arguments that the methods pass on, by method.
+PASSED_ON: dict[str, set[str]] = {
+    "__init__": set(CLIENT),
+    "task": set(Defaults.__annotations__),
+    "queue": set(SETTINGS),
+    "cron": set(Policies.__annotations__),
+    "every": set(Policies.__annotations__),
+    "move": set(WHERE),
+}
+_POLICIES: dict[str, tuple[type, ...]] = {"name": TEXT, "overlap": FLAG, "missed": TEXT, "grace": (timedelta,)}
+
+
+@dataclass
+class AppTargets:
+    """An app with a server, and the arguments with which further apps are created."""
+
+    url: str
+    namespace: str
+    app: TaskApp
+
+    def fresh(self, **options: Any) -> TaskApp:
+        return TaskApp(**{"url": None if "data_dir" in options else self.url, "namespace": self.namespace} | options)
+
+
+class AppArgument(NamedTuple):
+    """One argument of one call, like `calls.Argument`."""
+
+    types: tuple[type, ...]
+    call: Callable[[Any, Any], object]
+
+
+def send(user: int = 1) -> None: ...
+
+
+def _new(name: str, types: tuple[type, ...]) -> AppArgument:
+    return AppArgument(types, lambda targets, value: targets.fresh(**{name: value}))
+
+
+def _of(method: str, argument: str, types: tuple[type, ...], **others: Any) -> AppArgument:
+    """Call the method on a new app, so that an accepted value has no effect on the next one."""
+
+    def call(targets: Any, value: Any) -> object:
+        return getattr(targets.fresh(), method)(**others | {argument: value})
+
+    return AppArgument(types, call)
+
+
+def _task(name: str, types: tuple[type, ...]) -> AppArgument:
+    return AppArgument(types, lambda targets, value: targets.fresh().task(**{name: value})(send))
+
+
+def _schedule(method: str, time: Any, name: str, types: tuple[type, ...]) -> AppArgument:
+    def call(targets: Any, value: Any) -> object:
+        app = targets.fresh()
+        return getattr(app, method)(time, app.task(send), **{name: value})
+
+    return AppArgument(types, call)
+
+
+def _with_task(call: Callable[[TaskApp, Task[..., Any], Any], object], types: tuple[type, ...]) -> AppArgument:
+    def with_task(targets: Any, value: Any) -> object:
+        app = targets.fresh()
+        return call(app, app.task(name=f"send{next(_fresh)}")(send), value)
+
+    return AppArgument(types, with_task)
+
+
+HOUR = timedelta(hours=1)
+CRON = "30 9 * * *"
+
+APP_ARGUMENTS: dict[str, AppArgument] = {
+    **{f"__init__ {name}": _new(name, types) for name, types in WHERE.items()},
+    "__init__ namespace": _new("namespace", (str, NOTHING)),
+    "__init__ encoding": _new("encoding", TEXT),
+    "__init__ schedule_queue": _new("schedule_queue", TEXT),
+    "__init__ no_such_option": _new("no_such_option", ()),
+    "task function": AppArgument((Callable,), lambda targets, value: targets.fresh().task()(value)),  # type: ignore[arg-type]
+    "task name": _task("name", (str, NOTHING)),
+    "task queue": _task("queue", TEXT),
+    "task time_limit": _task("time_limit", (timedelta,)),
+    "task retry": _task("retry", (Retry, NOTHING)),
+    "task metadata": _task("metadata", (Iterable,)),
+    "task deadline": _task("deadline", (datetime, timedelta, NOTHING)),
+    "task lease": _task("lease", DURATION),
+    "task max_attempts": _task("max_attempts", (int, NOTHING)),
+    "task no_such_option": _task("no_such_option", ()),
+    "queue name": _of("queue", "name", TEXT),
+    "queue weight": _of("queue", "weight", NUMBER, name="q"),
+    "queue batch": _of("queue", "batch", NUMBER, name="q"),
+    "queue long_poll": _of("queue", "long_poll", (timedelta,), name="q"),
+    "queue iterations": _of("queue", "iterations", NUMBER, name="q"),
+    **{f"queue {name}": _of("queue", name, types, name="q") for name, types in _CONFIG.items()},
+    "queue no_such_setting": _of("queue", "no_such_setting", (), name="q"),
+    "cron expression": _with_task(lambda app, task, value: app.cron(value, task), TEXT),
+    "cron call": AppArgument((Call, Task), lambda targets, value: targets.fresh().cron(CRON, value)),
+    "cron timezone": _with_task(lambda app, task, value: app.cron(CRON, task, timezone=value), TEXT),
+    "every interval": _with_task(lambda app, task, value: app.every(value, task), (timedelta,)),
+    "every call": AppArgument((Call, Task), lambda targets, value: targets.fresh().every(HOUR, value)),
+    **{f"cron {name}": _schedule("cron", CRON, name, types) for name, types in _POLICIES.items()},
+    **{f"every {name}": _schedule("every", HOUR, name, types) for name, types in _POLICIES.items()},
+    "every no_such_policy": _schedule("every", HOUR, "no_such_policy", ()),
+    "on_load declare": _of("on_load", "declare", (Callable,)),  # type: ignore[arg-type]
+    "route task": AppArgument(TEXT, lambda targets, value: targets.app.route(value, to="celery")),
+    "route to": AppArgument(TEXT, lambda targets, value: targets.app.route("shop.send", to=value)),
+    "route share": AppArgument(
+        (int, float), lambda targets, value: targets.app.route("shop.send", to="celery", share=value)
+    ),
+    "add_middleware middleware": _of("add_middleware", "middleware", (Middleware,)),
+    **{f"move {name}": _of("move", name, types) for name, types in WHERE.items()},
+    "move no_such_option": _of("move", "no_such_option", ()),
+    "enqueue task": AppArgument(
+        (), lambda targets, value: targets.app.enqueue(value, targets.app.tasks["send"].message((), {}))
+    ),
+    "enqueue message": AppArgument((), lambda targets, value: targets.app.enqueue(targets.app.tasks["send"], value)),
+    "aenqueue task": AppArgument(
+        (), lambda targets, value: asyncio.run(targets.app.aenqueue(value, targets.app.tasks["send"].message((), {})))
+    ),
+    "aenqueue message": AppArgument(
+        (), lambda targets, value: asyncio.run(targets.app.aenqueue(targets.app.tasks["send"], value))
+    ),
+    "declared name": AppArgument(TEXT, lambda targets, value: targets.app.declared(value)),
+    "with_options id": _with_task(lambda app, task, value: task.with_options(id=value), (str, NOTHING)),
+    "with_options metadata": _with_task(lambda app, task, value: task.with_options(metadata=value), (Mapping, NOTHING)),
+    "with_options deadline": _with_task(
+        lambda app, task, value: task.with_options(deadline=value), (datetime, timedelta, NOTHING)
+    ),
+    "with_options no_such_option": _with_task(
+        lambda app, task, value: cast(Any, task).with_options(no_such_option=value), ()
+    ),
+    "Retry first": AppArgument((timedelta,), lambda _, value: Retry(first=value)),
+    "Retry most": AppArgument((timedelta,), lambda _, value: Retry(most=value)),
+    "Retry never": AppArgument((tuple,), lambda _, value: Retry(never=value)),
+}
