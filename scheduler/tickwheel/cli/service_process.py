@@ -54,15 +54,25 @@ class ServeOptions:
             help="How long calls in flight may take to finish after SIGTERM (default 10s).",
         ),
     ] = None
-    tls_cert: Annotated[Path | None, typer.Option(help="The server's certificate chain, in PEM.")] = None
-    tls_key: Annotated[Path | None, typer.Option(help="The private key of the certificate, in PEM.")] = None
+    # The command itself checks whether it can read the files, and names the remedy.
+    tls_cert: Annotated[Path | None, typer.Option(readable=False, help="The server's certificate chain, in PEM.")] = (
+        None
+    )
+    tls_key: Annotated[
+        Path | None, typer.Option(readable=False, help="The private key of the certificate, in PEM.")
+    ] = None
     tls_client_ca: Annotated[
         Path | None,
-        typer.Option(help="Accept only clients with a certificate that one of these authorities signed; in PEM."),
+        typer.Option(
+            readable=False, help="Accept only clients with a certificate that one of these authorities signed; in PEM."
+        ),
     ] = None
     tokens: Annotated[
         Path | None,
-        typer.Option(help="Accept only the tokens of this file, with the permissions set there (`tickwheel token`)."),
+        typer.Option(
+            readable=False,
+            help="Accept only the tokens of this file, with the permissions set there (`tickwheel token`).",
+        ),
     ] = None
     processes: Annotated[
         int,

@@ -25,7 +25,7 @@ from tickwheel.cli.service_process import (
 from tickwheel.cli.target import Target
 from tickwheel.runtime.log_format import log_to_stderr
 from tickwheel.runtime.signals import handle_in_thread
-from tickwheel.service.startup_checks import check_exposure, check_metrics_exposure, check_private
+from tickwheel.service.startup_checks import check_exposure, check_metrics_exposure, check_private, check_readable
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
@@ -55,7 +55,10 @@ def serve(target: Target, options: ServeOptions) -> None:
     page = None if options.metrics is None else metrics_address(options.metrics)
     if page is not None:
         check_metrics_exposure(options.metrics or "", page[0], insecure=options.insecure)
-    for name, file in (("--tls-key", options.tls_key), ("--tokens", options.tokens)):
+    secrets = {"--tls-key": options.tls_key, "--tokens": options.tokens}
+    for name, file in (secrets | {"--tls-cert": options.tls_cert, "--tls-client-ca": options.tls_client_ca}).items():
+        check_readable(name, file)
+    for name, file in secrets.items():
         check_private(name, file)
     log_to_stderr(json=target.json, verbose=options.verbose)
     # With several processes, this server never runs. It is created so that an error in the options is reported once,
