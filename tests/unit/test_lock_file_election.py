@@ -166,7 +166,12 @@ def file_of_another_user(former: Path) -> None:
         former.chmod(0o666)
 
 
-FOREIGN = [lambda former: former.symlink_to("/etc/passwd"), Path.mkdir, hard_link, file_of_another_user]
+FOREIGN: list[Callable[[Path], None]] = [
+    lambda former: former.symlink_to("/etc/passwd"),
+    lambda former: former.mkdir(),
+    hard_link,
+    file_of_another_user,
+]
 
 
 @pytest.mark.parametrize("make", FOREIGN, ids=["link", "folder", "hard-link", "another-user"])
