@@ -75,6 +75,7 @@ def _serve_with_processes(
     target: Target, scheme: str, address: tuple[str, int], options: ServeOptions, page: tuple[str, int] | None
 ) -> None:
     from tickwheel.service.multiprocess import reserve_port, run_processes
+    from tickwheel.service.shared_quota import SharedQuotas
 
     host, port = address
     stopping = threading.Event()
@@ -91,6 +92,7 @@ def _serve_with_processes(
                 options.processes,
                 options.drain_s,
                 sockets,
+                None if options.tokens is None else SharedQuotas(options.processes),
             ),
             serving_metrics(page, lambda: _make_multiprocess_collector(sockets or []), _log),
         ):
