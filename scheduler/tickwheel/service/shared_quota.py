@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Final
 
 from tickwheel.runtime.log_fields import log_fields
@@ -106,10 +107,9 @@ class SharedQuotas:
     def _find_row(self, digest: bytes) -> int | None:
         """Return the row of the token, or take a free row for it. None if there is no free row."""
         first = int.from_bytes(digest[:8], "big") % ROWS
-        # The rows are searched in an order that depends only on the digest, so one lock excludes all other processes
-        # that look for the same token. The lock of row ROWS excludes processes that look for other tokens.
+        # Row ROWS does not exist. Its lock is for the digests of all rows.
         with self.lock(ROWS):
-            for row in (*range(first, ROWS), *range(first)):
+            for row in chain(range(first, ROWS), range(first)):
                 place = slice(row * _DIGEST_BYTES, (row + 1) * _DIGEST_BYTES)
                 if self._digests[place] == _FREE:
                     self._digests[place] = digest
