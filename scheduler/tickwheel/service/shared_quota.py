@@ -60,8 +60,8 @@ class SharedQuotas:
         row = self._find_row(digest)
         if row is None:
             _log.warning(
-                "the service has had more than %d tokens since its start: each process limits further tokens by itself."
-                " Restart the service",
+                "the service has had more than %d tokens since its start: each process limits further tokens"
+                " separately. Restart the service",
                 ROWS,
                 extra=log_fields("tokens refused"),
             )
