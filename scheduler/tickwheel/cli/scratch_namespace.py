@@ -6,6 +6,7 @@ from pathlib import Path
 from tickwheel.cli.target import Target
 from tickwheel.client.admin import Admin
 from tickwheel.election.lock_file import default_lock
+from tickwheel.election.lock_folder import former_lock
 from tickwheel.operations.delete_namespace import delete_namespace
 
 
@@ -15,10 +16,11 @@ def delete_scratch(target: Target) -> None:
         admin = Admin(tickwheel)
         admin.run(delete_namespace(admin.context))
     for lock in _election_locks(target):
-        lock.unlink()
+        lock.unlink(missing_ok=True)
 
 
 def _election_locks(target: Target) -> Iterator[Path]:
-    """Return the lock files by which event processes were elected for the shards of the deleted namespace."""
+    """Yield the lock files by which event processes were elected for the shards of the deleted namespace."""
     lock = default_lock(target.url, target.namespace or "", target.data_dir)
-    return lock.parent.glob(f"{lock.name}.*")
+    for path in filter(None, (lock, former_lock(lock))):
+        yield from path.parent.glob(f"{path.name}.*")

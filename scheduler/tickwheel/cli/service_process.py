@@ -54,15 +54,25 @@ class ServeOptions:
             help="How long calls in flight may take to finish after SIGTERM (default 10s).",
         ),
     ] = None
-    tls_cert: Annotated[Path | None, typer.Option(help="The server's certificate chain, in PEM.")] = None
-    tls_key: Annotated[Path | None, typer.Option(help="The private key of the certificate, in PEM.")] = None
+    # The command itself checks whether it can read the files, and names the remedy.
+    tls_cert: Annotated[Path | None, typer.Option(readable=False, help="The server's certificate chain, in PEM.")] = (
+        None
+    )
+    tls_key: Annotated[
+        Path | None, typer.Option(readable=False, help="The private key of the certificate, in PEM.")
+    ] = None
     tls_client_ca: Annotated[
         Path | None,
-        typer.Option(help="Accept only clients with a certificate that one of these authorities signed; in PEM."),
+        typer.Option(
+            readable=False, help="Accept only clients with a certificate that one of these authorities signed; in PEM."
+        ),
     ] = None
     tokens: Annotated[
         Path | None,
-        typer.Option(help="Accept only the tokens of this file, with the permissions set there (`tickwheel token`)."),
+        typer.Option(
+            readable=False,
+            help="Accept only the tokens of this file, with the permissions set there (`tickwheel token`).",
+        ),
     ] = None
     processes: Annotated[
         int,
@@ -94,6 +104,14 @@ class ServeOptions:
     metrics_socket: Annotated[
         Path | None, typer.Option("--figures", hidden=True, help="With --part: the socket that serves its metrics.")
     ] = None
+    quotas: Annotated[
+        str | None,
+        typer.Option(
+            hidden=True,
+            help="With --part: the descriptor of the memory with the use of tokens, the number of processes, and the"
+            " number of this one.",
+        ),
+    ] = None
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Allow other machines to connect without encryption.")
     ] = False
@@ -124,14 +142,19 @@ def make_server(target: Target, address: tuple[str, int], options: ServeOptions)
     try:
         from tickwheel.service.grpc_options import raise_fd_limit
         from tickwheel.service.server import Server
+        from tickwheel.service.shared_quota import SharedQuotas
         from tickwheel.service.tls import credentials
         from tickwheel.service.token_file import TokenFile
     except ModuleNotFoundError as error:
         raise InvalidArgument(f"the service needs {error.name}: install tickwheel[grpc]") from error
+    quotas = None
+    if options.quotas is not None:
+        fd, processes, process = map(int, options.quotas.split(","))
+        quotas = SharedQuotas(processes, process, fd)
     return Server(
         client_settings,
         format_address(*address),
-        tokens=None if options.tokens is None else TokenFile(options.tokens),
+        tokens=None if options.tokens is None else TokenFile(options.tokens, quotas),
         credentials=credentials(options.tls_cert, options.tls_key, options.tls_client_ca),
         shares_port=options.part,
         connections=raise_fd_limit(options.max_connections),

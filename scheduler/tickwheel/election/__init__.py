@@ -7,6 +7,7 @@ shard is left to `event_process`.
 
 election.py           the protocols that both kinds implement
 lock_file.py          election by lock files
+lock_folder.py        the folder of this user's lock files
 zookeeper.py          election by ZooKeeper, in one thread
 candidacy.py          the next step of a member for one shard, without I/O
 assignment.py         the distribution of shards over members, without I/O

@@ -1,44 +1,63 @@
 """Election on one host: the process that holds the lock on a file drives the shard.
 
 The lock ends with its process, even if the process is killed, so another process takes over immediately. The lock does
-not exclude processes of other hosts; the fence makes two leaders harmless. A process that releases a lock removes the
-file. A killed process leaves the file, which is empty, and the next process reuses it.
+not exclude processes of other hosts or of other users; the fence makes two leaders harmless. A process that releases a
+lock removes the file. A killed process leaves the file, which is empty, and the next process reuses it.
 """
 
 import hashlib
+import logging
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
+from tickwheel.election.lock_folder import former_lock, lock_folder
 from tickwheel.embedded.file_lock import FileLock
+from tickwheel.runtime.private_file import check_single_name
+
+_log = logging.getLogger("tickwheel.event_process")
 
 # Interval at which a waiting process tries to lock; each attempt is one system call.
 RETRY_SECONDS = 0.1
 
 
 class LockFileElection:
-    """One lock file for each shard: the file of shard 3 is ``path`` with `.3` appended."""
+    """One lock file for each shard: the file of shard 3 is ``path`` with `.3` appended.
+
+    Earlier versions have the default lock file in the folder for temporary files. If ``path`` is the default, a leader
+    holds that lock, too, so that processes of both versions have one leader. Another user can create a file with that
+    name; such a file is ignored.
+    """
 
     kind = "lockfile"
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
+        self._former = former_lock(self._path)
+        self._warned = False
 
     def acquire(
         self, shard: int, stop: Event, on_loss: Callable[[], None] | None = None
     ) -> "LockFileLeadership | None":
         """Wait for the lock. The leadership has no epoch of its own, and ``on_loss`` is never called.
 
-        Raises OSError if the file cannot be opened or the file system does not support locks.
+        Raises OSError if the file cannot be opened, if other users can change it, or if the file system does not
+        support locks.
         """
-        path = self._path.with_name(f"{self._path.name}.{shard}")
-        while not stop.is_set():
-            lock = _try_lock(path)
-            if lock is not None:
-                return LockFileLeadership(lock)
-            stop.wait(RETRY_SECONDS)
+        lock = _wait_for_lock(_of_shard(self._path, shard), stop)
+        if lock is None or self._former is None:
+            return None if lock is None else LockFileLeadership(lock)
+        # Invariant: a process waits for the former lock only while it holds the other one, so no two processes wait for
+        # each other.
+        try:
+            former = _wait_for_lock(_of_shard(self._former, shard), stop, check_single_name)
+        except OSError as error:
+            self._warn(error)
+            return LockFileLeadership(lock)
+        if former is not None:
+            return LockFileLeadership(lock, former)
+        lock.release()
         return None
 
     def resign(self, shard: int) -> bool:
@@ -47,6 +66,15 @@ class LockFileElection:
 
     def leave(self) -> None:
         """Do nothing: a process that waits for a lock gets it as soon as the lock is released."""
+
+    def _warn(self, error: OSError) -> None:
+        if not self._warned:
+            self._warned = True
+            _log.warning(
+                "the lock file of earlier versions of Tickwheel is ignored: %s. Event processes of this version exclude"
+                " each other by %s. If an event process of an earlier version runs, replace it",
+                *(error, self._path),
+            )
 
     def close(self) -> None:
         """Do nothing: there are no resources besides the leaderships."""
@@ -58,26 +86,43 @@ class LockFileLeadership:
     epoch = None
     lost = False
 
-    def __init__(self, lock: FileLock) -> None:
-        self._lock = lock
+    def __init__(self, *locks: FileLock) -> None:
+        self._locks = locks
 
     def release(self) -> None:
-        """Remove the file, and release the lock."""
-        if self._lock.is_locked:
-            self._lock.path.unlink(missing_ok=True)
-            self._lock.release()
+        """Remove the files, and release the locks."""
+        for lock in self._locks:
+            if lock.is_locked:
+                lock.path.unlink(missing_ok=True)
+                lock.release()
 
 
 def default_lock(url: str | None, namespace: str, data_dir: Path | None = None) -> Path:
     """Return the default path of the lock files that elect the event process of a namespace.
 
-    The path is in the data directory of an embedded server. For a server with a URL, the path is in the folder for
-    temporary files of this host, and contains a hash of URL and namespace.
+    The path is in the data directory of an embedded server. For a server with a URL, the path is in `lock_folder`, and
+    contains a hash of URL and namespace.
     """
     if data_dir is not None:
         return data_dir / f"event-process-{namespace}.lock"
     tag = hashlib.sha256(f"{url or ''}\0{namespace}".encode()).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"tickwheel-{tag}.lock"
+    return lock_folder() / f"tickwheel-{tag}.lock"
+
+
+def _of_shard(path: Path, shard: int) -> Path:
+    return path.with_name(f"{path.name}.{shard}")
+
+
+def _wait_for_lock(path: Path, stop: Event, check: Callable[[Path], None] | None = None) -> FileLock | None:
+    """Return the lock on the file; None if ``stop`` is set first. Call ``check`` whenever another process holds it."""
+    while not stop.is_set():
+        lock = _try_lock(path)
+        if lock is not None:
+            return lock
+        if check is not None:
+            check(path)
+        stop.wait(RETRY_SECONDS)
+    return None
 
 
 def _try_lock(path: Path) -> FileLock | None:

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from tickwheel.runtime.private_file import open_private
+
 with suppress(ModuleNotFoundError):
     # The module is missing on Windows. There, `EmbeddedServer.open` raises an error that names the alternative.
     import fcntl
@@ -27,7 +29,8 @@ class FileLock:
     """A lock on the file ``path``. The file is created if it is missing, and this class never removes it.
 
     Two objects exclude each other even within one program, so threads are safe if each uses its own object. The methods
-    that lock raise OSError if the file cannot be opened, or if its file system does not support locks.
+    that lock raise OSError if the file cannot be opened, if other users can change it, or if its file system does not
+    support locks.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,11 +58,15 @@ class FileLock:
         deadline = time.monotonic() + timeout_s
         while not self.try_exclusive():
             if time.monotonic() > deadline:
-                holder = self.path.read_text().strip() or "unknown"
+                holder = self._holder() or "unknown"
                 raise TimeoutError(f"process {holder} has held the lock {self.path} for more than {timeout_s:g} s")
             time.sleep(_POLL_S)
         os.ftruncate(self.fileno(), 0)
         os.pwrite(self.fileno(), f"{os.getpid()}\n".encode(), 0)
+
+    def _holder(self) -> str:
+        with open(self.path, opener=open_private) as file:
+            return file.read().strip()
 
     def is_only_holder(self) -> bool:
         """Return whether there is no other holder of this lock, which must be held in shared mode.
@@ -78,7 +85,7 @@ class FileLock:
     def is_current(self) -> bool:
         """Return whether the path still names the locked file. The file may have been deleted after it was opened."""
         try:
-            return os.path.samestat(os.fstat(self.fileno()), self.path.stat())
+            return os.path.samestat(os.fstat(self.fileno()), self.path.lstat())
         except FileNotFoundError:
             return False
 
@@ -108,7 +115,7 @@ class FileLock:
             raise ValueError(f"{self.path} is already locked through this object")
         with _guard:
             # Python opens files close-on-exec: no program that this process starts inherits the lock.
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+            self._fd = open_private(self.path, os.O_RDWR | os.O_CREAT)
             _open_locks.add(self)
         try:
             fcntl.flock(self._fd, operation | fcntl.LOCK_NB)

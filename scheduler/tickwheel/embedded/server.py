@@ -7,7 +7,6 @@ of the server, the next program that opens the directory repairs the state. No s
 import atexit
 import hashlib
 import os
-import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +19,14 @@ import platformdirs
 
 from tickwheel.embedded.file_lock import FileLock, is_free
 from tickwheel.embedded.valkey_process import Appendfsync, EmbeddedServerError, ServerEnded, ValkeyProcess
+from tickwheel.runtime.private_file import (
+    UnsafePath,
+    check_data_folder,
+    check_entries,
+    make_data_folder,
+    make_private_folder,
+    resolve_path,
+)
 
 __all__ = ["EmbeddedServer", "EmbeddedServerError"]
 
@@ -47,6 +54,8 @@ class EmbeddedServer:
     the directory must be on a file system that supports locks and unix sockets. If a program exits without ``close()``,
     the directory is closed at exit. If a program is killed, the server keeps running. The next program that closes the
     directory stops the server, unless further programs have the directory open.
+
+    A directory that another user has made or can change is rejected, and so are symbolic links in it.
 
     Threads may share an object. In a forked child (os.fork, multiprocessing) the object is closed. If the child needs
     the server, it calls ``open()``; then the server also outlives the parent. If a C library forks without Python's
@@ -188,15 +197,19 @@ class EmbeddedServer:
         lock = FileLock(self.data_dir / "start.lock")
         try:
             if create:
-                self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_data_folder(self.data_dir)
+            check_data_folder(self.data_dir)
             lock.acquire_exclusive(_LOCK_S)
-            _make_private(self._socket_folder)
+            make_private_folder(self._socket_folder)
+            check_entries(self._process.files())
             _link_socket_dir(self._short_dir, self._socket_folder)
             yield
         except (FileExistsError, NotADirectoryError) as error:
             raise self._error(
                 f"{error.filename} exists and is not a folder. Remove it, or pass another data_dir"
             ) from error
+        except UnsafePath as error:
+            raise self._error(str(error)) from error
         except TimeoutError as error:
             raise self._error(f"{error}. If that process is frozen, resume it or end it") from error
         except OSError as error:
@@ -246,23 +259,15 @@ def _server_arguments(data_dir: Path, log_path: Path, appendfsync: Appendfsync) 
 
 
 def resolve_data_dir(data_dir: str | Path | None) -> Path:
-    """Return the absolute path of a data directory. None stands for the user's default directory."""
-    if data_dir is None:
-        data_dir = platformdirs.user_data_path("tickwheel")
-    return Path(data_dir).expanduser().resolve()
+    """Return the absolute path of a data directory. None stands for the user's default directory.
 
-
-def _make_private(folder: Path) -> None:
-    """Create the folder, or verify that no other user has access to it."""
+    Raises EmbeddedServerError if the path leads through a symbolic link that another user could have put there.
+    """
+    path = Path(platformdirs.user_data_path("tickwheel") if data_dir is None else data_dir).expanduser()
     try:
-        folder.mkdir(mode=0o700)
-    except FileExistsError:
-        status = folder.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
-            raise PermissionError(
-                f"{folder} must be a folder with owner {os.geteuid()} and mode 0700, but has owner {status.st_uid} and"
-                f" mode {stat.filemode(status.st_mode)}. Run as that user, correct the mode, or remove the folder"
-            ) from None
+        return resolve_path(path)
+    except UnsafePath as error:
+        raise EmbeddedServerError(str(error), data_dir=path) from error
 
 
 def _short_socket_dir(folder: Path) -> Path:
@@ -283,7 +288,7 @@ def _link_socket_dir(link: Path, folder: Path) -> None:
         return
     if len(os.fsencode(link / SOCKET_NAME)) > _SOCKET_PATH_BYTES_MAX:
         raise OSError(f"{link} is too long for a socket, and so is {folder}: set TMPDIR to a shorter path")
-    _make_private(link.parent)
+    make_private_folder(link.parent)
     if not link.is_symlink() or link.readlink() != folder:
         link.unlink(missing_ok=True)
         link.symlink_to(folder)

@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from redis.retry import Retry
 
 from tickwheel.embedded.file_lock import FileLock, holders, is_free, signal_holders
 from tickwheel.errors import TickwheelError
+from tickwheel.runtime.private_file import open_private
 
 T = TypeVar("T")
 Appendfsync = Literal["always", "everysec"]
@@ -131,6 +132,15 @@ class ValkeyProcess:
         finally:
             server_lock.detach()
 
+    def files(self) -> Iterator[Path]:
+        """Yield the path of each file that the server writes, except its socket. The file may be missing."""
+        yield from (self.log_path, self.data_dir / "valkey.pid", self.data_dir / "dump.rdb")
+        append_only = self.data_dir / "appendonlydir"
+        yield append_only
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if not append_only.is_symlink():
+                yield from append_only.iterdir()
+
     def wait_until_loaded(self) -> None:
         """Wait until the data is in memory. There is no deadline: the time depends on the amount of data."""
         while (running := self.probe()) is None or running.loading:
@@ -195,7 +205,7 @@ class ValkeyProcess:
         if self.log_path.exists() and self.log_path.stat().st_size > _LOG_BYTES_MAX:
             self.log_path.replace(self.log_path.with_suffix(".log.old"))
         try:
-            with open(self.log_path, "ab", opener=_open_private) as log:
+            with open(self.log_path, "ab", opener=open_private) as log:
                 log_start = log.tell()
                 # The process that is started here forks the server and exits immediately. So the server is not a child
                 # of this program: the server outlives the program, and the program has no unexpected child.
@@ -256,7 +266,7 @@ class ValkeyProcess:
 
     def _server_ended_error(self, text: str, log_start: int = 0) -> ServerEnded:
         tail = ""
-        with suppress(OSError), self.log_path.open("rb") as log:
+        with suppress(OSError), open(self.log_path, "rb", opener=open_private) as log:
             log.seek(log_start)
             lines = log.read().decode(errors="replace").splitlines()
             tail = "\n".join(lines[-_LOG_TAIL_LINES:])
@@ -265,10 +275,6 @@ class ValkeyProcess:
 
     def _error(self, text: str) -> EmbeddedServerError:
         return EmbeddedServerError(text, data_dir=self.data_dir)
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _is_same(folder: str, other: Path) -> bool:

@@ -29,8 +29,12 @@ class ChildProcess:
         environment: Mapping[str, str] | None = None,
         label: str = "the event process",
         stop_s: float = _STOP_S,
+        descriptors: Sequence[int] = (),
     ) -> None:
-        """``label`` names the child in the log. `stop` kills a child that has not ended after ``stop_s`` seconds."""
+        """``label`` names the child in the log. `stop` kills a child that has not ended after ``stop_s`` seconds. The
+        child inherits the ``descriptors``, under their numbers.
+        """
+        self._descriptors = descriptors
         self._label = label
         self._stop_s = stop_s
         self._command = list(command)
@@ -63,7 +67,13 @@ class ChildProcess:
     def _start(self) -> subprocess.Popen[bytes]:
         read_end, self._write_end = os.pipe()
         try:
-            return subprocess.Popen(self._command, stdin=read_end, start_new_session=True, env=self._environment)
+            return subprocess.Popen(
+                self._command,
+                stdin=read_end,
+                start_new_session=True,
+                env=self._environment,
+                pass_fds=self._descriptors,
+            )
         finally:
             os.close(read_end)
 

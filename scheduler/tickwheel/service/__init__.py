@@ -15,6 +15,7 @@ authentication        the identification of the caller of a call by its token
 authorization         callers, roles, and the store of valid tokens
 token_file            the file of tokens, reloaded after a change
 token_quota           limits of one token: message rate, waiting calls, expiry
+shared_quota          the use of tokens, counted over all processes of a service
 
 method_table          one row for each RPC: role, cost, metric
 message_handlers      the RPCs of MessageService

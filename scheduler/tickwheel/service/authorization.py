@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from tickwheel.errors import Forbidden, Unauthenticated
-from tickwheel.service.token_quota import ConcurrencyLimit, TokenQuota
+from tickwheel.service.token_quota import ConcurrencyLimit, LocalCounters, TokenQuota
 
 PREFIX: Final = "tw_"
 _BYTES = 32
@@ -93,8 +93,12 @@ CALL: ContextVar[tuple[Caller, Role]] = ContextVar("call", default=(ANONYMOUS, R
 class TokenStore:
     """The valid tokens. Without tokens (None), every caller has all rights."""
 
-    def __init__(self, callers: Sequence[Caller] | None = None) -> None:
+    def __init__(
+        self, callers: Sequence[Caller] | None = None, counters: Callable[[bytes], LocalCounters] | None = None
+    ) -> None:
+        """``counters`` returns the counters of a token, by its digest; by default they are those of this process."""
         self._callers: Sequence[Caller] | None = None
+        self._counters = counters or (lambda digest: LocalCounters())
         if callers is not None:
             self.replace(callers)
 
@@ -106,12 +110,15 @@ class TokenStore:
         current = []
         for caller in callers:
             existing = previous.pop(caller.digest, None)
-            updated = replace(caller, quota=TokenQuota(caller.name) if existing is None else existing.quota)
+            updated = replace(caller, quota=self._make_quota(caller) if existing is None else existing.quota)
             updated.quota.update_limits(caller.rights, caller.messages_per_second, caller.burst, caller.waiting)
             current.append(updated)
         self._callers = tuple(current)
         for removed in previous.values():
             removed.quota.revoke()
+
+    def _make_quota(self, caller: Caller) -> TokenQuota:
+        return TokenQuota(caller.name, self._counters(caller.digest))
 
     def authenticate(self, metadata: Sequence[tuple[str, str | bytes]] | None) -> Caller:
         """Return the caller whose token a call carries, as ``authorization: Bearer …``.

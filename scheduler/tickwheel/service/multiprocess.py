@@ -9,6 +9,7 @@ from typing import Final
 
 from tickwheel.errors import InvalidArgument
 from tickwheel.runtime.child_process import ChildProcess
+from tickwheel.service.shared_quota import SharedQuotas
 
 # A process is killed this long after the end of its drain time.
 _KILL_AFTER_S: Final = 5.0
@@ -40,17 +41,24 @@ def run_processes(
     count: int,
     drain_s: float,
     sockets: Sequence[Path] | None = None,
+    quotas: SharedQuotas | None = None,
 ) -> Iterator[list[ChildProcess]]:
     """Run ``count`` processes of the command in the ``with`` block, and yield them. Restart a process that dies. Stop
     all processes concurrently at the end.
 
-    If ``sockets`` is set, each process serves its metrics on one of these Unix sockets.
+    If ``sockets`` is set, each process serves its metrics on one of these Unix sockets. The processes share ``quotas``.
     """
     children = []
     for n in range(count):
         own = [] if sockets is None else [f"--figures={sockets[n]}"]
+        inherited = []
+        if quotas is not None:
+            own.append(f"--quotas={quotas.fd},{count},{n}")
+            inherited.append(quotas.fd)
         children.append(
-            ChildProcess([*command, *own], environment, f"process {n} of the service", drain_s + _KILL_AFTER_S)
+            ChildProcess(
+                *([*command, *own], environment, f"process {n} of the service", drain_s + _KILL_AFTER_S), inherited
+            )
         )
     try:
         yield children

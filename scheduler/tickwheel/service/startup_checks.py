@@ -1,11 +1,16 @@
 """Checks before the service listens. A failed check ends `tickwheel serve` with exit code 2."""
 
+import os
 import stat
-from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from tickwheel.errors import InvalidArgument
 from tickwheel.runtime.loopback import is_loopback
+
+_KUBERNETES: Final = (
+    "For a Kubernetes secret, set defaultMode: 0440, and fsGroup to a group that the container's user gets"
+)
 
 
 def check_certificate(cert: Path | None, key: Path | None, client_ca: Path | None) -> None:
@@ -17,11 +22,28 @@ def check_certificate(cert: Path | None, key: Path | None, client_ca: Path | Non
         raise InvalidArgument("give both --tls-cert and --tls-key: a certificate needs its private key")
 
 
+def check_readable(name: str, path: Path | None) -> None:
+    """Raise InvalidArgument if this user cannot read the file. A missing file is not checked.
+
+    The file may be a symbolic link, may belong to root, and may be readable only by a group of this user, as Kubernetes
+    mounts secrets.
+    """
+    status = _status(path)
+    if status is not None and not os.access(str(path), os.R_OK):
+        raise InvalidArgument(
+            f"{name} {path} cannot be read by this user ({os.geteuid()}): it has owner {status.st_uid}, group"
+            f" {status.st_gid} and mode {stat.filemode(status.st_mode)}. Allow this user or one of its groups to read"
+            f" the file. {_KUBERNETES}"
+        )
+
+
 def check_private(name: str, path: Path | None) -> None:
     """Raise InvalidArgument if any user of this machine can read or change the file. A missing file is not checked."""
-    with suppress(OSError):
-        if path is not None and path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
-            raise InvalidArgument(f"{name} {path} is accessible to every user of this machine: chmod o-rwx {path}")
+    status = _status(path)
+    if status is not None and status.st_mode & (stat.S_IROTH | stat.S_IWOTH):
+        raise InvalidArgument(
+            f"{name} {path} is accessible to every user of this machine: chmod o-rwx {path}. {_KUBERNETES}"
+        )
 
 
 def check_exposure(listen: str, host: str, *, encrypted: bool, tokens: bool, insecure: bool) -> None:
@@ -38,3 +60,10 @@ def check_exposure(listen: str, host: str, *, encrypted: bool, tokens: bool, ins
             f"other machines can reach --listen {listen}, without encryption: use --tls-cert and --tls-key, or accept"
             " it with --insecure"
         )
+
+
+def _status(path: Path | None) -> os.stat_result | None:
+    try:
+        return None if path is None else path.stat()
+    except OSError:
+        return None

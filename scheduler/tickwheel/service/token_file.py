@@ -10,9 +10,9 @@ guessed from its hash.
     queues = ["orders", "mail.*"]       # shell patterns; by default all queues
     namespaces = ["tw"]                 # by default ["tw"]
     expires = 2027-01-01T00:00:00Z      # by default never
-    messages_per_second = 500           # in each process of the service; by default unlimited
+    messages_per_second = 500           # in all processes of the service; by default unlimited
     burst = 1000                        # in messages; by default the messages of one second
-    waiting = 100                       # waiting calls in each process; by default the limit of the process
+    waiting = 100                       # waiting calls in all processes; by default the limit of each process
 """
 
 import asyncio
@@ -30,6 +30,7 @@ from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.service.authorization import Caller, Role, TokenStore
+from tickwheel.service.shared_quota import SharedQuotas
 
 _FIELDS: Final = {
     "name",
@@ -50,11 +51,14 @@ _log = logging.getLogger("tickwheel.service")
 class TokenFile:
     """The token file and the store of its tokens."""
 
-    def __init__(self, path: Path) -> None:
-        """Read the file. Raises InvalidArgument with the problem if the file is unreadable or invalid."""
+    def __init__(self, path: Path, quotas: SharedQuotas | None = None) -> None:
+        """Read the file. With ``quotas``, the limits of the tokens hold over all processes of the service.
+
+        Raises InvalidArgument with the problem if the file is unreadable or invalid.
+        """
         self._path = path
         self._seen = self._state()
-        self.token_store = TokenStore(read(path))
+        self.token_store = TokenStore(read(path), None if quotas is None else quotas.counters)
 
     async def run(self) -> None:
         """Reload the file whenever it changes, until cancelled. An invalid file changes no token."""

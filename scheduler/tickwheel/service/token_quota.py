@@ -1,4 +1,6 @@
-"""Quotas of one token in one process: message rate, concurrent waiting calls, expiry."""
+"""Quotas of one token: message rate, concurrent waiting calls, expiry. The counters are those of one process, or those
+of all processes of a service (`shared_quota`).
+"""
 
 import asyncio
 import time
@@ -51,24 +53,39 @@ class ConcurrencyLimit:
     @contextmanager
     def acquire(self) -> Iterator[None]:
         """Hold one permit in the ``with`` block. Raises LimitExceeded if no permit is free."""
-        if self.limit is not None and self.in_use >= self.limit:
-            raise LimitExceeded(
-                f"{self._holder} has reached its limit of {self.limit:,} waiting calls: retry later, or do not wait for"
-                " messages, or use another process of the service",
-                _RETRY_AFTER_MS,
-            )
+        self.check(self.in_use)
         self.in_use += 1
         try:
             yield
         finally:
             self.in_use -= 1
 
+    def check(self, in_use: int) -> None:
+        """Raise LimitExceeded if ``in_use`` permits are all permits."""
+        if self.limit is not None and in_use >= self.limit:
+            raise LimitExceeded(
+                f"{self._holder} has reached its limit of {self.limit:,} waiting calls: retry later, or do not wait for"
+                " messages, or use another process of the service",
+                _RETRY_AFTER_MS,
+            )
+
+
+class LocalCounters:
+    """The counters of one token in one process."""
+
+    def make_bucket(self, rate: float, burst: float, now: float) -> TokenBucket:
+        return TokenBucket(rate, burst, now)
+
+    def make_wait_limit(self, holder: str) -> ConcurrencyLimit:
+        return ConcurrencyLimit(None, holder)
+
 
 class TokenQuota:
     """The quota of one token, or the common quota of all callers if the service has no tokens."""
 
-    def __init__(self, name: str) -> None:
-        self.wait_limit = ConcurrencyLimit(None, f"token {name!r}")
+    def __init__(self, name: str, counters: LocalCounters | None = None) -> None:
+        self._counters = LocalCounters() if counters is None else counters
+        self.wait_limit = self._counters.make_wait_limit(f"token {name!r}")
         self._name = name
         self._bucket: TokenBucket | None = None
         # The current rights of the token; None if it was removed.
@@ -92,7 +109,7 @@ class TokenQuota:
             return
         burst = messages_per_second if burst is None else burst
         if self._bucket is None:
-            self._bucket = TokenBucket(messages_per_second, burst, time.monotonic())
+            self._bucket = self._counters.make_bucket(messages_per_second, burst, time.monotonic())
         else:
             self._bucket.rate, self._bucket.burst = messages_per_second, burst
 

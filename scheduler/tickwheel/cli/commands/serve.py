@@ -25,7 +25,7 @@ from tickwheel.cli.service_process import (
 from tickwheel.cli.target import Target
 from tickwheel.runtime.log_format import log_to_stderr
 from tickwheel.runtime.signals import handle_in_thread
-from tickwheel.service.startup_checks import check_exposure, check_private
+from tickwheel.service.startup_checks import check_exposure, check_private, check_readable
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
@@ -53,7 +53,10 @@ def serve(target: Target, options: ServeOptions) -> None:
         insecure=options.insecure,
     )
     page = metrics_address(options.metrics, insecure=options.insecure)
-    for name, file in (("--tls-key", options.tls_key), ("--tokens", options.tokens)):
+    secrets = {"--tls-key": options.tls_key, "--tokens": options.tokens}
+    for name, file in (secrets | {"--tls-cert": options.tls_cert, "--tls-client-ca": options.tls_client_ca}).items():
+        check_readable(name, file)
+    for name, file in secrets.items():
         check_private(name, file)
     log_to_stderr(json=target.json, verbose=options.verbose)
     # With several processes, this server never runs. It is created so that an error in the options is reported once,
@@ -70,6 +73,7 @@ def _serve_with_processes(
     target: Target, scheme: str, address: tuple[str, int], options: ServeOptions, page: tuple[str, int] | None
 ) -> None:
     from tickwheel.service.multiprocess import reserve_port, run_processes
+    from tickwheel.service.shared_quota import SharedQuotas
 
     host, port = address
     stopping = threading.Event()
@@ -86,6 +90,7 @@ def _serve_with_processes(
                 options.processes,
                 options.drain_s,
                 sockets,
+                None if options.tokens is None else SharedQuotas(options.processes),
             ),
             serving_metrics(page, lambda: _make_multiprocess_collector(sockets or []), _log),
         ):

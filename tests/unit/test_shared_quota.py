@@ -1,0 +1,100 @@
+"""The limits of a token over several processes of a service."""
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import pytest
+
+from tickwheel import LimitExceeded
+from tickwheel.service import shared_quota
+from tickwheel.service.shared_quota import SharedQuotas
+from tickwheel.service.token_quota import TokenQuota
+
+pytestmark = pytest.mark.unit
+
+DIGEST, OTHER = bytes([1]) * 32, bytes([2]) * 32
+
+
+def quota(quotas: SharedQuotas, digest: bytes = DIGEST, rate: int = 1, burst: int = 10, waiting: int = 2) -> TokenQuota:
+    made = TokenQuota("shop", quotas.counters(digest))
+    made.update_limits("rights", rate, burst, waiting)
+    return made
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Run ``work`` in a forked process, and return its exit code: 1 if LimitExceeded was raised."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+            os._exit(0)
+        except LimitExceeded:
+            os._exit(1)
+        finally:
+            os._exit(2)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.fixture
+def memory() -> SharedQuotas:
+    return SharedQuotas(2)
+
+
+def member(memory: SharedQuotas, process: int) -> SharedQuotas:
+    return SharedQuotas(2, process, memory.fd)
+
+
+def test_the_rate_of_a_token_holds_over_all_processes(memory: SharedQuotas) -> None:
+    assert in_child(lambda: quota(member(memory, 0)).take(20)) == 0
+    assert in_child(lambda: quota(member(memory, 1)).take(1)) == 1
+    assert in_child(lambda: quota(member(memory, 1), OTHER).take(1)) == 0
+
+
+def test_the_waiting_calls_of_a_token_are_counted_over_all_processes(memory: SharedQuotas) -> None:
+    first, second = (quota(member(memory, process)).wait_limit for process in range(2))
+    with first.acquire(), second.acquire():
+        for limit in (first, second):
+            with pytest.raises(LimitExceeded, match="its limit of 2 waiting calls"), limit.acquire():
+                pass
+    with first.acquire(), first.acquire():
+        pass
+
+
+def test_the_successor_of_a_killed_process_gives_back_its_waiting_calls(memory: SharedQuotas) -> None:
+    def wait_and_die() -> None:
+        limit = quota(member(memory, 0)).wait_limit
+        with ExitStack() as stack:
+            stack.enter_context(limit.acquire())
+            stack.enter_context(limit.acquire())
+            os._exit(0)
+
+    assert in_child(wait_and_die) == 0
+    survivor = quota(member(memory, 1)).wait_limit
+    with pytest.raises(LimitExceeded), survivor.acquire():
+        pass
+    member(memory, 0)
+    with survivor.acquire():
+        pass
+
+
+def test_a_killed_process_leaves_no_lock(memory: SharedQuotas) -> None:
+    def die_with_the_lock() -> None:
+        with member(memory, 0).lock(3):
+            os._exit(0)
+
+    assert in_child(die_with_the_lock) == 0
+    with member(memory, 1).lock(3):
+        assert in_child(lambda: die_with_the_lock()) == 0
+
+
+def test_tokens_beyond_the_memory_are_limited_by_each_process(
+    memory: SharedQuotas, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(shared_quota, "ROWS", 1)
+    quotas = SharedQuotas(1, 0)
+    quota(quotas).take(20)
+    quota(quotas, OTHER).take(20)
+    with pytest.raises(LimitExceeded):
+        quota(quotas).take(1)
+    assert "each process limits further tokens separately" in caplog.text
