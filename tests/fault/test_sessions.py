@@ -63,8 +63,9 @@ def test_a_request_id_of_another_dequeue_is_refused_and_nothing_is_leased(
         queue.enqueue_many(NewMessage(metadata={"of": "1"}) for _ in range(2))
     first = queue.dequeue(2, request_id="w:1")
     queue.enqueue_many(NewMessage(metadata={"of": "1"}) for _ in range(2))
+    changed: dict[str, Any] = {"limit": 2, "request_id": "w:1", **other}
     with pytest.raises(InvalidArgument, match="the request_id belongs to another call"):
-        queue.dequeue(**{"limit": 2, "request_id": "w:1"} | other)
+        queue.dequeue(**changed)
     assert queue.counts()["running"] == len(first)
     assert [message.token for message in queue.dequeue(2, request_id="w:1")] == [message.token for message in first]
 

@@ -101,18 +101,20 @@ class Dequeue:
                 return messages
             if self._waits:
                 self._until = time.monotonic() + self._options.wait_ms / 1000
-            waiter = self._waiter = yield Subscribe(self._queue)
+            waiter = self._waiter = yield Subscribe(self._queue, self._where)
             try:
                 while True:
                     # Subscribe first, then try, so that a message that becomes ready in between is not missed.
                     left = self._until - time.monotonic()
                     messages = yield from self._dequeue_available(client_session, factory, final=left <= 0)
-                    if messages or left <= 0:
+                    if messages:
                         return messages
                     # A call with a filter may leave ready messages for which other callers wait, so the call forwards
                     # the wake-up. A call without a filter leaves no ready messages.
                     if self._options.filters:
                         yield ForwardWakeup(waiter)
+                    if left <= 0:
+                        return []
                     yield AwaitWakeup(waiter, left)
                     self._ready_shards.forget_empty()
             finally:
