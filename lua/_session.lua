@@ -1,9 +1,19 @@
 -- Reads the client session from ARGV[2]: sequence I8, lifetime in ms I4, options B (1: an empty answer is stored, too;
--- 2: the call may open the session; 4: the call may be a retry). The key `session` stores the last sequence and the
--- answer to it, so a retried call changes nothing more. (Client sessions: Ongaro, "Consensus: Bridging Theory and
--- Practice", 6.3.)
+-- 2: the call may open the session; 4: the call may be a retry), then the digest of the call if it has a request id.
+-- The key `session` stores the last sequence and the answer to it, so a retried call changes nothing more. (Client
+-- sessions: Ongaro, "Consensus: Bridging Theory and Practice", 6.3.)
+-- Only calls with a request id have the key `call_digest`, which all parts of a call share. It stores the sequence and
+-- the digest of the last answered call, so another call with the same sequence is rejected.
 local sequence, lifetime, session_options = read('>I8I4B', ARGV[2])
 local stores_empty, stored_answer = band(session_options, 1) ~= 0, nil
+local OTHER_CALL = 'OTHERCALL the session has answered another call with this number'
+local digest_of_call = call_digest and sub(ARGV[2], 1, 8) .. sub(ARGV[2], 14)
+if digest_of_call then
+    local last_digest = call('GET', call_digest)
+    if last_digest and last_digest ~= digest_of_call and sub(last_digest, 1, 8) == sub(ARGV[2], 1, 8) then
+        return redis.error_reply(OTHER_CALL)
+    end
+end
 do
     local session_record = call('GET', session)
     local last_sequence = session_record and read('>I8', session_record) or 0
@@ -17,4 +27,7 @@ do
 end
 local function store_answer(answer)
     call('SET', session, sub(ARGV[2], 1, 8) .. answer, 'PX', lifetime)
+    if digest_of_call then
+        call('SET', call_digest, digest_of_call, 'PX', lifetime)
+    end
 end

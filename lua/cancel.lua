@@ -2,7 +2,7 @@
 -- Invisible, Pending or Running -> Cancelled.
 -- If a message of an exclusive queue was Running, it still holds its exclusive value until its worker's next call for
 -- the message or the end of the lease, unless the caller releases the value at once.
--- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
+-- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake call_digest?
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  session (_session)
@@ -10,7 +10,7 @@
 -- ARGV[4]… fields
 -- Reply    one string, with a result for each message: code B (DONE, ALREADY, INVALID or NOT_FOUND), state B, version
 --          I4, until I6
--- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD
+-- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD, OTHERCALL
 -- Cost     O(log N) for each message and pair; timers stay on the wheel
 local retention, free_at_once = read('>I6B', ARGV[3])
 local fields, records = fetch_arguments(4, 0)

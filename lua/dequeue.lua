@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Pending -> Running, for the most urgent messages (earliest deadline first). With a filter, only messages that carry
 -- every pair of the filter.
--- KEYS: clock config session messages bodies inbox events counts lateness ready waiting locks pairs vpairs parked wake
+-- KEYS: clock config session messages bodies inbox events counts lateness ready waiting locks pairs vpairs parked wake call_digest?
 -- INCLUDE: _constants _queue_context _empty_queue_exit _session _record _clock _transition _ready_indexes _filter_match _filter_walk
 -- ARGV[1]  context (_queue_context); with the option HEADS the reply contains the next deadline
 -- ARGV[2]  session (_session)
@@ -15,7 +15,7 @@
 --          Status 0: final; 1: nothing found yet, call again with the cursor; 2: the messages of a retried call, with
 --          an empty record for each message that is no longer leased by that call; 3: there may be more messages,
 --          because this call reached a maximum of bytes or the end of its budget
--- Errors   STALECONFIG, BLOCKED, SESSIONEXPIRED, SESSIONOLD
+-- Errors   STALECONFIG, BLOCKED, SESSIONEXPIRED, SESSIONOLD, OTHERCALL
 -- Cost     O(log N) for each message and pair, and the entries walked
 local limit, call_lease, queue_lease, record_bytes_left, body_bytes_left, budget, token, worker_at =
     read('>I2I4I4I4I4I4c16', ARGV[3])
@@ -34,7 +34,15 @@ end
 if stored_answer then
     local reply, at = { pack_head(REPEATED), '' }, 17
     token = sub(stored_answer, 1, 16)
-    while at <= #stored_answer do
+    -- The test of the lengths is for answers without a digest, which clients of earlier versions stored.
+    local stored_end = #stored_answer + 1
+    if stored_end < at then
+        return refuse(OTHER_CALL)
+    end
+    while at < stored_end do
+        if at + 2 > stored_end or at + 2 + read('>I2', stored_answer, at) > stored_end then
+            return refuse(OTHER_CALL)
+        end
         local field
         field, at = read('>I2c0', stored_answer, at)
         local record = call('HGET', messages, field) or ''

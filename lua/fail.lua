@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Fails attempts, by the holder of the lease. Running -> Errored if the attempts are used up or the failure is final,
 -- otherwise Invisible for the back-off, or Pending if the back-off is zero.
--- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
+-- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake call_digest?
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay _held_leases
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  session (_session)
@@ -10,7 +10,7 @@
 -- ARGV[4]… tokens and fields of the messages (_held_leases)
 -- Reply    one string, with a result for each message: code B (DONE, LOST or NOT_FOUND), state B, version I4, then
 --          `until` of the message I6
--- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD
+-- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD, OTHERCALL
 -- Cost     O(log N) for each message
 local retention, errored_retention, default_attempts, text, delays_at = read('>I6I6I2I2c0', ARGV[3])
 for n = 1, #fields do

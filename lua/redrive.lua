@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
 -- Errored -> Pending. The attempts of the message are counted from zero again.
--- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
+-- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake call_digest?
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay _require_outbox_room
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]… fields of the messages in `messages`
 -- Reply    one string, with a result for each message: code B (DONE, INVALID or NOT_FOUND), state B, version I4, then
 --          `until` of the message I6
--- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD, OUTBOXFULL
+-- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD, OTHERCALL, OUTBOXFULL
 -- Cost     O(log N) for each message and pair
 local fields, records = fetch_arguments(3, 0)
 for n = 1, #fields do

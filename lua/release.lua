@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Running -> Pending, by the holder of the lease, as if the message had not been delivered: the attempt is not counted.
--- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
+-- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake call_digest?
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay _held_leases
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  session (_session)
@@ -8,7 +8,7 @@
 -- ARGV[4]… tokens and fields of the messages (_held_leases)
 -- Reply    one string, with a result for each message: code B (DONE, LOST or NOT_FOUND), state B, version I4, then
 --          `until` of the message I6
--- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD
+-- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD, OTHERCALL
 -- Cost     O(log N) for each message and pair
 local retention = read('>I6', ARGV[3])
 for n = 1, #fields do

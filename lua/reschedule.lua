@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Invisible or Pending -> Invisible or Pending, with a new due time, a new deadline, or both.
--- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
+-- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake call_digest?
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay _require_outbox_room
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  session (_session)
@@ -10,7 +10,7 @@
 --          deadline
 -- Reply    one string, with a result for each message: code B (DONE, INVALID or NOT_FOUND), state B, version I4, then
 --          I6: the due time (DONE), `until` of the record (INVALID) or 0
--- Errors   STALECONFIG, TOOFAR, SESSIONEXPIRED, SESSIONOLD, OUTBOXFULL
+-- Errors   STALECONFIG, TOOFAR, SESSIONEXPIRED, SESSIONOLD, OTHERCALL, OUTBOXFULL
 -- Cost     O(log N) for each Pending message and pair
 local guard, longest_delay = read('>I4I6', ARGV[3])
 local high_water_mark = tonumber(call('HGET', clock, 'high') or nil)

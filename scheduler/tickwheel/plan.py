@@ -72,9 +72,11 @@ class Subscribe:
     """Subscribe to a queue's wake-ups.
 
     After the subscription is confirmed, the answer is a *waiter*: an object that receives the wake-ups for one call.
+    ``where`` is the packed filter of the call. Calls with the same filter share their searches.
     """
 
     queue: str
+    where: bytes = b""
 
 
 @dataclass(slots=True)
@@ -87,7 +89,7 @@ class AwaitWakeup:
 
 @dataclass(slots=True)
 class ForwardWakeup:
-    """Pass the wake-up of a waiter to the queue's next waiter, because no message matched the filter of this waiter."""
+    """Pass the wake-up of a waiter to a waiter with another filter, because no message matched this filter."""
 
     waiter: Any
 

@@ -39,7 +39,7 @@ class Caller:
         return int(self._server.info("commandstats")["cmdstat_evalsha"]["calls"])
 
     def sessions(self) -> int:
-        return sum(b"session:q/mine" in key for key in self._server.scan_iter(f"*{self._where['namespace']}*"))
+        return sum(key.endswith(b"session:q/mine") for key in self._server.scan_iter(f"*{self._where['namespace']}*"))
 
 
 @pytest.fixture(params=[1, 3], ids=["1-shard", "3-shards"])
@@ -63,7 +63,7 @@ def test_a_first_attempt_that_finds_nothing_leaves_no_session(caller: Caller, wa
 def test_a_first_attempt_that_arrives_after_its_repetition_leases_nothing(caller: Caller) -> None:
     assert caller.ask(1, first=False) == []
     caller.enqueue("a", "b", "c")
-    assert caller.ask(1, first=True, limit=10) == []
+    assert caller.ask(1, first=True) == []
     assert sorted(caller.ask(2, first=True, limit=10)) == ["a", "b", "c"]
 
 
@@ -71,7 +71,6 @@ def test_a_first_attempt_that_arrives_after_its_repetition_gets_the_same_answer(
     caller.enqueue("a", "b", "c", "d")
     taken = caller.ask(1, first=False, limit=2)
     assert caller.ask(1, first=True, limit=2) == taken
-    assert caller.ask(1, first=True, limit=1) == taken
 
 
 def test_a_first_attempt_is_refused_after_a_later_one_that_left_a_session(caller: Caller) -> None:

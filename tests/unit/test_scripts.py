@@ -13,8 +13,9 @@ pytestmark = pytest.mark.unit
 
 NAMES = scripts.names()
 FRAGMENTS = sorted(entry.name[:-4] for entry in scripts.folder().iterdir() if entry.name.startswith("_"))
-# Keys other than those of shards and queues: a client's session, keys of the metadata shard, parts of the wheel.
-OTHER_KEYS = {"hash", "session", "namespace", "queues", "settings", "slot", "lists...", "children..."}
+# Keys other than those of shards and queues: a client's session and the digest of its call, keys of the metadata shard,
+# parts of the wheel.
+OTHER_KEYS = {"hash", "session", "call_digest?", "namespace", "queues", "settings", "slot", "lists...", "children..."}
 # These add messages or queues, so the server rejects them if its memory is full. The others may free memory.
 NEEDS_MEMORY = {"enqueue", "create_queue"}
 

@@ -1,5 +1,6 @@
 """The list of waiters: one waiter is woken for each message, in turn, and an unused wake-up is passed on."""
 
+from collections.abc import Mapping
 from functools import partial
 
 import pytest
@@ -12,10 +13,16 @@ pytestmark = pytest.mark.unit
 class NamedWaiters:
     """Named waiters, and the names of the woken waiters in order."""
 
-    def __init__(self, names: str, queue: str = "q", waiters: WaitList | None = None) -> None:
+    def __init__(
+        self, names: str, queue: str = "q", waiters: WaitList | None = None, filters: Mapping[str, str] | None = None
+    ) -> None:
+        """``filters`` has the filter of each waiter. By default, no waiter has a filter."""
         self.list = WaitList() if waiters is None else waiters
         self.woken: list[str] = []
-        self._waiters = {name: self.list.add(queue, partial(self.woken.append, name)) for name in names}
+        wheres = dict.fromkeys(names, "") if filters is None else filters
+        self._waiters = {
+            name: self.list.add(queue, partial(self.woken.append, name), wheres[name].encode()) for name in names
+        }
 
     def __getitem__(self, name: str) -> Waiter:
         return self._waiters[name]
@@ -99,7 +106,7 @@ def test_the_used_wake_up_of_a_leaving_waiter_goes_to_no_other() -> None:
 
 
 def test_a_waiter_passes_an_inherited_wake_up_on() -> None:
-    group = NamedWaiters("abc")
+    group = NamedWaiters("abc", filters={name: name for name in "abc"})
     group.list.wake("q", 1)
     group.list.remove(group["a"])
     group.consume("b")
@@ -140,7 +147,7 @@ def test_a_waiter_that_left_is_not_woken() -> None:
 
 
 def test_a_wake_up_is_passed_to_each_of_the_other_waiters_once() -> None:
-    group = NamedWaiters("abc")
+    group = NamedWaiters("abc", filters={name: name for name in "abc"})
     group.list.wake("q", 1)
 
     for name in "abc":
@@ -151,7 +158,7 @@ def test_a_wake_up_is_passed_to_each_of_the_other_waiters_once() -> None:
 
 
 def test_a_waiter_that_passed_a_wake_up_on_has_none_left() -> None:
-    group = NamedWaiters("abc")
+    group = NamedWaiters("abc", filters={name: name for name in "abc"})
     group.list.wake("q", 1)
     group.consume("a")
 
@@ -162,7 +169,7 @@ def test_a_waiter_that_passed_a_wake_up_on_has_none_left() -> None:
 
 
 def test_a_wake_up_is_still_passed_on_after_all_waiters_were_woken() -> None:
-    group = NamedWaiters("abc")
+    group = NamedWaiters("abc", filters={name: name for name in "abc"})
     group.list.wake("q", 1)
     group.list.wake_all()
     group.consume("abc")
@@ -174,7 +181,7 @@ def test_a_wake_up_is_still_passed_on_after_all_waiters_were_woken() -> None:
 
 
 def test_a_sweep_wakes_the_next_waiter_of_each_queue_and_its_wake_up_is_not_passed_on() -> None:
-    group = NamedWaiters("abc")
+    group = NamedWaiters("abc", filters={name: name for name in "abc"})
     others = NamedWaiters("de", "another", group.list)
 
     group.list.sweep()
@@ -190,6 +197,116 @@ def test_all_waiters_are_woken_when_wake_ups_may_be_lost() -> None:
     group = NamedWaiters("abc")
     others = NamedWaiters("de", "another", group.list)
 
-    group.list.wake_all()
+    group.list.wake_for_lost()
 
     assert (group.woken, others.woken) == (["a", "b", "c"], ["d", "e"])
+
+
+SAME = {"a": "x", "b": "x", "c": "x", "d": "y"}
+
+
+def test_a_wake_up_is_passed_to_one_waiter_of_each_filter() -> None:
+    group = NamedWaiters("abcd", filters=SAME)
+    group.list.wake("q", 1)
+
+    for name in "ad":
+        group.consume(name)
+        group.list.forward(group[name])
+
+    assert group.woken == ["a", "d"]
+
+
+@pytest.mark.parametrize("count", [2, 100])
+def test_many_messages_that_no_filter_matches_cost_one_search_of_each_filter(count: int) -> None:
+    group = NamedWaiters("abcd", filters=SAME)
+    group.list.wake("q", count)
+
+    for name in "ad":
+        group.consume(name)
+    for name in "ad":
+        group.list.forward(group[name])
+
+    assert group.woken == ["a", "d"]
+
+
+def test_messages_that_become_ready_during_a_search_cost_one_more_search() -> None:
+    group = NamedWaiters("abc", filters=SAME)
+    group.list.wake("q", 1)
+    group.consume("a")
+    group.list.wake("q", 1)
+    group.list.wake("q", 1)
+    group.list.forward(group["a"])
+    group.consume("b")
+    group.list.forward(group["b"])
+
+    assert group.woken == ["a", "b"]
+
+
+def test_a_search_that_finds_messages_wakes_twice_as_many_waiters_of_its_filter() -> None:
+    group = NamedWaiters("abcdefgh", filters=dict.fromkeys("abcdefgh", "x"))
+    group.list.wake("q", 6)
+    assert group.woken == ["a"]
+
+    group.consume("a")
+    group.list.remove(group["a"])
+    assert group.woken == ["a", "b", "c"]
+
+    group.consume("bc")
+    group.list.remove(group["b"])
+    assert group.woken == ["a", "b", "c", "d", "e", "f"]
+
+
+def test_each_message_wakes_a_waiter_of_its_filter_if_one_filter_takes_no_message() -> None:
+    group = NamedWaiters("abcd", filters={"a": "x", "b": "x", "c": "y", "d": "y"})
+    group.list.wake("q", 2)
+    assert group.woken == ["a", "c"]
+    group.consume("ac")
+
+    group.list.forward(group["a"])
+    group.list.remove(group["c"])
+
+    assert group.woken == ["a", "c", "d"]
+
+
+def test_the_wake_up_of_a_waiter_that_leaves_before_its_search_goes_to_a_waiter_of_the_same_filter() -> None:
+    group = NamedWaiters("abc", filters=SAME)
+    group.list.wake("q", 1)
+
+    group.list.remove(group["a"])
+
+    assert group.woken == ["a", "b"]
+
+
+def test_a_waiter_that_is_woken_during_its_first_search_searches_again() -> None:
+    group = NamedWaiters("a", filters=SAME)
+    group.list.wake("q", 1)
+    group.list.forward(group["a"])
+
+    assert group.list.consume(group["a"])
+    group.list.forward(group["a"])
+    group.list.wake("q", 1)
+
+    assert group.woken == ["a", "a"]
+
+
+def test_all_waiters_are_woken_when_the_waits_end() -> None:
+    group = NamedWaiters("abcd", filters=SAME)
+
+    group.list.wake_all()
+
+    assert sorted(group.woken) == ["a", "b", "c", "d"]
+
+
+def test_a_search_that_does_not_end_stops_no_other_waiter_of_its_filter() -> None:
+    group = NamedWaiters("abcd", filters=dict.fromkeys("abcd", "x"))
+    group.list.wake("q", 1)
+    group.consume("a")
+    group.list.sweep()
+    group.consume("b")
+    group.list.forward(group["b"])
+    group.woken.clear()
+
+    group.list.sweep()
+    group.list.wake("q", 1)
+
+    assert group.woken == ["c", "d"]

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from struct import Struct
 from typing import Any, Self
 
-from tickwheel.errors import TickwheelError
+from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.model import validation
 from tickwheel.storage.record import (
     BIAS,
@@ -214,5 +214,10 @@ def _unpickled(kind: type[LeasedMessage], values: dict[str, Any]) -> LeasedMessa
 
 
 def label(state: int) -> str:
-    """Return the lower-case name of a state by the number that scripts use; 0 is "gone"."""
+    """Return the lower-case name of a state by the number that scripts use; 0 is "gone".
+
+    Raises InvalidArgument for any other number: the answer with this number belongs to another call.
+    """
+    if not 0 <= state < len(_LABELS):
+        raise InvalidArgument(f"a state must be 0 to {len(_LABELS) - 1}, not {state}: the answer is of another call")
     return _LABELS[state]

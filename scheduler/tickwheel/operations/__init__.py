@@ -7,6 +7,7 @@ The scripts in `lua/` make the changes; no code in this package changes a messag
     context.py            NamespaceContext: the shared state of one client, and the cache of configurations
     dispatch.py           script calls to shards: stale configurations, expired sessions, errors
     sessions.py           client sessions, by which a retried call is executed once
+    answered_calls.py     which shards have answered a call with a request id
     results.py            results of scripts for each message, and their errors
     locate.py             shard and name of a message, and calls on one message by its id
 

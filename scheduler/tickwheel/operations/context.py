@@ -63,11 +63,26 @@ class NamespaceContext:
             self._keys[shard, queue] = key_names
         return key_names
 
-    def call(self, name: str, shard: int, queue: str, args: Sequence[bytes | int | str], session: str = "") -> Call:
-        """Return a call of the script ``name`` on a queue's keys. ``session`` is the key of the client session."""
+    def call(
+        self,
+        name: str,
+        shard: int,
+        queue: str,
+        args: Sequence[bytes | int | str],
+        session: str = "",
+        call_digest: str | None = None,
+    ) -> Call:
+        """Return a call of the script ``name`` on a queue's keys.
+
+        ``session`` is the key of the client session. ``call_digest`` is the key of the digest of its last call, if the
+        session has a request id.
+        """
         script = load(name, self.clock)
-        keys = self.keys(shard, queue)
-        return Call(script, [session if key == "session" else keys[key] for key in script.keys], args)
+        queue_keys = self.keys(shard, queue)
+        keys = [session if key == "session" else queue_keys[key] for key in script.keys]
+        if call_digest is not None:
+            keys.append(call_digest)
+        return Call(script, keys, args)
 
     def channels(self, queue: str) -> list[str]:
         """Return the channels for wake-ups of a queue, one for each shard."""

@@ -16,11 +16,11 @@ from tickwheel.errors import (
     LeaseLost,
     QueueConfigConflict,
     QueueNotFound,
-    SessionExpired,
     TickwheelError,
 )
 from tickwheel.model.message import LeasedMessage
 from tickwheel.model.queue_config import QueueConfig
+from tickwheel.operations.answered_calls import answered_shards
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.operations.dispatch import ScriptCall, call_in_session
@@ -28,13 +28,11 @@ from tickwheel.operations.exact_order import shares_per_shard
 from tickwheel.operations.ready_shards import ReadyShards
 from tickwheel.operations.sessions import ClientSession
 from tickwheel.operations.settle import fail, shard_of_message
-from tickwheel.plan import AwaitWakeup, ForwardWakeup, Plan, Reply, Request, Round, Subscribe, Unsubscribe, send_request
+from tickwheel.plan import AwaitWakeup, ForwardWakeup, Plan, Reply, Request, Subscribe, Unsubscribe, send_request
 from tickwheel.storage import record
-from tickwheel.storage.keys import session_key
 
 _PARAMS = Struct(">HIIIII16s")
 _HEAD = Struct(">BQQ")
-_SEQUENCE = Struct(">Q")
 _NO_DEADLINE = 2**53 - 1
 # Statuses of a reply (`lua/dequeue.lua`). MORE: nothing found yet, so call again with the cursor of the reply. SHORT:
 # the call reached a limit of bytes or of work, so there may be more messages.
@@ -53,7 +51,8 @@ class Dequeue:
         self._options = options
         self._limit = options.limit
         self._where = record.encode_filters(options.filters) if options.filters else b""
-        self._request = None if options.request is None else options.request.session(queue)
+        self._named = None if options.request is None else options.request.call(queue, "Dequeue", options.content())
+        self._request = None if self._named is None else self._named.session()
         self._sequence = 0 if self._request is None else self._request.sequence
         self._is_recorded = self._request is not None and not options.first_attempt
         self._ready_shards = ReadyShards(
@@ -102,18 +101,20 @@ class Dequeue:
                 return messages
             if self._waits:
                 self._until = time.monotonic() + self._options.wait_ms / 1000
-            waiter = self._waiter = yield Subscribe(self._queue)
+            waiter = self._waiter = yield Subscribe(self._queue, self._where)
             try:
                 while True:
                     # Subscribe first, then try, so that a message that becomes ready in between is not missed.
                     left = self._until - time.monotonic()
                     messages = yield from self._dequeue_available(client_session, factory, final=left <= 0)
-                    if messages or left <= 0:
+                    if messages:
                         return messages
                     # A call with a filter may leave ready messages for which other callers wait, so the call forwards
                     # the wake-up. A call without a filter leaves no ready messages.
                     if self._options.filters:
                         yield ForwardWakeup(waiter)
+                    if left <= 0:
+                        return []
                     yield AwaitWakeup(waiter, left)
                     self._ready_shards.forget_empty()
             finally:
@@ -163,9 +164,13 @@ class Dequeue:
         is_first = self._request is not None and not self._is_recorded
         if several and is_first and not (yield from self._ready_shards.may_have_messages(config)):
             return
-        if several and self._request is not None and (answered := (yield from self._answered_shards(client_session))):
+        if (
+            several
+            and self._named is not None
+            and (answered := (yield from answered_shards(self._context, self._queue, self._named)))
+        ):
             for shard in answered:
-                # A retried request gets the messages of its first answer, even if the limit of the retry differs.
+                # Each shard returns the messages of its first answer, whatever the other shards return.
                 yield from self._fill_from_shard(
                     messages, client_session, shard, len(messages) + self._limit, factory, final
                 )
@@ -247,23 +252,6 @@ class Dequeue:
                     f"queue {self._queue!r} does not index {key!r}: it was created with indexed={list(config.indexed)}"
                 )
 
-    def _answered_shards(self, client_session: ClientSession) -> Plan[list[int]]:
-        """Return the shards that have already answered this request.
-
-        Raises SessionExpired if any shard answered a request with the same slot and a greater sequence number. A shard
-        itself rejects only requests that are older than the last request that this shard answered.
-        """
-        context = self._context
-        keys = [session_key(context.namespace, shard, client_session.name) for shard in range(context.shards)]
-        replies = yield Round([Request(shard, command=("GET", key)) for shard, key in enumerate(keys)])
-        wanted = self._sequence + 1
-        last = {n: _SEQUENCE.unpack_from(reply.value)[0] for n, reply in enumerate(replies) if reply.value is not None}
-        if any(sequence > wanted for sequence in last.values()):
-            raise SessionExpired(
-                f"request {client_session.name}:{wanted} is rejected: a newer call of this slot was answered"
-            )
-        return [shard for shard, sequence in last.items() if sequence == wanted]
-
     def _call_shard(
         self, client_session: ClientSession, shard: int, limit: int, factory: MessageFactory[M], final: bool
     ) -> Plan[tuple[list[M], bool]]:
@@ -301,7 +289,7 @@ class Dequeue:
     def _part_session(self, client_session: ClientSession, shard: int) -> ClientSession:
         """Return the session of a request's next script call on the shard (see `_parts`)."""
         part = self._parts.get(shard, 0)
-        return ClientSession(f"{client_session.name}/{part}") if part else client_session
+        return self._named.session(part) if self._named is not None and part else client_session
 
     def _parse_reply(self, shard: int, reply: Reply) -> tuple[int, int, list[tuple[bytes, bytes]]]:
         """Return the status, the time of the reply by the shard's clock, and field and record of each message."""

@@ -29,6 +29,15 @@ class DequeueOptions(NamedTuple):
     sink: str | None
     """The sink that receives the messages; None if a worker receives them."""
 
+    def content(self) -> bytes:
+        """Return the options that are equal in every retry of a request, packed.
+
+        The wait may be shorter in a retry, and a worker may repeat the request of its predecessor, which had another
+        name.
+        """
+        filters = sorted(self.filters.items())
+        return repr((self.limit, self.lease_ms, self.exact, filters)).encode()
+
     @classmethod
     def parse(
         cls,
@@ -41,16 +50,20 @@ class DequeueOptions(NamedTuple):
         consistency: str = "heads",
         *,
         first_attempt: bool = False,
+        request_owner: str = "",
         sink: str | None = None,
     ) -> Self:
-        """Check the arguments of a caller. Raises InvalidArgument."""
+        """Check the arguments of a caller. Raises InvalidArgument.
+
+        ``request_owner``: see `RequestId`.
+        """
         return cls(
             validation.integer("limit", limit, 1, limits.DEQUEUE_MESSAGES),
             {} if where is None else validation.filters(where),
             0 if lease is None else validation.duration_ms("lease", lease, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
             0 if wait is None else validation.duration_ms("wait", wait, 0, limits.WAIT_MS_MAX),
             validation.text("worker", "" if worker is None else worker, limits.WORKER_BYTES),
-            None if request_id is None else RequestId.parse(request_id),
+            None if request_id is None else RequestId.parse(request_id, request_owner),
             validation.one_of("consistency", consistency, ("heads", "exact")) == "exact",
             first_attempt,
             sink,

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from tickwheel import limits
 from tickwheel.errors import QueueNotFound, SessionExpired, TickwheelError
 from tickwheel.model.queue_config import QueueConfig
+from tickwheel.operations.answered_calls import refuse_other_call
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.sessions import ClientSession, Sessions
+from tickwheel.operations.sessions import ClientSession, RequestSessions, Sessions
 from tickwheel.plan import Plan, Reply, Request, Round, send_request
 from tickwheel.storage.keys import namespace_key, queues_key, settings_key
 from tickwheel.storage.script_errors import SESSIONEXPIRED, SESSIONOLD, RetryCondition
@@ -115,7 +116,10 @@ def call_shards_in_session(
         key, first, retry_session = client_session.begin_call(context.namespace, shard, reopens)
         name, args = build(config, shard, first)
         retry_args = [args[0], retry_session, *args[2:]]
-        return Request(shard, context.call(name, shard, queue, args, key), retry_args=retry_args, durable=True)
+        named = client_session.call
+        call_digest = None if named is None else named.digest_key(context.namespace, shard)
+        call = context.call(name, shard, queue, args, key, call_digest)
+        return Request(shard, call, retry_args=retry_args, durable=True)
 
     replies: dict[int, Reply] = {}
     waiting = shards
@@ -125,9 +129,9 @@ def call_shards_in_session(
         waiting = [shard for shard in waiting if _code(replies[shard]) in _SESSION_ERRORS]
         for shard in waiting:
             if _code(replies[shard]) == SESSIONOLD:
+                slot = client_session.name if client_session.call is None else client_session.call.slot
                 raise SessionExpired(
-                    f"call {client_session.sequence} of slot {client_session.name} is rejected: a newer call of"
-                    " this slot was answered"
+                    f"call {client_session.sequence} of slot {slot} is rejected: a newer call of this slot was answered"
                 )
             if replies[shard].resent:
                 raise SessionExpired(
@@ -151,6 +155,8 @@ def call_shards_once(
 
     For calls whose answers the shard always stores.
     """
+    if isinstance(sessions, RequestSessions) and not sessions.has_begun:
+        yield from refuse_other_call(context, queue, shards, sessions.call)
     with (sessions or context.sessions).borrow() as client_session:
         replies = yield from call_shards_in_session(context, queue, shards, client_session, build, reopens=reopens)
         for shard in shards:

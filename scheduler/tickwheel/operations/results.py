@@ -9,9 +9,12 @@ from tickwheel.model import validation
 from tickwheel.model.message import label
 from tickwheel.model.results import Change
 from tickwheel.model.state_machine import describe_sources
+from tickwheel.storage.record import State
+from tickwheel.storage.script_errors import OTHER_CALL_ADVICE
 
 T = TypeVar("T")
 RESULT = Struct(">BBIHI")
+_MAX_STATE = max(State)
 DONE, ALREADY, NOT_FOUND, INVALID, LOST, CONFLICT = range(6)
 
 
@@ -21,10 +24,10 @@ def unpack_results(answer: object, count: int) -> Iterator[tuple[int, int, int, 
     Raises InvalidArgument if ``answer`` is the stored answer of another call.
     """
     if not isinstance(answer, bytes) or len(answer) != count * RESULT.size:
-        raise InvalidArgument(
-            "the request_id belongs to another call: keep the name in it, and use a new number for each different call"
-        )
+        raise InvalidArgument(OTHER_CALL_ADVICE)
     for code, state, version, high, low in RESULT.iter_unpack(answer):
+        if code > CONFLICT or state > _MAX_STATE:
+            raise InvalidArgument(OTHER_CALL_ADVICE)
         yield code, state, version, high << 32 | low
 
 

@@ -5,6 +5,7 @@ SESSION_MS. A session serves one call at a time. (Ongaro, Consensus: bridging th
 The wire format and request ids call the name of a session a slot.
 """
 
+import hashlib
 import os
 import time
 from collections import deque
@@ -14,7 +15,8 @@ from typing import NamedTuple, Self
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
-from tickwheel.storage.keys import session_key
+from tickwheel.storage.keys import call_digest_key, session_key
+from tickwheel.storage.script_errors import OTHER_CALL_ADVICE
 
 _SESSION = Struct(">QIB")
 # Options of a call (`lua/_session.lua`).
@@ -22,6 +24,7 @@ _KEEPS_EMPTY, _OPENS, _REPEATED = 1, 2, 4
 # A shard forgets a session SESSION_MS after its last stored answer. The client changes the session's name after half of
 # this time.
 _RENEW_S = limits.SESSION_MS / 2000
+_DIGEST_BYTES, _SLOT_HASH_BYTES = 16, 24
 
 
 class ClientSession:
@@ -30,11 +33,29 @@ class ClientSession:
     A session of a `SessionPool` returns to the pool at the end of a ``with`` statement.
     """
 
-    __slots__ = ("_is_first", "_keeps_empty", "_names", "_opened", "_pool", "_unanswered", "name", "sequence")
+    __slots__ = (
+        "_is_first",
+        "_keeps_empty",
+        "_names",
+        "_opened",
+        "_pool",
+        "_unanswered",
+        "call",
+        "name",
+        "sequence",
+    )
 
-    def __init__(self, name: str | None = None, sequence: int = 0, pool: "deque[ClientSession] | None" = None) -> None:
+    def __init__(
+        self,
+        name: str | None = None,
+        sequence: int = 0,
+        pool: "deque[ClientSession] | None" = None,
+        call: "NamedCall | None" = None,
+    ) -> None:
+        """``call`` is the call of the session if it has a request id."""
         self.name = name or os.urandom(12).hex()
         self.sequence = sequence
+        self.call = call
         # By shard: the name that replaced the first name.
         self._names: dict[int, str] = {}
         self._opened: dict[int, float] = {}
@@ -68,11 +89,13 @@ class ClientSession:
             retry = _REPEATED | self._keeps_empty
             first = 0 if self._is_first else retry
         opens = _OPENS if reopens or shard not in self._opened else 0
-        return (
-            key,
+        arguments = (
             _SESSION.pack(self.sequence, limits.SESSION_MS, opens | first),
             _SESSION.pack(self.sequence, limits.SESSION_MS, opens | retry),
         )
+        if self.call is not None:
+            return key, arguments[0] + self.call.digest, arguments[1] + self.call.digest
+        return key, *arguments
 
     def begin_rpc(self, queue: str) -> bool:
         """Begin a call to the service. Return whether the service answered all earlier calls for the queue."""
@@ -125,15 +148,46 @@ class SessionPool:
             return ClientSession(pool=self._free)
 
 
+class NamedCall(NamedTuple):
+    """A call with a request id: what the shards need to recognize a retry, and to reject another call of the number."""
+
+    slot: str
+    """The slot of the request id, for error texts."""
+    session_name: str
+    """The name of the session of the first part. The shards store the digest of the slot's last call under it."""
+    sequence: int
+    digest: bytes
+
+    def session(self, part: int = 0) -> ClientSession:
+        """Return the session of a part of the call. The next script call has the sequence number of the request id."""
+        name = f"{self.session_name}/{part}" if part else self.session_name
+        return ClientSession(name, self.sequence - 1, call=self)
+
+    def digest_key(self, namespace: str, shard: int) -> str:
+        """Return the key of the digest of the slot's last call on a shard."""
+        return call_digest_key(namespace, shard, self.session_name)
+
+    def refuse_other_call(self, queue: str, stored: bytes | None) -> None:
+        """Raise InvalidArgument if ``stored``, the value of the digest's key, is of another call of this number."""
+        number = self.sequence.to_bytes(8)
+        if stored is not None and stored.startswith(number) and stored != number + self.digest:
+            raise InvalidArgument(f"queue {queue!r}: {OTHER_CALL_ADVICE}")
+
+
 class RequestId(NamedTuple):
-    """`slot:sequence`: identifies a call that its caller may retry. Slots of different queues are independent."""
+    """`slot:sequence`: identifies a call that its caller may retry.
+
+    Slots of different queues are independent, and so are slots of different ``owner``s: the names of access tokens. A
+    caller without a token has no owner.
+    """
 
     text: str
     slot: str
     sequence: int
+    owner: str = ""
 
     @classmethod
-    def parse(cls, text: object) -> Self:
+    def parse(cls, text: object, owner: str = "") -> Self:
         """Return the parsed request id. Raises InvalidArgument."""
         if isinstance(text, str):
             slot, _, number = text.rpartition(":")
@@ -145,31 +199,40 @@ class RequestId(NamedTuple):
                 and number.isdigit()
                 and 0 < len(number) < 16
             ):
-                return cls(text, slot, int(number))
+                return cls(text, slot, int(number), owner)
         raise InvalidArgument(
             f"request_id must be 'slot:sequence', not {text!r:.80}: slot is a name of up to {limits.NAME_CHARS}"
             " letters, digits, '-' and '_', and sequence is a whole number that grows with each call of the slot"
         )
 
-    def session(self, queue: str) -> ClientSession:
-        """Return the session of the slot for a queue. Its next call has the sequence number of this request id."""
-        return ClientSession(f"{queue}/{self.slot}", self.sequence - 1)
+    def call(self, queue: str, kind: str, content: bytes) -> NamedCall:
+        """Return the call of this request id. ``kind`` and ``content`` are equal for all retries of the call."""
+        digest = hashlib.blake2b(kind.encode() + b"\0" + content, digest_size=_DIGEST_BYTES).digest()
+        name = self.slot
+        if self.owner:
+            # No other token can name this session. The slot contains no NUL, so the text is unambiguous.
+            text = f"{self.slot}\0{self.owner}".encode()
+            name = hashlib.blake2b(text, digest_size=_SLOT_HASH_BYTES).hexdigest()
+        return NamedCall(self.slot, f"{queue}/{name}", self.sequence, digest)
 
 
 class RequestSessions:
     """The sessions of a call with a request id: one for each part of the call, with the same names in every retry."""
 
-    def __init__(self, request_id: str, queue: str) -> None:
-        """Parse the request id. Raises InvalidArgument."""
-        self._session = RequestId.parse(request_id).session(queue)
+    def __init__(self, call: NamedCall) -> None:
+        self.call = call
         self._count = 0
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a session was borrowed."""
+        return self._count > 0
 
     def borrow(self) -> ClientSession:
         """Lend the session of the next part, for one use."""
-        part = f"/{self._count}" if self._count else ""
+        session = self.call.session(self._count)
         self._count += 1
-        session = ClientSession(self._session.name + part)
-        session.pin_sequence(self._session.sequence, final=True)
+        session.pin_sequence(session.sequence, final=True)
         return session
 
 

@@ -98,9 +98,9 @@ class AsyncRedisExecutor:
                 return await self.round(requests, already_applied, allow_partial)
             case ListPrimaries():
                 return await self._list_primaries()
-            case Subscribe(queue):
+            case Subscribe(queue, where):
                 assert self.wakeups is not None
-                return await self.wakeups.subscribe(queue)
+                return await self.wakeups.subscribe(queue, where)
             case AwaitWakeup(waiter, seconds):
                 await waiter.wait(seconds)
             case ForwardWakeup(waiter):

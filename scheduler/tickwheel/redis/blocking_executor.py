@@ -75,9 +75,9 @@ class RedisExecutor:
                 return self.round(requests, already_applied, allow_partial)
             case ListPrimaries():
                 return self._list_primaries()
-            case Subscribe(queue):
+            case Subscribe(queue, where):
                 assert self.wakeups is not None
-                return self.wakeups.subscribe(queue)
+                return self.wakeups.subscribe(queue, where)
             case AwaitWakeup(waiter, seconds):
                 waiter.wait(seconds)
             case ForwardWakeup(waiter):

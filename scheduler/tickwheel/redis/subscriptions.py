@@ -159,7 +159,7 @@ class Subscriptions(Generic[E]):
             if not any(
                 self._server_by_channel.get(other) == self._server_by_channel[channel] for other in self._interrupted
             ):
-                self._waiters.wake_all()
+                self._waiters.wake_for_lost()
 
     def _forget(self, channels: list[bytes]) -> None:
         for channel in channels:

@@ -20,9 +20,9 @@ from tickwheel.redis.wait_list import WaiterHandle, WaitList
 class TaskWaiter(WaiterHandle):
     """A task that sleeps until its queue has a message for it."""
 
-    def __init__(self, waiters: WaitList, queue: str, check: Callable[[], None]) -> None:
+    def __init__(self, waiters: WaitList, queue: str, check: Callable[[], None], where: bytes = b"") -> None:
         self._event = asyncio.Event()
-        super().__init__(waiters, queue, self._event.set, check)
+        super().__init__(waiters, queue, self._event.set, check, where)
 
     async def wait(self, seconds: float) -> None:
         """Sleep until woken, for at most ``seconds``. Raises the server's error if the subscription was refused."""
@@ -65,8 +65,8 @@ class WakeupTask:
         """The number of wake-ups of tasks so far."""
         return self._waiters.wakeup_count
 
-    async def subscribe(self, queue: str) -> TaskWaiter:
-        """Return a waiter for the queue, once its subscription is confirmed.
+    async def subscribe(self, queue: str, where: bytes = b"") -> TaskWaiter:
+        """Return a waiter for the queue, once its subscription is confirmed. ``where`` is the packed filter.
 
         If a server does not confirm the subscription in time, only the periodic sweep (`redis/wait_list.py`) is certain
         to wake the waiter. Raises Forbidden or another TickwheelError if a server refuses the subscription.
@@ -87,7 +87,7 @@ class WakeupTask:
                 " queue polls each second"
             )
         self._subscriptions.check()
-        return TaskWaiter(self._waiters, queue, self._subscriptions.check)
+        return TaskWaiter(self._waiters, queue, self._subscriptions.check, where)
 
     def wake_all(self) -> None:
         """Wake every waiter once."""

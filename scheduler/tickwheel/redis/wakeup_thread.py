@@ -22,9 +22,9 @@ from tickwheel.redis.wait_list import SWEEP_S, WaiterHandle, WaitList
 class ThreadWaiter(WaiterHandle):
     """A thread that sleeps until its queue has a message for it."""
 
-    def __init__(self, waiters: WaitList, queue: str, check: Callable[[], None]) -> None:
+    def __init__(self, waiters: WaitList, queue: str, check: Callable[[], None], where: bytes = b"") -> None:
         self._event = threading.Event()
-        super().__init__(waiters, queue, self._event.set, check)
+        super().__init__(waiters, queue, self._event.set, check, where)
 
     def wait(self, seconds: float) -> None:
         """Sleep until woken, for at most ``seconds``. Raises the server's error if the subscription was refused."""
@@ -47,8 +47,8 @@ class WakeupThread:
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
 
-    def subscribe(self, queue: str) -> ThreadWaiter:
-        """Return a waiter for the queue, once its subscription is confirmed.
+    def subscribe(self, queue: str, where: bytes = b"") -> ThreadWaiter:
+        """Return a waiter for the queue, once its subscription is confirmed. ``where`` is the packed filter.
 
         If a server does not confirm the subscription in time, only the periodic sweep (`redis/wait_list.py`) is certain
         to wake the waiter. Raises Forbidden or another TickwheelError if a server refuses the subscription.
@@ -56,7 +56,7 @@ class WakeupThread:
         with self._lock:
             if self._stopped.is_set():
                 # The client is closed. Its next call raises the error.
-                return ThreadWaiter(self._waiters, queue, self._subscriptions.check)
+                return ThreadWaiter(self._waiters, queue, self._subscriptions.check, where)
             confirmed = self._subscriptions.confirmation(queue)
             if confirmed is None:
                 confirmed = threading.Event()
@@ -69,7 +69,7 @@ class WakeupThread:
                 self._thread = thread
         confirmed.wait(CONFIRM_S)
         self._subscriptions.check()
-        return ThreadWaiter(self._waiters, queue, self._subscriptions.check)
+        return ThreadWaiter(self._waiters, queue, self._subscriptions.check, where)
 
     def stop(self) -> None:
         """End the thread, and wake every waiter."""

@@ -13,6 +13,7 @@ from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.rpc import message_conversion
 from tickwheel.service.namespaces import Namespace, Namespaces
+from tickwheel.service.request_fields import request_owner
 from tickwheel.service.resolve_queue import resolve_queue
 from tickwheel.v1 import message_service_pb2 as calls
 
@@ -38,6 +39,7 @@ def to_dequeue(namespace: Namespace, queue: str, request: calls.DequeueRequest, 
         request.request_id or None,
         _CONSISTENCIES[request.consistency],
         first_attempt=request.first_attempt,
+        request_owner=request_owner(),
     )
     return Dequeue(namespace.context, queue, options)
 

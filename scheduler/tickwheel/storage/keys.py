@@ -50,6 +50,15 @@ def session_key(namespace: str, shard: int, slot: str) -> str:
     return f"{shard_prefix(namespace, shard)}session:{slot}"
 
 
+def call_digest_key(namespace: str, shard: int, slot: str) -> str:
+    """Return the key of the digest of the last answered call of a session that has a request id.
+
+    The key has the form of the session of another part of the call, number 0. The first part has no number, so no
+    session has this name.
+    """
+    return session_key(namespace, shard, f"{slot}/0")
+
+
 def namespace_key(namespace: str) -> str:
     """Return the key of the namespace's own fields: number of shards, history, clock guard, id and others.
 

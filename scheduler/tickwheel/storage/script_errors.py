@@ -18,8 +18,13 @@ from tickwheel.errors import Fenced, InvalidArgument, OutboxFull, QueueBlocked, 
 STALECONFIG: Final = "STALECONFIG"
 SESSIONEXPIRED: Final = "SESSIONEXPIRED"
 SESSIONOLD: Final = "SESSIONOLD"
+OTHERCALL: Final = "OTHERCALL"
 NAMESPACEGONE: Final = "NAMESPACEGONE"
 FENCED: Final = "FENCED"
+# The text of an InvalidArgument.
+OTHER_CALL_ADVICE: Final = (
+    "the request_id belongs to another call: keep the name in it, and use a new number for each different call"
+)
 
 
 class RetryCondition(Enum):
@@ -70,6 +75,7 @@ _SPECS: Final = (
     ),
     ScriptErrorSpec(SESSIONEXPIRED, None, RetryCondition.IN_NEW_SESSION),
     ScriptErrorSpec(SESSIONOLD, None, RetryCondition.NEVER),
+    ScriptErrorSpec(OTHERCALL, InvalidArgument, RetryCondition.NEVER, f"{{subject}}: {OTHER_CALL_ADVICE}"),
     ScriptErrorSpec(NAMESPACEGONE, None, RetryCondition.NEVER),
     ScriptErrorSpec("TOOMANYQUEUES", TickwheelError, RetryCondition.NEVER, "{text}"),
     ScriptErrorSpec("TOOMANYSETTINGS", TickwheelError, RetryCondition.NEVER, "{text}"),

@@ -4,6 +4,7 @@ A script in `lua/` begins with `#!lua`, then declares in comments its keys and i
 
     -- KEYS: clock messages inbox       the script's local `clock` is KEYS[1], and so on
     -- KEYS: slots...                   the last name may stand for all further keys (a table in Lua)
+    -- KEYS: messages call_digest?      the last key may be missing (nil in Lua)
     -- INCLUDE: _clock _record          the fragments `lua/_clock.lua` …, in this order, each once
 
 Neither the scripts nor their callers refer to a key by its position.
@@ -24,14 +25,16 @@ _DECLARATION: Final = re.compile(r"^-- (KEYS|INCLUDE): +(.+?) *$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One composed script. ``keys`` are the declared names, in order; ``rest`` names the list of further keys, if any.
+    """One composed script. ``keys`` are the names of the keys that every call has, in order.
 
-    ``sha`` is the SHA-1 of ``source``, with which `EVALSHA` calls the script.
+    ``rest`` names the list of further keys, if any, and ``optional`` a last key that only some calls have. ``sha`` is
+    the SHA-1 of ``source``, with which `EVALSHA` calls the script.
     """
 
     name: str
     keys: tuple[str, ...]
     rest: str | None
+    optional: str | None
     source: str
     sha: str
 
@@ -68,7 +71,9 @@ def load(name: str, clock: str = "_clock") -> Script:
         declared[kind] += words.split()
     keys = declared["KEYS"]
     rest = keys.pop()[:-3] if keys and keys[-1].endswith("...") else None
-    parts = [f"local {', '.join(keys)} = {', '.join(f'KEYS[{n}]' for n in range(1, len(keys) + 1))}"]
+    optional = keys.pop()[:-1] if keys and keys[-1].endswith("?") else None
+    variables = [*keys, *filter(None, [optional])]
+    parts = [f"local {', '.join(variables)} = {', '.join(f'KEYS[{n}]' for n in range(1, len(variables) + 1))}"]
     if rest:
         parts.append(f"local {rest} = {{unpack(KEYS, {len(keys) + 1})}}")
     for fragment in declared["INCLUDE"]:
@@ -76,7 +81,7 @@ def load(name: str, clock: str = "_clock") -> Script:
         parts.append((folder() / f"{chosen}.lua").read_text())
     source = "\n".join([shebang, *(_strip_comments(part) for part in [*parts, body])])
     sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
-    return Script(name, tuple(keys), rest, source, sha)
+    return Script(name, tuple(keys), rest, optional, source, sha)
 
 
 def bind(
