@@ -6,13 +6,26 @@ guessed from its hash.
     [[token]]
     name = "shop"                       # for the log and for error texts
     sha256 = "9f86d0…"                  # of the token
-    roles = ["produce", "consume"]      # produce, consume, admin
+    roles = ["produce", "consume"]      # produce, consume, admin, read
     queues = ["orders", "mail.*"]       # shell patterns; by default all queues
     namespaces = ["tw"]                 # by default ["tw"]
     expires = 2027-01-01T00:00:00Z      # by default never
     messages_per_second = 500           # in each process of the service; by default unlimited
     burst = 1000                        # in messages; by default the messages of one second
     waiting = 100                       # waiting calls in each process; by default the limit of the process
+
+If a token has different roles on different queues, it has one or more tables [[token.grant]] instead of `roles`,
+`queues` and `namespaces`. A call is permitted if one of the grants permits it.
+
+    [[token]]
+    name = "mail-worker"
+    sha256 = "60303a…"
+    [[token.grant]]
+    roles = ["consume"]
+    queues = ["mail.*"]
+    [[token.grant]]
+    roles = ["produce"]
+    queues = ["reports"]
 """
 
 import asyncio
@@ -29,14 +42,14 @@ from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
 from tickwheel.runtime.log_fields import log_fields
-from tickwheel.service.authorization import Caller, Role, TokenStore
+from tickwheel.service.authorization import Caller, Grant, Role, TokenStore
 
+_GRANT_FIELDS: Final = {"roles", "queues", "namespaces"}
 _FIELDS: Final = {
     "name",
     "sha256",
-    "roles",
-    "queues",
-    "namespaces",
+    "grant",
+    *_GRANT_FIELDS,
     "expires",
     "messages_per_second",
     "burst",
@@ -128,9 +141,6 @@ def _parse_caller(label: str, table: Any) -> Caller:
         digest = b""
     if len(digest) != hashlib.sha256().digest_size:
         raise InvalidArgument(f"{label} has no sha256 of 64 hexadecimal digits, as `tickwheel token` prints it")
-    roles = _texts(label, table, "roles", None)
-    for role in roles:
-        validation.one_of(f"a role of {label}", role, [Role.PRODUCE.value, Role.CONSUME.value, Role.ADMIN.value])
     expires = table.get("expires")
     if expires is not None and (not isinstance(expires, datetime) or expires.tzinfo is None):
         raise InvalidArgument(f"expires of {label} must be a time with its zone, for example 2027-01-01T00:00:00Z")
@@ -142,13 +152,40 @@ def _parse_caller(label: str, table: Any) -> Caller:
     return Caller(
         name,
         digest,
-        frozenset(map(Role, roles)),
-        _patterns(label, table, "queues", ("*",)),
-        _patterns(label, table, "namespaces", ("tw",)),
+        _parse_grants(label, table),
         expires,
         _number(label, table, "messages_per_second", limits.RATE_MAX),
         _number(label, table, "burst", limits.RATE_MAX),
         _number(label, table, "waiting", limits.RATE_MAX),
+    )
+
+
+def _parse_grants(label: str, table: Mapping[str, Any]) -> tuple[Grant, ...]:
+    """Return the grants of a token: the tables [[token.grant]], or the one grant in the table of the token itself."""
+    if "grant" not in table:
+        return (_parse_grant(label, table),)
+    beside = sorted(_GRANT_FIELDS & table.keys())
+    if beside:
+        raise InvalidArgument(
+            f"{label} has both {beside[0]} and [[token.grant]]: write {beside[0]} into each [[token.grant]]"
+        )
+    grants = table["grant"]
+    if not isinstance(grants, list) or not grants or not all(isinstance(grant, dict) for grant in grants):
+        raise InvalidArgument(f"the grants of {label} must be one or more tables [[token.grant]]")
+    labels = [f"grant {n} of {label}" for n in range(1, len(grants) + 1)]
+    for grant_label, grant in zip(labels, grants, strict=True):
+        validation.reject_unknown(grant_label, grant, _GRANT_FIELDS)
+    return tuple(map(_parse_grant, labels, grants))
+
+
+def _parse_grant(label: str, table: Mapping[str, Any]) -> Grant:
+    roles = _texts(label, table, "roles", None)
+    for role in roles:
+        validation.one_of(f"a role of {label}", role, [role.value for role in Role])
+    return Grant(
+        frozenset(map(Role, roles)),
+        _patterns(label, table, "queues", ("*",)),
+        _patterns(label, table, "namespaces", ("tw",)),
     )
 
 
