@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 _PAGE: Final = Path(__file__).parents[2] / "docs" / "security.md"
 _BEGIN: Final = "<!-- tests/security/test_permissions.py compares this table with the service -->\n"
 _END: Final = "<!-- end of the table -->\n"
-_CELLS: Final = {"yes", "no", "its queues", "all queues"}
+_CELLS: Final = {"yes", "no", "without payload", "its queues", "all queues"}
 
 
 class Grant(NamedTuple):
@@ -30,13 +30,17 @@ class Row(NamedTuple):
         """Return whether one of the grants permits the RPC."""
         return any(self._permitting(grants, namespace, queue))
 
-    def _permitting(self, grants: Sequence[Grant], namespace: str, queue: str) -> Iterator[bool]:
+    def permit_payload(self, grants: Sequence[Grant], namespace: str, queue: str) -> bool:
+        """Return whether one of the grants permits the RPC with the payload."""
+        return any(cell != "without payload" for cell in self._permitting(grants, namespace, queue))
+
+    def _permitting(self, grants: Sequence[Grant], namespace: str, queue: str) -> Iterator[str]:
         for grant in grants:
             on_queue = self.concerns == "the namespace" or _match(queue, grant.queues)
-            for role in grant.roles:
-                cell = self.cells[role]
-                permits = cell != "no" and (cell != "all queues" or "*" in grant.queues)
-                yield permits and on_queue and _match(namespace, grant.namespaces)
+            if on_queue and _match(namespace, grant.namespaces):
+                for cell in (self.cells[role] for role in grant.roles):
+                    if cell != "no" and (cell != "all queues" or "*" in grant.queues):
+                        yield cell
 
 
 def _match(name: str, patterns: Sequence[str]) -> bool:

@@ -1,18 +1,23 @@
 """Every RPC with every role, on queues and namespaces of the token and on others, compared with docs/security.md."""
 
+import base64
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import timedelta
 from itertools import product
 from typing import Any, Final
 
 import grpc
 import pytest
+from typer.testing import CliRunner
 
 from tests.integration.generic_client import GenericClient
 from tests.integration.service_thread import ServiceThread
 from tests.security.permission_table import Grant, read_table
 from tests.security.tokens import client, entry_with_grants, generic_client, grant, write_token_file
 from tickwheel import NamespaceNotFound, Tickwheel
+from tickwheel.cli.app import app
 from tickwheel.rpc.methods import METHODS
 from tickwheel.testing import PrivateServer
 
@@ -47,6 +52,7 @@ TOKENS: Final[dict[str, tuple[Grant, ...]]] = {
     },
 }
 
+PAYLOAD_BASE64: Final = base64.b64encode(b"payload").decode()
 _LEASE: Final = {"id": "kept", "token": "A" * 22 + "==", "attempt": 1}
 # The fields of a request for each RPC, besides the namespace and the queue.
 FIELDS: Final[dict[str, dict[str, Any]]] = {
@@ -93,7 +99,10 @@ def service(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFa
         with Tickwheel(tickwheel_server.url, namespace=namespace, drive=False) as tickwheel:
             tickwheel.set_setting("setting", "old")
             for queue in QUEUES:
-                tickwheel.create_queue(queue, forecast=True).enqueue(b"payload", id="kept")
+                made = tickwheel.create_queue(queue, forecast=True, retention=timedelta(hours=1))
+                made.enqueue(b"payload", id="done")
+                made.dequeue()[0].complete("result")
+                made.enqueue(b"payload", id="kept", delay=timedelta(hours=1), metadata={"region": "eu"})
     with ServiceThread(tickwheel_server.url, tokens=tokens) as serving:
         yield serving
     for namespace in NAMESPACES:
@@ -128,6 +137,13 @@ def call(client: GenericClient, name: str, *requests: dict[str, Any]) -> tuple[g
 def request(name: str, namespace: str, queue: str) -> dict[str, Any]:
     place = {"namespace": namespace} | ({"queue": queue} if TABLE[name].concerns == "a queue" else {})
     return place | FIELDS[name]
+
+
+def run(*arguments: str) -> str:
+    """Return the output of a command."""
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
 def test_the_table_has_each_rpc_and_no_other() -> None:
@@ -174,6 +190,48 @@ def test_each_queue_that_a_call_names_needs_the_role(name: str, clients: dict[st
         ]
         code, _ = call(client, name, *requests)
         assert code is grpc.StatusCode.PERMISSION_DENIED
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_a_payload_and_a_result_are_withheld_from_the_tokens_of_the_table(
+    token: str, clients: dict[str, GenericClient]
+) -> None:
+    for namespace, queue in product(NAMESPACES, QUEUES):
+        fields, row = {"namespace": namespace, "queue": queue}, TABLE["GetMessage"]
+        if row.permit(TOKENS[token], namespace, queue):
+            listed = clients[token].call("ListMessages", **fields)["messages"]
+            single = [clients[token].call("GetMessage", **fields, id=id_)["message"] for id_ in ("kept", "done")]
+            withheld = not TABLE["GetMessage"].permit_payload(TOKENS[token], namespace, queue)
+            for messages in (single, listed):
+                by_id = {message["id"]: message for message in messages}
+                assert by_id["kept"]["payload"] == ("" if withheld else PAYLOAD_BASE64)
+                assert by_id["done"].get("result") == (None if withheld else "result")
+                assert {message["payload_withheld"] for message in messages} == {withheld}
+                assert by_id["kept"]["metadata"] == {"region": "eu"}
+
+
+def test_a_client_and_the_command_line_show_that_a_payload_is_withheld(service: ServiceThread) -> None:
+    with client(service, "tw_produce", namespace=HERE) as producer:
+        [view] = [view for view in producer.queue(OURS).messages() if view.id == "kept"]
+        assert view == producer.queue(OURS).get("kept")
+        assert (view.payload, view.payload_withheld) == (b"", True)
+    with client(service, "tw_consume", namespace=HERE) as consumer:
+        view = consumer.queue(OURS).get("kept")
+        assert (view.payload, view.payload_withheld) == (b"payload", False)
+    arguments = ("--url", service.url.replace("//", "//:tw_produce@"), "--namespace", HERE)
+    assert "withheld, like the result" in run("get", OURS, "kept", *arguments)
+    assert json.loads(run("get", OURS, "kept", "--json", *arguments))["payload_withheld"]
+    lines = run("messages", OURS, "--json", *arguments).splitlines()
+    assert all(json.loads(line)["payload_withheld"] for line in lines)
+
+
+@pytest.mark.parametrize("command", [("counts",), ("queue", "list")], ids=" ".join)
+def test_a_command_that_lists_the_queues_shows_those_of_the_token(
+    service: ServiceThread, command: tuple[str, ...]
+) -> None:
+    url = service.url.replace("//", "//:tw_read@")
+    listed = json.loads(run(*command, "--json", "--url", url, "--namespace", HERE))
+    assert [entry["queue"] for entry in listed] == [OURS]
 
 
 @pytest.mark.parametrize("token", TOKENS)

@@ -73,3 +73,8 @@ def has_role(role: Role, request: Any, queue: str | None) -> bool:
 def may_create_namespace(request: Any) -> bool:
     """Return whether the caller may create the namespace of the request. A namespace concerns all of its queues."""
     return has_role(Role.ADMIN, request, ALL_QUEUES)
+
+
+def may_read_payloads(request: Any, queue: str) -> bool:
+    """Return whether the caller may read the payloads and results of the queue's messages."""
+    return any(has_role(role, request, queue) for role in (Role.CONSUME, Role.ADMIN))
