@@ -146,7 +146,13 @@ class LeasedMessage:
         self.version = version
         self.attempt = attempt
         self._field = field
-        self.id, self.exclusive_value = split_name(field[2:], exclusive)
+        try:
+            self.id, self.exclusive_value = split_name(field[2:], exclusive)
+        except UnicodeDecodeError as error:
+            raise TickwheelError(
+                f"the name of a message of queue {queue!r} is damaged, because it is not UTF-8: {field[2:]!r:.300}; run"
+                " `tickwheel doctor` to list all damage"
+            ) from error
 
     @classmethod
     def by_lease(
@@ -170,7 +176,13 @@ class LeasedMessage:
     @property
     def metadata(self) -> dict[str, str]:
         """The metadata pairs passed to enqueue. Every access returns a new dict."""
-        return decode_pairs(self._pairs)
+        try:
+            return decode_pairs(self._pairs)
+        except UnicodeDecodeError as error:
+            raise TickwheelError(
+                f"the metadata of message {self.id!r} of queue {self.queue!r} is damaged: {error}; run"
+                " `tickwheel doctor` to list all damage"
+            ) from error
 
     @property
     def due(self) -> datetime:
