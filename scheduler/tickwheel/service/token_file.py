@@ -121,7 +121,7 @@ def read(path: Path) -> list[Caller]:
     tables = document.get("token")
     if unknown or not isinstance(tables, list) or not tables:
         raise InvalidArgument(f"{path} must contain at least one [[token]] table, and nothing else")
-    callers = [_parse_caller(f"token {n} of {path}", table) for n, table in enumerate(tables, 1)]
+    callers = [check_entry(f"token {n} of {path}", table) for n, table in enumerate(tables, 1)]
     if len({caller.digest for caller in callers}) < len(callers):
         raise InvalidArgument(f"{path} contains the same sha256 twice: each token must have its own")
     names = [caller.name for caller in callers]
@@ -131,7 +131,8 @@ def read(path: Path) -> list[Caller]:
     return callers
 
 
-def _parse_caller(label: str, table: Any) -> Caller:
+def check_entry(label: str, table: Any) -> Caller:
+    """Return the caller that a table [[token]] defines. Raises InvalidArgument, with the label, if it is invalid."""
     if not isinstance(table, dict):
         raise InvalidArgument(f"{label} must be a table")
     validation.reject_unknown(label, table, _FIELDS)
