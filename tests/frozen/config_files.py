@@ -61,7 +61,10 @@ def token_fields() -> list[str]:
     """Return the keys of a token. Follows `tickwheel.service.token_file`."""
     from tickwheel.service import token_file
 
-    return sorted(f"[[token]] {name}" for name in token_file._FIELDS)
+    return sorted(
+        [f"[[token]] {name}" for name in token_file._FIELDS - {"grant"}]
+        + [f"[[token.grant]] {name}" for name in token_file._GRANT_FIELDS]
+    )
 
 
 def scenario_keys() -> list[str]:

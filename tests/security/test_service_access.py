@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from tests.integration.service_thread import ServiceThread
-from tests.security.tokens import client, entry, generic_client, write_token_file
+from tests.security.tokens import client, entry, entry_with_grants, generic_client, grant, write_token_file
 from tickwheel import Forbidden, InvalidArgument, Tickwheel, Unauthenticated, aio
 from tickwheel.service.token_file import TokenFile
 from tickwheel.testing import PrivateServer
@@ -110,7 +110,7 @@ def test_every_token_reads_settings_and_only_admins_of_all_queues_write_them(ser
         assert (producer.setting("a"), producer.settings()["a"]) == ("b", "b")
         with pytest.raises(Forbidden, match="needs 'admin'"):
             producer.set_setting("a", "c")
-        with pytest.raises(Forbidden, match=r"is not for queue '\*'"):
+        with pytest.raises(Forbidden, match=r"is not for all queues \(the pattern '\*'\)"):
             some.set_setting("a", None)
         assert admin.setting("a") == "b"
 
@@ -136,12 +136,26 @@ def test_no_text_contains_a_token(service: ServiceThread) -> None:
         ("token = 3\n", "must contain at least one [[token]] table"),
         ("[[token", "is not valid TOML"),
         (entry(PRODUCER, '["produce"]') + "[other]\n", "and nothing else"),
-        (entry(PRODUCER, '["read"]'), "must be one of produce, consume, admin, not 'read'"),
+        (entry(PRODUCER, '["write"]'), "must be one of produce, consume, admin, read, not 'write'"),
         (entry(PRODUCER, "[]"), "roles of token 1"),
         (entry(PRODUCER, '["produce"]', "queues = 3"), "queues of token 1"),
         (entry(PRODUCER, '["produce"]', 'expires = "soon"'), "expires of token 1"),
         (entry(PRODUCER, '["produce"]', "secret = 1"), "has no setting 'secret'"),
         (entry(PRODUCER, '["produce"]') * 2, "contains the same sha256 twice"),
+        (entry_with_grants(PRODUCER, grant(["produce"])) * 2, "contains the same sha256 twice"),
+        (entry(PRODUCER, '["produce"]', grant(["consume"])), "token 1 of {path} has both roles and [[token.grant]]"),
+        (entry_with_grants(PRODUCER, 'queues = ["a"]\n', grant(["read"])), "has both queues and [[token.grant]]"),
+        (entry_with_grants(PRODUCER, "grant = []\n"), "the grants of token 1 of {path} must be one or more tables"),
+        (entry_with_grants(PRODUCER, "grant = [1]\n"), "the grants of token 1 of {path} must be one or more tables"),
+        (entry_with_grants(PRODUCER, "[token.grant]\n"), "the grants of token 1 of {path} must be one or more tables"),
+        (entry_with_grants(PRODUCER, "[[token.grant]]\n"), "roles of grant 1 of token 1 of {path} must be a list"),
+        (
+            entry_with_grants(PRODUCER, grant(["read"]), grant(["read"]) + "burst = 3\n"),
+            "grant 2 of token 1 of {path} has no setting 'burst'; the settings are namespaces, queues, roles",
+        ),
+        (entry_with_grants(PRODUCER, grant(["write"])), "a role of grant 1 of token 1 of {path} must be one of"),
+        (entry_with_grants(PRODUCER, grant(["read"], ["a b"])), "queues of grant 1 of token 1 of {path} has 'a b'"),
+        (entry_with_grants(PRODUCER, grant(["read"], ["a"], ["ä"])), "namespaces of grant 1 of token 1 of {path} has"),
     ],
 )
 def test_an_error_in_the_token_file_is_named(tmp_path: Path, text: str, message: str) -> None:
@@ -149,4 +163,4 @@ def test_an_error_in_the_token_file_is_named(tmp_path: Path, text: str, message:
     path.write_text(text)
     with pytest.raises(InvalidArgument) as refused:
         TokenFile(path)
-    assert message in str(refused.value)
+    assert message.replace("{path}", str(path)) in str(refused.value)

@@ -67,7 +67,7 @@ def test_inconsistent_or_missing_options_are_refused(folder: Path, options: str,
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (GOOD.replace('"produce"', '"reader"'), "must be one of produce, consume, admin, not 'reader'"),
+        (GOOD.replace('"produce"', '"reader"'), "must be one of produce, consume, admin, read, not 'reader'"),
         (GOOD.replace('roles = ["produce"]', ""), "roles of token 1"),
         (GOOD + 'queues = ["orders/*"]', "has 'orders/*', which no name matches"),
         (GOOD + 'queues = [""]', "which no name matches"),

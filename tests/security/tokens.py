@@ -1,5 +1,7 @@
 """Token files, and clients with tokens."""
 
+import json
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,17 @@ from tests.integration.service_thread import ServiceThread
 from tickwheel import Tickwheel
 from tickwheel.service.authorization import digest_of
 from tickwheel.service.token_file import TokenFile
+
+
+def grant(roles: Iterable[str], queues: Iterable[str] = ("*",), namespaces: Iterable[str] = ("tw",)) -> str:
+    """Return a grant for the entry of a token in a file."""
+    fields = {"roles": roles, "queues": queues, "namespaces": namespaces}
+    return "[[token.grant]]\n" + "".join(f"{name} = {json.dumps(list(values))}\n" for name, values in fields.items())
+
+
+def entry_with_grants(token: str, *grants: str) -> str:
+    """Return the entry of a token with the grants."""
+    return f'[[token]]\nname = "{token[3:]}"\nsha256 = "{digest_of(token).hex()}"\n{"".join(grants)}\n'
 
 
 def entry(token: str, roles: str, rest: str = "") -> str:

@@ -74,6 +74,10 @@ class ServeOptions:
             help="Accept only the tokens of this file, with the permissions set there (`tickwheel token`).",
         ),
     ] = None
+    shards: Annotated[
+        int | None,
+        typer.Option(help="Number of shards of a new namespace. An existing namespace must have the same number."),
+    ] = None
     processes: Annotated[
         int,
         typer.Option(min=1, max=256, help="Number of processes that share the port. Recommended: one for each core."),

@@ -14,10 +14,11 @@ from tickwheel.rpc.url import is_grpc_url
 
 # Short, because a person waits for the command. A program that must retry for longer can use the client.
 TIMEOUT = timedelta(seconds=5)
-# The commands that create a missing namespace: they add messages or queues, or drive the wheel. For all other commands,
-# a missing namespace is an error (exit code 4), because the creation fixes the shards and the history of a namespace.
+# The commands that create a missing namespace: they add messages or queues, drive the wheel, or serve. For all other
+# commands, a missing namespace is an error (exit code 4), because the creation fixes the shards and the history of a
+# namespace.
 # `demo` and `load` create namespaces of their own, and a worker opens the namespace of its application.
-CREATING_COMMANDS = frozenset({"bench", "dev", "enqueue", "events", "import celery", "queue create"})
+CREATING_COMMANDS = frozenset({"bench", "dev", "enqueue", "events", "import celery", "queue create", "serve"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Messages as callers use them: new messages, the results of enqueue, snapshots, and leased messages."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from struct import Struct
 from typing import Any, Self
@@ -81,6 +81,14 @@ class MessageView:
     value becomes free, unless a call of the message's worker frees the value earlier."""
     result: str | None = None
     """The result that the worker stored with the completed message."""
+    payload_withheld: bool = False
+    """Whether the service withheld the payload and the result, because the token lacks the roles ``consume`` and
+    ``admin`` on the queue. ``payload`` is then empty and ``result`` None. Always False over ``redis://``."""
+
+    def __setstate__(self, values: list[Any]) -> None:
+        # A pickle of an earlier version lacks `payload_withheld`.
+        for item, value in zip(fields(self), [*values, False], strict=False):
+            object.__setattr__(self, item.name, value)
 
 
 class LeasedMessage:
@@ -138,7 +146,13 @@ class LeasedMessage:
         self.version = version
         self.attempt = attempt
         self._field = field
-        self.id, self.exclusive_value = split_name(field[2:], exclusive)
+        try:
+            self.id, self.exclusive_value = split_name(field[2:], exclusive)
+        except UnicodeDecodeError as error:
+            raise TickwheelError(
+                f"the name of a message of queue {queue!r} is damaged, because it is not UTF-8: {field[2:]!r:.300}; run"
+                " `tickwheel doctor` to list all damage"
+            ) from error
 
     @classmethod
     def by_lease(
@@ -162,7 +176,13 @@ class LeasedMessage:
     @property
     def metadata(self) -> dict[str, str]:
         """The metadata pairs passed to enqueue. Every access returns a new dict."""
-        return decode_pairs(self._pairs)
+        try:
+            return decode_pairs(self._pairs)
+        except UnicodeDecodeError as error:
+            raise TickwheelError(
+                f"the metadata of message {self.id!r} of queue {self.queue!r} is damaged: {error}; run"
+                " `tickwheel doctor` to list all damage"
+            ) from error
 
     @property
     def due(self) -> datetime:

@@ -6,7 +6,7 @@ from tickwheel.model import validation
 from tickwheel.model.results import Explanation
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import read_shard
-from tickwheel.operations.inspect import decode_record
+from tickwheel.operations.inspect import decode_record, raise_if_damaged
 from tickwheel.operations.locate import locate
 from tickwheel.operations.results import message_not_found_error
 from tickwheel.plan import Plan, Request, Round
@@ -68,7 +68,8 @@ def explain(context: NamespaceContext, queue: str, id_: str, exclusive_value: st
     if holder is None or not (holder.state is State.RUNNING or holder.holds_exclusive_value):
         return Explanation(id_, state, "behind_value", others, ahead_in_value=behind)
     frees = validation.from_ms(holder.until_ms)
-    holder_id = split_name(holder_name, True)[0]
+    with raise_if_damaged(queue, holder_name):
+        holder_id = split_name(holder_name, True)[0]
     if holder.holds_exclusive_value:
         reason = (
             f"message {holder_id!r} of its exclusive value was cancelled while it ran, and holds the value until"

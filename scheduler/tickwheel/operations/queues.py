@@ -17,6 +17,7 @@ from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import call_metadata_shard, push_config_version
 from tickwheel.plan import Plan, Request, pairs_from_flat, send_request
 from tickwheel.storage.keys import queues_key
+from tickwheel.storage.stored_text import decode_text
 
 
 def create(
@@ -82,7 +83,8 @@ def set_blocks(context: NamespaceContext, queue: str, enqueue: bool | None, dequ
 def list_queues(context: NamespaceContext) -> Plan[dict[str, QueueConfig]]:
     """Return the configuration of every queue of the namespace, by name."""
     reply = yield from send_request(Request(0, command=("HGETALL", queues_key(context.namespace))))
-    named = ((name.decode(), stored) for name, stored in pairs_from_flat(reply.value))
+    label = f"the name of a queue of namespace {context.namespace!r}"
+    named = ((decode_text(label, name), stored) for name, stored in pairs_from_flat(reply.value))
     configs = {name: QueueConfig.from_bytes(name, stored) for name, stored in named}
     context.configs.update(configs)
     return dict(sorted(configs.items()))

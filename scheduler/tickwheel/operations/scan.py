@@ -70,6 +70,8 @@ class Scan:
 def _parse_token(token: str, shards: int) -> tuple[int, bytes]:
     if not token:
         return 0, b"0"
-    if (match := _TOKEN.fullmatch(token)) is None or int(match[1]) >= shards:
+    match = _TOKEN.fullmatch(token)
+    # Redis has cursors of 64 bits.
+    if match is None or int(match[1]) >= shards or int(match[2]) >= 2**64:
         raise InvalidArgument(f"page_token must be the token of the previous page, not {token!r:.80}")
     return int(match[1]), match[2].encode()

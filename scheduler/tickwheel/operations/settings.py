@@ -12,6 +12,7 @@ from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import call_metadata_shard
 from tickwheel.plan import Plan, Request, pairs_from_flat, send_request
 from tickwheel.storage.keys import settings_key
+from tickwheel.storage.stored_text import decode_text
 
 _NAME = re.compile(rf"[A-Za-z0-9._:-]{{1,{limits.SETTING_NAME_CHARS}}}")
 
@@ -19,13 +20,14 @@ _NAME = re.compile(rf"[A-Za-z0-9._:-]{{1,{limits.SETTING_NAME_CHARS}}}")
 def list_settings(context: NamespaceContext) -> Plan[dict[str, str]]:
     """Return all settings, by name."""
     reply = yield from send_request(Request(0, command=("HGETALL", settings_key(context.namespace))))
-    return {name.decode(): value.decode() for name, value in sorted(pairs_from_flat(reply.value))}
+    label = f"a setting of namespace {context.namespace!r}"
+    return {decode_text(label, name): decode_text(label, value) for name, value in sorted(pairs_from_flat(reply.value))}
 
 
 def read(context: NamespaceContext, name: str) -> Plan[str | None]:
     """Return one setting, or None if it is not set."""
     reply = yield from send_request(Request(0, command=("HGET", settings_key(context.namespace), setting_name(name))))
-    return None if reply.value is None else reply.value.decode()
+    return None if reply.value is None else decode_text(f"setting {name!r}", reply.value)
 
 
 def write(context: NamespaceContext, name: str, value: str | None) -> Plan[None]:

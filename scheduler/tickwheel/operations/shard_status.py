@@ -14,6 +14,7 @@ from tickwheel.plan import Command, Plan, Reply, Request, Round, pairs_from_flat
 from tickwheel.storage.fence import FENCE_BYTES, epoch_of, shard_from_client_name
 from tickwheel.storage.keys import queue_key, shard_key
 from tickwheel.storage.scripts import bind, load
+from tickwheel.storage.stored_text import decode_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +97,9 @@ def _to_status(shard: int, time: Any, claim: Any, length: int, oldest: Any, *lat
         ) from error
     return ShardStatus(
         shard,
-        owner.decode() if owner else "",
+        decode_text(f"the owner of shard {shard}", owner or b""),
         epoch_of(fence) if fence else 0,
-        election.decode() if election else "",
+        decode_text(f"the election of shard {shard}", election or b""),
         length,
         max(0, now_ms - int(oldest[0][0].partition(b"-")[0])) if oldest else None,
         late,

@@ -174,13 +174,13 @@ def change_from_proto(proto: messages.Change) -> Change:
     )
 
 
-def message_to_proto(view: MessageView) -> messages.Message:
-    """Convert a view of a stored message."""
+def message_to_proto(view: MessageView, *, withhold_payload: bool = False) -> messages.Message:
+    """Convert a view of a stored message. With ``withhold_payload``, leave out its payload and its result."""
     return messages.Message(
         id=view.id,
         queue=view.queue,
         state=state_to_proto(view.state),
-        payload=view.payload,
+        payload=b"" if withhold_payload else view.payload,
         metadata=view.metadata,
         due_ms=to_ms(view.due),
         deadline_ms=to_ms(view.deadline),
@@ -190,7 +190,8 @@ def message_to_proto(view: MessageView) -> messages.Message:
         worker=view.worker,
         error=view.error,
         until_ms=None if view.until is None else to_ms(view.until),
-        result=view.result,
+        result=None if withhold_payload else view.result,
+        payload_withheld=withhold_payload,
     )
 
 
@@ -211,6 +212,7 @@ def message_from_proto(proto: messages.Message) -> MessageView:
         error=proto.error,
         until=validation.from_ms(proto.until_ms) if proto.HasField("until_ms") else None,
         result=optional_field(proto, "result"),
+        payload_withheld=proto.payload_withheld,
     )
 
 

@@ -1,4 +1,4 @@
-"""Authorization: each call carries a token. A token has roles on the queues and namespaces that match its patterns."""
+"""Authorization: each call carries a token. The grants of a token give it roles on queues and namespaces."""
 
 import hashlib
 import hmac
@@ -20,23 +20,43 @@ _BYTES = 32
 
 
 class Role(StrEnum):
-    """A permission of a token. Every token may read (READ) the queues that match its patterns."""
+    """A permission of a token on some queues. Every other role includes READ."""
 
     PRODUCE = "produce"
     CONSUME = "consume"
     ADMIN = "admin"
-    READ = "look"
+    READ = "read"
+
+
+# In place of a queue: all queues of the namespace. A grant is for all queues only if ``*`` is one of its patterns. No
+# queue can have this name.
+ALL_QUEUES: Final = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Roles on the queues that match a pattern of ``queues``, in the namespaces that match one of ``namespaces``."""
+
+    roles: frozenset[Role] = frozenset(Role)
+    queues: tuple[str, ...] = (ALL_QUEUES,)
+    namespaces: tuple[str, ...] = ("*",)
+
+    def covers(self, namespace: str, queue: str | None) -> bool:
+        """Return whether the grant is for the namespace and the queue. None means any queue: the namespace decides."""
+        return _matches_any(namespace, self.namespaces) and (queue is None or _matches_any(queue, self.queues))
+
+    def has(self, role: Role) -> bool:
+        """Return whether the grant has the role. Every role includes READ."""
+        return role in self.roles or (role is Role.READ and bool(self.roles))
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The holder of a token, with the token's rights and limits. Its ``quota`` survives reloads of the token file."""
+    """The holder of a token, with the token's grants and limits. Its ``quota`` survives reloads of the token file."""
 
     name: str
     digest: bytes = b""
-    roles: frozenset[Role] = frozenset(Role)
-    queues: tuple[str, ...] = ("*",)
-    namespaces: tuple[str, ...] = ("*",)
+    grants: tuple[Grant, ...] = (Grant(),)
     expires: datetime | None = None
     messages_per_second: int | None = None
     burst: int | None = None
@@ -46,18 +66,30 @@ class Caller:
     @property
     def rights(self) -> tuple[object, ...]:
         """The rights on which a call in flight relies. If they change, the call ends."""
-        return self.roles, self.queues, self.namespaces, self.expires
+        return self.grants, self.expires
+
+    def may(self, role: Role, namespace: str, queue: str | None) -> bool:
+        """Return whether one grant gives the role on the queue: on `ALL_QUEUES`, or on any queue if it is None."""
+        return any(grant.has(role) and grant.covers(namespace, queue) for grant in self.grants)
 
     def check(self, role: Role, namespace: str, queue: str | None) -> None:
-        """Raise Forbidden if the caller lacks the role, or has no access to the namespace or queue."""
-        if not _matches_any(namespace, self.namespaces):
-            raise Forbidden(f"token {self.name!r} is not for namespace {namespace!r}")
-        if role is not Role.READ and role not in self.roles:
-            raise Forbidden(
-                f"token {self.name!r} has the roles {', '.join(sorted(self.roles))}; this call needs {role.value!r}"
+        """Raise Forbidden if the caller may not use the role on the queue; see `may`."""
+        if not self.may(role, namespace, queue):
+            raise Forbidden(self._refusal(role, namespace, queue))
+
+    def _refusal(self, role: Role, namespace: str, queue: str | None) -> str:
+        if not self.may(Role.READ, namespace, None):
+            return f"token {self.name!r} is not for namespace {namespace!r}"
+        if queue == ALL_QUEUES:
+            return (
+                f"token {self.name!r} is not for all queues (the pattern '*') with the role {role.value!r}: this call"
+                f" needs {role.value!r} on all queues, because it concerns the whole namespace"
             )
-        if queue is not None and not _matches_any(queue, self.queues):
-            raise Forbidden(f"token {self.name!r} is not for queue {queue!r}")
+        roles = {role for grant in self.grants if grant.covers(namespace, queue) for role in grant.roles}
+        if not roles:
+            return f"token {self.name!r} is not for queue {queue!r}"
+        where = "" if queue is None else f" on queue {queue!r}"
+        return f"token {self.name!r} has the roles {', '.join(sorted(roles))}{where}; this call needs {role.value!r}"
 
     @asynccontextmanager
     async def hold_wait_slot(self, wait_limit: ConcurrencyLimit) -> AsyncIterator[None]:
@@ -85,7 +117,7 @@ class Caller:
 
 
 ANONYMOUS: Final = Caller("anybody")
-UNKNOWN_CALLER: Final = Caller("nobody", roles=frozenset(), queues=(), namespaces=())
+UNKNOWN_CALLER: Final = Caller("nobody", grants=())
 # The caller of the current call, and the role that the call needs.
 CALL: ContextVar[tuple[Caller, Role]] = ContextVar("call", default=(ANONYMOUS, Role.READ))
 
@@ -156,4 +188,5 @@ def digest_of(token: str) -> bytes:
 
 
 def _matches_any(name: str, patterns: Sequence[str]) -> bool:
-    return "*" in patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+    """Return whether a pattern matches the name. Only the pattern ``*`` matches the name `ALL_QUEUES`."""
+    return ALL_QUEUES in patterns or (name != ALL_QUEUES and any(fnmatchcase(name, pattern) for pattern in patterns))

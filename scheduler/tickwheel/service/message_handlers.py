@@ -22,7 +22,7 @@ from tickwheel.service.dequeue_batch import DequeueBatch, to_dequeue, to_respons
 from tickwheel.service.lease_handlers import LeaseHandlers
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.service.request_fields import exclusive_value, request_sessions
-from tickwheel.service.resolve_queue import on_queue, resolve_queue
+from tickwheel.service.resolve_queue import may_read_payloads, on_queue, resolve_queue
 from tickwheel.service.stream_credit import StreamCredit
 from tickwheel.service.token_quota import ConcurrencyLimit
 from tickwheel.v1 import message_pb2 as messages, message_service_pb2 as calls
@@ -185,7 +185,8 @@ class MessageHandlers(LeaseHandlers):
         self, request: calls.GetMessageRequest, namespace: Namespace, queue: str
     ) -> calls.GetMessageResponse:
         view = await namespace.run(inspect.get(namespace.context, queue, request.id, exclusive_value(request)))
-        return calls.GetMessageResponse(message=message_conversion.message_to_proto(view))
+        withhold = not may_read_payloads(request, queue)
+        return calls.GetMessageResponse(message=message_conversion.message_to_proto(view, withhold_payload=withhold))
 
     @on_queue
     async def explain(self, request: calls.ExplainRequest, namespace: Namespace, queue: str) -> calls.ExplainResponse:
@@ -204,8 +205,10 @@ class MessageHandlers(LeaseHandlers):
             namespace.context, queue, message_conversion.state_from_proto(request.state) or None, request.page_token
         )
         page = await namespace.run(scan.next())
+        withhold = not may_read_payloads(request, queue)
         return calls.ListMessagesResponse(
-            messages=map(message_conversion.message_to_proto, page), next_page_token=scan.token
+            messages=[message_conversion.message_to_proto(view, withhold_payload=withhold) for view in page],
+            next_page_token=scan.token,
         )
 
     async def _requests_until_drained(self, requests: AsyncIterator[T]) -> AsyncIterator[T]:

@@ -5,8 +5,16 @@ from typing import Final
 from tickwheel.operations import inspect, queues, settings
 from tickwheel.operations.namespace_options import NamespaceOptions
 from tickwheel.rpc import message_conversion, queue_conversion
+from tickwheel.service.authorization import ALL_QUEUES, Role
 from tickwheel.service.namespaces import Namespace, Namespaces
-from tickwheel.service.resolve_queue import check_permission, on_queue, resolve_namespace
+from tickwheel.service.resolve_queue import (
+    check_permission,
+    has_role,
+    may_create_namespace,
+    naming_the_creators,
+    on_queue,
+    resolve_namespace,
+)
 from tickwheel.v1 import queue_service_pb2 as admin
 
 # Fields of the request that are passed on as they are.
@@ -26,8 +34,11 @@ class QueueHandlers:
             fields["clock_guard"] = message_conversion.duration_from_proto(request, "clock_guard_ms")
         if request.HasField("outbox_limit_bytes"):
             fields["outbox_limit"] = request.outbox_limit_bytes
-        options = NamespaceOptions.parse(existing=request.existing, **fields)
-        namespace = await self.namespaces.open(request.namespace, options)
+        # Creation fixes the shards and the history of the namespace for good.
+        existing = request.existing or not may_create_namespace(request)
+        options = NamespaceOptions.parse(existing=existing, **fields)
+        with naming_the_creators(request):
+            namespace = await self.namespaces.open(request.namespace, options)
         return admin.OpenNamespaceResponse(shards=namespace.context.shards)
 
     @on_queue
@@ -48,7 +59,8 @@ class QueueHandlers:
     async def list_queues(self, request: admin.ListQueuesRequest) -> admin.ListQueuesResponse:
         namespace = await resolve_namespace(self.namespaces, request)
         configs = await namespace.run(queues.list_queues(namespace.context))
-        return admin.ListQueuesResponse(queues=[queue_conversion.queue_to_proto(*item) for item in configs.items()])
+        permitted = [item for item in configs.items() if has_role(Role.READ, request, item[0])]
+        return admin.ListQueuesResponse(queues=[queue_conversion.queue_to_proto(*item) for item in permitted])
 
     async def list_settings(self, request: admin.ListSettingsRequest) -> admin.ListSettingsResponse:
         namespace = await resolve_namespace(self.namespaces, request)
@@ -60,7 +72,7 @@ class QueueHandlers:
 
     async def set_setting(self, request: admin.SetSettingRequest) -> admin.SetSettingResponse:
         # A setting belongs to the namespace, so the token must have access to all of its queues.
-        namespace = await resolve_namespace(self.namespaces, request, "*")
+        namespace = await resolve_namespace(self.namespaces, request, ALL_QUEUES)
         value = message_conversion.optional_field(request, "value")
         await namespace.run(settings.write(namespace.context, request.name, value))
         return admin.SetSettingResponse()

@@ -1,13 +1,18 @@
 """Finds the namespace and queue that a request names, and checks the caller's permission for the call."""
 
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
 
+from tickwheel.errors import NamespaceNotFound
 from tickwheel.model.validation import plain_name
-from tickwheel.service.authorization import CALL
+from tickwheel.service.authorization import ALL_QUEUES, CALL, Role
 from tickwheel.service.namespaces import Namespace, Namespaces
 
 R = TypeVar("R")
+
+# The namespace of a request that names none.
+DEFAULT: Final = "tw"
 
 
 def on_queue(handle: Callable[[Any, Any, Namespace, str], Awaitable[R]]) -> Callable[[Any, Any], Awaitable[R]]:
@@ -30,15 +35,46 @@ async def resolve_queue(namespaces: Namespaces, request: Any) -> tuple[Namespace
 
 
 async def resolve_namespace(namespaces: Namespaces, request: Any, queue: str | None = None) -> Namespace:
-    """Open the namespace of a request if necessary, and return it.
+    """Open the namespace of a request if necessary, and return it. ``queue`` can be `ALL_QUEUES`.
 
     Raises Forbidden if the caller may not make the call for the namespace and the queue, and NamespaceNotFound.
     """
     check_permission(request, queue)
-    return await namespaces.get(request.namespace)
+    with naming_the_creators(request):
+        return await namespaces.get(request.namespace)
+
+
+@contextmanager
+def naming_the_creators(request: Any) -> Iterator[None]:
+    """Change the text of NamespaceNotFound for a caller who may not create the namespace: name those who may."""
+    try:
+        yield
+    except NamespaceNotFound as error:
+        if may_create_namespace(request):
+            raise
+        raise NamespaceNotFound(
+            f"there is no namespace {request.namespace or DEFAULT!r} on this server, and token {CALL.get()[0].name!r}"
+            " cannot create it: this needs a token with the role 'admin' on all queues, or an operator who starts an"
+            " event process or `tickwheel serve` for this namespace"
+        ) from error
 
 
 def check_permission(request: Any, queue: str | None) -> None:
     """Raise Forbidden if the caller of the current call may not make this call; see `Caller.check`."""
     caller, role = CALL.get()
-    caller.check(role, request.namespace or "tw", queue)
+    caller.check(role, request.namespace or DEFAULT, queue)
+
+
+def has_role(role: Role, request: Any, queue: str | None) -> bool:
+    """Return whether the caller of the current call has the role in the request's namespace; see `Caller.may`."""
+    return CALL.get()[0].may(role, request.namespace or DEFAULT, queue)
+
+
+def may_create_namespace(request: Any) -> bool:
+    """Return whether the caller may create the namespace of the request. A namespace concerns all of its queues."""
+    return has_role(Role.ADMIN, request, ALL_QUEUES)
+
+
+def may_read_payloads(request: Any, queue: str) -> bool:
+    """Return whether the caller may read the payloads and results of the queue's messages."""
+    return any(has_role(role, request, queue) for role in (Role.CONSUME, Role.ADMIN))

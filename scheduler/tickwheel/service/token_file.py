@@ -6,13 +6,26 @@ guessed from its hash.
     [[token]]
     name = "shop"                       # for the log and for error texts
     sha256 = "9f86d0…"                  # of the token
-    roles = ["produce", "consume"]      # produce, consume, admin
+    roles = ["produce", "consume"]      # produce, consume, admin, read
     queues = ["orders", "mail.*"]       # shell patterns; by default all queues
     namespaces = ["tw"]                 # by default ["tw"]
     expires = 2027-01-01T00:00:00Z      # by default never
     messages_per_second = 500           # in all processes of the service; by default unlimited
     burst = 1000                        # in messages; by default the messages of one second
     waiting = 100                       # waiting calls in all processes; by default the limit of each process
+
+If a token has different roles on different queues, it has one or more tables [[token.grant]] instead of `roles`,
+`queues` and `namespaces`. A call is permitted if one of the grants permits it.
+
+    [[token]]
+    name = "mail-worker"
+    sha256 = "60303a…"
+    [[token.grant]]
+    roles = ["consume"]
+    queues = ["mail.*"]
+    [[token.grant]]
+    roles = ["produce"]
+    queues = ["reports"]
 """
 
 import asyncio
@@ -29,15 +42,15 @@ from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
 from tickwheel.runtime.log_fields import log_fields
-from tickwheel.service.authorization import Caller, Role, TokenStore
+from tickwheel.service.authorization import Caller, Grant, Role, TokenStore
 from tickwheel.service.shared_quota import SharedQuotas
 
+_GRANT_FIELDS: Final = {"roles", "queues", "namespaces"}
 _FIELDS: Final = {
     "name",
     "sha256",
-    "roles",
-    "queues",
-    "namespaces",
+    "grant",
+    *_GRANT_FIELDS,
     "expires",
     "messages_per_second",
     "burst",
@@ -112,7 +125,7 @@ def read(path: Path) -> list[Caller]:
     tables = document.get("token")
     if unknown or not isinstance(tables, list) or not tables:
         raise InvalidArgument(f"{path} must contain at least one [[token]] table, and nothing else")
-    callers = [_parse_caller(f"token {n} of {path}", table) for n, table in enumerate(tables, 1)]
+    callers = [check_entry(f"token {n} of {path}", table) for n, table in enumerate(tables, 1)]
     if len({caller.digest for caller in callers}) < len(callers):
         raise InvalidArgument(f"{path} contains the same sha256 twice: each token must have its own")
     names = [caller.name for caller in callers]
@@ -122,7 +135,8 @@ def read(path: Path) -> list[Caller]:
     return callers
 
 
-def _parse_caller(label: str, table: Any) -> Caller:
+def check_entry(label: str, table: Any) -> Caller:
+    """Return the caller that a table [[token]] defines. Raises InvalidArgument, with the label, if it is invalid."""
     if not isinstance(table, dict):
         raise InvalidArgument(f"{label} must be a table")
     validation.reject_unknown(label, table, _FIELDS)
@@ -132,9 +146,6 @@ def _parse_caller(label: str, table: Any) -> Caller:
         digest = b""
     if len(digest) != hashlib.sha256().digest_size:
         raise InvalidArgument(f"{label} has no sha256 of 64 hexadecimal digits, as `tickwheel token` prints it")
-    roles = _texts(label, table, "roles", None)
-    for role in roles:
-        validation.one_of(f"a role of {label}", role, [Role.PRODUCE.value, Role.CONSUME.value, Role.ADMIN.value])
     expires = table.get("expires")
     if expires is not None and (not isinstance(expires, datetime) or expires.tzinfo is None):
         raise InvalidArgument(f"expires of {label} must be a time with its zone, for example 2027-01-01T00:00:00Z")
@@ -146,13 +157,40 @@ def _parse_caller(label: str, table: Any) -> Caller:
     return Caller(
         name,
         digest,
-        frozenset(map(Role, roles)),
-        _patterns(label, table, "queues", ("*",)),
-        _patterns(label, table, "namespaces", ("tw",)),
+        _parse_grants(label, table),
         expires,
         _number(label, table, "messages_per_second", limits.RATE_MAX),
         _number(label, table, "burst", limits.RATE_MAX),
         _number(label, table, "waiting", limits.RATE_MAX),
+    )
+
+
+def _parse_grants(label: str, table: Mapping[str, Any]) -> tuple[Grant, ...]:
+    """Return the grants of a token: the tables [[token.grant]], or the one grant in the table of the token itself."""
+    if "grant" not in table:
+        return (_parse_grant(label, table),)
+    beside = sorted(_GRANT_FIELDS & table.keys())
+    if beside:
+        raise InvalidArgument(
+            f"{label} has both {beside[0]} and [[token.grant]]: write {beside[0]} into each [[token.grant]]"
+        )
+    grants = table["grant"]
+    if not isinstance(grants, list) or not grants or not all(isinstance(grant, dict) for grant in grants):
+        raise InvalidArgument(f"the grants of {label} must be one or more tables [[token.grant]]")
+    labels = [f"grant {n} of {label}" for n in range(1, len(grants) + 1)]
+    for grant_label, grant in zip(labels, grants, strict=True):
+        validation.reject_unknown(grant_label, grant, _GRANT_FIELDS)
+    return tuple(map(_parse_grant, labels, grants))
+
+
+def _parse_grant(label: str, table: Mapping[str, Any]) -> Grant:
+    roles = _texts(label, table, "roles", None)
+    for role in roles:
+        validation.one_of(f"a role of {label}", role, [role.value for role in Role])
+    return Grant(
+        frozenset(map(Role, roles)),
+        _patterns(label, table, "queues", ("*",)),
+        _patterns(label, table, "namespaces", ("tw",)),
     )
 
 

@@ -14,5 +14,6 @@ send.
     script_errors.py  the error codes of the scripts, their exceptions, and when a call can be retried
     fence.py          the fence of a shard, and the client name of a driver's connections
     stream_id.py      ids of stream entries
+    stored_text.py    the decoding of stored texts
     trace_context.py  the metadata keys of W3C Trace Context
 """

@@ -76,7 +76,7 @@ class EnqueueResult(_message.Message):
     def __init__(self, id: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., created: bool = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...
 
 class Message(_message.Message):
-    __slots__ = ("id", "queue", "state", "payload", "metadata", "due_ms", "deadline_ms", "attempt", "version", "exclusive_value", "worker", "error", "until_ms", "result")
+    __slots__ = ("id", "queue", "state", "payload", "metadata", "due_ms", "deadline_ms", "attempt", "version", "exclusive_value", "worker", "error", "until_ms", "result", "payload_withheld")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -98,6 +98,7 @@ class Message(_message.Message):
     ERROR_FIELD_NUMBER: _ClassVar[int]
     UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_WITHHELD_FIELD_NUMBER: _ClassVar[int]
     id: str
     queue: str
     state: State
@@ -112,7 +113,8 @@ class Message(_message.Message):
     error: str
     until_ms: int
     result: str
-    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., payload: _Optional[bytes] = ..., metadata: _Optional[_Mapping[str, str]] = ..., due_ms: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., attempt: _Optional[int] = ..., version: _Optional[int] = ..., exclusive_value: _Optional[str] = ..., worker: _Optional[str] = ..., error: _Optional[str] = ..., until_ms: _Optional[int] = ..., result: _Optional[str] = ...) -> None: ...
+    payload_withheld: bool
+    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., payload: _Optional[bytes] = ..., metadata: _Optional[_Mapping[str, str]] = ..., due_ms: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., attempt: _Optional[int] = ..., version: _Optional[int] = ..., exclusive_value: _Optional[str] = ..., worker: _Optional[str] = ..., error: _Optional[str] = ..., until_ms: _Optional[int] = ..., result: _Optional[str] = ..., payload_withheld: bool = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ("id", "exclusive_value", "token", "queue_number", "attempt")

@@ -170,3 +170,13 @@ def test_commands_that_need_the_server_itself_refuse_a_service_url(command: list
     )
     assert done.returncode == 2
     assert f"{command[0]} works on the Redis or Valkey server itself" in done.stderr
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_serve_creates_its_namespace_with_the_given_shards(
+    start: Start, tickwheel_server: PrivateServer, namespace: str, processes: str
+) -> None:
+    options = ("--namespace", namespace, "--shards", "4", "--processes", processes)
+    start("serve", "--url", tickwheel_server.url, "--listen", "127.0.0.1:0", *options)
+    with Tickwheel(tickwheel_server.url, namespace=namespace, existing=True) as tickwheel:
+        assert tickwheel._context.shards == 4

@@ -25,6 +25,7 @@ from tickwheel.cli.output import (
 from tickwheel.cli.parameter_types import pairs
 from tickwheel.cli.target import Target
 
+_WITHHELD = "withheld, like the result: the token needs the role consume or admin on this queue"
 _UNTIL = {"invisible": "invisible until", "running": "leased until"}
 
 
@@ -48,7 +49,7 @@ def get(target: Target, queue: Name, id: Id, exclusive_value: ExclusiveValue = N
             ("  result", view.result),
             ("  exclusive value", view.exclusive_value),
             ("  metadata", format_pairs(view.metadata)),
-            ("  payload", format_payload(view.payload) if view.payload else ""),
+            ("  payload", _WITHHELD if view.payload_withheld else format_payload(view.payload) if view.payload else ""),
             ("  version", view.version),
         ],
         title=view.id,

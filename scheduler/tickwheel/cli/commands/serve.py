@@ -41,9 +41,9 @@ _log = logging.getLogger("tickwheel.service")
 def serve(target: Target, options: ServeOptions) -> None:
     """Serve the gRPC API of proto/tickwheel/v1. Any number of such processes can serve one Redis.
 
-    The process stores nothing: if it ends, its clients can continue with another process. The log goes to stderr. On
-    SIGTERM or SIGINT, the process ends after it has answered the calls in flight. Calls that wait for messages return
-    immediately.
+    If the namespace does not exist, the command creates it. The process stores nothing else: if it ends, its clients
+    can continue with another process. The log goes to stderr. On SIGTERM or SIGINT, the process ends after it has
+    answered the calls in flight. Calls that wait for messages return immediately.
     """
     address = listen_address(options.listen, shared=options.part)
     check_exposure(
@@ -62,6 +62,9 @@ def serve(target: Target, options: ServeOptions) -> None:
     # With several processes, this server never runs. It is created so that an error in the options is reported once,
     # and not by every process.
     server = make_server(target, address, options)
+    if not options.part:
+        # A token without the role admin on all queues cannot create the namespace.
+        target.open(shards=options.shards).close()
     if options.processes > 1:
         _serve_with_processes(target, server.scheme, address, options, page)
         return

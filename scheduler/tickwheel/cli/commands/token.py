@@ -1,28 +1,55 @@
 """`tickwheel token`: create a token of the gRPC service."""
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tickwheel.cli.command import command
 from tickwheel.cli.output import print_json
 from tickwheel.cli.target import Target
+from tickwheel.errors import InvalidArgument
+from tickwheel.model.validation import preview
+
+_FIELDS = ("roles", "queues", "namespaces")
+_DEFAULTS = {"roles": ["produce", "consume"], "queues": ["*"]}
 
 
-@command("token", "tickwheel token shop")
+@command("token", "tickwheel token shop", "tickwheel token shop --grant 'consume:mail.*' --grant produce:orders")
 def token(
     target: Target,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the token's owner, for the log.")],
+    grant: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ROLES[:QUEUES[:NAMESPACES]]",
+            help="A grant: roles (produce, consume, admin, read), and patterns of queues and namespaces, each separated"
+            " by commas. May be repeated. Default: produce,consume on all queues of the namespace tw.",
+        ),
+    ] = None,
 ) -> None:
     """Create a token, and print it with an entry for the file of `serve --tokens`."""
     from tickwheel.service.authorization import digest_of, new_token
+    from tickwheel.service.token_file import check_entry
 
     created = new_token()
+    entry: dict[str, Any] = {"name": name, "sha256": digest_of(created).hex()}
+    grants = [_parse(text) for text in grant or ()]
+    check_entry("the token", entry | ({"grant": grants} if grants else _DEFAULTS))
     if target.json:
-        print_json({"token": created, "name": name, "sha256": digest_of(created).hex()})
+        print_json({"token": created} | entry | ({"grants": grants} if grants else {}))
         return
-    print(
-        f'{created}\n\n[[token]]\nname = {json.dumps(name)}\nsha256 = "{digest_of(created).hex()}"\n'
-        'roles = ["produce", "consume"]\nqueues = ["*"]'
-    )
+    tables = ["[[token]]\n" + _fields(entry | ({} if grants else _DEFAULTS))]
+    tables += ["\n[[token.grant]]\n" + _fields(fields) for fields in grants]
+    print(f"{created}\n\n{''.join(tables)}", end="")
+
+
+def _parse(text: str) -> dict[str, list[str]]:
+    parts = text.split(":")
+    if len(parts) > len(_FIELDS):
+        raise InvalidArgument(f"--grant must be ROLES[:QUEUES[:NAMESPACES]], not {preview(text)}")
+    return {field: part.split(",") for field, part in zip(_FIELDS, parts, strict=False)}
+
+
+def _fields(fields: dict[str, Any]) -> str:
+    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in fields.items())

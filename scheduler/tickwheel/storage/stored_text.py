@@ -1,0 +1,13 @@
+"""Decodes texts from Redis. Every text that Tickwheel stores is UTF-8, but the data of a server can be damaged."""
+
+from tickwheel.errors import TickwheelError
+
+
+def decode_text(label: str, stored: bytes) -> str:
+    """Return a stored text. Raises TickwheelError, which names the text by its ``label``, if it is not UTF-8."""
+    try:
+        return stored.decode()
+    except UnicodeDecodeError as error:
+        raise TickwheelError(
+            f"{label} is damaged, because it is not UTF-8: {stored!r:.80}; run `tickwheel doctor` to list all damage"
+        ) from error

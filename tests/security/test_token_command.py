@@ -1,0 +1,60 @@
+"""`tickwheel token` prints an entry that the service accepts, with the grants of the options."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tickwheel.cli.app import app
+from tickwheel.service.authorization import Grant, Role, digest_of
+from tickwheel.service.token_file import read
+
+pytestmark = pytest.mark.security
+
+
+@pytest.mark.parametrize(
+    ("options", "grants"),
+    [
+        ([], [Grant(frozenset({Role.PRODUCE, Role.CONSUME}), ("*",), ("tw",))]),
+        (["--grant", "read"], [Grant(frozenset({Role.READ}), ("*",), ("tw",))]),
+        (
+            ["--grant", "consume:mail.*", "--grant", "produce,admin:orders,reports:tw,stage-[ab]"],
+            [
+                Grant(frozenset({Role.CONSUME}), ("mail.*",), ("tw",)),
+                Grant(frozenset({Role.PRODUCE, Role.ADMIN}), ("orders", "reports"), ("tw", "stage-[ab]")),
+            ],
+        ),
+    ],
+    ids=["none", "one", "two"],
+)
+def test_the_printed_entry_has_the_grants_of_the_options(
+    tmp_path: Path, options: list[str], grants: list[Grant]
+) -> None:
+    result = CliRunner().invoke(app, ["token", 'the "shop"', *options])
+    assert result.exit_code == 0, result.output
+    token, _, entry = result.stdout.partition("\n")
+    (tmp_path / "tokens").write_text(entry)
+    [caller] = read(tmp_path / "tokens")
+    assert (caller.name, caller.digest, list(caller.grants)) == ('the "shop"', digest_of(token), grants)
+
+
+def test_the_json_has_the_grants_too() -> None:
+    result = CliRunner().invoke(app, ["token", "shop", "--json", "--grant", "read:a"])
+    assert json.loads(result.stdout)["grants"] == [{"roles": ["read"], "queues": ["a"]}]
+
+
+@pytest.mark.parametrize(
+    ("grant", "message"),
+    [
+        ("write", "a role of grant 1 of the token must be one of produce, consume, admin, read, not 'write'"),
+        ("", "a role of grant 1 of the token must be one of"),
+        ("read:a b", "queues of grant 1 of the token has 'a b', which no name matches"),
+        ("read:", "queues of grant 1 of the token has '', which no name matches"),
+        ("read:a:tw:x", "--grant must be ROLES[:QUEUES[:NAMESPACES]], not 'read:a:tw:x'"),
+    ],
+)
+def test_an_invalid_grant_is_refused(grant: str, message: str) -> None:
+    result = CliRunner().invoke(app, ["token", "shop", "--grant", grant])
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())
