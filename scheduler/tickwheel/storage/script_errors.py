@@ -12,13 +12,15 @@ from itertools import takewhile
 from typing import Final
 
 from tickwheel import limits
-from tickwheel.errors import Fenced, InvalidArgument, OutboxFull, QueueBlocked, TickwheelError
+from tickwheel.errors import Fenced, Forbidden, InvalidArgument, OutboxFull, QueueBlocked, TickwheelError
 
 # The codes that plans and drivers compare.
 STALECONFIG: Final = "STALECONFIG"
 SESSIONEXPIRED: Final = "SESSIONEXPIRED"
 SESSIONOLD: Final = "SESSIONOLD"
 NAMESPACEGONE: Final = "NAMESPACEGONE"
+NUMBERSGIVEN: Final = "NUMBERSGIVEN"
+BLOCKED: Final = "BLOCKED"
 FENCED: Final = "FENCED"
 
 
@@ -49,9 +51,7 @@ class ScriptErrorSpec:
 
 _SPECS: Final = (
     ScriptErrorSpec(STALECONFIG, None, RetryCondition.WITH_CURRENT_CONFIG),
-    ScriptErrorSpec(
-        "BLOCKED", QueueBlocked, RetryCondition.LATER, "{subject}: {text}; `unblock` the queue to continue"
-    ),
+    ScriptErrorSpec(BLOCKED, QueueBlocked, RetryCondition.LATER, "{subject}: {text}; `unblock` the queue to continue"),
     ScriptErrorSpec(
         "OUTBOXFULL",
         OutboxFull,
@@ -72,6 +72,8 @@ _SPECS: Final = (
     ScriptErrorSpec(SESSIONOLD, None, RetryCondition.NEVER),
     ScriptErrorSpec(NAMESPACEGONE, None, RetryCondition.NEVER),
     ScriptErrorSpec("TOOMANYQUEUES", TickwheelError, RetryCondition.NEVER, "{text}"),
+    ScriptErrorSpec(NUMBERSGIVEN, None, RetryCondition.NEVER),
+    ScriptErrorSpec("TOOMANYFORTOKEN", Forbidden, RetryCondition.NEVER, "{text}"),
     ScriptErrorSpec("TOOMANYSETTINGS", TickwheelError, RetryCondition.NEVER, "{text}"),
     ScriptErrorSpec(FENCED, Fenced, RetryCondition.NEVER, fields=("held",)),
     ScriptErrorSpec(
