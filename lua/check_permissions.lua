@@ -7,7 +7,7 @@
 local commands = {
     { 'EXISTS', clock }, { 'GET', clock }, { 'SET', clock, '' }, { 'UNLINK', clock },
     { 'HGET', clock, '' }, { 'HMGET', clock, '' }, { 'HGETALL', clock }, { 'HVALS', clock },
-    { 'HLEN', clock }, { 'HSTRLEN', clock, '' }, { 'HSET', clock, '', '' }, { 'HDEL', clock, '' }, { 'HINCRBY', clock, '', 1 },
+    { 'HLEN', clock }, { 'HSTRLEN', clock, '' }, { 'HSET', clock, '', '' }, { 'HSCAN', clock, 0 }, { 'HDEL', clock, '' }, { 'HINCRBY', clock, '', 1 },
     { 'LLEN', clock }, { 'LRANGE', clock, 0, 0 }, { 'LTRIM', clock, 0, 0 }, { 'RPUSH', clock, '' },
     { 'XADD', clock, '*', '', '' }, { 'XTRIM', clock, 'MAXLEN', 0 }, { 'XRANGE', clock, '-', '+' }, { 'XLEN', clock },
     { 'ZADD', clock, 0, '' }, { 'ZREM', clock, '' }, { 'ZREMRANGEBYRANK', clock, 0, 0 }, { 'ZRANGE', clock, 0, 0 },

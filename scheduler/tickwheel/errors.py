@@ -2,7 +2,7 @@
 
 TickwheelError
 ├── the call is wrong: InvalidArgument (PayloadTooLarge), NamespaceNotFound, QueueNotFound, QueueConfigConflict,
-│   QueueBlocked, IdConflict, MessageNotFound, InvalidTransition, LeaseLost, Forbidden (Unauthenticated)
+│   QueueBlocked, QueueNotEmpty, IdConflict, MessageNotFound, InvalidTransition, LeaseLost, Forbidden (Unauthenticated)
 ├── the server cannot execute the call now: NotDurable, OutOfMemory, OutboxFull, LimitExceeded, Fenced,
 │   EmbeddedServerError
 └── the outcome may be unknown: SessionExpired, Unavailable (HandshakeFailed)
@@ -66,6 +66,10 @@ class QueueConfigConflict(TickwheelError):
 
 class QueueBlocked(TickwheelError):
     """The queue is blocked for this operation, until an operator or a program unblocks it."""
+
+
+class QueueNotEmpty(TickwheelError):
+    """The queue cannot be deleted now: it has unfinished messages, or events that are not relayed to Kafka."""
 
 
 class IdConflict(TickwheelError):

@@ -41,6 +41,8 @@ STALE_CONFIG_RETRIES = 20
 STALE_MOST = STALE_CONFIG_RETRIES  # earlier public name
 
 QUEUES_MAX = 65_535
+# Queues that auto-create makes for one token of the service, unless the token file sets another limit.
+AUTO_CREATED_QUEUES = 100
 SETTINGS_MAX = 1_000
 SETTING_NAME_CHARS = 128
 SETTING_BYTES = 1024

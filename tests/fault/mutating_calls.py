@@ -88,6 +88,8 @@ CALLS: dict[str, Call] = {
     "cancel many": Call("cancel", lambda on: on.work.cancel_many(MANY), 12),
     "cancel many, some twice": Call("cancel", lambda on: on.work.cancel_many([*MANY, "later1", "held"]), 13),
     "cancel many, one missing": Call("cancel", lambda on: on.work.cancel_many([*MANY, "no"]), 12),
+    "purge": Call("purge", lambda on: on.work.purge(["invisible"]), 24),
+    "purge errored messages": Call("purge", lambda on: on.work.purge(["errored"])),
     "create a queue": Call("create_queue", lambda on: on.tickwheel.create_queue("new", lease=HOUR), 0),
     "change a queue": Call("update_queue", lambda on: on.tickwheel.create_queue("work", update=True, lease=HOUR), 0),
     "change a setting": Call("set_setting", lambda on: on.tickwheel.set_setting("a", "b"), 0),

@@ -168,6 +168,8 @@ def _queues(run: Run, _: Path) -> None:
     run("queue", "list")
     run("queue", "block", "plain", "--dequeue")
     run("queue", "unblock", "plain")
+    run("queue", "purge", "plain", "--yes")
+    run("queue", "delete", "plain", "--yes")
 
 
 def _settings(run: Run, _: Path) -> None:
@@ -183,6 +185,8 @@ def _settings(run: Run, _: Path) -> None:
 def _others(run: Run, folder: Path) -> None:
     run("schedules", APP, "--times", 2)
     run("acl")
+    run("queue", "create", "first", "--namespace", "deleted")
+    run("namespace", "delete", "--namespace", "deleted", "--yes")
     run("token", "shop")
     run("shards")
     run("shards", "reset-epoch", "--yes")

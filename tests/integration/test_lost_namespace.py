@@ -23,6 +23,7 @@ CALLS: dict[str, Callable[[Queue], object]] = {
     "cancel": lambda queue: queue.cancel("same"),
     "reschedule": lambda queue: queue.reschedule("same", delay=timedelta(0)),
     "redrive": lambda queue: queue.redrive("same"),
+    "purge": lambda queue: queue.purge(),
     "depth": lambda queue: queue.depth({"v": "1"}),
 }
 

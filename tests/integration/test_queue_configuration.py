@@ -139,6 +139,7 @@ OPERATIONS: dict[str, Callable[[Queue], object]] = {
     "cancel": lambda queue: queue.cancel("m"),
     "reschedule": lambda queue: queue.reschedule("m", delay=SECOND),
     "redrive": lambda queue: queue.redrive("errored"),
+    "purge": lambda queue: queue.purge(),
     "get": lambda queue: queue.get("m"),
     "explain": lambda queue: queue.explain("m"),
     "depth": lambda queue: queue.depth({"a": "b"}),

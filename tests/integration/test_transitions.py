@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.state_table import all_transitions
-from tickwheel import Message, MessageNotFound, NewMessage, Queue
+from tickwheel import Message, MessageNotFound, NewMessage, Queue, Tickwheel
 from tickwheel.model.validation import from_ms
 from tickwheel.storage.record import State
 from tickwheel.storage.transition import OutboxTransition
@@ -23,9 +23,9 @@ History = Callable[[str], list[OutboxTransition]]
 MS = timedelta(milliseconds=1)
 
 
-def last(history: History, id: str = "m") -> tuple[str | None, str | None, int, int]:
-    """Return source state, target state, version and attempt of the newest transition."""
-    newest = history(id)[-1]
+def last(history: History, id: str = "m", events: int | None = None) -> tuple[str | None, str | None, int, int]:
+    """Return source state, target state, version and attempt of the last of the first ``events`` transitions."""
+    newest = history(id)[:events][-1]
     before, after = (None if state is None else State(state).label for state in (newest.from_state, newest.to_state))
     return before, after, newest.version, newest.attempt
 
@@ -256,12 +256,15 @@ CALLS: dict[tuple[str, str | None], Callable[[Queue, VirtualClock, Any], object]
     ("reschedule", "invisible"): lambda queue, clock, message: queue.reschedule("m", delay=MS),
     ("reschedule", "pending"): lambda queue, clock, message: queue.reschedule("m", delay=timedelta(0)),
     ("redrive", "pending"): lambda queue, clock, message: queue.redrive("m"),
+    ("purge", "cancelled"): lambda queue, clock, message: queue.purge(),
+    ("purge", None): lambda queue, clock, message: queue.purge(),
     ("retire", None): lambda queue, clock, message: clock.advance(timedelta(days=7)),
 }
 
 
 @pytest.mark.parametrize(("before", "script", "after"), sorted(all_transitions(), key=str))
 def test_each_transition_of_the_table_happens(
+    tw: Tickwheel,
     queue: Queue,
     clock: VirtualClock,
     bring: Bring,
@@ -273,9 +276,14 @@ def test_each_transition_of_the_table_happens(
     one_attempt = {"max_attempts": 1} if (script, after) == ("expire", "errored") else {}
     message = bring(before, queue, **one_attempt) if before else None
     events = len(history("m"))
-    CALLS[script, after](queue, clock, message)
+    if (before, script) == ("running", "purge"):
+        tw.delete_queue("q", purge=True)
+    else:
+        CALLS[script, after](queue, clock, message)
     if script == "extend":
         assert (queue.get("m").state, len(history("m"))) == ("running", events)
+    elif (script, after) == ("purge", "cancelled"):
+        assert [last(history, events=n)[:2] for n in (events + 1, events + 2)] == [(before, after), (after, None)]
     else:
         assert (*last(history)[:2], len(history("m"))) == (before, after, events + 1)
 

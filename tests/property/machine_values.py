@@ -37,6 +37,17 @@ urgencies: st.SearchStrategy[dict[str, int]] = st.one_of(
     deadlines_in.map(lambda ms: {"deadline_in": ms}),
 )
 
+# Often finished states, so that a purge leaves most messages.
+purged_states = st.sampled_from(
+    [
+        ["completed", "cancelled", "errored"],
+        ["pending"],
+        ["invisible"],
+        ["errored"],
+        ["invisible", "pending", "completed"],
+    ]
+)
+
 
 def key_of(message: Message) -> Key:
     return message.id, message.exclusive_value

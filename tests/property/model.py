@@ -5,7 +5,7 @@ the result for the caller, or raises the library's error class with the attribut
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from tests.property.model_messages import (
@@ -169,6 +169,20 @@ class QueueModel:
         entry.attempts, entry.until = 0, self._now()
         entry.becomes("redrive", PENDING, self._now())
         return entry.state, entry.version, entry.until
+
+    def purge(self, states: Collection[str]) -> int:
+        """End and remove the messages in these states, and return their number.
+
+        A message that holds its exclusive value after it was cancelled counts as Running.
+        """
+        purged = [entry for entry in self.messages.values() if (RUNNING if entry.held else entry.state) in states]
+        for entry in purged:
+            entry.until, entry.held = self._now(), False
+            if not entry.is_finished:
+                entry.becomes("purge", CANCELLED, self._now())
+            entry.becomes("purge", None, self._now())
+            self.gone.append(self.messages.pop(entry.key))
+        return len(purged)
 
     # Effects of time
 

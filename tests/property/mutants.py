@@ -154,6 +154,40 @@ MUTANTS = [
         clock_steps=True,
     ),
     Mutant("the forecast forgets the cancelled", "cancel", "add_to_forecast(until_ms, -1)", ""),
+    # Purge and deletion
+    Mutant(
+        "a purged message leaves no event",
+        "purge",
+        "add_event(pack_mark(2, now, incarnation, version + 1,",
+        "select(1, pack_mark(2, now, incarnation, version + 1,",
+    ),
+    Mutant(
+        "a purge removes messages of other states",
+        "purge",
+        "band(states, 2 ^ (holds_value and RUNNING or state)) ~= 0",
+        "true",
+    ),
+    Mutant("a purged message stays in ready", "purge", "remove_pending(field, deadline,", "select(1, field, deadline,"),
+    Mutant("a purged message gets no new version", "purge", "version = version + 1\n", "version = version\n"),
+    Mutant("a purge forgets the forecast", "purge", "add_to_forecast(until_ms, -1)", ""),
+    Mutant(
+        "a purge takes the value of a worker at work", "purge", "holds_value and RUNNING or state", "state", "exclusive"
+    ),
+    Mutant(
+        "a purge leaves the payload",
+        "purge",
+        "removed_bodies[#removed_bodies + 1] = body_field(field, record, fixed)",
+        "",
+    ),
+    Mutant("a deleted queue keeps its histograms", "drop_queue", "counts, lateness, forecast", "counts, forecast"),
+    Mutant("a deleted queue keeps its configuration", "delete_queue", "redis.call('HDEL', queues, ARGV[1])\n", ""),
+    Mutant(
+        "a queue gets the number of an existing queue",
+        "create_queue",
+        "number = struct.unpack('>I2', placeholder, 9)",
+        "number = 2",
+        "two-queues",
+    ),
     # Sessions and repeated calls
     Mutant(
         "a repeated request is executed again",

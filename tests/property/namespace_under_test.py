@@ -3,14 +3,16 @@
 import copy
 import itertools
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.property.crashing_wheel import CrashingWheel
-from tests.property.model import Model
-from tests.property.model_messages import Key, Settings
+from tests.property.model import Model, QueueModel
+from tests.property.model_messages import STATES, Key, Settings
 from tests.property.stored_data import Stored, expected, group_heads, held_prefixes, lost_timers
-from tickwheel import IdConflict, LeaseLost, Queue, Tickwheel, TickwheelError
+from tickwheel import IdConflict, LeaseLost, Queue, QueueNotEmpty, QueueNotFound, Tickwheel, TickwheelError
 from tickwheel.doctor import audit
 from tickwheel.storage.sharding import shard_of
 from tickwheel.testing import PrivateServer, VirtualClock
@@ -75,6 +77,7 @@ class NamespaceUnderTest:
         self.clock = VirtualClock(server.url, self.name, moment(START))
         self.model = Model(shards, START, lambda queue, key: shard_of(queue, key.encode(), shards))
         self._numbers: dict[str, int] = {}
+        self._deleted: list[tuple[int, QueueModel]] = []
         for name, settings in queues.items():
             self.model.create_queue(name, copy.copy(settings))
             self.configure(0, name)
@@ -90,6 +93,22 @@ class NamespaceUnderTest:
             name, update=True, exclusive_key=settings.exclusive_key, indexed=settings.indexed, forecast=True,
             lease=duration(settings.lease), max_attempts=settings.max_attempts,
         )  # fmt: skip
+
+    def delete_and_create(self, client: int, name: str) -> None:
+        """Delete a queue with all its messages, and create it again."""
+        self.model.queues[name].purge(STATES)
+        # The queue is deleted only after the relay has published its events.
+        with suppress(QueueNotEmpty):
+            self.clients[client].delete_queue(name, purge=True)
+        self.stored.relay(self.shards)
+        with suppress(QueueNotFound):
+            self.clients[client].delete_queue(name, purge=True)
+        self._deleted.append((self._numbers[name], self.model.queues[name]))
+        settings = replace(self.model.queues[name].settings, enqueue_blocked=False, dequeue_blocked=False)
+        self.model.create_queue(name, settings)
+        self.configure(client, name)
+        # Without this call, the next call of a client would report that the queue was recreated.
+        self._numbers[name] = max(one.queue(name).config().number for one in self.clients)
 
     def turn(self, ms: int) -> None:
         """Set the clock forward or back without running an event process."""
@@ -140,8 +159,8 @@ class NamespaceUnderTest:
             [event.version for event in events] == list(range(1, len(events) + 1)) for events in history.values()
         )
         assert history == {
-            (self._numbers[name], *entry.key, entry.order): entry.history
-            for name, queue in self.model.queues.items()
+            (number, *entry.key, entry.order): entry.history
+            for number, queue in self._all_queues()
             for entry in queue.everything()
         }
 
@@ -149,10 +168,13 @@ class NamespaceUnderTest:
         """Return (state before, script, state after) of each transition in the model's history."""
         return {
             (event.before, event.by, event.after)
-            for queue in self.model.queues.values()
+            for _, queue in self._all_queues()
             for entry in queue.everything()
             for event in entry.history
         }
+
+    def _all_queues(self) -> list[tuple[int, QueueModel]]:
+        return [*self._deleted, *((self._numbers[name], queue) for name, queue in self.model.queues.items())]
 
     def finish_everything(self) -> None:
         """Cancel all unfinished messages and let every retention end."""

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 import hypothesis.strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from tests.property.machine_values import (
     as_changed,
@@ -47,12 +47,13 @@ from tests.property.model_messages import (
     Settings,
 )
 from tests.property.namespace_under_test import NamespaceUnderTest, duration, in_ms, moment, outcome, plain
+from tests.property.removal_rules import RemovalRules
 from tests.support.state_table import all_transitions
 from tickwheel import LeaseLost, Message, Queue, SessionExpired
 from tickwheel.testing import PrivateServer
 
 
-class SchedulerMachine(RuleBasedStateMachine):
+class SchedulerMachine(RemovalRules):
     """Subclasses choose the server, the number of shards and the queues."""
 
     server: ClassVar[PrivateServer]

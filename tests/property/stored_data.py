@@ -9,6 +9,7 @@ from tests.property.model_messages import CANCELLED, COMPLETED, INVISIBLE, PENDI
 from tests.support.outbox import read_outbox
 from tickwheel.storage import keys, record, timer as timers
 from tickwheel.storage.record import BIAS, State
+from tickwheel.storage.transition import OutboxTransition
 
 _ORDER = Struct(">QHI")
 _RANK = Struct(">HI")
@@ -73,6 +74,7 @@ class Stored:
         """``client`` is a redis-py client that returns bytes."""
         self._client = client
         self._namespace = namespace
+        self._relayed: list[OutboxTransition] = []
 
     def read(self, places: Iterable[tuple[str, int]]) -> list[list[Any]]:
         """Read the data of each (queue, shard) for `contents`, in one round trip."""
@@ -114,10 +116,17 @@ class Stored:
         self.pairs = set(pairs)
         return contents, set(parked)
 
+    def relay(self, shards: int) -> None:
+        """Take all transitions out of the outbox, as the relay does. The history still contains them."""
+        self._relayed += read_outbox(self._client, self._namespace, shards)
+        for shard in range(shards):
+            self._client.xtrim(keys.shard_key(self._namespace, shard, "events"), maxlen=0, approximate=False)
+            self._client.hset(keys.shard_key(self._namespace, shard, "clock"), "outbox", 0)
+
     def history(self, shards: int) -> dict[tuple[int, str, str | None, int], list[Event]]:
         """Return the transitions of each message in the outbox, by (queue number, id, value, incarnation)."""
         history: dict[tuple[int, str, str | None, int], list[Event]] = {}
-        for transition in read_outbox(self._client, self._namespace, shards):
+        for transition in self._relayed + read_outbox(self._client, self._namespace, shards):
             event = Event(
                 *(
                     transition.version,

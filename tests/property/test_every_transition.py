@@ -46,6 +46,15 @@ class Sequence:
         message.fail(retry_in=duration(retry_in))
         self._model.fail(key_of(message), message.token, "", retry_in)
 
+    def fail_for_good(self) -> None:
+        message = self.dequeue()
+        message.fail(final=True)
+        self._model.fail(key_of(message), message.token, "", 0, final=True)
+
+    def purge(self, state: str) -> None:
+        self._queue.purge([state])
+        self._model.purge([state])
+
     def release(self) -> None:
         message = self.dequeue()
         message.release()
@@ -103,6 +112,27 @@ def test_every_transition_of_the_table_occurs_and_no_other(under_test: Namespace
     sequence.enqueue("cancelled while running")
     sequence.dequeue()
     sequence.cancel("cancelled while running")
+
+    sequence.enqueue("purged while pending")
+    for state in ("completed", "cancelled", "errored", "invisible", "pending"):
+        sequence.purge(state)
+    sequence.enqueue("purged while invisible", delay=1)
+    sequence.purge("invisible")
+    sequence.enqueue("errored at the end")
+    sequence.fail_for_good()
+    sequence.purge("errored")
+    sequence.enqueue("running at the end")
+    sequence.dequeue()
+    under_test.delete_and_create(0, "work")
+    sequence = Sequence(under_test)
+    for id in ("completed", "errored", "cancelled"):
+        sequence.enqueue(id)
+        if id == "completed":
+            sequence.complete()
+        elif id == "errored":
+            sequence.fail_for_good()
+        else:
+            sequence.cancel(id)
 
     under_test.finish_everything()
     under_test.check_history()

@@ -30,6 +30,7 @@ class CallTargets:
         if not self.plain.counts()["pending"]:
             self.plain.enqueue(b"", id=f"ready{next(_fresh)}")
         self.own.unblock()
+        self.tickwheel.create_queue("unused")
 
     def fail(self, error: Any, retry_in: Any, final: Any = False) -> None:
         assert self.held is not None
@@ -167,6 +168,9 @@ ARGUMENTS: dict[str, Argument] = {
     "explain id": _of("own", "explain", "id", TEXT, exclusive_value="1"),
     "explain exclusive_value": _of("own", "explain", "exclusive_value", TEXT, id="m"),
     "messages state": Argument((str, NOTHING), lambda targets, value: list(targets.plain.messages(value))),
+    "purge states": Argument((list, tuple, set, frozenset, NOTHING), lambda targets, value: targets.own.purge(value)),
+    "delete_queue name": Argument(TEXT, lambda targets, value: targets.tickwheel.delete_queue(value)),
+    "delete_queue purge": Argument(FLAG, lambda targets, value: targets.tickwheel.delete_queue("unused", purge=value)),
     "depth where": _of("plain", "depth", "where", PAIRS),
     "forecast minutes": _of("plain", "forecast", "minutes", NUMBER),
     "block enqueue": _of("own", "block", "enqueue", FLAG),

@@ -188,6 +188,9 @@ def use_every_operation(tickwheel: Tickwheel, name: str) -> None:
     assert tickwheel.setting(f"{name}-setting") == tickwheel.settings()[f"{name}-setting"] == "on"
     tickwheel.set_setting(f"{name}-setting", None)
     plain.cancel("m5")
+    plain.purge(["cancelled"])
+    tickwheel.create_queue(f"{name}-deleted")
+    tickwheel.delete_queue(f"{name}-deleted")
     for n, value in enumerate(("ann", "ann", "bob")):
         owned.enqueue(b"x", id=f"o{n}", metadata={"owner": value})
     taken = owned.dequeue(limit=3, consistency="exact")

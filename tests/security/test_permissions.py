@@ -84,9 +84,18 @@ FIELDS: Final[dict[str, dict[str, Any]]] = {
     "ListSettings": {},
     "GetSetting": {"name": "setting"},
     "SetSetting": {"name": "setting", "value": "new"},
+    "PurgeQueue": {"states": ["STATE_ERRORED"]},
+    "DeleteQueue": {},
+    # With this token, a permitted call deletes nothing.
+    "DeleteNamespace": {"page_token": "?"},
 }
-# A permitted call succeeds, or fails because of the state of its message or its lease.
-PERMITTED: Final = {grpc.StatusCode.OK, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION}
+# A permitted call succeeds, or fails because of the state of its message, lease or queue, or because of its page token.
+PERMITTED: Final = {
+    grpc.StatusCode.OK,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.INVALID_ARGUMENT,
+}
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """Tokens of the service: a client needs a valid token, and a token grants only the rights of its entry."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.service_thread import ServiceThread
 from tests.security.tokens import client, entry, entry_with_grants, generic_client, grant, write_token_file
-from tickwheel import Forbidden, InvalidArgument, Tickwheel, Unauthenticated, aio
+from tickwheel import Forbidden, InvalidArgument, NewMessage, Tickwheel, Unauthenticated, aio
 from tickwheel.service.token_file import TokenFile
 from tickwheel.testing import PrivateServer
 
@@ -140,6 +140,7 @@ def test_no_text_contains_a_token(service: ServiceThread) -> None:
         (entry(PRODUCER, "[]"), "roles of token 1"),
         (entry(PRODUCER, '["produce"]', "queues = 3"), "queues of token 1"),
         (entry(PRODUCER, '["produce"]', 'expires = "soon"'), "expires of token 1"),
+        (entry(PRODUCER, '["produce"]', "auto_created_queues = -1"), "auto_created_queues of token 1"),
         (entry(PRODUCER, '["produce"]', "secret = 1"), "has no setting 'secret'"),
         (entry(PRODUCER, '["produce"]') * 2, "contains the same sha256 twice"),
         (entry_with_grants(PRODUCER, grant(["produce"])) * 2, "contains the same sha256 twice"),
@@ -164,3 +165,62 @@ def test_an_error_in_the_token_file_is_named(tmp_path: Path, text: str, message:
     with pytest.raises(InvalidArgument) as refused:
         TokenFile(path)
     assert message.replace("{path}", str(path)) in str(refused.value)
+
+
+def test_only_admins_purge_and_delete(service: ServiceThread) -> None:
+    with client(service, ADMIN) as admin, client(service, PRODUCER) as producer, client(service, SOME_QUEUES) as some:
+        for name in ("orders-8", "mail-8"):
+            admin.queue(name).enqueue(b"x", id="a")
+        calls: list[Callable[[], object]] = [
+            producer.queue("orders-8").purge,
+            lambda: producer.delete_queue("orders-8", purge=True),
+            producer.delete_namespace,
+        ]
+        for call in calls:
+            with pytest.raises(Forbidden, match="needs 'admin'"):
+                call()
+        calls = [some.queue("mail-8").purge, lambda: some.delete_queue("mail-8"), some.delete_namespace]
+        for call in calls:
+            with pytest.raises(Forbidden, match="is not for queue"):
+                call()
+        assert some.queue("orders-8").purge() == 1
+        some.delete_queue("orders-8")
+        assert admin.delete_queue("mail-8", purge=True) == 1
+
+
+def test_auto_create_makes_a_bounded_number_of_queues_for_a_token(
+    tickwheel_server: PrivateServer, namespace: str, tmp_path: Path
+) -> None:
+    def names(extra: str) -> TokenFile:
+        return write_token_file(
+            tmp_path,
+            entry(PRODUCER, '["produce"]', f'namespaces = ["{namespace}"]\n{extra}'),
+            entry(ADMIN, '["produce", "admin"]', f'namespaces = ["{namespace}"]\nauto_created_queues = 1'),
+        )
+
+    def open_client(service: ServiceThread, token: str) -> Tickwheel:
+        return Tickwheel(service.url.replace("//", f"//:{token}@"), namespace=namespace)
+
+    with Tickwheel(tickwheel_server.url, namespace=namespace) as direct:
+        # The number is stored, so it holds over processes.
+        for allowed in (2, 3):
+            with (
+                ServiceThread(tickwheel_server.url, tokens=names(f"auto_created_queues = {allowed}")) as service,
+                open_client(service, PRODUCER) as producer,
+                open_client(service, ADMIN) as admin,
+            ):
+                for n in range(allowed):
+                    producer.queue(f"q{n}").enqueue(b"x")
+                for add in (
+                    producer.queue("more").enqueue,
+                    lambda: producer.queue("more").enqueue_many([NewMessage()] * 2),
+                ):
+                    with pytest.raises(Forbidden, match=f"limit of the token is {allowed}: delete queues"):
+                        add()
+                # The tokens have separate limits, and create_queue is not limited.
+                admin.queue("of-admin").enqueue()
+                admin.create_queue(f"created-{allowed}")
+                producer.queue(f"created-{allowed}").enqueue()
+                admin.delete_queue("q0", purge=True)
+                producer.queue("q0").enqueue()
+        direct.queue("of-a-direct-client").enqueue()

@@ -14,6 +14,7 @@ from tickwheel.operations import (
     exact_order,
     explain,
     message_packer,
+    purge,
     reschedule,
     results,
     sessions,
@@ -39,6 +40,8 @@ LAYOUTS = [
      " _ready_indexes), and 1 if the guard holds, otherwise 0, B"),
     (sessions._SESSION, "_session", "sequence I8, lifetime in ms I4, options B"),
     (cancel._CANCEL, "cancel", "retention in ms I6; flag B"),
+    (purge._PURGE, "purge", "states of the messages to remove B (bit n: state n), messages of a page I2, maximum number"
+     " of messages to remove I2, budget in index entries I4"),
     (reschedule._RESCHEDULE, "reschedule", "clock guard in ms I4, longest delay in ms I6"),
     (reschedule._NEW_TIMES, "reschedule", "input B, when I6, deadline I8"),
     (enqueue._CALL, "enqueue", "clock guard in ms I4, longest delay in ms I6"),

@@ -10,7 +10,7 @@ from tickwheel.rpc.queue_conversion import queue_from_proto, queue_to_proto
 pytestmark = pytest.mark.unit
 
 # The uid never leaves Redis, and `indexed_keys` follows from `indexed`.
-LOCAL = {"uid", "indexed_keys"}
+LOCAL = {"uid", "indexed_keys", "deleted"}
 # One value for each field, other than its default.
 OTHER = QueueConfig(
     exclusive_key="customer",
@@ -26,6 +26,7 @@ OTHER = QueueConfig(
     sink="kafka://orders",
     enqueue_blocked=True,
     dequeue_blocked=True,
+    deleting=True,
     number=8,
     version=9,
 )

@@ -10,6 +10,7 @@ command.py            the decorator of every command, and the options that all c
 target.py             the server and namespace that a command works on, and its client
 arguments.py          arguments that name a queue, a message or a lease
 parameter_types.py    parsers of durations, times, pairs and tokens
+confirmation.py       the question before a command that removes data
 exit_codes.py         exit codes, and the error line
 standard_streams.py   standard input and output, even if a shell has closed them
 output.py             JSON and tables

@@ -24,6 +24,7 @@ from tickwheel.cli.commands import (
     import_celery,
     inspect as inspection,
     load,
+    namespace,
     queue,
     redrive,
     release,
@@ -115,6 +116,7 @@ for panel, functions in _PANELS.items():
     for function in functions:
         app.command(rich_help_panel=panel)(function)
 app.add_typer(queue.commands, name="queue", rich_help_panel="Queues")
+app.add_typer(namespace.commands, name="namespace", rich_help_panel="Queues")
 app.add_typer(setting.commands, name="setting", rich_help_panel="Queues")
 app.add_typer(route.commands, name="route", rich_help_panel="Queues")
 app.add_typer(import_celery.commands, name="import", rich_help_panel="Messages")

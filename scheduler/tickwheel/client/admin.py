@@ -1,8 +1,13 @@
-"""Runs plans that are not among the public operations, for administrative commands, through an open client."""
+"""Runs plans that are not among the public operations, for administrative commands."""
 
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
+from tickwheel.client import connect
+from tickwheel.client.backend import Backend
 from tickwheel.client.blocking import Tickwheel
+from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.plan import Plan
@@ -29,3 +34,22 @@ class Admin:
     def run(self, plan: Plan[T]) -> T:
         """Run a plan and return its result. Raises the errors of the plan, and Unavailable."""
         return self._tickwheel._run(plan)
+
+
+@contextmanager
+def unopened_backend(settings: ClientSettings) -> Iterator[tuple[Backend, Callable[[Plan[Any]], Any]]]:
+    """Yield a backend whose namespace is not opened, and the function that runs its plans.
+
+    A namespace that is being deleted cannot be opened.
+    """
+    context = NamespaceContext(settings.namespace)
+    processes = LocalProcesses(settings)
+    server_url = processes.open()
+    try:
+        io = connect.blocking_executor(settings, context, processes, server_url)
+        try:
+            yield connect.select_backend(settings, context), io.run
+        finally:
+            io.close()
+    finally:
+        processes.close()

@@ -219,6 +219,20 @@ class Queue:
             for message in await self._tickwheel._run(pager.next()):
                 yield message
 
+    async def purge(self, states: Iterable[str] | None = None) -> int:
+        """Remove messages, whatever their retention is, and return their number.
+
+        ``states``: the states of the messages to remove (default: all except ``running``). Invisible and Pending
+        messages are cancelled first. The history contains every transition. A message that is enqueued during the purge
+        may stay. If the call fails, a part of the messages may be removed: repeat the call. Raises QueueNotFound,
+        OutboxFull, InvalidArgument.
+        """
+        purge = self._tickwheel._backend.purge(self.name, states)
+        removed = 0
+        while not purge.ended:
+            removed += await self._tickwheel._run(purge.next())
+        return removed
+
     async def counts(self) -> dict[str, int]:
         """Return the number of messages in each state: invisible, pending, running, completed, cancelled, errored."""
         return await self._tickwheel._run(self._tickwheel._backend.counts(self.name))

@@ -23,6 +23,15 @@ class MessagePager(Protocol):
         """Return a plan for the next page. A page may be empty although more pages follow; see `ended`."""
 
 
+class Remover(Protocol):
+    """Removes messages or keys, step by step."""
+
+    ended: bool
+
+    def next(self) -> Plan[int]:
+        """Return a plan for the next step, which returns the number of removed messages or keys; see `ended`."""
+
+
 class Backend(Protocol):
     """The operations behind `Queue`, `Message` and `Tickwheel`. The docstrings of those classes describe them."""
 
@@ -68,6 +77,12 @@ class Backend(Protocol):
     def explain(self, queue: str, id_: str, exclusive_value: str | None) -> Plan[Explanation]: ...
 
     def pages(self, queue: str, state: str | None) -> MessagePager: ...
+
+    def purge(self, queue: str, states: Iterable[str] | None) -> Remover: ...
+
+    def delete_queue(self, queue: str, purge: bool) -> Remover: ...
+
+    def delete_namespace(self) -> Remover: ...
 
     def counts(self, queue: str) -> Plan[dict[str, int]]: ...
 

@@ -52,6 +52,33 @@ class NamespaceMethods:
         """Return all queues of the namespace, sorted by name."""
         return [self.queue(name) for name in self._run(self._backend.queues())]
 
+    def delete_queue(self, name: str, *, purge: bool = False) -> int:
+        """Delete a queue with its configuration, and return the number of messages that were removed.
+
+        Without ``purge``, the queue may contain only completed and cancelled messages. With ``purge``, all messages are
+        cancelled: workers that run some of them lose their leases. During the deletion, calls for the queue raise
+        QueueBlocked. If the deletion fails, repeat it. Afterwards, the queue can be created again with another
+        configuration. Raises QueueNotFound, QueueNotEmpty, OutboxFull, InvalidArgument.
+        """
+        deletion = self._backend.delete_queue(self.queue(name).name, purge)
+        removed = 0
+        while not deletion.ended:
+            removed += self._run(deletion.next())
+        return removed
+
+    def delete_namespace(self) -> int:
+        """Delete the namespace with all its data, and return the number of removed keys. Then close this client.
+
+        No event process may drive the namespace, and the relay must have published all its events. Other clients of the
+        namespace get errors from then on. If the deletion fails, repeat it, or run ``tickwheel namespace delete``.
+        Raises NamespaceNotFound, Forbidden.
+        """
+        deletion = self._backend.delete_namespace()
+        removed = 0
+        while not deletion.ended:
+            removed += self._run(deletion.next())
+        return removed
+
     def settings(self) -> dict[str, str]:
         """Return all settings of the namespace, by name.
 

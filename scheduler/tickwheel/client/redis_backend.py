@@ -9,11 +9,14 @@ from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.results import Change, Explanation, ForecastMinute, Lateness
 from tickwheel.operations import cancel, explain, inspect, queues, redrive, reschedule, settings, settle
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.delete_namespace import NamespaceDeletion
+from tickwheel.operations.delete_queue import QueueDeletion
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.operations.enqueue import enqueue_many
 from tickwheel.operations.namespace import open_namespace
 from tickwheel.operations.namespace_options import NamespaceOptions
+from tickwheel.operations.purge import Purge
 from tickwheel.operations.resume_lease import resume_lease
 from tickwheel.operations.scan import Scan
 from tickwheel.operations.server_checks import Durability, check_server
@@ -81,6 +84,15 @@ class RedisBackend:
 
     def pages(self, queue: str, state: str | None) -> Scan:
         return Scan(self._context, queue, state)
+
+    def purge(self, queue: str, states: Iterable[str] | None) -> Purge:
+        return Purge(self._context, queue, states)
+
+    def delete_queue(self, queue: str, purge: bool) -> QueueDeletion:
+        return QueueDeletion(self._context, queue, purge)
+
+    def delete_namespace(self) -> NamespaceDeletion:
+        return NamespaceDeletion(self._context)
 
     def counts(self, queue: str) -> Plan[dict[str, int]]:
         return inspect.counts(self._context, queue)

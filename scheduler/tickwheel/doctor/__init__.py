@@ -26,7 +26,7 @@ from tickwheel.doctor.shard_values import check_values
 from tickwheel.doctor.small_shards import SHARDS_TOGETHER, find_small, run_together
 from tickwheel.doctor.timers import check_wheel
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.queues import list_queues
+from tickwheel.operations.queue_numbers import read_configs
 from tickwheel.plan import Plan
 from tickwheel.runtime.chunks import iter_chunks
 
@@ -55,7 +55,7 @@ def audit(core: NamespaceContext, *, passes: int = 1) -> Plan[list[str]]:
 def _check_namespace(context: NamespaceContext) -> Plan[Findings]:
     findings: Findings = {}
     metadata_shard = ShardReader(context, 0, {}, findings)
-    registry = yield from metadata_shard.run_check("queues", list_queues(context))
+    registry = yield from metadata_shard.run_check("queues", read_configs(context))
     if registry is None:
         return findings
     queues = {config.number: (name, config) for name, config in registry.items()}

@@ -124,7 +124,8 @@ def _expected_type(rest: str, shard: int, queues: set[str]) -> str | None:
         return "string"
     if rest.startswith("q:"):
         queue, _, name = rest[2:].rpartition(":")
-        return _QUEUE.get(name) if queue in queues else None
+        # A shard keeps the version of a configuration, if a client stored it there while the queue was deleted.
+        return _QUEUE.get(name) if queue in queues or name == "config" else None
     return None
 
 

@@ -7,10 +7,10 @@ from math import inf
 from tickwheel.driver.queue_lookup import NamespaceRecreated
 from tickwheel.event_process import QueueRef
 from tickwheel.model.queue_config import QueueConfig
-from tickwheel.operations import queues
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import push_config_version
 from tickwheel.operations.namespace import fetch_shard_count
+from tickwheel.operations.queue_numbers import read_configs
 from tickwheel.redis.blocking_executor import RedisExecutor
 from tickwheel.runtime.time import monotonic_ms
 
@@ -75,7 +75,7 @@ class QueueDirectory:
                 f"namespace {self._context.namespace!r} was recreated with {shards} shards, and this event process was"
                 f" started when it had {self._context.shards}: restart the event process"
             )
-        configs = self._io.run(queues.list_queues(self._context))
+        configs = self._io.run(read_configs(self._context))
         self._configs = {config.number: (name, config) for name, config in configs.items()}
         self._refs = {
             number: QueueRef(name, config.leader_context(self._context.history))

@@ -21,6 +21,7 @@ _LEADER = Struct(">HHIHI")
 _VERSION = Struct(">I4s")
 _STORED_PREFIX = Struct(">I4sH")
 EXCLUSIVE, FORECAST, BLOCKED, HEADS = 1, 2, 4, 8
+_NOT_SETTINGS = ("deleting", "deleted", "number", "version", "uid", "indexed_keys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,10 @@ class QueueConfig:
     sink: str | None = None
     enqueue_blocked: bool = False
     dequeue_blocked: bool = False
+    deleting: bool = False
+    """Whether the queue is being deleted (`operations/delete_queue.py`)."""
+    deleted: bool = False
+    """Whether this is the placeholder of a deleted queue (`operations/queue_numbers.py`)."""
     number: int = 0
     version: int = 0
     uid: bytes = bytes(4)
@@ -73,15 +78,16 @@ class QueueConfig:
         return (EXCLUSIVE if self.exclusive_key is not None else 0) | (FORECAST if self.forecast else 0)
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings that a user can set: all fields except number, version, uid and indexed_keys."""
+        """Return the settings that a user can set: all fields except `_NOT_SETTINGS`."""
         values = asdict(self)
-        for name in ("number", "version", "uid", "indexed_keys"):
+        for name in _NOT_SETTINGS:
             del values[name]
         return values
 
     def to_bytes(self) -> bytes:
         """Return the settings as the metadata shard stores them, after version, uid and number."""
-        return json.dumps(self.settings(), sort_keys=True).encode()
+        marks = {name: True for name in ("deleting", "deleted") if getattr(self, name)}
+        return json.dumps(self.settings() | marks, sort_keys=True).encode()
 
     @classmethod
     def from_bytes(cls, queue: str, data: bytes) -> Self:

@@ -46,6 +46,9 @@ TRANSITIONS: Final = (
         (INVISIBLE, PENDING), "reschedule", "reschedule (new `due`, new `deadline`, or both)", (INVISIBLE, PENDING)
     ),
     TransitionRule((ERRORED,), "redrive", "redrive", (PENDING,), "attempts are counted from zero again"),
+    TransitionRule((INVISIBLE, PENDING), "purge", "purge", (CANCELLED,), "the message is removed in the same call"),
+    TransitionRule((RUNNING,), "purge", "delete the queue with `purge=True`", (CANCELLED,), "as above"),
+    TransitionRule(FINAL, "purge", "purge", (None,), "before the retention is over"),
     TransitionRule(FINAL, "retire", "the retention is over", (None,)),
 )
 

@@ -23,16 +23,20 @@ The scripts in `lua/` make the changes; no code in this package changes a messag
     cancel.py             cancel
     reschedule.py         reschedule
     redrive.py            redrive
+    purge.py              end and remove the messages of a queue
 
     inspect.py            get, counts, lateness, depth, forecast
     explain.py            the reason why a message is not running
     scan.py               all messages of a queue, page by page
+    page_token.py         the position of a scan or purge
     outbox_reader.py      the history of a namespace
 
     namespace.py          open, check and identify a namespace
     namespace_options.py  the checked options of a namespace
     delete_namespace.py   delete a namespace
     queues.py             create, update, block and list queues
+    delete_queue.py       delete a queue
+    queue_numbers.py      numbers of deleted queues
     settings.py           settings of a namespace
     server_checks.py      version, durability and permissions of a server
     server_info.py        what a server reports about itself (INFO), and warnings

@@ -106,6 +106,11 @@ class NamespaceContext:
             self.configs.pop(queue, None)
             return None
         config = QueueConfig.from_bytes(queue, config_reply.value)
+        if config.deleted:
+            self.configs.pop(queue, None)
+            raise QueueNotFound(
+                f"{queue!r} stands for a deleted queue of namespace {self.namespace!r}: use another name"
+            )
         self.configs[queue] = config
         return config
 

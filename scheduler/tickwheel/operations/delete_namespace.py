@@ -1,18 +1,138 @@
-"""Delete a namespace with all its data. For programs that created the namespace: demo, bench, tests."""
+"""Deletes a namespace with all its data, step by step. A deletion that was cut off is repeated from its start.
 
+The first step hides the number of shards, which every client compares when it reads a configuration. Then the shards
+forget the versions of the configurations, so every call of a client reads a configuration, and learns that the
+namespace is gone. All other keys follow, and the keys of the metadata are the last.
+"""
+
+import re
+from collections.abc import Sequence
+
+from tickwheel import limits
+from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.plan import Plan, Request, send_request
-from tickwheel.storage.keys import shard_prefix
+from tickwheel.operations.namespace import namespace_not_found_error
+from tickwheel.operations.queue_numbers import read_configs
+from tickwheel.operations.shard_status import followed_shards
+from tickwheel.plan import ListPrimaries, Plan, Request, Round, send_request
+from tickwheel.runtime.chunks import iter_chunks
+from tickwheel.storage.keys import namespace_key, queue_key, queues_key, settings_key, shard_key, shard_prefix
+
+_TOKEN = re.compile(r"(versions|keys):([0-9]{1,5}):([0-9]{1,20})")
+_VERSIONS, _KEYS = "versions", "keys"
+_PAGE = 1_000
+
+
+class NamespaceDeletion:
+    """A position in the deletion of a namespace. The context need not be open."""
+
+    def __init__(self, context: NamespaceContext, token: str = "", *, is_checked: bool = True) -> None:
+        """Start a deletion, or continue an earlier deletion from its `token`. Raises InvalidArgument.
+
+        ``is_checked`` refuses to delete a namespace that is driven, or whose events are not relayed.
+        """
+        self._context = context
+        self._is_checked = is_checked
+        self._phase, self._shard, self._cursor = _parse_token(token)
+        self.ended = False
+
+    @property
+    def token(self) -> str:
+        """The position of the deletion; empty at the end."""
+        return "" if self.ended else f"{self._phase}:{self._shard}:{self._cursor.decode()}"
+
+    def next(self) -> Plan[int]:
+        """Take the next step. Return the number of keys that the step has removed."""
+        yield from self._hide()
+        if not self._phase:
+            self._phase, self._shard = _VERSIONS, self._context.shards - 1
+            return 0
+        if self._shard >= self._context.shards:
+            raise InvalidArgument(f"page_token must be the token of the previous page, not {self.token!r:.80}")
+        if self._phase == _VERSIONS:
+            return (yield from self._remove_versions())
+        return (yield from self._remove_page())
+
+    def _hide(self) -> Plan[None]:
+        """Read the number of shards. In the first step, check the namespace, and hide the number from its clients."""
+        key = namespace_key(self._context.namespace)
+        reply = yield from send_request(Request(0, command=("HMGET", key, "shards", "deleting", "history")))
+        shards, deleting, history = reply.value
+        count = deleting if shards == b"0" else shards
+        if count is None or not count.isdigit() or not 1 <= int(count) <= limits.SHARDS_MAX:
+            if not self._is_checked and not self._phase:
+                count = b"%d" % self._context.shards
+            else:
+                raise namespace_not_found_error(self._context)
+        self._context.shards = int(count)
+        if self._phase:
+            return
+        if self._is_checked:
+            yield from self._check_unused(history)
+        yield from send_request(Request(0, command=("HSET", key, "deleting", count, "shards", 0)))
+
+    def _check_unused(self, history: bytes | None) -> Plan[None]:
+        context = self._context
+        for shard in (yield ListPrimaries()).values():
+            followed = yield from followed_shards(context, shard)
+            if followed:
+                raise TickwheelError(
+                    f"namespace {context.namespace!r} is being driven: `tickwheel shards` names the event process of"
+                    f" shard {min(followed)}; end all event processes first"
+                )
+        if history == b"relay":
+            lengths = yield Round(
+                [Request(n, command=("XLEN", shard_key(context.namespace, n, "events"))) for n in range(context.shards)]
+            )
+            left = sum(reply.value for reply in lengths)
+            if left:
+                raise TickwheelError(
+                    f"namespace {context.namespace!r} has {left:,} entries of events that are not relayed to Kafka: run"
+                    " `tickwheel events` with the relay until the outbox is empty, and end it again"
+                )
+
+    def _remove_versions(self) -> Plan[int]:
+        namespace, shard, removed = self._context.namespace, self._shard, 0
+        names = list((yield from read_configs(self._context)))
+        for chunk in iter_chunks(names, _PAGE):
+            removed += yield from self._unlink([queue_key(namespace, shard, name, "config") for name in chunk])
+        self._shard -= 1
+        if self._shard < 0:
+            self._phase, self._shard = _KEYS, self._context.shards - 1
+        return removed
+
+    def _remove_page(self) -> Plan[int]:
+        namespace = self._context.namespace
+        pattern = f"{shard_prefix(namespace, self._shard)}*"
+        command = ("SCAN", self._cursor, "MATCH", pattern, "COUNT", _PAGE)
+        reply = yield from send_request(Request(self._shard, command=command))
+        self._cursor, keys = reply.value
+        last = [key.encode() for key in (settings_key(namespace), queues_key(namespace), namespace_key(namespace))]
+        removed = yield from self._unlink([key for key in keys if key not in last])
+        if self._cursor == b"0" and self._shard > 0:
+            self._shard -= 1
+        elif self._cursor == b"0":
+            removed += yield from self._unlink(last)
+            self.ended = True
+        return removed
+
+    def _unlink(self, keys: Sequence[bytes | str]) -> Plan[int]:
+        if not keys:
+            return 0
+        removed: int = (yield from send_request(Request(self._shard, command=("UNLINK", *keys)))).value
+        return removed
 
 
 def delete_namespace(context: NamespaceContext) -> Plan[None]:
-    """Delete every key of every shard, page by page. The namespace must not be in use."""
-    for shard in range(context.shards):
-        cursor, pattern = b"0", f"{shard_prefix(context.namespace, shard)}*"
-        while True:
-            reply = yield from send_request(Request(shard, command=("SCAN", cursor, "MATCH", pattern, "COUNT", 1_000)))
-            cursor, keys = reply.value
-            if keys:
-                yield from send_request(Request(shard, command=("UNLINK", *keys)))
-            if cursor == b"0":
-                break
+    """Delete a namespace without checks. For programs that created the namespace: demo, bench, tests."""
+    deletion = NamespaceDeletion(context, is_checked=False)
+    while not deletion.ended:
+        yield from deletion.next()
+
+
+def _parse_token(token: str) -> tuple[str, int, bytes]:
+    if not token:
+        return "", 0, b"0"
+    if (match := _TOKEN.fullmatch(token)) is None:
+        raise InvalidArgument(f"page_token must be the token of the previous page, not {token!r:.80}")
+    return match[1], int(match[2]), match[3].encode()

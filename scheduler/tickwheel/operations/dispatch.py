@@ -8,14 +8,14 @@ session has expired on the shard, the call is sent again in a new session, unles
 from collections.abc import Callable, Sequence
 
 from tickwheel import limits
-from tickwheel.errors import QueueNotFound, SessionExpired, TickwheelError
+from tickwheel.errors import QueueBlocked, QueueNotFound, SessionExpired, TickwheelError
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.answered_calls import refuse_other_call
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.sessions import ClientSession, RequestSessions, Sessions
 from tickwheel.plan import Plan, Reply, Request, Round, send_request
 from tickwheel.storage.keys import namespace_key, queues_key, settings_key
-from tickwheel.storage.script_errors import SESSIONEXPIRED, SESSIONOLD, RetryCondition
+from tickwheel.storage.script_errors import BLOCKED, SESSIONEXPIRED, SESSIONOLD, RetryCondition
 from tickwheel.storage.scripts import bind, load
 
 # The name and the arguments of a script. Inner functions use the alias, because Python evaluates their annotations at
@@ -33,7 +33,7 @@ def call_shards(
     Raises the first error.
     """
     replies = yield from _call_until_config_current(context, queue, shards, build)
-    return [_reply_or_raise(queue, reply) for reply in replies]
+    return [_reply_or_raise(context, queue, reply) for reply in replies]
 
 
 def _call_until_config_current(
@@ -139,7 +139,7 @@ def call_shards_in_session(
                     " effect; check the state of the message before you continue"
                 )
             client_session.forget(shard)
-    return [_reply_or_raise(queue, replies[shard]) for shard in shards]
+    return [_reply_or_raise(context, queue, replies[shard]) for shard in shards]
 
 
 def call_shards_once(
@@ -164,8 +164,13 @@ def call_shards_once(
     return replies
 
 
-def call_metadata_shard(context: NamespaceContext, name: str, args: Sequence[bytes | int | str]) -> Plan[Reply]:
-    """Call a script that changes the queues or the settings of the namespace."""
+def call_metadata_shard(
+    context: NamespaceContext, name: str, args: Sequence[bytes | int | str], *, handles: str = ""
+) -> Plan[Reply]:
+    """Call a script that changes the queues or the settings of the namespace.
+
+    Raises the error of the script, unless the caller ``handles`` its code.
+    """
     namespace = context.namespace
     keys = {
         "namespace": namespace_key(namespace),
@@ -173,7 +178,7 @@ def call_metadata_shard(context: NamespaceContext, name: str, args: Sequence[byt
         "settings": settings_key(namespace),
     }
     reply = yield from send_request(Request(0, bind(load(name, context.clock), keys, args), durable=True))
-    if reply.error is not None:
+    if reply.error is not None and reply.error.code != handles:
         raise context.metadata_error(reply.error)
     return reply
 
@@ -189,9 +194,20 @@ def read_shard(
     return (yield from call_shards(context, queue, [shard], build))[0]
 
 
-def _reply_or_raise(queue: str, reply: Reply) -> Reply:
+def queue_deleting_error(queue: str) -> QueueBlocked:
+    """Return the error for a call that needs a queue, while the queue is being deleted."""
+    return QueueBlocked(
+        f"queue {queue!r} is being deleted: wait until `tickwheel queue delete` has ended, or repeat the command if it"
+        " was cut off; afterwards, the queue can be created again"
+    )
+
+
+def _reply_or_raise(context: NamespaceContext, queue: str, reply: Reply) -> Reply:
     if reply.error is None:
         return reply
+    config = context.configs.get(queue)
+    if reply.error.code == BLOCKED and config is not None and config.deleting:
+        raise queue_deleting_error(queue)
     raise reply.error.to_tickwheel_error(f"queue {queue!r}")
 
 

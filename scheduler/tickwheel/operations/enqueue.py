@@ -13,7 +13,7 @@ from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import call_shards
 from tickwheel.operations.message_packer import PackedMessage, Packer
-from tickwheel.operations.queues import ensure
+from tickwheel.operations.queues import CreationLimit, ensure
 from tickwheel.operations.results import CONFLICT, DONE, INVALID
 from tickwheel.plan import Command, Plan, Request
 
@@ -41,12 +41,15 @@ def enqueue_many(context: NamespaceContext, queue: str, messages: Iterable[NewMe
 
 
 def enqueue_messages(
-    context: NamespaceContext, queue: str, messages: Iterable[NewMessage]
+    context: NamespaceContext, queue: str, messages: Iterable[NewMessage], limit: CreationLimit | None = None
 ) -> Plan[list[EnqueueResult | RefusedMessage]]:
-    """Enqueue all messages. Return the result of each, or RefusedMessage if the server rejected the message."""
+    """Enqueue all messages. Return the result of each, or RefusedMessage if the server rejected the message.
+
+    ``limit`` is the limit of auto-create for the token of the caller.
+    """
     if not isinstance(messages, Iterable):
         raise InvalidArgument(f"enqueue_many takes an iterable of NewMessage, not {validation.preview(messages)}")
-    config = yield from ensure(context, queue)
+    config = yield from ensure(context, queue, limit)
     packer = Packer(context, queue, config)
     results: list[EnqueueResult | RefusedMessage] = []
     for part in _enqueue_rounds(packer, messages):

@@ -151,6 +151,11 @@ def _decode_fields(context: NamespaceContext, values: list[bytes | None]) -> dic
     # The format comes first: another format may allow other values.
     if fields["format"] != str(FORMAT).encode():
         raise _invalid_field_error(context, "format", fields["format"], f"this version reads {FORMAT}")
+    if fields["shards"] == b"0":
+        raise TickwheelError(
+            f"namespace {context.namespace!r} is being deleted: repeat `tickwheel namespace delete` if it was cut off;"
+            " afterwards, the namespace can be created again"
+        )
     history = fields["history"]
     if _text(history) not in HISTORIES:
         raise _invalid_field_error(context, "history", history, f"allowed is one of {', '.join(HISTORIES)}")

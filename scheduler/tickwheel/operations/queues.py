@@ -5,7 +5,7 @@ The metadata shard stores the configurations. Every shard has a copy of their ve
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tickwheel import limits
@@ -14,10 +14,18 @@ from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig, parse
 from tickwheel.model.queue_config_update import apply_update
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.dispatch import call_metadata_shard, push_config_version
-from tickwheel.plan import Plan, Request, pairs_from_flat, send_request
-from tickwheel.storage.keys import queues_key
-from tickwheel.storage.stored_text import decode_text
+from tickwheel.operations.dispatch import call_metadata_shard, push_config_version, queue_deleting_error
+from tickwheel.operations.queue_numbers import prepare_number, read_configs
+from tickwheel.plan import Plan
+from tickwheel.storage.script_errors import NUMBERSGIVEN
+
+
+@dataclass(frozen=True, slots=True)
+class CreationLimit:
+    """The limit of auto-create for a token: at most ``queues`` queues that exist were created for it."""
+
+    token: str
+    queues: int
 
 
 def create(
@@ -34,18 +42,21 @@ def create(
         existing = yield from context.load_config(queue)
         if existing is None:
             changed = yield from _create(context, queue, new)
+        elif existing.deleting:
+            raise queue_deleting_error(queue)
         else:
             updated = apply_update(queue, existing, settings, update=update)
             if updated is None:
                 return existing
-            changed = yield from _configure(context, queue, updated, existing.version)
+            changed = yield from configure(context, queue, updated, existing.version)
         if changed:
             return (yield from publish_config(context, queue))
 
 
-def ensure(context: NamespaceContext, queue: str) -> Plan[QueueConfig]:
+def ensure(context: NamespaceContext, queue: str, limit: CreationLimit | None = None) -> Plan[QueueConfig]:
     """Return the queue's configuration. A missing queue is created with the defaults.
 
+    Raises Forbidden if the creation would exceed the ``limit`` of the caller's token.
     Raises QueueNotFound if the queue is missing and the namespace was opened with ``auto_create=False``.
     """
     known = context.configs.get(queue) or (yield from context.load_config(queue))
@@ -56,7 +67,7 @@ def ensure(context: NamespaceContext, queue: str) -> Plan[QueueConfig]:
             f"there is no queue {queue!r} in namespace {context.namespace!r}, which does not create queues"
             f" automatically; call create_queue({queue!r}) first"
         )
-    yield from _create(context, queue, QueueConfig())
+    yield from _create(context, queue, QueueConfig(), limit)
     return (yield from publish_config(context, queue))
 
 
@@ -71,21 +82,20 @@ def set_blocks(context: NamespaceContext, queue: str, enqueue: bool | None, dequ
     """Block (True) or unblock (False) enqueue and dequeue; None changes nothing."""
     while True:
         existing = yield from context.fetch_config(queue)
+        if existing.deleting:
+            raise queue_deleting_error(queue)
         wanted = replace(
             existing,
             enqueue_blocked=existing.enqueue_blocked if enqueue is None else enqueue,
             dequeue_blocked=existing.dequeue_blocked if dequeue is None else dequeue,
         )
-        if wanted == existing or (yield from _configure(context, queue, wanted, existing.version)):
+        if wanted == existing or (yield from configure(context, queue, wanted, existing.version)):
             return (yield from publish_config(context, queue))
 
 
 def list_queues(context: NamespaceContext) -> Plan[dict[str, QueueConfig]]:
     """Return the configuration of every queue of the namespace, by name."""
-    reply = yield from send_request(Request(0, command=("HGETALL", queues_key(context.namespace))))
-    label = f"the name of a queue of namespace {context.namespace!r}"
-    named = ((decode_text(label, name), stored) for name, stored in pairs_from_flat(reply.value))
-    configs = {name: QueueConfig.from_bytes(name, stored) for name, stored in named}
+    configs = {name: config for name, config in (yield from read_configs(context)).items() if not config.deleted}
     context.configs.update(configs)
     return dict(sorted(configs.items()))
 
@@ -97,15 +107,21 @@ def publish_config(context: NamespaceContext, queue: str) -> Plan[QueueConfig]:
     return config
 
 
-def _create(context: NamespaceContext, queue: str, config: QueueConfig) -> Plan[bool]:
+def _create(
+    context: NamespaceContext, queue: str, config: QueueConfig, limit: CreationLimit | None = None
+) -> Plan[bool]:
     """Create the queue. Return False if it exists already."""
-    reply = yield from call_metadata_shard(
-        context, "create_queue", [queue, config.to_bytes(), limits.QUEUES_MAX, os.urandom(4), context.shards]
-    )
-    return bool(reply.value[0])
+    placeholder = ""
+    while True:
+        args: list[bytes | int | str] = [queue, config.to_bytes(), limits.QUEUES_MAX, os.urandom(4), context.shards]
+        args += [placeholder, *(() if limit is None else (limit.token, limit.queues))]
+        reply = yield from call_metadata_shard(context, "create_queue", args, handles=NUMBERSGIVEN)
+        if reply.error is None:
+            return bool(reply.value[0])
+        placeholder = yield from prepare_number(context)
 
 
-def _configure(context: NamespaceContext, queue: str, config: QueueConfig, expected_version: int) -> Plan[bool]:
+def configure(context: NamespaceContext, queue: str, config: QueueConfig, expected_version: int) -> Plan[bool]:
     """Change the configuration. Return False if the queue has another version."""
     reply = yield from call_metadata_shard(
         context, "update_queue", [queue, expected_version, config.to_bytes(), context.shards]

@@ -1,20 +1,18 @@
 """Scan of all messages of a queue, page by page, in no particular order. For people and tools, not for workers."""
 
-import re
 from struct import Struct
 
-from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
 from tickwheel.model.message import MessageView
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.inspect import raise_if_damaged, to_message_view
+from tickwheel.operations.page_token import format_page_token, parse_page_token
 from tickwheel.plan import Plan, Request, pairs_from_flat, send_request
 from tickwheel.storage.keys import shard_key
 from tickwheel.storage.record import BODY, State, body_field
 
 _NUMBER = Struct(">H")
 _PAGE = 500
-_TOKEN = re.compile(r"([0-9]{1,5}):([0-9]{1,20})")
 
 
 class Scan:
@@ -30,13 +28,13 @@ class Scan:
         self._queue = queue
         labels = {member.label: member for member in State}
         self._state = None if state is None else labels[validation.one_of("state", state, labels)]
-        self._shard, self._cursor = _parse_token(token, context.shards)
+        self._shard, self._cursor = parse_page_token(token, context.shards)
         self.ended = False
 
     @property
     def token(self) -> str:
         """The position of the scan; empty at the end."""
-        return "" if self.ended else f"{self._shard}:{self._cursor.decode()}"
+        return "" if self.ended else format_page_token(self._shard, self._cursor)
 
     def next(self) -> Plan[list[MessageView]]:
         """Return the next page. A page can be empty before the end."""
@@ -65,13 +63,3 @@ class Scan:
             self._shard += 1
             self.ended = self._shard >= context.shards
         return views
-
-
-def _parse_token(token: str, shards: int) -> tuple[int, bytes]:
-    if not token:
-        return 0, b"0"
-    match = _TOKEN.fullmatch(token)
-    # Redis has cursors of 64 bits.
-    if match is None or int(match[1]) >= shards or int(match[2]) >= 2**64:
-        raise InvalidArgument(f"page_token must be the token of the previous page, not {token!r:.80}")
-    return int(match[1]), match[2].encode()

@@ -54,6 +54,7 @@ def queue_to_proto(name: str, config: QueueConfig) -> admin.Queue:
         dequeue_blocked=config.dequeue_blocked,
         number=config.number,
         version=config.version,
+        deleting=config.deleting,
     )
 
 
@@ -74,6 +75,7 @@ def queue_from_proto(proto: admin.Queue) -> QueueConfig:
         sink=settings.sink or None,
         enqueue_blocked=proto.enqueue_blocked,
         dequeue_blocked=proto.dequeue_blocked,
+        deleting=proto.deleting,
         number=proto.number,
         version=proto.version,
     )

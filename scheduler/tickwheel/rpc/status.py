@@ -31,6 +31,7 @@ _CODES: Final[tuple[tuple[type[TickwheelError], grpc.StatusCode], ...]] = (
     (errors.IdConflict, _Code.ALREADY_EXISTS),
     (errors.QueueConfigConflict, _Code.FAILED_PRECONDITION),
     (errors.QueueBlocked, _Code.FAILED_PRECONDITION),
+    (errors.QueueNotEmpty, _Code.FAILED_PRECONDITION),
     (errors.InvalidTransition, _Code.FAILED_PRECONDITION),
     (errors.LeaseLost, _Code.FAILED_PRECONDITION),
     (errors.Unauthenticated, _Code.UNAUTHENTICATED),

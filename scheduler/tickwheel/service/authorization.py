@@ -12,7 +12,9 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Final
 
+from tickwheel import limits
 from tickwheel.errors import Forbidden, Unauthenticated
+from tickwheel.operations.queues import CreationLimit
 from tickwheel.service.token_quota import ConcurrencyLimit, LocalCounters, TokenQuota
 
 PREFIX: Final = "tw_"
@@ -61,6 +63,7 @@ class Caller:
     messages_per_second: int | None = None
     burst: int | None = None
     waiting: int | None = None
+    auto_created_queues: int = limits.AUTO_CREATED_QUEUES
     quota: TokenQuota = field(default_factory=lambda: TokenQuota("anybody"), compare=False, repr=False)
 
     @property
@@ -120,6 +123,12 @@ ANONYMOUS: Final = Caller("anybody")
 UNKNOWN_CALLER: Final = Caller("nobody", grants=())
 # The caller of the current call, and the role that the call needs.
 CALL: ContextVar[tuple[Caller, Role]] = ContextVar("call", default=(ANONYMOUS, Role.READ))
+
+
+def creation_limit() -> CreationLimit | None:
+    """Return the limit of auto-create for the caller of the current call; None without tokens."""
+    caller, _ = CALL.get()
+    return CreationLimit(caller.name, caller.auto_created_queues) if caller.digest else None
 
 
 class TokenStore:

@@ -10,6 +10,7 @@ from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.enqueue import EnqueueRound, RefusedMessage, send, to_error
 from tickwheel.operations.message_packer import PackedMessage, Packer
 from tickwheel.operations.queues import ensure
+from tickwheel.service.authorization import creation_limit
 from tickwheel.service.micro_batcher import MicroBatcher
 from tickwheel.telemetry.histogram import Histogram
 
@@ -46,7 +47,7 @@ class EnqueueBatcher:
     async def try_enqueue(self, queue: str, new: NewMessage) -> EnqueueResult | RefusedMessage:
         """Enqueue one message as `enqueue` does, but return a rejection by the server instead of raising its error."""
         context = self._context
-        config = context.configs.get(queue) or await self._run(ensure(context, queue))
+        config = context.configs.get(queue) or await self._run(ensure(context, queue, creation_limit()))
         buffer = self._buffers.get(queue)
         if buffer is None or buffer.packer.uid != config.uid:
             # The old buffer still sends the messages that wait in it.

@@ -17,7 +17,7 @@ from tickwheel.operations.enqueue import RefusedMessage, enqueue_messages, to_er
 from tickwheel.operations.scan import Scan
 from tickwheel.rpc import message_conversion
 from tickwheel.rpc.status import error_to_proto
-from tickwheel.service.authorization import CALL
+from tickwheel.service.authorization import CALL, creation_limit
 from tickwheel.service.dequeue_batch import DequeueBatch, to_dequeue, to_response
 from tickwheel.service.lease_handlers import LeaseHandlers
 from tickwheel.service.namespaces import Namespace, Namespaces
@@ -247,7 +247,7 @@ async def _enqueue_all(
         # Some clients send even a single message as a batch.
         results = [await namespace.enqueue_batcher.try_enqueue(queue, new[0])]
     else:
-        results = await namespace.run(enqueue_messages(namespace.context, queue, new))
+        results = await namespace.run(enqueue_messages(namespace.context, queue, new, creation_limit()))
     return [
         messages.EnqueueResult(id=item.id, refusal=error_to_proto(to_error(queue, item)))
         if isinstance(item, RefusedMessage)

@@ -8,6 +8,7 @@ from tickwheel.client.settings import ClientSettings
 from tickwheel.model import validation
 from tickwheel.model.message import LeasedMessage
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.delete_namespace import NamespaceDeletion
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.namespace import open_namespace
 from tickwheel.operations.namespace_options import NamespaceOptions
@@ -101,6 +102,18 @@ class Namespaces:
             if current is not None:
                 await current.wakeups.stop()
         return self.by_name[name]
+
+    async def delete(self, name: str, page_token: str) -> tuple[int, str]:
+        """Take the next step of the deletion of a namespace (`NamespaceDeletion`), which need not be open.
+
+        Return the number of removed keys and the token of the next step. Raises InvalidArgument.
+        """
+        name = validation.plain_name("namespace", name or "tw")
+        deletion = NamespaceDeletion(NamespaceContext(name, clock=self._clock), page_token)
+        removed = await self._make_executor().run(deletion.next())
+        if (current := self.by_name.get(name)) is not None:
+            current.context.is_lost = True
+        return removed, deletion.token
 
     def _make_executor(self) -> CoalescingExecutor:
         client_settings = self._client_settings

@@ -3,10 +3,13 @@
 from typing import Final
 
 from tickwheel.operations import inspect, queues, settings
+from tickwheel.operations.delete_queue import QueueDeletion
 from tickwheel.operations.namespace_options import NamespaceOptions
+from tickwheel.operations.purge import Purge
 from tickwheel.rpc import message_conversion, queue_conversion
 from tickwheel.service.authorization import ALL_QUEUES, Role
 from tickwheel.service.namespaces import Namespace, Namespaces
+from tickwheel.service.request_fields import request_sessions
 from tickwheel.service.resolve_queue import (
     check_permission,
     has_role,
@@ -84,6 +87,28 @@ class QueueHandlers:
         blocks = [message_conversion.optional_field(request, name) for name in ("enqueue_blocked", "dequeue_blocked")]
         config = await namespace.run(queues.set_blocks(namespace.context, queue, *blocks))
         return admin.BlockQueueResponse(queue=queue_conversion.queue_to_proto(queue, config))
+
+    @on_queue
+    async def purge_queue(
+        self, request: admin.PurgeQueueRequest, namespace: Namespace, queue: str
+    ) -> admin.PurgeQueueResponse:
+        states = list(map(message_conversion.state_from_proto, request.states)) or None
+        purge = Purge(namespace.context, queue, states, request.page_token)
+        removed = await namespace.run(purge.next(request_sessions(request)))
+        return admin.PurgeQueueResponse(removed=removed, next_page_token=purge.token)
+
+    @on_queue
+    async def delete_queue(
+        self, request: admin.DeleteQueueRequest, namespace: Namespace, queue: str
+    ) -> admin.DeleteQueueResponse:
+        deletion = QueueDeletion(namespace.context, queue, request.purge, request.page_token)
+        removed = await namespace.run(deletion.next(request_sessions(request)))
+        return admin.DeleteQueueResponse(removed=removed, next_page_token=deletion.token)
+
+    async def delete_namespace(self, request: admin.DeleteNamespaceRequest) -> admin.DeleteNamespaceResponse:
+        check_permission(request, ALL_QUEUES)
+        removed, token = await self.namespaces.delete(request.namespace, request.page_token)
+        return admin.DeleteNamespaceResponse(removed=removed, next_page_token=token)
 
     @on_queue
     async def get_counts(

@@ -13,6 +13,7 @@ guessed from its hash.
     messages_per_second = 500           # in all processes of the service; by default unlimited
     burst = 1000                        # in messages; by default the messages of one second
     waiting = 100                       # waiting calls in all processes; by default the limit of each process
+    auto_created_queues = 100           # existing queues that auto-create made for the token; by default 100
 
 If a token has different roles on different queues, it has one or more tables [[token.grant]] instead of `roles`,
 `queues` and `namespaces`. A call is permitted if one of the grants permits it.
@@ -55,6 +56,7 @@ _FIELDS: Final = {
     "messages_per_second",
     "burst",
     "waiting",
+    "auto_created_queues",
 }
 POLL_INTERVAL_S: Final = 1.0
 _PATTERN: Final = re.compile(r"[A-Za-z0-9._*?!\[\]-]{1,256}")
@@ -162,6 +164,12 @@ def check_entry(label: str, table: Any) -> Caller:
         _number(label, table, "messages_per_second", limits.RATE_MAX),
         _number(label, table, "burst", limits.RATE_MAX),
         _number(label, table, "waiting", limits.RATE_MAX),
+        validation.integer(
+            f"auto_created_queues of {label}",
+            table.get("auto_created_queues", limits.AUTO_CREATED_QUEUES),
+            0,
+            limits.QUEUES_MAX,
+        ),
     )
 
 

@@ -12,7 +12,7 @@ from itertools import takewhile
 from typing import Final
 
 from tickwheel import limits
-from tickwheel.errors import Fenced, InvalidArgument, OutboxFull, QueueBlocked, TickwheelError
+from tickwheel.errors import Fenced, Forbidden, InvalidArgument, OutboxFull, QueueBlocked, TickwheelError
 
 # The codes that plans and drivers compare.
 STALECONFIG: Final = "STALECONFIG"
@@ -20,6 +20,8 @@ SESSIONEXPIRED: Final = "SESSIONEXPIRED"
 SESSIONOLD: Final = "SESSIONOLD"
 OTHERCALL: Final = "OTHERCALL"
 NAMESPACEGONE: Final = "NAMESPACEGONE"
+NUMBERSGIVEN: Final = "NUMBERSGIVEN"
+BLOCKED: Final = "BLOCKED"
 FENCED: Final = "FENCED"
 # The text of an InvalidArgument.
 OTHER_CALL_ADVICE: Final = (
@@ -54,9 +56,7 @@ class ScriptErrorSpec:
 
 _SPECS: Final = (
     ScriptErrorSpec(STALECONFIG, None, RetryCondition.WITH_CURRENT_CONFIG),
-    ScriptErrorSpec(
-        "BLOCKED", QueueBlocked, RetryCondition.LATER, "{subject}: {text}; `unblock` the queue to continue"
-    ),
+    ScriptErrorSpec(BLOCKED, QueueBlocked, RetryCondition.LATER, "{subject}: {text}; `unblock` the queue to continue"),
     ScriptErrorSpec(
         "OUTBOXFULL",
         OutboxFull,
@@ -78,6 +78,8 @@ _SPECS: Final = (
     ScriptErrorSpec(OTHERCALL, InvalidArgument, RetryCondition.NEVER, f"{{subject}}: {OTHER_CALL_ADVICE}"),
     ScriptErrorSpec(NAMESPACEGONE, None, RetryCondition.NEVER),
     ScriptErrorSpec("TOOMANYQUEUES", TickwheelError, RetryCondition.NEVER, "{text}"),
+    ScriptErrorSpec(NUMBERSGIVEN, None, RetryCondition.NEVER),
+    ScriptErrorSpec("TOOMANYFORTOKEN", Forbidden, RetryCondition.NEVER, "{text}"),
     ScriptErrorSpec("TOOMANYSETTINGS", TickwheelError, RetryCondition.NEVER, "{text}"),
     ScriptErrorSpec(FENCED, Fenced, RetryCondition.NEVER, fields=("held",)),
     ScriptErrorSpec(

@@ -29,6 +29,7 @@ _TAIL = Struct(">IHHB")
 _DETAIL = Struct(">HIQH")
 _TIME_BYTES = 6
 _DETAILED, _LATE = 64, 128
+_NUMBER = slice(7, 9)
 _PLAIN, _EXCLUSIVE = 3, 4
 
 
@@ -66,6 +67,11 @@ def decode(entry: bytes) -> list[OutboxTransition]:
         return _decode(entry)
     except (StructError, IndexError) as error:
         raise ValueError(f"the event is cut short: {len(entry)} bytes") from error
+
+
+def queue_number_of(entry: bytes) -> int:
+    """Return the number of the queue whose transitions ``entry`` contains, without decoding the transitions."""
+    return int.from_bytes(entry[_NUMBER])
 
 
 def _decode(entry: bytes) -> list[OutboxTransition]:

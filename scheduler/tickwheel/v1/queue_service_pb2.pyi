@@ -1,3 +1,4 @@
+from tickwheel.v1 import message_pb2 as _message_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -64,20 +65,22 @@ class QueueSettings(_message.Message):
     def __init__(self, exclusive_key: _Optional[str] = ..., indexed: _Optional[_Union[QueueSettings.Keys, _Mapping]] = ..., lease_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ..., backoff_ms: _Optional[int] = ..., backoff_max_ms: _Optional[int] = ..., retention_ms: _Optional[int] = ..., errored_retention_ms: _Optional[int] = ..., payload_limit_bytes: _Optional[int] = ..., forecast: bool = ..., sink: _Optional[str] = ...) -> None: ...
 
 class Queue(_message.Message):
-    __slots__ = ("name", "settings", "enqueue_blocked", "dequeue_blocked", "number", "version")
+    __slots__ = ("name", "settings", "enqueue_blocked", "dequeue_blocked", "number", "version", "deleting")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     ENQUEUE_BLOCKED_FIELD_NUMBER: _ClassVar[int]
     DEQUEUE_BLOCKED_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    DELETING_FIELD_NUMBER: _ClassVar[int]
     name: str
     settings: QueueSettings
     enqueue_blocked: bool
     dequeue_blocked: bool
     number: int
     version: int
-    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[QueueSettings, _Mapping]] = ..., enqueue_blocked: bool = ..., dequeue_blocked: bool = ..., number: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...
+    deleting: bool
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[QueueSettings, _Mapping]] = ..., enqueue_blocked: bool = ..., dequeue_blocked: bool = ..., number: _Optional[int] = ..., version: _Optional[int] = ..., deleting: bool = ...) -> None: ...
 
 class CreateQueueRequest(_message.Message):
     __slots__ = ("namespace", "queue", "settings", "update")
@@ -140,6 +143,66 @@ class BlockQueueResponse(_message.Message):
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     queue: Queue
     def __init__(self, queue: _Optional[_Union[Queue, _Mapping]] = ...) -> None: ...
+
+class PurgeQueueRequest(_message.Message):
+    __slots__ = ("namespace", "queue", "states", "page_token", "request_id")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    queue: str
+    states: _containers.RepeatedScalarFieldContainer[_message_pb2.State]
+    page_token: str
+    request_id: str
+    def __init__(self, namespace: _Optional[str] = ..., queue: _Optional[str] = ..., states: _Optional[_Iterable[_Union[_message_pb2.State, str]]] = ..., page_token: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class PurgeQueueResponse(_message.Message):
+    __slots__ = ("removed", "next_page_token")
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    removed: int
+    next_page_token: str
+    def __init__(self, removed: _Optional[int] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class DeleteQueueRequest(_message.Message):
+    __slots__ = ("namespace", "queue", "purge", "page_token", "request_id")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    PURGE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    queue: str
+    purge: bool
+    page_token: str
+    request_id: str
+    def __init__(self, namespace: _Optional[str] = ..., queue: _Optional[str] = ..., purge: bool = ..., page_token: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class DeleteQueueResponse(_message.Message):
+    __slots__ = ("removed", "next_page_token")
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    removed: int
+    next_page_token: str
+    def __init__(self, removed: _Optional[int] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class DeleteNamespaceRequest(_message.Message):
+    __slots__ = ("namespace", "page_token")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    page_token: str
+    def __init__(self, namespace: _Optional[str] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class DeleteNamespaceResponse(_message.Message):
+    __slots__ = ("removed", "next_page_token")
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    removed: int
+    next_page_token: str
+    def __init__(self, removed: _Optional[int] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class GetCountsRequest(_message.Message):
     __slots__ = ("namespace", "queue")

@@ -21,9 +21,14 @@ def test_help_has_examples_and_exit_codes(run: Run) -> None:
         assert f" {name} " in overview
         if name != "queue":
             assert "Examples:" in run(name, "--help").stdout, name
-    for name in ("create", "list", "show", "block", "unblock"):
+    for name in ("create", "list", "show", "block", "unblock", "purge", "delete"):
         assert "Examples:" in run("queue", name, "--help").stdout, name
-    for group, names in {"setting": "list get set unset", "route": "list set unset", "import": "celery"}.items():
+    for group, names in {
+        "namespace": "delete",
+        "setting": "list get set unset",
+        "route": "list set unset",
+        "import": "celery",
+    }.items():
         for name in names.split():
             assert "Examples:" in run(group, name, "--help").stdout, (group, name)
 

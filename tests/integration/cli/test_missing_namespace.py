@@ -19,6 +19,7 @@ NEED_IT = (
     *(("shards",), ("shards", "reset-epoch", "--yes"), ("counts",), ("counts", "jobs"), ("depth", "jobs")),
     *(("get", "jobs", "x"), ("messages", "jobs"), ("explain", "jobs", "x"), ("forecast", "jobs"), ("doctor",)),
     *(("queue", "list"), ("queue", "show", "jobs"), ("queue", "block", "jobs"), ("queue", "unblock", "jobs")),
+    *(("queue", "purge", "jobs", "--yes"), ("queue", "delete", "jobs", "--yes"), ("namespace", "delete", "--yes")),
     *(("route", "list"), ("route", "set", "a", "--to", "tickwheel"), ("route", "unset", "a")),
     *(("setting", "list"), ("setting", "get", "a"), ("setting", "set", "a", "b"), ("setting", "unset", "a")),
     *(("cancel", "jobs", "x"), ("reschedule", "jobs", "x", "--delay", "1s"), ("redrive", "jobs", "x")),

@@ -18,7 +18,8 @@ fail.py           the command that fails a leased message
 import_celery.py  the command that moves waiting messages from Celery
 inspect.py        get, messages, explain, counts, depth and forecast: commands that only read
 load.py           the load generator and capacity report
-queue.py          commands that create, list, show, block and unblock queues
+namespace.py      the command that deletes a namespace
+queue.py          commands that create, list, show, block, purge and delete queues
 redrive.py        the command that retries errored messages
 release.py        the command that releases leased messages
 reschedule.py     the command that changes due time and deadline

@@ -1,4 +1,4 @@
-"""`tickwheel queue create|list|show|block|unblock`."""
+"""`tickwheel queue create|list|show|block|unblock|purge|delete`."""
 
 from datetime import timedelta
 from typing import Annotated, Any
@@ -8,14 +8,16 @@ import typer
 from tickwheel import Queue, QueueConfigConflict, Tickwheel
 from tickwheel.cli.arguments import Name
 from tickwheel.cli.command import command
+from tickwheel.cli.confirmation import confirm
 from tickwheel.cli.exit_codes import CommandError
 from tickwheel.cli.output import print_fields, print_json, print_status, print_table
 from tickwheel.cli.parameter_types import format_duration, option_parser, parse_duration
 from tickwheel.cli.target import Target
 from tickwheel.model.queue_config import QueueConfig
+from tickwheel.operations.purge import check_states
 from tickwheel.runtime.text_escape import escape_unprintable
 
-commands = typer.Typer(no_args_is_help=True, help="Create, list, show, block and unblock queues.")
+commands = typer.Typer(no_args_is_help=True, help="Create, list, show, block, unblock, purge and delete queues.")
 
 
 def _duration(flag: str, text: str) -> Any:
@@ -101,12 +103,20 @@ def list_(target: Target) -> None:
         entries = [(queue, queue.config(), queue.counts()) for queue in tickwheel.queues()]
     if target.json:
         print_json(
-            [{"queue": queue.name, "blocked": _blocked_operations(config), "counts": n} for queue, config, n in entries]
+            [
+                {
+                    "queue": queue.name,
+                    "blocked": _blocked_operations(config),
+                    "deleting": config.deleting,
+                    "counts": n,
+                }
+                for queue, config, n in entries
+            ]
         )
     elif not entries:
         print_status("no queues")
     else:
-        rows = [(queue.name, *n.values(), ", ".join(_blocked_operations(config))) for queue, config, n in entries]
+        rows = [(queue.name, *n.values(), _describe_blocks(config)) for queue, config, n in entries]
         states = tuple(entries[0][2])
         print_table(("queue", *states, "blocked"), rows, right=states)
 
@@ -143,6 +153,59 @@ def unblock(target: Target, queue: Name, enqueue: _Enqueue = False, dequeue: _De
         _show(target, blocked)
 
 
+_Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+
+
+@commands.command()
+@command("purge", "tickwheel queue purge orders --state errored", "tickwheel queue purge orders --yes")
+def purge(
+    target: Target,
+    queue: Name,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="STATE", help="Only messages in this state; may be repeated. Default: all that are not running."
+        ),
+    ] = None,
+    yes: _Yes = False,
+) -> None:
+    """Remove messages that do not run, whatever their retention is. If the command is cut off, repeat it."""
+    states = check_states(state)
+    with target.open() as tickwheel:
+        purged = _require_queue(tickwheel, queue)
+        count = sum(purged.counts()[name] for name in states)
+        confirm(f"Remove {count:,} messages ({', '.join(states)}) from queue {queue!r}?", yes=yes)
+        removed = purged.purge(states)
+        if target.json:
+            print_json({"queue": queue, "removed": removed, "counts": purged.counts()})
+        else:
+            print(f"{removed:,} removed")
+
+
+@commands.command()
+@command("delete", "tickwheel queue delete orders", "tickwheel queue delete orders --purge --yes")
+def delete(
+    target: Target,
+    queue: Name,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Also cancel all messages; their workers lose their leases.")
+    ] = False,
+    yes: _Yes = False,
+) -> None:
+    """Delete a queue with its configuration. If the command is cut off, repeat it.
+
+    Without --purge, the queue may contain only completed and cancelled messages.
+    """
+    with target.open() as tickwheel:
+        count = sum(_require_queue(tickwheel, queue).counts().values())
+        confirm(f"Delete queue {queue!r} with {count:,} messages?", yes=yes)
+        removed = tickwheel.delete_queue(queue, purge=purge)
+    if target.json:
+        print_json({"queue": queue, "removed": removed})
+    else:
+        print(f"queue {escape_unprintable(queue)} is deleted, {removed:,} messages were removed")
+
+
 def _require_queue(tickwheel: Tickwheel, name: str) -> Queue:
     queue = tickwheel.queue(name)
     queue.config()
@@ -153,6 +216,10 @@ def _blocked_operations(config: QueueConfig) -> list[str]:
     return [name for name in ("enqueue", "dequeue") if getattr(config, f"{name}_blocked")]
 
 
+def _describe_blocks(config: QueueConfig) -> str:
+    return "being deleted" if config.deleting else ", ".join(_blocked_operations(config))
+
+
 def _yes_or_empty(value: object) -> object:
     return ("yes" if value else "") if isinstance(value, bool) else value
 
@@ -160,7 +227,15 @@ def _yes_or_empty(value: object) -> object:
 def _show(target: Target, queue: Queue) -> None:
     config, counts = queue.config(), queue.counts()
     if target.json:
-        print_json({"queue": queue.name, **config.settings(), "version": config.version, "counts": counts})
+        print_json(
+            {
+                "queue": queue.name,
+                **config.settings(),
+                "version": config.version,
+                "deleting": config.deleting,
+                "counts": counts,
+            }
+        )
         return
     rows: list[tuple[str, object]] = []
     for name, value in config.settings().items():
@@ -170,6 +245,6 @@ def _show(target: Target, queue: Queue) -> None:
             rows.append((name, "all keys" if value is None else ", ".join(value) or "none"))
         elif not name.endswith("_blocked"):
             rows.append((name.replace("_", " "), _yes_or_empty(value)))
-    rows.append(("blocked for", ", ".join(_blocked_operations(config))))
+    rows.append(("blocked for", _describe_blocks(config)))
     rows += [(state, f"{count:,}") for state, count in counts.items()]
     print_fields(rows, title=escape_unprintable(queue.name))

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from tickwheel import limits
+from tickwheel.client.grpc.grpc_remover import GrpcRemover
 from tickwheel.client.grpc.request_chunks import BATCH_MESSAGES, chunk_leases, chunk_new_messages
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
@@ -21,6 +22,7 @@ from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.operations.enqueue import RefusedMessage, check_refused
 from tickwheel.operations.namespace_options import NamespaceOptions
+from tickwheel.operations.purge import check_states
 from tickwheel.operations.reschedule import check_new_times
 from tickwheel.operations.resume_lease import check_token
 from tickwheel.operations.settings import setting_name, setting_value
@@ -232,6 +234,20 @@ class GrpcBackend:
 
     def pages(self, queue: str, state: str | None) -> MessagePager:
         return MessagePager(self._context.namespace, queue, state)
+
+    def purge(self, queue: str, states: Iterable[str] | None) -> GrpcRemover:
+        numbers = [] if states is None else map(message_conversion.state_to_proto, check_states(states))
+        request = admin.PurgeQueueRequest(**self._queue_fields(queue), states=numbers)
+        return GrpcRemover("PurgeQueue", request, self._call_once)
+
+    def delete_queue(self, queue: str, purge: bool) -> GrpcRemover:
+        validation.boolean("purge", purge)
+        return GrpcRemover(
+            "DeleteQueue", admin.DeleteQueueRequest(**self._queue_fields(queue), purge=purge), self._call_once
+        )
+
+    def delete_namespace(self) -> GrpcRemover:
+        return GrpcRemover("DeleteNamespace", admin.DeleteNamespaceRequest(namespace=self._context.namespace))
 
     def counts(self, queue: str) -> Plan[dict[str, int]]:
         reply = yield RpcCall("GetCounts", admin.GetCountsRequest(**self._queue_fields(queue)))

@@ -1,0 +1,32 @@
+#!lua flags=allow-oom
+-- Deletes a queue on the metadata shard, when no shard has messages of the queue any more. A placeholder keeps the number
+-- of the queue, because timers with this number may still be on the wheel.
+-- KEYS: namespace queues
+-- ARGV[1]  name of the queue
+-- ARGV[2]  version that the caller read
+-- ARGV[3]  name of the placeholder
+-- ARGV[4]  settings of the placeholder, opaque
+-- ARGV[5]  number of shards that the caller expects
+-- Reply    {1 if deleted, else 0; the stored configuration if it has another version, otherwise empty}
+-- Errors   NAMESPACEGONE
+-- Cost     O(1)
+if redis.call('HGET', namespace, 'shards') ~= ARGV[5] then
+    return redis.error_reply('NAMESPACEGONE the namespace has lost its state, or was recreated with another number of shards')
+end
+local stored = redis.call('HGET', queues, ARGV[1])
+if not stored then
+    return { 0, '' }
+elseif struct.unpack('>I4', stored) ~= tonumber(ARGV[2]) then
+    return { 0, stored }
+end
+redis.call('HDEL', queues, ARGV[1])
+redis.call('HSET', queues, ARGV[3], string.sub(stored, 1, 10) .. ARGV[4])
+redis.call('HINCRBY', namespace, 'deleted_queues', 1)
+local token = redis.call('HGET', namespace, 'auto_created:' .. ARGV[1])
+if token then
+    redis.call('HDEL', namespace, 'auto_created:' .. ARGV[1])
+    if redis.call('HINCRBY', namespace, 'auto_creations:' .. token, -1) < 1 then
+        redis.call('HDEL', namespace, 'auto_creations:' .. token)
+    end
+end
+return { 1, '' }

@@ -1,0 +1,23 @@
+#!lua flags=allow-oom
+-- Removes the keys of a queue without messages from a shard. The shard's copy of the configuration is one of them, so
+-- later calls for the queue return STALECONFIG. A call that is repeated changes nothing.
+-- KEYS: config counts lateness forecast ready waiting locks pairs vpairs parked adopted
+-- ARGV[1]  version I4, uid c4 of the configuration under which the queue is deleted
+-- Reply    the number of messages that the queue still has here; nothing is changed unless it is 0
+-- Errors   STALECONFIG
+-- Cost     O(1)
+local stored = redis.call('HGET', config, 'version')
+if not stored then
+    return 0
+elseif stored ~= ARGV[1] then
+    return redis.error_reply('STALECONFIG the queue has another configuration here')
+end
+local left = 0
+for _, count in next, redis.call('HVALS', counts) do
+    left = left + count
+end
+if left == 0 then
+    redis.call('UNLINK', config, counts, lateness, forecast, ready, waiting, locks, pairs, vpairs, parked)
+    redis.call('SPUBLISH', adopted, '')
+end
+return left

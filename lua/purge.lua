@@ -1,0 +1,64 @@
+#!lua flags=allow-oom
+-- Invisible, Pending or Running -> Cancelled.
+-- Completed, Cancelled or Errored -> gone. A message that this call cancels is gone at the end of the call, too.
+-- A call reads one page of the shard's messages. If a call reaches its budget in the middle of the page, the reply
+-- contains the cursor of the same page: the next call finds only the rest of the messages.
+-- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
+-- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay _require_outbox_room
+-- ARGV[1]  context (_queue_context)
+-- ARGV[2]  session (_session)
+-- ARGV[3]  states of the messages to remove B (bit n: state n), messages of a page I2, maximum number of messages to
+--          remove I2, budget in index entries I4 (WEIGHT in _ready_indexes)
+-- ARGV[4]  cursor of the page: 0, or the cursor of the previous reply
+-- Reply    one string: number of removed messages I4, then the cursor of the next call; empty if there is no
+--          further page
+-- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD, OUTBOXFULL
+-- Cost     O(messages of a page), O(log N) for each removed message and pair
+local states, page_size, messages_left, entries_left = read('>BI2I2I4', ARGV[3])
+-- A backslash takes the special meaning from a byte of the pattern.
+local pattern = '\\' .. sub(queue_number, 1, 1) .. '\\' .. sub(queue_number, 2, 2) .. '*'
+local page = call('HSCAN', messages, ARGV[4], 'MATCH', pattern, 'COUNT', page_size)
+local next_cursor, names_and_records, removed_fields = page[1] ~= '0' and page[1] or '', page[2], {}
+for n = 1, #names_and_records, 2 do
+    local field, record = names_and_records[n], names_and_records[n + 1]
+    local state, flags, version, attempts, until_ms = read(HEAD, record)
+    -- While a cancelled message holds its exclusive value, its worker may still run it, as if the message was Running.
+    local holds_value = band(flags, HELD) ~= 0
+    -- A page may contain a message twice.
+    if changed_records[field] == nil and band(states, 2 ^ (holds_value and RUNNING or state)) ~= 0 then
+        local fixed = fixed_at(record, flags)
+        local incarnation, due = read('>I6I6', record, fixed)
+        local deadline, rank, signature, pair_count, packed_pairs = 0, 0, '', 0, ''
+        if state == PENDING then
+            deadline, rank, signature, pair_count, packed_pairs = read_sections(record, flags, fixed, incarnation, due)
+        end
+        entries_left, messages_left = entries_left - WEIGHT * (1 + pair_count), messages_left - 1
+        if (entries_left < 0 or messages_left < 0) and #removed_fields > 0 then
+            next_cursor = ARGV[4]
+            break
+        end
+        changed_records[field] = false
+        removed_fields[#removed_fields + 1] = field
+        if state == INVISIBLE then
+            add_to_forecast(until_ms, -1)
+        elseif state == PENDING then
+            remove_pending(field, deadline, rank, signature, pair_count, packed_pairs)
+        elseif state == RUNNING or holds_value then
+            free_value(field)
+        end
+        if band(flags, BODY) ~= 0 then
+            removed_bodies[#removed_bodies + 1] = body_field(field, record, fixed)
+        end
+        if state < COMPLETED then
+            version = version + 1
+            add_event(pack_mark(2, now, incarnation, version, field), incarnation, version, state, CANCELLED, attempts)
+            state = CANCELLED
+        end
+        add_event(pack_mark(2, now, incarnation, version + 1, field), incarnation, version + 1, state, 0, attempts)
+    end
+end
+if #removed_fields > 0 then
+    call_in_chunks('HDEL', messages, removed_fields)
+end
+results[1] = pack('>I4', #removed_fields) .. next_cursor
+return finish_call()

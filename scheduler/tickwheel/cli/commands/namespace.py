@@ -1,0 +1,41 @@
+"""`tickwheel namespace delete`."""
+
+from typing import Annotated
+
+import typer
+
+from tickwheel.cli.command import command
+from tickwheel.cli.confirmation import confirm
+from tickwheel.cli.output import print_json
+from tickwheel.cli.target import TIMEOUT, Target
+from tickwheel.client.admin import unopened_backend
+from tickwheel.client.settings import ClientSettings
+from tickwheel.runtime.text_escape import escape_unprintable
+
+commands = typer.Typer(no_args_is_help=True, help="Delete namespaces.")
+
+
+@commands.command()
+@command("delete", "tickwheel namespace delete --namespace staging")
+def delete(
+    target: Target,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+) -> None:
+    """Delete a namespace with all its queues, messages and settings. If the command is cut off, repeat it.
+
+    End all event processes of the namespace first. If the namespace relays its events to Kafka, let the relay publish
+    all events before.
+    """
+    name = target.namespace or "tw"
+    timeout = TIMEOUT if target.timeout is None else target.timeout
+    settings = ClientSettings.validate(target.url, name, target.data_dir, None, False, timeout)
+    confirm(f"Delete namespace {name!r} on {settings.display_url} with all its data?", yes=yes)
+    removed = 0
+    with unopened_backend(settings) as (backend, run):
+        deletion = backend.delete_namespace()
+        while not deletion.ended:
+            removed += run(deletion.next())
+    if target.json:
+        print_json({"namespace": name, "removed_keys": removed})
+    else:
+        print(f"namespace {escape_unprintable(name)} is deleted, {removed:,} keys were removed")

@@ -1,0 +1,23 @@
+"""Page tokens: the position in a walk through the messages of a queue, as text."""
+
+import re
+
+from tickwheel.errors import InvalidArgument
+
+_TOKEN = re.compile(r"([0-9]{1,5}):([0-9]{1,20})")
+
+
+def format_page_token(shard: int, cursor: bytes) -> str:
+    """Return the token of a position: a shard, and the cursor of HSCAN in the messages of the shard."""
+    return f"{shard}:{cursor.decode()}"
+
+
+def parse_page_token(token: str, shards: int) -> tuple[int, bytes]:
+    """Return the shard and the cursor of a token; an empty token is the start. Raises InvalidArgument."""
+    if not token:
+        return 0, b"0"
+    match = _TOKEN.fullmatch(token)
+    # Redis has cursors of 64 bits.
+    if match is None or int(match[1]) >= shards or int(match[2]) >= 2**64:
+        raise InvalidArgument(f"page_token must be the token of the previous page, not {token!r:.80}")
+    return int(match[1]), match[2].encode()

@@ -1,0 +1,131 @@
+"""Purge: ends and removes the messages of a queue, page by page, whatever their retention is."""
+
+import re
+from collections.abc import Iterable
+from struct import Struct
+
+from tickwheel import limits
+from tickwheel.errors import InvalidArgument, TickwheelError
+from tickwheel.model import validation
+from tickwheel.model.queue_config import QueueConfig
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.dispatch import ScriptCall, call_shards_once
+from tickwheel.operations.page_token import format_page_token, parse_page_token
+from tickwheel.operations.sessions import Sessions
+from tickwheel.plan import Plan, Request, Round
+from tickwheel.storage.record import State
+
+PURGE_STATES = tuple(state.label for state in State if state is not State.RUNNING)
+_PURGE = Struct(">BHHI")
+_COUNT = Struct(">I")
+_PAGE = 250
+# Shards whose counts are read in one round.
+_SHARDS_AT_ONCE = 64
+
+
+class Purge:
+    """A position in the purge of one queue.
+
+    A message that is in one of the states during the whole purge is removed. A message that is enqueued or changes its
+    state during the purge may stay.
+    """
+
+    def __init__(self, context: NamespaceContext, queue: str, states: Iterable[str] | None, token: str = "") -> None:
+        """Start a purge, or continue an earlier purge from its `token`. Raises InvalidArgument."""
+        self._context = context
+        self._queue = queue
+        labels = check_states(states)
+        self._mask = sum(1 << state for state in State if state.label in labels)
+        self._is_deletion = False
+        self._shard, self._cursor = parse_page_token(token, context.shards)
+        self._is_in_shard = False
+        self.ended = False
+
+    @classmethod
+    def of_deletion(cls, context: NamespaceContext, queue: str, token: str = "") -> "Purge":
+        """Return the purge of a queue that is being deleted: of all messages, also those that are Running."""
+        purge = cls(context, queue, None, token)
+        purge._mask |= 1 << State.RUNNING
+        purge._is_deletion = True
+        return purge
+
+    @property
+    def token(self) -> str:
+        """The position of the purge; empty at the end."""
+        return "" if self.ended else format_page_token(self._shard, self._cursor)
+
+    def next(self, sessions: Sessions | None = None) -> Plan[int]:
+        """Remove the messages of the next page, and return their number. It can be 0 before the end."""
+        if not self._is_in_shard:
+            yield from self._skip_empty_shards()
+            if self.ended:
+                return 0
+
+        def build(config: QueueConfig, _: int, session: bytes) -> ScriptCall:
+            if self._is_deletion and not config.deleting:
+                raise deletion_undone_error(self._queue)
+            most = limits.CALL_MESSAGES if config.exclusive_key is None else limits.CALL_INDEXED
+            params = _PURGE.pack(self._mask, _PAGE, most, limits.CALL_ENTRIES)
+            return "purge", [config.context(self._context.history), session, params, self._cursor]
+
+        # A message that is purged twice is gone, so a call whose session has expired is simply executed again.
+        [reply] = yield from call_shards_once(self._context, self._queue, [self._shard], build, sessions, reopens=True)
+        if not isinstance(reply.value, bytes) or not re.fullmatch(rb"(?s:.{4})[0-9]*", reply.value):
+            raise InvalidArgument(
+                "the request_id belongs to another call: keep the name in it, and use a new number for each different"
+                " call"
+            )
+        self._cursor, self._is_in_shard = reply.value[_COUNT.size :], True
+        if not self._cursor:
+            self._advance(self._shard + 1)
+        removed: int = _COUNT.unpack_from(reply.value)[0]
+        return removed
+
+    def _skip_empty_shards(self) -> Plan[None]:
+        """Move to the next shard that has messages in one of the states."""
+        # The script `counts` does not compare configurations.
+        known = self._context.configs.get(self._queue)
+        config = yield from self._context.fetch_config(self._queue)
+        if known is not None and known.uid != config.uid:
+            raise self._context.queue_recreated_error(self._queue, config)
+        while not self.ended:
+            shards = range(self._shard, min(self._shard + _SHARDS_AT_ONCE, self._context.shards))
+            replies = yield Round(
+                [Request(shard, self._context.call("counts", shard, self._queue, [])) for shard in shards]
+            )
+            for shard, reply in zip(shards, replies, strict=True):
+                states = reply.value[1][::2], reply.value[1][1::2]
+                if any(int(count) and self._mask >> int(state) & 1 for state, count in zip(*states, strict=True)):
+                    self._advance(shard)
+                    return
+            self._advance(shards.stop)
+
+    def _advance(self, shard: int) -> None:
+        self._shard, self._cursor, self._is_in_shard = shard, b"0", False
+        self.ended = shard >= self._context.shards
+
+
+def check_states(states: Iterable[str] | None) -> tuple[str, ...]:
+    """Return the states of a purge; by default all but Running. Raises InvalidArgument."""
+    if states is None:
+        return PURGE_STATES
+    if not isinstance(states, list | tuple | set | frozenset):
+        raise InvalidArgument(f"states must be a list, tuple or set of str, not {validation.preview(states)}")
+    if not states:
+        raise InvalidArgument("states must not be empty: omit states to purge all messages that are not running")
+    for state in states:
+        if isinstance(state, str) and state == State.RUNNING.label:
+            raise InvalidArgument(
+                "states must not contain 'running': a purge leaves the messages of working workers; cancel these"
+                " messages by their ids, or delete the queue with purge=True (--purge)"
+            )
+        validation.one_of("a state of states", state, PURGE_STATES)
+    return tuple(label for label in PURGE_STATES if label in states)
+
+
+def deletion_undone_error(queue: str) -> TickwheelError:
+    """Return the error for a queue whose deletion another program has undone."""
+    return TickwheelError(
+        f"queue {queue!r} is not being deleted any more: another program has updated or unblocked the queue during the"
+        " deletion; end this program, and delete the queue again"
+    )

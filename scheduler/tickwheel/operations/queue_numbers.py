@@ -1,0 +1,90 @@
+"""Numbers of queues: the placeholders of deleted queues, and the second use of a number.
+
+Timers and events name a queue by its number. A number is given again only when all numbers were given:
+
+- Messages: the deletion has removed all of them.
+- Events: a queue of a namespace with the history `relay` is deleted only after the relay has published its events. The
+  other histories are trimmed past the last event of the number.
+- Timers stay on the wheel. Until the number is given again, the placeholder stands for the queue in `queues`, so that
+  every event process, also an older one, finds a queue for the number, and its script ignores the timer. Later, the
+  timer checks a message of the new queue, if one has the same name. This cannot do harm: the script then does what the
+  record of the message demands (docs/decisions).
+
+Before a number is given again, every shard learns LAST_VERSION of the placeholder. Since then, the shards reject the
+calls of an event process that still has the placeholder in its cache, so the process reads the metadata shard again.
+"""
+
+from struct import Struct
+
+from tickwheel import limits
+from tickwheel.errors import TickwheelError
+from tickwheel.model.queue_config import QueueConfig
+from tickwheel.operations.context import RELAYED, NamespaceContext
+from tickwheel.plan import Plan, Request, Round, pairs_from_flat, send_request
+from tickwheel.storage.keys import queues_key, shard_key
+from tickwheel.storage.stored_text import decode_text
+from tickwheel.storage.stream_id import id_after
+from tickwheel.storage.transition import queue_number_of
+
+LAST_VERSION = 2**32 - 1
+_VERSION = Struct(">I4s")
+_PAGE = 1_000
+
+
+def placeholder_name(config: QueueConfig) -> str:
+    """Return the name under which `queues` keeps the number of a deleted queue. The uid makes the name unique."""
+    return f"deleted.{config.number}.{config.uid.hex()}"
+
+
+def placeholder_settings() -> bytes:
+    """Return the settings of a placeholder as the metadata shard stores them. Older clients see a blocked queue."""
+    return QueueConfig(enqueue_blocked=True, dequeue_blocked=True, deleted=True).to_bytes()
+
+
+def read_configs(context: NamespaceContext) -> Plan[dict[str, QueueConfig]]:
+    """Return the configuration of every queue and of every placeholder, by name."""
+    reply = yield from send_request(Request(0, command=("HGETALL", queues_key(context.namespace))))
+    label = f"the name of a queue of namespace {context.namespace!r}"
+    named = ((decode_text(label, name), stored) for name, stored in pairs_from_flat(reply.value))
+    return {name: QueueConfig.from_bytes(name, stored) for name, stored in named}
+
+
+def numbers_in_history(context: NamespaceContext) -> Plan[dict[int, dict[int, bytes]]]:
+    """Return, for each queue number in the history, the id of its last event on each shard."""
+    last_ids: dict[int, dict[int, bytes]] = {}
+    for shard in range(context.shards):
+        after = b"-"
+        while True:
+            command = ("XRANGE", shard_key(context.namespace, shard, "events"), after, "+", "COUNT", _PAGE)
+            entries = (yield from send_request(Request(shard, command=command))).value
+            for entry_id, fields in entries:
+                last_ids.setdefault(queue_number_of(fields[1]), {})[shard] = entry_id
+            if len(entries) < _PAGE:
+                break
+            after = b"(" + entries[-1][0]
+    return last_ids
+
+
+def prepare_number(context: NamespaceContext) -> Plan[str]:
+    """Prepare the number of a deleted queue for a new queue, and return the name of its placeholder.
+
+    Raises TickwheelError if there is no deleted queue.
+    """
+    placeholders = {name: config for name, config in (yield from read_configs(context)).items() if config.deleted}
+    if not placeholders:
+        raise TickwheelError(f"a namespace has at most {limits.QUEUES_MAX} queues")
+    last_ids = {} if context.history >= RELAYED else (yield from numbers_in_history(context))
+    # Prefer a number without events. The order is fixed, so that clients that do this at the same time do it for the
+    # same number, and a number whose preparation was cut off is the next one.
+    name, config = min(placeholders.items(), key=lambda item: (item[1].number in last_ids, item[1].number))
+    trims = [
+        Request(shard, command=("XTRIM", shard_key(context.namespace, shard, "events"), "MINID", id_after(last_id)))
+        for shard, last_id in last_ids.get(config.number, {}).items()
+    ]
+    if trims:
+        yield Round(trims)
+    version = _VERSION.pack(LAST_VERSION, config.uid)
+    yield Round(
+        [Request(shard, context.call("sync_queue_version", shard, name, [version])) for shard in range(context.shards)]
+    )
+    return name

@@ -1,0 +1,57 @@
+"""The commands that remove messages, queues and namespaces: confirmation, effect and output."""
+
+import pytest
+
+from tests.integration.cli.command_runner import Run, document
+from tickwheel import NewMessage, Tickwheel
+from tickwheel.operations.delete_namespace import NamespaceDeletion
+from tickwheel.operations.delete_queue import QueueDeletion
+
+pytestmark = pytest.mark.integration
+
+
+def test_without_a_terminal_and_without_yes_nothing_is_removed(run: Run, cli_client: Tickwheel) -> None:
+    cli_client.queue("jobs").enqueue(id="m")
+    for command in (("queue", "purge", "jobs"), ("queue", "delete", "jobs", "--purge"), ("namespace", "delete")):
+        refused = run(*command, code=1, stdin="y\n")
+        assert "Nothing was changed" in refused.stderr
+        assert "--yes" in refused.stderr
+    assert cli_client.queue("jobs").counts()["pending"] == 1
+
+
+def test_purge_removes_messages_of_the_given_states(run: Run, cli_client: Tickwheel) -> None:
+    queue = cli_client.queue("jobs")
+    queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(3))
+    queue.dequeue()
+    assert run("queue", "purge", "jobs", "--state", "errored", "--yes").stdout == "0 removed\n"
+    purged = document(run("queue", "purge", "jobs", "--yes", "--json"))
+    assert (purged["queue"], purged["removed"], purged["counts"]["running"]) == ("jobs", 2, 1)
+    assert "must not contain 'running'" in run("queue", "purge", "jobs", "--state", "running", "--yes", code=2).stderr
+
+
+def test_delete_removes_a_queue(run: Run, cli_client: Tickwheel) -> None:
+    cli_client.queue("jobs").enqueue(id="m")
+    assert "1 pending" in run("queue", "delete", "jobs", "--yes", code=1).stderr
+    assert document(run("queue", "delete", "jobs", "--purge", "--yes", "--json")) == {"queue": "jobs", "removed": 1}
+    run("queue", "delete", "jobs", "--yes", code=4)
+    cli_client.create_queue("jobs")
+    assert run("queue", "delete", "jobs", "--yes").stdout == "queue jobs is deleted, 0 messages were removed\n"
+
+
+def test_a_queue_in_deletion_is_shown_as_such(run: Run, cli_client: Tickwheel) -> None:
+    cli_client.create_queue("jobs")
+    deletion = QueueDeletion(cli_client._context, "jobs", False)
+    cli_client._run(deletion.next())
+    assert "being deleted" in run("queue", "list").stdout
+    assert document(run("queue", "list", "--json"))[0]["deleting"]
+    assert "is being deleted" in run("enqueue", "jobs", "x", code=1).stderr
+    run("queue", "delete", "jobs", "--yes")
+
+
+def test_namespace_delete_finishes_a_deletion_that_was_cut_off(run: Run, cli_client: Tickwheel) -> None:
+    cli_client.queue("jobs").enqueue(id="m")
+    cli_client._run(NamespaceDeletion(cli_client._context).next())
+    assert "is being deleted" in run("queue", "list", code=1).stderr
+    name = cli_client._context.namespace
+    assert run("namespace", "delete", "--yes").stdout.startswith(f"namespace {name} is deleted, ")
+    run("namespace", "delete", "--yes", code=4)

@@ -1,0 +1,146 @@
+"""Deletion of namespaces: nobody may use the namespace, every key goes, and clients notice."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.service_thread import ServiceThread
+from tests.support.event_process_thread import run_event_process
+from tests.support.wait_until import eventually
+from tickwheel import NamespaceNotFound, NewMessage, QueueNotFound, Tickwheel, TickwheelError
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.delete_namespace import NamespaceDeletion
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.integration
+
+Open = Callable[..., Tickwheel]
+
+
+@pytest.fixture(params=[1, 3], ids=["1-shard", "3-shards"])
+def open_client(
+    request: pytest.FixtureRequest, tickwheel_server: PrivateServer, namespace: str
+) -> Iterator[Callable[..., Tickwheel]]:
+    with ExitStack() as stack:
+
+        def open_namespace(url: str = tickwheel_server.url, **options: Any) -> Tickwheel:
+            return stack.enter_context(Tickwheel(url, namespace=namespace, **{"shards": request.param} | options))
+
+        yield open_namespace
+
+
+def fill(tickwheel: Tickwheel) -> None:
+    for name in ("a", "b"):
+        queue = tickwheel.queue(name)
+        queue.enqueue_many(NewMessage(b"x" * 2_000, delay=n * timedelta(hours=1)) for n in range(30))
+        queue.dequeue(3)
+    tickwheel.set_setting("a", "b")
+
+
+def keys(server: Any, namespace: str) -> list[bytes]:
+    return list(server.scan_iter(match=f"{namespace}:*", count=10_000))
+
+
+@pytest.mark.parametrize("over", ["redis", "grpc"])
+def test_a_namespace_is_deleted_with_all_its_keys_and_can_be_created_again(
+    open_client: Open, server: Any, namespace: str, service: ServiceThread, over: str
+) -> None:
+    old = open_client()
+    fill(old)
+    queue = old.queue("a")
+    count = len(keys(server, namespace))
+    deleting = old if over == "redis" else open_client(service.url)
+    assert deleting.delete_namespace() >= count - 1
+    assert keys(server, namespace) == []
+    for call in (queue.enqueue, queue.purge, lambda: old.create_queue("c"), lambda: old.delete_queue("a")):
+        with pytest.raises(TickwheelError, match="no longer exists"):
+            call()
+    with pytest.raises(NamespaceNotFound):
+        old.delete_namespace()
+    assert keys(server, namespace) == []
+    again = open_client(shards=2)
+    assert again.queue("a").enqueue(id="m").created
+    if over == "grpc":
+        assert open_client(service.url, shards=2).queue("a").config().number == 1
+
+
+@pytest.mark.parametrize("steps", [1, 2, 4, 5])
+def test_a_deletion_that_was_cut_off_refuses_clients_and_can_be_repeated(
+    open_client: Open, server: Any, namespace: str, service: ServiceThread, steps: int
+) -> None:
+    old = open_client()
+    fill(old)
+    context = NamespaceContext(namespace)
+    deletion = NamespaceDeletion(context)
+    for _ in range(min(steps, 1 + 2 * old._context.shards - 1)):
+        old._run(deletion.next())
+    for url in (None, service.url):
+        with pytest.raises(TickwheelError, match="is being deleted: repeat `tickwheel namespace delete`"):
+            open_client(*[url] if url else [], existing=True)
+    with pytest.raises(TickwheelError, match="no longer exists"):
+        old.create_queue("c")
+    old.delete_namespace()
+    assert keys(server, namespace) == []
+
+
+def test_a_client_that_knows_the_configuration_adds_nothing_after_the_versions_are_gone(
+    open_client: Open, server: Any, namespace: str
+) -> None:
+    old = open_client()
+    fill(old)
+    deletion = NamespaceDeletion(NamespaceContext(namespace))
+    for _ in range(1 + old._context.shards):
+        old._run(deletion.next())
+    with pytest.raises(TickwheelError, match="no longer exists"):
+        old.queue("a").enqueue()
+    assert not [key for key in keys(server, namespace) if key.endswith(b":config")]
+    old.delete_namespace()
+
+
+def test_a_driven_namespace_is_refused(
+    open_client: Open, tickwheel_server: PrivateServer, namespace: str, tmp_path: Path, server: Any
+) -> None:
+    client = open_client()
+    fill(client)
+
+    def refused() -> bool:
+        try:
+            client.delete_namespace()
+        except NamespaceNotFound:
+            raise
+        except TickwheelError as error:
+            return "is being driven" in str(error)
+        return False
+
+    with run_event_process(tickwheel_server.url, namespace, tmp_path / "lock") as process:
+        eventually(
+            lambda: all(
+                any(f"{shard}" in info["name"] and info["cmd"] == "xread" for info in server.client_list())
+                for shard in range(client._context.shards)
+            ),
+            "the process follows the inboxes",
+        )
+        assert all(stats.epoch for stats in process.health().values())
+        assert refused()
+    assert client.queue("a").enqueue().created
+    client.delete_namespace()
+
+
+def test_a_namespace_with_events_that_are_not_relayed_is_refused(open_client: Open, namespace: str) -> None:
+    client = open_client(history="relay")
+    client.queue("a").enqueue()
+    with pytest.raises(TickwheelError, match=r"1 entries of events that are not relayed"):
+        client.delete_namespace()
+    assert client.queue("a").enqueue().created
+
+
+def test_a_missing_namespace_is_reported(open_client: Open, tickwheel_server: PrivateServer) -> None:
+    client = open_client()
+    with pytest.raises(NamespaceNotFound):
+        client._run(NamespaceDeletion(NamespaceContext("nowhere-at-all")).next())
+    with pytest.raises(QueueNotFound):
+        client.delete_queue("nowhere")
