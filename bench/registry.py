@@ -13,6 +13,7 @@ from bench.measurements.durability import durability
 from bench.measurements.empty_dequeue import empty_dequeue
 from bench.measurements.failover import failover
 from bench.measurements.filters import exclusive_filtered_dequeue, filtered_dequeue, longest_call
+from bench.measurements.large_requests import large_requests
 from bench.measurements.lateness import lateness
 from bench.measurements.message_life import big_life, life
 from bench.measurements.relay import relay
@@ -43,6 +44,7 @@ MEASUREMENTS: dict[str, Callable[[Scale], list[Measurement]]] = {
     "delayed_lives": delayed_lives,
     "service_rates": service_rates,
     "service_processes": service_processes,
+    "large_requests": large_requests,
     "service_wakes": service_wakes,
     "worker_overhead": worker_overhead,
     "worker_shapes": worker_shapes,

@@ -10,6 +10,7 @@ server_memory.py       memory of the server for each message
 durability.py          enqueues with each durability
 client_throughput.py   rates of one client process
 service_throughput.py  rates of the gRPC service
+large_requests.py      memory and event loop of the service during the largest requests
 wakeup_latency.py      the time until a waiting dequeue of the service has a new message
 timestone_mix.py       the load that Netflix published for Timestone
 worker_overhead.py     a worker with tasks that do nothing, compared with Celery and dramatiq

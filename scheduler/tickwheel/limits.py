@@ -18,6 +18,9 @@ RESULT_BYTES = 1024
 DEQUEUE_MESSAGES = 1_000
 # Requests of one DequeueBatch call. The sum of their limits is at most DEQUEUE_MESSAGES.
 DEQUEUE_REQUESTS = 100
+# Messages, leases or ids of one request to the service, and leases of one Fail request.
+BATCH_ITEMS = 1_000
+FAIL_ITEMS = 100
 # Messages of one script call. The call takes about 2 ms of the server's time; other clients wait no longer than that.
 CALL_MESSAGES = 250
 # Messages of one call that completes, releases or cancels messages of an exclusive queue. For each message, the call
@@ -77,9 +80,23 @@ CLOCK_GUARD_MS_MAX = 3_600_000
 # Limits of one process of the service. A request is one gRPC message. A waiting call is a dequeue with a wait, or a
 # stream.
 REQUEST_BYTES = 4 * 1024 * 1024
+# A large request has more bytes than this. The fields of a smaller one take a few MB at most, so they are not counted
+# before the request is parsed.
+UNCOUNTED_REQUEST_BYTES = 64 * 1024
+# Bytes of all large requests in flight. The memory that the requests take in total is a multiple.
+REQUESTS_BYTES = 64 * 1024 * 1024
+# Large requests that are processed at a time for one caller. The others wait, so that the event loop serves
+# other calls between the parts of the work.
+LARGE_REQUESTS = 4
+# The request of a call must arrive within this time after the headers of the call.
+REQUEST_ARRIVAL_S = 10.0
 STREAM_CREDIT = 10_000
 WAITING_CALLS = 10_000
 # Other concurrent calls, in addition to the waiting calls.
 OTHER_CALLS = 2_000
+# Concurrent calls of the health service: calls that watch, and other calls. Concurrent calls of reflection.
+HEALTH_WATCHES = 1_000
+HEALTH_CHECKS = 1_000
+REFLECTIONS = 100
 CONNECTIONS = 10_000
 RATE_MAX = 1_000_000

@@ -36,6 +36,8 @@ FIGURES = {
     "relay_server",
     "relay_single",
     "relay_single_server",
+    "large_requests_block",
+    "large_requests_memory",
     "lateness_p50",
     "lateness_p99",
     "lateness_early",

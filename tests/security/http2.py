@@ -1,6 +1,8 @@
 """HTTP/2 frames made by hand, for requests that no library sends."""
 
 import struct
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -12,15 +14,16 @@ def frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
     return struct.pack(">I", len(body))[1:] + bytes((kind, flags)) + struct.pack(">I", stream) + body
 
 
-def headers(method: str) -> bytes:
-    """Return the headers of a call of MessageService."""
+def headers(method: str, more: Mapping[bytes, bytes] = MappingProxyType({})) -> bytes:
+    """Return the headers of a call. ``method`` is a path, or the name of a method of MessageService."""
     fields = {
         b":method": b"POST",
         b":scheme": b"http",
-        b":path": f"/tickwheel.v1.MessageService/{method}".encode(),
+        b":path": (method if "/" in method else f"/tickwheel.v1.MessageService/{method}").encode(),
         b":authority": b"x",
         b"content-type": b"application/grpc",
         b"te": b"trailers",
+        **more,
     }
     return b"".join(map(_literal, fields, fields.values()))
 

@@ -14,8 +14,6 @@ import grpc
 import pytest
 from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
-from grpc_health.v1.health_pb2 import HealthCheckRequest
-from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from tests.integration.generic_client import GenericClient, Stream
 from tests.integration.service_thread import ServiceThread
@@ -174,25 +172,28 @@ def test_waiting_calls_of_a_process_are_limited_over_all_callers(tickwheel_serve
             stream.cancel()
 
 
-def test_calls_over_the_limit_of_a_process_are_refused_and_clients_retry(
+def test_calls_over_the_limit_of_a_caller_are_refused_and_clients_retry(
     tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "OTHER_CALLS", 2)
     with ServiceThread(tickwheel_server.url, waiting=1) as serving, grpc.insecure_channel(serving.target) as channel:
-        stub: Any = HealthStub(channel)
-        # Endless health checks, which need no token.
-        watches = [stub.Watch(HealthCheckRequest(), timeout=60) for _ in range(3)]
-        for watch in watches:
-            next(watch)
+        # Of three places, one caller may have one. This call has no request.
+        never = threading.Event()
+        endless: Any = channel.stream_stream("/tickwheel.v1.QueueService/ListQueues")
+        call = endless(iter(never.wait, None), timeout=60)
+        in_flight = serving.server.counters.methods["ListQueues"]
+        eventually(lambda: in_flight.in_flight == 1, "the call has a place")
         with grpc.insecure_channel(serving.target) as another, pytest.raises(grpc.RpcError) as refused:
             generic_client(another, "").call("ListQueues", namespace=NAMESPACE, timeout=2)
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert details(refused.value)[0].reason == "LIMIT_EXCEEDED"
         with pytest.raises(LimitExceeded):
             Tickwheel(serving.url, namespace=NAMESPACE, timeout=timedelta(milliseconds=500))
-        ending = threading.Timer(0.3, lambda: [watch.cancel() for watch in watches])
+        ending = threading.Timer(0.3, call.cancel)
         ending.start()
         with Tickwheel(serving.url, namespace=NAMESPACE, timeout=LONG) as python:
             assert "jobs" in [queue.name for queue in python.queues()]
+        never.set()
 
 
 def test_connections_of_a_process_are_limited(tickwheel_server: PrivateServer) -> None:

@@ -69,5 +69,7 @@ def test_health_and_reflection_need_no_row(service: ServiceThread) -> None:
         health = health_stub.Check(HealthCheckRequest(), timeout=20)
         assert health.status == HealthCheckResponse.SERVING
         requests = iter([ServerReflectionRequest(list_services="")])
-        [listed] = make_reflection_stub(channel).ServerReflectionInfo(requests, timeout=20)
+        [listed] = make_reflection_stub(channel).ServerReflectionInfo(
+            requests, timeout=20, metadata=(("authorization", f"Bearer {ADMIN}"),)
+        )
     assert "tickwheel.v1.MessageService" in {service.name for service in listed.list_services_response.service}

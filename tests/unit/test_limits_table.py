@@ -55,9 +55,12 @@ DEFAULTS = {
 # The limits of a process of the service, which have a separate table.
 SERVICE_ROWS = {
     "a request": f"{limits.REQUEST_BYTES // 2**20} MiB;"
+    f" {limits.UNCOUNTED_REQUEST_BYTES // 1024} KiB if it has neither a list nor a message;"
     " the size of an answer depends on the number of messages requested",
-    "a batch": f"1,000 messages, leases or ids; for `Fail` 100; for `DequeueBatch` {limits.DEQUEUE_REQUESTS} requests,"
+    "a batch": f"{limits.BATCH_ITEMS:,} messages, leases or ids; for `Fail` {limits.FAIL_ITEMS};"
+    f" for `DequeueBatch` {limits.DEQUEUE_REQUESTS} requests,"
     f" for {limits.DEQUEUE_MESSAGES:,} messages in total",
+    "the request of a call": f"must arrive within {limits.REQUEST_ARRIVAL_S:g} s after the headers of the call",
     "calls that wait (dequeues with a wait, streams)": "`--max-waiting`; for one token `waiting`",
     "messages that a client has requested from a `DequeueStream` and not received": (
         f"{limits.STREAM_CREDIT:,}; the stream delivers 100 at a time"
@@ -69,6 +72,9 @@ SERVICE_ROWS = {
 SERVICE_DEFAULTS = {
     "calls that wait (dequeues with a wait, streams)": f"{limits.WAITING_CALLS:,}",
     "other calls in flight": f"{limits.OTHER_CALLS:,}",
+    "large requests (above 64 KiB) in flight": f"{limits.REQUESTS_BYTES // 2**20} MiB",
+    "health checks in flight": f"{limits.HEALTH_CHECKS:,}, and {limits.HEALTH_WATCHES:,} that watch (`Watch`)",
+    "calls of reflection in flight": f"{limits.REFLECTIONS}",
     "connections": f"{limits.CONNECTIONS:,}",
 }
 

@@ -8,5 +8,6 @@ channels are in `tickwheel.client.grpc`, servers in `tickwheel.service`.
     queue_conversion.py    queue settings and statistics, to and from protobuf
     status.py              exceptions, to and from the status of a call
     methods.py             METHODS: every RPC by its name, with path and message classes
+    request_form.py        the number of items and fields that a request can have, counted on its bytes
     url.py                 GrpcUrl: a parsed grpc:// or grpcs:// URL
 """

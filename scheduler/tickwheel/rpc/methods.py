@@ -26,15 +26,19 @@ class Method:
     server_streaming: bool
 
 
-METHODS: Final = {
-    method.name: Method(
-        method.name,
-        f"/{service.full_name}/{method.name}",
-        GetMessageClass(method.input_type),
-        GetMessageClass(method.output_type),
-        method.client_streaming,
-        method.server_streaming,
-    )
-    for service in SERVICES
-    for method in service.methods
-}
+def methods_of(service: Any) -> list[Method]:
+    """Return the RPCs of a service."""
+    return [
+        Method(
+            method.name,
+            f"/{service.full_name}/{method.name}",
+            GetMessageClass(method.input_type),
+            GetMessageClass(method.output_type),
+            method.client_streaming,
+            method.server_streaming,
+        )
+        for method in service.methods
+    ]
+
+
+METHODS: Final = {method.name: method for service in SERVICES for method in methods_of(service)}

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, Final
@@ -14,8 +14,7 @@ from tickwheel.rpc.methods import Method
 from tickwheel.service.authorization import CALL
 from tickwheel.service.counters import Counters
 from tickwheel.service.method_table import METHOD_TABLE
-from tickwheel.storage.trace_context import TRACEPARENT
-from tickwheel.v1.message_service_pb2 import EnqueueRequest
+from tickwheel.service.request_reader import RequestReader
 
 _log = logging.getLogger("tickwheel.service")
 # `context.code()` returns the enum or its number, depending on the version of grpc.
@@ -32,61 +31,61 @@ class CallObserver:
     """Wraps the handlers of one process. Calls have spans if a tracer provider is set when the observer is created."""
 
     def __init__(self, counters: Counters) -> None:
-        self._counters = counters
+        self.counters = counters
         self._traces = tracing.is_on()
 
-    def wrap(self, method: Method, answer: Any) -> Any:
-        """Return the handler that grpc calls for the method. The handler calls ``answer`` with the request and the
-        context. If the method streams responses, ``answer`` also receives a function that writes a response.
+    def wrap(self, method: Method, answer: Any, open_requests: Callable[[Any], RequestReader]) -> Any:
+        """Return the handler that grpc calls for the method. The handler calls ``answer`` with the requests, which
+        ``open_requests`` returns for a context, and the context. If the method streams responses, ``answer`` also
+        receives a function that writes a response.
         """
         # A call with two streams has no span, because it can last for days.
         if self._traces and not (method.client_streaming and method.server_streaming):
             answer = (_trace_server_stream if method.server_streaming else _trace_call)(method, answer)
-        return (self._wrap_stream if method.server_streaming else self._wrap_unary)(method, answer)
+        wrap = self._wrap_stream if method.server_streaming else self._wrap_unary
+        return wrap(method, answer, open_requests)
 
     def wrap_rejection(self, name: str, answer: Any) -> Any:
         """Return a handler that rejects every call of the RPC ``name``. ``answer`` sends the error."""
 
         async def handler(request: Any, context: Any) -> None:
-            await self._observe(name, context, answer(request, context))
+            await self.observe(name, context, answer(request, context))
 
         return handler
 
-    def _wrap_unary(self, method: Method, answer: Any) -> Any:
-        row, counters = METHOD_TABLE[method.name], self._counters.messages
+    def _wrap_unary(self, method: Method, answer: Any, open_requests: Callable[[Any], RequestReader]) -> Any:
+        row, counters = METHOD_TABLE[method.name], self.counters.messages
 
-        async def handler(request: Any, context: Any) -> Any:
-            if method.client_streaming:
-                request = _RequestStream(request)
-            response = await self._observe(row.name, context, answer(request, context))
-            if row.action:
-                first = request.first if method.client_streaming else request
-                # A stream without a request names no queue.
-                if first is not None:
-                    counters[row.action].add(first.namespace, first.queue, row.count(request, response))
+        async def handler(_: Any, context: Any) -> Any:
+            requests = open_requests(context)
+            response = await self.observe(row.name, context, answer(requests, context))
+            # A stream without a request names no queue.
+            if row.action and requests.first is not None:
+                first = requests.first
+                counters[row.action].add(first.namespace, first.queue, row.count(first, response))
             return response
 
         return handler
 
-    def _wrap_stream(self, method: Method, answer: Any) -> Any:
+    def _wrap_stream(self, method: Method, answer: Any, open_requests: Callable[[Any], RequestReader]) -> Any:
         row = METHOD_TABLE[method.name]
-        counter = self._counters.messages[row.action]
+        counter = self.counters.messages[row.action]
 
-        async def handler(request: Any, context: Any) -> None:
-            if method.client_streaming:
-                request = _RequestStream(request)
+        async def handler(_: Any, context: Any) -> None:
+            requests = open_requests(context)
 
             async def write(response: Any) -> None:
-                for answered, part in _split_response(request, response):
+                for answered, part in _split_response(method, requests.first, response):
                     counter.add(answered.namespace, answered.queue, row.count(answered, part))
                 await context.write(response)
 
-            await self._observe(row.name, context, answer(request, context, write))
+            await self.observe(row.name, context, answer(requests, context, write))
 
         return handler
 
-    async def _observe(self, name: str, context: Any, response: Awaitable[Any]) -> Any:
-        started, code, calls = perf_counter(), "OK", self._counters.methods[name]
+    async def observe(self, name: str, context: Any, response: Awaitable[Any]) -> Any:
+        """Await the response of a call of the RPC ``name``, and count and log the call."""
+        started, code, calls = perf_counter(), "OK", self.counters.methods[name]
         calls.in_flight += 1
         try:
             return await response
@@ -103,10 +102,10 @@ def _trace_call(method: Method, answer: Any) -> Any:
     """Wrap ``answer`` in a span, a child of the caller's span."""
     from tickwheel.telemetry import spans
 
-    async def handler(request: Any, context: Any) -> Any:
+    async def handler(requests: RequestReader, context: Any) -> Any:
         with _span(method, context) as span:
-            _inherit_trace(request, spans.current_trace_pairs())
-            response = await answer(request, context)
+            requests.trace = spans.current_trace_pairs()
+            response = await answer(requests, context)
             if method.name == "Dequeue":
                 spans.link_deliveries(span, (delivery.metadata for delivery in response.deliveries))
             return response
@@ -118,7 +117,7 @@ def _trace_server_stream(method: Method, answer: Any) -> Any:
     """Return an ``answer`` that runs in a span, for a method that streams its responses."""
     from tickwheel.telemetry import spans
 
-    async def handler(request: Any, context: Any, write: Any) -> None:
+    async def handler(requests: RequestReader, context: Any, write: Any) -> None:
         with _span(method, context) as span:
 
             async def write_traced(response: Any) -> None:
@@ -126,7 +125,7 @@ def _trace_server_stream(method: Method, answer: Any) -> Any:
                 spans.link_deliveries(span, (delivery.metadata for delivery in deliveries))
                 await write(response)
 
-            await answer(request, context, write_traced)
+            await answer(requests, context, write_traced)
 
     return handler
 
@@ -146,44 +145,11 @@ def _span(method: Method, context: Any) -> Iterator[Any]:
             spans.record_status_code(span, code)
 
 
-class _RequestStream:
-    """The requests of a stream. ``first`` is the first request, which names the queue. Messages without a trace
-    get ``trace``.
-    """
-
-    def __init__(self, requests: AsyncIterator[Any]) -> None:
-        self._requests = aiter(requests)
-        self.first: Any = None
-        self.trace: dict[str, str] = {}
-
-    def __aiter__(self) -> "_RequestStream":
-        return self
-
-    async def __anext__(self) -> Any:
-        request = await anext(self._requests)
-        if self.first is None:
-            self.first = request
-        if self.trace:
-            _inherit_trace(request, self.trace)
-        return request
-
-
-def _split_response(request: Any, response: Any) -> list[tuple[Any, Any]]:
+def _split_response(method: Method, first: Any, response: Any) -> list[tuple[Any, Any]]:
     """Return pairs: each request that ``response`` answers, and the part of ``response`` that answers this request."""
-    if isinstance(request, _RequestStream):
-        return [(request.first, response)]
-    return [(request.requests[item.place], item.response) for item in response.answers]
-
-
-def _inherit_trace(request: Any, trace: dict[str, str]) -> None:
-    """Add the trace of the call to messages without a trace, for example messages of clients that do not trace."""
-    if isinstance(request, _RequestStream):
-        request.trace = trace
-    else:
-        new = getattr(request, "messages", None) or ([request.message] if isinstance(request, EnqueueRequest) else ())
-        for message in new:
-            if TRACEPARENT not in message.metadata:
-                message.metadata.update(trace)
+    if method.client_streaming:
+        return [(first, response)]
+    return [(first.requests[item.place], item.response) for item in response.answers]
 
 
 def _code(context: Any, error: BaseException) -> str:

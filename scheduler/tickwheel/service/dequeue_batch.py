@@ -8,7 +8,6 @@ from typing import Any, Final
 from tickwheel import limits
 from tickwheel.errors import Forbidden, InvalidArgument, TickwheelError
 from tickwheel.model.message import LeasedMessage
-from tickwheel.model.validation import check_max_items
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.rpc import message_conversion
@@ -64,7 +63,6 @@ class DequeueBatch:
         lacks the permission for one of the queues, after the other requests are answered.
         """
         requests = request.requests
-        check_max_items("requests", requests, limits.DEQUEUE_REQUESTS)
         wanted = sum(max(item.limit, 1) for item in requests)
         if wanted > limits.DEQUEUE_MESSAGES:
             raise InvalidArgument(

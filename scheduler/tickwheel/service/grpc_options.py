@@ -22,8 +22,9 @@ def options(connections: int, waiting: int, *, shares_port: bool) -> list[tuple[
         ("grpc.max_allowed_incoming_connections", connections),
         # The maximum number of calls on one connection. Calls above this limit are not rejected: they queue in the
         # client, without an error. For example, a Complete call would queue behind waiting Dequeue calls. So the limit
-        # is higher than the limit of the whole process, above which the server rejects calls.
-        ("grpc.max_concurrent_streams", max_concurrent_calls(waiting) + limits.OTHER_CALLS),
+        # is higher than the limits of the whole process (`call_limits`), above which the service rejects calls. The
+        # library has no limit for all connections: it would reject calls of one client because of another.
+        ("grpc.max_concurrent_streams", waiting + 2 * limits.OTHER_CALLS),
         ("grpc.max_receive_message_length", limits.REQUEST_BYTES),
         # Closes connections of clients that connect and send nothing.
         ("grpc.server_handshake_timeout_ms", 20_000),
@@ -36,11 +37,6 @@ def options(connections: int, waiting: int, *, shares_port: bool) -> list[tuple[
         # closes the connection.
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     ]
-
-
-def max_concurrent_calls(waiting: int) -> int:
-    """Return the limit of concurrent calls, including the waiting ones. Calls beyond the limit are rejected unread."""
-    return waiting + limits.OTHER_CALLS
 
 
 def raise_fd_limit(connections: int) -> int:

@@ -1,12 +1,12 @@
 """The RPCs of MessageService that workers call for their leased messages."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from tickwheel import limits
 from tickwheel.errors import LeaseLost
 from tickwheel.model.message import LeasedMessage
-from tickwheel.model.validation import check_max_items, integer, message_id
+from tickwheel.model.validation import integer, message_id
 from tickwheel.operations import settle
 from tickwheel.operations.answered_calls import refuse_other_call
 from tickwheel.operations.resume_lease import check_token, resume_lease
@@ -17,9 +17,6 @@ from tickwheel.service.request_fields import exclusive_value, request_sessions
 from tickwheel.service.resolve_queue import on_queue, resolve_queue
 from tickwheel.v1 import message_pb2 as messages, message_service_pb2 as calls
 
-_MAX_LEASES: Final = 1_000
-_MAX_FAILS: Final = 100
-
 
 class LeaseHandlers:
     """One method for each RPC, with the name of the RPC in snake case."""
@@ -28,7 +25,7 @@ class LeaseHandlers:
         self.namespaces = namespaces
 
     async def complete(self, request: calls.CompleteRequest) -> calls.CompleteResponse:
-        namespace, leased_messages = await self._resolve_leases(request, request.leases, _MAX_LEASES)
+        namespace, leased_messages = await self._resolve_leases(request, request.leases)
         results = _unpack_results(request.results, len(leased_messages))
         return calls.CompleteResponse(
             lost=await _lost_indexes(
@@ -38,7 +35,7 @@ class LeaseHandlers:
 
     async def fail(self, request: calls.FailRequest) -> calls.FailResponse:
         items = request.items
-        namespace, leased_messages = await self._resolve_leases(request, [item.lease for item in items], _MAX_FAILS)
+        namespace, leased_messages = await self._resolve_leases(request, [item.lease for item in items])
         sessions = request_sessions(request)
         if sessions is not None:
             shards = {settle.shard_of_message(namespace.context, message) for message in leased_messages}
@@ -56,12 +53,12 @@ class LeaseHandlers:
         return calls.FailResponse(states=states)
 
     async def release(self, request: calls.ReleaseRequest) -> calls.ReleaseResponse:
-        namespace, leased_messages = await self._resolve_leases(request, request.leases, _MAX_LEASES)
+        namespace, leased_messages = await self._resolve_leases(request, request.leases)
         plan = settle.release(namespace.context, leased_messages, request_sessions(request))
         return calls.ReleaseResponse(lost=await _lost_indexes(namespace, leased_messages, plan))
 
     async def extend(self, request: calls.ExtendRequest) -> calls.ExtendResponse:
-        namespace, leased_messages = await self._resolve_leases(request, request.leases, _MAX_LEASES)
+        namespace, leased_messages = await self._resolve_leases(request, request.leases)
         ends = await namespace.run(
             settle.extend_leases(
                 namespace.context,
@@ -82,10 +79,9 @@ class LeaseHandlers:
         return calls.GetLeaseResponse(delivery=message_conversion.delivery_to_proto(await namespace.run(plan)))
 
     async def _resolve_leases(
-        self, request: Any, leases: Sequence[messages.Lease], limit: int
+        self, request: Any, leases: Sequence[messages.Lease]
     ) -> tuple[Namespace, list[LeasedMessage]]:
         namespace, queue = await resolve_queue(self.namespaces, request)
-        check_max_items("leases", leases, limit)
         number = 0
         if not all(lease.queue_number for lease in leases):
             number = (await namespace.run(namespace.context.config(queue))).number

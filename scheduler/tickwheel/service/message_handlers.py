@@ -9,7 +9,6 @@ from typing import Any, Final, TypeVar
 
 from tickwheel.errors import InvalidArgument, TickwheelError, Unavailable
 from tickwheel.model.message import EnqueueResult, LeasedMessage
-from tickwheel.model.validation import check_max_items
 from tickwheel.operations import cancel, explain, inspect, redrive, reschedule
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.dequeue_options import DequeueOptions
@@ -29,7 +28,7 @@ from tickwheel.v1 import message_pb2 as messages, message_service_pb2 as calls
 
 T = TypeVar("T")
 
-_MAX_ITEMS: Final = 1_000
+_MAX_REFUSED: Final = 1_000
 # The maximum number of messages in one response of a stream. The service holds at most one response for a client that
 # does not read.
 _MAX_STREAM_BATCH: Final = 100
@@ -69,15 +68,16 @@ class MessageHandlers(LeaseHandlers):
 
     async def enqueue_stream(self, requests: AsyncIterator[calls.EnqueueStreamRequest]) -> calls.EnqueueStreamResponse:
         response = calls.EnqueueStreamResponse()
-        first: calls.EnqueueStreamRequest | None = None
+        # The names in the first request. The request itself may be large, and the stream may last long.
+        first: tuple[str, str] | None = None
         async for request in self._requests_until_drained(requests):
-            first = first or request
-            request.namespace, request.queue = request.namespace or first.namespace, request.queue or first.queue
+            first = first or (request.namespace, request.queue)
+            request.namespace, request.queue = request.namespace or first[0], request.queue or first[1]
             namespace, queue = await resolve_queue(self.namespaces, request)
             for result in await _enqueue_all(namespace, queue, request.messages):
                 if result.HasField("refusal"):
                     response.refused_count += 1
-                    if len(response.refused) < _MAX_ITEMS:
+                    if len(response.refused) < _MAX_REFUSED:
                         response.refused.append(result)
                 elif result.created:
                     response.created += 1
@@ -145,7 +145,6 @@ class MessageHandlers(LeaseHandlers):
 
     @on_queue
     async def cancel(self, request: calls.CancelRequest, namespace: Namespace, queue: str) -> calls.CancelResponse:
-        check_max_items("ids", request.ids, _MAX_ITEMS)
         plan = cancel.cancel_messages(
             namespace.context,
             queue,
@@ -240,7 +239,6 @@ class MessageHandlers(LeaseHandlers):
 async def _enqueue_all(
     namespace: Namespace, queue: str, items: Sequence[messages.NewMessage]
 ) -> list[messages.EnqueueResult]:
-    check_max_items("messages", items, _MAX_ITEMS)
     new = [message_conversion.new_message_from_proto(item) for item in items]
     results: Sequence[EnqueueResult | RefusedMessage]
     if len(new) == 1:

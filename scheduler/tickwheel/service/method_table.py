@@ -1,6 +1,6 @@
 """The RPCs of the service, one row each: the role that a caller needs, the cost of a call, and the metric of the RPC.
 
-Health and reflection have no row: grpc implements these services, and every caller may use them.
+Health and reflection have no row: see `standard_services`.
 """
 
 from collections.abc import Callable

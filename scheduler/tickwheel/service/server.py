@@ -10,30 +10,32 @@ from functools import partial
 from typing import Any, Final
 
 import grpc
-from google.protobuf.message import DecodeError
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from tickwheel import limits
 from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
-from tickwheel.errors import InvalidArgument, TickwheelError
+from tickwheel.errors import TickwheelError
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools
 from tickwheel.rpc.methods import METHODS, SERVICES, Method
+from tickwheel.rpc.request_form import RequestForm
 from tickwheel.rpc.status import DETAILS, error_to_status
 from tickwheel.runtime.event_loop import run_in_thread
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.service import grpc_options
 from tickwheel.service.authentication import AuthenticatingHandler
 from tickwheel.service.authorization import CALL, TokenStore
+from tickwheel.service.call_limits import CallLimits, RequestLimits, WaitLimit
 from tickwheel.service.call_observer import CallObserver
 from tickwheel.service.counters import Counters
+from tickwheel.service.fair_limit import FairLimit
 from tickwheel.service.message_handlers import MessageHandlers
 from tickwheel.service.method_table import METHOD_TABLE, Cost
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.service.queue_handlers import QueueHandlers
+from tickwheel.service.request_reader import QueueName, RequestReader
+from tickwheel.service.standard_services import StandardServices
 from tickwheel.service.token_file import TokenFile
-from tickwheel.service.token_quota import ConcurrencyLimit, TokenQuota
+from tickwheel.service.token_quota import TokenQuota
 
 _log = logging.getLogger("tickwheel.service")
 _SNAKE: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -73,13 +75,16 @@ class Server:
         self._token_store = TokenStore() if tokens is None else tokens.token_store
         self._credentials = credentials
         self._options = grpc_options.options(connections, waiting, shares_port=shares_port)
-        self._max_calls = grpc_options.max_concurrent_calls(waiting)
-        self._wait_limit = ConcurrencyLimit(waiting, "this process of the service")
+        self._wait_limit = WaitLimit(waiting, FairLimit(waiting + limits.OTHER_CALLS, "calls in flight"))
+        request_limits = RequestLimits()
+        self._call_limits = CallLimits(self._wait_limit.calls, request_limits, self._wait_limit.calls.limit // 8)
         self._clock = clock
         self.counters = Counters()
         self._observer = CallObserver(self.counters)
         self._server: grpc.aio.Server | None = None
-        self._health = health.aio.HealthServicer()
+        self._standard_services = StandardServices(
+            self._token_store, self._observer, request_limits, _abort_on_error, self._make_error_handler
+        )
         self._namespaces: Namespaces | None = None
         self._messages: MessageHandlers | None = None
         self._resources = AsyncExitStack()
@@ -114,7 +119,7 @@ class Server:
             await self._namespaces.check()
             self._messages = MessageHandlers(self._namespaces, self._wait_limit)
             handlers = {"MessageService": self._messages, "QueueService": QueueHandlers(self._namespaces)}
-            self._server = server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=self._max_calls)
+            self._server = server = grpc.aio.server(options=self._options)
             methods = {
                 method.name: self._handler(METHODS[method.name], handlers[service.name])
                 for service in SERVICES
@@ -124,11 +129,8 @@ class Server:
             server.add_generic_rpc_handlers(
                 (AuthenticatingHandler(self._token_store, methods, self._make_error_handler),)
             )
-            names = [service.full_name for service in SERVICES]
-            for name in ("", *names):
-                await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
-            health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-            reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+            server.add_generic_rpc_handlers((self._standard_services,))
+            await self._standard_services.start()
             self.port = (
                 server.add_insecure_port(self._address)
                 if self._credentials is None
@@ -149,7 +151,7 @@ class Server:
         """Accept no more calls, answer the waiting ones, give the others ``seconds`` to end, and close everything."""
         if self._token_reloader is not None:
             self._token_reloader.cancel()
-        await self._health.enter_graceful_shutdown()
+        await self._standard_services.drain()
         if self._messages is not None:
             self._messages.drain()
         if self._server is not None:
@@ -157,17 +159,24 @@ class Server:
         await self._resources.aclose()
 
     def _handler(self, method: Method, handlers: object) -> Any:
-        kinds: dict[tuple[bool, bool], tuple[Any, Callable[..., Awaitable[Any]]]] = {
-            (False, False): (grpc.unary_unary_rpc_method_handler, self._answer_unary),
-            (False, True): (grpc.unary_stream_rpc_method_handler, self._answer_server_stream),
-            (True, False): (grpc.stream_unary_rpc_method_handler, self._answer_client_stream),
-            (True, True): (grpc.stream_stream_rpc_method_handler, self._answer_bidirectional),
+        kinds: dict[tuple[bool, bool], Callable[..., Awaitable[Any]]] = {
+            (False, False): self._answer_unary,
+            (False, True): self._answer_server_stream,
+            (True, False): self._answer_client_stream,
+            (True, True): self._answer_bidirectional,
         }
-        make_handler, answer = kinds[method.client_streaming, method.server_streaming]
+        answer = kinds[method.client_streaming, method.server_streaming]
         handle = getattr(handlers, _SNAKE.sub("_", method.name).lower())
+        # For a handler with a stream of requests, the library reads a request only when the handler asks for it.
+        make_handler = (
+            grpc.stream_stream_rpc_method_handler if method.server_streaming else grpc.stream_unary_rpc_method_handler
+        )
         return make_handler(
-            self._observer.wrap(method, _abort_on_error(partial(answer, handle, METHOD_TABLE[method.name].cost))),
-            request_deserializer=_deserializer(method.request),
+            self._observer.wrap(
+                method,
+                _abort_on_error(partial(answer, handle, METHOD_TABLE[method.name].cost)),
+                partial(RequestReader, method, RequestForm(method.request), self._call_limits),
+            ),
             response_serializer=method.response.SerializeToString,
         )
 
@@ -179,72 +188,70 @@ class Server:
         # when the handler asks for it, and this handler does not.
         return grpc.stream_stream_rpc_method_handler(self._observer.wrap_rejection(method, answer))
 
-    async def _answer_unary(self, handle: Callable[[Any], Awaitable[Any]], cost: Cost, request: Any) -> Any:
+    async def _answer_unary(self, handle: Callable[[Any], Awaitable[Any]], cost: Cost, requests: RequestReader) -> Any:
         caller, _ = CALL.get()
-        caller.quota.take(cost(_require_decoded(request)))
-        return await handle(request)
+        with requests:
+            request = await requests.read_single()
+            caller.quota.take(cost(request))
+            if requests.is_large:
+                await requests.take_turn()
+            return await handle(request)
 
     async def _answer_server_stream(
-        self, handle: Callable[[Any, Write], Awaitable[None]], cost: Cost, request: Any, write: Write
+        self, handle: Callable[[Any, Write], Awaitable[None]], cost: Cost, requests: RequestReader, write: Write
     ) -> None:
         caller, _ = CALL.get()
-        caller.quota.take(cost(_require_decoded(request)))
-        # The call can last long if its client reads slowly.
-        async with caller.until_token_expires():
-            await handle(request, write)
+        with requests:
+            request = await requests.read_single()
+            caller.quota.take(cost(request))
+            if requests.is_large:
+                await requests.take_turn()
+            # The call can last long if its client reads slowly.
+            async with caller.until_token_expires():
+                await handle(request, write)
 
-    async def _answer_client_stream(self, handle: Callable[[Any], Awaitable[Any]], cost: Cost, requests: Any) -> Any:
+    async def _answer_client_stream(
+        self, handle: Callable[[Any], Awaitable[Any]], cost: Cost, requests: RequestReader
+    ) -> Any:
         caller, _ = CALL.get()
-        async with caller.hold_wait_slot(self._wait_limit):
-            return await handle(_iter_requests(requests, caller.quota, cost))
+        with requests:
+            async with caller.hold_wait_slot(self._wait_limit):
+                return await handle(_take_quota(requests, caller.quota, cost))
 
     async def _answer_bidirectional(
-        self, handle: Callable[[Any], Any], cost: Cost, requests: Any, write: Write
+        self, handle: Callable[[Any], Any], cost: Cost, requests: RequestReader, write: Write
     ) -> None:
         # This method writes the responses. If it yielded them, gRPC would run other code between two responses, and the
         # removal of the token (see `hold_wait_slot`) could interrupt that code instead of this method.
         caller, _ = CALL.get()
-        async with (
-            caller.hold_wait_slot(self._wait_limit),
-            aclosing(handle(_iter_requests(requests, caller.quota, cost))) as responses,
-        ):
-            async for response in responses:
-                await write(response)
+        with requests:
+            async with (
+                caller.hold_wait_slot(self._wait_limit),
+                aclosing(handle(_take_quota(requests, caller.quota, cost))) as responses,
+            ):
+                async for response in responses:
+                    await write(response)
 
 
 def _abort_on_error(answer: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     """Wrap ``answer`` so that an error ends the call with a status."""
 
-    async def handler(request: Any, context: Any, *write: Write) -> Any:
+    async def handler(requests: RequestReader, context: Any, *write: Write) -> Any:
         try:
-            return await answer(request, *write)
+            return await answer(requests, *write)
         except Exception as error:
             await abort_call(context, error)
 
     return handler
 
 
-def _deserializer(kind: Any) -> Callable[[bytes], Any]:
-    def read(raw: bytes) -> Any:
-        try:
-            return kind.FromString(raw)
-        except DecodeError as error:
-            # Return the error. If it were raised here, the library would treat the error as a bug: the caller would get
-            # no details, and the log would get a traceback.
-            return InvalidArgument(f"the request is not a valid {kind.DESCRIPTOR.full_name}: {error}")
-
-    return read
-
-
-def _require_decoded(request: Any) -> Any:
-    if isinstance(request, InvalidArgument):
-        raise request
-    return request
-
-
-async def _iter_requests(requests: AsyncIterator[Any], quota: TokenQuota, cost: Cost) -> AsyncIterator[Any]:
+async def _take_quota(requests: RequestReader, quota: TokenQuota, cost: Cost) -> AsyncIterator[Any]:
     async for request in requests:
-        await quota.wait_and_take(cost(_require_decoded(request)))
+        if requests.first is None:
+            requests.first = QueueName(request.namespace, request.queue)
+        await quota.wait_and_take(cost(request))
+        if requests.is_large:
+            await requests.take_turn()
         yield request
 
 

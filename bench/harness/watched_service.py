@@ -1,0 +1,45 @@
+"""A process of the service that watches its event loop. After each signal SIGUSR1, the process prints the longest block
+of the loop since the last one, in ms of CPU time of the loop's thread.
+
+Usage: python -m bench.harness.watched_service URL
+"""
+
+import asyncio
+import signal
+import sys
+import time
+
+from tickwheel.client.settings import ClientSettings
+from tickwheel.service.server import Server
+
+_PERIOD_S = 0.001
+
+
+class _LoopWatch:
+    """The longest time for which other callbacks occupied the event loop."""
+
+    def __init__(self) -> None:
+        self._longest_s = 0.0
+
+    async def run(self) -> None:
+        while True:
+            began = time.thread_time()
+            await asyncio.sleep(_PERIOD_S)
+            self._longest_s = max(self._longest_s, time.thread_time() - began)
+
+    def report(self) -> None:
+        print(f"longest block {1_000 * self._longest_s:.1f} ms", flush=True)
+        self._longest_s = 0.0
+
+
+async def _serve(url: str) -> None:
+    settings = ClientSettings.validate(url, "tw", None, None, None, None)
+    watch = _LoopWatch()
+    async with Server(settings, "127.0.0.1:0") as server, asyncio.TaskGroup() as tasks:
+        tasks.create_task(watch.run())
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, watch.report)
+        print(f"serving grpc://127.0.0.1:{server.port}", flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(sys.argv[1]))

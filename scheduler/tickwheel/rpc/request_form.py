@@ -1,0 +1,197 @@
+"""The form of the requests of one RPC: how many items and fields a valid request can have.
+
+A parsed field can need fifty times the memory of its bytes. So the fields of a large request are counted
+on its bytes, before the request is parsed, up to the number of fields that a valid request can have. The fields of a
+small request are not counted: N fields take at least 2 N bytes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import DecodeError
+
+from tickwheel import limits
+from tickwheel.errors import InvalidArgument
+
+# The maximum number of items of each repeated field of the requests, in which a map counts as a repeated field. The
+# metadata of a message may have two pairs for its trace, in addition to the pairs of its content.
+ITEMS_MAX: Final[Mapping[str, int]] = {
+    "EnqueueBatchRequest.messages": limits.BATCH_ITEMS,
+    "EnqueueStreamRequest.messages": limits.BATCH_ITEMS,
+    "NewMessage.metadata": limits.PAIRS_MAX + 2,
+    "DequeueRequest.where": limits.PAIRS_MAX,
+    "DequeueBatchRequest.requests": limits.DEQUEUE_REQUESTS,
+    "DequeueStreamRequest.where": limits.PAIRS_MAX,
+    "CompleteRequest.leases": limits.BATCH_ITEMS,
+    "CompleteRequest.results": limits.BATCH_ITEMS,
+    "FailRequest.items": limits.FAIL_ITEMS,
+    "ReleaseRequest.leases": limits.BATCH_ITEMS,
+    "ExtendRequest.leases": limits.BATCH_ITEMS,
+    "CancelRequest.ids": limits.BATCH_ITEMS,
+    "Keys.keys": limits.PAIRS_MAX,
+    "GetDepthRequest.where": limits.PAIRS_MAX,
+}
+# Fields that a valid request may have in addition: for example, fields that only a newer version knows.
+_SPARE_FIELDS: Final = 100
+# Inside a message of a request, the last bytes are not walked: they contain few fields.
+_UNCOUNTED_BYTES: Final = 128
+_VARINT, _FIXED64, _LENGTH_DELIMITED, _START_GROUP, _END_GROUP, _FIXED32 = range(6)
+_VARINT_BYTES: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _MessageForm:
+    """The fields of a message by their tags: lists, and messages that have repeated fields themselves.
+
+    ``fields_max`` is the number of fields that a valid message can have, those of its inner messages included.
+    """
+
+    lists: dict[int, tuple[str, int]]
+    inner: dict[int, "_MessageForm"]
+    fields_max: int
+
+
+class RequestForm:
+    """The form of one class of requests."""
+
+    def __init__(self, kind: Any, bytes_max: int | None = None) -> None:
+        """``kind`` is the class. By default, the size of a request is limited to `UNCOUNTED_REQUEST_BYTES` if all its
+        fields are short: if the request has neither a list nor a message.
+
+        Raises KeyError if `ITEMS_MAX` has no row for one of the repeated fields.
+        """
+        self._kind = kind
+        self._name = kind.DESCRIPTOR.name
+        self._form = _form_of(kind.DESCRIPTOR)
+        has_long_fields = self._form.lists or self._form.inner
+        self._bytes_max = bytes_max or (limits.REQUEST_BYTES if has_long_fields else limits.UNCOUNTED_REQUEST_BYTES)
+        self.fields_max = self._form.fields_max + _SPARE_FIELDS
+
+    def parse(self, raw: bytes) -> Any:
+        """Return the request. Raises InvalidArgument if the bytes are not a request, or have too many items or fields.
+
+        Items in excess are found before anything reads the items.
+        """
+        if len(raw) > self._bytes_max:
+            raise InvalidArgument(f"the request has {len(raw):,} bytes, and at most {self._bytes_max:,} are allowed")
+        if len(raw) > limits.UNCOUNTED_REQUEST_BYTES:
+            self.check_fields(raw)
+        try:
+            request = self._kind.FromString(raw)
+        except DecodeError as error:
+            raise InvalidArgument(f"the request is not a valid {self._kind.DESCRIPTOR.full_name}: {error}") from error
+        for name, maximum in self._form.lists.values():
+            if len(getattr(request, name)) > maximum:
+                raise InvalidArgument(f"a call takes at most {maximum} {name}, not {len(getattr(request, name))}")
+        return request
+
+    def check_fields(self, raw: bytes) -> None:
+        """Raise InvalidArgument if the bytes have more items or fields than a valid request can have.
+
+        Bytes that are not a request may pass: the parser finds them.
+        """
+        try:
+            left = _count(raw, 0, len(raw), self._form, self.fields_max)
+        except IndexError:
+            # The bytes end within a field.
+            return
+        if left < 0:
+            raise InvalidArgument(
+                f"the request has more than {self.fields_max:,} fields, and no valid {self._name} has as many"
+            )
+
+
+def _form_of(message: Descriptor) -> _MessageForm:
+    lists, inner, fields_max = {}, {}, 0
+    for field in message.fields:
+        tag = field.number << 3 | _LENGTH_DELIMITED
+        items = 1
+        if field.is_repeated:
+            items = ITEMS_MAX[f"{message.name}.{field.name}"]
+            if field.type not in _LENGTH_DELIMITED_TYPES:
+                raise TypeError(f"the items of {field.full_name} can be packed: the walk does not count such items")
+            if not _is_map(field):
+                lists[tag] = field.name, items
+        each = 1
+        if field.message_type is not None and not _is_map(field):
+            form = _form_of(field.message_type)
+            if form.lists or form.inner or any(map(_is_map, field.message_type.fields)):
+                inner[tag] = form
+                each += form.fields_max
+        fields_max += items * each
+    return _MessageForm(lists, inner, fields_max)
+
+
+_LENGTH_DELIMITED_TYPES: Final = (FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
+
+
+def _is_map(field: FieldDescriptor) -> bool:
+    return field.message_type is not None and field.message_type.GetOptions().map_entry
+
+
+def _count(raw: bytes, position: int, end: int, form: _MessageForm, left: int, uncounted: int = 0) -> int:
+    """Walk over the fields of a message, and return ``left`` minus their number. Stop if the result is negative.
+
+    Raises InvalidArgument if a list has too many items.
+    """
+    lists, inner = form.lists, form.inner
+    counts = dict.fromkeys(lists, 0) if lists else {}
+    groups = 0
+    while end - position > uncounted and left >= 0:
+        left -= 1
+        tag = raw[position]
+        position += 1
+        if tag > 127:
+            tag, position = _read_varint(raw, position - 1)
+        kind = tag & 7
+        if kind == _LENGTH_DELIMITED:
+            size = raw[position]
+            position += 1
+            if size > 127:
+                # Most sizes have one or two bytes.
+                if raw[position] < 128:
+                    size += (raw[position] << 7) - 128
+                    position += 1
+                else:
+                    size, position = _read_varint(raw, position - 1)
+            # The fields of a group are not fields of this message.
+            if not groups:
+                if tag in lists:
+                    counts[tag] += 1
+                    if counts[tag] > lists[tag][1]:
+                        raise InvalidArgument(
+                            "a call takes at most {1} {0}, and the request has more".format(*lists[tag])
+                        )
+                if tag in inner and size > _UNCOUNTED_BYTES:
+                    left = _count(raw, position, min(position + size, end), inner[tag], left, _UNCOUNTED_BYTES)
+            position += size
+        elif kind == _VARINT:
+            if raw[position] < 128:
+                position += 1
+            else:
+                _, position = _read_varint(raw, position)
+        elif kind == _FIXED64:
+            position += 8
+        elif kind == _FIXED32:
+            position += 4
+        elif kind == _START_GROUP:
+            groups += 1
+        elif kind == _END_GROUP:
+            groups -= 1
+        else:
+            return left
+    return left
+
+
+def _read_varint(raw: bytes, position: int) -> tuple[int, int]:
+    """Return a varint and the position after it. Raises IndexError if the bytes contain no varint there."""
+    value = 0
+    for shift in range(0, 7 * _VARINT_BYTES, 7):
+        byte = raw[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, position
+    raise IndexError

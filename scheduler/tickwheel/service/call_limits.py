@@ -1,0 +1,152 @@
+"""The limits of the calls of one process, by their callers."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address
+from itertools import islice
+from typing import Any, Final
+from urllib.parse import unquote
+from weakref import WeakValueDictionary
+
+from tickwheel import limits
+from tickwheel.service.authorization import CALL
+from tickwheel.service.fair_limit import FairLimit
+from tickwheel.service.token_quota import ConcurrencyLimit
+
+# Addresses with the same first 64 bits belong to one network, which can use all of them.
+_IPV6_NETWORK_BITS: Final = 64
+# The reads that `Arrivals` ends at a time, and its pause if there are more.
+_ENDED_AT_ONCE: Final = 50
+_PAUSE_S: Final = 0.02
+_caller: ContextVar[str] = ContextVar("caller")
+
+
+class CallLimits:
+    """The limits of the calls of one or several RPCs. All RPCs share ``requests``."""
+
+    def __init__(self, calls: FairLimit, requests: "RequestLimits", nameless: int = 0) -> None:
+        """``nameless``: while fewer calls than this are in flight, the address of a caller without a token is not read,
+        because this costs 5 % of a small call.
+        """
+        self.calls = calls
+        self.requests = requests
+        self._nameless = nameless
+
+    def take_place(self, context: Any) -> str:
+        """Take a place for the current call, and return the name under which the caller holds the place.
+
+        Raises LimitExceeded if the caller has too many calls.
+        """
+        is_nameless = self.calls.total < self._nameless and not CALL.get()[0].digest
+        caller = "anybody" if is_nameless else name_caller(context)
+        self.calls.take(caller)
+        _caller.set(caller)
+        return caller
+
+
+class RequestLimits:
+    """The limits of the requests of one process: the time of their arrival, and the cost of large requests, which have
+    more than `UNCOUNTED_REQUEST_BYTES`.
+    """
+
+    def __init__(self) -> None:
+        self.arrivals = Arrivals()
+        self.bytes = FairLimit(limits.REQUESTS_BYTES, "bytes of large requests in flight")
+        # Only one large request is parsed at a time, and the event loop serves other calls before the next one.
+        self.parsing = asyncio.Lock()
+        # An entry disappears when no call of the caller uses it.
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    def turns(self, caller: str) -> asyncio.Semaphore:
+        """Return the semaphore of the large requests of a caller that are processed at a time."""
+        turns = self._turns.get(caller)
+        if turns is None:
+            turns = self._turns[caller] = asyncio.Semaphore(limits.LARGE_REQUESTS)
+        return turns
+
+
+class Arrivals:
+    """Ends the reads of requests that do not arrive in time. One timer for all reads costs a call almost nothing, and
+    ends only a few calls at a time, so that the event loop serves other calls in between.
+    """
+
+    def __init__(self) -> None:
+        # The tasks that read, each with the time at which it began; the longest read is first.
+        self._reads: dict[asyncio.Task[Any], float] = {}
+        self._late: set[asyncio.Task[Any]] = set()
+        self._is_watched = False
+
+    async def read(self, context: Any) -> Any:
+        """Return the request of the call. Raises TimeoutError if the request does not arrive in time."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        self._reads[task] = loop.time()
+        if not self._is_watched:
+            self._is_watched = True
+            self._watch(loop)
+        try:
+            return await context.read()
+        except asyncio.CancelledError as error:
+            # The client may have cancelled the call, too.
+            if task in self._late and not task.uncancel():
+                raise TimeoutError from error
+            raise
+        finally:
+            self._late.discard(task)
+            self._reads.pop(task, None)
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        begun_before = loop.time() - limits.REQUEST_ARRIVAL_S
+        late = [task for task, begun_at in islice(self._reads.items(), _ENDED_AT_ONCE) if begun_at < begun_before]
+        for task in late:
+            del self._reads[task]
+            self._late.add(task)
+            task.cancel()
+        self._is_watched = bool(self._reads)
+        if self._is_watched:
+            pause = _PAUSE_S if len(late) == _ENDED_AT_ONCE else limits.REQUEST_ARRIVAL_S / 10
+            loop.call_later(pause, self._watch, loop)
+
+
+class WaitLimit(ConcurrencyLimit):
+    """The limit of waiting calls. While a call waits, it counts as a waiting call instead of as another call of its
+    caller.
+    """
+
+    def __init__(self, limit: int, calls: FairLimit) -> None:
+        super().__init__(limit, "this process of the service")
+        self.calls = calls
+
+    @contextmanager
+    def acquire(self) -> Iterator[None]:
+        with super().acquire(), self.calls.lend(_caller.get()):
+            yield
+
+
+def name_caller(context: Any) -> str:
+    """Return the name of the call's caller: its token or, without a token, its address."""
+    caller, _ = CALL.get()
+    return f"token {caller.name!r}" if caller.digest else _name_address(context.peer())
+
+
+@lru_cache(4_096)
+def _name_address(peer: str) -> str:
+    return f"the address {peer_address(peer)}"
+
+
+def peer_address(peer: str) -> str:
+    """Return the address of a peer without its port; for IPv6 the network."""
+    kind, _, address = peer.partition(":")
+    if kind not in ("ipv4", "ipv6"):
+        return kind
+    host = unquote(address).rpartition(":")[0].strip("[]").partition("%")[0]
+    parsed = ip_address(host)
+    if not isinstance(parsed, IPv6Address):
+        return host
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    suffix = 128 - _IPV6_NETWORK_BITS
+    return f"{IPv6Address(int(parsed) >> suffix << suffix)}/{_IPV6_NETWORK_BITS}"

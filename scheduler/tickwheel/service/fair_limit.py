@@ -1,0 +1,68 @@
+"""A limit that callers share, so that no caller can take the places of others."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tickwheel.errors import LimitExceeded
+
+# The pause before a retry. It is a guess: the time at which another call ends is unknown.
+_RETRY_AFTER_MS = 1_000
+
+
+class FairLimit:
+    """Limits what all callers hold in total. A caller may hold at most as much as it leaves free for others.
+
+    So one caller holds at most half, and while n callers hold as much as they may, 1/(n+1) is free for the next one.
+    """
+
+    def __init__(self, limit: int, noun: str) -> None:
+        """``noun`` names what the callers hold, in error texts."""
+        self.limit = limit
+        self.total = 0
+        self._noun = noun
+        self._held: dict[str, int] = {}
+
+    @contextmanager
+    def hold(self, caller: str, amount: int = 1) -> Iterator[None]:
+        """Hold ``amount`` in the ``with`` block. Raises LimitExceeded if this is more than the caller leaves free."""
+        self.take(caller, amount)
+        try:
+            yield
+        finally:
+            self.put_back(caller, amount)
+
+    @contextmanager
+    def lend(self, caller: str, amount: int = 1) -> Iterator[None]:
+        """Do not count ``amount`` of what the caller holds as the caller's in the ``with`` block, because another limit
+        counts it. The total still includes it.
+        """
+        self._add(caller, -amount)
+        try:
+            yield
+        finally:
+            self._add(caller, amount)
+
+    def take(self, caller: str, amount: int = 1) -> None:
+        """Hold ``amount`` until `put_back`. Raises LimitExceeded if this is more than the caller leaves free."""
+        held = self._held.get(caller, 0)
+        if held + amount > self.limit - self.total - amount:
+            raise LimitExceeded(
+                f"{caller} has {held:,} {self._noun}, and a caller may have at most as many as it leaves free for"
+                f" others, of {self.limit:,} in total: retry later, or use another process of the service",
+                _RETRY_AFTER_MS,
+            )
+        self._add(caller, amount)
+        self.total += amount
+
+    def put_back(self, caller: str, amount: int = 1) -> None:
+        """End the hold of ``amount``."""
+        self._add(caller, -amount)
+        self.total -= amount
+
+    def _add(self, caller: str, amount: int) -> None:
+        held = self._held.get(caller, 0) + amount
+        if held:
+            self._held[caller] = held
+        else:
+            # Callers come and go, so nothing may remain of them.
+            self._held.pop(caller, None)

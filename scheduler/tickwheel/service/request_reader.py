@@ -1,0 +1,162 @@
+"""Reads the requests of a call. gRPC passes them as bytes, so that their place, size and fields are checked before they
+are parsed.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+
+from tickwheel import limits
+from tickwheel.errors import InvalidArgument, LimitExceeded
+from tickwheel.rpc.methods import Method
+from tickwheel.rpc.request_form import RequestForm
+from tickwheel.service.call_limits import CallLimits, name_caller
+from tickwheel.storage.trace_context import TRACEPARENT
+from tickwheel.v1.message_service_pb2 import EnqueueRequest
+
+# A request that a call keeps while the call waits is copied without the bytes that it does not need, if it is larger.
+_KEPT_BYTES: Final = 1_024
+_RETRY_AFTER_MS: Final = 1_000
+# Time between two attempts of a stream to hold the bytes of its next request.
+_POLL_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class QueueName:
+    """The namespace and the queue that the first request of a stream names."""
+
+    namespace: str
+    queue: str
+
+
+class RequestReader:
+    """The requests of one call, which holds its place in the limits of the process inside a ``with`` block.
+
+    Iterate over the requests of a stream; `read_single` returns the request of any other call. ``first`` is that
+    request. For a stream, ``first`` is what the caller of this class keeps of the first request: the names in it.
+    Messages without a trace get ``trace``.
+    """
+
+    def __init__(self, method: Method, form: RequestForm, call_limits: CallLimits, context: Any) -> None:
+        self.first: Any = None
+        self.trace: dict[str, str] = {}
+        self._method = method
+        self._form = form
+        self._limits = call_limits
+        self.context = context
+        self._caller = ""
+        # The name under which the bytes of a large request are held.
+        self._sender = ""
+        self._held_bytes = 0
+        self._turn: asyncio.Semaphore | None = None
+
+    def __enter__(self) -> "RequestReader":
+        """Take a place. Raises LimitExceeded if the caller has too many calls."""
+        self._caller = self._limits.take_place(self.context)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._put_back()
+        self._limits.calls.put_back(self._caller)
+
+    async def read_single(self) -> Any:
+        """Return the request of a call without a stream of requests.
+
+        Raises LimitExceeded if the request does not arrive in time, or if the large requests of the caller take too
+        many bytes. Raises InvalidArgument if the request is invalid.
+        """
+        try:
+            raw = await self._limits.requests.arrivals.read(self.context)
+        except TimeoutError as error:
+            raise LimitExceeded(
+                f"the request did not arrive within {limits.REQUEST_ARRIVAL_S:g} s after the headers of the call: the"
+                " call had no effect; send smaller requests over a slow connection",
+                _RETRY_AFTER_MS,
+            ) from error
+        if raw is grpc.aio.EOF:
+            raise InvalidArgument("the client ended the call without a request")
+        if len(raw) <= limits.UNCOUNTED_REQUEST_BYTES:
+            self.first = request = self._parse(raw)
+        else:
+            self._hold_bytes(len(raw))
+            self.first = request = await self._parse_large(raw)
+        return request
+
+    def __aiter__(self) -> "RequestReader":
+        return self
+
+    async def __anext__(self) -> Any:
+        """Return the next request of a stream. Raises InvalidArgument if the request is invalid.
+
+        Wait while the large requests of the caller take too many bytes: flow control then slows the client down.
+        """
+        self._put_back()
+        raw = await self.context.read()
+        if raw is grpc.aio.EOF:
+            raise StopAsyncIteration
+        if len(raw) <= limits.UNCOUNTED_REQUEST_BYTES:
+            return self._parse(raw)
+        while not self._held_bytes:
+            try:
+                self._hold_bytes(len(raw))
+            except LimitExceeded:
+                await asyncio.sleep(_POLL_S)
+        return await self._parse_large(raw)
+
+    async def _parse_large(self, raw: bytes) -> Any:
+        async with self._limits.requests.parsing:
+            # Let the event loop serve other calls between two large requests.
+            await asyncio.sleep(0)
+            return self._parse(raw)
+
+    def _parse(self, raw: bytes) -> Any:
+        request = self._form.parse(raw)
+        if len(raw) > _KEPT_BYTES and may_wait(self._method):
+            # Fields that are unknown or occur twice take memory as long as the request exists.
+            request.DiscardUnknownFields()
+            request = self._method.request.FromString(request.SerializeToString())
+        if self.trace:
+            _inherit_trace(request, self.trace)
+        return request
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the current request is large: `take_turn` must then precede its processing."""
+        return self._held_bytes > 0
+
+    async def take_turn(self) -> None:
+        """Wait until the process may process the large request. Do this after all other waits."""
+        turns = self._limits.requests.turns(self._sender)
+        await turns.acquire()
+        self._turn = turns
+
+    def _hold_bytes(self, count: int) -> None:
+        self._sender = name_caller(self.context)
+        self._limits.requests.bytes.take(self._sender, count)
+        self._held_bytes = count
+
+    def _put_back(self) -> None:
+        """End what the current request holds, because the call is done with the request."""
+        if self._held_bytes:
+            self._limits.requests.bytes.put_back(self._sender, self._held_bytes)
+            self._held_bytes = 0
+        if self._turn is not None:
+            self._turn.release()
+            self._turn = None
+
+
+def may_wait(method: Method) -> bool:
+    """Return whether a call of the method may wait for messages, and keeps its request meanwhile."""
+    return "wait_ms" in method.request.DESCRIPTOR.fields_by_name or (
+        method.client_streaming and method.server_streaming
+    )
+
+
+def _inherit_trace(request: Any, trace: dict[str, str]) -> None:
+    """Add the trace of the call to messages without a trace, for example messages of clients that do not trace."""
+    new = getattr(request, "messages", None) or ([request.message] if isinstance(request, EnqueueRequest) else ())
+    for message in new:
+        if TRACEPARENT not in message.metadata:
+            message.metadata.update(trace)

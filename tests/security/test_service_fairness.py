@@ -1,0 +1,170 @@
+"""No caller takes the places of others: streams of health and reflection, and calls without a request."""
+
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status
+from grpc_health.v1.health_pb2 import HealthCheckRequest
+from grpc_health.v1.health_pb2_grpc import HealthStub
+from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
+from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
+
+from tests.integration.service_thread import ServiceThread
+from tests.security.http2 import PREFACE, SETTINGS, frame, headers
+from tests.security.tokens import entry, generic_client, write_token_file
+from tests.support.wait_until import eventually
+from tickwheel import Tickwheel, limits
+from tickwheel.service.token_file import TokenFile
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.security
+
+GOOD, GREEDY = "tw_good-Of-Fairness", "tw_greedy-Of-Fairness"
+NAMESPACE = "service-fairness"
+# Few places, so that the strangers of a test want many more: 100 waiting calls and 100 others, 40 watches.
+PLACES, WATCHES, MANY = 200, 40, 300
+WATCH = "/grpc.health.v1.Health/Watch"
+ENQUEUE = "/tickwheel.v1.MessageService/Enqueue"
+REQUEST = {"namespace": NAMESPACE, "queue": "jobs"}
+
+
+@pytest.fixture
+def tokens(tmp_path: Any) -> TokenFile:
+    here = f'namespaces = ["{NAMESPACE}"]\n'
+    roles = '["produce", "consume"]'
+    limited = "messages_per_second = 1\nwaiting = 1"
+    return write_token_file(tmp_path, entry(GOOD, roles, here), entry(GREEDY, roles, here + limited))
+
+
+@pytest.fixture
+def service(
+    tickwheel_server: PrivateServer, tokens: TokenFile, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ServiceThread]:
+    monkeypatch.setattr(limits, "OTHER_CALLS", 100)
+    monkeypatch.setattr(limits, "HEALTH_WATCHES", WATCHES)
+    with Tickwheel(tickwheel_server.url, namespace=NAMESPACE, drive=False) as tickwheel:
+        tickwheel.create_queue("jobs")
+    with ServiceThread(tickwheel_server.url, tokens=tokens, waiting=100) as serving:
+        yield serving
+    tickwheel_server.clear(NAMESPACE)
+
+
+@pytest.fixture
+def channel(service: ServiceThread) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(service.target) as opened:
+        yield opened
+
+
+class Stranger:
+    """A connection with many calls whose responses nobody reads. It comes from an address of its own."""
+
+    def __init__(self, target: str, path: str, data: bytes | None, count: int, token: str = "") -> None:
+        host, _, port = target.rpartition(":")
+        fields = {b"authorization": f"Bearer {token}".encode()} if token else {}
+        block = headers(path, fields)
+        calls = (
+            frame(1, 4, 2 * n + 1, block) + (b"" if data is None else frame(0, 1, 2 * n + 1, data))
+            for n in range(count)
+        )
+        self._socket = socket.create_connection((host, int(port)), 10, source_address=("127.0.0.2", 0))
+        self._socket.sendall(PREFACE + SETTINGS + b"".join(calls))
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def in_flight(service: ServiceThread, name: str) -> int:
+    return service.server.counters.methods[name].in_flight
+
+
+def refused(service: ServiceThread, name: str) -> int:
+    return service.server.counters.methods[name].codes.get("RESOURCE_EXHAUSTED", 0)
+
+
+def details(error: Any) -> tuple[ErrorInfo, RetryInfo]:
+    status = Status.FromString(dict(error.trailing_metadata())["grpc-status-details-bin"])
+    info, retry = ErrorInfo(), RetryInfo()
+    assert status.details[0].Unpack(info)
+    assert status.details[1].Unpack(retry)
+    return info, retry
+
+
+def test_streams_of_health_take_no_place_of_other_calls_and_of_other_peers(
+    service: ServiceThread, channel: grpc.Channel
+) -> None:
+    empty_request = struct.pack(">BI", 0, 0)
+    strangers = [Stranger(service.target, WATCH, empty_request, MANY) for _ in range(2)]
+    eventually(lambda: refused(service, "Health.Watch") >= MANY, "the others are refused")
+    eventually(lambda: in_flight(service, "Health.Watch") == WATCHES // 2, "the address has its share")
+    good = generic_client(channel, GOOD)
+    for _ in range(20):
+        good.call("Enqueue", **REQUEST, message={})
+    stub: Any = HealthStub(channel)
+    assert stub.Check(HealthCheckRequest(), timeout=20).status
+    watches = [stub.Watch(HealthCheckRequest(), timeout=60) for _ in range(3)]
+    assert all(next(watch).status for watch in watches)
+    for watch in watches:
+        watch.cancel()
+    for stranger in strangers:
+        stranger.close()
+    eventually(lambda: in_flight(service, "Health.Watch") == 0, "the places are free")
+
+
+def test_a_refused_watch_has_the_details_of_a_limit(service: ServiceThread, channel: grpc.Channel) -> None:
+    stub: Any = HealthStub(channel)
+    watches = [stub.Watch(HealthCheckRequest(), timeout=60) for _ in range(WATCHES // 2)]
+    assert all(next(watch).status for watch in watches)
+    with pytest.raises(grpc.RpcError) as error:
+        next(stub.Watch(HealthCheckRequest(), timeout=60))
+    assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    info, retry = details(error.value)
+    assert (info.domain, info.reason, retry.retry_delay.seconds) == ("tickwheel", "LIMIT_EXCEEDED", 1)
+    assert "127.0.0.1 has 20 watching health checks" in str(error.value.details())
+
+
+def test_reflection_needs_a_token_if_the_service_has_tokens(channel: grpc.Channel) -> None:
+    stub: Any = ServerReflectionStub(channel)
+    request = ServerReflectionRequest(list_services="")
+    with pytest.raises(grpc.RpcError) as error:
+        next(stub.ServerReflectionInfo(iter([request]), timeout=20))
+    assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    metadata = (("authorization", f"Bearer {GOOD}"),)
+    response = next(stub.ServerReflectionInfo(iter([request]), timeout=20, metadata=metadata))
+    assert "tickwheel.v1.MessageService" in {item.name for item in response.list_services_response.service}
+
+
+def test_calls_of_a_token_without_a_request_leave_places_for_other_tokens(
+    service: ServiceThread, channel: grpc.Channel
+) -> None:
+    stranger = Stranger(service.target, ENQUEUE, None, MANY, GREEDY)
+    eventually(lambda: refused(service, "Enqueue") >= MANY // 2, "the others are refused")
+    eventually(lambda: in_flight(service, "Enqueue") == PLACES // 2, "the token has its share")
+    good = generic_client(channel, GOOD)
+    for _ in range(20):
+        good.call("Enqueue", **REQUEST, message={})
+    assert good.call("Dequeue", **REQUEST, wait_ms=1)["deliveries"]
+    stranger.close()
+    eventually(lambda: in_flight(service, "Enqueue") == 0, "the places are free")
+
+
+@pytest.mark.parametrize("name", ["Enqueue", "DequeueBatch"])
+def test_a_call_whose_request_does_not_arrive_ends_and_frees_its_place(
+    service: ServiceThread, channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(limits, "REQUEST_ARRIVAL_S", 0.05)
+    call: Any = channel.stream_stream(f"/tickwheel.v1.MessageService/{name}")
+    never = threading.Event()
+    requests: Any = iter(never.wait, None)
+    with pytest.raises(grpc.RpcError) as error:
+        list(call(requests, timeout=20, metadata=(("authorization", f"Bearer {GREEDY}"),)))
+    never.set()
+    assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "did not arrive within 0.05 s" in str(error.value.details())
+    assert details(error.value)[0].reason == "LIMIT_EXCEEDED"
+    eventually(lambda: in_flight(service, name) == 0, "the place is free")

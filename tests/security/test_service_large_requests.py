@@ -1,0 +1,136 @@
+"""Requests of the largest size: what a request costs is limited before the request is parsed, for every RPC.
+
+`python -m bench --only large_requests` measures the memory and the blocks of the event loop.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import grpc
+import pytest
+
+from bench.harness.large_requests import SIZE, hostile_requests, legal_requests, send
+from bench.measurements.large_requests import memory_mb
+from services.process import free_port
+from services.serving_program import SERVE, ServingProgram
+from tests.integration.service_thread import ServiceThread
+from tests.security.tokens import generic_client
+from tests.support.wait_until import eventually
+from tickwheel import Tickwheel, limits
+from tickwheel.rpc.methods import METHODS
+from tickwheel.testing import PrivateServer
+from tickwheel.v1 import message_service_pb2 as calls
+
+pytestmark = pytest.mark.security
+
+NAMESPACE = "service-large"
+AT_ONCE = 10
+MEMORY_MB = 200
+METRICS_PORT = free_port()
+
+
+@pytest.fixture(scope="module")
+def program(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServingProgram]:
+    """The service in a process of its own, whose memory is measured."""
+    with Tickwheel(tickwheel_server.url, namespace=NAMESPACE, drive=False) as tickwheel:
+        tickwheel.create_queue("jobs")
+    folder = tmp_path_factory.mktemp("service")
+    with ServingProgram(folder, *SERVE, tickwheel_server.url, f"--metrics=127.0.0.1:{METRICS_PORT}") as serving:
+        yield serving
+    tickwheel_server.clear(NAMESPACE)
+
+
+@pytest.fixture(scope="module")
+def channels(program: ServingProgram) -> Iterator[list[grpc.Channel]]:
+    opened = [grpc.insecure_channel(program.target, [("grpc.use_local_subchannel_pool", 1)]) for _ in range(AT_ONCE)]
+    for channel in opened:
+        generic_client(channel, "").call("GetCounts", namespace=NAMESPACE, queue="jobs")
+    yield opened
+    for channel in opened:
+        channel.close()
+
+
+@pytest.fixture
+def at_rest(program: ServingProgram, channels: list[grpc.Channel]) -> float:
+    """The memory before the test, in MB. The peak begins there, too."""
+    Path(f"/proc/{program.pid}/clear_refs").write_text("5")
+    return memory_mb(program.pid, "VmRSS")
+
+
+def codes(channels: list[grpc.Channel], name: str, requests: list[bytes]) -> list[grpc.StatusCode]:
+    """Send the requests at the same time, each on a connection of its own. Return how the calls ended."""
+
+    def code(channel: grpc.Channel, request: bytes) -> grpc.StatusCode:
+        try:
+            send(channel, METHODS[name], request)
+        except grpc.RpcError as error:
+            found: grpc.StatusCode = error.code()
+            return found
+        return grpc.StatusCode.OK
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(code, channels, requests))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_ten_hostile_requests_of_an_rpc_take_little_memory(
+    program: ServingProgram, channels: list[grpc.Channel], at_rest: float, name: str, record_property: Any
+) -> None:
+    for shape, request in hostile_requests(METHODS[name], NAMESPACE, "jobs"):
+        ended = codes(channels, name, [request] * AT_ONCE)
+        if "packed" not in shape:
+            assert set(ended) <= {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED}, shape
+            assert grpc.StatusCode.INVALID_ARGUMENT in ended, shape
+    peak = memory_mb(program.pid, "VmHWM") - at_rest
+    record_property("memory_mb", round(peak))
+    assert peak < MEMORY_MB
+
+
+@pytest.mark.parametrize("place", range(5), ids=[shape for shape, _, _ in legal_requests("", "", 0)])
+def test_ten_of_the_largest_valid_requests_take_little_memory(
+    program: ServingProgram, channels: list[grpc.Channel], at_rest: float, place: int
+) -> None:
+    rows = [list(legal_requests(NAMESPACE, "jobs", number))[place] for number in range(AT_ONCE)]
+    ended = codes(channels, rows[0][1], [request for _, _, request in rows])
+    # The service may reject some of them until the others are done.
+    assert set(ended) <= {grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED}
+    assert ended.count(grpc.StatusCode.OK) >= AT_ONCE // 2
+    assert memory_mb(program.pid, "VmHWM") - at_rest < MEMORY_MB
+
+
+def test_the_bytes_of_large_requests_in_flight_are_limited_for_each_caller(
+    tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Less than twice the bytes of one request.
+    monkeypatch.setattr(limits, "REQUESTS_BYTES", SIZE)
+    with ServiceThread(tickwheel_server.url) as serving, grpc.insecure_channel(serving.target) as channel:
+        request = next(request for _, name, request in legal_requests(NAMESPACE, "jobs", 0) if name == "EnqueueBatch")
+        with pytest.raises(grpc.RpcError) as refused:
+            send(channel, METHODS["EnqueueBatch"], request)
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "bytes of large requests in flight" in str(refused.value.details())
+
+
+def test_a_waiting_dequeue_keeps_no_unknown_fields(program: ServingProgram, channels: list[grpc.Channel]) -> None:
+    count = 1_000
+    unknown = b"\xfa\x01\xe0\xd4\x03" + b"x" * 60_000
+    request = calls.DequeueRequest(namespace=NAMESPACE, queue="empty", wait_ms=60_000).SerializeToString() + unknown
+    generic_client(channels[0], "").call("CreateQueue", namespace=NAMESPACE, queue="empty")
+    metrics = f"http://127.0.0.1:{METRICS_PORT}/metrics"
+
+    def parked() -> bool:
+        return f"tickwheel_service_parked_calls {count:.1f}" in urlopen(metrics, timeout=10).read().decode()
+
+    before = memory_mb(program.pid, "VmRSS")
+    path = METHODS["Dequeue"].path
+    calls_of: list[Any] = [channel.unary_unary(path) for channel in channels]
+    waiting: list[Any] = [calls_of[n % AT_ONCE].future(request, timeout=60) for n in range(count)]
+    eventually(lambda: parked(), "the calls wait")
+    grown = memory_mb(program.pid, "VmRSS") - before
+    for call in waiting:
+        call.cancel()
+    # The unknown fields of all calls have 60 MB. A waiting call takes about 30 KB.
+    assert grown < 50

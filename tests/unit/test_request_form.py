@@ -1,0 +1,80 @@
+"""The form of requests: items and fields in excess are found on the bytes, and no valid request is rejected."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from bench.harness.large_requests import hostile_requests, legal_requests
+from tickwheel import InvalidArgument, limits
+from tickwheel.rpc.methods import METHODS
+from tickwheel.rpc.request_form import RequestForm
+from tickwheel.v1 import message_pb2 as messages, message_service_pb2 as calls
+
+pytestmark = pytest.mark.unit
+
+FORMS = {name: RequestForm(method.request) for name, method in METHODS.items()}
+LISTS = [
+    (name, field.name)
+    for name, method in METHODS.items()
+    for field in method.request.DESCRIPTOR.fields
+    if field.is_repeated and not (field.message_type and field.message_type.GetOptions().map_entry)
+]
+# A protobuf parser copies one field of bytes, whatever is in it.
+CHEAP = "packed varints in"
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_hostile_fields_of_every_rpc_are_found_before_the_request_is_parsed(name: str) -> None:
+    for shape, request in hostile_requests(METHODS[name], "tw", "jobs"):
+        if CHEAP not in shape:
+            with pytest.raises(InvalidArgument, match=r"at most|no valid"):
+                FORMS[name].check_fields(request)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_no_request_takes_much_more_memory_than_its_bytes_once_it_is_parsed(name: str) -> None:
+    # A parsed field needs at most 100 bytes, and the fields of a small request are not counted.
+    assert FORMS[name].fields_max * 100 <= limits.REQUEST_BYTES
+
+
+@pytest.mark.parametrize(("shape", "name", "request_"), [*legal_requests("tw", "jobs", 0)])
+def test_the_largest_valid_requests_are_accepted(shape: str, name: str, request_: bytes) -> None:
+    assert FORMS[name].parse(request_).namespace == "tw"
+
+
+@pytest.mark.parametrize(("name", "field"), LISTS)
+@pytest.mark.parametrize("padding", [0, limits.UNCOUNTED_REQUEST_BYTES], ids=["small", "large"])
+def test_a_list_has_at_most_its_maximum_of_items(name: str, field: str, padding: int) -> None:
+    method, form = METHODS[name], FORMS[name]
+    [(_, maximum)] = form._form.lists.values()
+    item: Any = {} if method.request.DESCRIPTOR.fields_by_name[field].message_type else "x"
+    # The field 31 is unknown.
+    unknown = b"\xfa\x01" + calls.GetMessageRequest(id="x" * padding).SerializeToString()[1:] if padding else b""
+    assert len(getattr(form.parse(method.request(**{field: [item] * maximum}).SerializeToString() + unknown), field))
+    with pytest.raises(InvalidArgument, match=rf"a call takes at most {maximum} {field}"):
+        form.parse(method.request(**{field: [item] * (maximum + 1)}).SerializeToString() + unknown)
+
+
+def test_items_inside_a_message_are_counted_although_the_message_is_one_item() -> None:
+    message = messages.NewMessage(metadata={str(n): "" for n in range(30_000)})
+    request = calls.EnqueueBatchRequest(messages=[message]).SerializeToString()
+    with pytest.raises(InvalidArgument, match=r"the request has more than .* fields"):
+        FORMS["EnqueueBatch"].parse(request)
+
+
+def test_a_request_with_short_fields_only_is_small() -> None:
+    request = calls.DequeueRequest(worker="x" * limits.UNCOUNTED_REQUEST_BYTES).SerializeToString()
+    with pytest.raises(InvalidArgument, match="and at most 65,536 are allowed"):
+        FORMS["Dequeue"].parse(request)
+
+
+@given(st.binary(max_size=200), st.sampled_from(sorted(METHODS)))
+def test_bytes_that_a_parser_accepts_or_rejects_never_break_the_count(raw: bytes, name: str) -> None:
+    FORMS[name].check_fields(raw)
+
+
+@given(st.lists(st.dictionaries(st.text(max_size=40), st.text(max_size=80), max_size=18), max_size=20))
+def test_valid_batches_have_few_enough_fields(metadata: list[dict[str, str]]) -> None:
+    request = calls.EnqueueBatchRequest(messages=[messages.NewMessage(id="x", metadata=item) for item in metadata])
+    FORMS["EnqueueBatch"].check_fields(request.SerializeToString())
