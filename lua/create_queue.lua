@@ -1,6 +1,6 @@
 #!lua
 -- Creates a queue on the metadata shard. Numbers that were never given come first. Afterwards, the queue takes the number
--- of a deleted queue, which the caller has prepared (`operations/queue_numbers.py`).
+-- of a deleted queue, which the caller has prepared (`operations/removal/queue_numbers.py`).
 -- KEYS: namespace queues
 -- ARGV[1]  name of the queue
 -- ARGV[2]  settings, opaque

@@ -3,7 +3,7 @@
 -- Completed, Cancelled or Errored -> gone. A message that this call cancels is gone at the end of the call, too.
 -- A call reads one page of the shard's messages. If a call reaches its budget in the middle of the page, the reply
 -- contains the cursor of the same page: the next call finds only the rest of the messages.
--- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
+-- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake call_digest?
 -- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay _require_outbox_room
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  session (_session)
@@ -12,7 +12,7 @@
 -- ARGV[4]  cursor of the page: 0, or the cursor of the previous reply
 -- Reply    one string: number of removed messages I4, then the cursor of the next call; empty if there is no
 --          further page
--- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD, OUTBOXFULL
+-- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD, OTHERCALL, OUTBOXFULL
 -- Cost     O(messages of a page), O(log N) for each removed message and pair
 local states, page_size, messages_left, entries_left = read('>BI2I2I4', ARGV[3])
 -- A backslash takes the special meaning from a byte of the pattern.

@@ -26,7 +26,7 @@ from tickwheel import Tickwheel, aio
 from tickwheel.load.run.run import Settings, run
 from tickwheel.load.run.run_result import RunResult
 from tickwheel.load.scenario.source import Source
-from tickwheel.operations.delete_namespace import delete_namespace
+from tickwheel.operations.removal.delete_namespace import delete_namespace
 
 ENQUEUE_MS, DEQUEUE_MS = 25, 45
 # The step and the maximum of the search for the breaking point, in percent of the published rates.

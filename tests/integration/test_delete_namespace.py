@@ -13,7 +13,7 @@ from tests.support.event_process_thread import run_event_process
 from tests.support.wait_until import eventually
 from tickwheel import NamespaceNotFound, NewMessage, QueueNotFound, Tickwheel, TickwheelError
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.delete_namespace import NamespaceDeletion
+from tickwheel.operations.removal.delete_namespace import NamespaceDeletion
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration

@@ -20,7 +20,7 @@ from tickwheel import (
     limits,
 )
 from tickwheel.doctor import audit
-from tickwheel.operations.delete_queue import QueueDeletion
+from tickwheel.operations.removal.delete_queue import QueueDeletion
 from tickwheel.storage.transition import OutboxTransition
 from tickwheel.testing import VirtualClock
 

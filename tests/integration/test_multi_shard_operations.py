@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tickwheel import NewMessage, QueueBlocked, Tickwheel
-from tickwheel.operations.delete_namespace import delete_namespace
+from tickwheel.operations.removal.delete_namespace import delete_namespace
 from tickwheel.storage.keys import namespace_key, queues_key, shard_key
 from tickwheel.testing import VirtualClock
 

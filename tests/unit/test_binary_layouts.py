@@ -14,11 +14,11 @@ from tickwheel.operations import (
     exact_order,
     explain,
     message_packer,
-    purge,
     reschedule,
     results,
     sessions,
 )
+from tickwheel.operations.removal import purge
 from tickwheel.storage import fence, record, scripts, timer, transition
 
 pytestmark = pytest.mark.unit

@@ -48,7 +48,8 @@ def test_the_largest_valid_requests_are_accepted(shape: str, name: str, request_
 def test_a_list_has_at_most_its_maximum_of_items(name: str, field: str, padding: int) -> None:
     method, form = METHODS[name], FORMS[name]
     [(_, maximum)] = form._form.lists.values()
-    item: Any = {} if method.request.DESCRIPTOR.fields_by_name[field].message_type else "x"
+    descriptor = method.request.DESCRIPTOR.fields_by_name[field]
+    item: Any = {} if descriptor.message_type else 1 if descriptor.enum_type else "x"
     # The field 31 is unknown.
     unknown = b"\xfa\x01" + calls.GetMessageRequest(id="x" * padding).SerializeToString()[1:] if padding else b""
     assert len(getattr(form.parse(method.request(**{field: [item] * maximum}).SerializeToString() + unknown), field))

@@ -7,7 +7,7 @@ from tickwheel.cli.target import Target
 from tickwheel.client.admin import Admin
 from tickwheel.election.lock_file import default_lock
 from tickwheel.election.lock_folder import former_lock
-from tickwheel.operations.delete_namespace import delete_namespace
+from tickwheel.operations.removal.delete_namespace import delete_namespace
 
 
 def delete_scratch(target: Target) -> None:

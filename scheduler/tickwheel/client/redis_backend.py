@@ -9,14 +9,14 @@ from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.results import Change, Explanation, ForecastMinute, Lateness
 from tickwheel.operations import cancel, explain, inspect, queues, redrive, reschedule, settings, settle
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.delete_namespace import NamespaceDeletion
-from tickwheel.operations.delete_queue import QueueDeletion
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.operations.enqueue import enqueue_many
 from tickwheel.operations.namespace import open_namespace
 from tickwheel.operations.namespace_options import NamespaceOptions
-from tickwheel.operations.purge import Purge
+from tickwheel.operations.removal.delete_namespace import NamespaceDeletion
+from tickwheel.operations.removal.delete_queue import QueueDeletion
+from tickwheel.operations.removal.purge import Purge
 from tickwheel.operations.resume_lease import resume_lease
 from tickwheel.operations.scan import Scan
 from tickwheel.operations.server_checks import Durability, check_server

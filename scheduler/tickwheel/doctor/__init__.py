@@ -26,7 +26,7 @@ from tickwheel.doctor.shard_values import check_values
 from tickwheel.doctor.small_shards import SHARDS_TOGETHER, find_small, run_together
 from tickwheel.doctor.timers import check_wheel
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.queue_numbers import read_configs
+from tickwheel.operations.removal.queue_numbers import read_configs
 from tickwheel.plan import Plan
 from tickwheel.runtime.chunks import iter_chunks
 

@@ -10,7 +10,7 @@ from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import push_config_version
 from tickwheel.operations.namespace import fetch_shard_count
-from tickwheel.operations.queue_numbers import read_configs
+from tickwheel.operations.removal.queue_numbers import read_configs
 from tickwheel.redis.blocking_executor import RedisExecutor
 from tickwheel.runtime.time import monotonic_ms
 

@@ -42,9 +42,9 @@ class QueueConfig:
     enqueue_blocked: bool = False
     dequeue_blocked: bool = False
     deleting: bool = False
-    """Whether the queue is being deleted (`operations/delete_queue.py`)."""
+    """Whether the queue is being deleted (`operations/removal/delete_queue.py`)."""
     deleted: bool = False
-    """Whether this is the placeholder of a deleted queue (`operations/queue_numbers.py`)."""
+    """Whether this is the placeholder of a deleted queue (`operations/removal/queue_numbers.py`)."""
     number: int = 0
     version: int = 0
     uid: bytes = bytes(4)

@@ -23,7 +23,6 @@ The scripts in `lua/` make the changes; no code in this package changes a messag
     cancel.py             cancel
     reschedule.py         reschedule
     redrive.py            redrive
-    purge.py              end and remove the messages of a queue
 
     inspect.py            get, counts, lateness, depth, forecast
     explain.py            the reason why a message is not running
@@ -33,10 +32,8 @@ The scripts in `lua/` make the changes; no code in this package changes a messag
 
     namespace.py          open, check and identify a namespace
     namespace_options.py  the checked options of a namespace
-    delete_namespace.py   delete a namespace
     queues.py             create, update, block and list queues
-    delete_queue.py       delete a queue
-    queue_numbers.py      numbers of deleted queues
+    removal/              purge and delete queues, and delete namespaces
     settings.py           settings of a namespace
     server_checks.py      version, durability and permissions of a server
     server_info.py        what a server reports about itself (INFO), and warnings

@@ -15,7 +15,7 @@ from tickwheel.model.queue_config import QueueConfig, parse
 from tickwheel.model.queue_config_update import apply_update
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import call_metadata_shard, push_config_version, queue_deleting_error
-from tickwheel.operations.queue_numbers import prepare_number, read_configs
+from tickwheel.operations.removal.queue_numbers import prepare_number, read_configs
 from tickwheel.plan import Plan
 from tickwheel.storage.script_errors import NUMBERSGIVEN
 

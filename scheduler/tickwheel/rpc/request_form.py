@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
+from tickwheel.storage.record import State
 
 # The maximum number of items of each repeated field of the requests, in which a map counts as a repeated field. The
 # metadata of a message may have two pairs for its trace, in addition to the pairs of its content.
@@ -32,6 +33,7 @@ ITEMS_MAX: Final[Mapping[str, int]] = {
     "CancelRequest.ids": limits.BATCH_ITEMS,
     "Keys.keys": limits.PAIRS_MAX,
     "GetDepthRequest.where": limits.PAIRS_MAX,
+    "PurgeQueueRequest.states": len(State),
 }
 # Fields that a valid request may have in addition: for example, fields that only a newer version knows.
 _SPARE_FIELDS: Final = 100
@@ -45,11 +47,13 @@ _VARINT_BYTES: Final = 10
 class _MessageForm:
     """The fields of a message by their tags: lists, and messages that have repeated fields themselves.
 
-    ``fields_max`` is the number of fields that a valid message can have, those of its inner messages included.
+    ``packed`` has the tags of the lists whose items can be packed into one field. ``fields_max`` is the number of fields
+    that a valid message can have, those of its inner messages included.
     """
 
     lists: dict[int, tuple[str, int]]
     inner: dict[int, "_MessageForm"]
+    packed: frozenset[int]
     fields_max: int
 
 
@@ -104,14 +108,16 @@ class RequestForm:
 
 
 def _form_of(message: Descriptor) -> _MessageForm:
-    lists, inner, fields_max = {}, {}, 0
+    lists, inner, packed, fields_max = {}, {}, set(), 0
     for field in message.fields:
         tag = field.number << 3 | _LENGTH_DELIMITED
         items = 1
         if field.is_repeated:
             items = ITEMS_MAX[f"{message.name}.{field.name}"]
-            if field.type not in _LENGTH_DELIMITED_TYPES:
-                raise TypeError(f"the items of {field.full_name} can be packed: the walk does not count such items")
+            if field.type in _VARINT_TYPES:
+                packed.add(tag)
+            elif field.type not in _LENGTH_DELIMITED_TYPES:
+                raise TypeError(f"the walk cannot count the items of {field.full_name}")
             if not _is_map(field):
                 lists[tag] = field.name, items
         each = 1
@@ -121,10 +127,13 @@ def _form_of(message: Descriptor) -> _MessageForm:
                 inner[tag] = form
                 each += form.fields_max
         fields_max += items * each
-    return _MessageForm(lists, inner, fields_max)
+    return _MessageForm(lists, inner, frozenset(packed), fields_max)
 
 
 _LENGTH_DELIMITED_TYPES: Final = (FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
+_VARINT_TYPES: Final = (FieldDescriptor.TYPE_ENUM, FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_INT64)
+# Every byte of a varint but the last one is one of these.
+_CONTINUED_BYTES: Final = bytes(range(128, 256))
 
 
 def _is_map(field: FieldDescriptor) -> bool:
@@ -159,7 +168,7 @@ def _count(raw: bytes, position: int, end: int, form: _MessageForm, left: int, u
             # The fields of a group are not fields of this message.
             if not groups:
                 if tag in lists:
-                    counts[tag] += 1
+                    counts[tag] += 1 if tag not in form.packed else _packed_items(raw[position : position + size])
                     if counts[tag] > lists[tag][1]:
                         raise InvalidArgument(
                             "a call takes at most {1} {0}, and the request has more".format(*lists[tag])
@@ -183,6 +192,10 @@ def _count(raw: bytes, position: int, end: int, form: _MessageForm, left: int, u
         else:
             return left
     return left
+
+
+def _packed_items(packed: bytes) -> int:
+    return len(packed.translate(None, _CONTINUED_BYTES))
 
 
 def _read_varint(raw: bytes, position: int) -> tuple[int, int]:

@@ -8,10 +8,10 @@ from tickwheel.client.settings import ClientSettings
 from tickwheel.model import validation
 from tickwheel.model.message import LeasedMessage
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.delete_namespace import NamespaceDeletion
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.namespace import open_namespace
 from tickwheel.operations.namespace_options import NamespaceOptions
+from tickwheel.operations.removal.delete_namespace import NamespaceDeletion
 from tickwheel.operations.server_checks import check_server
 from tickwheel.operations.server_info import find_vulnerabilities
 from tickwheel.plan import Plan

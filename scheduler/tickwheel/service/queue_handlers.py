@@ -3,9 +3,9 @@
 from typing import Final
 
 from tickwheel.operations import inspect, queues, settings
-from tickwheel.operations.delete_queue import QueueDeletion
 from tickwheel.operations.namespace_options import NamespaceOptions
-from tickwheel.operations.purge import Purge
+from tickwheel.operations.removal.delete_queue import QueueDeletion
+from tickwheel.operations.removal.purge import Purge
 from tickwheel.rpc import message_conversion, queue_conversion
 from tickwheel.service.authorization import ALL_QUEUES, Role
 from tickwheel.service.namespaces import Namespace, Namespaces

@@ -4,8 +4,8 @@ import pytest
 
 from tests.integration.cli.command_runner import Run, document
 from tickwheel import NewMessage, Tickwheel
-from tickwheel.operations.delete_namespace import NamespaceDeletion
-from tickwheel.operations.delete_queue import QueueDeletion
+from tickwheel.operations.removal.delete_namespace import NamespaceDeletion
+from tickwheel.operations.removal.delete_queue import QueueDeletion
 
 pytestmark = pytest.mark.integration
 

@@ -14,7 +14,7 @@ from tickwheel.cli.command import command
 from tickwheel.cli.output import print_json, print_table
 from tickwheel.cli.target import Target
 from tickwheel.client.admin import Admin
-from tickwheel.operations.delete_namespace import delete_namespace
+from tickwheel.operations.removal.delete_namespace import delete_namespace
 
 _BATCH = 100
 _PAYLOAD_BYTES = 200

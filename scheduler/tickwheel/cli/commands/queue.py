@@ -14,7 +14,7 @@ from tickwheel.cli.output import print_fields, print_json, print_status, print_t
 from tickwheel.cli.parameter_types import format_duration, option_parser, parse_duration
 from tickwheel.cli.target import Target
 from tickwheel.model.queue_config import QueueConfig
-from tickwheel.operations.purge import check_states
+from tickwheel.operations.removal.purge import check_states
 from tickwheel.runtime.text_escape import escape_unprintable
 
 commands = typer.Typer(no_args_is_help=True, help="Create, list, show, block, unblock, purge and delete queues.")

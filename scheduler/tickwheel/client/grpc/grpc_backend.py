@@ -22,7 +22,7 @@ from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.operations.enqueue import RefusedMessage, check_refused
 from tickwheel.operations.namespace_options import NamespaceOptions
-from tickwheel.operations.purge import check_states
+from tickwheel.operations.removal.purge import check_states
 from tickwheel.operations.reschedule import check_new_times
 from tickwheel.operations.resume_lease import check_token
 from tickwheel.operations.settings import setting_name, setting_value

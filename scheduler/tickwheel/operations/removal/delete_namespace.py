@@ -12,7 +12,7 @@ from tickwheel import limits
 from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.namespace import namespace_not_found_error
-from tickwheel.operations.queue_numbers import read_configs
+from tickwheel.operations.removal.queue_numbers import read_configs
 from tickwheel.operations.shard_status import followed_shards
 from tickwheel.plan import ListPrimaries, Plan, Request, Round, send_request
 from tickwheel.runtime.chunks import iter_chunks

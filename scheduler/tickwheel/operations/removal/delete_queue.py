@@ -19,9 +19,9 @@ from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import RELAYED, NamespaceContext
 from tickwheel.operations.dispatch import call_metadata_shard, call_shards
 from tickwheel.operations.inspect import counts
-from tickwheel.operations.purge import Purge, deletion_undone_error
-from tickwheel.operations.queue_numbers import numbers_in_history, placeholder_name, placeholder_settings
 from tickwheel.operations.queues import configure, publish_config
+from tickwheel.operations.removal.purge import Purge, deletion_undone_error
+from tickwheel.operations.removal.queue_numbers import numbers_in_history, placeholder_name, placeholder_settings
 from tickwheel.operations.sessions import Sessions
 from tickwheel.plan import Plan, Request
 
