@@ -47,8 +47,8 @@ _VARINT_BYTES: Final = 10
 class _MessageForm:
     """The fields of a message by their tags: lists, and messages that have repeated fields themselves.
 
-    ``packed`` has the tags of the lists whose items can be packed into one field. ``fields_max`` is the number of fields
-    that a valid message can have, those of its inner messages included.
+    ``packed`` has the tags of the lists whose items can be packed into one field. ``fields_max`` is the number of
+    fields that a valid message can have, those of its inner messages included.
     """
 
     lists: dict[int, tuple[str, int]]
