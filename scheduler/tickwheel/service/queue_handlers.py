@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from tickwheel.errors import InvalidArgument
 from tickwheel.operations import inspect, queues, settings
 from tickwheel.operations.namespace_options import NamespaceOptions
 from tickwheel.operations.removal.delete_queue import QueueDeletion
@@ -107,6 +108,9 @@ class QueueHandlers:
 
     async def delete_namespace(self, request: admin.DeleteNamespaceRequest) -> admin.DeleteNamespaceResponse:
         check_permission(request, ALL_QUEUES)
+        if not request.namespace:
+            # Elsewhere, a request without a namespace means the default namespace.
+            raise InvalidArgument("the request names no namespace: set the field namespace to the namespace to delete")
         removed, token = await self.namespaces.delete(request.namespace, request.page_token)
         return admin.DeleteNamespaceResponse(removed=removed, next_page_token=token)
 
