@@ -1,16 +1,14 @@
 """One call of the event process does a bounded amount of work; the tests inspect each call."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from tests.integration.driver_calls import Execute, calls_of
 from tickwheel import NewMessage, Tickwheel
 from tickwheel.driver import filing, firing, shard_driver
-from tickwheel.driver.commands import Command
-from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.storage import timer
 from tickwheel.storage.scripts import Call
 from tickwheel.testing import VirtualClock
@@ -23,22 +21,6 @@ MESSAGES = 300
 WEIGHT = 4
 # Twenty seconds after the start of a slot of every level below the highest: the slot covers the following minutes.
 WITHIN_A_SLOT = datetime.fromtimestamp(60_000 * 64**4 / 1_000 + 20, UTC)
-Execute = Callable[[Call, Callable[[], Any]], Any]
-
-
-@contextmanager
-def calls_of(script: str, run: Execute) -> Iterator[None]:
-    """``run`` executes each call of the script."""
-    execute = ShardConnection.execute
-
-    def intercept(link: ShardConnection, command: Command) -> Any:
-        if isinstance(command, Call) and command.script.name == script:
-            return run(command, lambda: execute(link, command))
-        return execute(link, command)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ShardConnection, "execute", intercept)
-        yield
 
 
 @pytest.mark.parametrize("script", ["promote", "expire"])
@@ -49,8 +31,8 @@ def test_a_call_handles_as_many_messages_as_its_entries_allow(
     handled: list[int] = []
     left: list[int] = []
 
-    def count(call: Call, execute: Callable[[], Any]) -> Any:
-        reply = execute()
+    def count(call: Call, execute: Execute) -> Any:
+        reply = execute(call)
         handled.append(reply[6:].count(FINAL))
         left.append(reply[6:].count(UNHANDLED))
         return reply
@@ -81,10 +63,10 @@ def test_a_cascade_moves_as_many_timers_as_its_limit_in_chunks(
     def sizes(key: str) -> list[int]:
         return [len(timer.unpack(packed)) for packed in server.lrange(key, 0, -1)]
 
-    def record(call: Call, execute: Callable[[], Any]) -> Any:
+    def record(call: Call, execute: Execute) -> Any:
         slot, *children = call.keys[2:]
         before = sum(sizes(slot))
-        reply = execute()
+        reply = execute(call)
         moved.append(before - sum(sizes(slot)))
         for child in children:
             chunks.extend(sizes(child))
@@ -106,18 +88,18 @@ def test_a_slot_that_has_grown_is_not_dropped(
 ) -> None:
     dropped = 0
 
-    def push_and_retry(call: Call, execute: Callable[[], Any]) -> Any:
+    def push_and_retry(call: Call, execute: Execute) -> Any:
         """Act as a caller that has not read the last chunk."""
         nonlocal dropped
         slot = call.keys[2]
         length = server.llen(slot)
         server.rpush(slot, b"one more")
         before = dump()
-        assert execute() == length + 1
+        assert execute(call) == length + 1
         assert dump() == before
         server.rpop(slot)
         dropped += 1
-        return execute()
+        return execute(call)
 
     queue = tw.create_queue("q")
     queue.enqueue_many(NewMessage(delay=timedelta(hours=3)) for _ in range(3))

@@ -2,11 +2,17 @@
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
+from tests.integration.driver_calls import calls_of
+from tests.support.outbox import read_outbox
 from tickwheel import Queue, Tickwheel
+from tickwheel.rpc.message_conversion import to_ms
+from tickwheel.storage.scripts import Call as ScriptCall
 from tickwheel.testing import PrivateServer, VirtualClock
 from tickwheel.testing.virtual_clock import FRAGMENT
 
@@ -16,6 +22,7 @@ Call = Callable[[Queue, str, datetime], str]
 Neighbours = Callable[[str, int], list[str]]
 MS = timedelta(milliseconds=1)
 SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
 
 
@@ -73,3 +80,38 @@ def test_delays_count_from_the_time_of_the_server(tw: Tickwheel, clock: VirtualC
     assert queue.enqueue(id=at_once).state == "pending"
     assert queue.enqueue(id=delayed, delay=MS).state == "invisible"
     assert queue.reschedule(delayed, delay=timedelta(0)).state == "pending"
+
+
+@pytest.mark.parametrize("script", ["promote", "expire"])
+@pytest.mark.parametrize("is_holding", [True, False], ids=["holding", "trusting"])
+def test_while_the_guard_holds_a_change_is_recorded_at_the_trusted_time(
+    tw: Tickwheel, clock: VirtualClock, server: Any, script: str, is_holding: bool
+) -> None:
+    queue = tw.create_queue("q", lease=MINUTE)
+    queue.enqueue(id="m", delay=MINUTE)
+
+    def call_an_hour_ahead(call: ScriptCall, execute: Callable[[ScriptCall], Any]) -> Any:
+        """Let the clock of the server be an hour ahead during the call. The guard's flag is the last byte."""
+        fence, limits, *rest = call.args
+        assert isinstance(limits, bytes)
+        server.hset(call.keys[0], "now", to_ms(clock.now + HOUR))
+        try:
+            return execute(replace(call, args=[fence, limits[:-1] + bytes([is_holding]), *rest]))
+        finally:
+            server.hset(call.keys[0], "now", to_ms(clock.now))
+
+    def advance(executed: str) -> None:
+        if executed == script:
+            with calls_of(script, call_an_hour_ahead):
+                clock.advance(MINUTE)
+        else:
+            clock.advance(MINUTE)
+
+    advance("promote")
+    if script == "expire":
+        assert queue.dequeue()
+        advance("expire")
+    assert queue.get("m").state == "pending"
+    # A namespace of the tests has at most four shards.
+    last = read_outbox(server, tw._context.namespace, shards=4)[-1]
+    assert last.time_ms == to_ms(clock.now) + (0 if is_holding else HOUR // MS)
