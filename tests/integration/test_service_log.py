@@ -1,4 +1,4 @@
-"""The log of the service: one line with fields for each refused or failed call, and none for other calls."""
+"""The log of the service: a line with fields for each kind of refused or failed calls, and none for other calls."""
 
 import io
 import json
@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from tests.integration.service_thread import ServiceThread
-from tests.security.tokens import entry, write_token_file
+from tests.security.tokens import entry, generic_client, write_token_file
 from tests.support.wait_until import eventually
 from tickwheel import Forbidden, InvalidArgument, MessageNotFound, OutOfMemory, Tickwheel, Unauthenticated
 from tickwheel.runtime.log_format import JsonLines
@@ -32,6 +33,11 @@ class Lines:
     def calls(self) -> list[dict[str, Any]]:
         log = map(json.loads, self.text.getvalue().splitlines())
         return [line for line in log if line.get("event") == "call"]
+
+    def of_calls(self) -> list[dict[str, Any]]:
+        """Return the lines of single calls and of repeated calls."""
+        log = map(json.loads, self.text.getvalue().splitlines())
+        return [line for line in log if line.get("event") in ("call", "repeated calls")]
 
 
 @pytest.fixture
@@ -122,3 +128,36 @@ def test_a_failed_call_is_logged_as_a_warning(tw: Tickwheel, lines: Lines, tickw
             client.config_set("maxmemory", 0)
     [line] = eventually(lines.calls, "the call is logged")
     assert (line["level"], line["code"]) == ("WARNING", "RESOURCE_EXHAUSTED")
+
+
+def test_equal_refused_calls_write_few_lines_and_the_last_one_has_their_number(
+    tickwheel_server: PrivateServer, lines: Lines, tmp_path: Path
+) -> None:
+    tokens = write_token_file(tmp_path, entry(TOKEN, '["produce"]', 'namespaces = ["*"]'))
+    with (
+        ServiceThread(tickwheel_server.url, tokens=tokens) as service,
+        grpc.insecure_channel(service.target) as channel,
+    ):
+        foreign = generic_client(channel, "tw_foreign")
+        for _ in range(1_000):
+            with pytest.raises(grpc.RpcError):
+                foreign.call("Enqueue", namespace="shop", queue="orders", message={})
+        codes = service.server.counters.methods["Enqueue"].codes
+        eventually(lambda: codes["UNAUTHENTICATED"] == 1_000, "the metric counts each call")
+    first, *repeated = lines.of_calls()
+    assert (first["event"], first["code"], first["token"]) == ("call", "UNAUTHENTICATED", "nobody")
+    assert len(repeated) < 10
+    assert 1 + sum(line["count"] for line in repeated) == 1_000
+    last = repeated[-1]
+    assert (last["level"], last["method"], last["caller"]) == ("INFO", "Enqueue", "the address 127.0.0.1")
+    assert last["text"].endswith(f"UNAUTHENTICATED for {last['count']} more calls, which were not logged")
+
+
+def test_a_refused_call_of_another_kind_has_a_line_of_its_own(tw: Tickwheel, lines: Lines) -> None:
+    orders = tw.queue("orders")
+    for _ in range(3):
+        with pytest.raises(MessageNotFound):
+            orders.get("nobody", "1")
+        with pytest.raises(Forbidden):
+            orders.dequeue()
+    assert [line["code"] for line in lines.calls()] == ["NOT_FOUND", "PERMISSION_DENIED"]

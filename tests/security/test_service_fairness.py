@@ -4,6 +4,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import grpc
@@ -140,16 +141,20 @@ def test_reflection_needs_a_token_if_the_service_has_tokens(channel: grpc.Channe
 
 
 def test_calls_of_a_token_without_a_request_leave_places_for_other_tokens(
-    service: ServiceThread, channel: grpc.Channel
+    service: ServiceThread, channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stranger = Stranger(service.target, ENQUEUE, None, MANY, GREEDY)
-    eventually(lambda: refused(service, "Enqueue") >= MANY // 2, "the others are refused")
-    eventually(lambda: in_flight(service, "Enqueue") == PLACES // 2, "the token has its share")
-    good = generic_client(channel, GOOD)
-    for _ in range(20):
-        good.call("Enqueue", **REQUEST, message={})
-    assert good.call("Dequeue", **REQUEST, wait_ms=1)["deliveries"]
-    stranger.close()
+    # No call of the token ends, and there are more of them than places.
+    monkeypatch.setattr(limits, "REQUEST_ARRIVAL_S", 600.0)
+    with closing(Stranger(service.target, ENQUEUE, None, MANY, GREEDY)):
+        eventually(
+            lambda: in_flight(service, "Enqueue") + refused(service, "Enqueue") == MANY,
+            "each call has a place or is refused",
+        )
+        good = generic_client(channel, GOOD)
+        for _ in range(20):
+            good.call("Enqueue", **REQUEST, message={})
+        assert good.call("Dequeue", **REQUEST, wait_ms=1)["deliveries"]
+        assert in_flight(service, "Enqueue") == PLACES // 2
     eventually(lambda: in_flight(service, "Enqueue") == 0, "the places are free")
 
 

@@ -172,6 +172,58 @@ def test_waiting_calls_of_a_process_are_limited_over_all_callers(tickwheel_serve
             stream.cancel()
 
 
+def test_waiting_calls_of_a_token_without_a_limit_leave_places_for_other_tokens(
+    tickwheel_server: PrivateServer, tmp_path: Path
+) -> None:
+    here = f'namespaces = ["{NAMESPACE}"]\n'
+    tokens = write_token_file(
+        tmp_path, entry(QUICK, ROLES, here), entry(FREE, ROLES, here), entry(WAITER, ROLES, here + "waiting = 4")
+    )
+    request = {"namespace": NAMESPACE, "queue": "jobs"}
+    with (
+        Tickwheel(tickwheel_server.url, namespace=NAMESPACE, drive=False) as tickwheel,
+        ServiceThread(tickwheel_server.url, tokens=tokens, waiting=8) as serving,
+        grpc.insecure_channel(serving.target) as channel,
+    ):
+        tickwheel.create_queue("jobs")
+        greedy, good, waiter = (generic_client(channel, token) for token in (QUICK, FREE, WAITER))
+        streams = [open_stream(greedy, request) for _ in range(4)]
+        with pytest.raises(grpc.RpcError) as refused:
+            greedy.call("Dequeue", **request, wait_ms=1)
+        assert details(refused.value)[0].reason == "LIMIT_EXCEEDED"
+        assert "has 4 waiting calls, and a token without the limit `waiting`" in str(refused.value.details())
+        streams += [open_stream(good, request) for _ in range(2)]
+        with pytest.raises(grpc.RpcError, match="has 2 waiting calls, and a token without the limit"):
+            good.call("Dequeue", **request, wait_ms=1)
+        # The operator has permitted more to this token.
+        streams += [open_stream(waiter, request) for _ in range(2)]
+        with pytest.raises(grpc.RpcError, match="this process of the service has reached its limit of 8 waiting"):
+            waiter.call("Dequeue", **request, wait_ms=1)
+        for stream in streams:
+            stream.cancel()
+        eventually(lambda: serving.server._wait_limit.in_use == 0, "the places are free")
+
+
+@pytest.mark.parametrize("places", [1, 2, 3])
+def test_a_token_has_a_waiting_call_even_if_the_process_has_few_places(
+    tickwheel_server: PrivateServer, tmp_path: Path, places: int
+) -> None:
+    tokens = write_token_file(tmp_path, entry(FREE, ROLES, f'namespaces = ["{NAMESPACE}"]'))
+    request = {"namespace": NAMESPACE, "queue": "jobs"}
+    with (
+        Tickwheel(tickwheel_server.url, namespace=NAMESPACE, drive=False) as tickwheel,
+        ServiceThread(tickwheel_server.url, tokens=tokens, waiting=places) as serving,
+        grpc.insecure_channel(serving.target) as channel,
+    ):
+        tickwheel.create_queue("jobs")
+        only = generic_client(channel, FREE)
+        stream = open_stream(only, request)
+        with pytest.raises(grpc.RpcError) as refused:
+            only.call("Dequeue", **request, wait_ms=1)
+        assert details(refused.value)[0].reason == "LIMIT_EXCEEDED"
+        stream.cancel()
+
+
 def test_calls_over_the_limit_of_a_caller_are_refused_and_clients_retry(
     tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

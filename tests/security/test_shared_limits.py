@@ -23,7 +23,7 @@ from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security
 
-QUICK, WAITER = "tw_Quick-Of-Processes", "tw_Waiter-Of-Processes"
+QUICK, WAITER, GREEDY, GOOD = (f"tw_{name}-Of-Processes" for name in ("Quick", "Waiter", "Greedy", "Good"))
 NAMESPACE = "shared-limits"
 CONNECTIONS, WAITING = 16, 4
 JOBS = {"namespace": NAMESPACE, "queue": "jobs"}
@@ -37,11 +37,14 @@ def service(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[tuple[s
         tmp_path,
         entry(QUICK, '["produce", "consume"]', here + "messages_per_second = 1\nburst = 10\n"),
         entry(WAITER, '["produce", "consume"]', here + f"waiting = {WAITING}\n"),
+        entry(GREEDY, '["produce", "consume"]', here),
+        entry(GOOD, '["produce", "consume"]', here),
     )
     with Tickwheel(tickwheel_server.url, namespace=NAMESPACE, drive=False) as tickwheel:
         tickwheel.create_queue("jobs")
     port = free_port()
     options = ["--processes", "2", "--listen", f"127.0.0.1:{port}", "--tokens", str(tmp_path / "tokens.toml")]
+    options += ["--max-waiting", str(WAITING)]
     started = subprocess.Popen([*TICKWHEEL, "serve", "--url", tickwheel_server.url, *options])
     eventually(lambda: len(processes(started)) == 2, "both processes run", within=60)
     yield started, port
@@ -106,3 +109,15 @@ def test_the_waiting_calls_of_all_processes_count_and_those_of_a_killed_process_
 
         again = list(filter(None, map(open_stream, connect(stack, service[1], WAITER))))
         assert len(again) == WAITING
+
+
+def test_a_token_without_a_limit_has_at_most_half_of_the_waiting_calls_of_all_processes(
+    service: tuple[subprocess.Popen[bytes], int],
+) -> None:
+    with ExitStack() as stack:
+        clients = connect(stack, service[1], GREEDY)
+        greedy = list(filter(None, map(open_stream, clients)))
+        # Both processes have WAITING places, and the kernel may have given all connections to one process.
+        assert WAITING // 2 <= len(greedy) <= WAITING
+        good = list(filter(None, map(open_stream, connect(stack, service[1], GOOD))))
+        assert good

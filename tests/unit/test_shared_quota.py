@@ -97,4 +97,6 @@ def test_tokens_beyond_the_memory_are_limited_by_each_process(
     quota(quotas, OTHER).take(20)
     with pytest.raises(LimitExceeded):
         quota(quotas).take(1)
-    assert "each process limits further tokens separately" in caplog.text
+    [record] = caplog.records
+    assert "each process limits further tokens separately" in record.getMessage()
+    assert vars(record)["fields"] == {"event": "too many tokens"}

@@ -38,6 +38,7 @@ poll_coalescer        shared polls of empty queues
 coalescing_executor   shared round trips of concurrent plans
 
 call_observer         metrics, span and log line of each call
+repeated_calls        the number of equal calls that were rejected or failed, in place of a log line for each
 counters              the values behind the metrics
 metrics               the metrics of one process
 multiprocess_metrics  the sum of the metrics of several processes

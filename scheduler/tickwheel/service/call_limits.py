@@ -12,9 +12,10 @@ from urllib.parse import unquote
 from weakref import WeakValueDictionary
 
 from tickwheel import limits
+from tickwheel.errors import LimitExceeded
 from tickwheel.service.authorization import CALL
 from tickwheel.service.fair_limit import FairLimit
-from tickwheel.service.token_quota import ConcurrencyLimit
+from tickwheel.service.token_quota import RETRY_AFTER_MS, ConcurrencyLimit
 
 # Addresses with the same first 64 bits belong to one network, which can use all of them.
 _IPV6_NETWORK_BITS: Final = 64
@@ -114,16 +115,36 @@ class Arrivals:
 class WaitLimit(ConcurrencyLimit):
     """The limit of waiting calls. While a call waits, it counts as a waiting call instead of as another call of its
     caller.
+
+    A token without a limit of its own may have at most as many waiting calls as it leaves free for others, and one in
+    any case.
     """
 
     def __init__(self, limit: int, calls: FairLimit) -> None:
         super().__init__(limit, "this process of the service")
+        self._places = limit
         self.calls = calls
 
     @contextmanager
     def acquire(self) -> Iterator[None]:
+        self._check_share()
         with super().acquire(), self.calls.lend(_caller.get()):
             yield
+
+    def _check_share(self) -> None:
+        """Raise LimitExceeded if one more waiting call is more than the token of the current call leaves free."""
+        caller, _ = CALL.get()
+        own = caller.quota.wait_limit
+        # A service without tokens trusts all its callers alike, so one of them may have all places.
+        if not caller.digest or own.limit is not None or not own.in_use:
+            return
+        if own.in_use + 1 > self._places - self.in_use - 1:
+            raise LimitExceeded(
+                f"token {caller.name!r} has {own.in_use:,} waiting calls, and a token without the limit `waiting` may"
+                f" have at most as many as it leaves free for others, of {self._places:,} in this process of the"
+                " service: retry later, or set `waiting` of the token in the tokens file",
+                RETRY_AFTER_MS,
+            )
 
 
 def name_caller(context: Any) -> str:

@@ -12,8 +12,10 @@ import grpc
 from tickwheel import tracing
 from tickwheel.rpc.methods import Method
 from tickwheel.service.authorization import CALL
+from tickwheel.service.call_limits import name_caller
 from tickwheel.service.counters import Counters
 from tickwheel.service.method_table import METHOD_TABLE
+from tickwheel.service.repeated_calls import CallKind, RepeatedCalls
 from tickwheel.service.request_reader import RequestReader
 
 _log = logging.getLogger("tickwheel.service")
@@ -32,6 +34,7 @@ class CallObserver:
 
     def __init__(self, counters: Counters) -> None:
         self.counters = counters
+        self.repeated_calls = RepeatedCalls()
         self._traces = tracing.is_on()
 
     def wrap(self, method: Method, answer: Any, open_requests: Callable[[Any], RequestReader]) -> Any:
@@ -95,7 +98,17 @@ class CallObserver:
         finally:
             seconds = perf_counter() - started
             calls.record_end(code, seconds)
-            _log_call(name, code, context, seconds)
+            self._log_call(name, code, context, seconds)
+
+    def _log_call(self, method: str, code: str, context: Any, seconds: float) -> None:
+        level = logging.DEBUG if code in _QUIET else logging.WARNING if code in _FAILED else logging.INFO
+        if not _log.isEnabledFor(level):
+            return
+        if not _log.isEnabledFor(logging.DEBUG) and self.repeated_calls.is_repeated(
+            CallKind(level, method, code, name_caller(context))
+        ):
+            return
+        _log_line(level, method, code, context, seconds)
 
 
 def _trace_call(method: Method, answer: Any) -> Any:
@@ -160,10 +173,7 @@ def _code(context: Any, error: BaseException) -> str:
     return _NAMES.get(context.code(), "UNKNOWN") if isinstance(error, grpc.aio.AbortError) else "UNKNOWN"
 
 
-def _log_call(method: str, code: str, context: Any, seconds: float) -> None:
-    level = logging.DEBUG if code in _QUIET else logging.WARNING if code in _FAILED else logging.INFO
-    if not _log.isEnabledFor(level):
-        return
+def _log_line(level: int, method: str, code: str, context: Any, seconds: float) -> None:
     token, peer, ms = CALL.get()[0].name, context.peer(), round(1_000 * seconds, 1)
     fields: dict[str, Any] = {
         "event": "call", "method": method, "code": code, "token": token, "peer": peer, "duration_ms": ms

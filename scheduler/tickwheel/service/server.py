@@ -156,6 +156,7 @@ class Server:
             self._messages.drain()
         if self._server is not None:
             await self._server.stop(seconds)
+        self._observer.repeated_calls.close()
         await self._resources.aclose()
 
     def _handler(self, method: Method, handlers: object) -> Any:

@@ -63,7 +63,7 @@ class SharedQuotas:
                 "the service has had more than %d tokens since its start: each process limits further tokens"
                 " separately. Restart the service",
                 ROWS,
-                extra=log_fields("tokens refused"),
+                extra=log_fields("too many tokens"),
             )
             return LocalCounters()
         return SharedCounters(self, row)

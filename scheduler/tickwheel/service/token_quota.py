@@ -12,7 +12,7 @@ from tickwheel.errors import LimitExceeded, TickwheelError, Unauthenticated, Una
 
 # The pause before a retry, for a client that exceeds a limit of waiting calls. It is a guess: the time at which another
 # call ends is unknown.
-_RETRY_AFTER_MS: Final = 1_000
+RETRY_AFTER_MS: Final = 1_000
 
 
 class TokenBucket:
@@ -66,7 +66,7 @@ class ConcurrencyLimit:
             raise LimitExceeded(
                 f"{self._holder} has reached its limit of {self.limit:,} waiting calls: retry later, or do not wait for"
                 " messages, or use another process of the service",
-                _RETRY_AFTER_MS,
+                RETRY_AFTER_MS,
             )
 
 
