@@ -1,8 +1,9 @@
 """All exceptions, in one tree.
 
 TickwheelError
-├── the call is wrong: InvalidArgument (PayloadTooLarge), NamespaceNotFound, QueueNotFound, QueueConfigConflict,
-│   QueueBlocked, QueueNotEmpty, IdConflict, MessageNotFound, InvalidTransition, LeaseLost, Forbidden (Unauthenticated)
+├── the call is wrong: InvalidArgument (PayloadTooLarge), NamespaceNotFound, NamespaceGone, NamespaceInUse,
+│   QueueNotFound, QueueConfigConflict, QueueBlocked, QueueNotEmpty, IdConflict, MessageNotFound, InvalidTransition,
+│   LeaseLost, Forbidden (Unauthenticated)
 ├── the server cannot execute the call now: NotDurable, OutOfMemory, OutboxFull, LimitExceeded, Fenced,
 │   EmbeddedServerError
 └── the outcome may be unknown: SessionExpired, Unavailable (HandshakeFailed)
@@ -40,6 +41,17 @@ class PayloadTooLarge(InvalidArgument):
 
 class NamespaceNotFound(TickwheelError):
     """No namespace of this name exists on the server, and the call does not create namespaces."""
+
+
+class NamespaceGone(TickwheelError):
+    """The namespace is being deleted, or no longer exists with the settings with which the client opened it.
+
+    A repeated call fails, too, until the namespace is created again.
+    """
+
+
+class NamespaceInUse(TickwheelError):
+    """The namespace cannot be deleted now: event processes drive it, or its events are not relayed to Kafka."""
 
 
 class QueueNotFound(TickwheelError):

@@ -11,7 +11,7 @@ import pytest
 from tests.integration.service_thread import ServiceThread
 from tests.support.event_process_thread import run_event_process
 from tests.support.wait_until import eventually
-from tickwheel import NamespaceNotFound, NewMessage, QueueNotFound, Tickwheel, TickwheelError
+from tickwheel import NamespaceGone, NamespaceInUse, NamespaceNotFound, NewMessage, QueueNotFound, Tickwheel
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.removal.delete_namespace import NamespaceDeletion
 from tickwheel.testing import PrivateServer
@@ -57,7 +57,7 @@ def test_a_namespace_is_deleted_with_all_its_keys_and_can_be_created_again(
     assert deleting.delete_namespace() >= count - 1
     assert keys(server, namespace) == []
     for call in (queue.enqueue, queue.purge, lambda: old.create_queue("c"), lambda: old.delete_queue("a")):
-        with pytest.raises(TickwheelError, match="no longer exists"):
+        with pytest.raises(NamespaceGone, match="no longer exists"):
             call()
     with pytest.raises(NamespaceNotFound):
         old.delete_namespace()
@@ -79,9 +79,9 @@ def test_a_deletion_that_was_cut_off_refuses_clients_and_can_be_repeated(
     for _ in range(min(steps, 1 + 2 * old._context.shards - 1)):
         old._run(deletion.next())
     for url in (None, service.url):
-        with pytest.raises(TickwheelError, match="is being deleted: repeat `tickwheel namespace delete`"):
+        with pytest.raises(NamespaceGone, match="is being deleted: repeat `tickwheel namespace delete`"):
             open_client(*[url] if url else [], existing=True)
-    with pytest.raises(TickwheelError, match="no longer exists"):
+    with pytest.raises(NamespaceGone, match="no longer exists"):
         old.create_queue("c")
     old.delete_namespace()
     assert keys(server, namespace) == []
@@ -95,27 +95,25 @@ def test_a_client_that_knows_the_configuration_adds_nothing_after_the_versions_a
     deletion = NamespaceDeletion(NamespaceContext(namespace))
     for _ in range(1 + old._context.shards):
         old._run(deletion.next())
-    with pytest.raises(TickwheelError, match="no longer exists"):
+    with pytest.raises(NamespaceGone, match="no longer exists"):
         old.queue("a").enqueue()
     assert not [key for key in keys(server, namespace) if key.endswith(b":config")]
     old.delete_namespace()
 
 
+@pytest.mark.parametrize("over", ["redis", "grpc"])
 def test_a_driven_namespace_is_refused(
-    open_client: Open, tickwheel_server: PrivateServer, namespace: str, tmp_path: Path, server: Any
+    open_client: Open,
+    tickwheel_server: PrivateServer,
+    namespace: str,
+    tmp_path: Path,
+    server: Any,
+    service: ServiceThread,
+    over: str,
 ) -> None:
     client = open_client()
     fill(client)
-
-    def refused() -> bool:
-        try:
-            client.delete_namespace()
-        except NamespaceNotFound:
-            raise
-        except TickwheelError as error:
-            return "is being driven" in str(error)
-        return False
-
+    deleting = client if over == "redis" else open_client(service.url)
     with run_event_process(tickwheel_server.url, namespace, tmp_path / "lock") as process:
         eventually(
             lambda: all(
@@ -125,16 +123,21 @@ def test_a_driven_namespace_is_refused(
             "the process follows the inboxes",
         )
         assert all(stats.epoch for stats in process.health().values())
-        assert refused()
+        with pytest.raises(NamespaceInUse, match="is being driven"):
+            deleting.delete_namespace()
     assert client.queue("a").enqueue().created
     client.delete_namespace()
 
 
-def test_a_namespace_with_events_that_are_not_relayed_is_refused(open_client: Open, namespace: str) -> None:
+@pytest.mark.parametrize("over", ["redis", "grpc"])
+def test_a_namespace_with_events_that_are_not_relayed_is_refused(
+    open_client: Open, service: ServiceThread, over: str
+) -> None:
     client = open_client(history="relay")
+    deleting = client if over == "redis" else open_client(service.url, history="relay")
     client.queue("a").enqueue()
-    with pytest.raises(TickwheelError, match=r"1 entries of events that are not relayed"):
-        client.delete_namespace()
+    with pytest.raises(NamespaceInUse, match=r"1 entries of events that are not relayed"):
+        deleting.delete_namespace()
     assert client.queue("a").enqueue().created
 
 

@@ -19,6 +19,7 @@ from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.event_process import EventProcess, LockFileElection
 from tickwheel.event_process.assembly import open_event_process
 from tickwheel.storage.keys import queues_key, shard_key
+from tickwheel.storage.timer import Kind, Timer, pack
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -141,6 +142,37 @@ def test_timers_of_a_queue_that_the_metadata_shard_has_lost_are_kept_until_the_q
         server.hset(queues, mapping=queues_before)
         [message] = jobs.dequeue(wait=10 * SECOND)
         message.complete()
+
+
+def test_timers_of_many_numbers_without_a_queue_share_few_reads_of_the_metadata_shard(
+    tickwheel_server: PrivateServer,
+    namespace: str,
+    jobs: Queue,
+    tmp_path: Path,
+    server: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    numbers = range(1_000, 1_300)
+
+    def reads() -> int:
+        return int(server.info("commandstats").get("cmdstat_hgetall", {}).get("calls", 0))
+
+    with run_driver(tickwheel_server, namespace, tmp_path / "lock") as driving:
+        eventually(driving.epoch, "driving")
+        before = reads()
+        due_ms = int(time.time() * 1_000)
+        for number in numbers:
+            timer = pack(Timer(due_ms, number, 1, Kind.PROMOTE, b"m"))
+            server.xadd(shard_key(namespace, 0, "inbox"), {b"t": timer})
+        jobs.enqueue(delay=timedelta(milliseconds=50))
+        [message] = jobs.dequeue(wait=10 * SECOND)
+        message.complete()
+        eventually(
+            lambda: driving.process.health()[0].unknown_queue_timers >= len(numbers), "all numbers are unknown", 10
+        )
+        assert reads() - before < len(numbers) / 5
+        assert sum("which the metadata shard does not have" in line for line in caplog.messages) <= 1
+    server.delete(*server.keys(f"{namespace}:*"))
 
 
 def test_entries_of_the_inbox_that_are_not_timers_are_skipped_counted_and_removed(

@@ -11,6 +11,7 @@ from tickwheel.driver.finished_leases import FinishedLeases
 from tickwheel.driver.firing import TimerFirer
 from tickwheel.driver.inbox_buffer import Entry
 from tickwheel.driver.loaded_timers import LoadedTimers, time_of
+from tickwheel.driver.queue_lookup import QueueRef
 from tickwheel.driver.shard_driver import ShardDriver
 from tickwheel.driver.slots import Slot, Slots
 from tickwheel.storage.scripts import Script
@@ -188,9 +189,9 @@ class _EarlyIsFinal(TimerFirer):
 
 
 class _SentIsFinal(_EarlyIsFinal):
-    def _fire_batch(self, kind: Kind, queue_number: int, timers: list[bytes]) -> Steps:
+    def _fire_batch(self, kind: Kind, queue_number: int, queue: QueueRef, timers: list[bytes]) -> Steps:
         self._on_answered(timers)
-        yield from super()._fire_batch(kind, queue_number, timers)
+        yield from super()._fire_batch(kind, queue_number, queue, timers)
 
 
 class ServesSlotsWhenTheyStart(ShardDriver):

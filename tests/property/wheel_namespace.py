@@ -328,8 +328,10 @@ class FixedQueues:
             for config in [queue.config()]
         }
 
-    def lookup(self, number: int) -> QueueRef | None:
+    def cached(self, number: int) -> QueueRef | None:
         return self._known.get(number)
+
+    lookup = cached
 
     def renew(self, number: int, shard: int) -> QueueRef | None:
         raise AssertionError("no configuration changes here")

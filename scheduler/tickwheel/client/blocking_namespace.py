@@ -71,7 +71,7 @@ class NamespaceMethods:
 
         No event process may drive the namespace, and the relay must have published all its events. Other clients of the
         namespace get errors from then on. If the deletion fails, repeat it, or run ``tickwheel namespace delete``.
-        Raises NamespaceNotFound, Forbidden.
+        Raises NamespaceNotFound, NamespaceInUse, Forbidden.
         """
         deletion = self._backend.delete_namespace()
         removed = 0

@@ -22,6 +22,7 @@ server_clock.py      the clock in production: the server's clock, as far as the 
 clock_guard.py       the guard against steps forward of the server's clock
 fenced_shard.py      keys and scripts of one shard, and calls that contain the fence
 queue_lookup.py      the interface through which a driver finds the queue with a given number
+unknown_queues.py    numbers that no queue has, and the limit of reads of the metadata shard for these numbers
 commands.py          the commands that a driver yields
 run_steps.py         execution of the commands of a generator
 shard_connection.py  execution of commands on the shard's server

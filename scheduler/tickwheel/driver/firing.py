@@ -16,9 +16,11 @@ from tickwheel.driver.commands import DutySteps, Steps
 from tickwheel.driver.fenced_shard import FencedShard
 from tickwheel.driver.inbox_buffer import InboxBuffer
 from tickwheel.driver.loaded_timers import LoadedTimers, time_of
-from tickwheel.driver.queue_lookup import QueueLookup
+from tickwheel.driver.queue_lookup import QueueLookup, QueueRef
 from tickwheel.driver.stats import WheelStats
+from tickwheel.driver.unknown_queues import READ_PAUSE_MS, UnknownQueues
 from tickwheel.limits import CALL_ENTRIES, STALE_CONFIG_RETRIES
+from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.storage.script_errors import FENCED, RetryCondition, ScriptError
 from tickwheel.storage.scripts import bind
 from tickwheel.storage.timer import Kind
@@ -31,12 +33,16 @@ FIRE_BATCH: Final = 200
 POSTPONE_MS: Final = 1_000
 # Delay of timers whose queue is unknown to the metadata shard.
 UNKNOWN_MS: Final = 10_000
+# Maximum number of batches of unknown queues in one duty. They need no call, so they do not count as calls.
+UNKNOWN_BATCHES: Final = 200
 
 _BOUND = Struct(">HIIB")
 _TIME_BYTES: Final = 6
 _FINAL, _EARLY, _UNHANDLED = 0, 1, 2
 
 _log = logging.getLogger("tickwheel.event_process")
+# Shared by all shards.
+_log_throttle = LogThrottle()
 
 
 class TimerFirer:
@@ -53,6 +59,7 @@ class TimerFirer:
     ) -> None:
         self._shard = shard
         self._queues = queues
+        self._unknown_queues = UnknownQueues(queues, clock)
         self._clock = clock
         self._loaded_timers = loaded_timers
         self._inbox_buffer = inbox_buffer
@@ -66,14 +73,21 @@ class TimerFirer:
     def fire(self, kind: Kind, calls: int) -> DutySteps:
         """Send up to ``calls`` batches of due timers. Return whether any timers were due."""
         near = self._loaded_timers.near[kind]
-        for sent in range(calls):
+        sent = unknown = 0
+        while sent < calls and unknown < UNKNOWN_BATCHES:
             taken = near.take(self._clock.now(), self._batch_size)
             if taken is None:
-                return sent > 0
+                return sent + unknown > 0
             queue_number, timers = taken
             timers = self._drop_finished(timers) if kind is Kind.EXPIRE else timers
-            if timers:
-                yield from self._fire_batch(kind, queue_number, timers)
+            queue = self._unknown_queues.find(queue_number) if timers else None
+            if timers and queue is None:
+                self._postpone_unknown_queue(kind, queue_number, timers)
+                unknown += 1
+                continue
+            if queue is not None:
+                yield from self._fire_batch(kind, queue_number, queue, timers)
+            sent += 1
         return True
 
     def _batch_size(self, queue_number: int) -> int:
@@ -95,11 +109,7 @@ class TimerFirer:
         self._on_answered(finished)
         return left
 
-    def _fire_batch(self, kind: Kind, queue_number: int, timers: list[bytes]) -> Steps:
-        queue = self._queues.lookup(queue_number)
-        if queue is None:
-            self._postpone_unknown_queue(kind, queue_number, timers)
-            return
+    def _fire_batch(self, kind: Kind, queue_number: int, queue: QueueRef, timers: list[bytes]) -> Steps:
         bound = self._clock.now()
         is_holding = self._clock.is_holding
         limits = _BOUND.pack(*divmod(bound, 2**32), CALL_ENTRIES, is_holding)
@@ -164,8 +174,12 @@ class TimerFirer:
             self._loaded_timers.near[kind].add(again_at, timer)
 
     def _postpone_unknown_queue(self, kind: Kind, queue_number: int, timers: list[bytes]) -> None:
+        if not self._unknown_queues.take_missing(queue_number):
+            self._postpone(kind, timers, READ_PAUSE_MS)
+            return
         # The metadata shard has lost data. The messages may still exist, and the data may be restored: keep the timers.
-        _log.error(
+        _log.log(
+            logging.ERROR if _log_throttle.should_log("unknown queue") else logging.DEBUG,
             "shard %d: %d %s timers belong to queue %d, which the metadata shard does not have; retrying in %d s",
             *(self._shard.number, len(timers), kind.name.lower(), queue_number, UNKNOWN_MS // 1_000),
         )

@@ -24,8 +24,11 @@ class QueueRef:
 class QueueLookup(Protocol):
     """Finds queues by number.
 
-    Both methods may call the metadata shard. They raise the errors of such a call, or `NamespaceRecreated`.
+    `lookup` and `renew` may call the metadata shard. They raise the errors of such a call, or `NamespaceRecreated`.
     """
+
+    def cached(self, number: int) -> QueueRef | None:
+        """Return the queue of this number if it is cached, else None. Never call the metadata shard."""
 
     def lookup(self, number: int) -> QueueRef | None:
         """Return the queue of this number, or None. If the queue is not cached, read the metadata shard first."""

@@ -31,6 +31,10 @@ class QueueDirectory:
         self._refs: dict[int, QueueRef] = {}
         self._configs: dict[int, tuple[str, QueueConfig]] = {}
 
+    def cached(self, number: int) -> QueueRef | None:
+        """Return the queue of this number if it is cached, else None. Never call the metadata shard."""
+        return self._refs.get(number)
+
     def lookup(self, number: int) -> QueueRef | None:
         """Return the queue of this number, or None. If the queue is not cached, read the metadata shard first."""
         ref = self._refs.get(number)

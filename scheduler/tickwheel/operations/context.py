@@ -8,7 +8,7 @@ Methods that call a server are plans (`plan.py`). `dispatch.py` sends the calls 
 from collections.abc import Sequence
 
 from tickwheel import limits
-from tickwheel.errors import QueueNotFound, TickwheelError
+from tickwheel.errors import NamespaceGone, QueueNotFound, TickwheelError
 from tickwheel.model import validation
 from tickwheel.model.queue_config import BLOCKED, HEADS, QueueConfig
 from tickwheel.operations.head_cache import HeadCache
@@ -91,7 +91,7 @@ class NamespaceContext:
     def load_config(self, queue: str) -> Plan[QueueConfig | None]:
         """Read a queue's configuration from the metadata shard and cache it. Return None if there is no such queue.
 
-        Raises TickwheelError if the metadata shard has lost its state, or stores another number of shards.
+        Raises NamespaceGone if the metadata shard has lost its state, or stores another number of shards.
         """
         config_reply, shards = yield Round(
             [
@@ -114,10 +114,10 @@ class NamespaceContext:
         self.configs[queue] = config
         return config
 
-    def namespace_gone_error(self) -> TickwheelError:
+    def namespace_gone_error(self) -> NamespaceGone:
         """Mark the namespace as lost, because its number of shards is missing or differs. Return the error to raise."""
         self.is_lost = True
-        return TickwheelError(
+        return NamespaceGone(
             f"namespace {self.namespace!r} no longer exists with the settings this client opened it with: the server"
             " lost its data, the URL now points to another server, or the namespace was recreated with a different"
             " number of shards; close this client and open a new one"

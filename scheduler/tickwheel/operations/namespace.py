@@ -7,7 +7,7 @@ import re
 import uuid
 
 from tickwheel import limits
-from tickwheel.errors import InvalidArgument, NamespaceNotFound, TickwheelError
+from tickwheel.errors import InvalidArgument, NamespaceGone, NamespaceNotFound, TickwheelError
 from tickwheel.model import validation
 from tickwheel.operations.context import DROPS, RELAYED, NamespaceContext
 from tickwheel.operations.namespace_options import HISTORIES, OUTBOX_FULL, NamespaceOptions
@@ -146,13 +146,16 @@ def fetch_shard_count(context: NamespaceContext) -> Plan[int | None]:
 
 
 def _decode_fields(context: NamespaceContext, values: list[bytes | None]) -> dict[str, str]:
-    """Return the fields by name. Raises TickwheelError if a field has a value that this version does not write."""
+    """Return the fields by name. Raises NamespaceGone if the namespace is being deleted.
+
+    Raises TickwheelError if a field has a value that this version does not write.
+    """
     fields = dict(zip(_FIELDS, values, strict=True))
     # The format comes first: another format may allow other values.
     if fields["format"] != str(FORMAT).encode():
         raise _invalid_field_error(context, "format", fields["format"], f"this version reads {FORMAT}")
     if fields["shards"] == b"0":
-        raise TickwheelError(
+        raise NamespaceGone(
             f"namespace {context.namespace!r} is being deleted: repeat `tickwheel namespace delete` if it was cut off;"
             " afterwards, the namespace can be created again"
         )

@@ -29,6 +29,8 @@ _CODES: Final[tuple[tuple[type[TickwheelError], grpc.StatusCode], ...]] = (
     (errors.QueueNotFound, _Code.NOT_FOUND),
     (errors.MessageNotFound, _Code.NOT_FOUND),
     (errors.IdConflict, _Code.ALREADY_EXISTS),
+    (errors.NamespaceGone, _Code.FAILED_PRECONDITION),
+    (errors.NamespaceInUse, _Code.FAILED_PRECONDITION),
     (errors.QueueConfigConflict, _Code.FAILED_PRECONDITION),
     (errors.QueueBlocked, _Code.FAILED_PRECONDITION),
     (errors.QueueNotEmpty, _Code.FAILED_PRECONDITION),

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 from tickwheel import limits
-from tickwheel.errors import InvalidArgument, TickwheelError
+from tickwheel.errors import InvalidArgument, NamespaceInUse
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.namespace import namespace_not_found_error
 from tickwheel.operations.removal.queue_numbers import read_configs
@@ -76,7 +76,7 @@ class NamespaceDeletion:
         for shard in (yield ListPrimaries()).values():
             followed = yield from followed_shards(context, shard)
             if followed:
-                raise TickwheelError(
+                raise NamespaceInUse(
                     f"namespace {context.namespace!r} is being driven: `tickwheel shards` names the event process of"
                     f" shard {min(followed)}; end all event processes first"
                 )
@@ -86,7 +86,7 @@ class NamespaceDeletion:
             )
             left = sum(reply.value for reply in lengths)
             if left:
-                raise TickwheelError(
+                raise NamespaceInUse(
                     f"namespace {context.namespace!r} has {left:,} entries of events that are not relayed to Kafka: run"
                     " `tickwheel events` with the relay until the outbox is empty, and end it again"
                 )
