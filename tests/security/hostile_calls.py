@@ -14,7 +14,7 @@ HOUR = timedelta(hours=1)
 _UNIQUE = {"number", "uid"}
 
 
-class Place(NamedTuple):
+class Prepared(NamedTuple):
     """What a call uses: a client, a queue with the Pending message ``m``, and the message that the client leased."""
 
     tickwheel: Any
@@ -22,46 +22,46 @@ class Place(NamedTuple):
     leased: Any
 
 
-OPERATIONS: dict[str, Callable[[Place], Any]] = {
-    "create_queue": lambda place: place.tickwheel.create_queue(f"{place.queue.name}-new"),
-    "delete_queue": lambda place: place.tickwheel.delete_queue(place.queue.name, purge=True),
-    "queues": lambda place: [each.name for each in place.tickwheel.queues() if each.name == place.queue.name],
-    "settings": lambda place: place.tickwheel.settings().get(f"{place.queue.name}-set"),
-    "set_setting": lambda place: place.tickwheel.set_setting(place.queue.name, "b"),
-    "enqueue": lambda place: place.queue.enqueue(b"x", id="new"),
-    "enqueue_many": lambda place: place.queue.enqueue_many(
+OPERATIONS: dict[str, Callable[[Prepared], Any]] = {
+    "create_queue": lambda prepared: prepared.tickwheel.create_queue(f"{prepared.queue.name}-new"),
+    "delete_queue": lambda prepared: prepared.tickwheel.delete_queue(prepared.queue.name, purge=True),
+    "queues": lambda prepared: [each.name for each in prepared.tickwheel.queues() if each.name == prepared.queue.name],
+    "settings": lambda prepared: prepared.tickwheel.settings().get(f"{prepared.queue.name}-set"),
+    "set_setting": lambda prepared: prepared.tickwheel.set_setting(prepared.queue.name, "b"),
+    "enqueue": lambda prepared: prepared.queue.enqueue(b"x", id="new"),
+    "enqueue_many": lambda prepared: prepared.queue.enqueue_many(
         [NewMessage(b"x", id="new"), NewMessage(b"y", id="late", delay=HOUR)]
     ),
-    "dequeue": lambda place: place.queue.dequeue(limit=2),
-    "dequeue with a filter": lambda place: place.queue.dequeue(where={"a": "b"}),
-    "dequeue in exact order": lambda place: place.queue.dequeue(consistency="exact"),
-    "dequeue with a wait": lambda place: place.queue.dequeue(wait=WAIT),
-    "complete": lambda place: place.leased.complete("done"),
-    "complete_many": lambda place: place.queue.complete_many([place.leased]),
-    "fail": lambda place: place.leased.fail("broken", HOUR),
-    "release": lambda place: place.leased.release(),
-    "release_many": lambda place: place.queue.release_many([place.leased]),
-    "extend": lambda place: place.leased.extend(HOUR),
-    "extend_many": lambda place: place.queue.extend_many([place.leased], HOUR),
-    "cancel": lambda place: place.queue.cancel("m"),
-    "cancel_many": lambda place: place.queue.cancel_many(["m", "none"]),
-    "reschedule": lambda place: place.queue.reschedule("m", delay=HOUR),
-    "redrive": lambda place: place.queue.redrive("m"),
-    "purge": lambda place: place.queue.purge(),
-    "messages": lambda place: sorted(view.id for view in place.queue.messages()),
-    "counts": lambda place: place.queue.counts(),
-    "lateness": lambda place: place.queue.lateness(),
-    "depth": lambda place: place.queue.depth({"a": "b"}),
-    "forecast": lambda place: place.queue.forecast(1),
-    "explain": lambda place: place.queue.explain("m"),
-    "get": lambda place: place.queue.get("m"),
-    "config": lambda place: place.queue.config(),
-    "block": lambda place: place.queue.block(),
-    "unblock": lambda place: place.queue.unblock(),
+    "dequeue": lambda prepared: prepared.queue.dequeue(limit=2),
+    "dequeue with a filter": lambda prepared: prepared.queue.dequeue(where={"a": "b"}),
+    "dequeue in exact order": lambda prepared: prepared.queue.dequeue(consistency="exact"),
+    "dequeue with a wait": lambda prepared: prepared.queue.dequeue(wait=WAIT),
+    "complete": lambda prepared: prepared.leased.complete("done"),
+    "complete_many": lambda prepared: prepared.queue.complete_many([prepared.leased]),
+    "fail": lambda prepared: prepared.leased.fail("broken", HOUR),
+    "release": lambda prepared: prepared.leased.release(),
+    "release_many": lambda prepared: prepared.queue.release_many([prepared.leased]),
+    "extend": lambda prepared: prepared.leased.extend(HOUR),
+    "extend_many": lambda prepared: prepared.queue.extend_many([prepared.leased], HOUR),
+    "cancel": lambda prepared: prepared.queue.cancel("m"),
+    "cancel_many": lambda prepared: prepared.queue.cancel_many(["m", "none"]),
+    "reschedule": lambda prepared: prepared.queue.reschedule("m", delay=HOUR),
+    "redrive": lambda prepared: prepared.queue.redrive("m"),
+    "purge": lambda prepared: prepared.queue.purge(),
+    "messages": lambda prepared: sorted(view.id for view in prepared.queue.messages()),
+    "counts": lambda prepared: prepared.queue.counts(),
+    "lateness": lambda prepared: prepared.queue.lateness(),
+    "depth": lambda prepared: prepared.queue.depth({"a": "b"}),
+    "forecast": lambda prepared: prepared.queue.forecast(1),
+    "explain": lambda prepared: prepared.queue.explain("m"),
+    "get": lambda prepared: prepared.queue.get("m"),
+    "config": lambda prepared: prepared.queue.config(),
+    "block": lambda prepared: prepared.queue.block(),
+    "unblock": lambda prepared: prepared.queue.unblock(),
 }
 
 
-def prepare(healthy: Tickwheel, client: Any, name: str) -> Place:
+def prepare(healthy: Tickwheel, client: Any, name: str) -> Prepared:
     """Create the queue, and lease a message with the client, while the server answers well."""
     source = healthy.create_queue(name, forecast=True)
     healthy.set_setting(f"{name}-set", "value")
@@ -69,7 +69,7 @@ def prepare(healthy: Tickwheel, client: Any, name: str) -> Place:
     queue = client.queue(name)
     [leased] = queue.dequeue()
     source.enqueue(b"x", id="m", metadata={"a": "b"})
-    return Place(client, queue, leased)
+    return Prepared(client, queue, leased)
 
 
 def state_of(healthy: Tickwheel, name: str) -> object:

@@ -105,21 +105,21 @@ def test_each_call_raises_an_error_of_tickwheel_or_returns_the_true_answer(
 ) -> None:
     wrong = []
     for operation, call in OPERATIONS.items():
-        place = prepare(healthy, client, "truth-" + operation.replace(" ", "-"))
-        true_answer = outcome(partial(call, place), place.queue.name)
-        true_state = state_of(healthy, place.queue.name)
+        prepared = prepare(healthy, client, "truth-" + operation.replace(" ", "-"))
+        true_answer = outcome(partial(call, prepared), prepared.queue.name)
+        true_state = state_of(healthy, prepared.queue.name)
         for good in range(3):
-            place = prepare(healthy, client, f"{good}-" + operation.replace(" ", "-"))
+            prepared = prepare(healthy, client, f"{good}-" + operation.replace(" ", "-"))
             hostile.turn(SHAPES[shape], good)
-            end = end_of(partial(call, place))
+            end = end_of(partial(call, prepared))
             hostile.turn(None)
             assert "because of a bug" not in str(end)
-            eventually(partial(is_well, place.queue), "the client works again")
+            eventually(partial(is_well, prepared.queue), "the client works again")
             if isinstance(end, TickwheelError):
                 continue
-            answer = comparable(end, place.queue.name)
+            answer = comparable(end, prepared.queue.name)
             is_credible = shape in CREDIBLE.get(operation, ()) and not answer
-            if not is_credible and (answer, state_of(healthy, place.queue.name)) != (true_answer, true_state):
+            if not is_credible and (answer, state_of(healthy, prepared.queue.name)) != (true_answer, true_state):
                 wrong.append((operation, good, answer))
     assert not wrong
 
