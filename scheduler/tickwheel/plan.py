@@ -172,5 +172,10 @@ def send_request(request: Request) -> Plan[Reply]:
 
 
 def pairs_from_flat(flat: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Return the (field, value) pairs of a hash from the flat list in which Redis returns them."""
+    """Return the (field, value) pairs of a hash from the flat list in which Redis returns them.
+
+    Raises TypeError for an answer of another type: an empty string would otherwise count as an empty hash.
+    """
+    if not isinstance(flat, list):
+        raise TypeError(f"not the pairs of a hash: {flat!r:.80}")
     return zip(flat[::2], flat[1::2], strict=True)

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -79,6 +80,19 @@ async def double_async(n: int) -> int:
     await asyncio.sleep(0)
     record("double_async")
     return 2 * n
+
+
+@app.task(queue="work")
+def fail_in_thread(text: str) -> None:
+    """Starts a thread that ends with an uncaught exception."""
+
+    def fail() -> None:
+        raise ValueError(text)
+
+    thread = threading.Thread(target=fail)
+    thread.start()
+    thread.join()
+    record("joined")
 
 
 @app.task(queue="work")

@@ -14,8 +14,8 @@ class ServiceThread:
     """Serves from `start` to `stop`."""
 
     def __init__(self, url: str, clock: str = "_clock", host: str = "127.0.0.1", **settings: Any) -> None:
-        """``settings`` are the settings of `Server`."""
-        self._client_settings = ClientSettings.validate(url, "tw", None, None, None, None)
+        """``settings`` are the settings of `Server`, and ``timeout``, the timeout of its calls to Redis."""
+        self._client_settings = ClientSettings.validate(url, "tw", None, None, None, settings.pop("timeout", None))
         self._host = host
         self._settings = settings | {"clock": clock}
         self._started = threading.Event()

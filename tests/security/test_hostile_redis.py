@@ -1,48 +1,56 @@
-"""Answers that no Redis server gives: each call ends in time with an error of Tickwheel, and recovers afterwards."""
+"""Answers that no Redis server gives: each call ends in time, with an error of Tickwheel or the true answer."""
 
-import asyncio
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import grpc
 import pytest
 
+from tests.integration.blocking_aio import blocking_aio
+from tests.integration.generic_client import GenericClient
+from tests.integration.service_thread import ServiceThread
+from tests.security.hostile_calls import OPERATIONS, comparable, outcome, prepare, state_of
 from tests.security.hostile_server import SHAPES, HostileServer
 from tests.support.event_process_thread import run_event_process
 from tests.support.wait_until import eventually
-from tickwheel import NewMessage, Queue, Tickwheel, TickwheelError, Unavailable, aio
+from tickwheel import Tickwheel, TickwheelError, Unavailable
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security
 
 TIMEOUT = timedelta(milliseconds=200)
-WAIT = timedelta(milliseconds=100)
-
-OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "create_queue": lambda tw, _: tw.create_queue("new"),
-    "queues": lambda tw, _: tw.queues(),
-    "settings": lambda tw, _: tw.settings(),
-    "set_setting": lambda tw, _: tw.set_setting("a", "b"),
-    "enqueue": lambda _, queue: queue.enqueue(b"x"),
-    "enqueue_many": lambda _, queue: queue.enqueue_many([NewMessage(b"x"), NewMessage(b"y", delay=WAIT)]),
-    "dequeue": lambda _, queue: queue.dequeue(limit=2),
-    "dequeue with a filter": lambda _, queue: queue.dequeue(where={"a": "b"}),
-    "dequeue in exact order": lambda _, queue: queue.dequeue(consistency="exact"),
-    "dequeue with a wait": lambda _, queue: queue.dequeue(wait=WAIT),
-    "cancel": lambda _, queue: queue.cancel("m"),
-    "reschedule": lambda _, queue: queue.reschedule("m", delay=WAIT),
-    "redrive": lambda _, queue: queue.redrive("m"),
-    "counts": lambda _, queue: queue.counts(),
-    "lateness": lambda _, queue: queue.lateness(),
-    "depth": lambda _, queue: queue.depth(),
-    "explain": lambda _, queue: queue.explain("m"),
-    "get": lambda _, queue: queue.get("m"),
-    "config": lambda _, queue: queue.config(),
-    "block": lambda _, queue: queue.block(),
+# A call that takes longer hangs. A call sends several requests, and each of them may take the timeout.
+HANGS_S = 50 * TIMEOUT.total_seconds()
+# The answers of a server with nothing to return. A client cannot know that they are false.
+NOTHING = {"empty array"}
+NO_MESSAGE = {"nil", "nil array", "empty array"}
+CREDIBLE: dict[str, set[str]] = {
+    "queues": NOTHING,
+    "settings": NOTHING,
+    "dequeue": NO_MESSAGE,
+    "dequeue with a filter": NO_MESSAGE,
+    "dequeue in exact order": NO_MESSAGE,
+    "dequeue with a wait": NO_MESSAGE,
 }
+
+
+@contextmanager
+def service_client(url: str, namespace: str, timeout: timedelta) -> Iterator[Tickwheel]:
+    """A client of a service whose Redis is the server of the URL."""
+    with (
+        ServiceThread(url, timeout=timeout) as service,
+        Tickwheel(service.url, namespace=namespace, timeout=timeout) as client,
+    ):
+        yield client
+
+
+CLIENTS: dict[str, Any] = {"blocking": Tickwheel, "asyncio": blocking_aio, "service": service_client}
 
 
 @pytest.fixture
@@ -51,52 +59,103 @@ def hostile(tickwheel_server: PrivateServer) -> Iterator[HostileServer]:
         yield server
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.timeout(300)
-def test_a_blocking_call_ends_with_an_error_of_tickwheel(
-    hostile: HostileServer, tickwheel_server: PrivateServer, namespace: str, shape: str
-) -> None:
-    with (
-        Tickwheel(tickwheel_server.url, namespace=namespace) as healthy,
-        Tickwheel(hostile.url, namespace=namespace, timeout=TIMEOUT) as tickwheel,
-    ):
-        healthy.create_queue("q")
-        queue = tickwheel.queue("q")
-        for good in range(2):
-            for call in OPERATIONS.values():
-                healthy.queue("q").enqueue(b"x", id="m")
-                hostile.turn(SHAPES[shape], good)
-                # An answer can also be one that the call accepts, such as an empty list.
-                with suppress(TickwheelError):
-                    call(tickwheel, queue)
-                hostile.turn(None)
-        eventually(lambda: _is_well(queue), "the client works again")
+@pytest.fixture(params=CLIENTS)
+def client(request: pytest.FixtureRequest, hostile: HostileServer, namespace: str, healthy: Tickwheel) -> Iterator[Any]:
+    """A client of each kind whose server turns hostile."""
+    with CLIENTS[request.param](hostile.url, namespace=namespace, timeout=TIMEOUT) as tickwheel:
+        yield tickwheel
 
 
-def _is_well(queue: Queue) -> bool:
+@pytest.fixture
+def healthy(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Tickwheel]:
+    """A client of the server itself."""
+    with Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel:
+        yield tickwheel
+
+
+def is_well(queue: Any) -> bool:
     try:
-        return queue.enqueue(b"x", id="after").state == "pending"
+        return bool(queue.enqueue(b"x", id="after").id == "after")
     except TickwheelError:
         return False
 
 
+def end_of(call: Callable[[], object]) -> object:
+    """Return the answer of a call, or its error, which must be one of Tickwheel. Fails if the call hangs."""
+    ends: list[object] = []
+
+    def run() -> None:
+        try:
+            ends.append(call())
+        except BaseException as error:
+            ends.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(HANGS_S)
+    assert ends, f"the call has not ended within {HANGS_S} s"
+    assert not isinstance(ends[0], BaseException) or isinstance(ends[0], TickwheelError), repr(ends[0])
+    return ends[0]
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.timeout(300)
-def test_an_asyncio_call_ends_with_an_error_of_tickwheel(
-    hostile: HostileServer, tickwheel_server: PrivateServer, namespace: str, shape: str
+def test_each_call_raises_an_error_of_tickwheel_or_returns_the_true_answer(
+    client: Any, healthy: Tickwheel, hostile: HostileServer, shape: str
 ) -> None:
-    async def run(healthy: Queue) -> None:
-        async with aio.Tickwheel(hostile.url, namespace=namespace, timeout=TIMEOUT) as tickwheel:
-            queue = tickwheel.queue("q")
-            for call in OPERATIONS.values():
-                healthy.enqueue(b"x", id="m")
-                hostile.turn(SHAPES[shape])
-                with suppress(TickwheelError):
-                    await call(tickwheel, queue)
-                hostile.turn(None)
+    wrong = []
+    for operation, call in OPERATIONS.items():
+        prepared = prepare(healthy, client, "truth-" + operation.replace(" ", "-"))
+        true_answer = outcome(partial(call, prepared), prepared.queue.name)
+        true_state = state_of(healthy, prepared.queue.name)
+        for good in range(3):
+            prepared = prepare(healthy, client, f"{good}-" + operation.replace(" ", "-"))
+            hostile.turn(SHAPES[shape], good)
+            end = end_of(partial(call, prepared))
+            hostile.turn(None)
+            assert "because of a bug" not in str(end)
+            eventually(partial(is_well, prepared.queue), "the client works again")
+            if isinstance(end, TickwheelError):
+                continue
+            answer = comparable(end, prepared.queue.name)
+            is_credible = shape in CREDIBLE.get(operation, ()) and not answer
+            if not is_credible and (answer, state_of(healthy, prepared.queue.name)) != (true_answer, true_state):
+                wrong.append((operation, good, answer))
+    assert not wrong
 
-    with Tickwheel(tickwheel_server.url, namespace=namespace) as client:
-        asyncio.run(run(client.create_queue("q")))
+
+def code_of(call: Callable[[], object]) -> tuple[grpc.StatusCode, str]:
+    """Return the status code of a gRPC call and its text."""
+    try:
+        call()
+    except grpc.RpcError as error:
+        return error.code(), str(error.details())
+    return grpc.StatusCode.OK, ""
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_service_reports_a_hostile_server_as_an_error_of_tickwheel_and_serves_again(
+    hostile: HostileServer, healthy: Tickwheel, namespace: str, shape: str
+) -> None:
+    healthy.create_queue("q")
+    with (
+        ServiceThread(hostile.url, timeout=TIMEOUT) as service,
+        grpc.insecure_channel(service.target) as channel,
+    ):
+        call = GenericClient(channel).call
+        requests: dict[str, dict[str, Any]] = {
+            "Enqueue": {"queue": "q", "message": {"id": "m"}},
+            "Dequeue": {"queue": "q"},
+            "Complete": {"queue": "q", "leases": [{"id": "m", "token": "AAAAAAAAAAAAAAAAAAAAAA=="}]},
+            "SetSetting": {"name": "a", "value": "b"},
+        }
+        for method, fields in requests.items():
+            hostile.turn(SHAPES[shape])
+            code, text = code_of(partial(call, method, namespace=namespace, timeout=HANGS_S, **fields))
+            assert code not in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.DEADLINE_EXCEEDED)
+            assert "because of a bug" not in text
+            hostile.turn(None)
+            call("Enqueue", namespace=namespace, queue="q", message={"id": method})
 
 
 def test_a_server_that_never_keeps_a_script_is_unavailable(hostile: HostileServer, namespace: str) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -81,6 +82,7 @@ class FlakyServers:
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
+        self.answer_s = 5.0
         self.left = FAILURES
 
     def attempt(self) -> None:
@@ -166,13 +168,11 @@ def test_an_interruption_is_one_warning_and_its_end_is_logged_once_all_channels_
 
 
 def test_a_subscription_that_is_not_confirmed_in_time_is_logged_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("tickwheel.redis.wakeup_task.CONFIRM_S", 0.001)
-
     async def run_client() -> None:
         servers = AsyncServers(Topology())
-        servers.left = 1_000_000
+        servers.left, servers.answer_s = 1_000_000, 0.001
         wakes = WakeupTask(servers, channels)  # type: ignore[arg-type]
         for _ in range(3):
             await wakes.subscribe("work")
@@ -182,3 +182,15 @@ def test_a_subscription_that_is_not_confirmed_in_time_is_logged_once(
     assert (
         sum(text.startswith("no subscription to queue 'work' yet") for text in log_texts(caplog, logging.WARNING)) == 1
     )
+
+
+def test_a_subscription_waits_for_its_confirmation_no_longer_than_for_an_answer() -> None:
+    servers = Servers(Topology())
+    servers.left, servers.answer_s = 1_000_000, 0.001
+    wakes = WakeupThread(servers, channels)  # type: ignore[arg-type]
+    subscribing = threading.Thread(target=wakes.subscribe, args=("work",), daemon=True)
+    subscribing.start()
+    # The client's default would wait for 5 s.
+    subscribing.join(4)
+    assert not subscribing.is_alive()
+    wakes.stop()

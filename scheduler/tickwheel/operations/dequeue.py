@@ -294,7 +294,7 @@ class Dequeue:
     def _parse_reply(self, shard: int, reply: Reply) -> tuple[int, int, list[tuple[bytes, bytes]]]:
         """Return the status, the time of the reply by the shard's clock, and field and record of each message."""
         answer = reply.value
-        if not answer:
+        if answer is None or answer == []:
             self._ready_shards.record_empty(matching=answer is not None)
             return _FINAL, 0, []
         status, head, now_ms = _HEAD.unpack(answer[0])

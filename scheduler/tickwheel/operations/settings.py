@@ -33,7 +33,9 @@ def read(context: NamespaceContext, name: str) -> Plan[str | None]:
 def write(context: NamespaceContext, name: str, value: str | None) -> Plan[None]:
     """Set a setting, or remove it if ``value`` is None. Idempotent."""
     args: list[bytes | int | str] = [setting_name(name), context.shards, limits.SETTINGS_MAX, *setting_value(value)]
-    yield from call_metadata_shard(context, "set_setting", args)
+    reply = yield from call_metadata_shard(context, "set_setting", args)
+    if reply.value != 1:
+        raise ValueError(f"the answer to set_setting is {reply.value!r:.80}")
 
 
 def setting_name(name: object) -> str:

@@ -14,7 +14,7 @@ from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.retry_backoff import draw_backoff_ms
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import ScriptCall, call_shards, call_shards_once
-from tickwheel.operations.results import LOST, NOT_FOUND, chunks_by_shard, unpack_results
+from tickwheel.operations.results import ALREADY, DONE, LOST, NOT_FOUND, chunks_by_shard, unpack_results
 from tickwheel.operations.sessions import Sessions
 from tickwheel.plan import Plan, Request
 from tickwheel.storage.sharding import shard_of
@@ -51,10 +51,17 @@ def complete(
             return Request(shard, context.call("complete", shard, queue, args), durable=True)
 
         replies = yield from call_shards(context, queue, list(part), build)
-        return [reply.value for reply in replies]
+        return [_checked_codes(reply.value) for reply in replies]
 
     items = zip(messages, result_texts(messages, results), strict=False)
     yield from _settle(context, items, limits.CALL_MESSAGES, call)
+
+
+def _checked_codes(answer: object) -> bytes:
+    """Return the answer to `complete`. Raises ValueError for another answer, which would count as a completion."""
+    if not isinstance(answer, bytes) or not set(answer) <= {DONE, ALREADY, LOST, NOT_FOUND}:
+        raise ValueError(f"the answer to complete is {answer!r:.80}")
+    return answer
 
 
 def fail(

@@ -10,7 +10,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import BusyLoadingError, InvalidResponse, RedisError
 
 from tickwheel.plan import BROKEN_ANSWER
-from tickwheel.redis.pools import refresh_order, settings
+from tickwheel.redis.pools import ANSWER_S, refresh_order, settings
 from tickwheel.redis.replies import CONNECTION_ERRORS, LOST_CONNECTION, raise_if_permanent
 from tickwheel.redis.topology import Topology
 from tickwheel.redis.url import node_url, servers
@@ -23,8 +23,7 @@ class AsyncConnectionPools:
         """``answer_s`` limits the wait for one answer of a server. The upper bound is `pools.ANSWER_S`."""
         self.topology = Topology(servers(url))
         self._url = url
-        self._settings = settings(answer_s)
-        self._answer_s = self._settings["socket_timeout"]
+        self.answer_s = min(ANSWER_S, answer_s)
         self._pools: dict[str, Any] = {}
         self._refresh_lock = asyncio.Lock()
 
@@ -33,7 +32,7 @@ class AsyncConnectionPools:
         pool = self._pools.get(server)
         if pool is None:
             url = node_url(self._url, server)
-            pool = ConnectionPool.from_url(url, retry=Retry(NoBackoff(), 0), **self._settings)
+            pool = ConnectionPool.from_url(url, retry=Retry(NoBackoff(), 0), **settings(self.answer_s))
             self._pools[server] = pool
         return pool
 
@@ -47,17 +46,17 @@ class AsyncConnectionPools:
 
     async def release(self, server: str, connection: Any) -> None:
         """Return a connection to its pool. A closed connection may be returned, too."""
-        connection.socket_timeout = self._answer_s
+        connection.socket_timeout = self.answer_s
         await self.pool(server).release(connection)
 
     async def send(self, connection: Any, packed: Any) -> None:
         """Send commands. Raises TimeoutError if the server does not accept more data."""
-        async with asyncio.timeout(self._answer_s):
+        async with asyncio.timeout(self.answer_s):
             await connection.send_packed_command(packed)
 
     async def answer(self, connection: Any) -> object:
         """Return the next answer, as `read_answer` does. Raises TimeoutError if no answer comes in time."""
-        async with asyncio.timeout(self._answer_s):
+        async with asyncio.timeout(self.answer_s):
             return await read_answer(connection)
 
     async def open_subscriber(self, server: str) -> Any:

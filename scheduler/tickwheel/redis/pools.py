@@ -34,7 +34,7 @@ class ConnectionPools:
         """``answer_s`` limits the wait for one answer of a server. The upper bound is ANSWER_S."""
         self.topology = Topology(servers(url))
         self._url = url
-        self._answer_s = answer_s
+        self.answer_s = min(ANSWER_S, answer_s)
         self._pools: dict[str, ConnectionPool] = {}
         self._lock = threading.Lock()
         self._refresh_lock = threading.Lock()
@@ -83,7 +83,7 @@ class ConnectionPools:
 
     def _create_pool(self, server: str) -> ConnectionPool:
         url = node_url(self._url, server)
-        return ConnectionPool.from_url(url, retry=Retry(NoBackoff(), 0), **settings(self._answer_s))
+        return ConnectionPool.from_url(url, retry=Retry(NoBackoff(), 0), **settings(self.answer_s))
 
     def _execute(self, server: str, *command: str) -> object:
         pool = self.pool(server)
@@ -97,8 +97,7 @@ class ConnectionPools:
 
 def settings(answer_s: float) -> dict[str, Any]:
     """Return the settings of every connection, blocking or asyncio. The pools turn redis-py's own retries off."""
-    timeout = min(ANSWER_S, answer_s)
-    timeouts = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
+    timeouts = {"socket_timeout": answer_s, "socket_connect_timeout": answer_s}
     return {"protocol": 2, "max_connections": 65_536} | timeouts | _WITHOUT_SETINFO
 
 

@@ -16,9 +16,8 @@ from tickwheel.redis.topology import Topology, hash_slot, node_name
 from tickwheel.redis.wait_list import WaitList
 from tickwheel.runtime.log_throttle import LogThrottle
 
-# Seconds: the maximum wait for the confirmation of a subscription, the pause after a lost connection, and the pause
-# after a refused subscription.
-CONFIRM_S, RECONNECT_S, REFUSED_S = 5.0, 0.1, 1.0
+# Seconds: the pause after a lost connection, and the pause after a refused subscription.
+RECONNECT_S, REFUSED_S = 0.1, 1.0
 
 
 _log = logging.getLogger("tickwheel")

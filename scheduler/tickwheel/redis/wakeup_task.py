@@ -13,7 +13,7 @@ from redis.exceptions import AskError
 from tickwheel.plan import BROKEN_ANSWER
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools, read_answer
 from tickwheel.redis.replies import CONNECTION_ERRORS
-from tickwheel.redis.subscriptions import CONFIRM_S, Subscriptions
+from tickwheel.redis.subscriptions import Subscriptions
 from tickwheel.redis.wait_list import WaiterHandle, WaitList
 
 
@@ -79,7 +79,7 @@ class WakeupTask:
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="tickwheel-wake")
         try:
-            async with asyncio.timeout(CONFIRM_S):
+            async with asyncio.timeout(self._servers.answer_s):
                 await confirmed.wait()
         except TimeoutError:
             self._subscriptions.log_problem(

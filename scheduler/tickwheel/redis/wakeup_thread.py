@@ -15,7 +15,7 @@ from redis.exceptions import AskError
 from tickwheel.plan import BROKEN_ANSWER
 from tickwheel.redis.pools import ConnectionPools, read_answer
 from tickwheel.redis.replies import CONNECTION_ERRORS
-from tickwheel.redis.subscriptions import CONFIRM_S, Subscriptions
+from tickwheel.redis.subscriptions import Subscriptions
 from tickwheel.redis.wait_list import SWEEP_S, WaiterHandle, WaitList
 
 
@@ -67,7 +67,7 @@ class WakeupThread:
                 thread = threading.Thread(target=self._run, name="tickwheel-wake", daemon=True)
                 thread.start()
                 self._thread = thread
-        confirmed.wait(CONFIRM_S)
+        confirmed.wait(self._servers.answer_s)
         self._subscriptions.check()
         return ThreadWaiter(self._waiters, queue, self._subscriptions.check, where)
 

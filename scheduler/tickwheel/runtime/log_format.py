@@ -15,15 +15,16 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 def log_to_stderr(*, json: bool = False, verbose: bool = False, lowest: int = logging.INFO) -> logging.Handler:
     """Configure logging: the level ``lowest`` and above, or DEBUG and above if ``verbose``. Return the handler.
 
-    With ``json``, Python's warnings and uncaught exceptions go to the log, too, so that every line on stderr is JSON.
+    Uncaught exceptions go to the log, too: their text may come from other programs, and Python would print the text as
+    it is. With ``json``, Python's warnings also go to the log, so that every line on stderr is JSON.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if json else TextLines(_FORMAT))
     logging.basicConfig(level=logging.DEBUG if verbose else lowest, handlers=[handler])
+    sys.excepthook = _log_uncaught
+    threading.excepthook = lambda args: _log_uncaught(args.exc_type, args.exc_value, args.exc_traceback)
     if json:
         logging.captureWarnings(True)
-        sys.excepthook = _log_uncaught
-        threading.excepthook = lambda args: _log_uncaught(args.exc_type, args.exc_value, args.exc_traceback)
     return handler
 
 

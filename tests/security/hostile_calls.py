@@ -1,0 +1,110 @@
+"""The calls of a client against a hostile server: what each call does, and its answer in a comparable form."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, NamedTuple
+
+from tickwheel import NewMessage, Tickwheel, TickwheelError
+
+WAIT = timedelta(milliseconds=100)
+HOUR = timedelta(hours=1)
+# Fields of a queue's configuration that differ between queues.
+_UNIQUE = {"number", "uid"}
+
+
+class Prepared(NamedTuple):
+    """What a call uses: a client, a queue with the Pending message ``m``, and the message that the client leased."""
+
+    tickwheel: Any
+    queue: Any
+    leased: Any
+
+
+OPERATIONS: dict[str, Callable[[Prepared], Any]] = {
+    "create_queue": lambda prepared: prepared.tickwheel.create_queue(f"{prepared.queue.name}-new"),
+    "delete_queue": lambda prepared: prepared.tickwheel.delete_queue(prepared.queue.name, purge=True),
+    "queues": lambda prepared: [each.name for each in prepared.tickwheel.queues() if each.name == prepared.queue.name],
+    "settings": lambda prepared: prepared.tickwheel.settings().get(f"{prepared.queue.name}-set"),
+    "set_setting": lambda prepared: prepared.tickwheel.set_setting(prepared.queue.name, "b"),
+    "enqueue": lambda prepared: prepared.queue.enqueue(b"x", id="new"),
+    "enqueue_many": lambda prepared: prepared.queue.enqueue_many(
+        [NewMessage(b"x", id="new"), NewMessage(b"y", id="late", delay=HOUR)]
+    ),
+    "dequeue": lambda prepared: prepared.queue.dequeue(limit=2),
+    "dequeue with a filter": lambda prepared: prepared.queue.dequeue(where={"a": "b"}),
+    "dequeue in exact order": lambda prepared: prepared.queue.dequeue(consistency="exact"),
+    "dequeue with a wait": lambda prepared: prepared.queue.dequeue(wait=WAIT),
+    "complete": lambda prepared: prepared.leased.complete("done"),
+    "complete_many": lambda prepared: prepared.queue.complete_many([prepared.leased]),
+    "fail": lambda prepared: prepared.leased.fail("broken", HOUR),
+    "release": lambda prepared: prepared.leased.release(),
+    "release_many": lambda prepared: prepared.queue.release_many([prepared.leased]),
+    "extend": lambda prepared: prepared.leased.extend(HOUR),
+    "extend_many": lambda prepared: prepared.queue.extend_many([prepared.leased], HOUR),
+    "cancel": lambda prepared: prepared.queue.cancel("m"),
+    "cancel_many": lambda prepared: prepared.queue.cancel_many(["m", "none"]),
+    "reschedule": lambda prepared: prepared.queue.reschedule("m", delay=HOUR),
+    "redrive": lambda prepared: prepared.queue.redrive("m"),
+    "purge": lambda prepared: prepared.queue.purge(),
+    "messages": lambda prepared: sorted(view.id for view in prepared.queue.messages()),
+    "counts": lambda prepared: prepared.queue.counts(),
+    "lateness": lambda prepared: prepared.queue.lateness(),
+    "depth": lambda prepared: prepared.queue.depth({"a": "b"}),
+    "forecast": lambda prepared: prepared.queue.forecast(1),
+    "explain": lambda prepared: prepared.queue.explain("m"),
+    "get": lambda prepared: prepared.queue.get("m"),
+    "config": lambda prepared: prepared.queue.config(),
+    "block": lambda prepared: prepared.queue.block(),
+    "unblock": lambda prepared: prepared.queue.unblock(),
+}
+
+
+def prepare(healthy: Tickwheel, client: Any, name: str) -> Prepared:
+    """Create the queue, and lease a message with the client, while the server answers well."""
+    source = healthy.create_queue(name, forecast=True)
+    healthy.set_setting(f"{name}-set", "value")
+    source.enqueue(b"leased", id="leased")
+    queue = client.queue(name)
+    [leased] = queue.dequeue()
+    source.enqueue(b"x", id="m", metadata={"a": "b"})
+    return Prepared(client, queue, leased)
+
+
+def state_of(healthy: Tickwheel, name: str) -> object:
+    """Return what the calls change, read from the server itself."""
+    reads: dict[str, Callable[[], object]] = {
+        "setting": lambda: healthy.setting(name),
+        "other queue": lambda: healthy.queue(f"{name}-new").config().enqueue_blocked,
+        "blocked": lambda: healthy.queue(name).config().enqueue_blocked,
+    }
+    for id in ("m", "leased", "new", "late"):
+        reads[id] = partial(healthy.queue(name).get, id)
+    return {part: outcome(read, name) for part, read in reads.items()}
+
+
+def outcome(call: Callable[[], object], name: str) -> object:
+    """Return the answer of a call about a queue, or its error, in a form that `comparable` describes."""
+    try:
+        return comparable(call(), name)
+    except TickwheelError as error:
+        return comparable(repr(error), name)
+
+
+def comparable(value: Any, name: str) -> object:
+    """Return a value that is equal for equal answers about two queues: without their names, and with hours as times."""
+    if isinstance(value, datetime):
+        return f"in {round((value - datetime.now(UTC)) / HOUR)} h"
+    if isinstance(value, timedelta | str):
+        return str(value).replace(name, "QUEUE")
+    if dataclasses.is_dataclass(value):
+        parts = [field.name for field in dataclasses.fields(value) if field.name not in _UNIQUE]
+        return [comparable(getattr(value, part), name) for part in parts]
+    if isinstance(value, Mapping):
+        return {key: comparable(each, name) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [comparable(each, name) for each in value]
+    if hasattr(value, "lease_until"):
+        return [comparable(getattr(value, part), name) for part in ("id", "payload", "attempt", "lease_until")]
+    return comparable(value.name, name) if hasattr(value, "name") else value
