@@ -11,7 +11,15 @@ import pytest
 from tests.integration.service_thread import ServiceThread
 from tests.support.event_process_thread import run_event_process
 from tests.support.wait_until import eventually
-from tickwheel import NamespaceGone, NamespaceInUse, NamespaceNotFound, NewMessage, QueueNotFound, Tickwheel
+from tickwheel import (
+    InvalidArgument,
+    NamespaceGone,
+    NamespaceInUse,
+    NamespaceNotFound,
+    NewMessage,
+    QueueNotFound,
+    Tickwheel,
+)
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.removal.delete_namespace import NamespaceDeletion
 from tickwheel.testing import PrivateServer
@@ -85,6 +93,46 @@ def test_a_deletion_that_was_cut_off_refuses_clients_and_can_be_repeated(
         old.create_queue("c")
     old.delete_namespace()
     assert keys(server, namespace) == []
+
+
+@pytest.mark.parametrize("phase", ["versions", "keys"])
+def test_no_token_continues_a_deletion_that_does_not_exist(
+    open_client: Open, server: Any, namespace: str, contents: Callable[[str], dict[str, Any]], phase: str
+) -> None:
+    client = open_client()
+    fill(client)
+    before = contents(namespace)
+    for shard in range(client._context.shards):
+        deletion = NamespaceDeletion(NamespaceContext(namespace), f"{phase}:{shard}:0:{'0' * 16}")
+        with pytest.raises(InvalidArgument, match="page_token belongs to another deletion"):
+            client._run(deletion.next())
+    assert contents(namespace) == before
+
+
+def test_the_token_of_a_deletion_does_not_delete_the_namespace_that_was_created_afterwards(
+    open_client: Open, namespace: str, contents: Callable[[str], dict[str, Any]]
+) -> None:
+    old = open_client()
+    fill(old)
+    deletion = NamespaceDeletion(NamespaceContext(namespace))
+    tokens = []
+    while not deletion.ended:
+        old._run(deletion.next())
+        tokens.append(deletion.token)
+    new = open_client()
+    fill(new)
+    before = contents(namespace)
+    # The last token is empty: it begins a deletion.
+    for token in tokens[:-1]:
+        with pytest.raises(InvalidArgument, match="page_token belongs to another deletion"):
+            new._run(NamespaceDeletion(NamespaceContext(namespace), token).next())
+    # Another deletion of the new namespace has begun, too.
+    new._run(NamespaceDeletion(NamespaceContext(namespace)).next())
+    for token in tokens[:-1]:
+        with pytest.raises(InvalidArgument, match="page_token belongs to another deletion"):
+            new._run(NamespaceDeletion(NamespaceContext(namespace), token).next())
+    assert contents(namespace).keys() == before.keys()
+    new.delete_namespace()
 
 
 def test_a_client_that_knows_the_configuration_adds_nothing_after_the_versions_are_gone(

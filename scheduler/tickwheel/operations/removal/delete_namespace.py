@@ -3,8 +3,12 @@
 The first step hides the number of shards, which every client compares when it reads a configuration. Then the shards
 forget the versions of the configurations, so every call of a client reads a configuration, and learns that the
 namespace is gone. All other keys follow, and the keys of the metadata are the last.
+
+The first step also stores a random mark, which each token contains. So a token continues only the deletion that made
+it: not the namespace that somebody has created after that deletion, and no namespace that is in use.
 """
 
+import os
 import re
 from collections.abc import Sequence
 
@@ -18,7 +22,8 @@ from tickwheel.plan import ListPrimaries, Plan, Request, Round, send_request
 from tickwheel.runtime.chunks import iter_chunks
 from tickwheel.storage.keys import namespace_key, queue_key, queues_key, settings_key, shard_key, shard_prefix
 
-_TOKEN = re.compile(r"(versions|keys):([0-9]{1,5}):([0-9]{1,20})")
+_TOKEN = re.compile(r"(versions|keys):([0-9]{1,5}):([0-9]{1,20}):([0-9a-f]{16})")
+_MARK_BYTES = 8
 _VERSIONS, _KEYS = "versions", "keys"
 _PAGE = 1_000
 
@@ -33,13 +38,13 @@ class NamespaceDeletion:
         """
         self._context = context
         self._is_checked = is_checked
-        self._phase, self._shard, self._cursor = _parse_token(token)
+        self._phase, self._shard, self._cursor, self._mark = _parse_token(token)
         self.ended = False
 
     @property
     def token(self) -> str:
         """The position of the deletion; empty at the end."""
-        return "" if self.ended else f"{self._phase}:{self._shard}:{self._cursor.decode()}"
+        return "" if self.ended else f"{self._phase}:{self._shard}:{self._cursor.decode()}:{self._mark}"
 
     def next(self) -> Plan[int]:
         """Take the next step. Return the number of keys that the step has removed."""
@@ -56,8 +61,14 @@ class NamespaceDeletion:
     def _hide(self) -> Plan[None]:
         """Read the number of shards. In the first step, check the namespace, and hide the number from its clients."""
         key = namespace_key(self._context.namespace)
-        reply = yield from send_request(Request(0, command=("HMGET", key, "shards", "deleting", "history")))
-        shards, deleting, history = reply.value
+        fields = ("shards", "deleting", "history", "deletion")
+        reply = yield from send_request(Request(0, command=("HMGET", key, *fields)))
+        shards, deleting, history, mark = reply.value
+        if self._phase and shards is not None and (shards != b"0" or mark != self._mark.encode()):
+            raise InvalidArgument(
+                f"page_token belongs to another deletion than the present one of namespace {self._context.namespace!r},"
+                " if there is one: begin a new deletion without a page_token"
+            )
         count = deleting if shards == b"0" else shards
         if count is None or not count.isdigit() or not 1 <= int(count) <= limits.SHARDS_MAX:
             if not self._is_checked and not self._phase:
@@ -69,11 +80,16 @@ class NamespaceDeletion:
             return
         if self._is_checked:
             yield from self._check_unused(history)
-        yield from send_request(Request(0, command=("HSET", key, "deleting", count, "shards", 0)))
+        # A deletion that was cut off has stored a mark, with which its client may still continue.
+        self._mark = os.urandom(_MARK_BYTES).hex() if mark is None else mark.decode()
+        hide = ("HSET", key, "deleting", count, "deletion", self._mark, "shards", 0)
+        yield from send_request(Request(0, command=hide))
 
     def _check_unused(self, history: bytes | None) -> Plan[None]:
         context = self._context
         for shard in (yield ListPrimaries()).values():
+            # If the user may not scan the keys, the deletion fails here, before it has changed anything.
+            yield from send_request(Request(shard, command=("SCAN", 0, "COUNT", 1)))
             followed = yield from followed_shards(context, shard)
             if followed:
                 raise NamespaceInUse(
@@ -130,9 +146,9 @@ def delete_namespace(context: NamespaceContext) -> Plan[None]:
         yield from deletion.next()
 
 
-def _parse_token(token: str) -> tuple[str, int, bytes]:
+def _parse_token(token: str) -> tuple[str, int, bytes, str]:
     if not token:
-        return "", 0, b"0"
+        return "", 0, b"0", ""
     if (match := _TOKEN.fullmatch(token)) is None:
         raise InvalidArgument(f"page_token must be the token of the previous page, not {token!r:.80}")
-    return match[1], int(match[2]), match[3].encode()
+    return match[1], int(match[2]), match[3].encode(), match[4]
