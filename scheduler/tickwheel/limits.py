@@ -90,6 +90,9 @@ REQUESTS_BYTES = 64 * 1024 * 1024
 LARGE_REQUESTS = 4
 # The request of a call must arrive within this time after the headers of the call.
 REQUEST_ARRIVAL_S = 10.0
+# Requests that a process of the service reads at a time, and if it reads as many, further ones of each caller.
+READS = 32
+CALLER_READS = 16
 STREAM_CREDIT = 10_000
 WAITING_CALLS = 10_000
 # Other concurrent calls, in addition to the waiting calls.

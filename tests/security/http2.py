@@ -1,13 +1,19 @@
 """HTTP/2 frames made by hand, for requests that no library sends."""
 
+import socket
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS = b"\0\0\0\4\0\0\0\0\0"
 _WINDOW_MAX = 2**31 - 1
+_DATA, _HEADERS, _SETTINGS, _PING, _WINDOW_UPDATE = 0, 1, 4, 6, 8
+_INITIAL_WINDOW = 4
+# Size of the head of a frame.
+_HEAD = 9
 
 
 def frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
@@ -38,6 +44,61 @@ def unlimited_windows() -> bytes:
     """Return frames that open the flow-control windows of the connection and of each stream as far as possible."""
     settings = frame(4, 0, 0, struct.pack(">HI", 4, _WINDOW_MAX))
     return settings + frame(8, 0, 0, struct.pack(">I", _WINDOW_MAX - 65_535))
+
+
+class Upload:
+    """One call on a connection of its own, which sends its request as far as the windows of the server allow."""
+
+    def __init__(self, host: str, port: int, path: str, request: bytes) -> None:
+        self._socket = socket.create_connection((host, port))
+        self._socket.sendall(PREFACE + SETTINGS + frame(_HEADERS, 4, 1, headers(path)))
+        self._socket.setblocking(False)
+        self._received = b""
+        self._request = request
+        # By stream; 0 is the connection.
+        self._windows = {0: 65_535, 1: 65_535}
+        self._initial = 65_535
+        self.sent = 0
+        """Number of bytes that the connection has accepted."""
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def advance(self) -> None:
+        """Handle the frames that the server has sent, and send what it allows."""
+        with suppress(BlockingIOError):
+            self._received += self._socket.recv(65_536)
+        while len(self._received) >= _HEAD and len(self._received) >= _HEAD + (size := self._size):
+            kind, flags, stream = struct.unpack_from(">BBI", self._received, 3)
+            self._handle(kind, flags, stream, self._received[_HEAD : _HEAD + size])
+            self._received = self._received[_HEAD + size :]
+        while (count := min(16_384, *self._windows.values(), len(self._request) - self.sent)) > 0:
+            self._send(frame(_DATA, 0, 1, self._request[self.sent : self.sent + count]))
+            self.sent += count
+            self._windows = {stream: window - count for stream, window in self._windows.items()}
+
+    @property
+    def _size(self) -> int:
+        return int.from_bytes(self._received[:3], "big")
+
+    def _handle(self, kind: int, flags: int, stream: int, body: bytes) -> None:
+        if kind == _WINDOW_UPDATE and stream in self._windows:
+            self._windows[stream] += int.from_bytes(body, "big")
+        elif kind in (_SETTINGS, _PING) and not flags & 1:
+            if kind == _SETTINGS:
+                for name, value in struct.iter_unpack(">HI", body):
+                    if name == _INITIAL_WINDOW:
+                        self._windows[1] += value - self._initial
+                        self._initial = value
+            self._send(frame(kind, 1, 0, body if kind == _PING else b""))
+
+    def _send(self, data: bytes) -> None:
+        self._socket.setblocking(True)
+        self._socket.sendall(data)
+        self._socket.setblocking(False)
 
 
 def _literal(name: bytes, text: bytes) -> bytes:

@@ -3,8 +3,11 @@
 `python -m bench --only large_requests` measures the memory and the blocks of the event loop.
 """
 
+import select
+import struct
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -17,6 +20,7 @@ from bench.measurements.large_requests import memory_mb
 from services.process import free_port
 from services.serving_program import SERVE, ServingProgram
 from tests.integration.service_thread import ServiceThread
+from tests.security.http2 import Upload
 from tests.security.tokens import generic_client
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel, limits
@@ -134,3 +138,21 @@ def test_a_waiting_dequeue_keeps_no_unknown_fields(program: ServingProgram, chan
         call.cancel()
     # The unknown fields of all calls have 60 MB. A waiting call takes about 30 KB.
     assert grown < 50
+
+
+def test_requests_that_never_arrive_whole_take_little_memory(program: ServingProgram, at_rest: float) -> None:
+    """A stranger announces health checks of 4 MiB, and sends as much of them as the service accepts."""
+    announced = limits.REQUEST_BYTES - 10
+    request = struct.pack(">BI", 0, announced) + bytes(announced - 1)
+    host, _, port = program.target.rpartition(":")
+    with ExitStack() as stack:
+        uploads = [
+            stack.enter_context(closing(Upload(host, int(port), "/grpc.health.v1.Health/Check", request)))
+            for _ in range(150)
+        ]
+        # Until the service takes no more bytes for a second.
+        while select.select(uploads, (), (), 1)[0]:
+            for upload in uploads:
+                upload.advance()
+        assert all(upload.sent for upload in uploads)
+        assert memory_mb(program.pid, "VmHWM") - at_rest < MEMORY_MB

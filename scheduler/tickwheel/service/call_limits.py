@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
@@ -22,6 +22,7 @@ _IPV6_NETWORK_BITS: Final = 64
 # The reads that `Arrivals` ends at a time, and its pause if there are more.
 _ENDED_AT_ONCE: Final = 50
 _PAUSE_S: Final = 0.02
+_NO_WAIT: Final = nullcontext()
 _caller: ContextVar[str] = ContextVar("caller")
 
 
@@ -70,8 +71,11 @@ class RequestLimits:
 
 
 class Arrivals:
-    """Ends the reads of requests that do not arrive in time. One timer for all reads costs a call almost nothing, and
-    ends only a few calls at a time, so that the event loop serves other calls in between.
+    """Reads requests, and ends the reads of requests that do not arrive in time. One timer for all reads costs a call
+    almost nothing, and ends only a few calls at a time, so that the event loop serves other calls in between.
+
+    A request can take its full size in memory as soon as the read begins and the client has announced the size. So only
+    a few requests are read at a time. Until its turn, a request takes no more than the window of its HTTP/2 stream.
     """
 
     def __init__(self) -> None:
@@ -79,6 +83,9 @@ class Arrivals:
         self._reads: dict[asyncio.Task[Any], float] = {}
         self._late: set[asyncio.Task[Any]] = set()
         self._is_watched = False
+        self._reading = 0
+        # An entry disappears when no call of the caller uses it.
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def read(self, context: Any) -> Any:
         """Return the request of the call. Raises TimeoutError if the request does not arrive in time."""
@@ -88,8 +95,16 @@ class Arrivals:
         if not self._is_watched:
             self._is_watched = True
             self._watch(loop)
+        turn: AbstractAsyncContextManager[object] = _NO_WAIT
+        if self._reading >= limits.READS:
+            turn = self._turns_of(name_caller(context))
         try:
-            return await context.read()
+            async with turn:
+                self._reading += 1
+                try:
+                    return await context.read()
+                finally:
+                    self._reading -= 1
         except asyncio.CancelledError as error:
             # The client may have cancelled the call, too.
             if task in self._late and not task.uncancel():
@@ -98,6 +113,12 @@ class Arrivals:
         finally:
             self._late.discard(task)
             self._reads.pop(task, None)
+
+    def _turns_of(self, caller: str) -> asyncio.Semaphore:
+        turns = self._turns.get(caller)
+        if turns is None:
+            turns = self._turns[caller] = asyncio.Semaphore(limits.CALLER_READS)
+        return turns
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         begun_before = loop.time() - limits.REQUEST_ARRIVAL_S

@@ -26,6 +26,9 @@ def options(connections: int, waiting: int, *, shares_port: bool) -> list[tuple[
         # library has no limit for all connections: it would reject calls of one client because of another.
         ("grpc.max_concurrent_streams", waiting + 2 * limits.OTHER_CALLS),
         ("grpc.max_receive_message_length", limits.REQUEST_BYTES),
+        # With probes, the windows grow, and the library receives whole requests before the service reads them (see
+        # `Arrivals`). Without probes, a request that the service does not read yet takes at most 64 KiB.
+        ("grpc.http2.bdp_probe", 0),
         # Closes connections of clients that connect and send nothing.
         ("grpc.server_handshake_timeout_ms", 20_000),
         ("grpc.keepalive_time_ms", PING_MS),
