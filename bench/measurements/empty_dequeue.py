@@ -57,7 +57,7 @@ def empty_dequeue(scale: Scale) -> list[Measurement]:
     return [
         Measurement(
             "empty",
-            "server CPU time of an empty dequeue, with or without a filter",
+            "server CPU time of an empty dequeue that repeats an empty dequeue, with or without a filter",
             "PING",
             worst,
             3,

@@ -46,7 +46,8 @@ def shards(scale: Scale) -> list[Measurement]:
     return [
         Measurement(
             f"life_{count}_shards",
-            f"server CPU time for a life with {count} shards, relative to one shard, with {BATCH} messages a call",
+            f"server CPU time for a life with {count} shards, relative to one shard, with {BATCH} messages"
+            " in each shard's call",
             "×",
             # Relative to the same turn, because the speed of the machine may change between turns.
             [us / one for us, one in zip(dense[count], dense[1], strict=True)],

@@ -71,11 +71,14 @@ def timestone_mix(scale: Scale) -> list[Measurement]:
         "probes": service.probes,
     }
     share = "highest share of Timestone's rates that"
-    goals = f"with a p99 of {ENQUEUE_MS} ms for enqueues and {DEQUEUE_MS} ms for dequeues"
+    goals = (
+        f"with 2.5 dequeue calls (each for ten messages) for each message and"
+        f" a p99 of {ENQUEUE_MS} ms for enqueues and {DEQUEUE_MS} ms for dequeues"
+    )
     at_full_rates, at_bursts = "of the service at Timestone's rates: p99", "in bursts of 5,000 messages a second: p99"
     return [
         Measurement(
-            "timestone_share", f"{share} the service sustains {goals}", "%", shares, 50, at_least=True, details=about
+            "timestone_share", f"{share} the service sustains, {goals}", "%", shares, 50, at_least=True, details=about
         ),
         Measurement("timestone_enqueue", f"enqueue latency {at_full_rates}", "ms", _column(at_full, 0), ENQUEUE_MS),
         Measurement("timestone_dequeue", f"dequeue latency {at_full_rates}", "ms", _column(at_full, 1), DEQUEUE_MS),
@@ -85,7 +88,7 @@ def timestone_mix(scale: Scale) -> list[Measurement]:
         ),
         Measurement(
             "timestone_direct_share",
-            f"{share} clients without the service sustain {goals}",
+            f"{share} clients without the service sustain, {goals}",
             "%",
             direct_shares,
             None,

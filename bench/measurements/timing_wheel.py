@@ -15,9 +15,11 @@ def wheel(scale: Scale) -> list[Measurement]:
     few, many = scale.size(timing_wheel_program.FEW, 500), scale.size(timing_wheel_program.MANY, 5_000)
     rounds = scale.runs(timing_wheel_program.ROUNDS)
     settings = timing_wheel_program.measure(few, many, rounds)
+    same_delays = "with the same delays, so 100 times as many are due in a second"
+    same_rate = "with delays 100 times as long, so as many are due in a second"
     return [
-        _measurement("timing_wheel", "with the same delays", settings["same_delays"], few, many, 1.2),
-        _measurement("timing_wheel_same_rate", "with delays 100 times as long", settings["same_rate"], few, many, None),
+        _measurement("timing_wheel", same_delays, settings["same_delays"], few, many, 1.2),
+        _measurement("timing_wheel_same_rate", same_rate, settings["same_rate"], few, many, None),
     ]
 
 

@@ -69,7 +69,8 @@ def test_every_measured_value_in_the_readme_is_recorded() -> None:
     sentences = [
         f"One client enqueues {value('client_enqueue', 2)} messages a second",
         f"dequeues and completes {value('client_finish', 2)} a second",
-        f"takes {value('memory', 2)} bytes of the server's memory",
+        f"takes {value('memory', 2)} bytes of the server's memory, and {details('memory')['dearest']:.0f} bytes"
+        " immediately after a hash table of the server has doubled its size",
         f"its timer takes {value('cancelled_gone', 2)} bytes until the due time",
         f"a dequeue costs {value('blocked', 2)} times as much",
         f"at most {value('handover', 2)} ms late",
@@ -101,6 +102,33 @@ def test_the_notes_on_the_empty_dequeue_have_the_recorded_costs() -> None:
         f"{walks['plain'] / 1000:.1f} ms for 1,000 messages, and {walks['exclusive'] / 1000:.1f} ms on an exclusive"
         in text
     )
+
+
+def test_the_notes_on_memory_have_the_highest_values_of_the_measured_sizes() -> None:
+    text = " ".join(page("docs/figures.md").split())
+    message, pair, cancelled = (details(name)["dearest"] for name in ("memory", "pairs", "cancelled_retained"))
+    assert f"doubling, a delayed message takes {message:.0f} bytes, a metadata pair takes {pair:.0f} bytes" in text
+    assert f"takes {cancelled:.0f} bytes during its retention" in text
+
+
+def test_the_rows_that_hold_for_a_chosen_size_name_the_size() -> None:
+    figures = load(ROOT / "bench" / "results")["figures"]
+    for name in ("memory", "pairs", "cancelled_retained", "cancelled_gone"):
+        sizes = details(name)["messages"]
+        assert f"{sizes[0]:,} to {sizes[-1]:,}" in figures[name]["what"]
+    for name in ("life_4_shards", "life_64_shards"):
+        batch = details("life_4_shards")["messages_to_a_shards_call"]
+        assert figures[name]["what"].endswith(f"with {batch} messages in each shard's call")
+    load_of_timestone = details("timestone_share")
+    calls = load_of_timestone["dequeue_calls_per_s"] / load_of_timestone["enqueues_per_s"]
+    for name in ("timestone_share", "timestone_direct_share"):
+        assert f"with {calls:g} dequeue calls (each for ten messages) for each message" in figures[name]["what"]
+
+
+def test_the_notes_on_the_timing_wheel_have_the_recorded_ratios() -> None:
+    text = " ".join(page("docs/figures.md").split())
+    assert f"takes {value('timing_wheel', 3)} times as much CPU time" in text
+    assert f"then takes {value('timing_wheel_same_rate', 3)} times as much CPU time" in text
 
 
 def test_the_notes_on_timestone_list_the_runs_of_the_table() -> None:

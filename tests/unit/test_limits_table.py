@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tickwheel import limits
-from tickwheel.service import grpc_options
+from tickwheel.service import grpc_options, shared_quota, standard_services
 
 pytestmark = pytest.mark.unit
 
@@ -16,7 +16,7 @@ ROWS = {
     f"value ≤ {limits.PAIR_VALUE_BYTES} B, UTF-8",
     "id": f"{limits.ID_BYTES} B of UTF-8 without NUL",
     "name of a queue or namespace": f"up to {limits.NAME_CHARS} letters, digits, `.`, `_`, `-`",
-    "queues": f"{limits.QUEUES_MAX:,} a namespace",
+    "queues": f"{limits.QUEUES_MAX:,} existing queues a namespace",
     "settings": f"{limits.SETTINGS_MAX:,} a namespace; name up to {limits.SETTING_NAME_CHARS} letters, digits, `.`,"
     f" `_`, `-`, `:`; value up to {limits.SETTING_BYTES // 1024} KiB",
     "shards": f"{limits.SHARDS_MAX:,}",
@@ -56,10 +56,15 @@ DEFAULTS = {
 SERVICE_ROWS = {
     "a request": f"{limits.REQUEST_BYTES // 2**20} MiB;"
     f" {limits.UNCOUNTED_REQUEST_BYTES // 1024} KiB if it has neither a list nor a message;"
+    f" {standard_services._REQUEST_BYTES // 1024} KiB for health checks and reflection;"
     " the size of an answer depends on the number of messages requested",
     "a batch": f"{limits.BATCH_ITEMS:,} messages, leases or ids; for `Fail` {limits.FAIL_ITEMS};"
     f" for `DequeueBatch` {limits.DEQUEUE_REQUESTS} requests,"
     f" for {limits.DEQUEUE_MESSAGES:,} messages in total",
+    "tokens since the start of a service with `--processes`": (
+        f"the limits of {shared_quota.ROWS:,} tokens hold over all processes; each process limits further tokens"
+        " separately, and logs a warning"
+    ),
     "the request of a call": f"must arrive within {limits.REQUEST_ARRIVAL_S:g} s after the headers of the call",
     "calls that wait (dequeues with a wait, streams)": "`--max-waiting`; for one token `waiting`",
     "messages that a client has requested from a `DequeueStream` and not received": (
@@ -75,6 +80,7 @@ SERVICE_DEFAULTS = {
     "large requests (above 64 KiB) in flight": f"{limits.REQUESTS_BYTES // 2**20} MiB",
     "health checks in flight": f"{limits.HEALTH_CHECKS:,}, and {limits.HEALTH_WATCHES:,} that watch (`Watch`)",
     "calls of reflection in flight": f"{limits.REFLECTIONS}",
+    "queues that auto-create makes for a token": f"{limits.AUTO_CREATED_QUEUES}",
     "connections": f"{limits.CONNECTIONS:,}",
 }
 

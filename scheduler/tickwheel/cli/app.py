@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -37,8 +38,12 @@ from tickwheel.cli.commands import (
     token,
     worker,
 )
-from tickwheel.cli.exit_codes import EXIT_CODES_HELP
+from tickwheel.cli.exit_codes import EXIT_CODES_HELP, CommandError, ExitCode
+from tickwheel.cli.output import print_failure, use_json
 from tickwheel.cli.standard_streams import prepare_streams
+
+# The base class of the parser's errors, of which typer exports only this subclass.
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 _HELP = f"""A delay scheduler and priority queue: run work later, most urgent first, and never twice at the same time.
 
@@ -128,4 +133,21 @@ def main() -> None:
     prepare_streams()
     # A command reports an error in one line of its own. Only long-running commands print the log.
     logging.getLogger("tickwheel").addHandler(logging.NullHandler())
-    app()
+    words = sys.argv[1:]
+    if "--json" in words[: words.index("--") if "--" in words else None]:
+        _run_with_json_errors()
+    else:
+        app()
+
+
+def _run_with_json_errors() -> None:
+    """Run the command of the command line. An error of the parser is a JSON document, like all other errors."""
+    use_json(True)
+    try:
+        sys.exit(app(standalone_mode=False))
+    except _UsageError as error:
+        print_failure(CommandError(error.format_message()))  # type: ignore[attr-defined]  # every usage error has it
+        sys.exit(ExitCode.USAGE)
+    except typer.Abort:
+        print_failure(CommandError("aborted"))
+        sys.exit(ExitCode.REFUSED)

@@ -71,6 +71,11 @@ def format_payload(payload: bytes) -> str:
         return repr(payload)
 
 
+def format_count(count: int, noun: str) -> str:
+    """Format a number of things for people. ``noun`` is the singular of a noun with a regular plural."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def format_pairs(pairs: Mapping[str, str]) -> str:
     return " ".join(escape_unprintable(f"{key}={value}") for key, value in pairs.items())
 

@@ -191,7 +191,7 @@ class Supervisor:
                 # If the server is embedded, this client also drives its wheel.
                 self._client = Tickwheel(**{**report.client_options, "drive": None, "timeout": self._timeout})
                 _log.info(
-                    "%d processes with %d consumers each; queues %s; %d tasks",
+                    "processes: %d; consumers of each process: %d; queues: %s; tasks: %d",
                     self._count, self._config.consumers, ", ".join(report.queues), len(report.tasks),
                     extra=log_fields(
                         "working", processes=self._count, lanes=self._config.consumers, queues=report.queues

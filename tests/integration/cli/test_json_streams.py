@@ -75,6 +75,37 @@ def test_an_error_is_a_json_document_too(program: str, tmp_path: Path) -> None:
     assert errors[-1]["level"] == "ERROR"
 
 
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("nonsense --json", "No such command 'nonsense'"),
+        ("counts --json --nonsense", "No such option: --nonsense"),
+        ("--json dequeue", "Missing argument"),
+        ("dequeue jobs --wait soon --json", "a duration is written like"),
+        ("queue nonsense --json", "No such command 'nonsense'"),
+    ],
+)
+def test_an_error_of_the_command_line_is_a_json_document_too(words: str, text: str) -> None:
+    done = subprocess.run([*TICKWHEEL, *words.split()], capture_output=True, text=True, timeout=ENDS_S, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    [error] = assert_json(done.stderr)
+    assert error["level"] == "ERROR"
+    assert text in str(error["text"])
+
+
+@pytest.mark.parametrize("words", [["--nonsense"], ["enqueue", "jobs", "--nonsense", "--", "--json"]])
+def test_an_error_of_the_command_line_is_text_without_the_option(words: list[str]) -> None:
+    done = subprocess.run([*TICKWHEEL, *words], capture_output=True, text=True, timeout=ENDS_S, check=False)
+    assert done.returncode == 2
+    assert "Usage: " in done.stderr
+
+
+@pytest.mark.parametrize("words", ["--version --json", "--help --json", "queue create --help --json"])
+def test_help_and_version_are_no_errors(words: str) -> None:
+    done = subprocess.run([*TICKWHEEL, *words.split()], capture_output=True, text=True, timeout=ENDS_S, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def assert_json(output: str) -> list[dict[str, object]]:
     lines = output.splitlines()
     assert lines

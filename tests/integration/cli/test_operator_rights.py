@@ -82,3 +82,20 @@ def test_epochs_are_reset_only_after_a_person_confirms_that_no_process_drives(
     done = run("shards", "reset-epoch", stdin="y\n")
     assert "is every event process ended?" in done.stderr
     assert not admin.hexists(clock, "fence")
+
+
+@pytest.mark.parametrize("granted", [(), ("+client|list",)], ids=["operator", "without SCAN"])
+def test_a_namespace_is_deleted_only_by_an_administrator(
+    run: Run, admin: Any, cli_client: Tickwheel, granted: tuple[str, ...]
+) -> None:
+    namespace = cli_client._context.namespace
+    operator = f"{namespace}-operator"
+    admin.execute_command("ACL", "SETUSER", operator, *granted)
+    before = set(admin.scan_iter(match=f"{namespace}:*", count=10_000))
+    refused = run("namespace", "delete", "--yes", code=1).stderr
+    assert "needs CLIENT LIST and SCAN: run `tickwheel namespace delete` as an administrator" in refused
+    assert set(admin.scan_iter(match=f"{namespace}:*", count=10_000)) == before
+    run("counts")
+    admin.execute_command("ACL", "SETUSER", operator, "+client|list", "+scan")
+    run("namespace", "delete", "--yes")
+    assert not set(admin.scan_iter(match=f"{namespace}:*", count=10_000))

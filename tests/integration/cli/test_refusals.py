@@ -21,6 +21,30 @@ def test_a_dequeue_without_messages_exits_with_code_4(run: Run) -> None:
     assert (result.stdout, result.stderr) == ("", "tickwheel: queue 'jobs' has nothing to deliver\n")
 
 
+def test_a_dequeue_from_a_missing_queue_names_the_queue(run: Run) -> None:
+    run("queue", "create", "jobs")
+    result = run("dequeue", "none", code=4)
+    assert (result.stdout, result.stderr) == ("", run("counts", "none", code=4).stderr)
+    assert "'none'" in result.stderr
+
+
+def test_an_invalid_timeout_of_the_environment_is_refused_with_its_name(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TICKWHEEL_TIMEOUT", "abc")
+    refused = run("counts", code=2).stderr
+    assert refused.startswith("tickwheel: TICKWHEEL_TIMEOUT: a duration is written like")
+    assert refused.count("\n") == 1
+
+
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
+def test_an_import_from_a_broker_that_does_not_answer_moves_nothing(run: Run, options: tuple[str, ...]) -> None:
+    result = run("import", "celery", "--from", "redis://127.0.0.1:1/0", *options, code=3)
+    assert result.stderr.startswith("tickwheel: Celery's broker does not answer: ")
+    assert "; nothing was moved: check --from" in result.stderr
+    assert run("counts").stderr == "no queues\n"
+
+
 def test_a_missing_queue_or_message_exits_with_code_4(run: Run) -> None:
     run("queue", "create", "jobs")
     for command in (("get", "jobs", "x"), ("explain", "jobs", "x"), ("cancel", "jobs", "x"), ("counts", "none"),

@@ -35,7 +35,7 @@ def test_delete_removes_a_queue(run: Run, cli_client: Tickwheel) -> None:
     assert document(run("queue", "delete", "jobs", "--purge", "--yes", "--json")) == {"queue": "jobs", "removed": 1}
     run("queue", "delete", "jobs", "--yes", code=4)
     cli_client.create_queue("jobs")
-    assert run("queue", "delete", "jobs", "--yes").stdout == "queue jobs is deleted, 0 messages were removed\n"
+    assert run("queue", "delete", "jobs", "--yes").stdout == "queue jobs is deleted; removed: 0 messages\n"
 
 
 def test_a_queue_in_deletion_is_shown_as_such(run: Run, cli_client: Tickwheel) -> None:
@@ -53,5 +53,5 @@ def test_namespace_delete_finishes_a_deletion_that_was_cut_off(run: Run, cli_cli
     cli_client._run(NamespaceDeletion(cli_client._context).next())
     assert "is being deleted" in run("queue", "list", code=1).stderr
     name = cli_client._context.namespace
-    assert run("namespace", "delete", "--yes").stdout.startswith(f"namespace {name} is deleted, ")
+    assert run("namespace", "delete", "--yes").stdout.startswith(f"namespace {name} is deleted; removed: ")
     run("namespace", "delete", "--yes", code=4)

@@ -63,7 +63,8 @@ def dequeue(
     """Lease messages, most urgent first, and print them.
 
     A token is printed with each message. Pass the token to the commands complete, fail, release and extend. With
-    --json, the output has one line for each message. If there is nothing to deliver, the exit code is 4.
+    --json, the output has one line for each message. If there is nothing to deliver, or no such queue, the
+    exit code is 4.
     """
     if raw and target.json:
         raise InvalidArgument("--raw and --json are different output formats: use one")
@@ -80,6 +81,9 @@ def dequeue(
         sys.stdout.flush()
         if complete:
             handle.complete_many(messages)
+        if not messages:
+            # Raises QueueNotFound: a dequeue does not, because the first message of a queue may create the queue.
+            handle.config()
     if not messages:
         raise CommandError(f"queue {queue!r} has nothing to deliver", ExitCode.NOT_FOUND)
 

@@ -1,5 +1,6 @@
 """`tickwheel import celery`: move messages that wait in Celery's Redis."""
 
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Annotated
 from urllib.parse import parse_qs, urlsplit
@@ -11,8 +12,8 @@ import typer
 from tickwheel import InvalidArgument, Tickwheel, limits
 from tickwheel.celery.importer import CeleryQueue, Importer, Report
 from tickwheel.cli.command import command
-from tickwheel.cli.exit_codes import CommandError
-from tickwheel.cli.output import print_json, print_status
+from tickwheel.cli.exit_codes import CommandError, ExitCode
+from tickwheel.cli.output import format_count, print_json, print_status
 from tickwheel.cli.target import Target
 from tickwheel.runtime.text_escape import escape_unprintable
 
@@ -77,9 +78,12 @@ def celery(
         raise InvalidArgument(f"unknown time zone {timezone!r}: use a name like Europe/Berlin") from error
     names = list(dict.fromkeys(queue or ["celery"]))
     reports: list[Report] = []
+    has_begun = False
     try:
-        with _client(source) as client, target.open() as tickwheel:
+        with ExitStack() as stack:
+            client = stack.enter_context(_client(source))
             client.ping()
+            tickwheel = stack.enter_context(target.open())
             if unacked:
                 _check_no_worker(source, key_prefix)
             for name in names:
@@ -88,11 +92,10 @@ def celery(
                 importer = Importer(
                     source_queue, tickwheel.queue(to or name), zone, max_attempts=max_attempts, payload_limit=limit
                 )
+                has_begun = not dry_run
                 reports.append((importer.dry_run if dry_run else importer.run)(unacked=unacked))
     except redis.RedisError as error:
-        raise CommandError(
-            f"Celery's broker: {error}; some messages may have been moved: repeat the command to move the others"
-        ) from error
+        raise _broker_error(error, has_begun=has_begun) from error
     _print(target, reports, dry_run=dry_run)
 
 
@@ -115,6 +118,20 @@ def _client(url: str) -> "redis.Redis":
         return redis.Redis.from_url(url, protocol=2)
     except ValueError as error:
         raise InvalidArgument(f"--from is not a Redis URL: {error}; use one like redis://localhost:6379/0") from error
+
+
+def _broker_error(error: redis.RedisError, *, has_begun: bool) -> CommandError:
+    """Return the error of the command for an error of Celery's broker. ``has_begun``: messages may have been moved."""
+    # redis-py derives the error about a wrong password from ConnectionError.
+    refused = isinstance(error, redis.AuthenticationError)
+    silent = isinstance(error, (redis.ConnectionError, redis.TimeoutError)) and not refused
+    problem = f"Celery's broker does not answer: {error}" if silent else f"Celery's broker: {error}"
+    effect = (
+        "some messages may have been moved: repeat the command to move the others"
+        if has_begun
+        else "nothing was moved: check --from, and repeat the command"
+    )
+    return CommandError(f"{problem}; {effect}", ExitCode.UNAVAILABLE if silent else ExitCode.REFUSED)
 
 
 def _check_no_worker(url: str, key_prefix: str) -> None:
@@ -144,4 +161,4 @@ def _print(target: Target, reports: list[Report], *, dry_run: bool) -> None:
             for skipped in report.refused:
                 print_status(escape_unprintable(f"  {skipped.id} {skipped.task}: {skipped.reason}"))
     if refused:
-        raise CommandError(f"{refused} messages stay in Celery")
+        raise CommandError(f"stay in Celery: {format_count(refused, 'message')}")

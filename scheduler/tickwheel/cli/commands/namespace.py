@@ -6,7 +6,7 @@ import typer
 
 from tickwheel.cli.command import command
 from tickwheel.cli.confirmation import confirm
-from tickwheel.cli.output import print_json
+from tickwheel.cli.output import format_count, print_json
 from tickwheel.cli.target import TIMEOUT, Target
 from tickwheel.client.admin import unopened_backend
 from tickwheel.client.settings import ClientSettings
@@ -38,4 +38,4 @@ def delete(
     if target.json:
         print_json({"namespace": name, "removed_keys": removed})
     else:
-        print(f"namespace {escape_unprintable(name)} is deleted, {removed:,} keys were removed")
+        print(f"namespace {escape_unprintable(name)} is deleted; removed: {format_count(removed, 'key')}")

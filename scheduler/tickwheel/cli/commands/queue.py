@@ -10,7 +10,7 @@ from tickwheel.cli.arguments import Name
 from tickwheel.cli.command import command
 from tickwheel.cli.confirmation import confirm
 from tickwheel.cli.exit_codes import CommandError
-from tickwheel.cli.output import print_fields, print_json, print_status, print_table
+from tickwheel.cli.output import format_count, print_fields, print_json, print_status, print_table
 from tickwheel.cli.parameter_types import format_duration, option_parser, parse_duration
 from tickwheel.cli.target import Target
 from tickwheel.model.queue_config import QueueConfig
@@ -174,7 +174,7 @@ def purge(
     with target.open() as tickwheel:
         purged = _require_queue(tickwheel, queue)
         count = sum(purged.counts()[name] for name in states)
-        confirm(f"Remove {count:,} messages ({', '.join(states)}) from queue {queue!r}?", yes=yes)
+        confirm(f"Remove {format_count(count, 'message')} ({', '.join(states)}) from queue {queue!r}?", yes=yes)
         removed = purged.purge(states)
         if target.json:
             print_json({"queue": queue, "removed": removed, "counts": purged.counts()})
@@ -198,12 +198,12 @@ def delete(
     """
     with target.open() as tickwheel:
         count = sum(_require_queue(tickwheel, queue).counts().values())
-        confirm(f"Delete queue {queue!r} with {count:,} messages?", yes=yes)
+        confirm(f"Delete queue {queue!r} with {format_count(count, 'message')}?", yes=yes)
         removed = tickwheel.delete_queue(queue, purge=purge)
     if target.json:
         print_json({"queue": queue, "removed": removed})
     else:
-        print(f"queue {escape_unprintable(queue)} is deleted, {removed:,} messages were removed")
+        print(f"queue {escape_unprintable(queue)} is deleted; removed: {format_count(removed, 'message')}")
 
 
 def _require_queue(tickwheel: Tickwheel, name: str) -> Queue:

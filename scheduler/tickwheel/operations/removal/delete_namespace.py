@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 
 from tickwheel import limits
-from tickwheel.errors import InvalidArgument, NamespaceInUse
+from tickwheel.errors import Forbidden, InvalidArgument, NamespaceInUse
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.namespace import namespace_not_found_error
 from tickwheel.operations.removal.queue_numbers import read_configs
@@ -88,9 +88,15 @@ class NamespaceDeletion:
     def _check_unused(self, history: bytes | None) -> Plan[None]:
         context = self._context
         for shard in (yield ListPrimaries()).values():
-            # If the user may not scan the keys, the deletion fails here, before it has changed anything.
-            yield from send_request(Request(shard, command=("SCAN", 0, "COUNT", 1)))
-            followed = yield from followed_shards(context, shard)
+            try:
+                followed = yield from followed_shards(context, shard)
+                # Later steps find the keys with SCAN. If it was refused then, only a part would be removed.
+                yield from send_request(Request(shard, command=("SCAN", "0", "COUNT", 1)))
+            except Forbidden as error:
+                raise Forbidden(
+                    f"{error}; the deletion of a namespace needs CLIENT LIST and SCAN: run `tickwheel namespace delete`"
+                    " as an administrator of the server, with a URL of Redis"
+                ) from error
             if followed:
                 raise NamespaceInUse(
                     f"namespace {context.namespace!r} is being driven: `tickwheel shards` names the event process of"
