@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from tickwheel import InvalidTransition, LeaseLost, Message, NewMessage, Queue, Tickwheel
+from tickwheel.operations.answered_calls import register_call
+from tickwheel.operations.sessions import RequestId, RequestSessions
 from tickwheel.operations.shard_status import reset_epoch
 from tickwheel.plan import Request, send_request
 from tickwheel.storage import scripts
@@ -195,6 +197,8 @@ def watched(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> 
         (first, _), (second, _) = server.xrange(keys[1], count=2)
         args = [server.hget(keys[0], "fence"), first, second, 1]
         tw._run(send_request(Request(0, call=Call(scripts.load("trim_outbox", "_clock_test"), keys, args))))
+        # The service sends this script before a call with a request id.
+        tw._run(register_call(tw._context, "plain", RequestSessions(RequestId.parse("a:1").call("plain", "Any", b""))))
         # An operator sends this script.
         tw._run(reset_epoch(tw._context, 0))
         return list(calls(monitor.lines(), names))

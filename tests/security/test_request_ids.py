@@ -1,6 +1,7 @@
 """Request ids of the service: they belong to the token, and a number of a slot stands for one call only."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
@@ -13,10 +14,14 @@ import pytest
 from tests.integration.generic_client import GenericClient
 from tests.integration.service_thread import ServiceThread
 from tests.security.tokens import entry, generic_client, write_token_file
+from tickwheel import Tickwheel
+from tickwheel.operations.answered_calls import register_call
 from tickwheel.operations.results import RESULT
+from tickwheel.operations.sessions import NamedCall, RequestId, RequestSessions
 from tickwheel.service.token_file import TokenFile
 from tickwheel.storage.sharding import shard_of
 from tickwheel.testing import PrivateServer
+from tickwheel.v1 import message_service_pb2 as calls, queue_service_pb2 as admin
 
 pytestmark = pytest.mark.security
 
@@ -53,10 +58,12 @@ class Scene:
         self.namespace, self.shards, self._server = namespace, shards, server
         self.worker, self.other, self.producer = (generic_client(channel, name) for name in (WORKER, OTHER, PRODUCER))
         self.worker.call("OpenNamespace", namespace=namespace, shards=shards)
-        # The ids are on one shard, so that the calls of the tests concern the same shard.
-        ids = [f"m{n}" for n in range(40)]
-        self.ids = [id_ for id_ in ids if self.shard(id_) == self.shard("m0")][:4]
-        self.elsewhere = next((id_ for id_ in ids if self.shard(id_) != self.shard("m0")), "m0")
+        # The ids of each shard, so that a test selects the shards that its calls concern.
+        self.ids_by_shard: list[list[str]] = [[] for _ in range(shards)]
+        for id_ in (f"m{n}" for n in range(60)):
+            self.ids_by_shard[self.shard(id_)].append(id_)
+        self.ids = self.ids_by_shard[self.shard("m0")][:4]
+        self.elsewhere = next((ids[0] for ids in self.ids_by_shard if ids[0] not in self.ids), "m0")
 
     def shard(self, id_: str) -> int:
         return shard_of("q", id_.encode(), self.shards)
@@ -71,6 +78,22 @@ class Scene:
         """Return the leases of the delivered messages."""
         answer = self.call(client, "Dequeue", request_id=request_id, **fields)
         return [delivery["lease"] for delivery in answer["deliveries"]]
+
+    def prepare(self, *shards: int) -> list[tuple[list[str], list[dict[str, Any]]]]:
+        """Enqueue messages on shards. Return for each shard the ids of two messages, and the leases of two others."""
+        ids = [self.ids_by_shard[shard][:4] for shard in shards]
+        self.enqueue(*(id_ for of_shard in ids for id_ in of_shard[2:]))
+        leases = {lease["id"]: lease for lease in self.dequeue(self.worker, limit=4)}
+        self.enqueue(*(id_ for of_shard in ids for id_ in of_shard[:2]))
+        return [(of_shard[:2], [leases[id_] for id_ in of_shard[2:]]) for of_shard in ids]
+
+    def slot_of(self, registrar: int) -> str:
+        """Return a slot of the worker whose calls are registered on the shard ``registrar``."""
+        slots = (f"slot-{n}" for n in range(200))
+        return next(slot for slot in slots if self.named(f"{slot}:1").registration_shard(self.shards) == registrar)
+
+    def named(self, request_id: str, kind: str = "", content: bytes = b"") -> NamedCall:
+        return RequestId.parse(request_id, WORKER[3:]).call("q", kind, content)
 
     def refused(self, name: str, **fields: Any) -> tuple[grpc.StatusCode, str]:
         with pytest.raises(grpc.RpcError) as refused:
@@ -87,6 +110,7 @@ class Scene:
                     connected.hgetall(f"{prefix}messages"),
                     connected.zrange(f"{prefix}q:q:ready", 0, -1, withscores=True),
                     connected.xlen(f"{prefix}events"),
+                    connected.hgetall(f"{prefix}queues"),
                 )
                 for prefix in prefixes
             ]
@@ -94,9 +118,19 @@ class Scene:
 
 @pytest.fixture(params=SHARDS)
 def scene(channel: grpc.Channel, tickwheel_server: PrivateServer, request: pytest.FixtureRequest) -> Iterator[Scene]:
+    yield from make_scene(channel, tickwheel_server, SHARDS[request.param])
+
+
+@pytest.fixture
+def spread(channel: grpc.Channel, tickwheel_server: PrivateServer) -> Iterator[Scene]:
+    """A queue of four shards, for calls that concern different shards."""
+    yield from make_scene(channel, tickwheel_server, 4)
+
+
+def make_scene(channel: grpc.Channel, server: PrivateServer, shards: int) -> Iterator[Scene]:
     name = f"request-ids-{uuid4().hex}"
-    yield Scene(channel, tickwheel_server, name, SHARDS[request.param])
-    tickwheel_server.clear(name)
+    yield Scene(channel, server, name, shards)
+    server.clear(name)
 
 
 def test_a_token_does_not_get_the_answer_to_a_request_of_another_token(scene: Scene) -> None:
@@ -141,7 +175,7 @@ def test_a_token_that_is_renewed_under_its_name_keeps_its_request_ids(
         file.reload_if_changed()
 
 
-# By RPC: two different requests, from the ids of two messages and the leases of two others.
+# By RPC with a request id: two different requests, from the ids of two messages and the leases of two others.
 CALLS: dict[str, Any] = {
     "Dequeue": lambda ids, leases: ({"limit": 1}, {"limit": 2}),
     "Fail": lambda ids, leases: ({"items": [{"lease": leases[0]}]}, {"items": [{"lease": leases[1]}]}),
@@ -153,6 +187,8 @@ CALLS: dict[str, Any] = {
     "Cancel": lambda ids, leases: ({"ids": ids[:1]}, {"ids": ids[1:]}),
     "Reschedule": lambda ids, leases: ({"id": ids[0], "delay_ms": 5_000}, {"id": ids[0], "delay_ms": 6_000}),
     "Redrive": lambda ids, leases: ({"id": ids[0]}, {"id": ids[1]}),
+    "PurgeQueue": lambda ids, leases: ({"states": ["STATE_PENDING"]}, {"states": ["STATE_ERRORED"]}),
+    "DeleteQueue": lambda ids, leases: ({"purge": True}, {"purge": False}),
 }
 
 
@@ -169,6 +205,118 @@ def test_a_request_id_of_another_call_is_refused_and_changes_nothing(scene: Scen
     assert refusal[0] is grpc.StatusCode.INVALID_ARGUMENT
     assert "the request_id belongs to another call" in refusal[1]
     assert scene.records() == before
+
+
+def test_the_tests_compare_all_calls_that_have_a_request_id() -> None:
+    types = [*calls.DESCRIPTOR.message_types_by_name.values(), *admin.DESCRIPTOR.message_types_by_name.values()]
+    assert {f"{name}Request" for name in CALLS} == {type_.name for type_ in types if "request_id" in type_.fields_by_name}
+
+
+# The shards of the first call and of the second call, and the registration shard of the slot.
+@pytest.mark.parametrize("shards", [(0, 1, 2), (0, 1, 0), (3, 1, 1), (2, 2, 1)])
+@pytest.mark.parametrize(("first", "second"), [*product(CALLS, CALLS)])
+def test_a_request_id_of_a_call_of_another_shard_is_refused_and_changes_nothing(
+    spread: Scene, first: str, second: str, shards: tuple[int, int, int]
+) -> None:
+    request_id = f"{spread.slot_of(shards[2])}:1"
+    (ids, leases), *_, others = spread.prepare(*dict.fromkeys(shards[:2])) * 2
+    # Redrive is refused for messages in this state. The shard stores this answer, too.
+    with suppress(grpc.RpcError):
+        spread.call(spread.worker, first, **CALLS[first](ids, leases)[0], request_id=request_id)
+    before = spread.records()
+    refusal = spread.refused(second, **CALLS[second](*others)[1], request_id=request_id)
+    assert refusal[0] is grpc.StatusCode.INVALID_ARGUMENT
+    assert "the request_id belongs to another call" in refusal[1]
+    assert spread.records() == before
+
+
+@pytest.mark.parametrize("registrar", range(4))
+@pytest.mark.parametrize("name", [*CALLS])
+def test_a_repeated_call_gets_its_first_answer_whatever_its_shard(spread: Scene, name: str, registrar: int) -> None:
+    [(ids, leases), _] = spread.prepare(1, 2)
+    request = {**CALLS[name](ids, leases)[0], "request_id": f"{spread.slot_of(registrar)}:1"}
+    if name == "Redrive":
+        assert spread.refused(name, **request) == spread.refused(name, **request)
+        return
+    first = spread.call(spread.worker, name, **request)
+    before = spread.records()
+    again = spread.call(spread.worker, name, **request)
+    for delivery in first.get("deliveries", []) + again.get("deliveries", []):
+        assert delivery.pop("lease_ms")
+    assert again == first
+    # A repeated deletion publishes the mark of the queue again.
+    assert spread.records() == before or name == "DeleteQueue"
+
+
+@pytest.mark.parametrize("shards", [(0, 1, 2), (0, 1, 0), (3, 1, 1)])
+def test_a_call_with_a_smaller_number_is_refused_whatever_its_shard(
+    spread: Scene, shards: tuple[int, int, int]
+) -> None:
+    slot = spread.slot_of(shards[2])
+    (ids, _), (others, _) = spread.prepare(*shards[:2])
+    spread.call(spread.worker, "Cancel", ids=ids[:1], request_id=f"{slot}:5")
+    before = spread.records()
+    refusal = spread.refused("Cancel", ids=others[:1], request_id=f"{slot}:4")
+    assert refusal[0] is grpc.StatusCode.ABORTED
+    assert "a newer call of this slot was answered" in refusal[1]
+    assert spread.records() == before
+    # The refused call did not replace the digest of the newer call.
+    refusal = spread.refused("Cancel", ids=others[:1], request_id=f"{slot}:5")
+    assert refusal[0] is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_of_two_concurrent_calls_with_one_request_id_only_one_is_executed(spread: Scene) -> None:
+    (ids, _), (others, _) = spread.prepare(0, 1)
+    slot = spread.slot_of(2)
+
+    def reschedule(item: tuple[str, int, int]) -> bool:
+        id_, sequence, delay_ms = item
+        try:
+            spread.call(
+                spread.worker, "Reschedule", id=id_, delay_ms=delay_ms, request_id=f"{slot}:{sequence}", timeout=60
+            )
+        except grpc.RpcError as error:
+            assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+            return False
+        return True
+
+    with ThreadPoolExecutor(2) as pool:
+        for sequence in range(1, 30):
+            pair = [(id_, sequence, 60_000 + sequence) for id_ in (ids[0], others[0])]
+            assert sorted(pool.map(reschedule, pair)) == [False, True]
+
+
+def test_a_call_that_was_registered_but_not_executed_is_executed_when_it_is_repeated(
+    spread: Scene, tickwheel_server: PrivateServer
+) -> None:
+    [(ids, _)] = spread.prepare(1)
+    request_id = f"{spread.slot_of(2)}:1"
+    content = calls.CancelRequest(ids=ids[:1]).SerializeToString(deterministic=True)
+    named = spread.named(request_id, "CancelRequest", content)
+    with Tickwheel(tickwheel_server.url, namespace=spread.namespace) as tw:
+        # The process of the service is killed before it sends the call to the shard of the message.
+        tw._run(register_call(tw._context, "q", RequestSessions(named), [1]))
+    assert spread.refused("Cancel", ids=ids[1:], request_id=request_id)[0] is grpc.StatusCode.INVALID_ARGUMENT
+    answer = spread.call(spread.worker, "Cancel", ids=ids[:1], request_id=request_id)
+    assert answer["changes"][0]["changed"]
+
+
+def test_a_call_that_concerns_only_its_registration_shard_is_one_script_call(
+    spread: Scene, tickwheel_server: PrivateServer
+) -> None:
+    [(ids, _)] = spread.prepare(1)
+    used = []
+    with tickwheel_server.client() as connected:
+        for registrar in (1, 2):
+            # The shard learns the version of the queue's configuration in the first call.
+            for sequence in (1, 2):
+                before = connected.info("commandstats")["cmdstat_evalsha"]["calls"]
+                spread.call(
+                    spread.worker, "Cancel", ids=[ids[0]], request_id=f"{spread.slot_of(registrar)}:{sequence}"
+                )
+                after = connected.info("commandstats")["cmdstat_evalsha"]["calls"]
+            used.append(after - before)
+    assert used == [1, 2]
 
 
 @pytest.mark.parametrize("name", ["Cancel", "Release", "Extend", "Fail", "Dequeue"])
@@ -208,9 +356,11 @@ def test_an_answer_that_is_no_result_is_an_error_of_the_caller(
     scene.enqueue(scene.ids[0])
     scene.call(scene.worker, "Cancel", ids=[scene.ids[0]], request_id="workerA:1")
     with tickwheel_server.client() as connected:
-        digest, session = sorted(connected.scan_iter(f"{scene.namespace}:*session:*"), reverse=True)
+        keys = {*connected.scan_iter(f"{scene.namespace}:*session:*")}
+        digests = {key for key in keys if key.endswith(b"/0")}
+        [session] = keys - digests
         # A process of an earlier version stored an answer to another kind of call, without a digest.
-        connected.delete(digest)
+        connected.delete(*digests)
         connected.set(session, (1).to_bytes(8) + RESULT.pack(code, state, 1, 0, 0), ex=300)
     refusal = scene.refused("Cancel", ids=[scene.ids[0]], request_id="workerA:1")
     assert refusal[0] is grpc.StatusCode.INVALID_ARGUMENT

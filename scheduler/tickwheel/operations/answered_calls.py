@@ -1,50 +1,89 @@
-"""Reads which shards have answered a call with a request id, for calls that concern several shards.
+"""Compares a call with a request id with the earlier calls of its slot, before a shard executes the call.
 
 A shard itself returns its first answer to a repeated call, and rejects another call with the same number. It does not
-know what the other shards have answered.
+know what the other shards have answered. So the service registers each call on the *registration shard* of its slot,
+unless the call concerns only this shard.
 """
 
 from collections.abc import Collection
 from struct import Struct
+from typing import Final
 
 from tickwheel.errors import SessionExpired
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.sessions import NamedCall
-from tickwheel.plan import Plan, Request, Round
+from tickwheel.operations.sessions import NamedCall, RequestSessions
+from tickwheel.plan import Plan, Reply, Request, Round
 from tickwheel.storage.keys import session_key
+from tickwheel.storage.script_errors import SESSIONOLD
 
-_SEQUENCE = Struct(">Q")
+_SEQUENCE: Final = Struct(">Q")
 
 
-def refuse_other_call(context: NamespaceContext, queue: str, shards: Collection[int], named: NamedCall) -> Plan[None]:
-    """Raise InvalidArgument if one of several shards has answered another call with this request id.
+def register_call(
+    context: NamespaceContext, queue: str, sessions: RequestSessions, shards: Collection[int] = ()
+) -> Plan[None]:
+    """Register a call on its registration shard, unless it is registered already.
 
-    So a call of several shards that one of them would reject changes nothing on the others.
+    ``shards`` are all shards that the call concerns. If the registration shard is the only one, its script compares and
+    stores the digest, so the call need not be registered. Raises as `answered_shards` does, before a shard executes the
+    call.
     """
-    if len(shards) > 1:
-        for reply in (yield Round(_digest_requests(context, shards, named))):
-            named.refuse_other_call(queue, reply.value)
+    named = sessions.call
+    registrar = named.registration_shard(context.shards)
+    if sessions.is_registered or set(shards) == {registrar}:
+        return
+    # A program that dequeues from Redis directly registers no call. A single shard compares the digest itself.
+    compared = set(shards) - {registrar} if len(shards) > 1 else set()
+    registered, *digests = yield Round(
+        [_registration(context, registrar, named), *_digest_requests(context, compared, named)]
+    )
+    _raise_if_refused(registered, queue, named)
+    for reply in digests:
+        named.refuse_other_call(queue, reply.value)
+    sessions.is_registered = True
 
 
-def answered_shards(context: NamespaceContext, queue: str, named: NamedCall) -> Plan[list[int]]:
-    """Return the shards that have answered this call.
+def answered_shards(context: NamespaceContext, queue: str, named: NamedCall, *, registers: bool) -> Plan[list[int]]:
+    """Return the shards that have answered this call. Also register the call, if ``registers``.
 
-    Raises SessionExpired if any shard answered a call with the same slot and a greater number, and InvalidArgument if
-    any shard answered another call with the same number.
+    Raises SessionExpired if any shard knows a call with the same slot and a greater number, and InvalidArgument if any
+    shard knows another call with the same number.
     """
     shards = range(context.shards)
     keys = [session_key(context.namespace, shard, named.session_name) for shard in shards]
-    sessions = [Request(shard, command=("GET", key)) for shard, key in enumerate(keys)]
-    replies = yield Round([*sessions, *_digest_requests(context, shards, named)])
+    requests = [Request(shard, command=("GET", key)) for shard, key in enumerate(keys)]
+    registrar = named.registration_shard(context.shards)
+    requests += _digest_requests(context, [shard for shard in shards if not registers or shard != registrar], named)
+    if registers:
+        requests.append(_registration(context, registrar, named))
+    replies = yield Round(requests)
+    if registers:
+        _raise_if_refused(replies.pop(), queue, named)
     stored = zip(shards, replies[: len(shards)], strict=True)
     last = {shard: _SEQUENCE.unpack_from(reply.value)[0] for shard, reply in stored if reply.value is not None}
     if any(sequence > named.sequence for sequence in last.values()):
-        raise SessionExpired(
-            f"request {named.slot}:{named.sequence} is rejected: a newer call of this slot was answered"
-        )
+        raise _newer_call_error(named)
     for reply in replies[len(shards) :]:
         named.refuse_other_call(queue, reply.value)
     return [shard for shard, sequence in last.items() if sequence == named.sequence]
+
+
+def _registration(context: NamespaceContext, registrar: int, named: NamedCall) -> Request:
+    key, argument, _ = named.session().begin_call(context.namespace, registrar)
+    call = context.call("register_call", registrar, "", [b"", argument], key, named.digest_key(context.namespace, registrar))
+    return Request(registrar, call, durable=True)
+
+
+def _raise_if_refused(registered: Reply, queue: str, named: NamedCall) -> None:
+    if registered.error is None:
+        return
+    if registered.error.code == SESSIONOLD:
+        raise _newer_call_error(named)
+    raise registered.error.to_tickwheel_error(f"queue {queue!r}")
+
+
+def _newer_call_error(named: NamedCall) -> SessionExpired:
+    return SessionExpired(f"request {named.slot}:{named.sequence} is rejected: a newer call of this slot was answered")
 
 
 def _digest_requests(context: NamespaceContext, shards: Collection[int], named: NamedCall) -> list[Request]:

@@ -167,7 +167,13 @@ class Dequeue:
         if (
             several
             and self._named is not None
-            and (answered := (yield from answered_shards(self._context, self._queue, self._named)))
+            and (
+                answered := (
+                    yield from answered_shards(
+                        self._context, self._queue, self._named, registers=self._options.registers
+                    )
+                )
+            )
         ):
             for shard in answered:
                 # Each shard returns the messages of its first answer, whatever the other shards return.

@@ -28,6 +28,8 @@ class DequeueOptions(NamedTuple):
     `DequeueRequest.first_attempt`."""
     sink: str | None
     """The sink that receives the messages; None if a worker receives them."""
+    registers: bool
+    """The call is registered on the registration shard of its slot (`answered_calls`). Only the service does so."""
 
     def content(self) -> bytes:
         """Return the options that are equal in every retry of a request, packed.
@@ -52,10 +54,11 @@ class DequeueOptions(NamedTuple):
         first_attempt: bool = False,
         request_owner: str = "",
         sink: str | None = None,
+        registers: bool = False,
     ) -> Self:
         """Check the arguments of a caller. Raises InvalidArgument.
 
-        ``request_owner``: see `RequestId`.
+        ``request_owner``: see `RequestId`. ``registers``: see `DequeueOptions.registers`.
         """
         return cls(
             validation.integer("limit", limit, 1, limits.DEQUEUE_MESSAGES),
@@ -67,4 +70,5 @@ class DequeueOptions(NamedTuple):
             validation.one_of("consistency", consistency, ("heads", "exact")) == "exact",
             first_attempt,
             sink,
+            registers,
         )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from tickwheel import limits
 from tickwheel.errors import QueueBlocked, QueueNotFound, SessionExpired, TickwheelError
 from tickwheel.model.queue_config import QueueConfig
-from tickwheel.operations.answered_calls import refuse_other_call
+from tickwheel.operations.answered_calls import register_call
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.sessions import ClientSession, RequestSessions, Sessions
 from tickwheel.plan import Plan, Reply, Request, Round, send_request
@@ -155,8 +155,8 @@ def call_shards_once(
 
     For calls whose answers the shard always stores.
     """
-    if isinstance(sessions, RequestSessions) and not sessions.has_begun:
-        yield from refuse_other_call(context, queue, shards, sessions.call)
+    if isinstance(sessions, RequestSessions):
+        yield from register_call(context, queue, sessions, shards)
     with (sessions or context.sessions).borrow() as client_session:
         replies = yield from call_shards_in_session(context, queue, shards, client_session, build, reopens=reopens)
         for shard in shards:

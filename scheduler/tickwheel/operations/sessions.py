@@ -17,6 +17,7 @@ from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.storage.keys import call_digest_key, session_key
 from tickwheel.storage.script_errors import OTHER_CALL_ADVICE
+from tickwheel.storage.sharding import shard_of
 
 _SESSION = Struct(">QIB")
 # Options of a call (`lua/_session.lua`).
@@ -167,6 +168,10 @@ class NamedCall(NamedTuple):
         """Return the key of the digest of the slot's last call on a shard."""
         return call_digest_key(namespace, shard, self.session_name)
 
+    def registration_shard(self, shards: int) -> int:
+        """Return the shard that compares all calls of the slot (`answered_calls`). A hash of the session selects the shard."""
+        return shard_of("", self.session_name.encode(), shards)
+
     def refuse_other_call(self, queue: str, stored: bytes | None) -> None:
         """Raise InvalidArgument if ``stored``, the value of the digest's key, is of another call of this number."""
         number = self.sequence.to_bytes(8)
@@ -221,12 +226,9 @@ class RequestSessions:
 
     def __init__(self, call: NamedCall) -> None:
         self.call = call
+        self.is_registered = False
+        """Whether the call was compared with the earlier calls of its slot (`answered_calls.register_call`)."""
         self._count = 0
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether a session was borrowed."""
-        return self._count > 0
 
     def borrow(self) -> ClientSession:
         """Lend the session of the next part, for one use."""

@@ -39,6 +39,7 @@ def to_dequeue(namespace: Namespace, queue: str, request: calls.DequeueRequest, 
         _CONSISTENCIES[request.consistency],
         first_attempt=request.first_attempt,
         request_owner=request_owner(),
+        registers=True,
     )
     return Dequeue(namespace.context, queue, options)
 

@@ -8,7 +8,7 @@ from tickwheel.errors import LeaseLost
 from tickwheel.model.message import LeasedMessage
 from tickwheel.model.validation import integer, message_id
 from tickwheel.operations import settle
-from tickwheel.operations.answered_calls import refuse_other_call
+from tickwheel.operations.answered_calls import register_call
 from tickwheel.operations.resume_lease import check_token, resume_lease
 from tickwheel.plan import Plan
 from tickwheel.rpc import message_conversion
@@ -39,7 +39,7 @@ class LeaseHandlers:
         sessions = request_sessions(request)
         if sessions is not None:
             shards = {settle.shard_of_message(namespace.context, message) for message in leased_messages}
-            await namespace.run(refuse_other_call(namespace.context, request.queue, shards, sessions.call))
+            await namespace.run(register_call(namespace.context, request.queue, sessions, shards))
         states = []
         for item, message in zip(items, leased_messages, strict=True):
             retry_in = message_conversion.duration_from_proto(item, "retry_in_ms")

@@ -16,13 +16,14 @@ from dataclasses import replace
 from tickwheel.errors import QueueNotEmpty
 from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig
+from tickwheel.operations.answered_calls import register_call
 from tickwheel.operations.context import RELAYED, NamespaceContext
 from tickwheel.operations.dispatch import call_metadata_shard, call_shards
 from tickwheel.operations.inspect import counts
 from tickwheel.operations.queues import configure, publish_config
 from tickwheel.operations.removal.purge import Purge, deletion_undone_error
 from tickwheel.operations.removal.queue_numbers import numbers_in_history, placeholder_name, placeholder_settings
-from tickwheel.operations.sessions import Sessions
+from tickwheel.operations.sessions import RequestSessions, Sessions
 from tickwheel.plan import Plan, Request
 
 _FINISHED = ("completed", "cancelled")
@@ -52,6 +53,8 @@ class QueueDeletion:
 
     def next(self, sessions: Sessions | None = None) -> Plan[int]:
         """Take the next step. Return the number of messages that the step has removed."""
+        if isinstance(sessions, RequestSessions):
+            yield from register_call(self._context, self._queue, sessions)
         if not self._has_begun:
             yield from self._mark()
             self._has_begun = True

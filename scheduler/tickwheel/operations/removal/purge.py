@@ -8,10 +8,11 @@ from tickwheel import limits
 from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig
+from tickwheel.operations.answered_calls import answered_shards
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import ScriptCall, call_shards_once
 from tickwheel.operations.page_token import format_page_token, parse_page_token
-from tickwheel.operations.sessions import Sessions
+from tickwheel.operations.sessions import RequestSessions, Sessions
 from tickwheel.plan import Plan, Request, Round
 from tickwheel.storage.record import State
 
@@ -56,6 +57,8 @@ class Purge:
 
     def next(self, sessions: Sessions | None = None) -> Plan[int]:
         """Remove the messages of the next page, and return their number. It can be 0 before the end."""
+        if isinstance(sessions, RequestSessions):
+            yield from self._find_answer(sessions)
         if not self._is_in_shard:
             yield from self._skip_empty_shards()
             if self.ended:
@@ -80,6 +83,17 @@ class Purge:
             self._advance(self._shard + 1)
         removed: int = _COUNT.unpack_from(reply.value)[0]
         return removed
+
+    def _find_answer(self, sessions: RequestSessions) -> Plan[None]:
+        """Register the call. If it is a repeated call, move to the shard that has answered the call.
+
+        This shard may be empty by now. Without its answer, the repeated call would purge the next shard.
+        """
+        answered = yield from answered_shards(self._context, self._queue, sessions.call, registers=True)
+        sessions.is_registered = True
+        for shard in answered:
+            self._advance(shard)
+            self._is_in_shard = True
 
     def _skip_empty_shards(self) -> Plan[None]:
         """Move to the next shard that has messages in one of the states."""
