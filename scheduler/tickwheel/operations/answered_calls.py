@@ -46,16 +46,19 @@ def register_call(
 def answered_shards(context: NamespaceContext, queue: str, named: NamedCall, *, registers: bool) -> Plan[list[int]]:
     """Return the shards that have answered this call. Also register the call, if ``registers``.
 
+    The scripts of the returned shards compare the digest themselves. So the digests of the shards are read only for
+    calls that are not registered.
+
     Raises SessionExpired if any shard knows a call with the same slot and a greater number, and InvalidArgument if any
     shard knows another call with the same number.
     """
     shards = range(context.shards)
     keys = [session_key(context.namespace, shard, named.session_name) for shard in shards]
     requests = [Request(shard, command=("GET", key)) for shard, key in enumerate(keys)]
-    registrar = named.registration_shard(context.shards)
-    requests += _digest_requests(context, [shard for shard in shards if not registers or shard != registrar], named)
     if registers:
-        requests.append(_registration(context, registrar, named))
+        requests.append(_registration(context, named.registration_shard(context.shards), named))
+    else:
+        requests += _digest_requests(context, shards, named)
     replies = yield Round(requests)
     if registers:
         _raise_if_refused(replies.pop(), queue, named)
@@ -70,7 +73,9 @@ def answered_shards(context: NamespaceContext, queue: str, named: NamedCall, *, 
 
 def _registration(context: NamespaceContext, registrar: int, named: NamedCall) -> Request:
     key, argument, _ = named.session().begin_call(context.namespace, registrar)
-    call = context.call("register_call", registrar, "", [b"", argument], key, named.digest_key(context.namespace, registrar))
+    call = context.call(
+        "register_call", registrar, "", [b"", argument], key, named.digest_key(context.namespace, registrar)
+    )
     return Request(registrar, call, durable=True)
 
 

@@ -169,7 +169,7 @@ class NamedCall(NamedTuple):
         return call_digest_key(namespace, shard, self.session_name)
 
     def registration_shard(self, shards: int) -> int:
-        """Return the shard that compares all calls of the slot (`answered_calls`). A hash of the session selects the shard."""
+        """Return the shard that compares all calls of the slot (`answered_calls`): a hash of the session's name."""
         return shard_of("", self.session_name.encode(), shards)
 
     def refuse_other_call(self, queue: str, stored: bytes | None) -> None:
