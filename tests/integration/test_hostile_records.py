@@ -39,7 +39,6 @@ HOSTILE: dict[str, bytes | None] = {
 }
 
 
-
 @pytest.fixture
 def topic(kafka: Kafka) -> str:
     return make_topic(kafka, 1)

@@ -35,7 +35,7 @@ def _counter(field: str, name: str, help: str) -> MetricSpec[ShardStats]:
 
 
 # All metrics. A test compares the table of docs/operations.md with this tuple.
-METRICS: Final = (
+METRICS: Final[tuple[MetricSpec[ShardStats], ...]] = (
     _gauge("epoch", "shard_epoch", "Epoch under which this process drives the shard; 0 if it does not drive the shard"),
     _gauge(
         "in_memory",

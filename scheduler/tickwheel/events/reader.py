@@ -27,7 +27,7 @@ _log_throttle = LogThrottle()
 
 @dataclass(frozen=True, slots=True)
 class UnreadableRecord:
-    """A record that the reader skipped because it is not a transition. ``reason`` says why.
+    """A record that the reader skipped because it is not a transition. ``reason`` is the text of the error.
 
     The record may have been a transition before someone damaged it, so the history that was read may be incomplete.
     """
@@ -138,7 +138,7 @@ def _decode_or_skip(record: Any, on_unreadable: Callable[[UnreadableRecord], Non
         return decode(value)
     except TickwheelError as error:
         unreadable = UnreadableRecord(record.topic(), record.partition(), record.offset(), value, str(error))
-    # Whoever can write to the topic decides how many such records there are.
+    # The writers of the topic decide how many such records there are, so repeated lines have a lower level.
     _log.log(
         _log_throttle.level(f"unreadable {unreadable.topic} {unreadable.partition}"),
         "record %d of partition %d of topic %s is skipped: %s",

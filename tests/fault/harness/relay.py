@@ -43,9 +43,7 @@ class Relay:
         """Return all relayed transitions without duplicates. The transitions of one message are in order."""
         numbers = {name: number for number, name in queues.items()}
         unreadable: list[events.UnreadableRecord] = []
-        transitions = events.read(
-            self.kafka.bootstrap, topic=self.topic, idle=_IDLE, on_unreadable=unreadable.append
-        )
+        transitions = events.read(self.kafka.bootstrap, topic=self.topic, idle=_IDLE, on_unreadable=unreadable.append)
         history = [_transition(numbers[event.queue], event) for event in transitions]
         assert unreadable == []
         return history

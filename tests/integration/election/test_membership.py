@@ -133,11 +133,11 @@ def test_an_election_continues_with_nodes_that_nobody_can_read(
         eventually(lambda: "assignment is ignored" in caplog.text, "the data is logged")
         metrics = ShardMetrics(NAMESPACE, dict, lambda: one.election.unreadable_nodes)
 
-        def counted() -> float:
+        def total() -> float:
             samples = {sample.name: sample.value for metric in metrics.collect() for sample in metric.samples}
             return samples["tickwheel_unreadable_nodes_total"]
 
-        eventually(lambda: counted() >= 2, "both nodes are counted")
+        eventually(lambda: total() >= 2, "both nodes are counted")
         watcher.delete(f"{url.path}/{NAMESPACE}/members/other")
         with Member(url, NAMESPACE, SHARDS) as another:
             settle([one, another], SHARDS)
