@@ -1,7 +1,7 @@
 """A due time that only a clock step of the server has reached: the caller's script leaves it to the event process."""
 
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.driver_calls import calls_of
 from tests.support.outbox import read_outbox
-from tickwheel import Queue, Tickwheel
+from tickwheel import MessageNotFound, Queue, Tickwheel
 from tickwheel.rpc.message_conversion import to_ms
 from tickwheel.storage.scripts import Call as ScriptCall
 from tickwheel.testing import PrivateServer, VirtualClock
@@ -23,6 +23,7 @@ Neighbours = Callable[[str, int], list[str]]
 MS = timedelta(milliseconds=1)
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
+RETENTION = timedelta(minutes=10)
 HOUR = timedelta(hours=1)
 
 
@@ -35,6 +36,7 @@ def reschedule(queue: Queue, id: str, due: datetime) -> str:
     return queue.reschedule(id, due=due).state
 
 
+HOLDING = pytest.mark.parametrize("is_holding", [True, False], ids=["holding", "trusting"])
 CALLS = pytest.mark.parametrize("call", [enqueue, reschedule])
 
 
@@ -82,16 +84,11 @@ def test_delays_count_from_the_time_of_the_server(tw: Tickwheel, clock: VirtualC
     assert queue.reschedule(delayed, delay=timedelta(0)).state == "pending"
 
 
-@pytest.mark.parametrize("script", ["promote", "expire"])
-@pytest.mark.parametrize("is_holding", [True, False], ids=["holding", "trusting"])
-def test_while_the_guard_holds_a_change_is_recorded_at_the_trusted_time(
-    tw: Tickwheel, clock: VirtualClock, server: Any, script: str, is_holding: bool
-) -> None:
-    queue = tw.create_queue("q", lease=MINUTE)
-    queue.enqueue(id="m", delay=MINUTE)
+@contextmanager
+def an_hour_ahead(clock: VirtualClock, server: Any, script: str, *, is_holding: bool) -> Iterator[None]:
+    """Let the clock of the server be an hour ahead in each call of a script. The guard's flag is the last byte."""
 
     def call_an_hour_ahead(call: ScriptCall, execute: Callable[[ScriptCall], Any]) -> Any:
-        """Let the clock of the server be an hour ahead during the call. The guard's flag is the last byte."""
         fence, limits, *rest = call.args
         assert isinstance(limits, bytes)
         server.hset(call.keys[0], "now", to_ms(clock.now + HOUR))
@@ -100,9 +97,21 @@ def test_while_the_guard_holds_a_change_is_recorded_at_the_trusted_time(
         finally:
             server.hset(call.keys[0], "now", to_ms(clock.now))
 
+    with calls_of(script, call_an_hour_ahead):
+        yield
+
+
+@pytest.mark.parametrize("script", ["promote", "expire"])
+@HOLDING
+def test_while_the_guard_holds_a_change_is_recorded_at_the_trusted_time(
+    tw: Tickwheel, clock: VirtualClock, server: Any, script: str, is_holding: bool
+) -> None:
+    queue = tw.create_queue("q", lease=MINUTE)
+    queue.enqueue(id="m", delay=MINUTE)
+
     def advance(executed: str) -> None:
         if executed == script:
-            with calls_of(script, call_an_hour_ahead):
+            with an_hour_ahead(clock, server, script, is_holding=is_holding):
                 clock.advance(MINUTE)
         else:
             clock.advance(MINUTE)
@@ -115,3 +124,27 @@ def test_while_the_guard_holds_a_change_is_recorded_at_the_trusted_time(
     # A namespace of the tests has at most four shards.
     last = read_outbox(server, tw._context.namespace, shards=4)[-1]
     assert last.time_ms == to_ms(clock.now) + (0 if is_holding else HOUR // MS)
+
+
+@pytest.mark.parametrize("ends_as", ["errored", "cancelled"])
+@HOLDING
+def test_while_the_guard_holds_the_retention_after_a_lease_counts_from_the_trusted_time(
+    tw: Tickwheel, clock: VirtualClock, server: Any, ends_as: str, is_holding: bool
+) -> None:
+    queue = tw.create_queue(
+        "q", lease=MINUTE, max_attempts=1, exclusive_key="owner", retention=RETENTION, errored_retention=RETENTION
+    )
+    queue.enqueue(id="m", metadata={"owner": "ann"})
+    assert queue.dequeue()
+    if ends_as == "cancelled":
+        # A message that is cancelled while it runs holds its exclusive value, and is kept, until the lease ends.
+        queue.cancel("m", exclusive_value="ann")
+
+    with an_hour_ahead(clock, server, "expire", is_holding=is_holding):
+        clock.advance(MINUTE)
+
+    clock.advance((timedelta(0) if is_holding else HOUR) + RETENTION - MS)
+    assert queue.get("m", exclusive_value="ann").state == ends_as
+    clock.advance(MS)
+    with pytest.raises(MessageNotFound):
+        queue.get("m", exclusive_value="ann")

@@ -1,13 +1,15 @@
-"""Kafka records that are no transitions: the reader raises an error, and its group can continue after them."""
+"""Kafka records that are no transitions: the reader logs, reports and skips them."""
 
+import logging
 import os
+from datetime import timedelta
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from services.kafka import Kafka
 from tests.support.kafka_topics import make_topic
-from tickwheel import TickwheelError, events
+from tickwheel import events
 from tickwheel.events.encoding import encode
 from tickwheel.storage.record import State
 from tickwheel.storage.transition import OutboxTransition
@@ -37,19 +39,65 @@ HOSTILE: dict[str, bytes | None] = {
 }
 
 
-@pytest.mark.parametrize("hostile", HOSTILE)
-def test_a_record_that_is_no_transition_raises_an_error_and_can_be_skipped(kafka: Kafka, hostile: str) -> None:
-    topic, group = make_topic(kafka, 1), os.urandom(6).hex()
+@pytest.fixture
+def topic(kafka: Kafka) -> str:
+    return make_topic(kafka, 1)
+
+
+@pytest.fixture
+def group() -> str:
+    return os.urandom(6).hex()
+
+
+def write(kafka: Kafka, topic: str, *values: bytes | None) -> None:
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
-    for value in (GOOD, HOSTILE[hostile], AFTER):
+    for value in values:
         producer.produce(topic, value, KEY)
     assert producer.flush(30) == 0
-    reader = events.read(kafka.bootstrap, topic=topic, group=group)
-    assert next(reader).id == "m"
-    with pytest.raises(TickwheelError, match="not a transition of Tickwheel"):
-        next(reader)
-    # An operator skips the record: the group continues after it.
-    operator = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
-    operator.commit(offsets=[TopicPartition(topic, 0, 2)], asynchronous=False)
-    operator.close()
-    assert next(events.read(kafka.bootstrap, topic=topic, group=group)).id == "after"
+
+
+def test_records_that_are_no_transitions_are_logged_reported_and_skipped(
+    kafka: Kafka, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(kafka, topic, GOOD, *HOSTILE.values(), AFTER)
+    skipped: list[events.UnreadableRecord] = []
+    with caplog.at_level(logging.DEBUG, "tickwheel.events"):
+        transitions = list(
+            events.read(kafka.bootstrap, topic=topic, idle=timedelta(seconds=3), on_unreadable=skipped.append)
+        )
+    assert [one.id for one in transitions] == ["m", "after"]
+    # An empty value and a tombstone are different records.
+    assert [(one.topic, one.partition, one.offset, one.value) for one in skipped] == [
+        (topic, 0, 1 + number, value) for number, value in enumerate(HOSTILE.values())
+    ]
+    assert all("not a transition of Tickwheel" in one.reason for one in skipped)
+    lines = [record for record in caplog.records if f"of partition 0 of topic {topic} is skipped" in record.message]
+    assert [record.message.split()[1] for record in lines] == [str(1 + number) for number in range(len(HOSTILE))]
+    assert [record.levelname for record in lines] == ["WARNING", *["DEBUG"] * (len(HOSTILE) - 1)]
+    # The text of the record cannot add a line to the log, even without the log format of the programs.
+    assert all(record.message.isprintable() for record in lines)
+
+
+def test_a_group_continues_after_a_record_that_is_no_transition(kafka: Kafka, topic: str, group: str) -> None:
+    write(kafka, topic, HOSTILE["not JSON"], GOOD)
+    assert next(events.read(kafka.bootstrap, topic=topic, group=group)).id == "m"
+    # The first reader had not requested the transition after "m", so only the record before "m" counts as read.
+    skipped: list[events.UnreadableRecord] = []
+    again = events.read(kafka.bootstrap, topic=topic, group=group, on_unreadable=skipped.append)
+    assert next(again).id == "m"
+    assert skipped == []
+
+
+def test_a_record_at_which_the_caller_stops_is_the_first_of_the_next_reader(
+    kafka: Kafka, topic: str, group: str
+) -> None:
+    def stop(record: events.UnreadableRecord) -> None:
+        raise LookupError(f"offset {record.offset}")
+
+    write(kafka, topic, GOOD, HOSTILE["an array"], AFTER)
+    for expected in (["m"], []):
+        read: list[str] = []
+        with pytest.raises(LookupError, match="offset 1"):
+            read += (one.id for one in events.read(kafka.bootstrap, topic=topic, group=group, on_unreadable=stop))
+        # `+=` keeps what was read before the error.
+        assert read == expected

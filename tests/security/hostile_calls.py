@@ -1,17 +1,25 @@
 """The calls of a client against a hostile server: what each call does, and its answer in a comparable form."""
 
 import dataclasses
+import itertools
+import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from tickwheel import NewMessage, Tickwheel, TickwheelError
+from tickwheel import NewMessage, Tickwheel, TickwheelError, Unavailable
+
+T = TypeVar("T")
 
 WAIT = timedelta(milliseconds=100)
 HOUR = timedelta(hours=1)
 # Fields of a queue's configuration that differ between queues.
 _UNIQUE = {"number", "uid"}
+# Time limit for a call on a well server, with all its attempts.
+_WELL_S = 60.0
+# A part of the name of each queue.
+_numbers = itertools.count()
 
 
 class Prepared(NamedTuple):
@@ -61,7 +69,27 @@ OPERATIONS: dict[str, Callable[[Prepared], Any]] = {
 }
 
 
+def undisturbed(call: Callable[[], T]) -> T:
+    """Return the answer of a call on a well server.
+
+    The clients have a short timeout, in which even a well server may not answer if the machine is busy. The call is
+    then made again. A first attempt may have taken effect, so the call must begin with a new queue.
+    """
+    deadline = time.monotonic() + _WELL_S
+    while True:
+        try:
+            return call()
+        except Unavailable:
+            if time.monotonic() > deadline:
+                raise
+
+
 def prepare(healthy: Tickwheel, client: Any, name: str) -> Prepared:
+    """Prepare a call on a new queue, whose name begins with ``name``, while the server answers well."""
+    return undisturbed(lambda: _prepare(healthy, client, f"{name}-{next(_numbers)}"))
+
+
+def _prepare(healthy: Tickwheel, client: Any, name: str) -> Prepared:
     """Create the queue, and lease a message with the client, while the server answers well."""
     source = healthy.create_queue(name, forecast=True)
     healthy.set_setting(f"{name}-set", "value")
@@ -84,10 +112,26 @@ def state_of(healthy: Tickwheel, name: str) -> object:
     return {part: outcome(read, name) for part, read in reads.items()}
 
 
-def outcome(call: Callable[[], object], name: str) -> object:
-    """Return the answer of a call about a queue, or its error, in a form that `comparable` describes."""
+def truth(healthy: Tickwheel, client: Any, operation: str) -> tuple[object, object]:
+    """Return what an operation answers on a well server, and the state that the operation leaves."""
+
+    def call() -> tuple[object, object]:
+        prepared = _prepare(healthy, client, f"truth-{next(_numbers)}")
+        answer = outcome(partial(OPERATIONS[operation], prepared), prepared.queue.name, Unavailable)
+        return answer, state_of(healthy, prepared.queue.name)
+
+    return undisturbed(call)
+
+
+def outcome(call: Callable[[], object], name: str, raised: type[Exception] | tuple[()] = ()) -> object:
+    """Return the answer of a call about a queue, or its error, in a form that `comparable` describes.
+
+    Errors of the type ``raised`` are raised instead.
+    """
     try:
         return comparable(call(), name)
+    except raised:
+        raise
     except TickwheelError as error:
         return comparable(repr(error), name)
 

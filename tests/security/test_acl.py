@@ -20,7 +20,7 @@ from tests.integration.service_thread import ServiceThread
 from tests.support.event_process_thread import run_event_process
 from tests.support.kafka_topics import make_topic
 from tests.support.wait_until import eventually
-from tickwheel import LeaseLost, NewMessage, Tickwheel
+from tickwheel import Forbidden, LeaseLost, NewMessage, QueueNotEmpty, Tickwheel
 from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.redis.acl import User, users
 from tickwheel.storage.keys import shard_key
@@ -89,7 +89,7 @@ def test_each_process_works_under_its_own_user_without_a_refused_command(
     log = [dict(zip(entry[::2], entry[1::2], strict=True)) for entry in server.call("ACL", "LOG")]
     refused = {(entry["username"], entry["object"]) for entry in log}
     assert refused == {
-        (SERVICE.name, "config|get"),
+        *((SERVICE.name, command) for command in ("config|get", "client|list")),
         *((OPERATOR.name, command) for command in ("config|get", "client|list", "scan")),
     }
     assert_no_user_has_unused_rights(server)
@@ -163,6 +163,15 @@ def assert_no_user_has_unused_rights(server: ValkeyServer) -> None:
     assert allowed - called - ELSEWHERE == set()
 
 
+def is_deleted(tickwheel: Tickwheel, name: str) -> bool:
+    """Delete a queue with its messages. Return whether all its events were published before."""
+    try:
+        tickwheel.delete_queue(name, purge=True)
+    except QueueNotEmpty:
+        return False
+    return True
+
+
 def use_every_operation(tickwheel: Tickwheel, name: str) -> None:
     """Call every operation, and wait for the work of the event process."""
     plain = tickwheel.create_queue(f"{name}-plain", max_attempts=2, backoff=timedelta(0), forecast=True)
@@ -189,8 +198,16 @@ def use_every_operation(tickwheel: Tickwheel, name: str) -> None:
     tickwheel.set_setting(f"{name}-setting", None)
     plain.cancel("m5")
     plain.purge(["cancelled"])
+    plain.purge()
+    plain.enqueue(b"x", id="m4")
     tickwheel.create_queue(f"{name}-deleted")
     tickwheel.delete_queue(f"{name}-deleted")
+    # A deletion with all messages: bodies, exclusive values, leases and timers.
+    purged = tickwheel.create_queue(f"{name}-purged", exclusive_key="owner")
+    purged.enqueue_many(NewMessage(b"x" * 3_000, id=f"p{n}", metadata={"owner": f"o{n % 2}"}) for n in range(4))
+    purged.enqueue(b"x", id="later", delay=timedelta(hours=1), metadata={"owner": "o1"})
+    assert purged.dequeue()
+    eventually(lambda: is_deleted(tickwheel, purged.name), "the relay has published the events of the queue", 60)
     for n, value in enumerate(("ann", "ann", "bob")):
         owned.enqueue(b"x", id=f"o{n}", metadata={"owner": value})
     taken = owned.dequeue(limit=3, consistency="exact")
@@ -205,6 +222,9 @@ def use_every_operation(tickwheel: Tickwheel, name: str) -> None:
     plain.counts(), plain.lateness(), plain.forecast(minutes=5), plain.explain("m4"), list(plain.messages())
     plain.get("m4")
     plain.block(), plain.unblock()
+    # Only an administrator of the server has the commands that find all clients and keys.
+    with pytest.raises(Forbidden, match="tickwheel namespace delete"):
+        tickwheel.delete_namespace()
     assert {queue.name for queue in tickwheel.queues()} >= {f"{name}-plain", f"{name}-owned"}
 
 

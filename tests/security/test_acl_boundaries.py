@@ -33,9 +33,6 @@ SECRETS = (REPLICA_PASSWORD, "secret-queue", "secret-client", f"{OTHER}:{{0}}")
 # The texts of Valkey and of Redis 7.0. Some commands are not allowed in scripts at all.
 _REFUSED_IN_A_SCRIPT = r"ACL failure in script|The user executing the script can't|not allowed from script"
 
-# The texts of Valkey and of Redis 7.0. Some commands are not allowed in scripts at all.
-_REFUSED_IN_A_SCRIPT = r"ACL failure in script|The user executing the script can't|not allowed from script"
-
 
 @pytest.fixture(scope="module", params=[ValkeyServer, DebianRedis], ids=["valkey", "redis"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:

@@ -3,14 +3,17 @@
 import ast
 import io
 import logging
+import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given, strategies as st
 
 import tickwheel
-from tickwheel.runtime.log_format import TextLines, log_to_stderr
+from tickwheel.runtime.log_format import TextLines, log_to_stderr, print_uncaught
 from tickwheel.runtime.text_escape import indent_lines
 
 pytestmark = pytest.mark.unit
@@ -54,13 +57,90 @@ def test_the_error_line_of_a_command_is_printable(text: str) -> None:
     assert all(line.startswith("  ") for line in rest)
 
 
-def test_a_program_that_configures_its_log_escapes_the_records_of_every_logger(monkeypatch: pytest.MonkeyPatch) -> None:
+def capture_stderr(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """Return what a program prints on stderr. The settings of the test's process are restored after the test.
+
+    This is no fixture, because pytest configures stderr and the log again between the fixtures and the test.
+    """
     stderr = io.StringIO()
     root = logging.getLogger()
     monkeypatch.setattr(sys, "stderr", stderr)
     # `basicConfig` does nothing if there is a handler, and pytest has added its own.
     monkeypatch.setattr(root, "handlers", [])
     monkeypatch.setattr(root, "level", root.level)
+    for module, hook in ((sys, "excepthook"), (sys, "unraisablehook"), (threading, "excepthook")):
+        monkeypatch.setattr(module, hook, getattr(module, hook))
+    return stderr
+
+
+def fail_in_a_thread() -> None:
+    def fail() -> None:
+        raise ValueError(HOSTILE)
+
+    thread = threading.Thread(target=fail)
+    thread.start()
+    thread.join()
+
+
+def fail_in_a_finalizer() -> None:
+    class Fragile:
+        def __del__(self) -> None:
+            raise ValueError(HOSTILE)
+
+        def __repr__(self) -> str:
+            return HOSTILE
+
+    Fragile()
+
+
+def fail_in_the_program() -> None:
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        sys.excepthook(*sys.exc_info())
+
+
+@pytest.mark.parametrize("fail", [fail_in_a_thread, fail_in_a_finalizer, fail_in_the_program])
+@pytest.mark.parametrize("with_log", [True, False])
+def test_an_exception_that_nothing_catches_is_printable(
+    monkeypatch: pytest.MonkeyPatch, fail: Callable[[], None], with_log: bool
+) -> None:
+    stderr = capture_stderr(monkeypatch)
+    if with_log:
+        log_to_stderr()
+    else:
+        print_uncaught(json=False)
+    fail()
+    first, *rest = stderr.getvalue().removesuffix("\n").split("\n")
+    assert " CRITICAL tickwheel: " in first
+    assert any("ValueError" in line for line in rest)
+    assert all(line.isprintable() for line in (first, *rest))
+    assert all(line.startswith("  ") for line in rest)
+
+
+_PROGRAM_WITH_A_BUG = f"""
+from tickwheel.cli.app import app, main
+
+@app.command("fail")
+def fail() -> None:
+    raise ValueError({HOSTILE!a})
+
+main()
+"""
+
+
+def test_a_bug_of_a_command_is_printable() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM_WITH_A_BUG, "fail"], capture_output=True, timeout=60, check=False
+    )
+    first, *rest = done.stderr.decode().removesuffix("\n").split("\n")
+    assert done.returncode == 1
+    assert first.endswith("CRITICAL tickwheel: unexpected error")
+    assert all(line.isprintable() and line.startswith("  ") for line in rest)
+
+
+def test_a_program_that_configures_its_log_escapes_the_records_of_every_logger(monkeypatch: pytest.MonkeyPatch) -> None:
+    stderr = capture_stderr(monkeypatch)
     log_to_stderr()
     logging.getLogger("another.library").warning("lost %s", HOSTILE)
     assert stderr.getvalue().count("\n") == 1

@@ -3,6 +3,7 @@
 import inspect
 import logging
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -41,6 +42,7 @@ from tickwheel.cli.commands import (
 from tickwheel.cli.exit_codes import EXIT_CODES_HELP, CommandError, ExitCode
 from tickwheel.cli.output import print_failure, use_json
 from tickwheel.cli.standard_streams import prepare_streams
+from tickwheel.runtime.log_format import print_uncaught
 
 # The base class of the parser's errors, of which typer exports only this subclass.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -134,17 +136,21 @@ def main() -> None:
     # A command reports an error in one line of its own. Only long-running commands print the log.
     logging.getLogger("tickwheel").addHandler(logging.NullHandler())
     words = sys.argv[1:]
-    if "--json" in words[: words.index("--") if "--" in words else None]:
-        _run_with_json_errors()
+    json = "--json" in words[: words.index("--") if "--" in words else None]
+    print_uncaught(json=json)
+    # `app()` would replace the hook for uncaught exceptions, and print them as they are.
+    program = typer.main.get_command(app)
+    if json:
+        _run_with_json_errors(program)
     else:
-        app()
+        program()
 
 
-def _run_with_json_errors() -> None:
+def _run_with_json_errors(program: Callable[..., object]) -> None:
     """Run the command of the command line. An error of the parser is a JSON document, like all other errors."""
     use_json(True)
     try:
-        sys.exit(app(standalone_mode=False))
+        sys.exit(program(standalone_mode=False))  # type: ignore[arg-type]  # a command returns its exit code
     except _UsageError as error:
         print_failure(CommandError(error.format_message()))  # type: ignore[attr-defined]  # every usage error has it
         sys.exit(ExitCode.USAGE)

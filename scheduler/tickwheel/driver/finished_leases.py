@@ -3,8 +3,11 @@
 When a lease ends because its message is completed or cancelled, or becomes Errored, the message has two timers: a new
 retention timer, which arrives through the inbox, and the timer of the lease, which is stale from then on. This module
 remembers the lease. So the driver need not file the stale timer. If the timer is already filed, the driver need not
-call a script when the timer fires. Correctness does not depend on this: if the module has forgotten a lease, the script
-checks the message.
+call a script when the timer fires. If the module has forgotten a lease, the script checks the message.
+
+The module believes every retention timer of the inbox without reading the record. So if someone who is no program of
+Tickwheel writes a retention timer for a message that runs, the lease of the message does not end. `tickwheel doctor`
+names such a message.
 
 A timer names its lease by the queue, the message, and the lowest 16 bits of both the incarnation and the version of the
 message. The incarnation counts the enqueues of the shard. So if an id is enqueued again exactly 65,536 enqueues later,

@@ -34,6 +34,10 @@ class Election(Protocol):
     def kind(self) -> str:
         """The name of the kind, stored in the shard."""
 
+    @property
+    def unreadable_nodes(self) -> int:
+        """How often this process ignored the data of a node because no event process writes such data."""
+
     def acquire(self, shard: int, stop: Event, on_loss: Callable[[], None]) -> Leadership | None:
         """Wait for the leadership of the shard. Return None if ``stop`` was set or the process left the election.
 

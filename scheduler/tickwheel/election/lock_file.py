@@ -31,6 +31,8 @@ class LockFileElection:
     """
 
     kind = "lockfile"
+    # A lock file has no data.
+    unreadable_nodes = 0
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)

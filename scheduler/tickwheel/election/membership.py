@@ -50,6 +50,8 @@ class Membership:
         self._name = name
         self._shards = shards
         self._on_event = on_event
+        # Any thread may read the number of times that the data of a node was ignored because it cannot be read.
+        self.unreadable_nodes = 0
 
     def refresh(self, unreachable_shards: Set[int], *, leaving: bool) -> MembershipView:
         """Register this member, or remove it if ``leaving``. Update the assignment, and return members and assignment.
@@ -92,10 +94,12 @@ class Membership:
                 raise TypeError("avoids is not a list of numbers")
             return frozenset(shards)
         except UNREADABLE as error:
-            self._log_unreadable(f"{self._nodes.members}/{member}", description, error)
+            self._ignore(f"{self._nodes.members}/{member}", description, error)
             return frozenset()
 
-    def _log_unreadable(self, node: str, data: bytes, error: Exception) -> None:
+    def _ignore(self, node: str, data: bytes, error: Exception) -> None:
+        """Count and log a node whose data cannot be read."""
+        self.unreadable_nodes += 1
         _log.log(
             _log_throttle.level(f"unreadable {node}"),
             "ZooKeeper: the data of node %s is ignored, because it cannot be read (%.80r): %.80r",
@@ -107,7 +111,7 @@ class Membership:
             current = unpack(stored)
         except UNREADABLE as error:
             # The next write replaces the data.
-            self._log_unreadable(self._nodes.assignment, stored, error)
+            self._ignore(self._nodes.assignment, stored, error)
             current = []
         following = assign(members, self._shards, current)
         if members and following != current:

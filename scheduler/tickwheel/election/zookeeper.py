@@ -69,6 +69,11 @@ class ZooKeeperElection:
         # Number of lost sessions. If a step was started in an earlier session, its result is ignored.
         self._losses = 0
 
+    @property
+    def unreadable_nodes(self) -> int:
+        """How often this member ignored the data of a node because no event process writes such data."""
+        return self._membership.unreadable_nodes
+
     def acquire(self, shard: int, stop: threading.Event, on_loss: Callable[[], None]) -> ZooKeeperLeadership | None:
         """Wait until the shard is assigned to this process and the process has won the shard. Return the leadership.
 

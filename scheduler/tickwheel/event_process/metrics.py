@@ -1,4 +1,4 @@
-"""Metrics of an event process for Prometheus, read from the counters of its shards at each scrape."""
+"""Metrics of an event process for Prometheus, read from the counters of its shards and its election at each scrape."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,10 +13,11 @@ Health = Callable[[], dict[int, WheelStats]]
 
 
 class ShardStats(NamedTuple):
-    """The counters of all shards at one moment."""
+    """The counters of all shards, and of the election, at one moment."""
 
     namespace: str
     shards: dict[int, WheelStats]
+    unreadable_nodes: int = 0
 
 
 def _gauge(field: str, name: str, help: str, scale: float = 1) -> MetricSpec[ShardStats]:
@@ -34,7 +35,7 @@ def _counter(field: str, name: str, help: str) -> MetricSpec[ShardStats]:
 
 
 # All metrics. A test compares the table of docs/operations.md with this tuple.
-METRICS: Final = (
+METRICS: Final[tuple[MetricSpec[ShardStats], ...]] = (
     _gauge("epoch", "shard_epoch", "Epoch under which this process drives the shard; 0 if it does not drive the shard"),
     _gauge(
         "in_memory",
@@ -79,11 +80,18 @@ METRICS: Final = (
     _gauge(
         "sink_in_flight", "sink_in_flight_messages", "Messages that were sent to a sink's broker and not answered yet"
     ),
+    MetricSpec(
+        "unreadable_nodes",
+        "Reads of nodes in ZooKeeper whose data was ignored because no event process writes such data",
+        CounterMetricFamily,
+        ("namespace",),
+        lambda source: iter([((source.namespace,), source.unreadable_nodes)]),
+    ),
 )
 
 
 class ShardMetrics(SpecCollector[ShardStats]):
-    """Collects the metrics of all shards of one event process."""
+    """Collects the metrics of one event process: of all its shards, and of its election."""
 
-    def __init__(self, namespace: str, health: Health) -> None:
-        super().__init__(lambda: ShardStats(namespace, health()), METRICS)
+    def __init__(self, namespace: str, health: Health, unreadable_nodes: Callable[[], int] = lambda: 0) -> None:
+        super().__init__(lambda: ShardStats(namespace, health(), unreadable_nodes()), METRICS)

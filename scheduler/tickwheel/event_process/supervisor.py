@@ -91,6 +91,10 @@ class EventProcess:
         """Return a copy of each shard's counters. This process does not drive a shard whose epoch is 0."""
         return {shard: replace(loop.stats) for shard, loop in self._loops.items()}
 
+    def unreadable_nodes(self) -> int:
+        """Return how often the election ignored the data of a node because no event process writes such data."""
+        return self._election.unreadable_nodes
+
     def accept_clock(self) -> None:
         """Accept the steps of the servers' clocks, on behalf of an operator. Drivers that had stopped promoting resume.
 

@@ -1,7 +1,8 @@
 """The history of messages in Kafka: the format of the records, and a reader that returns each transition once.
 
 The relay publishes each transition at least once. `read` removes the duplicates, keeps the order of each message's
-transitions, and reports gaps. `read` needs the extra `kafka`. Publishing is left to `relay`.
+transitions, and reports gaps and records that are not transitions. `read` needs the extra `kafka`. Publishing is left
+to `relay`.
 
 reader.py               `read`: the transitions of the topic
 deduplication.py        detection of transitions that were read before, and of gaps
@@ -12,7 +13,7 @@ transition.schema.json  the JSON schema of a record's value
 
 from tickwheel.events.deduplication import Gap
 from tickwheel.events.encoding import SCHEMA_VERSION, Transition
-from tickwheel.events.reader import read
+from tickwheel.events.reader import UnreadableRecord, read
 from tickwheel.kafka.library import TOPIC
 
-__all__ = ["SCHEMA_VERSION", "TOPIC", "Gap", "Transition", "read"]
+__all__ = ["SCHEMA_VERSION", "TOPIC", "Gap", "Transition", "UnreadableRecord", "read"]

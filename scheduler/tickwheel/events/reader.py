@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from tickwheel.events.encoding import Transition, decode
 from tickwheel.events.partition_offsets import PartitionOffsets
 from tickwheel.kafka.library import TOPIC, build_settings, kafka_library, library_log
 from tickwheel.model import validation
+from tickwheel.runtime.log_throttle import LogThrottle
 
 STARTS: Final = ("earliest", "latest")
 _POLL_S: Final = 0.2
@@ -20,6 +22,21 @@ _IDLE_MS_MAX: Final = 365 * 86_400_000
 _MESSAGES_MAX: Final = 10**9
 
 _log = logging.getLogger("tickwheel.events")
+_log_throttle = LogThrottle()
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableRecord:
+    """A record that the reader skipped because it is not a transition. ``reason`` is the text of the error.
+
+    The record may have been a transition before someone damaged it, so the history that was read may be incomplete.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    value: bytes | None
+    reason: str
 
 
 def read(
@@ -30,6 +47,7 @@ def read(
     start: str = "earliest",
     idle: timedelta | None = None,
     on_gap: Callable[[Gap], None] | None = None,
+    on_unreadable: Callable[[UnreadableRecord], None] | None = None,
     remembered: int = REMEMBERED,
     kafka: Mapping[str, str] | None = None,
 ) -> Iterator[Transition]:
@@ -45,9 +63,12 @@ def read(
     the outbox. Gaps are also logged. Transitions that another reader of the group has read do not count as gaps.
     ``remembered`` is the number of messages whose last transition is kept to recognize duplicates.
 
+    A record that is not a transition in a known format is logged and skipped. ``on_unreadable`` is called before the
+    reader continues, so a caller that needs the whole history can count such records. An error that ``on_unreadable``
+    raises ends the iteration, and the group reads the record again.
+
     ``kafka`` contains further settings of librdkafka, by name. Raises TickwheelError if confluent-kafka or the topic is
-    missing, or if a record is not a transition in a known format. Raises InvalidArgument for invalid arguments, and
-    Unavailable if no broker answers at the start.
+    missing, InvalidArgument for invalid arguments, and Unavailable if no broker answers at the start.
     """
     validation.one_of("start", start, STARTS)
     idle_ms = None if idle is None else validation.duration_ms("idle", idle, 1, _IDLE_MS_MAX)
@@ -62,7 +83,7 @@ def read(
     # Connect now, so that errors are raised here and not when the caller requests the first transition.
     partition_offsets = PartitionOffsets()
     consumer = _open_consumer(library, consumer_settings, topic, group, start, partition_offsets)
-    return _read(consumer, group, partition_offsets, idle_ms, on_gap, Deduplicator(remembered))
+    return _read(consumer, group, partition_offsets, idle_ms, on_gap, on_unreadable, Deduplicator(remembered))
 
 
 def _read(
@@ -71,6 +92,7 @@ def _read(
     partition_offsets: PartitionOffsets,
     idle_ms: int | None,
     on_gap: Callable[[Gap], None] | None,
+    on_unreadable: Callable[[UnreadableRecord], None] | None,
     deduplicator: Deduplicator,
 ) -> Iterator[Transition]:
     last_active = time.monotonic()
@@ -93,8 +115,8 @@ def _read(
             partition = record.partition()
             if partition_offsets.advance(partition, record.offset()):
                 deduplicator.forget(partition)
-            transition = decode(record.value())
-            if deduplicator.is_new(transition):
+            transition = _decode_or_skip(record, on_unreadable)
+            if transition is not None and deduplicator.is_new(transition):
                 gap = deduplicator.record(transition, partition)
                 if gap is not None:
                     _log.warning("transitions are missing after version %d and before %s", gap.last, transition)
@@ -107,6 +129,24 @@ def _read(
                 consumer.store_offsets(message=record)
     finally:
         consumer.close()
+
+
+def _decode_or_skip(record: Any, on_unreadable: Callable[[UnreadableRecord], None] | None) -> Transition | None:
+    """Return the transition in a record. If the record has none, log it, report it, and return None."""
+    value = record.value()
+    try:
+        return decode(value)
+    except TickwheelError as error:
+        unreadable = UnreadableRecord(record.topic(), record.partition(), record.offset(), value, str(error))
+    # The writers of the topic decide how many such records there are, so repeated lines have a lower level.
+    _log.log(
+        _log_throttle.level(f"unreadable {unreadable.topic} {unreadable.partition}"),
+        "record %d of partition %d of topic %s is skipped: %s",
+        *(unreadable.offset, unreadable.partition, unreadable.topic, unreadable.reason),
+    )
+    if on_unreadable is not None:
+        on_unreadable(unreadable)
+    return None
 
 
 def _open_consumer(

@@ -65,7 +65,7 @@ def cancel_messages(
         replies = yield from call_shards_once(context, queue, list(part), build, sessions, reopens=True)
         for items, reply in zip(part.values(), replies, strict=True):
             indexes = [n for _, n, _ in items]
-            results = changes(queue, [ids[n] for n in indexes], reply.value, "cancel")
+            results = changes(queue, [ids[n] for n in indexes], reply.value, "cancel", sessions)
             done.update(zip(indexes, results, strict=True))
     return [done[n] for n in range(len(ids))]
 

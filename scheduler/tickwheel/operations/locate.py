@@ -77,4 +77,4 @@ def call_by_id(
         return script, [config.context(context.history), session, *args, item]
 
     [reply] = yield from call_shards_once(context, queue, [shard], build, sessions)
-    return raise_first_error(changes(queue, [id_], reply.value, script))[0]
+    return raise_first_error(changes(queue, [id_], reply.value, script, sessions))[0]

@@ -9,6 +9,7 @@ from tickwheel.model import validation
 from tickwheel.model.message import label
 from tickwheel.model.results import Change
 from tickwheel.model.state_machine import describe_sources
+from tickwheel.operations.sessions import RequestSessions, Sessions
 from tickwheel.storage.record import State
 from tickwheel.storage.script_errors import OTHER_CALL_ADVICE
 
@@ -18,17 +19,25 @@ _MAX_STATE = max(State)
 DONE, ALREADY, NOT_FOUND, INVALID, LOST, CONFLICT = range(6)
 
 
-def unpack_results(answer: object, count: int) -> Iterator[tuple[int, int, int, int]]:
+def unpack_results(answer: object, count: int, sessions: Sessions | None = None) -> Iterator[tuple[int, int, int, int]]:
     """Yield (code, state, version, time in ms) for each of ``count`` messages.
 
-    Raises InvalidArgument if ``answer`` is the stored answer of another call.
+    ``sessions`` are those of the call. Raises ValueError for an answer that no script returns. If the call has a
+    request id, raises InvalidArgument instead, because the answer may be the stored answer of another call.
     """
     if not isinstance(answer, bytes) or len(answer) != count * RESULT.size:
-        raise InvalidArgument(OTHER_CALL_ADVICE)
+        raise _wrong_answer(answer, count, sessions)
     for code, state, version, high, low in RESULT.iter_unpack(answer):
         if code > CONFLICT or state > _MAX_STATE:
-            raise InvalidArgument(OTHER_CALL_ADVICE)
+            raise _wrong_answer(answer, count, sessions)
         yield code, state, version, high << 32 | low
+
+
+def _wrong_answer(answer: object, count: int, sessions: Sessions | None) -> Exception:
+    text = f"not the results of {count} messages: {answer!r:.80}"
+    if isinstance(sessions, RequestSessions):
+        return InvalidArgument(f"{text}: the server's answer is broken, or {OTHER_CALL_ADVICE}")
+    return ValueError(text)
 
 
 def chunks_by_shard(items: Sequence[T], shard_of: Callable[[T], int], limit: int) -> Iterator[dict[int, list[T]]]:
@@ -41,11 +50,12 @@ def chunks_by_shard(items: Sequence[T], shard_of: Callable[[T], int], limit: int
         yield {shard: part[first : first + limit] for shard, part in by_shard.items() if len(part) > first}
 
 
-def changes(queue: str, ids: Sequence[str], answer: object, script: str) -> list[Change | TickwheelError]:
-    """Return the change of every message, or its error."""
-    return [
-        _change(queue, id_, result, script) for id_, result in zip(ids, unpack_results(answer, len(ids)), strict=True)
-    ]
+def changes(
+    queue: str, ids: Sequence[str], answer: object, script: str, sessions: Sessions | None
+) -> list[Change | TickwheelError]:
+    """Return the change of every message, or its error. ``sessions`` are those of the call."""
+    results = unpack_results(answer, len(ids), sessions)
+    return [_change(queue, id_, result, script) for id_, result in zip(ids, results, strict=True)]
 
 
 def _change(queue: str, id_: str, result: tuple[int, int, int, int], script: str) -> Change | TickwheelError:

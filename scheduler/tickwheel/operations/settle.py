@@ -275,7 +275,8 @@ def _leased_calls(
 
     replies = yield from call_shards_once(context, queue, list(part), build_call, sessions)
     return {
-        shard: list(unpack_results(reply.value, len(part[shard]))) for shard, reply in zip(part, replies, strict=True)
+        shard: list(unpack_results(reply.value, len(part[shard]), sessions))
+        for shard, reply in zip(part, replies, strict=True)
     }
 
 

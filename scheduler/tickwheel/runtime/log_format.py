@@ -2,8 +2,10 @@
 
 import json as json_documents
 import logging
+import reprlib
 import sys
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 from types import TracebackType
 
@@ -19,13 +21,23 @@ def log_to_stderr(*, json: bool = False, verbose: bool = False, lowest: int = lo
     it is. With ``json``, Python's warnings also go to the log, so that every line on stderr is JSON.
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if json else TextLines(_FORMAT))
+    handler.setFormatter(_formatter(json))
     logging.basicConfig(level=logging.DEBUG if verbose else lowest, handlers=[handler])
-    sys.excepthook = _log_uncaught
-    threading.excepthook = lambda args: _log_uncaught(args.exc_type, args.exc_value, args.exc_traceback)
+    _handle_uncaught(logging.getLogger("tickwheel").handle)
     if json:
         logging.captureWarnings(True)
     return handler
+
+
+def print_uncaught(*, json: bool) -> None:
+    """Print uncaught exceptions in the format of the log, in a program that has no log."""
+    formatter = _formatter(json)
+
+    def print_record(record: logging.LogRecord) -> None:
+        sys.stderr.write(f"{formatter.format(record)}\n")
+        sys.stderr.flush()
+
+    _handle_uncaught(print_record)
 
 
 def print_line(text: str, *, json: bool, level: int = logging.INFO) -> None:
@@ -43,9 +55,25 @@ def print_error(error: Exception, *, json: bool) -> None:
     print_line(str(error) if json else indent_lines(f"tickwheel: {error}"), json=json, level=logging.ERROR)
 
 
-def _log_uncaught(kind: type[BaseException], error: BaseException | None, traceback: TracebackType | None) -> None:
-    if issubclass(kind, Exception):
-        logging.getLogger("tickwheel").critical("unexpected error", exc_info=error)
+def _formatter(json: bool) -> logging.Formatter:
+    return JsonLines() if json else TextLines(_FORMAT)
+
+
+def _handle_uncaught(handle: Callable[[logging.LogRecord], None]) -> None:
+    """Pass a record of each exception that nothing catches: in a thread, in the program, or in a finalizer."""
+
+    def report(text: str, kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+        if issubclass(kind, Exception):
+            error = kind() if error is None else error
+            handle(logging.LogRecord("tickwheel", logging.CRITICAL, "", 0, text, None, (kind, error, trace)))
+
+    def report_unraisable(args: "sys.UnraisableHookArgs") -> None:
+        text = f"{args.err_msg or 'exception ignored in'}: {reprlib.repr(args.object)}"
+        report(text, args.exc_type, args.exc_value, args.exc_traceback)
+
+    sys.excepthook = lambda *args: report("unexpected error", *args)
+    threading.excepthook = lambda args: report("unexpected error", args.exc_type, args.exc_value, args.exc_traceback)
+    sys.unraisablehook = report_unraisable
 
 
 class TextLines(logging.Formatter):

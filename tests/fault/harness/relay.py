@@ -42,8 +42,11 @@ class Relay:
     def read(self, queues: dict[int, str]) -> list[OutboxTransition]:
         """Return all relayed transitions without duplicates. The transitions of one message are in order."""
         numbers = {name: number for number, name in queues.items()}
-        transitions = events.read(self.kafka.bootstrap, topic=self.topic, idle=_IDLE)
-        return [_transition(numbers[event.queue], event) for event in transitions]
+        unreadable: list[events.UnreadableRecord] = []
+        transitions = events.read(self.kafka.bootstrap, topic=self.topic, idle=_IDLE, on_unreadable=unreadable.append)
+        history = [_transition(numbers[event.queue], event) for event in transitions]
+        assert unreadable == []
+        return history
 
 
 def _transition(queue_number: int, event: events.Transition) -> OutboxTransition:

@@ -15,6 +15,7 @@ from tickwheel.election.assignment import Assignment, assign, pack
 from tickwheel.election.znodes import ElectionNodes
 from tickwheel.election.zookeeper_session import ZooKeeperSession
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
+from tickwheel.event_process.metrics import ShardMetrics
 
 pytestmark = pytest.mark.integration
 
@@ -130,6 +131,13 @@ def test_an_election_continues_with_nodes_that_nobody_can_read(
         watcher.set(f"{url.path}/{NAMESPACE}/assignment", stored)
         watcher.create(f"{url.path}/{NAMESPACE}/members/other", stored)
         eventually(lambda: "assignment is ignored" in caplog.text, "the data is logged")
+        metrics = ShardMetrics(NAMESPACE, dict, lambda: one.election.unreadable_nodes)
+
+        def total() -> float:
+            samples = {sample.name: sample.value for metric in metrics.collect() for sample in metric.samples}
+            return samples["tickwheel_unreadable_nodes_total"]
+
+        eventually(lambda: total() >= 2, "both nodes are counted")
         watcher.delete(f"{url.path}/{NAMESPACE}/members/other")
         with Member(url, NAMESPACE, SHARDS) as another:
             settle([one, another], SHARDS)

@@ -226,7 +226,7 @@ def _run(process: "EventProcess", namespace: str, metrics: tuple[str, int] | Non
     def make_collector() -> "Collector":
         from tickwheel.event_process.metrics import ShardMetrics
 
-        return ShardMetrics(namespace, process.health)
+        return ShardMetrics(namespace, process.health, process.unreadable_nodes)
 
     with serving_metrics(metrics, make_collector, _log):
         process.run()
