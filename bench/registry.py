@@ -18,6 +18,7 @@ from bench.measurements.lateness import lateness
 from bench.measurements.message_life import big_life, life
 from bench.measurements.relay import relay
 from bench.measurements.server_memory import cancelled_memory, memory, pairs
+from bench.measurements.service_fairness import service_fairness
 from bench.measurements.service_throughput import service_processes, service_rates
 from bench.measurements.shards import shards
 from bench.measurements.takeover import takeover
@@ -45,6 +46,7 @@ MEASUREMENTS: dict[str, Callable[[Scale], list[Measurement]]] = {
     "service_rates": service_rates,
     "service_processes": service_processes,
     "large_requests": large_requests,
+    "service_fairness": service_fairness,
     "service_wakes": service_wakes,
     "worker_overhead": worker_overhead,
     "worker_shapes": worker_shapes,

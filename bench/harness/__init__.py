@@ -5,6 +5,7 @@ cpu_clock.py             the CPU time of another process
 echo_server.py           a gRPC server that answers with the request
 closed_loop.py           unary gRPC calls in a closed loop
 watched_service.py       the gRPC service, with a watch on its event loop
+idle_calls.py            a program with thousands of idle calls to the service
 large_requests.py        requests of the largest size, hostile and legal ones
 manual_time.py           a client and the drivers of a server, with a clock that the program sets
 timing_wheel_program.py  the CPU time of a timer in the package `timing_wheel`

@@ -10,6 +10,7 @@ server_memory.py       memory of the server for each message
 durability.py          enqueues with each durability
 client_throughput.py   rates of one client process
 service_throughput.py  rates of the gRPC service
+service_fairness.py    calls of a token while other clients leave thousands of calls idle
 large_requests.py      memory and event loop of the service during the largest requests
 wakeup_latency.py      the time until a waiting dequeue of the service has a new message
 timestone_mix.py       the load that Netflix published for Timestone

@@ -92,7 +92,9 @@ LARGE_REQUESTS = 4
 REQUEST_ARRIVAL_S = 10.0
 # Requests that a process of the service reads at a time, and if it reads as many, further ones of each caller.
 READS = 32
-CALLER_READS = 16
+CALLER_READS = 8
+# Open streams of a token without the limit `waiting`. Each can take a whole request, even one that never arrives whole.
+STREAMS = 40
 STREAM_CREDIT = 10_000
 WAITING_CALLS = 10_000
 # Other concurrent calls, in addition to the waiting calls.
@@ -100,6 +102,6 @@ OTHER_CALLS = 2_000
 # Concurrent calls of the health service: calls that watch, and other calls. Concurrent calls of reflection.
 HEALTH_WATCHES = 1_000
 HEALTH_CHECKS = 1_000
-REFLECTIONS = 100
+REFLECTIONS = 40
 CONNECTIONS = 10_000
 RATE_MAX = 1_000_000

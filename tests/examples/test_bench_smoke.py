@@ -45,6 +45,7 @@ FIGURES = {
     "service_batch",
     "service_enqueue",
     "service_enqueue_share",
+    "service_fairness",
     "service_parked",
     "service_processes",
     "service_wake_p50",

@@ -49,9 +49,11 @@ def unlimited_windows() -> bytes:
 class Upload:
     """One call on a connection of its own, which sends its request as far as the windows of the server allow."""
 
-    def __init__(self, host: str, port: int, path: str, request: bytes) -> None:
-        self._socket = socket.create_connection((host, port))
-        self._socket.sendall(PREFACE + SETTINGS + frame(_HEADERS, 4, 1, headers(path)))
+    def __init__(self, target: str, path: str, request: bytes, token: str = "") -> None:
+        host, _, port = target.rpartition(":")
+        fields = {b"authorization": f"Bearer {token}".encode()} if token else {}
+        self._socket = socket.create_connection((host, int(port)))
+        self._socket.sendall(PREFACE + SETTINGS + frame(_HEADERS, 4, 1, headers(path, fields)))
         self._socket.setblocking(False)
         self._received = b""
         self._request = request

@@ -1,4 +1,4 @@
-"""No caller takes the places of others: streams of health and reflection, and calls without a request."""
+"""No caller takes the places of others: streams of health and reflection, calls without a request, and many streams."""
 
 import socket
 import struct
@@ -156,6 +156,32 @@ def test_calls_of_a_token_without_a_request_leave_places_for_other_tokens(
         assert good.call("Dequeue", **REQUEST, wait_ms=1)["deliveries"]
         assert in_flight(service, "Enqueue") == PLACES // 2
     eventually(lambda: in_flight(service, "Enqueue") == 0, "the places are free")
+
+
+def test_a_token_without_the_limit_waiting_has_few_streams(
+    service: ServiceThread, channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "STREAMS", 2)
+
+    def open_stream(token: str) -> Any:
+        call: Any = channel.stream_stream("/tickwheel.v1.MessageService/DequeueStream")
+        return call(iter(threading.Event().wait, True), timeout=60, metadata=(("authorization", f"Bearer {token}"),))
+
+    streams = [open_stream(GOOD) for _ in range(2)]
+    eventually(lambda: in_flight(service, "DequeueStream") == 2, "the streams are open")
+    with pytest.raises(grpc.RpcError) as error:
+        next(open_stream(GOOD))
+    assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert details(error.value)[0].reason == "LIMIT_EXCEEDED"
+    assert "has 2 streams" in str(error.value.details())
+    for stream in streams:
+        stream.cancel()
+    eventually(lambda: in_flight(service, "DequeueStream") == 0, "the places are free")
+    # The operator of the service decides how much memory the streams of this token may take.
+    monkeypatch.setattr(limits, "STREAMS", 0)
+    stream = open_stream(GREEDY)
+    eventually(lambda: in_flight(service, "DequeueStream") == 1, "the stream is open")
+    stream.cancel()
 
 
 @pytest.mark.parametrize("name", ["Enqueue", "DequeueBatch"])

@@ -5,9 +5,11 @@
 
 import select
 import struct
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -21,7 +23,7 @@ from services.process import free_port
 from services.serving_program import SERVE, ServingProgram
 from tests.integration.service_thread import ServiceThread
 from tests.security.http2 import Upload
-from tests.security.tokens import generic_client
+from tests.security.tokens import entry, generic_client, write_token_file
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel, limits
 from tickwheel.rpc.methods import METHODS
@@ -31,6 +33,9 @@ from tickwheel.v1 import message_service_pb2 as calls
 pytestmark = pytest.mark.security
 
 NAMESPACE = "service-large"
+OTHER, HOSTILE = "tw_other-Of-Large", "tw_hostile-Of-Large"
+# Without a limit, the requests of the streams would take 480 MB.
+STREAMS, STREAMS_MB = 120, 250
 AT_ONCE = 10
 MEMORY_MB = 200
 METRICS_PORT = free_port()
@@ -43,6 +48,19 @@ def program(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFa
         tickwheel.create_queue("jobs")
     folder = tmp_path_factory.mktemp("service")
     with ServingProgram(folder, *SERVE, tickwheel_server.url, f"--metrics=127.0.0.1:{METRICS_PORT}") as serving:
+        yield serving
+    tickwheel_server.clear(NAMESPACE)
+
+
+@pytest.fixture
+def program_with_tokens(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[ServingProgram]:
+    write_token_file(
+        tmp_path, *(entry(token, '["produce", "consume"]', 'namespaces = ["*"]') for token in (OTHER, HOSTILE))
+    )
+    with Tickwheel(tickwheel_server.url, namespace=NAMESPACE, drive=False) as tickwheel:
+        tickwheel.create_queue("jobs")
+    tokens = f"--tokens={tmp_path / 'tokens.toml'}"
+    with ServingProgram(tmp_path, *SERVE, tickwheel_server.url, tokens) as serving:
         yield serving
     tickwheel_server.clear(NAMESPACE)
 
@@ -142,17 +160,41 @@ def test_a_waiting_dequeue_keeps_no_unknown_fields(program: ServingProgram, chan
 
 def test_requests_that_never_arrive_whole_take_little_memory(program: ServingProgram, at_rest: float) -> None:
     """A stranger announces health checks of 4 MiB, and sends as much of them as the service accepts."""
-    announced = limits.REQUEST_BYTES - 10
-    request = struct.pack(">BI", 0, announced) + bytes(announced - 1)
-    host, _, port = program.target.rpartition(":")
     with ExitStack() as stack:
-        uploads = [
-            stack.enter_context(closing(Upload(host, int(port), "/grpc.health.v1.Health/Check", request)))
-            for _ in range(150)
-        ]
-        # Until the service takes no more bytes for a second.
-        while select.select(uploads, (), (), 1)[0]:
-            for upload in uploads:
-                upload.advance()
+        uploads = upload_all(stack, program.target, "/grpc.health.v1.Health/Check", 150)
         assert all(upload.sent for upload in uploads)
         assert memory_mb(program.pid, "VmHWM") - at_rest < MEMORY_MB
+
+
+@pytest.mark.parametrize("name", ["DequeueStream", "EnqueueStream"])
+def test_streams_whose_requests_never_arrive_whole_take_little_memory(
+    program_with_tokens: ServingProgram, name: str
+) -> None:
+    target, pid = program_with_tokens.target, program_with_tokens.pid
+    with ExitStack() as stack:
+        channel = stack.enter_context(grpc.insecure_channel(target))
+        other = generic_client(channel, OTHER)
+        open_request = calls.DequeueStreamRequest(namespace=NAMESPACE, queue="jobs", credit=10).SerializeToString()
+        metadata = (("authorization", f"Bearer {OTHER}"),)
+        never = threading.Event()
+        stack.callback(never.set)
+        requests: Any = chain([open_request], iter(never.wait, True))
+        stream: Any = channel.stream_stream(METHODS["DequeueStream"].path)(requests, timeout=60, metadata=metadata)
+        at_rest = memory_mb(pid, "VmRSS")
+        upload_all(stack, target, METHODS[name].path, STREAMS, HOSTILE)
+        assert memory_mb(pid, "VmRSS") - at_rest < STREAMS_MB
+        other.call("Enqueue", namespace=NAMESPACE, queue="jobs", message={"payload": "YQ=="})
+        assert calls.DequeueStreamResponse.FromString(next(stream)).deliveries[0].payload == b"a"
+        stream.cancel()
+
+
+def upload_all(stack: ExitStack, target: str, path: str, count: int, token: str = "") -> list[Upload]:
+    """Announce ``count`` requests of the largest size, and send as much of them as the service takes."""
+    announced = limits.REQUEST_BYTES - 10
+    request = struct.pack(">BI", 0, announced) + bytes(announced - 1)
+    uploads = [stack.enter_context(closing(Upload(target, path, request, token))) for _ in range(count)]
+    # Until the service takes no more bytes for a second.
+    while select.select(uploads, (), (), 1)[0]:
+        for upload in uploads:
+            upload.advance()
+    return uploads

@@ -67,6 +67,8 @@ SERVICE_ROWS = {
     ),
     "the request of a call": f"must arrive within {limits.REQUEST_ARRIVAL_S:g} s after the headers of the call",
     "calls that wait (dequeues with a wait, streams)": "`--max-waiting`; for one token `waiting`",
+    "streams of a token without the limit `waiting`": "`waiting` of the token: then as many streams as waiting calls."
+    f" Each stream can take {limits.REQUEST_BYTES // 2**20} MiB of memory",
     "messages that a client has requested from a `DequeueStream` and not received": (
         f"{limits.STREAM_CREDIT:,}; the stream delivers 100 at a time"
     ),
@@ -76,6 +78,7 @@ SERVICE_ROWS = {
 }
 SERVICE_DEFAULTS = {
     "calls that wait (dequeues with a wait, streams)": f"{limits.WAITING_CALLS:,}",
+    "streams of a token without the limit `waiting`": f"{limits.STREAMS} in each process",
     "other calls in flight": f"{limits.OTHER_CALLS:,}",
     "large requests (above 64 KiB) in flight": f"{limits.REQUESTS_BYTES // 2**20} MiB",
     "health checks in flight": f"{limits.HEALTH_CHECKS:,}, and {limits.HEALTH_WATCHES:,} that watch (`Watch`)",

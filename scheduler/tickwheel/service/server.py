@@ -24,7 +24,7 @@ from tickwheel.runtime.log_fields import log_fields
 from tickwheel.service import grpc_options
 from tickwheel.service.authentication import AuthenticatingHandler
 from tickwheel.service.authorization import CALL, TokenStore
-from tickwheel.service.call_limits import CallLimits, RequestLimits, WaitLimit
+from tickwheel.service.call_limits import CallLimits, RequestLimits, StreamLimit, WaitLimit
 from tickwheel.service.call_observer import CallObserver
 from tickwheel.service.counters import Counters
 from tickwheel.service.fair_limit import FairLimit
@@ -76,6 +76,7 @@ class Server:
         self._credentials = credentials
         self._options = grpc_options.options(connections, waiting, shares_port=shares_port)
         self._wait_limit = WaitLimit(waiting, FairLimit(waiting + limits.OTHER_CALLS, "calls in flight"))
+        self._stream_limit = StreamLimit()
         request_limits = RequestLimits()
         self._call_limits = CallLimits(self._wait_limit.calls, request_limits, self._wait_limit.calls.limit // 8)
         self._clock = clock
@@ -215,7 +216,7 @@ class Server:
         self, handle: Callable[[Any], Awaitable[Any]], cost: Cost, requests: RequestReader
     ) -> Any:
         caller, _ = CALL.get()
-        with requests:
+        with requests, self._stream_limit.hold():
             async with caller.hold_wait_slot(self._wait_limit):
                 return await handle(_take_quota(requests, caller.quota, cost))
 
@@ -225,7 +226,7 @@ class Server:
         # This method writes the responses. If it yielded them, gRPC would run other code between two responses, and the
         # removal of the token (see `hold_wait_slot`) could interrupt that code instead of this method.
         caller, _ = CALL.get()
-        with requests:
+        with requests, self._stream_limit.hold():
             async with (
                 caller.hold_wait_slot(self._wait_limit),
                 aclosing(handle(_take_quota(requests, caller.quota, cost))) as responses,
