@@ -157,8 +157,8 @@ end
 -- The highest id of an entry. A stream that has given this id accepts no further entry. The id never occurs, unless
 -- another program has added an entry with this id.
 local HIGHEST_ID = '18446744073709551615-18446744073709551615'
-local STREAM_ENDED = 'STREAMENDED a stream of the shard accepts no further entry, because a program has added an entry'
-    .. ' with the highest possible id. Nothing was changed'
+local STREAM_ENDED =
+    'STREAMENDED a stream of the shard accepts no further entry after the highest possible id. Nothing was changed'
 
 -- Adds an entry to a stream. Returns the error if the server refuses the entry.
 local function append(stream, ...)
