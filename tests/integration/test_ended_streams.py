@@ -30,6 +30,11 @@ def value_of_m(queue: Queue) -> str | None:
     return "a" if queue.config().exclusive_key else None
 
 
+def complete(_: Queue, message: Message | None) -> None:
+    assert message is not None
+    message.complete()
+
+
 # Each call writes to the inbox. A body of more than 1 KiB is stored before the script runs.
 CALLS: dict[str, tuple[str, Callable[[Queue, Message | None], object]]] = {
     "enqueue": ("completed", lambda queue, _: queue.enqueue(LARGE, id="new", delay=HOUR, metadata={"of": "b"})),
@@ -41,7 +46,7 @@ CALLS: dict[str, tuple[str, Callable[[Queue, Message | None], object]]] = {
     ),
     "dequeue": ("pending", lambda queue, _: queue.dequeue()),
     "dequeue with a filter": ("pending", lambda queue, _: queue.dequeue(where={"of": "a"})),
-    "complete": ("running", lambda _, message: message and message.complete()),
+    "complete": ("running", complete),
     "fail": ("running", lambda _, message: message and message.fail("wrong", final=True)),
     "cancel": ("pending", lambda queue, _: queue.cancel("m", value_of_m(queue))),
     "reschedule": ("invisible", lambda queue, _: queue.reschedule("m", value_of_m(queue), delay=2 * HOUR)),
