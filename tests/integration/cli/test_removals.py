@@ -72,8 +72,8 @@ REMOVALS = {
 def run_on_terminal(client: Tickwheel, *command: str) -> tuple[bytes, str]:
     """Run a command whose standard error is a terminal. Return its output, and what it wrote to the terminal."""
     environment = os.environ | {
-        "TICKWHEEL_URL": client._client_settings.url,
-        "TICKWHEEL_NAMESPACE": client._context.namespace,
+        "TICKWHEEL_URL": str(client._client_settings.url),
+        "TICKWHEEL_NAMESPACE": str(client._context.namespace),
         "TERM": "xterm",
     }
     main, terminal = pty.openpty()
