@@ -15,7 +15,10 @@ local function fetch_arguments(first, prefix_size)
 end
 local function finish_call()
     local packed_results = table.concat(results)
+    local failure = commit('')
+    if failure then
+        return failure
+    end
     store_answer(packed_results)
-    commit('')
     return packed_results
 end

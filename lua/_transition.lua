@@ -9,7 +9,7 @@ local RELAYED, DROPS = 2147483648, 1073741824
 local DONE, ALREADY, NOT_FOUND, INVALID, LOST, CONFLICT = 0, 1, 2, 3, 4, 5
 -- A call adds one entry to the stream `events`. The entry is concatenated once, at the end, because Lua hashes every
 -- string that it creates. `event_parts[1]` is reserved for the head of the entry, which is known last.
-local changed_records, writes, removed_bodies, timers, event_parts = {}, {}, {}, {}, { '' }
+local changed_records, writes, removed_messages, removed_bodies, timers, event_parts = {}, {}, {}, {}, {}, { '' }
 -- Sizes are counted, because Lua's operator `#` searches for the end of a table.
 local writes_size, timers_size, event_parts_size, ready_added_size = 0, 0, 1, 0
 local transition_counts, forecast_changes, late_histogram, missed_histogram = {}, {}, {}, {}
@@ -154,21 +154,55 @@ local function refusal_of_outbox(size)
         return refuse(string.format('OUTBOXFULL %.0f %.0f', size, outbox_limit()))
     end
 end
--- Adds the size of an entry to the size of the outbox. Returns false if the entry must be dropped, because the outbox
--- is full and `history` contains DROPS. The transitions of the entry are then counted as dropped.
-local function reserve_outbox(entry, transition_count)
-    local size = call('HINCRBY', clock, 'outbox', #entry)
-    if history < RELAYED + DROPS or size <= outbox_limit() then
-        return true
+-- The highest id of an entry. A stream that has given this id accepts no further entry. The id never occurs, unless
+-- another program has added an entry with this id.
+local HIGHEST_ID = '18446744073709551615-18446744073709551615'
+local STREAM_ENDED =
+    'STREAMENDED a stream of the shard accepts no further entry after the highest possible id. Nothing was changed'
+
+-- Adds an entry to a stream. Returns the error if the server refuses the entry.
+local function append(stream, ...)
+    local reply = redis.pcall('XADD', stream, ...)
+    if type(reply) == 'table' then
+        return string.find(reply.err, 'last possible ID', 1, true) and redis.error_reply(STREAM_ENDED) or reply
     end
-    call('HINCRBY', clock, 'outbox', -#entry)
-    call('HINCRBY', clock, 'dropped', transition_count)
-    return false
 end
 
+-- Adds the transitions of the call to `events`. If the outbox is full, and `history` contains DROPS, the transitions
+-- are only counted as dropped. Returns the error if the server refuses the entry.
+local function append_events(worker)
+    if event_parts_size == 1 or history == 0 then
+        return
+    end
+    event_parts[1] = pack('>BI6c0Bc0', exclusive and 4 or 3, now, queue_number, #worker, worker)
+    local entry = table.concat(event_parts)
+    if history < RELAYED then
+        return append(events, 'MAXLEN', '~', history, '*', 'e', entry)
+    end
+    if history >= RELAYED + DROPS and (tonumber(call('HGET', clock, 'outbox')) or 0) + #entry > outbox_limit() then
+        call('HINCRBY', clock, 'dropped', (event_parts_size - 1) / 2)
+        return
+    end
+    local failure = append(events, '*', 'e', entry)
+    if not failure then
+        call('HINCRBY', clock, 'outbox', #entry)
+    end
+    return failure
+end
+
+-- Writes the changes of the call. Returns an error if a stream refuses its entry; then no message has changed. So the
+-- entries of the streams come first, and the caller writes nothing before. A timer of a change that was not made does
+-- no harm: it does not match the record.
 local function commit(worker)
+    local failure = timers_size > 0 and append(inbox, '*', 't', table.concat(timers)) or append_events(worker)
+    if failure then
+        return failure
+    end
     if writes_size > 0 then
         call_in_chunks('HSET', messages, writes)
+    end
+    if #removed_messages > 0 then
+        call_in_chunks('HDEL', messages, removed_messages)
     end
     write_indexes()
     if #removed_bodies > 0 then
@@ -194,18 +228,6 @@ local function commit(worker)
     add_to_histogram(missed_histogram, 'missed:')
     if deadline_count > 0 then
         call('HINCRBY', lateness, 'deadlines', deadline_count)
-    end
-    if timers_size > 0 then
-        call('XADD', inbox, '*', 't', table.concat(timers))
-    end
-    if event_parts_size > 1 and history ~= 0 then
-        event_parts[1] = pack('>BI6c0Bc0', exclusive and 4 or 3, now, queue_number, #worker, worker)
-        local entry = table.concat(event_parts)
-        if history < RELAYED then
-            call('XADD', events, 'MAXLEN', '~', history, '*', 'e', entry)
-        elseif reserve_outbox(entry, (event_parts_size - 1) / 2) then
-            call('XADD', events, '*', 'e', entry)
-        end
     end
     if new_ready_count > 0 then
         call('SPUBLISH', wake, new_ready_count)

@@ -10,7 +10,7 @@
 -- ARGV[4]… fields
 -- Reply    one string, with a result for each message: code B (DONE, ALREADY, INVALID or NOT_FOUND), state B, version
 --          I4, until I6
--- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD, OTHERCALL
+-- Errors   STALECONFIG, STREAMENDED, SESSIONEXPIRED, SESSIONOLD, OTHERCALL
 -- Cost     O(log N) for each message and pair; timers stay on the wheel
 local retention, free_at_once = read('>I6B', ARGV[3])
 local fields, records = fetch_arguments(4, 0)

@@ -9,7 +9,7 @@
 --          the record (_record), which also stores results, or empty if this message has no result
 -- ARGV[4]… tokens and fields of the messages (_held_leases)
 -- Reply    one string, with a code B for each message: DONE, ALREADY, LOST or NOT_FOUND
--- Errors   STALECONFIG
+-- Errors   STALECONFIG, STREAMENDED
 -- Cost     O(log N) for each message of an exclusive queue, O(1) of other queues
 local retention, results_at = read('>I6', ARGV[3])
 local has_results = #ARGV[3] >= results_at
@@ -54,5 +54,8 @@ for n = 1, #fields do
         results[n] = '\0'
     end
 end
-commit('')
+local failure = commit('')
+if failure then
+    return failure
+end
 return table.concat(results)

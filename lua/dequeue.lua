@@ -15,7 +15,7 @@
 --          Status 0: final; 1: nothing found yet, call again with the cursor; 2: the messages of a retried call, with
 --          an empty record for each message that is no longer leased by that call; 3: there may be more messages,
 --          because this call reached a maximum of bytes or the end of its budget
--- Errors   STALECONFIG, BLOCKED, SESSIONEXPIRED, SESSIONOLD, OTHERCALL
+-- Errors   STALECONFIG, STREAMENDED, BLOCKED, SESSIONEXPIRED, SESSIONOLD, OTHERCALL
 -- Cost     O(log N) for each message and pair, and the entries walked
 local limit, call_lease, queue_lease, record_bytes_left, body_bytes_left, budget, token, worker_at =
     read('>I2I4I4I4I4I4c16', ARGV[3])
@@ -120,10 +120,15 @@ for n = 1, #fields do
     leased_count = n
 end
 if removes_by_rank then
-    call('ZREMRANGEBYRANK', ready, 0, leased_count - 1)
     ready_removed = {}
 end
+local failure = commit(worker)
+if failure then
+    return failure
+end
+if removes_by_rank then
+    call('ZREMRANGEBYRANK', ready, 0, leased_count - 1)
+end
 store_answer(table.concat(session_parts))
-commit(worker)
 reply[1] = pack_head(may_have_more and SHORT or FINAL)
 return reply

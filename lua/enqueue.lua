@@ -10,8 +10,8 @@
 --          unique to the call: if the stored record has the same digest and nonce, the call is a retry. With the flag
 --          BODY, the record has no payload (_staged_bodies)
 -- Reply    one string: code B and state B for each message. DONE, ALREADY, CONFLICT, or INVALID (due too far ahead)
--- Errors   STALECONFIG, BLOCKED, OUTBOXFULL (bytes in the outbox, limit); out of memory: rejected before the script
---          starts
+-- Errors   STALECONFIG, STREAMENDED, BLOCKED, OUTBOXFULL (bytes in the outbox, limit); out of memory: rejected before
+--          the script starts
 -- Cost     O(log N) for each Pending message and pair, O(1) for each Invisible one
 local guard, longest_delay = read('>I4I6', ARGV[2])
 local heads, fields, count = ARGV[3], {}, (#ARGV - 3) / 2
@@ -98,10 +98,14 @@ for n = 1, count do
         results[n] = state == PENDING and DONE_PENDING or DONE_INVISIBLE
     end
 end
+local failure = commit('')
+if failure then
+    unstage()
+    return failure
+end
 if sequence ~= first_sequence then
     call('HSET', clock, 'seq', sequence)
 end
-commit('')
 if has_unused_bodies then
     unstage()
 end

@@ -8,7 +8,7 @@
 -- ARGV[2]  bound, budget and guard, ARGV[3] queue (_driver_context)
 -- ARGV[4]  timers (_fired_timers)
 -- Reply    the server's time I6, then a byte for each timer: 0 done, 1 not yet due, 2 not handled in this call
--- Errors   FENCED, STALECONFIG
+-- Errors   FENCED, STALECONFIG, STREAMENDED
 -- Cost     O(log N) for each message and pair
 
 -- Returns the error text of a message whose last lease expired: the number of the attempt, its worker, and the error
@@ -86,5 +86,8 @@ for n = 1, #fields do
         end
     end
 end
-commit('')
+local failure = commit('')
+if failure then
+    return failure
+end
 return pack('>I6', server_ms) .. table.concat(answers)

@@ -9,7 +9,7 @@
 -- ARGV[4]… tokens and fields of the messages (_held_leases)
 -- Reply    one string, with a result for each message: code B (DONE, LOST or NOT_FOUND), state B, version I4, end of
 --          the lease I6
--- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD, OTHERCALL
+-- Errors   STALECONFIG, STREAMENDED, SESSIONEXPIRED, SESSIONOLD, OTHERCALL
 -- Cost     O(1) for each message
 local retention, lease = read('>I6I4', ARGV[3])
 for n = 1, #fields do

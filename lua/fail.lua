@@ -10,7 +10,7 @@
 -- ARGV[4]… tokens and fields of the messages (_held_leases)
 -- Reply    one string, with a result for each message: code B (DONE, LOST or NOT_FOUND), state B, version I4, then
 --          `until` of the message I6
--- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD, OTHERCALL
+-- Errors   STALECONFIG, STREAMENDED, SESSIONEXPIRED, SESSIONOLD, OTHERCALL
 -- Cost     O(log N) for each message
 local retention, errored_retention, default_attempts, text, delays_at = read('>I6I6I2I2c0', ARGV[3])
 for n = 1, #fields do

@@ -11,7 +11,7 @@
 -- ARGV[4]  empty, or the filter: its signature c8 (_filter_match) and its pairs, each I2c0
 -- Reply    {orders, each deadline I8 (+ 2^52) and rank I6; cursor for the next call if nothing is found yet, else
 --          empty; 1 if there may be more orders, because the budget ended after some orders were found; else 0}
--- Errors   STALECONFIG
+-- Errors   STALECONFIG, STREAMENDED
 -- Cost     O(log N) for each message, and the entries walked
 local limit, budget = read('>I2I4', ARGV[2])
 local orders = {}

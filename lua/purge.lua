@@ -12,13 +12,13 @@
 -- ARGV[4]  cursor of the page: 0, or the cursor of the previous reply
 -- Reply    one string: number of removed messages I4, then the cursor of the next call; empty if there is no
 --          further page
--- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD, OTHERCALL, OUTBOXFULL
+-- Errors   STALECONFIG, STREAMENDED, SESSIONEXPIRED, SESSIONOLD, OTHERCALL, OUTBOXFULL
 -- Cost     O(messages of a page), O(log N) for each removed message and pair
 local states, page_size, messages_left, entries_left = read('>BI2I2I4', ARGV[3])
 -- A backslash takes the special meaning from a byte of the pattern.
 local pattern = '\\' .. sub(queue_number, 1, 1) .. '\\' .. sub(queue_number, 2, 2) .. '*'
 local page = call('HSCAN', messages, ARGV[4], 'MATCH', pattern, 'COUNT', page_size)
-local next_cursor, names_and_records, removed_fields = page[1] ~= '0' and page[1] or '', page[2], {}
+local next_cursor, names_and_records = page[1] ~= '0' and page[1] or '', page[2]
 for n = 1, #names_and_records, 2 do
     local field, record = names_and_records[n], names_and_records[n + 1]
     local state, flags, version, attempts, until_ms = read(HEAD, record)
@@ -33,12 +33,12 @@ for n = 1, #names_and_records, 2 do
             deadline, rank, signature, pair_count, packed_pairs = read_sections(record, flags, fixed, incarnation, due)
         end
         entries_left, messages_left = entries_left - WEIGHT * (1 + pair_count), messages_left - 1
-        if (entries_left < 0 or messages_left < 0) and #removed_fields > 0 then
+        if (entries_left < 0 or messages_left < 0) and #removed_messages > 0 then
             next_cursor = ARGV[4]
             break
         end
         changed_records[field] = false
-        removed_fields[#removed_fields + 1] = field
+        removed_messages[#removed_messages + 1] = field
         if state == INVISIBLE then
             add_to_forecast(until_ms, -1)
         elseif state == PENDING then
@@ -57,8 +57,5 @@ for n = 1, #names_and_records, 2 do
         add_event(pack_mark(2, now, incarnation, version + 1, field), incarnation, version + 1, state, 0, attempts)
     end
 end
-if #removed_fields > 0 then
-    call_in_chunks('HDEL', messages, removed_fields)
-end
-results[1] = pack('>I4', #removed_fields) .. next_cursor
+results[1] = pack('>I4', #removed_messages) .. next_cursor
 return finish_call()

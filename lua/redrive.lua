@@ -7,7 +7,7 @@
 -- ARGV[3]… fields of the messages in `messages`
 -- Reply    one string, with a result for each message: code B (DONE, INVALID or NOT_FOUND), state B, version I4, then
 --          `until` of the message I6
--- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD, OTHERCALL, OUTBOXFULL
+-- Errors   STALECONFIG, STREAMENDED, SESSIONEXPIRED, SESSIONOLD, OTHERCALL, OUTBOXFULL
 -- Cost     O(log N) for each message and pair
 local fields, records = fetch_arguments(3, 0)
 for n = 1, #fields do

@@ -8,7 +8,7 @@
 -- ARGV[4]… tokens and fields of the messages (_held_leases)
 -- Reply    one string, with a result for each message: code B (DONE, LOST or NOT_FOUND), state B, version I4, then
 --          `until` of the message I6
--- Errors   STALECONFIG, SESSIONEXPIRED, SESSIONOLD, OTHERCALL
+-- Errors   STALECONFIG, STREAMENDED, SESSIONEXPIRED, SESSIONOLD, OTHERCALL
 -- Cost     O(log N) for each message and pair
 local retention = read('>I6', ARGV[3])
 for n = 1, #fields do

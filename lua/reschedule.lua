@@ -10,7 +10,7 @@
 --          deadline
 -- Reply    one string, with a result for each message: code B (DONE, INVALID or NOT_FOUND), state B, version I4, then
 --          I6: the due time (DONE), `until` of the record (INVALID) or 0
--- Errors   STALECONFIG, TOOFAR, SESSIONEXPIRED, SESSIONOLD, OTHERCALL, OUTBOXFULL
+-- Errors   STALECONFIG, STREAMENDED, TOOFAR, SESSIONEXPIRED, SESSIONOLD, OTHERCALL, OUTBOXFULL
 -- Cost     O(log N) for each Pending message and pair
 local guard, longest_delay = read('>I4I6', ARGV[3])
 local high_water_mark = tonumber(call('HGET', clock, 'high') or nil)

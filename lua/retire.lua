@@ -7,9 +7,8 @@
 -- ARGV[2]  bound, budget and guard, ARGV[3] queue (_driver_context)
 -- ARGV[4]  timers (_fired_timers)
 -- Reply    the server's time I6, then a byte for each timer: 0 done, 1 not yet due, 2 not handled in this call
--- Errors   FENCED, STALECONFIG
+-- Errors   FENCED, STALECONFIG, STREAMENDED
 -- Cost     O(1) for each message
-local retired_fields = {}
 for n = 1, #fields do
     local field = fields[n]
     local record = current_record(field, records[n])
@@ -28,7 +27,7 @@ for n = 1, #fields do
             answers[n] = answer_early_timer(n, 2, until_ms, incarnation, version)
         else
             changed_records[field] = false
-            retired_fields[#retired_fields + 1] = field
+            removed_messages[#removed_messages + 1] = field
             if band(flags, BODY) ~= 0 then
                 removed_bodies[#removed_bodies + 1] = body_field(field, record, fixed)
             end
@@ -38,8 +37,8 @@ for n = 1, #fields do
         end
     end
 end
-if #retired_fields > 0 then
-    call_in_chunks('HDEL', messages, retired_fields)
+local failure = commit('')
+if failure then
+    return failure
 end
-commit('')
 return pack('>I6', server_ms) .. table.concat(answers)

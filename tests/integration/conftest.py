@@ -24,6 +24,7 @@ WAYS = {"1-shard": 1, "4-shards": 4, "asyncio": 4}
 CLUSTER_WAYS = {"cluster": 64, "asyncio-cluster": 64}
 SERVICE_WAYS = {"grpc": 4, "asyncio-grpc": 4}
 ON_A_CLUSTER = {
+    "test_delete_queue",
     "test_doctor",
     "test_exclusive_queues",
     "test_explain",
@@ -31,6 +32,7 @@ ON_A_CLUSTER = {
     "test_inspect",
     "test_multi_shard_operations",
     "test_order",
+    "test_purge",
     "test_retry_table_of_the_guide",
     "test_transitions",
 }

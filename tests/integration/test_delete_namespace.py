@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.integration.cluster_server import ClusterServer
 from tests.integration.service_thread import ServiceThread
 from tests.support.event_process_thread import run_event_process
 from tests.support.wait_until import eventually
@@ -195,3 +196,27 @@ def test_a_missing_namespace_is_reported(open_client: Open, tickwheel_server: Pr
         client._run(NamespaceDeletion(NamespaceContext("nowhere-at-all")).next())
     with pytest.raises(QueueNotFound):
         client.delete_queue("nowhere")
+
+
+@pytest.mark.parametrize("over", ["redis", "grpc"])
+def test_a_namespace_on_a_cluster_is_deleted_on_every_node(
+    cluster_server: ClusterServer, namespace: str, over: str
+) -> None:
+    with ExitStack() as stack:
+        client = stack.enter_context(Tickwheel(cluster_server.url, namespace=namespace, shards=16))
+        server = stack.enter_context(cluster_server.client())
+        fill(client)
+        slots = {server.keyslot(key) for key in keys(server, namespace)}
+        assert len({server.nodes_manager.get_node_from_slot(slot).name for slot in slots}) > 1
+        deleting = client
+        if over == "grpc":
+            service = stack.enter_context(ServiceThread(cluster_server.url))
+            deleting = stack.enter_context(Tickwheel(service.url, namespace=namespace))
+        deleting.delete_namespace()
+        assert keys(server, namespace) == []
+        with pytest.raises(NamespaceGone, match="no longer exists"):
+            client.queue("a").enqueue()
+        again = stack.enter_context(Tickwheel(cluster_server.url, namespace=namespace, shards=2))
+        assert again.queue("a").enqueue(id="m").created
+        again.delete_namespace()
+        assert keys(server, namespace) == []

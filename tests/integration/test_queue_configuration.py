@@ -18,6 +18,7 @@ from tickwheel import (
     Tickwheel,
 )
 from tickwheel.operations.dispatch import push_config_version
+from tickwheel.storage.keys import queues_key
 from tickwheel.testing import PrivateServer, VirtualClock
 
 pytestmark = pytest.mark.integration
@@ -45,6 +46,37 @@ def test_a_queue_is_created_with_the_defaults_by_its_first_message(tw: Tickwheel
     config = tw.queue("q").config()
     assert (config.lease_ms, config.max_attempts, config.retention_ms) == (30_000, 5, 600_000)
     assert (config.errored_retention_ms, config.exclusive_key, config.indexed) == (7 * 86_400_000, None, None)
+
+
+RESERVED = ["deleted.1.00c0ffee", "deleted.65535.0a1b2c3d", "deleted.70000.0"]
+
+
+@pytest.mark.parametrize("name", RESERVED)
+def test_the_name_of_a_placeholder_is_refused_for_a_new_queue(tw: Tickwheel, dump: Dump, name: str) -> None:
+    before = dump()
+    for create in (lambda: tw.create_queue(name), tw.queue(name).enqueue):
+        with pytest.raises(InvalidArgument, match=r"must not have the form deleted\.NUMBER\.UID"):
+            create()
+    assert dump() == before
+
+
+@pytest.mark.parametrize("name", ["deleted", "deleted.1", "deleted.orders.1", "deleted.1.orders", "un-deleted.1.0"])
+def test_similar_names_are_allowed(tw: Tickwheel, name: str) -> None:
+    assert tw.create_queue(name).enqueue().created
+
+
+def test_an_existing_queue_with_the_name_of_a_placeholder_continues_to_work(tw: Tickwheel, server: Any) -> None:
+    tw.create_queue("q")
+    # An earlier version created the queue.
+    key = queues_key(tw._context.namespace)
+    server.hset(key, RESERVED[0], server.hget(key, "q"))
+    server.hdel(key, "q")
+    queue = tw.create_queue(RESERVED[0])
+    queue.enqueue(id="m")
+    assert [message.id for message in queue.dequeue()] == ["m"]
+    tw.create_queue(RESERVED[0], max_attempts=7, update=True)
+    assert queue.config().max_attempts == 7
+    assert tw.delete_queue(RESERVED[0], purge=True) == 1
 
 
 @pytest.mark.tickwheel(auto_create=False)

@@ -13,15 +13,17 @@ from services.kafka import Kafka
 from tests.support.event_process_thread import run_event_process
 from tests.support.kafka_topics import make_topic, read_topic
 from tests.support.wait_until import eventually
-from tickwheel import InvalidArgument, NewMessage, Queue, QueueConfigConflict, Tickwheel
+from tickwheel import InvalidArgument, NewMessage, Queue, QueueConfigConflict, QueueNotEmpty, Tickwheel, events
 from tickwheel.doctor import audit
 from tickwheel.event_process import EventProcess
 from tickwheel.event_process.assembly import open_event_process
 from tickwheel.kafka.producer import KafkaProducers
+from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
 
+IDLE = timedelta(seconds=2)
 Driving = Callable[[], AbstractContextManager[EventProcess]]
 
 
@@ -179,6 +181,49 @@ def test_a_blocked_queue_is_forwarded_after_it_is_unblocked(
         assert queue.get("m").state == "pending"
         queue.unblock()
         completed(queue, 1)
+
+
+@pytest.mark.parametrize("removal", ["purge", "delete"])
+def test_the_history_of_a_removed_queue_ends_and_its_sink_and_the_relay_go_on(
+    tw: Tickwheel,
+    server: Any,
+    tickwheel_server: PrivateServer,
+    kafka: Kafka,
+    topic: str,
+    tmp_path: Path,
+    removal: str,
+) -> None:
+    def is_deleted() -> bool:
+        try:
+            return tw.delete_queue("q", purge=True) >= 0
+        except QueueNotEmpty:
+            # The relay has not published the events of the purge yet.
+            return False
+
+    transitions, lock = make_topic(kafka), tmp_path / "lock"
+    producers = KafkaProducers(kafka.bootstrap, transitions)
+    queue, other = (tw.create_queue(name, sink=f"kafka://{topic}") for name in ("q", "other"))
+    with run_event_process(tickwheel_server.url, tw._context.namespace, lock, producers):
+        queue.enqueue(id="sent")
+        completed(queue, 1)
+        queue.enqueue(id="later", delay=timedelta(hours=1))
+        if removal == "purge":
+            assert queue.purge() == 2
+        else:
+            eventually(is_deleted, "the queue is deleted")
+            queue = tw.create_queue("q", sink=f"kafka://{topic}")
+        for again in (queue, other):
+            again.enqueue(id=f"to {again.name}")
+            completed(again, 1)
+        outbox = shard_key(tw._context.namespace, 0, "events")
+        eventually(lambda: not server.xlen(outbox), "the relay has published all transitions")
+    assert {headers(record)["tickwheel-id"] for record in read_topic(kafka, topic)} == {"sent", "to q", "to other"}
+    ends: dict[str, list[str | None]] = {}
+    for transition in events.read(kafka.bootstrap, topic=transitions, idle=IDLE):
+        ends.setdefault(transition.id, []).append(transition.to_state)
+    assert ends["sent"][-2:] == ["completed", None]
+    assert ends["later"] == ["invisible", "cancelled", None]
+    assert ends["to q"][-1] == ends["to other"][-1] == "completed"
 
 
 def test_an_idle_sink_subscribes_to_its_queues_and_their_changes(

@@ -15,7 +15,8 @@ ROWS = {
     "metadata": f"{limits.PAIRS_MAX} pairs; key ≤ {limits.PAIR_KEY_BYTES} B, "
     f"value ≤ {limits.PAIR_VALUE_BYTES} B, UTF-8",
     "id": f"{limits.ID_BYTES} B of UTF-8 without NUL",
-    "name of a queue or namespace": f"up to {limits.NAME_CHARS} letters, digits, `.`, `_`, `-`",
+    "name of a queue or namespace": f"up to {limits.NAME_CHARS} letters, digits, `.`, `_`, `-`;"
+    " a new queue must not have the form `deleted.NUMBER.UID`",
     "queues": f"{limits.QUEUES_MAX:,} existing queues a namespace",
     "settings": f"{limits.SETTINGS_MAX:,} a namespace; name up to {limits.SETTING_NAME_CHARS} letters, digits, `.`,"
     f" `_`, `-`, `:`; value up to {limits.SETTING_BYTES // 1024} KiB",

@@ -21,6 +21,7 @@ leased_messages.py    settling of leased messages, from arguments or from standa
 listen_address.py     addresses of listening sockets
 metrics_option.py     the option --metrics
 service_process.py    one process of the gRPC service
+removal_progress.py   removal of messages or keys, with its progress
 load_progress.py      progress and tables of `tickwheel load`
 scratch_namespace.py  deletion of the temporary namespace of demo and load
 commands/             the commands

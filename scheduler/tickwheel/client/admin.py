@@ -31,6 +31,11 @@ class Admin:
         """The settings with which the client was opened."""
         return self._tickwheel._client_settings
 
+    @property
+    def backend(self) -> Backend:
+        """The operations of the client, as plans."""
+        return self._tickwheel._backend
+
     def run(self, plan: Plan[T]) -> T:
         """Run a plan and return its result. Raises the errors of the plan, and Unavailable."""
         return self._tickwheel._run(plan)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from tickwheel.driver.finished_leases import FinishedLeases
+from tickwheel.storage.stream_id import HIGHEST_ID
 from tickwheel.storage.timer import Kind, iter_timers
 
 ROTATE_MS = 1_000
@@ -105,6 +106,9 @@ class InboxBuffer:
             assert first is entry, "entries are filed in the order of the inbox"
             self._filing.count -= entry.count
             self.unconfirmed.difference_update(entry.near)
+        if prefix[-1].id == HIGHEST_ID:
+            # The next entry is the first entry of a new inbox.
+            self.last_read_id = FROM_START
 
 
 def timers_to_file(prefix: list[Entry], unconfirmed: set[bytes], finished_leases: FinishedLeases) -> Iterator[bytes]:

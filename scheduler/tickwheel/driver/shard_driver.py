@@ -26,7 +26,7 @@ from tickwheel.driver.loaded_timers import LoadedTimers
 from tickwheel.driver.slots import Slot, Slots
 from tickwheel.errors import TickwheelError
 from tickwheel.storage.fence import epoch_of, pack_fence
-from tickwheel.storage.stream_id import id_after
+from tickwheel.storage.stream_id import HIGHEST_ID, id_after
 from tickwheel.storage.timer import HEAD_BYTES, CorruptTimers, Kind, iter_timers
 from tickwheel.storage.wheel_levels import LOWEST, RADIX, is_near, name, parse, start
 
@@ -48,6 +48,8 @@ MEMORY_TIMERS: Final = 1_000_000
 # If this many timers are read and not yet filed, the driver files timers before it reads more of the inbox.
 UNFILED_TIMERS: Final = 100_000
 SLOT_NAMES: Final = 1_000
+# In place of the id before which `file_timers.lua` trims the inbox: all entries are filed, and a new inbox begins.
+NEW_INBOX: Final = b"+"
 
 
 class ShardDriver:
@@ -268,8 +270,11 @@ class ShardDriver:
         return list(timers_to_file(prefix, self._inbox_buffer.unconfirmed, self._loaded_timers.finished_leases))
 
     def _trim_before(self, prefix: list[Entry]) -> bytes:
-        """Return the id before which the inbox must be trimmed to remove exactly the prefix."""
-        return id_after(prefix[-1].id)
+        """Return the id before which the inbox must be trimmed to remove exactly the prefix.
+
+        If the inbox accepts no further entry after the prefix, return NEW_INBOX.
+        """
+        return NEW_INBOX if prefix[-1].id == HIGHEST_ID else id_after(prefix[-1].id)
 
     def _on_pushed(self, level: int, number: int, timers: list[bytes], length: int) -> None:
         """Record that a slot has grown by these timers.

@@ -16,6 +16,8 @@ from tickwheel.storage import trace_context
 
 T = TypeVar("T")
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
+# The names of the placeholders of deleted queues (`operations/removal/queue_numbers.py`).
+_PLACEHOLDER = re.compile(r"deleted\.[0-9]+\.[0-9a-f]+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _DAYS_MAX = 100_000
@@ -45,6 +47,15 @@ def plain_name(label: str, value: object) -> str:
             f"{label} must have 1 to {limits.NAME_CHARS} letters, digits, '.', '_' or '-', not {preview(value)}"
         )
     return to_plain_str(value)
+
+
+def check_new_queue(name: str) -> None:
+    """Raise InvalidArgument if a new queue must not have this name: a deletion could overwrite the queue."""
+    if _PLACEHOLDER.fullmatch(name):
+        raise InvalidArgument(
+            f"the name of a new queue must not have the form deleted.NUMBER.UID, as {name!r} has: Tickwheel gives such"
+            " names to the placeholders of deleted queues; choose another name"
+        )
 
 
 def to_plain_str(value: str) -> str:

@@ -110,7 +110,8 @@ def publish_config(context: NamespaceContext, queue: str) -> Plan[QueueConfig]:
 def _create(
     context: NamespaceContext, queue: str, config: QueueConfig, limit: CreationLimit | None = None
 ) -> Plan[bool]:
-    """Create the queue. Return False if it exists already."""
+    """Create the queue. Return False if it exists already. Raises InvalidArgument if its name is reserved."""
+    validation.check_new_queue(queue)
     placeholder = ""
     while True:
         args: list[bytes | int | str] = [queue, config.to_bytes(), limits.QUEUES_MAX, os.urandom(4), context.shards]

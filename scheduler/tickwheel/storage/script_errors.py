@@ -90,6 +90,13 @@ _SPECS: Final = (
         " reset-epoch`",
     ),
     ScriptErrorSpec("CORRUPT", TickwheelError, RetryCondition.NEVER),
+    ScriptErrorSpec(
+        "STREAMENDED",
+        TickwheelError,
+        RetryCondition.LATER,
+        "{subject}: {code} {text}. If the stream is the inbox, an event process begins a new inbox within seconds. Find"
+        " out who can write to the keys of the shard",
+    ),
 )
 SCRIPT_ERRORS: Final[Mapping[str, ScriptErrorSpec]] = {spec.code: spec for spec in _SPECS}
 _OTHER: Final = ScriptErrorSpec("", TickwheelError, RetryCondition.NEVER)

@@ -1,6 +1,8 @@
 """Ids of the entries of a Redis stream: ``milliseconds-sequence``, ascending."""
 
 _HIGHEST = 2**64 - 1
+# A stream whose last entry has this id accepts no further entry.
+HIGHEST_ID = b"%d-%d" % (_HIGHEST, _HIGHEST)
 
 
 def id_after(entry_id: bytes) -> bytes:

@@ -120,3 +120,10 @@ def test_an_invalid_token_is_printed_as_written(run: Run, cli_client: Tickwheel,
 def test_forecast_of_a_queue_without_forecast_names_the_option(run: Run, cli_client: Tickwheel) -> None:
     cli_client.create_queue("jobs")
     assert "create it with `tickwheel queue create --forecast`" in run("forecast", "jobs", code=2).stderr
+
+
+@pytest.mark.parametrize("command", [("queue", "create"), ("enqueue",)])
+def test_a_new_queue_with_the_name_of_a_placeholder_is_refused(run: Run, command: tuple[str, ...]) -> None:
+    result = run(*command, "deleted.1.00c0ffee", code=2)
+    assert result.stderr.startswith("tickwheel: the name of a new queue must not have the form deleted.NUMBER.UID")
+    assert run("queue", "list", "--json").stdout == "[]\n"

@@ -1,8 +1,13 @@
 """The commands that remove messages, queues and namespaces: confirmation, effect and output."""
 
+import os
+import pty
+import subprocess
+from contextlib import suppress
+
 import pytest
 
-from tests.integration.cli.command_runner import Run, document
+from tests.integration.cli.command_runner import ENDS_S, TICKWHEEL, Run, document
 from tickwheel import NewMessage, Tickwheel
 from tickwheel.operations.removal.delete_namespace import NamespaceDeletion
 from tickwheel.operations.removal.delete_queue import QueueDeletion
@@ -55,3 +60,48 @@ def test_namespace_delete_finishes_a_deletion_that_was_cut_off(run: Run, cli_cli
     name = cli_client._context.namespace
     assert run("namespace", "delete", "--yes").stdout.startswith(f"namespace {name} is deleted; removed: ")
     run("namespace", "delete", "--yes", code=4)
+
+
+REMOVALS = {
+    "purge": (("queue", "purge", "jobs"), "messages removed", b"300 removed\n"),
+    "delete a queue": (("queue", "delete", "jobs", "--purge"), "messages removed", b"removed: 300 messages\n"),
+    "delete a namespace": (("namespace", "delete"), "keys removed", b" keys\n"),
+}
+
+
+def run_on_terminal(client: Tickwheel, *command: str) -> tuple[bytes, str]:
+    """Run a command whose standard error is a terminal. Return its output, and what it wrote to the terminal."""
+    environment = os.environ | {
+        "TICKWHEEL_URL": str(client._client_settings.url),
+        "TICKWHEEL_NAMESPACE": str(client._context.namespace),
+        "TERM": "xterm",
+    }
+    main, terminal = pty.openpty()
+    with os.fdopen(main, "rb", buffering=0) as shown:
+        try:
+            ended = subprocess.run(
+                [*TICKWHEEL, *command], env=environment, stdout=subprocess.PIPE, stderr=terminal, timeout=ENDS_S
+            )
+        finally:
+            os.close(terminal)
+        assert ended.returncode == 0
+        pieces = []
+        # Linux reports the end of a terminal that nobody has open as an error.
+        with suppress(OSError):
+            while piece := shown.read(65_536):
+                pieces.append(piece)
+    return ended.stdout, b"".join(pieces).decode()
+
+
+@pytest.mark.parametrize("removal", REMOVALS)
+def test_a_removal_shows_its_progress_only_on_a_terminal(run: Run, cli_client: Tickwheel, removal: str) -> None:
+    command, progress, printed = REMOVALS[removal]
+    for options, is_shown in ((("--yes",), True), (("--yes", "--json"), False)):
+        with Tickwheel(cli_client._client_settings.url, namespace=cli_client._context.namespace) as client:
+            client.queue("jobs").enqueue_many(NewMessage(id=f"m{n}") for n in range(300))
+        output, shown = run_on_terminal(cli_client, *command, *options)
+        assert (progress in shown) == is_shown
+        assert not is_shown or output.endswith(printed)
+    with Tickwheel(cli_client._client_settings.url, namespace=cli_client._context.namespace) as client:
+        client.queue("jobs").enqueue_many(NewMessage(id=f"m{n}") for n in range(300))
+    assert run(*command, "--yes").stderr == ""

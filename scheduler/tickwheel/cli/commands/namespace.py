@@ -7,6 +7,7 @@ import typer
 from tickwheel.cli.command import command
 from tickwheel.cli.confirmation import confirm
 from tickwheel.cli.output import format_count, print_json
+from tickwheel.cli.removal_progress import remove_all
 from tickwheel.cli.target import TIMEOUT, Target
 from tickwheel.client.admin import unopened_backend
 from tickwheel.client.settings import ClientSettings
@@ -30,11 +31,8 @@ def delete(
     timeout = TIMEOUT if target.timeout is None else target.timeout
     settings = ClientSettings.validate(target.url, name, target.data_dir, None, False, timeout)
     confirm(f"Delete namespace {name!r} on {settings.display_url} with all its data?", yes=yes)
-    removed = 0
     with unopened_backend(settings) as (backend, run):
-        deletion = backend.delete_namespace()
-        while not deletion.ended:
-            removed += run(deletion.next())
+        removed = remove_all(backend.delete_namespace(), run, "keys", json=target.json)
     if target.json:
         print_json({"namespace": name, "removed_keys": removed})
     else:

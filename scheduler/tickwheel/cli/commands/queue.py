@@ -12,7 +12,9 @@ from tickwheel.cli.confirmation import confirm
 from tickwheel.cli.exit_codes import CommandError
 from tickwheel.cli.output import format_count, print_fields, print_json, print_status, print_table
 from tickwheel.cli.parameter_types import format_duration, option_parser, parse_duration
+from tickwheel.cli.removal_progress import remove_all
 from tickwheel.cli.target import Target
+from tickwheel.client.admin import Admin
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.removal.purge import check_states
 from tickwheel.runtime.text_escape import escape_unprintable
@@ -175,7 +177,8 @@ def purge(
         purged = _require_queue(tickwheel, queue)
         count = sum(purged.counts()[name] for name in states)
         confirm(f"Remove {format_count(count, 'message')} ({', '.join(states)}) from queue {queue!r}?", yes=yes)
-        removed = purged.purge(states)
+        admin = Admin(tickwheel)
+        removed = remove_all(admin.backend.purge(queue, states), admin.run, "messages", total=count, json=target.json)
         if target.json:
             print_json({"queue": queue, "removed": removed, "counts": purged.counts()})
         else:
@@ -199,7 +202,10 @@ def delete(
     with target.open() as tickwheel:
         count = sum(_require_queue(tickwheel, queue).counts().values())
         confirm(f"Delete queue {queue!r} with {format_count(count, 'message')}?", yes=yes)
-        removed = tickwheel.delete_queue(queue, purge=purge)
+        admin = Admin(tickwheel)
+        removed = remove_all(
+            admin.backend.delete_queue(queue, purge), admin.run, "messages", total=count, json=target.json
+        )
     if target.json:
         print_json({"queue": queue, "removed": removed})
     else:
