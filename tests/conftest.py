@@ -27,6 +27,10 @@ redis.utils.get_lib_version = cache(redis.utils.get_lib_version)
 # For each invocation of a command, Typer builds all commands again, which takes 16 ms.
 typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]
 
+# Some tests use gRPC without the client of Tickwheel, and gRPC would use an HTTP proxy of the environment even for the
+# services of the tests. The client itself needs no such variable: tests/security/test_proxies.py.
+os.environ["no_grpc_proxy"] = "localhost,127.0.0.1"  # noqa: SIM112  # gRPC reads the name in lower case
+
 # A shell ignores SIGINT in background jobs, and child processes inherit this. They do not inherit a handler: with a
 # handler that does nothing, this process ignores SIGINT, but tests can interrupt the programs that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -61,7 +61,7 @@ def large_requests(scale: Scale) -> list[Measurement]:
 
 def _measure(service: ServingProgram, method: Method, requests: Sequence[bytes]) -> tuple[float, float]:
     """Return the memory above the memory at rest, in MB, and the longest block of the event loop, in ms."""
-    separate = [("grpc.use_local_subchannel_pool", 1)]
+    separate = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
     with ExitStack() as opened, ThreadPoolExecutor(AT_ONCE) as pool:
         channels = [
             opened.enter_context(grpc.insecure_channel(service.target, options=separate)) for _ in range(AT_ONCE)

@@ -157,7 +157,7 @@ async def _batches_a_second(service: ServingProgram, count: int) -> float:
         [calls.EnqueueBatchRequest(namespace="tw", queue="rates", messages=_new_batch()) for _ in range(count)]
     )
     method = METHODS["EnqueueBatch"]
-    async with grpc.aio.insecure_channel(service.target) as channel:
+    async with grpc.aio.insecure_channel(service.target, [("grpc.enable_http_proxy", 0)]) as channel:
         send = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
 
         async def one_after_the_other() -> None:

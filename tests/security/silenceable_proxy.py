@@ -3,6 +3,7 @@
 import socket
 import threading
 from contextlib import suppress
+from typing import Self
 
 
 class SilenceableProxy:
@@ -16,7 +17,7 @@ class SilenceableProxy:
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.target = f"127.0.0.1:{self._listening.getsockname()[1]}"
 
-    def __enter__(self) -> "SilenceableProxy":
+    def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
@@ -34,10 +35,14 @@ class SilenceableProxy:
         with suppress(OSError):
             while True:
                 near, _ = self._listening.accept()
+                self._greet(near)
                 far = socket.create_connection(self._to)
                 self._open += near, far
                 for pair in ((near, far), (far, near)):
                     threading.Thread(target=self._forward, args=pair, daemon=True).start()
+
+    def _greet(self, near: socket.socket) -> None:
+        """Exchange the data that precedes the connection to the target: none."""
 
     def _forward(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):

@@ -61,6 +61,11 @@ class GrpcUrl:
             )
         return cls(target, encrypted, token, **files)
 
+    @property
+    def host(self) -> str:
+        """The host of the service, an IPv6 address without its brackets."""
+        return self.target.rpartition(":")[0].strip("[]")
+
     def read(self, name: str) -> bytes | None:
         """Return the content of an option's file, or None if the option is not set.
 

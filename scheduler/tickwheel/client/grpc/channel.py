@@ -8,6 +8,7 @@ from tickwheel.client.settings import ClientSettings
 from tickwheel.errors import InvalidArgument
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.rpc.url import GrpcUrl
+from tickwheel.runtime.loopback import is_loopback_name
 
 if TYPE_CHECKING:
     from tickwheel.client.grpc.asyncio_executor import AsyncGrpcExecutor
@@ -29,6 +30,11 @@ _OPTIONS = [
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.ping_timeout_ms", 10_000),
 ]
+# By default, grpc sends a call through the proxy that the environment names (`http_proxy` and three other variables),
+# even a call to this machine. Without TLS, the proxy could read the token and all messages. A proxy on another machine
+# also cannot reach a service of this machine. The first option concerns proxies for names, the second proxies for
+# addresses (GRPC_ADDRESS_HTTP_PROXY).
+_NO_PROXY = [("grpc.enable_http_proxy", 0), ("grpc.address_http_proxy_enabled_addresses", "")]
 
 
 def blocking_executor(settings: ClientSettings) -> "GrpcExecutor":
@@ -58,12 +64,13 @@ def create_backend(context: NamespaceContext) -> Backend:
 def _connection(settings: ClientSettings, channels: Any) -> tuple[Any, str, float, HandshakeProbe, Metadata]:
     """Return a channel of `grpc` or `grpc.aio`, and the other arguments of both executors."""
     url = GrpcUrl.parse(settings.url or "")
+    options = _OPTIONS if url.encrypted and not is_loopback_name(url.host) else [*_OPTIONS, *_NO_PROXY]
     if url.encrypted:
         files = (url.read("tls_ca"), url.read("tls_key"), url.read("tls_cert"))
         credentials = _import_grpc().ssl_channel_credentials(*files)
-        channel = channels.secure_channel(url.target, credentials, options=_OPTIONS)
+        channel = channels.secure_channel(url.target, credentials, options=options)
     else:
-        channel = channels.insecure_channel(url.target, options=_OPTIONS)
+        channel = channels.insecure_channel(url.target, options=options)
     metadata = (("authorization", f"Bearer {url.token}"),) if url.token else ()
     return channel, settings.display_url, settings.timeout_s, HandshakeProbe(url, settings.display_url), metadata
 

@@ -74,7 +74,7 @@ class HandshakeProbe:
 
         Each step (connection, handshake, first byte) can block for up to 2 s.
         """
-        host, _, port = self._url.target.rpartition(":")
+        host, port = self._url.host, self._url.target.rpartition(":")[2]
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         # The probe sends no secret, so it need not check the certificate.
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -83,8 +83,8 @@ class HandshakeProbe:
             if self._url.tls_cert is not None:
                 context.load_cert_chain(self._url.tls_cert, self._url.tls_key)
             with (
-                socket.create_connection((host.strip("[]"), int(port)), _PROBE_TIMEOUT_S) as plain,
-                context.wrap_socket(plain, server_hostname=host.strip("[]")) as encrypted,
+                socket.create_connection((host, int(port)), _PROBE_TIMEOUT_S) as plain,
+                context.wrap_socket(plain, server_hostname=host) as encrypted,
             ):
                 if not self._url.encrypted:
                     return self._error("the server uses TLS: use grpcs:// instead of grpc://")
