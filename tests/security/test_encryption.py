@@ -12,7 +12,8 @@ from typer.main import get_command
 from tickwheel import InvalidArgument, Tickwheel, aio
 from tickwheel.cli.app import app
 from tickwheel.client import encryption
-from tickwheel.client.encryption import VARIABLE, check_encryption
+from tickwheel.client.encryption import check_encryption
+from tickwheel.redis.encryption import VARIABLE
 
 pytestmark = pytest.mark.security
 

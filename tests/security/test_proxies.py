@@ -13,7 +13,7 @@ import pytest
 from tests.integration.service_thread import ServiceThread
 from tests.security.connect_proxy import ConnectProxy
 from tickwheel import HandshakeFailed, Tickwheel, aio
-from tickwheel.client.encryption import VARIABLE
+from tickwheel.redis.encryption import VARIABLE
 from tickwheel.service.tls import credentials
 from tickwheel.testing import PrivateServer
 

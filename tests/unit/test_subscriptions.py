@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from redis.exceptions import MovedError
 
-from tickwheel.redis.subscriptions import Subscriptions
+from tickwheel.errors import TickwheelError
+from tickwheel.redis.subscriptions import REFUSED_S, Subscriptions
 from tickwheel.redis.topology import HASH_SLOTS, Topology, hash_slot
 from tickwheel.redis.wait_list import WaitList
 
@@ -135,3 +136,25 @@ def test_all_queues_are_ready_once_nothing_is_unconfirmed_or_interrupted(state: 
     assert state.subscriptions.all_confirmed
     state.add("other")
     assert not state.subscriptions.all_confirmed
+
+
+def test_a_permanent_error_of_the_slots_ends_all_waits_until_the_slots_are_read(state: SubscriptionState) -> None:
+    state.subscriptions.on_slots_unknown(ConnectionError("lost"))
+    state.subscriptions.check()
+    assert (state.woken, state.confirmed_queues) == (0, [])
+    refused = TickwheelError("the server must not be used")
+    assert state.subscriptions.on_slots_unknown(refused) == REFUSED_S
+    assert (state.woken, state.confirmed_queues) == (1, ["work"])
+    with pytest.raises(TickwheelError) as raised:
+        state.subscriptions.check()
+    assert raised.value is refused
+    state.subscriptions.on_slots_read()
+    state.subscriptions.check()
+
+
+def test_a_server_that_must_not_be_used_ends_all_waits(state: SubscriptionState) -> None:
+    state.subscribed()
+    assert state.subscriptions.on_error(B, TickwheelError("the server must not be used")) == REFUSED_S
+    assert state.woken == 1
+    with pytest.raises(TickwheelError, match="must not be used"):
+        state.subscriptions.check()

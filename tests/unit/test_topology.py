@@ -2,6 +2,7 @@
 
 import pytest
 
+from tickwheel.errors import TickwheelError
 from tickwheel.redis.topology import HASH_SLOTS, SINGLE, Topology, hash_slot, node_name
 
 pytestmark = pytest.mark.unit
@@ -71,3 +72,16 @@ def test_a_server_without_a_host_has_the_host_of_the_server_that_reported_it(
     host: bytes | str | None, name: str
 ) -> None:
     assert node_name(host, 7, "teller:1") == name
+
+
+def test_an_answer_with_a_server_that_must_not_be_used_changes_nothing() -> None:
+    def check(server: str) -> None:
+        if server == "10.0.0.1:7003":
+            raise TickwheelError(f"{server} must not be used")
+
+    topology = Topology(["seed:7000"], check)
+    with pytest.raises(TickwheelError, match=r"10\.0\.0\.1:7003"):
+        topology.update_from_cluster_slots(HALVES, "seed:7000")
+    assert (topology.version, topology.server(63), topology.all_nodes()) == (0, None, ["seed:7000"])
+    topology.update_from_cluster_slots(HALVES[1:], "seed:7000")
+    assert topology.version == 1

@@ -1,16 +1,12 @@
 """Connections to other machines without TLS: a warning if they carry a token, and an error if TLS is required."""
 
 import logging
-import os
-from urllib.parse import urlsplit
 
 from tickwheel.errors import InvalidArgument
 from tickwheel.redis import url as redis_url
+from tickwheel.redis.encryption import VARIABLE, encrypted_scheme, exposed_host, requires_tls
 from tickwheel.rpc.url import GrpcUrl, is_grpc_url
 from tickwheel.runtime.loopback import is_loopback_name
-
-# If this environment variable is 1, connections to other machines need TLS.
-VARIABLE = "TICKWHEEL_REQUIRE_TLS"
 
 _log = logging.getLogger("tickwheel")
 # Whether this process has logged the warning.
@@ -23,7 +19,7 @@ def check_encryption(url: str) -> None:
     Raises InvalidArgument if TICKWHEEL_REQUIRE_TLS is 1 and the URL names another machine without TLS. Without the
     variable, log a warning once in a process if an access token would be sent to another machine without TLS.
     """
-    is_required = _requires_tls()
+    is_required = requires_tls()
     host = _exposed_host(url)
     if host is None:
         return
@@ -48,24 +44,13 @@ def _warn(url: str, host: str) -> None:
     )
 
 
-def _requires_tls() -> bool:
-    value = os.environ.get(VARIABLE, "")
-    if value not in ("", "0", "1"):
-        raise InvalidArgument(f"{VARIABLE} must be 1, or be 0 or empty for connections without TLS, not {value!r:.80}")
-    return value == "1"
-
-
 def _exposed_host(url: str) -> str | None:
     """Return the first host of another machine to which the URL's data is sent without TLS, or None."""
-    scheme = url.partition("://")[0]
-    if scheme in ("unix", "grpcs") or scheme.startswith("rediss"):
-        return None
-    urls = [url] if scheme == "grpc" else [redis_url.node_url(url, server) for server in redis_url.servers(url)]
-    # redis-py connects to localhost if the URL has no host.
-    hosts = (urlsplit(item).hostname or "localhost" for item in urls)
-    return next((host for host in hosts if not is_loopback_name(host)), None)
+    if not is_grpc_url(url):
+        return next(filter(None, (exposed_host(url, server) for server in redis_url.servers(url))), None)
+    parsed = GrpcUrl.parse(url)
+    return None if parsed.encrypted or is_loopback_name(parsed.host) else parsed.host
 
 
 def _encrypted_scheme(url: str) -> str:
-    scheme = url.partition("://")[0]
-    return scheme.replace("redis", "rediss") if scheme.startswith("redis") else f"{scheme}s"
+    return "grpcs" if is_grpc_url(url) else encrypted_scheme(url)

@@ -12,6 +12,7 @@ executor share the modules without I/O, which make the decisions.
     round_trip.py         RoundTrip: the state machine of one round; no I/O
     replies.py            commands of a request, and the meaning of its answers; no I/O
     retry_budget.py       RetryBudget: back-off and timeout of a round
+    encryption.py         the check of servers without TLS, if TLS is required
     topology.py           Topology: the server of each hash slot; no I/O
     pools.py              ConnectionPools: blocking connections
     asyncio_pools.py      AsyncConnectionPools: connections of one event loop

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 from redis.asyncio.connection import ConnectionPool
@@ -10,6 +11,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import BusyLoadingError, InvalidResponse, RedisError
 
 from tickwheel.plan import BROKEN_ANSWER
+from tickwheel.redis.encryption import check_server
 from tickwheel.redis.pools import ANSWER_S, refresh_order, settings
 from tickwheel.redis.replies import CONNECTION_ERRORS, LOST_CONNECTION, raise_if_permanent
 from tickwheel.redis.topology import Topology
@@ -21,16 +23,18 @@ class AsyncConnectionPools:
 
     def __init__(self, url: str, answer_s: float) -> None:
         """``answer_s`` limits the wait for one answer of a server. The upper bound is `pools.ANSWER_S`."""
-        self.topology = Topology(servers(url))
+        self.topology = Topology(servers(url), partial(check_server, url))
         self._url = url
         self.answer_s = min(ANSWER_S, answer_s)
         self._pools: dict[str, Any] = {}
         self._refresh_lock = asyncio.Lock()
 
     def pool(self, server: str) -> Any:
-        """Return the pool of connections to a server."""
+        """Return the pool of connections to a server. Raises TickwheelError as `check_server` does."""
         pool = self._pools.get(server)
         if pool is None:
+            # Also for the servers that redirects name.
+            check_server(self._url, server)
             url = node_url(self._url, server)
             pool = ConnectionPool.from_url(url, retry=Retry(NoBackoff(), 0), **settings(self.answer_s))
             self._pools[server] = pool

@@ -3,6 +3,7 @@
 import random
 import threading
 from collections.abc import Collection
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -12,6 +13,7 @@ from redis.exceptions import BusyLoadingError, InvalidResponse, RedisError
 from redis.retry import Retry
 
 from tickwheel.plan import BROKEN_ANSWER
+from tickwheel.redis.encryption import check_server
 from tickwheel.redis.replies import CONNECTION_ERRORS, LOST_CONNECTION, raise_if_permanent
 from tickwheel.redis.topology import Topology
 from tickwheel.redis.url import node_url, servers
@@ -32,7 +34,7 @@ class ConnectionPools:
 
     def __init__(self, url: str, answer_s: float = ANSWER_S) -> None:
         """``answer_s`` limits the wait for one answer of a server. The upper bound is ANSWER_S."""
-        self.topology = Topology(servers(url))
+        self.topology = Topology(servers(url), partial(check_server, url))
         self._url = url
         self.answer_s = min(ANSWER_S, answer_s)
         self._pools: dict[str, ConnectionPool] = {}
@@ -40,7 +42,7 @@ class ConnectionPools:
         self._refresh_lock = threading.Lock()
 
     def pool(self, server: str) -> ConnectionPool:
-        """Return the pool of connections to a server."""
+        """Return the pool of connections to a server. Raises TickwheelError as `check_server` does."""
         pool = self._pools.get(server)
         if pool is None:
             with self._lock:
@@ -82,6 +84,8 @@ class ConnectionPools:
                 pool.disconnect()
 
     def _create_pool(self, server: str) -> ConnectionPool:
+        # Also for the servers that redirects name.
+        check_server(self._url, server)
         url = node_url(self._url, server)
         return ConnectionPool.from_url(url, retry=Retry(NoBackoff(), 0), **settings(self.answer_s))
 

@@ -177,6 +177,8 @@ def to_tickwheel_error(error: Exception) -> TickwheelError:
 
 def permanent_error(error: BaseException) -> TickwheelError | None:
     """Return the Tickwheel exception if ``error`` is a permanent refusal of a connection or subscription, else None."""
+    if isinstance(error, TickwheelError):
+        return error
     # The asyncio part of redis-py turns any error answer to a new connection into a ConnectionError.
     cause = error.__cause__ if isinstance(error.__cause__, RedisError) else error
     final = isinstance(cause, AuthenticationError | ResponseError) and not isinstance(cause, _TEMPORARY_ERRORS)
@@ -185,6 +187,8 @@ def permanent_error(error: BaseException) -> TickwheelError | None:
 
 def raise_if_permanent(error: BaseException | None) -> None:
     """Raise the Tickwheel exception for the error if the error is permanent."""
+    if isinstance(error, TickwheelError):
+        raise error
     final = None if error is None else permanent_error(error)
     if final is not None:
         raise final from error

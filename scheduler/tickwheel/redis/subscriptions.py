@@ -47,7 +47,9 @@ class Subscriptions(Generic[E]):
         self._channels = channels
         # By queue: an event, set once all channels of the queue are confirmed or a server refuses a subscription.
         self._confirmations: dict[str, E] = {}
+        # The last error of a subscription, and of a read of the slots.
         self._error: Exception | None = None
+        self._slots_error: Exception | None = None
         self._queue_shard_by_channel: dict[bytes, tuple[str, int]] = {}
         # The server of the latest subscription to each channel.
         self._server_by_channel: dict[bytes, str] = {}
@@ -93,7 +95,8 @@ class Subscriptions(Generic[E]):
         _log.log(self._log_throttle.level(problem), "%s", problem)
 
     def check(self) -> None:
-        """Raise the error with which a server refused a subscription, if the error is permanent."""
+        """Raise the error of the last read of the slots, or of the last subscription, if the error is permanent."""
+        raise_if_permanent(self._slots_error)
         raise_if_permanent(self._error)
 
     def release_all(self) -> None:
@@ -105,17 +108,20 @@ class Subscriptions(Generic[E]):
     def on_slots_unknown(self, error: Exception) -> float:
         """Log that no server returned the cluster's slots. Return the seconds to wait before the next attempt."""
         self.log_problem(f"wake-ups interrupted, no server returns the slots of the cluster: {error}")
-        return RECONNECT_S
+        self._slots_error = error
+        return self._pause_after(error)
+
+    def on_slots_read(self) -> None:
+        """Record that the cluster's slots were read."""
+        self.slots_stale = False
+        self._slots_error = None
 
     def on_error(self, server: str, error: Exception) -> float:
         """Process a failed connection or a refused subscription. Return the seconds to wait before the next attempt."""
         self.on_connection_lost(server)
         self.log_problem(f"wake-ups interrupted, subscribing again: {error}")
         self._error = error
-        if permanent_error(error) is None:
-            return RECONNECT_S
-        self.release_all()
-        return REFUSED_S
+        return self._pause_after(error)
 
     def on_connection_lost(self, server: str) -> None:
         """Mark the channels of a server as interrupted, because the connection was lost or could not be opened."""
@@ -148,6 +154,13 @@ class Subscriptions(Generic[E]):
         ]
         self._forget(moved)
         self.slots_stale = False
+
+    def _pause_after(self, error: Exception) -> float:
+        """End all waits if the error is permanent. Return the seconds to wait before the next attempt."""
+        if permanent_error(error) is None:
+            return RECONNECT_S
+        self.release_all()
+        return REFUSED_S
 
     def _mark_confirmed(self, queue: str, channel: bytes) -> None:
         self._unconfirmed[queue].discard(channel)

@@ -5,7 +5,7 @@ The hash slots of each primary are read from the cluster. Redirects correct them
 A server of a cluster is named ``host:port``. The name of a single server is empty.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -34,10 +34,13 @@ class Topology:
     number of reads; before the first read, no hash slot of a cluster has a primary.
     """
 
-    def __init__(self, seeds: Sequence[str] = (SINGLE,)) -> None:
-        """``seeds`` are the servers that the URL names."""
+    def __init__(self, seeds: Sequence[str] = (SINGLE,), check: Callable[[str], None] | None = None) -> None:
+        """``seeds`` are the servers that the URL names. ``check`` raises an error for a server that must not be used:
+        then the answer that names the server changes nothing.
+        """
         self.is_cluster = seeds[0] != SINGLE
         self.version = 0
+        self._check = check
         self._seeds = list(seeds)
         self._nodes = list(seeds)
         self._primaries: list[str | None] = [None if self.is_cluster else seeds[0]] * HASH_SLOTS
@@ -66,7 +69,10 @@ class Topology:
         return list(self._nodes)
 
     def update_from_cluster_slots(self, slots: Any, reported_by: str) -> None:
-        """Replace the primaries by a server's answer to CLUSTER SLOTS. Raises InvalidResponse for another answer."""
+        """Replace the primaries by a server's answer to CLUSTER SLOTS.
+
+        Raises InvalidResponse for another answer, and the error of ``check`` for a server that must not be used.
+        """
         try:
             self._update(slots, reported_by)
         except BROKEN_ANSWER as error:
@@ -80,6 +86,9 @@ class Topology:
                 raise ValueError(f"{first} to {last} are not hash slots")
             primaries[first : last + 1] = [node_name(primary[0], primary[1], reported_by)] * (last + 1 - first)
             nodes |= dict.fromkeys(node_name(node[0], node[1], reported_by) for node in (primary, *replicas))
+        if self._check is not None:
+            for node in nodes:
+                self._check(node)
         self._primaries = primaries
         self._nodes = list(nodes | dict.fromkeys(self._seeds))
         self.version += 1

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from redis.exceptions import AskError
 
+from tickwheel.errors import TickwheelError
 from tickwheel.plan import BROKEN_ANSWER
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools, read_answer
 from tickwheel.redis.replies import CONNECTION_ERRORS
@@ -120,8 +121,8 @@ class WakeupTask:
         if self._subscriptions.slots_stale:
             try:
                 await self._servers.refresh_slots()
-                self._subscriptions.slots_stale = False
-            except CONNECTION_ERRORS as error:
+                self._subscriptions.on_slots_read()
+            except (*CONNECTION_ERRORS, TickwheelError) as error:
                 await asyncio.sleep(self._subscriptions.on_slots_unknown(error))
         for server, channels in self._subscriptions.missing_by_server().items():
             await self._on_server(server, partial(self._subscribe, channels))
@@ -130,7 +131,7 @@ class WakeupTask:
         """Run ``work`` for a server. If the connection is lost or refused, its channels count as missing again."""
         try:
             await work(server)
-        except (*CONNECTION_ERRORS, *BROKEN_ANSWER) as error:
+        except (*CONNECTION_ERRORS, *BROKEN_ANSWER, TickwheelError) as error:
             pause = self._subscriptions.on_error(server, error)
             await self._close_connection(server)
             await asyncio.sleep(pause)

@@ -12,6 +12,7 @@ from typing import Any
 
 from redis.exceptions import AskError
 
+from tickwheel.errors import TickwheelError
 from tickwheel.plan import BROKEN_ANSWER
 from tickwheel.redis.pools import ConnectionPools, read_answer
 from tickwheel.redis.replies import CONNECTION_ERRORS
@@ -107,8 +108,8 @@ class WakeupThread:
         if self._subscriptions.slots_stale:
             try:
                 self._servers.refresh_slots()
-                self._subscriptions.slots_stale = False
-            except CONNECTION_ERRORS as error:
+                self._subscriptions.on_slots_read()
+            except (*CONNECTION_ERRORS, TickwheelError) as error:
                 self._stopped.wait(self._subscriptions.on_slots_unknown(error))
         with self._lock:
             missing = self._subscriptions.missing_by_server()
@@ -119,7 +120,7 @@ class WakeupThread:
         """Run ``work`` for a server. If the connection is lost or refused, its channels count as missing again."""
         try:
             work(server)
-        except (*CONNECTION_ERRORS, *BROKEN_ANSWER) as error:
+        except (*CONNECTION_ERRORS, *BROKEN_ANSWER, TickwheelError) as error:
             connection = self._connections.pop(server, None)
             if connection is not None:
                 connection.disconnect()
