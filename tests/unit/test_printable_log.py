@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 from hypothesis import example, given, strategies as st
+from typer.testing import CliRunner
 
 import tickwheel
+from tickwheel.cli.app import app
 from tickwheel.runtime.log_format import TextLines, log_to_stderr, print_uncaught
 from tickwheel.runtime.text_escape import indent_lines
 
@@ -158,3 +160,23 @@ def test_only_one_module_configures_logging() -> None:
         or (isinstance(node, ast.alias) and node.name in {*configure, "logging.config", "logging.handlers"})
     }
     assert found == {"runtime/log_format.py"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help{}"],
+        ["command{}"],
+        ["queue", "--json{}"],
+        ["queue", "command{}"],
+        ["counts", "orders", "more{}"],
+        ["counts", "--timeout", "{}"],
+    ],
+)
+def test_an_error_of_the_command_line_quotes_no_control_characters(arguments: list[str]) -> None:
+    hostile = HOSTILE.translate({0: None, 0xD800: None})
+    result = CliRunner().invoke(app, [argument.format(hostile) for argument in arguments])
+    assert result.exit_code == 2
+    assert "FORGED" in result.stderr
+    assert all(line.isprintable() for line in result.stderr.split("\n"))
+    assert not any(line.startswith(FORGED) for line in result.stderr.split("\n"))

@@ -3,10 +3,12 @@
 import inspect
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 import tickwheel
 from tickwheel.cli.command import store_options, top_signature
@@ -40,9 +42,10 @@ from tickwheel.cli.commands import (
     worker,
 )
 from tickwheel.cli.exit_codes import EXIT_CODES_HELP, CommandError, ExitCode
-from tickwheel.cli.output import print_failure, use_json
+from tickwheel.cli.output import is_json, print_failure, use_json
 from tickwheel.cli.standard_streams import prepare_streams
 from tickwheel.runtime.log_format import print_uncaught
+from tickwheel.runtime.text_escape import escape_unprintable
 
 # The base class of the parser's errors, of which typer exports only this subclass.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -117,7 +120,34 @@ _top.__signature__ = top_signature(  # type: ignore[attr-defined]  # a function 
     inspect.signature(_top).parameters["version"].replace(kind=inspect.Parameter.KEYWORD_ONLY)
 )
 
-app = typer.Typer(name="tickwheel", no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
+
+class _Program(TyperGroup):
+    """The program, whose parser quotes arguments in its errors without control characters."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        with _printable_errors():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _printable_errors():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _printable_errors() -> Iterator[None]:
+    """Escape the text of the parser's errors. JSON documents have an escape of their own."""
+    try:
+        yield
+    except _UsageError as error:
+        message = getattr(error, "message", None)
+        if message and not is_json():
+            error.message = escape_unprintable(message)  # type: ignore[attr-defined]  # every usage error has it
+        raise
+
+
+app = typer.Typer(
+    name="tickwheel", cls=_Program, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False
+)
 app.callback(help=_HELP)(_top)
 for panel, functions in _PANELS.items():
     for function in functions:

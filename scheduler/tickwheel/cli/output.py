@@ -30,6 +30,11 @@ def use_json(json: bool) -> None:
     _is_json.set(json)
 
 
+def is_json() -> bool:
+    """Return whether the lines of this command on stderr are JSON documents."""
+    return _is_json.get()
+
+
 def print_status(text: str) -> None:
     """Print a line about the command on stderr, so that programs that read stdout do not see it."""
     print_line(text, json=_is_json.get())
