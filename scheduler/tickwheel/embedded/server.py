@@ -288,7 +288,13 @@ def _link_socket_dir(link: Path, folder: Path) -> None:
         return
     if len(os.fsencode(link / SOCKET_NAME)) > _SOCKET_PATH_BYTES_MAX:
         raise OSError(f"{link} is too long for a socket, and so is {folder}: set TMPDIR to a shorter path")
-    make_private_folder(link.parent)
+    try:
+        make_private_folder(link.parent)
+    except UnsafePath as error:
+        raise UnsafePath(
+            f"{error}. If another user has made the folder, set TMPDIR to a folder that only this user can write to, or"
+            " pass a data_dir with a shorter path, which needs no such folder"
+        ) from error
     if not link.is_symlink() or link.readlink() != folder:
         link.unlink(missing_ok=True)
         link.symlink_to(folder)

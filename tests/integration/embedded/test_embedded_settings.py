@@ -91,7 +91,7 @@ def test_a_folder_that_another_user_could_have_prepared_is_refused(
 
     prepared.mkdir()
     prepared.chmod(0o755)
-    with pytest.raises(EmbeddedServerError, match=r"and mode 0700, but has owner .* and mode drwxr-xr-x"):
+    with pytest.raises(EmbeddedServerError, match=r"and mode 0700, but has owner .* and mode drwxr-xr-x.*set TMPDIR"):
         long.open()
 
     prepared.rmdir()
