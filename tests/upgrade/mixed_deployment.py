@@ -1,5 +1,6 @@
 """A deployment whose processes run in either of two versions: event processes, services, workers and clients."""
 
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -10,6 +11,9 @@ from typing import Self
 
 from services.process import HOST, Process, free_port
 from services.valkey import ValkeyServer
+from tests.support.wait_until import eventually
+from tickwheel import Tickwheel
+from tickwheel.operations.shard_status import shard_statuses
 
 ROOT = Path(__file__).parents[2]
 PRESENT = ""
@@ -22,7 +26,8 @@ _STOP_S = 90.0
 class Component:
     """One process of the deployment. ``site`` is the folder of its version, or `PRESENT`.
 
-    The process is ready when its log contains ``ready``, with the folder of its version instead of SITE.
+    The process is ready when its log contains ``ready``, with the folder of its version instead of SITE, and when it
+    has a handler for SIGTERM. The log does not show this for every kind of process.
     """
 
     name: str
@@ -46,13 +51,25 @@ class Component:
         command = [sys.executable, "-P", *self.arguments]
         environment = self.environment | {"PYTHONPATH": path, "TMPDIR": str(self.folder.parent)}
         ready = self.ready.replace("SITE", site or str(ROOT / "scheduler"))
-        self._process = Process(self.name, command, self.folder, ready, environment=environment)
-        self._process.start()
+        process = Process(
+            self.name,
+            command,
+            self.folder,
+            lambda: ready in process.log and handles_sigterm(process.pid),
+            environment=environment,
+        )
+        self._process = process
+        process.start()
 
     def stop(self) -> None:
         """Stop the process in an orderly manner."""
         status = self.process.stop(_STOP_S)
         assert status == 0, f"{self.name} ended with {status}:\n{self.process.log_tail()}"
+
+    def kill(self) -> None:
+        """Kill the process with SIGKILL, if it runs."""
+        if self._process is not None:
+            self._process.kill()
 
     def replace(self, site: str) -> None:
         """Stop the process, and start it in the version of ``site``."""
@@ -88,7 +105,6 @@ class MixedDeployment:
             )
             for n, port in enumerate(ports)
         ]
-        # A second event process waits until the first one ends, so its log does not show that it has been elected.
         self.event_processes = [
             Component(f"events-{n}", (*module, "events"), folder / f"events-{n}", events, ready="") for n in range(2)
         ]
@@ -125,8 +141,7 @@ class MixedDeployment:
 
     def __exit__(self, *_: object) -> None:
         for component in self.components:
-            if component._process is not None:
-                component.process.kill()
+            component.kill()
 
     def count(self, action: str) -> Counter[tuple[str, str]]:
         """Return how often each message, by its queue and id, was ``sent`` or ``done``."""
@@ -137,6 +152,27 @@ class MixedDeployment:
                 if verb == action and len(message) == 2:
                     counter[message[0], message[1]] += 1
         return counter
+
+
+def wait_for_drivers(event_processes: Sequence[Component], client: Tickwheel) -> set[str]:
+    """Wait until one of the running event processes has claimed each shard. Return the versions of the claimants."""
+    sites = {str(component.process.pid): component.site for component in event_processes}
+
+    def claimants() -> list[str] | None:
+        statuses = client._run(shard_statuses(client._context))
+        ids = [status.owner.rpartition(":")[2] for status in statuses]
+        return [sites[process_id] for process_id in ids] if sites.keys() >= set(ids) else None
+
+    found = eventually(claimants, "a running event process has claimed each shard", 60, 0.02)
+    assert found is not None
+    return set(found)
+
+
+def handles_sigterm(process_id: int) -> bool:
+    """Return whether the process has set a handler for SIGTERM. Raises OSError if there is no such process."""
+    status = Path(f"/proc/{process_id}/status").read_text()
+    handled = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(handled, 16) >> (signal.SIGTERM - 1) & 1)
 
 
 def run_program(site: str, *arguments: str, folder: Path, url: str = "") -> subprocess.CompletedProcess[str]:

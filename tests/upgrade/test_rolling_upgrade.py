@@ -14,7 +14,7 @@ import pytest
 from services.valkey import ValkeyServer
 from tests.support.wait_until import eventually
 from tests.upgrade import released_version
-from tests.upgrade.mixed_deployment import PRESENT, MixedDeployment, run_program
+from tests.upgrade.mixed_deployment import PRESENT, Component, MixedDeployment, run_program, wait_for_drivers
 from tests.upgrade.upgrade_producer import BULK_DUE
 from tickwheel import Queue, Tickwheel
 from tickwheel.doctor import LIVE_PASSES, audit
@@ -61,13 +61,29 @@ def has_progressed(deployment: MixedDeployment) -> Callable[[], bool]:
     return lambda: all(len(c.lines) > count for c, count in zip(finishing, before, strict=True))
 
 
-def replace_all(deployment: MixedDeployment, site: str, chance: random.Random) -> None:
-    """Replace every process by one of another version, in a random order, and wait for progress after each."""
+def replace_all(deployment: MixedDeployment, client: Tickwheel, site: str, chance: random.Random) -> None:
+    """Replace every process by one of another version, in a random order, and wait for progress after each.
+
+    In the end, the other version must drive every shard.
+    """
     components = deployment.components
     chance.shuffle(components)
     for component in components:
         component.replace(site)
         eventually(has_progressed(deployment), f"messages are finished after {component.name} was replaced", 60, 0.02)
+        drivers = wait_for_drivers(deployment.event_processes, client)
+    assert drivers == {site}
+
+
+@pytest.mark.parametrize("is_present", [False, True], ids=["earlier", "present"])
+def test_an_event_process_that_has_just_started_ends_in_an_orderly_manner(
+    earlier: str, tmp_path: Path, is_present: bool
+) -> None:
+    with ValkeyServer("valkey", tmp_path, {"appendonly": "no"}) as server:
+        environment = {"TICKWHEEL_URL": server.url}
+        events = Component("events", ("-m", "tickwheel", "events"), tmp_path / "events", environment, ready="")
+        events.start(PRESENT if is_present else earlier)
+        events.stop()
 
 
 @pytest.mark.timeout(3_600)
@@ -88,8 +104,10 @@ def test_every_message_is_completed_while_all_processes_are_upgraded_and_downgra
         for component in deployment.components:
             component.start(earlier)
         eventually(has_progressed(deployment), "the earlier version finishes messages", 60)
-        replace_all(deployment, PRESENT, chance)
-        replace_all(deployment, earlier, chance)
+        with Tickwheel(server.url, drive=False) as client:
+            assert wait_for_drivers(deployment.event_processes, client) == {earlier}
+            replace_all(deployment, client, PRESENT, chance)
+            replace_all(deployment, client, earlier, chance)
 
         for component in deployment.producers:
             component.stop()
