@@ -9,8 +9,8 @@ from tickwheel.rpc.queue_conversion import queue_from_proto, queue_to_proto
 
 pytestmark = pytest.mark.unit
 
-# The uid never leaves Redis, and `indexed_keys` follows from `indexed`.
-LOCAL = {"uid", "indexed_keys", "deleted"}
+# The uid and the marks for the end of a deletion never leave Redis, and `indexed_keys` follows from `indexed`.
+LOCAL = {"uid", "indexed_keys", "deleted", "enqueue_was_blocked", "dequeue_was_blocked"}
 # One value for each field, other than its default.
 OTHER = QueueConfig(
     exclusive_key="customer",

@@ -57,8 +57,9 @@ class NamespaceMethods:
 
         Without ``purge``, the queue may contain only completed and cancelled messages. With ``purge``, all messages are
         cancelled: workers that run some of them lose their leases. During the deletion, calls for the queue raise
-        QueueBlocked. If the deletion fails, repeat it. Afterwards, the queue can be created again with another
-        configuration. Raises QueueNotFound, QueueNotEmpty, OutboxFull, InvalidArgument.
+        QueueBlocked. If the deletion fails, repeat it: if messages are left that are not finished, and you repeat the
+        deletion without ``purge``, the queue works again. Otherwise, the queue can afterwards be created again with
+        another configuration. Raises QueueNotFound, QueueNotEmpty, OutboxFull, InvalidArgument.
         """
         deletion = self._backend.delete_queue(self.queue(name).name, purge)
         removed = 0

@@ -21,7 +21,8 @@ _LEADER = Struct(">HHIHI")
 _VERSION = Struct(">I4s")
 _STORED_PREFIX = Struct(">I4sH")
 EXCLUSIVE, FORECAST, BLOCKED, HEADS = 1, 2, 4, 8
-_NOT_SETTINGS = ("deleting", "deleted", "number", "version", "uid", "indexed_keys")
+_MARKS = ("deleting", "enqueue_was_blocked", "dequeue_was_blocked", "deleted")
+_NOT_SETTINGS = (*_MARKS, "number", "version", "uid", "indexed_keys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,10 @@ class QueueConfig:
     dequeue_blocked: bool = False
     deleting: bool = False
     """Whether the queue is being deleted (`operations/removal/delete_queue.py`)."""
+    enqueue_was_blocked: bool = False
+    """Whether enqueue was blocked before the deletion began."""
+    dequeue_was_blocked: bool = False
+    """Whether dequeue was blocked before the deletion began."""
     deleted: bool = False
     """Whether this is the placeholder of a deleted queue (`operations/removal/queue_numbers.py`)."""
     number: int = 0
@@ -63,6 +68,28 @@ class QueueConfig:
     def packed_version(self) -> bytes:
         """Version and uid as shards store them."""
         return _VERSION.pack(self.version, self.uid)
+
+    def marked_for_deletion(self) -> Self:
+        """Return the configuration while the queue is being deleted. Older clients see a blocked queue."""
+        return replace(
+            self,
+            deleting=True,
+            enqueue_blocked=True,
+            dequeue_blocked=True,
+            enqueue_was_blocked=self.enqueue_blocked,
+            dequeue_was_blocked=self.dequeue_blocked,
+        )
+
+    def unmarked(self) -> Self:
+        """Return the configuration as it was before `marked_for_deletion`."""
+        return replace(
+            self,
+            deleting=False,
+            enqueue_blocked=self.enqueue_was_blocked,
+            dequeue_blocked=self.dequeue_was_blocked,
+            enqueue_was_blocked=False,
+            dequeue_was_blocked=False,
+        )
 
     def context(self, history: int, options: int = 0) -> bytes:
         """Return the queue's part of a client's script call (`lua/_queue_context.lua`)."""
@@ -86,7 +113,7 @@ class QueueConfig:
 
     def to_bytes(self) -> bytes:
         """Return the settings as the metadata shard stores them, after version, uid and number."""
-        marks = {name: True for name in ("deleting", "deleted") if getattr(self, name)}
+        marks = {name: True for name in _MARKS if getattr(self, name)}
         return json.dumps(self.settings() | marks, sort_keys=True).encode()
 
     @classmethod

@@ -198,7 +198,8 @@ def queue_deleting_error(queue: str) -> QueueBlocked:
     """Return the error for a call that needs a queue, while the queue is being deleted."""
     return QueueBlocked(
         f"queue {queue!r} is being deleted: wait until `tickwheel queue delete` has ended, or repeat the command if it"
-        " was cut off; afterwards, the queue can be created again"
+        " was cut off; afterwards, the queue can be created again, or works again if it has unfinished messages and the"
+        " command has no --purge"
     )
 
 

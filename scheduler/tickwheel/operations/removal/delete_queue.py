@@ -3,15 +3,15 @@
 Every step is bounded. A deletion that was cut off is repeated from its start. The order keeps the data consistent:
 
 1. The metadata shard marks the queue as `deleting`, and every shard learns the new version. Since then, every shard
-   refuses enqueue and dequeue. Older clients see a queue that is blocked for both.
+   refuses enqueue and dequeue. Older clients see a queue that is blocked for both. Without ``purge``, the deletion then
+   checks that all messages are finished. If they are not, the deletion removes the mark, and the queue has its former
+   blocks again, also if the program that stored the mark was cut off.
 2. The purge (`purge.py`) ends all messages by events.
 3. In a namespace with the history `relay`, the deletion fails until the relay has published these events: the relay
    needs the name of the queue.
 4. Every shard removes the keys of the queue, if the queue has no messages there.
 5. The metadata shard replaces the configuration by a placeholder for the number of the queue (`queue_numbers.py`).
 """
-
-from dataclasses import replace
 
 from tickwheel.errors import QueueNotEmpty
 from tickwheel.model import validation
@@ -68,21 +68,19 @@ class QueueDeletion:
     def _mark(self) -> Plan[None]:
         """Mark the queue as `deleting`. Without ``purge``, raises QueueNotEmpty if messages are not finished."""
         context, queue = self._context, self._queue
-        while True:
-            config = yield from context.fetch_config(queue)
+        while not (config := (yield from context.fetch_config(queue))).deleting:
             yield from self._check_finished()
-            marked = replace(config, deleting=True, enqueue_blocked=True, dequeue_blocked=True)
-            if config.deleting or (yield from configure(context, queue, marked, config.version)):
+            if (yield from configure(context, queue, config.marked_for_deletion(), config.version)):
                 break
-        current = yield from publish_config(context, queue)
-        if config.deleting:
-            return
+        marked = yield from publish_config(context, queue)
         try:
-            # Other programs may have enqueued messages before the shards knew the mark.
+            # Other programs may have enqueued messages before the shards knew the mark. The program that stored the
+            # mark may have ended before this check.
             yield from self._check_finished()
         except QueueNotEmpty:
-            yield from configure(context, queue, config, current.version)
-            yield from publish_config(context, queue)
+            if marked.deleting:
+                yield from configure(context, queue, marked.unmarked(), marked.version)
+                yield from publish_config(context, queue)
             raise
 
     def _check_finished(self) -> Plan[None]:
