@@ -105,6 +105,33 @@ def test_the_service_starts_under_the_user_of_its_namespace(server: ValkeyServer
         assert tickwheel.queue("q").enqueue(id="m").created
 
 
+@pytest.mark.parametrize("granted", [(), ("+client|list", "+scan")], ids=["as-printed", "with-client-list-and-scan"])
+def test_the_service_deletes_a_namespace_only_under_a_user_that_may_remove_every_key(
+    server: ValkeyServer, tmp_path: Path, granted: tuple[str, ...]
+) -> None:
+    user = users("removed")[0]
+    server.call("ACL", "SETUSER", *user.rule.split()[1:], *granted)
+    with (
+        server.client() as admin,
+        Tickwheel(server.url, namespace="removed", shards=2) as direct,
+        ServingProgram(tmp_path, *SERVE, url(server, user), "--namespace", "removed") as service,
+        Tickwheel(service.url, namespace="removed") as remote,
+    ):
+        remote.queue("q").enqueue(delay=WAIT)
+
+        def keys() -> set[bytes]:
+            return set(admin.scan_iter(match="removed:*", count=10_000))
+
+        before = keys()
+        with pytest.raises(Forbidden, match="with a URL of Redis, not of the service"):
+            remote.delete_namespace()
+        assert keys() == before
+        assert remote.queue("q").enqueue().created
+        # This is the remedy.
+        assert direct.delete_namespace() > 0
+        assert keys() == set()
+
+
 def test_a_worker_with_schedules_and_routes_works_under_the_user_of_the_service(
     server: ValkeyServer, tmp_path: Path
 ) -> None:

@@ -90,12 +90,16 @@ class NamespaceDeletion:
         for shard in (yield ListPrimaries()).values():
             try:
                 followed = yield from followed_shards(context, shard)
-                # Later steps find the keys with SCAN. If it was refused then, only a part would be removed.
+                # Later steps find the keys with SCAN, and remove them. If a command was refused then, only a part would
+                # be removed. No key has this name; users for clients and the service may not access it.
                 yield from send_request(Request(shard, command=("SCAN", "0", "COUNT", 1)))
+                no_key = f"{shard_prefix(context.namespace, shard)}none"
+                yield from send_request(Request(shard, command=("UNLINK", no_key)))
             except Forbidden as error:
                 raise Forbidden(
-                    f"{error}; the deletion of a namespace needs CLIENT LIST and SCAN: run `tickwheel namespace delete`"
-                    " as an administrator of the server, with a URL of Redis"
+                    f"{error}; the deletion of a namespace needs CLIENT LIST, SCAN and access to every key of the"
+                    " namespace: run `tickwheel namespace delete` as an administrator of the server, with a URL of"
+                    " Redis, not of the service"
                 ) from error
             if followed:
                 raise NamespaceInUse(
