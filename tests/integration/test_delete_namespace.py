@@ -171,7 +171,7 @@ def test_a_driven_namespace_is_refused(
             ),
             "the process follows the inboxes",
         )
-        assert all(stats.epoch for stats in process.health().values())
+        eventually(lambda: all(stats.epoch for stats in process.health().values()), "the health has each claim")
         with pytest.raises(NamespaceInUse, match="is being driven"):
             deleting.delete_namespace()
     assert client.queue("a").enqueue().created
