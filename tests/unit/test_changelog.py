@@ -27,4 +27,4 @@ def test_every_entry_consists_of_whole_sentences() -> None:
 
 def test_no_sentence_occurs_twice() -> None:
     sentences = Counter(sentence for entry in ENTRIES for sentence in re.split(r"(?<=\.) ", entry))
-    assert [sentence for sentence, count in sentences.items() if count > 1 and len(sentence) > 45] == []
+    assert [sentence for sentence, count in sentences.items() if count > 1 and len(sentence) > 60] == []
