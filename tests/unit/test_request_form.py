@@ -73,6 +73,14 @@ def test_each_item_of_a_packed_list_counts(item: bytes) -> None:
             form.check_fields(request(*counts))
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_a_text_that_is_not_utf_8_is_an_invalid_argument_of_every_field(name: str) -> None:
+    for field in METHODS[name].request.DESCRIPTOR.fields:
+        if field.type == field.TYPE_STRING:
+            with pytest.raises(InvalidArgument, match="is not a valid"):
+                FORMS[name].parse(bytes([field.number << 3 | 2, 2]) + b"\xff\xfe")
+
+
 def test_items_inside_a_message_are_counted_although_the_message_is_one_item() -> None:
     message = messages.NewMessage(metadata={str(n): "" for n in range(30_000)})
     request = calls.EnqueueBatchRequest(messages=[message]).SerializeToString()
