@@ -1,6 +1,7 @@
 """`python -m bench`: measure, print a table, and write JSON and plots."""
 
 import argparse
+import json
 import sys
 import tempfile
 import time
@@ -10,8 +11,9 @@ from bench.harness.bench_server import BenchServer
 from bench.harness.measurement import Measurement, Scale
 from bench.harness.plots import draw
 from bench.harness.report import load, markdown, replace_between, save, show
-from bench.harness.staleness import stale_rows
-from bench.registry import MEASUREMENTS
+from bench.harness.staleness import describe_age, stale_rows
+from bench.peers import __main__ as peers
+from bench.registry import MEASUREMENTS, measure, row_sources
 
 RESULTS = Path(__file__).parent / "results"
 FIGURES = Path(__file__).parents[1] / "docs" / "figures.md"
@@ -31,12 +33,21 @@ def main() -> None:
         help="folder for bench.json and the plots; default: bench/results, with --quick a temporary folder",
     )
     parser.add_argument(
-        "--stale", action="store_true", help="measure nothing; list the rows that are older than the code they measure"
+        "--stale",
+        action="store_true",
+        help="measure nothing; list the rows that are older than the code, or not measured",
+    )
+    parser.add_argument(
+        "--table", action="store_true", help="measure nothing; write the table of the page again, from the results"
     )
     args = parser.parse_args()
     if args.stale:
-        for name, measured, commits in stale_rows(load(args.results or RESULTS)["figures"]):
-            print(f"{name}: measured {measured}, {commits} commits before the present code")
+        lines = stale_rows(load(args.results or RESULTS)["figures"], row_sources())
+        lines += describe_age(peers.RESULTS.name, json.loads(peers.RESULTS.read_text())["measured"], peers.SOURCES)
+        print(*lines, sep="\n")
+        return
+    if args.table:
+        replace_between(FIGURES, markdown(load(RESULTS), row_sources()))
         return
     names = list(MEASUREMENTS) if args.only is None else [name.strip() for name in args.only.split(",")]
     unknown = [name for name in names if name not in MEASUREMENTS]
@@ -50,12 +61,12 @@ def main() -> None:
     for name in names:
         began = time.perf_counter()
         print(f"{name} ...", end="", flush=True)
-        measurements += MEASUREMENTS[name](Scale(args.quick))
+        measurements += measure(name, Scale(args.quick))
         print(f" {time.perf_counter() - began:.0f} s")
         results = save(folder, measurements, args.quick, about)
     draw(results["figures"], folder)
     if folder == RESULTS:
-        replace_between(FIGURES, markdown(results))
+        replace_between(FIGURES, markdown(results, row_sources()))
     show(measurements, args.quick)
     print(f"Written to {folder}")
     missed = [measurement.name for measurement in measurements if measurement.passed is False]

@@ -1,15 +1,16 @@
-"""The functions that measure, in the order in which they run, and their names for `python -m bench --only`.
+"""The functions that measure, in the order in which they run, their names for `python -m bench --only`, and their rows.
 
-Each function returns one row of the results table, or several related rows.
+Each function returns one row of the results table, or several related rows. `measure` checks the names of the rows.
 """
 
 from collections.abc import Callable
 
 from bench.harness.measurement import Measurement, Scale
+from bench.harness.source_files import source_files
 from bench.measurements.backlog import backlog
 from bench.measurements.blocked_messages import blocked_messages
 from bench.measurements.client_throughput import client_rates, delayed_lives
-from bench.measurements.durability import durability
+from bench.measurements.durability import KINDS, durability
 from bench.measurements.empty_dequeue import empty_dequeue
 from bench.measurements.failover import failover
 from bench.measurements.filters import exclusive_filtered_dequeue, filtered_dequeue, longest_call
@@ -26,7 +27,7 @@ from bench.measurements.timestone_mix import timestone_mix
 from bench.measurements.timing_wheel import wheel
 from bench.measurements.wakeup_latency import service_wakes
 from bench.measurements.worker_overhead import worker_overhead
-from bench.measurements.worker_shapes import worker_shapes
+from bench.measurements.worker_shapes import OVER, SHAPES, worker_shapes
 
 MEASUREMENTS: dict[str, Callable[[Scale], list[Measurement]]] = {
     "life": life,
@@ -58,3 +59,60 @@ MEASUREMENTS: dict[str, Callable[[Scale], list[Measurement]]] = {
     "failover": failover,
     "wheel": wheel,
 }
+
+# The rows of the functions that return several rows, or a row with another name. A function without a line here returns
+# one row, with the name of the function in `MEASUREMENTS`.
+ROWS: dict[str, tuple[str, ...]] = {
+    "cancelled": ("cancelled_retained", "cancelled_gone"),
+    "shards": ("life_4_shards", "life_64_shards"),
+    "client_rates": ("client_enqueue", "client_finish"),
+    "service_rates": ("service_enqueue", "service_enqueue_share", "service_batch"),
+    "large_requests": ("large_requests_memory", "large_requests_block"),
+    "service_wakes": ("service_wake_p50", "service_wake_p99", "service_wake_asleep", "service_parked"),
+    "worker_overhead": (
+        "worker_overhead",
+        "worker_cpu",
+        "worker_supervisor_cpu",
+        "worker_against_celery",
+        "worker_against_dramatiq",
+    ),
+    "worker_shapes": tuple(f"worker_{shape}_{over}" for over in OVER for shape in SHAPES),
+    "timestone_mix": (
+        "timestone_share",
+        "timestone_enqueue",
+        "timestone_dequeue",
+        "timestone_bursts",
+        "timestone_bursts_dequeue",
+        "timestone_direct_share",
+    ),
+    "durability": tuple(f"durability_{name}" for name in KINDS),
+    "relay": ("relay", "relay_server", "relay_single", "relay_single_server"),
+    "lateness": ("lateness_p50", "lateness_p99", "lateness_early"),
+    "takeover": ("handover", "handover_time", "takeover", "takeover_first"),
+    "wheel": ("timing_wheel", "timing_wheel_same_rate"),
+}
+
+
+def row_sources() -> dict[str, frozenset[str]]:
+    """Return the names of all rows, each with the files that measure the row."""
+    return {
+        row: source_files(function.__module__)
+        for name, function in MEASUREMENTS.items()
+        for row in ROWS.get(name, (name,))
+    }
+
+
+def measure(name: str, scale: Scale) -> list[Measurement]:
+    """Run a function that measures, and return its rows.
+
+    Raises RuntimeError if the function returns other rows than `ROWS` lists. A quick run may have fewer.
+    """
+    rows = ROWS.get(name, (name,))
+    measurements = MEASUREMENTS[name](scale)
+    returned = {measurement.name for measurement in measurements}
+    if not returned <= set(rows) if scale.quick else returned != set(rows):
+        raise RuntimeError(
+            f"{name} returned the rows {', '.join(sorted(returned))}, and ROWS of bench/registry.py has"
+            f" {', '.join(rows)}: correct ROWS"
+        )
+    return measurements

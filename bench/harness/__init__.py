@@ -14,4 +14,5 @@ calibration.py           the unit of the server's CPU time: one pipelined ZADD
 measurement.py           the result of a measurement, and the size of its run
 report.py, plots.py      results as a file, as a table, and as plots
 staleness.py             the rows that are older than the code that they measure
+source_files.py          the files that a measurement consists of
 """

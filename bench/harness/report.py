@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -71,9 +72,12 @@ def table(measurements: list[Measurement], quick: bool) -> Table:
     return rich_table
 
 
-def markdown(results: dict[str, Any]) -> str:
-    """Return a Markdown table of all results, with the spread of their samples."""
-    lines = ["| measurement | measured | samples | goal |", "|---|---|---|---|"]
+def markdown(results: dict[str, Any], rows: Iterable[str]) -> str:
+    """Return a Markdown table of all results, with the number and the spread of their runs.
+
+    ``rows`` has the names of all rows. A row without a result is in the table, too.
+    """
+    lines = ["| measurement | measured | runs | lowest – highest | goal |", "|---|---|---|---|---|"]
     for measurement in results["figures"].values():
         unit, samples = measurement["unit"], measurement["samples"]
         goal = "none"
@@ -82,8 +86,10 @@ def markdown(results: dict[str, Any]) -> str:
         missed = ", **missed**" if measurement["passed"] is False else ""
         spread = f"{_format_value(min(samples))} – {_format_value(max(samples))}"
         lines.append(
-            f"| {measurement['what']} | {_format_value(measurement['value'])} {unit} | {spread} | {goal}{missed} |"
+            f"| {measurement['what']} | {_format_value(measurement['value'])} {unit} | {len(samples)} | {spread} |"
+            f" {goal}{missed} |"
         )
+    lines += [f"| `{name}` | not measured yet | 0 | | |" for name in rows if name not in results["figures"]]
     return "\n".join(lines) + "\n"
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -14,10 +15,14 @@ from typing import Any
 from bench.harness.bench_server import BenchServer
 from bench.harness.calibration import zadd_us
 from bench.harness.report import replace_between
+from bench.harness.source_files import source_files
+from bench.harness.staleness import PRODUCT
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results" / "peers.json"
 DOCUMENTS = [HERE.parents[1] / name for name in ("docs/comparison.md", "README.md")]
+# The paths with the code that is measured, and with the code that measures.
+SOURCES = (*PRODUCT, "bench/peers", *sorted(source_files("bench.peers.__main__", "bench.peers.tickwheel_peer")))
 RUNS, JOBS, DELAYED, LATE = 3, 20_000, 30_000, 5_000
 # Pinned, because a result is valid for one version.
 VERSIONS = {"Tickwheel": "", "BullMQ": "6.7.0", "Celery": "5.7.0"}
@@ -52,7 +57,8 @@ def main() -> None:
     document = table(results)
     print(document)
     if not quick:
-        RESULTS.write_text(json.dumps({"versions": VERSIONS, "runs": RUNS, "results": results}, indent=1) + "\n")
+        about = {"measured": datetime.now(UTC).isoformat(timespec="seconds"), "versions": VERSIONS, "runs": RUNS}
+        RESULTS.write_text(json.dumps(about | {"results": results}, indent=1) + "\n")
         for path in DOCUMENTS:
             replace_between(path, document)
 

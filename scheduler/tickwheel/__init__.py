@@ -46,6 +46,7 @@ all others may move.
 from tickwheel.client import Message, Queue, Tickwheel
 from tickwheel.embedded import EmbeddedServerError
 from tickwheel.errors import (
+    DataLoss,
     Fenced,
     Forbidden,
     HandshakeFailed,
@@ -78,6 +79,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Change",
+    "DataLoss",
     "EmbeddedServerError",
     "EnqueueResult",
     "Explanation",

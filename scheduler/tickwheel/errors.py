@@ -4,6 +4,7 @@ TickwheelError
 ├── the call is wrong: InvalidArgument (PayloadTooLarge), NamespaceNotFound, NamespaceGone, NamespaceInUse,
 │   QueueNotFound, QueueConfigConflict, QueueBlocked, QueueNotEmpty, IdConflict, MessageNotFound, InvalidTransition,
 │   LeaseLost, Forbidden (Unauthenticated)
+├── the data of the server is wrong, and not the call: DataLoss
 ├── the server cannot execute the call now: NotDurable, OutOfMemory, OutboxFull, LimitExceeded, Fenced,
 │   EmbeddedServerError
 └── the outcome may be unknown: SessionExpired, Unavailable (HandshakeFailed)
@@ -78,6 +79,13 @@ class QueueConfigConflict(TickwheelError):
 
 class QueueBlocked(TickwheelError):
     """The queue is blocked for this operation, until an operator or a program unblocks it."""
+
+
+class DataLoss(TickwheelError):
+    """Stored data that the call needs is damaged, for example a name that is not UTF-8. A repeated call fails, too.
+
+    No program of Tickwheel stores such data. `tickwheel doctor` lists all damage.
+    """
 
 
 class QueueNotEmpty(TickwheelError):

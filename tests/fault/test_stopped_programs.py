@@ -78,8 +78,10 @@ TIMES = pytest.mark.parametrize("times", [2, pytest.param(50, marks=pytest.mark.
 def test_a_program_that_was_stopped_ends_on_a_signal(
     request: pytest.FixtureRequest, program: Callable[[], Process], number: signal.Signals, times: int
 ) -> None:
-    expected = PROGRAMS[request.node.callspec.params["program"]].exit_status
-    for _ in range(times):
+    name = request.node.callspec.params["program"]
+    expected = PROGRAMS[name].exit_status
+    # An event process that handles the signal in its main thread misses only some of the signals.
+    for _ in range(max(times, 10) if (name, number) == ("events", signal.SIGTERM) else times):
         with program() as process:
             _send_while_stopped(process, number)
             assert process.wait(40) == expected, process.log_tail()

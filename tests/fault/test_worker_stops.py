@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 
@@ -53,6 +54,12 @@ def end_by_drain_timeout(worker: Worker) -> None:
     assert worker.wait(20) == 0
 
 
+def lengthen_backoff(deployment: WorkerDeployment) -> None:
+    """Give the queue of the tasks a back-off, so that only a message without a back-off is pending immediately."""
+    days = timedelta(days=300)
+    deployment.tickwheel.create_queue("work", update=True, backoff=days, backoff_max=days)
+
+
 @pytest.mark.parametrize(
     ("end", "drain"), [(end_by_second_signal, "60s"), (end_by_drain_timeout, "100ms")], ids=["second-signal", "drain"]
 )
@@ -65,10 +72,12 @@ def test_an_attempt_that_has_begun_counts_if_the_stop_of_the_worker_ends_it(
     for attempt in (1, 2):
         with deployment.worker("--drain", drain) as worker:
             worker.wait_until_recorded("began", attempt)
+            lengthen_backoff(deployment)
             end(worker)
         message = deployment.message(running)
         assert (message.state, message.attempt) == ("pending", attempt)
         assert message.error == "the worker was stopped before the task ended"
+        deployment.tickwheel.create_queue("work", update=True, backoff=timedelta(0))
         if attempt == 1:
             # Only messages on which no task has begun are released.
             views = [deployment.message(id) for id in untouched]
@@ -92,6 +101,7 @@ def test_a_task_next_to_a_task_killed_at_its_time_limit_runs_again_immediately(d
     innocent = deployment.send(worker_app.wait_for, str(go))
     with deployment.worker("--threads", "2") as worker:
         worker.wait_until_recorded("began", 1)
+        lengthen_backoff(deployment)
         hanging = deployment.send(worker_app.ignore_time_limit)
         deployment.wait_for_state(hanging, "errored")
         worker.wait_until_recorded("began", 3)

@@ -30,7 +30,13 @@ WORKER, OTHER, PRODUCER, RENEWED = (f"tw_{name}-Of-Request-Ids" for name in ("a"
 SHARDS = {"one": 1, "four": 4}
 HERE = 'namespaces = ["request-ids-*"]'
 ROLES = '["produce", "consume", "admin"]'
-ENTRIES = [entry(WORKER, ROLES, HERE), entry(OTHER, ROLES, HERE), entry(PRODUCER, '["produce"]', HERE)]
+JOINED = ("tw_b-Of-Joined-Request-Ids", "tw_Ab-Of-Joined-Request-Ids")
+ENTRIES = [
+    entry(WORKER, ROLES, HERE),
+    entry(OTHER, ROLES, HERE),
+    entry(PRODUCER, '["produce"]', HERE),
+    *(entry(token, ROLES, HERE) for token in JOINED),
+]
 
 
 @pytest.fixture(scope="module")
@@ -335,6 +341,26 @@ def test_a_call_of_several_shards_changes_nothing_if_one_shard_answered_another_
     before = scene.records()
     assert scene.refused(name, **fields[name], request_id="workerA:1")[0] is grpc.StatusCode.INVALID_ARGUMENT
     assert scene.records() == before
+
+
+def test_calls_of_two_kinds_with_equal_bytes_are_different_calls(scene: Scene) -> None:
+    id_ = scene.ids[0]
+    assert calls.CancelRequest(ids=[id_]).SerializeToString() == calls.RedriveRequest(id=id_).SerializeToString()
+    scene.enqueue(id_)
+    scene.call(scene.worker, "Cancel", ids=[id_], request_id="workerA:1")
+    before = scene.records()
+    refusal = scene.refused("Redrive", id=id_, request_id="workerA:1")
+    assert refusal[0] is grpc.StatusCode.INVALID_ARGUMENT
+    assert "the request_id belongs to another call" in refusal[1]
+    assert scene.records() == before
+
+
+def test_the_slot_and_the_token_of_a_request_id_are_separate(scene: Scene, channel: grpc.Channel) -> None:
+    scene.enqueue(*scene.ids[:2])
+    # The names of the slot and of the token are equal if they are joined without a separator.
+    tokens = {slot: generic_client(channel, token) for slot, token in (("joinedA", JOINED[0]), ("joined", JOINED[1]))}
+    [first, second] = [scene.dequeue(client, f"{slot}:1") for slot, client in tokens.items()]
+    assert first[0]["id"] != second[0]["id"]
 
 
 def test_a_repeated_call_gets_its_first_answer(scene: Scene) -> None:

@@ -10,8 +10,9 @@ import pytest
 from tests.integration.service_thread import ServiceThread
 from tests.security.calls import ARGUMENTS, CallTargets
 from tests.security.tokens import generic_client
-from tickwheel import InvalidArgument, Tickwheel, TickwheelError
+from tickwheel import DataLoss, InvalidArgument, Tickwheel
 from tickwheel.model.message import LeasedMessage
+from tickwheel.rpc.methods import METHODS
 from tickwheel.storage.keys import queues_key, settings_key
 from tickwheel.testing import PrivateServer
 
@@ -108,11 +109,16 @@ def test_a_page_token_that_no_page_returned_is_an_invalid_argument(
     assert "page_token must be the token of the previous page" in str(refused.value.details())
 
 
-@pytest.mark.parametrize("field", ["namespace", "queue", "name"])
-def test_a_name_that_is_not_utf_8_is_an_invalid_argument_of_the_service(
+# Fields of requests, each with a method.
+STRINGS = {"namespace": "GetQueue", "queue": "GetQueue", "name": "GetSetting", "page_token": "ListMessages"}
+
+
+@pytest.mark.parametrize("field", STRINGS)
+def test_a_text_that_is_not_utf_8_is_an_invalid_argument_of_the_service(
     real_time_service: ServiceThread, field: str
 ) -> None:
-    method, number = ("GetSetting", 2) if field == "name" else ("GetQueue", 1 if field == "namespace" else 2)
+    method = STRINGS[field]
+    number = METHODS[method].request.DESCRIPTOR.fields_by_name[field].number
     with grpc.insecure_channel(real_time_service.target) as channel, pytest.raises(grpc.RpcError) as refused:
         generic_client(channel, "").raw(method, bytes([number << 3 | 2, 2]) + b"\xff\xfe")
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -133,8 +139,22 @@ def test_a_stored_name_that_is_not_utf_8_is_named_by_an_error(
     with Tickwheel(url, namespace=namespace, drive=False) as tickwheel:
         tickwheel.create_queue("q")
         server.hset(key(namespace), b"name" if read == "setting" else b"\xff\xfe", b"\xff")
-        with pytest.raises(TickwheelError, match="is damaged, because it is not UTF-8"):
+        with pytest.raises(DataLoss, match="is damaged, because it is not UTF-8"):
             call(tickwheel)
+
+
+def test_damaged_data_is_a_loss_of_data_and_no_bug_of_the_service(
+    real_time_service: ServiceThread, namespace: str, server: Any
+) -> None:
+    with Tickwheel(real_time_service.url, namespace=namespace, drive=False) as tickwheel:
+        tickwheel.queue("q").enqueue(id="first", metadata={"key": "value"})
+    key = f"{namespace}:{{0}}:messages"
+    [name] = server.hkeys(key)
+    server.hset(key, name, server.hget(key, name).replace(b"value", b"\xff\xfe\xff\xfe\xff"))
+    with grpc.insecure_channel(real_time_service.target) as channel, pytest.raises(grpc.RpcError) as failed:
+        generic_client(channel, "").call("GetMessage", namespace=namespace, queue="q", id="first")
+    assert failed.value.code() is grpc.StatusCode.DATA_LOSS
+    assert "is damaged" in str(failed.value.details())
 
 
 def test_a_stored_message_whose_texts_are_not_utf_8_is_named_by_an_error(
@@ -148,13 +168,13 @@ def test_a_stored_message_whose_texts_are_not_utf_8_is_named_by_an_error(
         [name] = [field for field in server.hkeys(key) if field.endswith(b"first")]
         stored = server.hget(key, name)
         server.hset(key, name, stored.replace(b"value", b"\xff\xfe\xff\xfe\xff"))
-        with pytest.raises(TickwheelError, match="is damaged"):
+        with pytest.raises(DataLoss, match="is damaged"):
             queue.get("first")
-        with pytest.raises(TickwheelError, match="is damaged"):
+        with pytest.raises(DataLoss, match="is damaged"):
             list(queue.messages())
         [message] = queue.dequeue()
-        with pytest.raises(TickwheelError, match="the metadata of message 'first' of queue 'q' is damaged"):
+        with pytest.raises(DataLoss, match="the metadata of message 'first' of queue 'q' is damaged"):
             _ = message.metadata
         leased = server.hget(key, name)
-    with pytest.raises(TickwheelError, match="the name of a message of queue 'q' is damaged"):
+    with pytest.raises(DataLoss, match="the name of a message of queue 'q' is damaged"):
         LeasedMessage("q", name[:2] + b"\xff", leased, b"", False)

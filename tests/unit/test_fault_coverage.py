@@ -1,6 +1,7 @@
 """The coverage of the fault harness: three campaigns of a commit must reach 90 % of the rows."""
 
 import json
+import subprocess
 from itertools import islice
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from tests.fault.harness.coverage import CAMPAIGNS, Coverage
 from tests.fault.harness.plan import campaign
+from tests.fault.harness.report import current_commit
 from tests.fault.harness.rows import ROWS
 
 pytestmark = pytest.mark.unit
@@ -48,8 +50,33 @@ def test_only_campaigns_of_the_same_commit_count(tmp_path: Path) -> None:
     record(results, "abc", NAMES[:3])
     record(results, "old", NAMES)
     record(results, "abc-dirty", NAMES[3:5])
-    assert Coverage.read(NAMES, results, "abc").campaigns == (frozenset(NAMES[:3]), frozenset(NAMES[3:5]))
-    assert Coverage.read(NAMES, results, "abc").next_rows == NAMES[5:]
+    record(results, "abc", NAMES[5:7])
+    assert Coverage.read(NAMES, results, "abc").campaigns == (frozenset(NAMES[:3]), frozenset(NAMES[5:7]))
+    assert Coverage.read(NAMES, results, "abc").next_rows == [*NAMES[3:5], *NAMES[7:]]
+    assert Coverage.read(NAMES, results, "abc-dirty").campaigns == ()
+
+
+def test_only_a_change_of_the_results_leaves_the_commit_as_it_is(tmp_path: Path) -> None:
+    def git(*arguments: str) -> None:
+        identity = ["-c", "user.name=x", "-c", "user.email=x@example.com", "-c", "commit.gpgsign=false"]
+        subprocess.run(["git", "-C", str(tmp_path), *identity, *arguments], check=True, capture_output=True)
+
+    assert current_commit(checkout=tmp_path) == ""
+    results, code = tmp_path / "results" / "faults.jsonl", tmp_path / "code.py"
+    code.write_text("1")
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "code")
+    commit = current_commit(results, tmp_path)
+    results.parent.mkdir()
+    record(results, commit, NAMES)
+    assert current_commit(results, tmp_path) == commit
+    for path in (code, tmp_path / "new.py", results.parent / "other.jsonl"):
+        before = path.read_text() if path.exists() else None
+        path.write_text("2")
+        assert current_commit(results, tmp_path) == f"{commit}-dirty"
+        path.unlink() if before is None else path.write_text(before)
+    assert current_commit(checkout=tmp_path) == f"{commit}-dirty"
 
 
 def test_a_campaign_begins_with_the_rows_that_were_not_reached() -> None:

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from bench.harness.measurement import Measurement, Scale
 from bench.harness.report import BEGIN, END, load, markdown
 from bench.peers.__main__ import DOCUMENTS, RESULTS, table
+from bench.registry import MEASUREMENTS, ROWS, measure, row_sources
 
 pytestmark = pytest.mark.unit
 
@@ -19,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 def test_the_table_on_the_page_equals_the_results() -> None:
     document = (ROOT / "docs" / "figures.md").read_text()
     table_of_page = document.partition(BEGIN)[2].partition(END)[0]
-    assert table_of_page == markdown(load(ROOT / "bench" / "results"))
+    assert table_of_page == markdown(load(ROOT / "bench" / "results"), row_sources()), "run `make bench ARGS=--table`"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -28,7 +30,29 @@ def test_the_comparison_on_the_page_equals_the_results(document: Path) -> None:
     assert table_of_page == table(json.loads(RESULTS.read_text())["results"])
 
 
-def test_the_results_come_from_a_full_run_and_no_row_is_missing() -> None:
+def test_the_page_names_every_row_that_has_not_been_measured() -> None:
+    figures = load(ROOT / "bench" / "results")["figures"]
+    not_measured = [f"`{name}`" for name in row_sources() if name not in figures]
+    marked = [line.split(" | ")[0] for line in page("docs/figures.md").splitlines() if "not measured yet" in line]
+    assert marked == [f"| {name}" for name in not_measured]
+
+
+def test_every_result_belongs_to_a_row_of_the_measurements() -> None:
+    assert load(ROOT / "bench" / "results")["figures"].keys() - row_sources().keys() == set()
+    assert ROWS.keys() - MEASUREMENTS.keys() == set()
+
+
+def test_a_measurement_that_returns_other_rows_than_it_lists_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = Measurement("backlog", "", "", [1], None)
+    monkeypatch.setitem(MEASUREMENTS, "backlog", lambda _: [row])
+    assert measure("backlog", Scale()) == [row]
+    monkeypatch.setitem(ROWS, "backlog", ("backlog", "other"))
+    assert measure("backlog", Scale(quick=True)) == [row]
+    with pytest.raises(RuntimeError, match=r"backlog returned the rows backlog, and ROWS .* has backlog, other"):
+        measure("backlog", Scale())
+
+
+def test_the_results_come_from_a_full_run_and_state_whether_each_goal_is_reached() -> None:
     results = load(ROOT / "bench" / "results")
     assert not results["quick"]
     for name, figure in results["figures"].items():

@@ -57,6 +57,30 @@ def test_a_list_has_at_most_its_maximum_of_items(name: str, field: str, padding:
         form.parse(method.request(**{field: [item] * (maximum + 1)}).SerializeToString() + unknown)
 
 
+@pytest.mark.parametrize("item", [b"\x01", b"\xac\x02", b"\xff\xff\xff\xff\x0f"], ids=["1 byte", "2 bytes", "5 bytes"])
+def test_each_item_of_a_packed_list_counts(item: bytes) -> None:
+    form = FORMS["PurgeQueue"]
+    [(tag, (_, maximum))] = form._form.lists.items()
+    assert tag in form._form.packed
+
+    def request(*counts: int) -> bytes:
+        return b"".join(bytes([tag, count * len(item)]) + item * count for count in counts)
+
+    form.check_fields(request(maximum))
+    form.check_fields(request(maximum - 1, 1))
+    for counts in ((maximum + 1,), (maximum, 1), (20,)):
+        with pytest.raises(InvalidArgument, match=rf"a call takes at most {maximum} states, and the request has more"):
+            form.check_fields(request(*counts))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_text_that_is_not_utf_8_is_an_invalid_argument_of_every_field(name: str) -> None:
+    for field in METHODS[name].request.DESCRIPTOR.fields:
+        if field.type == field.TYPE_STRING:
+            with pytest.raises(InvalidArgument, match="is not a valid"):
+                FORMS[name].parse(bytes([field.number << 3 | 2, 2]) + b"\xff\xfe")
+
+
 def test_items_inside_a_message_are_counted_although_the_message_is_one_item() -> None:
     message = messages.NewMessage(metadata={str(n): "" for n in range(30_000)})
     request = calls.EnqueueBatchRequest(messages=[message]).SerializeToString()

@@ -1,6 +1,7 @@
 """The limits of a token over several processes of a service."""
 
 import os
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -8,11 +9,12 @@ import pytest
 
 from tickwheel import LimitExceeded
 from tickwheel.service import shared_quota
-from tickwheel.service.shared_quota import SharedQuotas
+from tickwheel.service.shared_quota import SharedCounters, SharedQuotas
 from tickwheel.service.token_quota import TokenQuota
 
 pytestmark = pytest.mark.unit
 
+ROW = 7
 DIGEST, OTHER = bytes([1]) * 32, bytes([2]) * 32
 
 
@@ -24,6 +26,10 @@ def quota(quotas: SharedQuotas, digest: bytes = DIGEST, rate: int = 1, burst: in
 
 def in_child(work: Callable[[], object]) -> int:
     """Run ``work`` in a forked process, and return its exit code: 1 if LimitExceeded was raised."""
+    return wait_for_child(start_child(work))
+
+
+def start_child(work: Callable[[], object]) -> int:
     child = os.fork()
     if child == 0:
         try:
@@ -33,6 +39,10 @@ def in_child(work: Callable[[], object]) -> int:
             os._exit(1)
         finally:
             os._exit(2)
+    return child
+
+
+def wait_for_child(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
@@ -49,6 +59,30 @@ def test_the_rate_of_a_token_holds_over_all_processes(memory: SharedQuotas) -> N
     assert in_child(lambda: quota(member(memory, 0)).take(20)) == 0
     assert in_child(lambda: quota(member(memory, 1)).take(1)) == 1
     assert in_child(lambda: quota(member(memory, 1), OTHER).take(1)) == 0
+
+
+def test_two_processes_that_take_from_one_bucket_at_the_same_time_lose_nothing(
+    memory: SharedQuotas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No process goes on without the lock, however slow the machine is.
+    monkeypatch.setattr(shared_quota, "_LOCK_S", 60)
+    burst, takes, began = 1_000_000, 20_000, time.monotonic()
+    ready_fd, fd = os.pipe()
+
+    def take_all(process: int) -> None:
+        bucket = SharedCounters(member(memory, process), ROW).make_bucket(1, burst, began)
+        if process:
+            os.write(fd, b"x")
+        else:
+            os.read(ready_fd, 1)
+        for _ in range(takes):
+            bucket.take(1, time.monotonic())
+
+    child = start_child(lambda: take_all(1))
+    take_all(0)
+    assert wait_for_child(child) == 0
+    # The bucket got back a message in each second.
+    assert memory.read_bucket(ROW)[0] <= burst - 2 * takes + time.monotonic() - began
 
 
 def test_the_waiting_calls_of_a_token_are_counted_over_all_processes(memory: SharedQuotas) -> None:

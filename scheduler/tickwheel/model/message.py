@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from struct import Struct
 from typing import Any, Self
 
-from tickwheel.errors import InvalidArgument, TickwheelError
+from tickwheel.errors import DataLoss, InvalidArgument, TickwheelError
 from tickwheel.model import validation
 from tickwheel.storage.record import (
     BIAS,
@@ -149,7 +149,7 @@ class LeasedMessage:
         try:
             self.id, self.exclusive_value = split_name(field[2:], exclusive)
         except UnicodeDecodeError as error:
-            raise TickwheelError(
+            raise DataLoss(
                 f"the name of a message of queue {queue!r} is damaged, because it is not UTF-8: {field[2:]!r:.300}; run"
                 " `tickwheel doctor` to list all damage"
             ) from error
@@ -179,7 +179,7 @@ class LeasedMessage:
         try:
             return decode_pairs(self._pairs)
         except UnicodeDecodeError as error:
-            raise TickwheelError(
+            raise DataLoss(
                 f"the metadata of message {self.id!r} of queue {self.queue!r} is damaged: {error}; run"
                 " `tickwheel doctor` to list all damage"
             ) from error

@@ -12,7 +12,7 @@ from struct import Struct, error as StructError
 from typing import Any, Self
 
 from tickwheel import limits
-from tickwheel.errors import InvalidArgument, TickwheelError
+from tickwheel.errors import DataLoss, InvalidArgument
 from tickwheel.model import sink_url, validation
 from tickwheel.storage import trace_context
 
@@ -118,7 +118,7 @@ class QueueConfig:
 
     @classmethod
     def from_bytes(cls, queue: str, data: bytes) -> Self:
-        """Return the configuration from its stored form. Raises TickwheelError if ``data`` is damaged."""
+        """Return the configuration from its stored form. Raises DataLoss if ``data`` is damaged."""
         try:
             version, uid, number = _STORED_PREFIX.unpack_from(data)
             settings = json.loads(data[_STORED_PREFIX.size :])
@@ -129,7 +129,7 @@ class QueueConfig:
                 **{k: v for k, v in settings.items() if k in field_names}, number=number, version=version, uid=uid
             )
         except (StructError, ValueError, TypeError, LookupError) as error:
-            raise TickwheelError(f"the configuration of queue {queue!r} is damaged: {data!r:.80}") from error
+            raise DataLoss(f"the configuration of queue {queue!r} is damaged: {data!r:.80}") from error
 
 
 def parse(settings: Mapping[str, Any], base: QueueConfig | None = None) -> QueueConfig:

@@ -3,7 +3,8 @@
 Only CONFIG GET shows `appendfsync`, and CONFIG GET also shows the passwords of the server. So the users of `tickwheel
 acl` may not run it. An administrator attests that a server writes to its disk before it answers. The metadata shard
 stores the attestation: the run id of each such server, which changes with each start, and the number of its calls of
-CONFIG SET and CONFIG RESETSTAT. If one of them changes, the attestation is out of date.
+CONFIG SET and CONFIG RESETSTAT. If one of them changes, the attestation is out of date. CONFIG RESETSTAT forgets the
+calls of CONFIG SET, so a server on which it was run is not attested until its next start.
 """
 
 import re
@@ -18,6 +19,11 @@ _SETTINGS = ("appendonly", "appendfsync")
 FSYNC = ("yes", "always")
 _SECTIONS = ("server", "persistence", "commandstats")
 _CALLS = re.compile(r"calls=(\d+)")
+_NO_RIGHT = "nothing was stored, because this user may not run CONFIG GET: use an administrator of the server"
+_RESET = (
+    "CONFIG RESETSTAT was run since the start of the server, so the number of its calls of CONFIG SET is unknown:"
+    " restart the server, and attest it afterwards"
+)
 
 
 def read_append_settings(shard: int) -> Plan[tuple[str, ...] | None]:
@@ -29,25 +35,34 @@ def read_append_settings(shard: int) -> Plan[tuple[str, ...] | None]:
     return tuple(reply.value[1].decode() if reply.value else "unknown" for reply in replies)
 
 
-def attest(namespace: str) -> Plan[dict[str, tuple[str, ...] | None]]:
+def attest(namespace: str) -> Plan[dict[str, str]]:
     """Store an attestation of every primary that writes to its disk before it answers, and of no other server.
 
-    Return `appendonly` and `appendfsync` of each primary, by its name; None where this user may not run CONFIG GET. In
-    this case, nothing is stored.
+    Return a text for each primary that is not attested, by its name; "" for the others. If this user may not run CONFIG
+    GET, nothing is stored.
     """
     servers: dict[str, int] = yield ListPrimaries()
-    settings: dict[str, tuple[str, ...] | None] = {}
+    reasons: dict[str, str] = {}
     attested = []
     for name, shard in servers.items():
         # INFO comes first: a CONFIG SET between the two commands makes the attestation out of date at once.
-        fingerprint = _fingerprint((yield from read_info(shard, *_SECTIONS)))
-        settings[name] = yield from read_append_settings(shard)
-        if settings[name] == FSYNC:
-            attested.append(fingerprint)
-    if None not in settings.values():
+        info = yield from read_info(shard, *_SECTIONS)
+        settings = yield from read_append_settings(shard)
+        if settings is None:
+            reasons[name] = _NO_RIGHT
+        elif settings != FSYNC:
+            reasons[name] = (
+                f"not stored: fsync needs appendonly yes and appendfsync always, not {' and '.join(settings)}"
+            )
+        elif _was_reset(info):
+            reasons[name] = f"not stored: {_RESET}"
+        else:
+            reasons[name] = ""
+            attested.append(_fingerprint(info))
+    if _NO_RIGHT not in reasons.values():
         command = ("HSET", namespace_key(namespace), FIELD, " ".join(attested))
         yield from send_request(Request(0, command=command))
-    return settings
+    return reasons
 
 
 def explain_missing_attestation(namespace: str, shard: int) -> Plan[str | None]:
@@ -57,18 +72,29 @@ def explain_missing_attestation(namespace: str, shard: int) -> Plan[str | None]:
         return "the server has no append-only file (appendonly no)"
     stored = (yield from send_request(Request(0, command=("HGET", namespace_key(namespace), FIELD)))).value
     attested = [] if stored is None else stored.decode(errors="replace").split()
-    fingerprint = _fingerprint(info)
-    if fingerprint in attested:
+    if _was_reset(info):
+        return _RESET
+    if _fingerprint(info) in attested:
         return None
     if any(entry.partition(":")[0] == info["run_id"] for entry in attested):
         return "settings of the server may have changed since its attestation (CONFIG SET or CONFIG RESETSTAT was run)"
     return "there is no attestation of this server, or the server was restarted since its attestation"
 
 
+def _was_reset(info: dict[str, str]) -> bool:
+    """Return whether CONFIG RESETSTAT was run since the start of the server.
+
+    The command sets all numbers of calls to zero, and its own number is one afterwards. So a second CONFIG RESETSTAT
+    could hide a CONFIG SET after the first.
+    """
+    return _count_calls(info, "resetstat") != "0"
+
+
 def _fingerprint(info: dict[str, str]) -> str:
     """Return the run id of the server, and the number of calls since its start that may have changed its settings."""
-    counts = []
-    for command in ("set", "resetstat"):
-        calls = _CALLS.search(info.get(f"cmdstat_config|{command}", ""))
-        counts.append(calls[1] if calls else "0")
-    return f"{info['run_id']}:{':'.join(counts)}"
+    return ":".join([info["run_id"], _count_calls(info, "set"), _count_calls(info, "resetstat")])
+
+
+def _count_calls(info: dict[str, str], command: str) -> str:
+    calls = _CALLS.search(info.get(f"cmdstat_config|{command}", ""))
+    return calls[1] if calls else "0"

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from struct import error as StructError
 
 from tickwheel import limits
-from tickwheel.errors import InvalidArgument, TickwheelError
+from tickwheel.errors import DataLoss, InvalidArgument
 from tickwheel.model import validation
 from tickwheel.model.message import MessageView
 from tickwheel.model.results import ForecastMinute, Lateness
@@ -30,23 +30,23 @@ def get(context: NamespaceContext, queue: str, id_: str, exclusive_value: str | 
 
 @contextmanager
 def raise_if_damaged(queue: str, raw_name: bytes) -> Iterator[None]:
-    """Turn an error in decoding the record of a message into a TickwheelError that names the message."""
+    """Turn an error in decoding the record of a message into a DataLoss that names the message."""
     try:
         yield
     except (ValueError, IndexError, StructError) as error:
-        raise TickwheelError(
+        raise DataLoss(
             f"message {raw_name!r} of queue {queue!r} is damaged: {error}; run `tickwheel doctor` to list all damage"
         ) from error
 
 
 def decode_record(queue: str, raw_name: bytes, stored: bytes, body: bytes = b"") -> record.Record:
-    """Return the decoded record of a message. Raises TickwheelError if the record is damaged."""
+    """Return the decoded record of a message. Raises DataLoss if the record is damaged."""
     with raise_if_damaged(queue, raw_name):
         return record.decode(stored, body)
 
 
 def to_message_view(queue: str, raw_name: bytes, stored: bytes, body: bytes, exclusive: bool) -> MessageView:
-    """Return the public view of a record. Raises TickwheelError if the record is damaged."""
+    """Return the public view of a record. Raises DataLoss if the record is damaged."""
     with raise_if_damaged(queue, raw_name):
         id_, value = record.split_name(raw_name, exclusive)
     message = decode_record(queue, raw_name, stored, body)
@@ -173,7 +173,7 @@ def _read_counters(
                 )
             )
         except ValueError as error:
-            raise TickwheelError(
+            raise DataLoss(
                 f"counters of queue {queue!r} are damaged on shard {shard}: {error}; run `tickwheel doctor` to list all"
                 " damage"
             ) from error

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tickwheel.errors import TickwheelError
+from tickwheel.errors import DataLoss
 from tickwheel.model.results import Lateness
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.inspect import histogram
@@ -85,14 +85,12 @@ def _status_commands(namespace: str, shard: int, queues: Iterable[str]) -> list[
 def _to_status(shard: int, time: Any, claim: Any, length: int, oldest: Any, *lateness: Any) -> ShardStatus:
     fence, election, owner = claim
     if fence is not None and len(fence) != FENCE_BYTES:
-        raise TickwheelError(
-            f"the fence of shard {shard} is damaged: {fence!r}; run `tickwheel doctor` to list all damage"
-        )
+        raise DataLoss(f"the fence of shard {shard} is damaged: {fence!r}; run `tickwheel doctor` to list all damage")
     now_ms = int(time[0]) * 1000 + int(time[1]) // 1000
     try:
         late = histogram(field for flat in lateness for field in pairs_from_flat(flat))
     except ValueError as error:
-        raise TickwheelError(
+        raise DataLoss(
             f"the lateness of shard {shard} is damaged: {error}; run `tickwheel doctor` to list all damage"
         ) from error
     return ShardStatus(

@@ -41,6 +41,7 @@ _CODES: Final[tuple[tuple[type[TickwheelError], grpc.StatusCode], ...]] = (
     (errors.OutOfMemory, _Code.RESOURCE_EXHAUSTED),
     (errors.OutboxFull, _Code.RESOURCE_EXHAUSTED),
     (errors.LimitExceeded, _Code.RESOURCE_EXHAUSTED),
+    (errors.DataLoss, _Code.DATA_LOSS),
     (errors.NotDurable, _Code.ABORTED),
     (errors.SessionExpired, _Code.ABORTED),
     (errors.Unavailable, _Code.UNAVAILABLE),

@@ -57,7 +57,7 @@ def main() -> int:
     if args.replay:
         row, _, row_seed = args.replay.partition(":")
         return 0 if _run_campaign(args, [row], int(row_seed), iter([(row, int(row_seed))])).passed else 1
-    coverage, passed = Coverage.read(names, args.results, current_commit()), True
+    coverage, passed = Coverage.read(names, args.results, current_commit(args.results)), True
     for n in range(args.seeds):
         seed = random.SystemRandom().randrange(2**32) if args.seed is None else args.seed + n
         report = _run_campaign(args, names, seed, campaign(seed, names, coverage.next_rows))

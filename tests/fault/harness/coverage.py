@@ -10,7 +10,8 @@ from typing import Final
 CAMPAIGNS: Final = 3
 # The share of the rows that these campaigns must reach.
 SHARE: Final = 0.9
-_DIRTY: Final = "-dirty"
+# The end of the commit of a checkout with changes.
+DIRTY: Final = "-dirty"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +23,14 @@ class Coverage:
 
     @classmethod
     def read(cls, names: Sequence[str], results: Path | None, commit: str) -> "Coverage":
-        """Return the coverage that the file of results records for this commit."""
-        if results is None or not results.exists():
+        """Return the coverage that the file of results records for this commit.
+
+        No earlier campaign counts for changed code: two checkouts with changes of a commit may have different code.
+        """
+        if results is None or not results.exists() or commit.endswith(DIRTY):
             return cls(names)
         lines = map(json.loads, results.read_text().splitlines())
-        # A campaign itself changes the file of results, so a checkout with this change has the same code.
-        commit = commit.removesuffix(_DIRTY)
-        return cls(names, tuple(frozenset(x["rows"]) for x in lines if x["commit"].removesuffix(_DIRTY) == commit))
+        return cls(names, tuple(frozenset(line["rows"]) for line in lines if line["commit"] == commit))
 
     def with_campaign(self, rows: Iterable[str]) -> "Coverage":
         """Return the coverage after another campaign, which has reached these rows."""

@@ -8,15 +8,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
 
 from tests.fault.harness.checker import summary
+from tests.fault.harness.coverage import DIRTY
 from tests.fault.harness.rows import ROWS
 from tests.fault.harness.run import Outcome
 
+_CHECKOUT: Final = Path(__file__).resolve().parents[3]
 _SHOWN = 10
 
 
@@ -92,7 +94,7 @@ class Report:
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
             "seed": self.seed,
             "soak": self.soak,
-            "commit": current_commit(),
+            "commit": current_commit(results),
             "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
             "total": _totals(self.outcomes),
             "rows": self.rows(),
@@ -104,13 +106,24 @@ class Report:
             file.write(json.dumps(line) + "\n")
 
 
-def current_commit() -> str:
-    """Return the commit of the code that ran, for replays; "" outside a checkout."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+def current_commit(results: Path | None = None, checkout: Path = _CHECKOUT) -> str:
+    """Return the commit of the code that runs, with the end `DIRTY` if the code has changes; "" outside a checkout.
+
+    A campaign itself changes ``results``, so this change does not count. A new file does, unless git ignores it.
+    """
+    paths = ["."]
+    if results is not None and results.resolve().is_relative_to(checkout):
+        paths.append(f":(exclude){results.resolve().relative_to(checkout)}")
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+        commit = _git(checkout, "describe", "--always")
+        return commit + DIRTY if commit and _git(checkout, "status", "--porcelain", "--", *paths) else commit
     except OSError:
         return ""
+
+
+def _git(checkout: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(checkout), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _totals(outcomes: list[Outcome]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from tickwheel.doctor.health import ShardFacts, check_queues, check_shards, read
 from tickwheel.doctor.server_health import check_server, list_servers, read_server
 from tickwheel.doctor.shard_reader import report_damage
 from tickwheel.embedded.file_lock import is_free
-from tickwheel.operations.attestation import FSYNC, attest as attest_servers
+from tickwheel.operations.attestation import attest as attest_servers
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.namespace import namespace_not_found_error, read_namespace
 from tickwheel.operations.queues import list_queues
@@ -132,16 +132,9 @@ class _Report:
 
 def _attestations(context: NamespaceContext, io: RedisExecutor) -> Iterator[Finding]:
     """Store the attestation of each server that supports ``fsync``, and yield a finding about each server."""
-    for name, settings in io.run(attest_servers(context.namespace)).items():
-        server = f"{name}: " if name else ""
-        if settings == FSYNC:
-            yield Finding("attested", "ok", f"{server}stored: the server supports the durability fsync")
-        elif settings is None:
-            text = "nothing was stored, because this user may not run CONFIG GET: use an administrator of the server"
-            yield Finding("attested", "bad", server + text)
-        else:
-            text = f"not stored: fsync needs appendonly yes and appendfsync always, not {' and '.join(settings)}"
-            yield Finding("attested", "bad", server + text)
+    for name, reason in io.run(attest_servers(context.namespace)).items():
+        text = reason or "stored: the server supports the durability fsync"
+        yield Finding("attested", "bad" if reason else "ok", f"{name}: {text}" if name else text)
 
 
 def _shards(
