@@ -11,7 +11,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from redis.exceptions import AskError
 
+from tickwheel.plan import Search
 from tickwheel.redis.replies import permanent_error, raise_if_permanent
+from tickwheel.redis.shared_searches import SharedSearches
 from tickwheel.redis.topology import Topology, hash_slot, node_name
 from tickwheel.redis.wait_list import WaitList
 from tickwheel.runtime.log_throttle import LogThrottle
@@ -59,6 +61,7 @@ class Subscriptions(Generic[E]):
         # the channels are confirmed again.
         self._interrupted: set[bytes] = set()
         self._log_throttle = LogThrottle()
+        self._searches = SharedSearches()
 
     @property
     def all_confirmed(self) -> bool:
@@ -75,6 +78,22 @@ class Subscriptions(Generic[E]):
         channels = {channel.encode(): (queue, shard) for shard, channel in enumerate(self._channels(queue))}
         self._unconfirmed[queue] = set(channels)
         self._queue_shard_by_channel |= channels
+
+    def begin_search(self, search: Search, notify: Callable[[], None]) -> None:
+        """Begin a search (`SharedSearches.begin`)."""
+        self._searches.begin(search, notify, is_subscribed=self._receives_all(search.queue))
+
+    def is_queued(self, search: Search) -> bool:
+        """Return whether a search waits for its turn."""
+        return self._searches.is_queued(search)
+
+    def release_slow_searches(self, search: Search) -> None:
+        """Let more searches run that are equal to a queued search, if none of them has ended for a second."""
+        self._searches.release_slow(search, is_subscribed=self._receives_all(search.queue))
+
+    def end_search(self, search: Search) -> None:
+        """End a search (`SharedSearches.end`)."""
+        self._searches.end(search, is_subscribed=self._receives_all(search.queue))
 
     def missing_by_server(self) -> dict[str, list[bytes]]:
         """Return the channels to subscribe to now, by server."""
@@ -133,6 +152,7 @@ class Subscriptions(Generic[E]):
         kind, channel, data = message
         queue, _ = self._queue_shard_by_channel[channel]
         if kind == b"smessage":
+            self._searches.announce(queue)
             self._waiters.wake(queue, int(data))
         elif self._server_by_channel.get(channel) != server:
             return
@@ -171,7 +191,13 @@ class Subscriptions(Generic[E]):
             if not any(
                 self._server_by_channel.get(other) == self._server_by_channel[channel] for other in self._interrupted
             ):
+                self._searches.announce_lost()
                 self._waiters.wake_for_lost()
+
+    def _receives_all(self, queue: str) -> bool:
+        """Return whether every channel of the queue is confirmed, and no channel of any queue is interrupted."""
+        unconfirmed = self._unconfirmed.get(queue)
+        return unconfirmed is not None and not unconfirmed and not self._interrupted
 
     def _forget(self, channels: list[bytes]) -> None:
         for channel in channels:

@@ -11,11 +11,11 @@ from typing import Any, cast
 from redis.exceptions import AskError
 
 from tickwheel.errors import TickwheelError
-from tickwheel.plan import BROKEN_ANSWER
+from tickwheel.plan import BROKEN_ANSWER, Search
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools, read_answer
 from tickwheel.redis.replies import CONNECTION_ERRORS
 from tickwheel.redis.subscriptions import Subscriptions
-from tickwheel.redis.wait_list import WaiterHandle, WaitList
+from tickwheel.redis.wait_list import SWEEP_S, WaiterHandle, WaitList
 
 
 class TaskWaiter(WaiterHandle):
@@ -89,6 +89,21 @@ class WakeupTask:
             )
         self._subscriptions.check()
         return TaskWaiter(self._waiters, queue, self._subscriptions.check, where)
+
+    async def begin_search(self, search: Search) -> None:
+        """Return when the search may run or has an answer. The caller must call `end_search` afterwards."""
+        turn = asyncio.Event()
+        self._subscriptions.begin_search(search, turn.set)
+        while self._subscriptions.is_queued(search):
+            try:
+                async with asyncio.timeout(SWEEP_S):
+                    await turn.wait()
+            except TimeoutError:
+                self._subscriptions.release_slow_searches(search)
+
+    def end_search(self, search: Search) -> None:
+        """Tell the other searches the outcome of the search, even if it failed or did not begin."""
+        self._subscriptions.end_search(search)
 
     def wake_all(self) -> None:
         """Wake every waiter once."""

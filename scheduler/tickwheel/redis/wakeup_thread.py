@@ -13,7 +13,7 @@ from typing import Any
 from redis.exceptions import AskError
 
 from tickwheel.errors import TickwheelError
-from tickwheel.plan import BROKEN_ANSWER
+from tickwheel.plan import BROKEN_ANSWER, Search
 from tickwheel.redis.pools import ConnectionPools, read_answer
 from tickwheel.redis.replies import CONNECTION_ERRORS
 from tickwheel.redis.subscriptions import Subscriptions
@@ -71,6 +71,18 @@ class WakeupThread:
         confirmed.wait(self._servers.answer_s)
         self._subscriptions.check()
         return ThreadWaiter(self._waiters, queue, self._subscriptions.check, where)
+
+    def begin_search(self, search: Search) -> None:
+        """Return when the search may run or has an answer. The caller must call `end_search` afterwards."""
+        turn = threading.Event()
+        self._subscriptions.begin_search(search, turn.set)
+        while self._subscriptions.is_queued(search):
+            if not turn.wait(SWEEP_S):
+                self._subscriptions.release_slow_searches(search)
+
+    def end_search(self, search: Search) -> None:
+        """Tell the other searches the outcome of the search, even if it failed or did not begin."""
+        self._subscriptions.end_search(search)
 
     def stop(self) -> None:
         """End the thread, and wake every waiter."""
