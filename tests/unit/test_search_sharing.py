@@ -22,9 +22,9 @@ class Calls:
             search = self._by_name[name] = Search("q", b"filter", final, woken)
             self.searches.begin(search, lambda: None, is_subscribed=self.is_subscribed)
 
-    def end(self, name: str, *, found: bool | None, is_complete: bool = True) -> None:
+    def end(self, name: str, *, outcome: bool | None, is_complete: bool = True) -> None:
         search = self._by_name.pop(name)
-        search.found, search.is_complete = found, is_complete
+        search.found, search.is_complete = outcome, is_complete
         self.searches.end(search, is_subscribed=self.is_subscribed)
 
     def release_slow(self, name: str) -> None:
@@ -47,11 +47,11 @@ def test_an_empty_search_answers_the_calls_that_asked_before_it_began() -> None:
     calls.begin("abc")
     assert (calls.running, calls.answered) == ("a", "")
 
-    calls.end("a", found=False)
+    calls.end("a", outcome=False)
     # The calls asked after the search of `a` began, so a message may have become ready in between.
     assert (calls.running, calls.answered) == ("b", "")
     calls.begin("d")
-    calls.end("b", found=False)
+    calls.end("b", outcome=False)
 
     assert (calls.running, calls.answered) == ("d", "c")
 
@@ -59,7 +59,7 @@ def test_an_empty_search_answers_the_calls_that_asked_before_it_began() -> None:
 def test_an_empty_search_answers_all_calls_while_no_message_is_announced() -> None:
     calls = Calls(is_subscribed=True)
     calls.begin("abc")
-    calls.end("a", found=False)
+    calls.end("a", outcome=False)
     calls.begin("d")
 
     assert (calls.running, calls.answered) == ("", "bcd")
@@ -74,10 +74,10 @@ def test_a_message_that_became_ready_during_an_empty_search_causes_another_searc
         calls.searches.announce_lost()
     else:
         calls.searches.announce("q")
-    calls.end("a", found=False)
+    calls.end("a", outcome=False)
 
     assert (calls.running, calls.answered) == ("b", "")
-    calls.end("b", found=False)
+    calls.end("b", outcome=False)
     assert (calls.running, calls.answered) == ("", "c")
 
 
@@ -88,7 +88,7 @@ def test_an_empty_search_answers_no_later_call_unless_the_process_is_subscribed_
     calls = Calls(is_subscribed=not is_subscribed_now)
     calls.begin("a")
     calls.is_subscribed = is_subscribed_now
-    calls.end("a", found=False)
+    calls.end("a", outcome=False)
 
     calls.begin("b")
 
@@ -98,13 +98,13 @@ def test_an_empty_search_answers_no_later_call_unless_the_process_is_subscribed_
 def test_a_call_at_the_end_of_its_wait_does_not_rely_on_announcements() -> None:
     calls = Calls(is_subscribed=True)
     calls.begin("a")
-    calls.end("a", found=False)
+    calls.end("a", outcome=False)
 
     calls.begin("bcd", final=True)
     assert (calls.running, calls.answered) == ("b", "")
-    calls.end("b", found=False)
+    calls.end("b", outcome=False)
     assert (calls.running, calls.answered) == ("c", "")
-    calls.end("c", found=False)
+    calls.end("c", outcome=False)
 
     assert (calls.running, calls.answered) == ("", "d")
 
@@ -114,10 +114,10 @@ def test_a_search_that_left_a_shard_out_answers_no_call_at_the_end_of_its_wait_a
     calls.begin("ab")
     calls.begin("c")
     calls.begin("d", final=True)
-    calls.end("a", found=False, is_complete=False)
+    calls.end("a", outcome=False, is_complete=False)
     assert (calls.running, calls.answered) == ("b", "")
 
-    calls.end("b", found=False, is_complete=False)
+    calls.end("b", outcome=False, is_complete=False)
 
     assert (calls.running, calls.answered) == ("d", "c")
 
@@ -126,7 +126,7 @@ def test_a_search_without_an_outcome_answers_no_call_and_the_next_one_runs() -> 
     calls = Calls(is_subscribed=True)
     calls.begin("abc")
 
-    calls.end("a", found=None)
+    calls.end("a", outcome=None)
 
     assert (calls.running, calls.answered) == ("b", "")
 
@@ -135,9 +135,9 @@ def test_a_call_that_leaves_the_queue_gives_its_turn_to_the_next_one() -> None:
     calls = Calls()
     calls.begin("abc")
 
-    calls.end("b", found=None)
+    calls.end("b", outcome=None)
     assert calls.running == "a"
-    calls.end("a", found=None)
+    calls.end("a", outcome=None)
 
     assert calls.running == "c"
 
@@ -146,11 +146,11 @@ def test_each_search_that_finds_messages_doubles_the_number_of_searches_until_on
     calls = Calls()
     calls.begin("abcdefgh")
 
-    calls.end("a", found=True)
+    calls.end("a", outcome=True)
     assert calls.running == "bc"
-    calls.end("b", found=True)
+    calls.end("b", outcome=True)
     assert calls.running == "cdef"
-    calls.end("c", found=False)
+    calls.end("c", outcome=False)
     calls.begin("i")
 
     assert (calls.running, calls.answered) == ("def", "gh")
@@ -159,7 +159,7 @@ def test_each_search_that_finds_messages_doubles_the_number_of_searches_until_on
 def test_a_woken_call_searches_at_once() -> None:
     calls = Calls(is_subscribed=True)
     calls.begin("a")
-    calls.end("a", found=False)
+    calls.end("a", outcome=False)
     calls.begin("bc", woken=True)
 
     assert calls.running == "bc"

@@ -4,9 +4,9 @@ A search for a filter may read many index entries and find nothing. An *empty* s
 answers equal searches of other calls in two cases:
 
 - The other call asked before the empty search began. So the answer is as current as an answer of its own search.
-- Nothing has become ready in the queue since the empty search began. The announcements on the wake channels tell this,
-  so the process must be subscribed to the queue all the time. A call at the end of its wait does not rely on them,
-  because an announcement may still be on its way, and no wake-up follows.
+- Nothing has become ready in the queue since the empty search began. The wake channels announce what becomes ready, so
+  the process must be subscribed to the queue all the time. A call at the end of its wait does not rely on them, because
+  an announcement may still be on its way, and no wake-up follows.
 
 Other searches wait for their turn. The messages that a search finds belong to its own call alone. Each search that
 finds messages doubles the number of searches that run at a time, and an empty search sets this number to one again.

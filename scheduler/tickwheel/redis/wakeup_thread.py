@@ -81,7 +81,7 @@ class WakeupThread:
                 self._subscriptions.release_slow_searches(search)
 
     def end_search(self, search: Search) -> None:
-        """Tell the other searches the outcome of the search, even if it failed or did not begin."""
+        """End the search, even if it failed or did not begin. Other searches use its outcome."""
         self._subscriptions.end_search(search)
 
     def stop(self) -> None:
