@@ -17,7 +17,7 @@ from tests.integration.service_thread import ServiceThread
 from tests.security.tokens import entry, write_token_file
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Tickwheel, aio
-from tickwheel.redis.wait_list import WaitList
+from tickwheel.redis.wait_list import SWEEP_S, WaitList
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -28,15 +28,11 @@ CANDIDATES = 2_000
 # The searches of calls that begin at the same time, before and after the client subscribes to the queue. In each of the
 # two, calls that begin during the first search share the second one.
 AT_ONCE = 4
+# The number of sweeps for which the waiting dequeues are observed.
+SWEEPS = 5
 WAIT = timedelta(seconds=60)
 WANTED = {"of": "1", "for": "workers"}
 FIRST, SECOND = "tw_a-Of-Shared-Searches", "tw_b-Of-Shared-Searches"
-
-
-@pytest.fixture(autouse=True)
-def no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the sweep, each search has its reason in a message, and no sweep replaces a lost wake-up."""
-    monkeypatch.setattr(WaitList, "sweep", lambda _: None)
 
 
 class Searches:
@@ -48,6 +44,16 @@ class Searches:
     def count(self) -> int:
         """Return the number of searches: each counts the index entries of both pairs once, and nothing else does."""
         return int(self._server.info("commandstats").get("cmdstat_zlexcount", {"calls": 0})["calls"]) // 2
+
+    def after(self, seconds: float) -> int:
+        """Return the number of searches after these seconds of the server's clock."""
+        end = self._now() + seconds
+        eventually(lambda: self._now() >= end, "the time has passed")
+        return self.count()
+
+    def _now(self) -> float:
+        seconds, microseconds = self._server.time()
+        return float(seconds + microseconds / 1_000_000)
 
     def settled(self) -> int:
         """Return the number of searches once it does not change any more."""
@@ -90,8 +96,10 @@ def check_searches(queue: Any, searches: Searches, before: int, answers: Any, wa
     eventually(lambda: waiting() == WAITERS, "all dequeues wait")
     assert searches.settled() - before <= AT_ONCE
     before = searches.settled()
+    # The sweep searches only if wake-ups may be lost.
+    assert searches.after(SWEEPS * SWEEP_S) - before == 0
     queue.enqueue(metadata={"of": "1"})
-    assert searches.settled() - before <= 2
+    assert searches.after(SWEEPS * SWEEP_S) - before <= 2
     before = searches.settled()
     queue.enqueue_many(NewMessage(metadata={"of": "1"}) for _ in range(WAITERS))
     assert searches.settled() - before <= 2

@@ -160,9 +160,33 @@ def test_a_woken_call_searches_at_once() -> None:
     calls = Calls(is_subscribed=True)
     calls.begin("a")
     calls.end("a", outcome=False)
+    calls.searches.announce("q")
     calls.begin("bc", woken=True)
 
     assert calls.running == "bc"
+
+
+@pytest.mark.parametrize("is_subscribed", [False, True])
+def test_a_woken_call_searches_only_if_a_message_was_or_may_have_been_announced(is_subscribed: bool) -> None:
+    calls = Calls(is_subscribed=True)
+    calls.begin("a")
+    calls.end("a", outcome=False)
+    calls.is_subscribed = is_subscribed
+
+    calls.begin("b", woken=True)
+
+    assert (calls.running, calls.answered) == (("", "b") if is_subscribed else ("b", ""))
+
+
+def test_an_empty_search_answers_no_call_after_a_long_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_searches, "_TRUSTED_S", 0)
+    calls = Calls(is_subscribed=True)
+    calls.begin("a")
+    calls.end("a", outcome=False)
+
+    calls.begin("b")
+
+    assert calls.running == "b"
 
 
 def test_a_search_that_does_not_end_stops_no_other_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,7 +147,7 @@ class Dequeue:
         search = Search(self._queue, self._where, final, woken and not final)
         try:
             yield BeginSearch(search)
-            messages = yield from self._dequeue_available(client_session, factory, final, search.is_answered)
+            messages = yield from self._dequeue_available(client_session, factory, final, search)
             search.is_complete = not self._ready_shards.is_partial
             search.found = bool(messages)
             return messages
@@ -155,12 +155,16 @@ class Dequeue:
             yield EndSearch(search)
 
     def _dequeue_available(
-        self, client_session: ClientSession, factory: MessageFactory[M], final: bool, known_empty: bool = False
+        self, client_session: ClientSession, factory: MessageFactory[M], final: bool, search: Search | None = None
     ) -> Plan[list[M]]:
         messages: list[M] = []
         try:
             config = yield from self._checked_config()
-            if not known_empty or (yield from self._ready_shards.must_search(config)):
+            if (
+                search is None
+                or not search.is_answered
+                or (yield from self._ready_shards.must_search(config, woken=search.woken))
+            ):
                 yield from self._collect(messages, config, client_session, factory, final)
         except QueueNotFound:
             # If queues are created automatically, a queue that does not exist counts as empty.

@@ -102,8 +102,15 @@ class ReadyShards:
         """
         return self._is_recorded or config.dequeue_blocked
 
-    def must_search(self, config: QueueConfig) -> Plan[bool]:
-        """Return whether to search even though another search found nothing, because the script may reject the call."""
+    def must_search(self, config: QueueConfig, *, woken: bool) -> Plan[bool]:
+        """Return whether to search even though another search found nothing, because the script may reject the call.
+
+        ``woken``: the sweep has woken the call. Then read from all shards, so that the process notices if a shard has
+        moved, and subscribes again.
+        """
+        if woken:
+            _, changed = yield from self._fetch_heads(config, final=False)
+            return config.dequeue_blocked or changed
         version = yield from send_request(
             Request(0, command=("HGET", self._context.keys(0, self._queue)["config"], "version"))
         )

@@ -126,7 +126,9 @@ class WakeupTask:
                 await self._subscribe_missing()
                 for server in await self._wait_readable():
                     await self._on_server(server, self._on_reader_done)
-                self._waiters.sweep_if_due()
+                for server, channels in self._subscriptions.due_probes().items():
+                    await self._on_server(server, partial(self._subscribe, channels))
+                self._subscriptions.sweep_if_due()
         finally:
             for server in list(self._connections):
                 await self._close_connection(server)
@@ -168,7 +170,7 @@ class WakeupTask:
         interrupted = asyncio.ensure_future(self._interrupted.wait())
         try:
             waited = [interrupted, *self._reading.values()]
-            seconds = self._waiters.seconds_to_sweep()
+            seconds = self._subscriptions.seconds_to_sweep()
             await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             interrupted.cancel()

@@ -101,7 +101,9 @@ class WakeupThread:
                 self._subscribe_missing()
                 for server in self._wait_readable():
                     self._on_server(server, self._read_messages)
-                self._waiters.sweep_if_due()
+                for server, channels in self._subscriptions.due_probes().items():
+                    self._on_server(server, partial(self._subscribe, channels))
+                self._subscriptions.sweep_if_due()
         finally:
             for connection in self._connections.values():
                 connection.disconnect()
