@@ -237,7 +237,7 @@ class Subscriptions(Generic[E]):
                 self._waiters.wake_for_lost()
 
     def _receives_all(self, queue: str) -> bool:
-        """Return whether the channels of the queue are confirmed, no channel is interrupted, and all servers respond."""
+        """Return whether all announcements of the queue arrive: its channels are confirmed, and all servers respond."""
         unconfirmed = self._unconfirmed.get(queue)
         return unconfirmed is not None and not unconfirmed and not self._interrupted and not self._unresponsive
 
