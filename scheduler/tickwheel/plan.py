@@ -67,6 +67,39 @@ class ListPrimaries:
     """List the primaries. The answer maps the name of each primary to a shard whose requests go to this primary."""
 
 
+@dataclass(slots=True, eq=False)
+class Search:
+    """A search of a dequeue that waits and has a filter. An equal search of another call may answer the search.
+
+    ``final``: the call does not wait any longer. ``woken``: a wake-up is the reason for the search.
+    """
+
+    queue: str
+    where: bytes
+    final: bool
+    woken: bool
+    is_answered: bool = False
+    """The executor sets this: another search has found that nothing matches the filter."""
+    found: bool | None = None
+    """The plan sets this: whether it found messages. None if it did not search to the end."""
+    is_complete: bool = False
+    """The plan sets this: whether it searched all shards."""
+
+
+@dataclass(slots=True)
+class BeginSearch:
+    """Sleep until it is the search's turn, or until another search has answered the search."""
+
+    search: Search
+
+
+@dataclass(slots=True)
+class EndSearch:
+    """End a search after `BeginSearch`, also if it failed or did not begin. Other calls use its outcome."""
+
+    search: Search
+
+
 @dataclass(slots=True)
 class Subscribe:
     """Subscribe to a queue's wake-ups.
@@ -114,7 +147,7 @@ class RpcCall:
     until: float | None = None
 
 
-Step = Round | ListPrimaries | Subscribe | AwaitWakeup | ForwardWakeup | Unsubscribe | RpcCall
+Step = Round | ListPrimaries | BeginSearch | EndSearch | Subscribe | AwaitWakeup | ForwardWakeup | Unsubscribe | RpcCall
 Plan = Generator[Step, Any, T]
 
 

@@ -23,7 +23,8 @@ class FlakyProxy:
     ``loses`` is the probability that a chunk of an answer is lost; the proxy then cuts the connection. The answer to a
     request that contains ``loses_answer_to`` is lost each time, or the first ``times`` times. ``when_lost`` is called
     before the client can notice the loss. ``delay_s`` is the mean delay of a chunk in either direction; the maximum is
-    twice as long. With ``refuses``, new connections are closed immediately.
+    twice as long. With ``refuses``, new connections are closed immediately. With ``silences_subscribers``, connections
+    with subscriptions stay open, but receive nothing.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class FlakyProxy:
         self.target = target
         self.delay_s = 0.0
         self.delayed = self.refused = 0
-        self.refuses = False
+        self.refuses = self.silences_subscribers = False
         self._flowing = threading.Event()
         self._flowing.set()
         self._keeps_requests = keeps_requests
@@ -51,6 +52,7 @@ class FlakyProxy:
         self._random = random.Random(seed)
         self._open: set[socket.socket] = set()
         self._losing: set[socket.socket] = set()
+        self._subscribers: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
@@ -121,6 +123,8 @@ class FlakyProxy:
                 if self._keeps_requests:
                     self.requests.append(request)
                 self._delay()
+                if b"SSUBSCRIBE" in request:
+                    self._subscribers.add(near)
                 if self.loses_answer_to and self.loses_answer_to in request and self.times > 0:
                     self.times -= 1
                     self._losing.add(near)
@@ -129,6 +133,9 @@ class FlakyProxy:
     def _forward_replies(self, far: socket.socket, near: socket.socket) -> None:
         with suppress(OSError):
             while reply := far.recv(_CHUNK):
+                if self.silences_subscribers and near in self._subscribers:
+                    self.lost += 1
+                    continue
                 if near in self._losing or self._random.random() < self.loses:
                     self.lost += 1
                     self.when_lost()

@@ -47,11 +47,20 @@ def count_checks(server: Any) -> int:
 def run_waiters(queue: Queue, server: Any, wheres: list[dict[str, str]]) -> Iterator[Waiting]:
     """Run a waiting dequeue for each filter. At the end, enqueue a message for each dequeue that still waits."""
     before = count_checks(server)
+    waiters: WaitList = queue._tickwheel._io.wakeups._waiters
+    counts = [before]
+
+    def all_wait() -> bool:
+        # A dequeue without a filter checks before it joins the wait list, and once more before it waits. Those with
+        # the same filter share their checks, so they wait when no more checks are made.
+        counts.append(count_checks(server))
+        is_settled = {} in wheres or len(set(counts[-5:])) == 1
+        return is_settled and waiters.count() == len(wheres) and counts[-1] >= before + 2 * wheres.count({})
+
     with ThreadPoolExecutor(len(wheres)) as threads:
         waiting = [threads.submit(queue.dequeue, where=where or None, wait=LONG) for where in wheres]
         try:
-            # Each dequeue checks before it joins the wait list, and once more before it waits.
-            eventually(lambda: count_checks(server) >= before + 2 * len(wheres), "all dequeues wait")
+            eventually(all_wait, "all dequeues wait")
             yield waiting
         finally:
             unserved = [where for where, future in zip(wheres, waiting, strict=True) if not future.done()]

@@ -1,4 +1,6 @@
-"""Waiting dequeues with the same filter share their searches: a message that none of them wants costs one search."""
+"""Waiting dequeues with the same filter share their searches: a message that none of them wants costs one search, and
+many calls that begin at the same time cost few searches.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -15,21 +17,22 @@ from tests.integration.service_thread import ServiceThread
 from tests.security.tokens import entry, write_token_file
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Tickwheel, aio
-from tickwheel.redis.wait_list import WaitList
+from tickwheel.redis.wait_list import SWEEP_S, WaitList
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
 
-WAITERS = 60
+WAITERS = 300
+# The number of messages for each pair of the filter. A search reads those of one pair.
+CANDIDATES = 2_000
+# The searches of calls that begin at the same time, before and after the client subscribes to the queue. In each of the
+# two, calls that begin during the first search share the second one.
+AT_ONCE = 4
+# The number of sweeps for which the waiting dequeues are observed.
+SWEEPS = 5
 WAIT = timedelta(seconds=60)
 WANTED = {"of": "1", "for": "workers"}
 FIRST, SECOND = "tw_a-Of-Shared-Searches", "tw_b-Of-Shared-Searches"
-
-
-@pytest.fixture(autouse=True)
-def no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the sweep, each search has its reason in a message, and no sweep replaces a lost wake-up."""
-    monkeypatch.setattr(WaitList, "sweep", lambda _: None)
 
 
 class Searches:
@@ -41,6 +44,16 @@ class Searches:
     def count(self) -> int:
         """Return the number of searches: each counts the index entries of both pairs once, and nothing else does."""
         return int(self._server.info("commandstats").get("cmdstat_zlexcount", {"calls": 0})["calls"]) // 2
+
+    def after(self, seconds: float) -> int:
+        """Return the number of searches after these seconds of the server's clock."""
+        end = self._now() + seconds
+        eventually(lambda: self._now() >= end, "the time has passed")
+        return self.count()
+
+    def _now(self) -> float:
+        seconds, microseconds = self._server.time()
+        return float(seconds + microseconds / 1_000_000)
 
     def settled(self) -> int:
         """Return the number of searches once it does not change any more."""
@@ -71,16 +84,22 @@ def producer(server: PrivateServer, name: str) -> Iterator[Any]:
     """Yield a queue with candidates: messages that have one pair of the filter each."""
     with Tickwheel(server.url, namespace=name, drive=False) as tickwheel:
         queue = tickwheel.create_queue("q")
-        queue.enqueue_many(NewMessage(metadata={**WANTED, key: "no"}) for key in WANTED for _ in range(20))
+        for key in WANTED:
+            queue.enqueue_many(NewMessage(metadata={**WANTED, key: "no"}) for _ in range(CANDIDATES))
         yield queue
 
 
-def check_searches(queue: Any, searches: Searches, answers: Any, waiting: Any) -> None:
-    """Enqueue messages that nobody wants, then one that all want, then one for each of the others."""
+def check_searches(queue: Any, searches: Searches, before: int, answers: Any, waiting: Any) -> None:
+    """Let all dequeues begin. Enqueue messages that nobody wants, then one that all want, then one for each of the
+    others. ``before`` is the number of searches before the dequeues began.
+    """
     eventually(lambda: waiting() == WAITERS, "all dequeues wait")
+    assert searches.settled() - before <= AT_ONCE
     before = searches.settled()
+    # The sweep searches only if wake-ups may be lost.
+    assert searches.after(SWEEPS * SWEEP_S) - before == 0
     queue.enqueue(metadata={"of": "1"})
-    assert searches.settled() - before <= 2
+    assert searches.after(SWEEPS * SWEEP_S) - before <= 2
     before = searches.settled()
     queue.enqueue_many(NewMessage(metadata={"of": "1"}) for _ in range(WAITERS))
     assert searches.settled() - before <= 2
@@ -97,13 +116,14 @@ def test_threads_of_a_client_share_searches(tickwheel_server: PrivateServer, nam
         Tickwheel(tickwheel_server.url, namespace=name, existing=True, drive=False) as client,
         ThreadPoolExecutor(WAITERS) as threads,
     ):
+        before = searches.settled()
         calls = [threads.submit(lambda: client.queue("q").dequeue(where=WANTED, wait=WAIT)) for _ in range(WAITERS)]
 
         def answers() -> list[Any]:
             return [message for call in calls if call.done() for message in call.result()]
 
         waiters: WaitList = client._io.wakeups._waiters
-        check_searches(queue, searches, answers, waiters.count)
+        check_searches(queue, searches, before, answers, waiters.count)
 
 
 @asynccontextmanager
@@ -131,6 +151,7 @@ def test_calls_of_several_tokens_share_searches_in_the_service(
         urls = [service.url.replace("//", f"//:{token}@") for token in (FIRST, SECOND, FIRST)]
 
         async def run() -> None:
+            before = searches.settled()
             async with waiting_tasks(urls, name) as tasks:
 
                 def answers() -> list[Any]:
@@ -140,7 +161,7 @@ def test_calls_of_several_tokens_share_searches_in_the_service(
                     opened = service.server.namespaces
                     return sum(of.wakeups.waiter_count for of in opened if of.context.namespace == name)
 
-                await asyncio.to_thread(check_searches, queue, searches, answers, waiting)
+                await asyncio.to_thread(check_searches, queue, searches, before, answers, waiting)
 
         asyncio.run(run())
 
@@ -162,3 +183,58 @@ def test_a_message_reaches_the_only_waiter_with_its_filter(
         for where, call in zip(filters, calls, strict=True):
             [message] = call.result(60)
             assert message.metadata["kind"] == where["kind"]
+
+
+def test_a_dequeue_that_begins_after_an_empty_search_searches_only_at_the_end_of_its_wait(
+    tickwheel_server: PrivateServer, name: str, searches: Searches
+) -> None:
+    with (
+        producer(tickwheel_server, name) as queue,
+        Tickwheel(tickwheel_server.url, namespace=name, existing=True, drive=False) as client,
+    ):
+        soon = timedelta(milliseconds=1)
+        assert client.queue("q").dequeue(where=WANTED, wait=soon) == []
+        before = searches.settled()
+        assert [client.queue("q").dequeue(where=WANTED, wait=soon) for _ in range(10)] == [[]] * 10
+        assert searches.settled() - before == 10
+        # A dequeue that does not wait searches itself.
+        assert client.queue("q").dequeue(where=WANTED) == []
+        assert searches.settled() - before == 11
+        queue.enqueue(id="wanted", metadata=WANTED)
+        assert [message.id for message in client.queue("q").dequeue(where=WANTED, wait=soon)] == ["wanted"]
+
+
+def test_each_dequeue_gets_its_message_while_dequeues_begin_and_messages_become_ready(
+    tickwheel_server: PrivateServer, name: str
+) -> None:
+    with (
+        producer(tickwheel_server, name) as queue,
+        Tickwheel(tickwheel_server.url, namespace=name, existing=True, drive=False) as client,
+        ThreadPoolExecutor(WAITERS) as threads,
+    ):
+        calls = []
+        for n in range(WAITERS):
+            calls.append(threads.submit(client.queue("q").dequeue, where=WANTED, wait=WAIT))
+            queue.enqueue(id=str(n), metadata=WANTED)
+        assert {message.id for call in calls for message in call.result(60)} == {str(n) for n in range(WAITERS)}
+
+
+def test_cancelled_dequeues_keep_no_other_dequeue_from_its_message(tickwheel_server: PrivateServer, name: str) -> None:
+    async def run(queue: Any) -> None:
+        async with aio.Tickwheel(tickwheel_server.url, namespace=name, existing=True, drive=False) as client:
+            tasks: list[asyncio.Task[Any]] = []
+            for n in range(60):
+                tasks.append(asyncio.create_task(client.queue("q").dequeue(where=WANTED, wait=WAIT)))
+                # The first task searches, and the others wait for their turn.
+                for _ in range(n % 20):
+                    await asyncio.sleep(0)
+                if n % 3 == 0:
+                    tasks[n].cancel()
+            left = [task for n, task in enumerate(tasks) if n % 3]
+            # One message for each call, because a cancelled call may have leased a message.
+            await asyncio.to_thread(queue.enqueue_many, [NewMessage(metadata=WANTED) for _ in tasks])
+            answers = await asyncio.wait_for(asyncio.gather(*left), 60)
+            assert len({message.id for [message] in answers}) == len(left)
+
+    with producer(tickwheel_server, name) as queue:
+        asyncio.run(run(queue))

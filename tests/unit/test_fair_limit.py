@@ -1,4 +1,4 @@
-"""A shared limit: no caller, and no number of callers, takes the places of others."""
+"""A shared limit: one caller gets half of the places, and each next caller half of those that are left."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def test_one_caller_gets_half_of_the_places() -> None:
     assert take_all(FairLimit(12_000, "calls"), "token 'a'") == 6_000
 
 
-def test_each_next_caller_finds_free_places() -> None:
+def test_each_next_caller_gets_half_of_the_places_that_are_left() -> None:
     limit = FairLimit(12_000, "calls")
     assert [take_all(limit, f"token {n}") for n in range(5)] == [6_000, 3_000, 1_500, 750, 375]
 

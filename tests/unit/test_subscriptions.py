@@ -6,6 +6,8 @@ import pytest
 from redis.exceptions import MovedError
 
 from tickwheel.errors import TickwheelError
+from tickwheel.plan import Search
+from tickwheel.redis import subscriptions
 from tickwheel.redis.subscriptions import REFUSED_S, Subscriptions
 from tickwheel.redis.topology import HASH_SLOTS, Topology, hash_slot
 from tickwheel.redis.wait_list import WaitList
@@ -158,3 +160,79 @@ def test_a_server_that_must_not_be_used_ends_all_waits(state: SubscriptionState)
     assert state.woken == 1
     with pytest.raises(TickwheelError, match="must not be used"):
         state.subscriptions.check()
+
+
+def begin(state: SubscriptionState) -> Search:
+    search = Search("work", b"filter", False, True)
+    state.subscriptions.begin_search(search, lambda: None)
+    return search
+
+
+@pytest.fixture
+def idle(state: SubscriptionState, monkeypatch: pytest.MonkeyPatch) -> SubscriptionState:
+    """A process with a filter whose search found nothing. The sweep is due."""
+    monkeypatch.setattr(subscriptions, "_PROBE_S", 0)
+    state.waiters.add("work", lambda: None, b"filter")
+    state.subscribed()
+    search = begin(state)
+    search.found, search.is_complete = False, True
+    state.subscriptions.end_search(search)
+    return state
+
+
+def test_a_search_that_found_nothing_answers_others_while_the_servers_answer_their_probes(
+    idle: SubscriptionState,
+) -> None:
+    assert idle.subscriptions.due_probes() == {A: [ONE], B: [ZERO]}
+    assert idle.subscriptions.due_probes() == {}
+    for server, channel in ((A, ONE), (B, ZERO)):
+        idle.subscriptions.on_message(server, [b"ssubscribe", channel, 1])
+    idle.subscriptions.sweep_if_due()
+
+    assert begin(idle).is_answered
+
+
+def test_dequeues_search_themselves_while_a_server_does_not_answer_its_probe(idle: SubscriptionState) -> None:
+    idle.subscriptions.due_probes()
+    idle.subscriptions.on_message(B, [b"ssubscribe", ZERO, 1])
+    idle.subscriptions.sweep_if_due()
+    assert not begin(idle).is_answered
+
+    idle.subscriptions.on_message(A, [b"ssubscribe", ONE, 1])
+
+    assert begin(idle).is_answered
+
+
+def test_a_sweep_waits_for_the_answers_to_its_probes(idle: SubscriptionState, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "_PROBE_S", 60)
+    idle.subscriptions.due_probes()
+    idle.subscriptions.sweep_if_due()
+    assert (idle.woken, idle.subscriptions.seconds_to_sweep() > 0) == (0, True)
+
+    for server, channel in ((A, ONE), (B, ZERO)):
+        idle.subscriptions.on_message(server, [b"ssubscribe", channel, 1])
+    idle.subscriptions.sweep_if_due()
+
+    assert idle.woken == 1
+
+
+def test_a_server_that_lost_its_connection_or_its_channels_owes_no_answer(idle: SubscriptionState) -> None:
+    idle.subscriptions.due_probes()
+    idle.topology.apply_moved(hash_slot(0), A)
+    idle.subscriptions.missing_by_server()
+    idle.subscriptions.sweep_if_due()
+    idle.subscriptions.on_connection_lost(B)
+    idle.subscriptions.on_connection_lost(A)
+    idle.subscribed()
+    search = begin(idle)
+    search.found, search.is_complete = False, True
+    idle.subscriptions.end_search(search)
+
+    assert begin(idle).is_answered
+
+
+def test_dequeues_without_a_filter_need_no_probes(state: SubscriptionState) -> None:
+    state.subscribed()
+    assert state.subscriptions.due_probes() == {}
+    state.subscriptions.sweep_if_due()
+    assert state.woken == 1

@@ -15,6 +15,7 @@ The scripts in `lua/` make the changes; no code in this package changes a messag
     message_packer.py     the checked and packed form of a message
     dequeue.py            dequeue, with waiting
     dequeue_options.py    the checked arguments of a dequeue
+    leased_messages.py    the messages of a dequeue from a reply of the script
     ready_shards.py       the shards that a dequeue calls
     head_cache.py         the most urgent deadlines of the last replies
     exact_order.py        exact order over several shards

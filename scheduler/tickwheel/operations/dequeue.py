@@ -5,30 +5,32 @@ A call that waits sends nothing until it is woken.
 
 import os
 import time
-from collections.abc import Callable
-from contextlib import suppress
 from struct import Struct
-from typing import Any, TypeVar
+from typing import Any
 
 from tickwheel import limits
-from tickwheel.errors import (
-    InvalidArgument,
-    LeaseLost,
-    QueueConfigConflict,
-    QueueNotFound,
-    TickwheelError,
-)
-from tickwheel.model.message import LeasedMessage
+from tickwheel.errors import InvalidArgument, QueueConfigConflict, QueueNotFound, TickwheelError
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.answered_calls import answered_shards
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.operations.dispatch import ScriptCall, call_in_session
 from tickwheel.operations.exact_order import shares_per_shard
+from tickwheel.operations.leased_messages import M, MessageFactory, build_messages
 from tickwheel.operations.ready_shards import ReadyShards
 from tickwheel.operations.sessions import ClientSession
-from tickwheel.operations.settle import fail, shard_of_message
-from tickwheel.plan import AwaitWakeup, ForwardWakeup, Plan, Reply, Request, Subscribe, Unsubscribe, send_request
+from tickwheel.operations.settle import shard_of_message
+from tickwheel.plan import (
+    AwaitWakeup,
+    BeginSearch,
+    EndSearch,
+    ForwardWakeup,
+    Plan,
+    Reply,
+    Search,
+    Subscribe,
+    Unsubscribe,
+)
 from tickwheel.storage import record
 
 _PARAMS = Struct(">HIIIII16s")
@@ -37,9 +39,6 @@ _NO_DEADLINE = 2**53 - 1
 # Statuses of a reply (`lua/dequeue.lua`). MORE: nothing found yet, so call again with the cursor of the reply. SHORT:
 # the call reached a limit of bytes or of work, so there may be more messages.
 _FINAL, _MORE, _SHORT = 0, 1, 3
-
-M = TypeVar("M", bound=LeasedMessage)
-MessageFactory = Callable[[str, bytes, bytes, bytes, bool], M]
 
 
 class Dequeue:
@@ -96,17 +95,18 @@ class Dequeue:
         A waiting call sends nothing to the server until it is woken.
         """
         with self._request or self._context.sessions.borrow() as client_session:
-            messages = yield from self._dequeue_available(client_session, factory, final=not self._options.wait_ms)
+            messages = yield from self._search(client_session, factory, final=not self._options.wait_ms)
             if messages or not self._options.wait_ms:
                 return messages
             if self._waits:
                 self._until = time.monotonic() + self._options.wait_ms / 1000
             waiter = self._waiter = yield Subscribe(self._queue, self._where)
+            woken = False
             try:
                 while True:
                     # Subscribe first, then try, so that a message that becomes ready in between is not missed.
                     left = self._until - time.monotonic()
-                    messages = yield from self._dequeue_available(client_session, factory, final=left <= 0)
+                    messages = yield from self._search(client_session, factory, final=left <= 0, woken=woken)
                     if messages:
                         return messages
                     # A call with a filter may leave ready messages for which other callers wait, so the call forwards
@@ -116,6 +116,7 @@ class Dequeue:
                     if left <= 0:
                         return []
                     yield AwaitWakeup(waiter, left)
+                    woken = True
                     self._ready_shards.forget_empty()
             finally:
                 self._waiter = None
@@ -136,12 +137,35 @@ class Dequeue:
         with self._context.sessions.borrow() as client_session:
             return (yield from self._call_shard(client_session, shard, self._limit, factory, final=True))
 
+    def _search(
+        self, client_session: ClientSession, factory: MessageFactory[M], *, final: bool, woken: bool = False
+    ) -> Plan[list[M]]:
+        """Dequeue the available messages. If the call waits, an equal search of another call may show that none are."""
+        must_call = not self._options.wait_ms or self._is_recorded or client_session.has_unanswered_call(0)
+        if must_call or not self._options.filters:
+            return (yield from self._dequeue_available(client_session, factory, final))
+        search = Search(self._queue, self._where, final, woken and not final)
+        try:
+            yield BeginSearch(search)
+            messages = yield from self._dequeue_available(client_session, factory, final, search)
+            search.is_complete = not self._ready_shards.is_partial
+            search.found = bool(messages)
+            return messages
+        finally:
+            yield EndSearch(search)
+
     def _dequeue_available(
-        self, client_session: ClientSession, factory: MessageFactory[M], final: bool
+        self, client_session: ClientSession, factory: MessageFactory[M], final: bool, search: Search | None = None
     ) -> Plan[list[M]]:
         messages: list[M] = []
         try:
-            yield from self._collect(messages, client_session, factory, final)
+            config = yield from self._checked_config()
+            if (
+                search is None
+                or not search.is_answered
+                or (yield from self._ready_shards.must_search(config, woken=search.woken))
+            ):
+                yield from self._collect(messages, config, client_session, factory, final)
         except QueueNotFound:
             # If queues are created automatically, a queue that does not exist counts as empty.
             if not messages and not self._context.auto_create:
@@ -156,10 +180,15 @@ class Dequeue:
         return messages
 
     def _collect(
-        self, messages: list[M], client_session: ClientSession, factory: MessageFactory[M], final: bool
+        self,
+        messages: list[M],
+        config: QueueConfig,
+        client_session: ClientSession,
+        factory: MessageFactory[M],
+        final: bool,
     ) -> Plan[None]:
         """Append messages to ``messages``, one call after the other."""
-        config = yield from self._checked_config()
+        self._ready_shards.is_partial = False
         several = self._context.shards > 1
         is_first = self._request is not None and not self._is_recorded
         if several and is_first and not (yield from self._ready_shards.may_have_messages(config)):
@@ -316,28 +345,4 @@ class Dequeue:
     def _build_messages(
         self, shard: int, entries: list[tuple[bytes, bytes]], now_ms: int, factory: MessageFactory[M]
     ) -> Plan[list[M]]:
-        """Return the messages. HMGET reads large payloads: in a script, Lua would hash every string that it reads."""
-        context, queue, exclusive = self._context, self._queue, self._exclusive
-        large = [record.body_field(field, stored) for field, stored in entries if stored[1] & record.BODY]
-        if not large:
-            return [
-                _set_lease_duration(factory(queue, field, stored, b"", exclusive), now_ms) for field, stored in entries
-            ]
-        read = yield from send_request(Request(shard, command=("HMGET", context.keys(shard, queue)["bodies"], *large)))
-        bodies = dict(zip(large, read.value, strict=True))
-        messages = []
-        for field, stored in entries:
-            body = bodies[record.body_field(field, stored)] if stored[1] & record.BODY else b""
-            message = _set_lease_duration(factory(queue, field, stored, body or b"", exclusive), now_ms)
-            if body is None:
-                # The message was cancelled after the script had leased it. `fail` frees its exclusive value.
-                with suppress(LeaseLost):
-                    yield from fail(context, message, "its payload is gone", None)
-            else:
-                messages.append(message)
-        return messages
-
-
-def _set_lease_duration(message: M, now_ms: int) -> M:
-    message._lease_ms = message._lease_until_ms - now_ms
-    return message
+        return build_messages(self._context, self._queue, shard, entries, now_ms, factory, self._exclusive)

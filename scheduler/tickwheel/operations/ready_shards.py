@@ -9,7 +9,7 @@ from itertools import starmap
 
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.plan import Command, Plan, Request, Round
+from tickwheel.plan import Command, Plan, Request, Round, send_request
 from tickwheel.storage import record
 from tickwheel.storage.keys import queue_key
 
@@ -38,6 +38,8 @@ class ReadyShards:
         self._filters = filters
         self._is_request = is_request
         self._is_recorded = is_recorded
+        self.is_partial = False
+        """Whether a shard did not answer, and the dequeue went on without it."""
         # Whether `shards` left out shards that are empty according to the cached heads.
         self._used_cached_heads = False
         # Elements of `HeadCache.known_empty`: `_empty` means that nothing is ready in the queue, `_unmatched` that
@@ -100,6 +102,20 @@ class ReadyShards:
         """
         return self._is_recorded or config.dequeue_blocked
 
+    def must_search(self, config: QueueConfig, *, woken: bool) -> Plan[bool]:
+        """Return whether to search even though another search found nothing, because the script may reject the call.
+
+        ``woken``: the sweep has woken the call. Then read from all shards, so that the process notices if a shard has
+        moved, and subscribes again.
+        """
+        if woken:
+            _, changed = yield from self._fetch_heads(config, final=False)
+            return config.dequeue_blocked or changed
+        version = yield from send_request(
+            Request(0, command=("HGET", self._context.keys(0, self._queue)["config"], "version"))
+        )
+        return config.dequeue_blocked or version.value != config.packed_version
+
     def record_empty(self, *, matching: bool) -> None:
         """Record that the script found nothing ready, or, if ``matching``, nothing that matches the filter."""
         idle = self._context.heads.known_empty
@@ -129,6 +145,7 @@ class ReadyShards:
         answers = yield Round(requests, allow_partial=True)
         if final and None in answers and not any(answer and answer.value for answer in answers[:-1]):
             answers = yield Round(requests)
+        self.is_partial |= None in answers
         *replies, version = answers
         heads = {}
         for shard, reply in enumerate(replies):

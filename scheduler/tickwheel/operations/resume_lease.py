@@ -3,8 +3,8 @@
 from tickwheel.errors import InvalidArgument, LeaseLost
 from tickwheel.model import validation
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.dequeue import M, MessageFactory
 from tickwheel.operations.inspect import decode_record
+from tickwheel.operations.leased_messages import M, MessageFactory
 from tickwheel.operations.locate import read_message
 from tickwheel.plan import Plan
 from tickwheel.storage import record

@@ -17,6 +17,7 @@ executor share the modules without I/O, which make the decisions.
     pools.py              ConnectionPools: blocking connections
     asyncio_pools.py      AsyncConnectionPools: connections of one event loop
     wait_list.py          WaitList: the waiting dequeues of a process, by queue
+    shared_searches.py    SharedSearches: equal searches of waiting dequeues are made once
     subscriptions.py      Subscriptions: wake channels, by server; no I/O
     wakeup_thread.py      WakeupThread: the receiver of wake-ups for threads
     wakeup_task.py        WakeupTask: the receiver of wake-ups for tasks

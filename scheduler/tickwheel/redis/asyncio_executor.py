@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 from tickwheel.plan import (
     BROKEN_ANSWER,
     AwaitWakeup,
+    BeginSearch,
+    EndSearch,
     ForwardWakeup,
     ListPrimaries,
     Plan,
@@ -98,6 +100,12 @@ class AsyncRedisExecutor:
                 return await self.round(requests, already_applied, allow_partial)
             case ListPrimaries():
                 return await self._list_primaries()
+            case BeginSearch(search):
+                assert self.wakeups is not None
+                await self.wakeups.begin_search(search)
+            case EndSearch(search):
+                assert self.wakeups is not None
+                self.wakeups.end_search(search)
             case Subscribe(queue, where):
                 assert self.wakeups is not None
                 return await self.wakeups.subscribe(queue, where)

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 from tickwheel.plan import (
     BROKEN_ANSWER,
     AwaitWakeup,
+    BeginSearch,
+    EndSearch,
     ForwardWakeup,
     ListPrimaries,
     Plan,
@@ -75,6 +77,12 @@ class RedisExecutor:
                 return self.round(requests, already_applied, allow_partial)
             case ListPrimaries():
                 return self._list_primaries()
+            case BeginSearch(search):
+                assert self.wakeups is not None
+                self.wakeups.begin_search(search)
+            case EndSearch(search):
+                assert self.wakeups is not None
+                self.wakeups.end_search(search)
             case Subscribe(queue, where):
                 assert self.wakeups is not None
                 return self.wakeups.subscribe(queue, where)

@@ -3,21 +3,30 @@
 A queue has a wake channel on each shard: a pub/sub channel that announces messages that became ready. A channel belongs
 to the hash slot of its shard. If the slot moves, either the old server ends the subscription, or the topology names
 another server for the slot. Then the channel needs a new subscription.
+
+A connection may be dead although it reports no error. So before a sweep (`redis/wait_list.py`), the listener sends a
+*probe* to each server: it subscribes to a channel again. The answer shows that all earlier announcements of the server
+have arrived. While an answer is missing, waiting dequeues search their queues themselves.
 """
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from redis.exceptions import AskError
 
+from tickwheel.plan import Search
 from tickwheel.redis.replies import permanent_error, raise_if_permanent
+from tickwheel.redis.shared_searches import SharedSearches
 from tickwheel.redis.topology import Topology, hash_slot, node_name
-from tickwheel.redis.wait_list import WaitList
+from tickwheel.redis.wait_list import SWEEP_S, WaitList
 from tickwheel.runtime.log_throttle import LogThrottle
 
 # Seconds: the pause after a lost connection, and the pause after a refused subscription.
 RECONNECT_S, REFUSED_S = 0.1, 1.0
+# Seconds for which a sweep waits for the answers to the probes.
+_PROBE_S = SWEEP_S / 4
 
 
 _log = logging.getLogger("tickwheel")
@@ -58,7 +67,14 @@ class Subscriptions(Generic[E]):
         # Channels whose subscription was interrupted. Wake-ups on them are lost, so all waiters check their queues once
         # the channels are confirmed again.
         self._interrupted: set[bytes] = set()
+        # By server: the channel of a probe that is not answered yet.
+        self._probes: dict[str, bytes] = {}
+        # The time until which the next sweep waits for answers, once the probes are sent.
+        self._probes_end: float | None = None
+        # The servers that had not answered their probe at the last sweep, and have not answered since.
+        self._unresponsive: set[str] = set()
         self._log_throttle = LogThrottle()
+        self._searches = SharedSearches()
 
     @property
     def all_confirmed(self) -> bool:
@@ -76,6 +92,22 @@ class Subscriptions(Generic[E]):
         self._unconfirmed[queue] = set(channels)
         self._queue_shard_by_channel |= channels
 
+    def begin_search(self, search: Search, notify: Callable[[], None]) -> None:
+        """Begin a search (`SharedSearches.begin`)."""
+        self._searches.begin(search, notify, is_subscribed=self._receives_all(search.queue))
+
+    def is_queued(self, search: Search) -> bool:
+        """Return whether a search waits for its turn."""
+        return self._searches.is_queued(search)
+
+    def release_slow_searches(self, search: Search) -> None:
+        """Let more searches run that are equal to a queued search, if none of them has ended for a second."""
+        self._searches.release_slow(search, is_subscribed=self._receives_all(search.queue))
+
+    def end_search(self, search: Search) -> None:
+        """End a search (`SharedSearches.end`)."""
+        self._searches.end(search, is_subscribed=self._receives_all(search.queue))
+
     def missing_by_server(self) -> dict[str, list[bytes]]:
         """Return the channels to subscribe to now, by server."""
         missing: dict[str, list[bytes]] = {}
@@ -89,6 +121,32 @@ class Subscriptions(Generic[E]):
                 self._server_by_channel[channel] = server
                 missing.setdefault(server, []).append(channel)
         return missing
+
+    def due_probes(self) -> dict[str, list[bytes]]:
+        """Return the channels to subscribe to again, by server, if a sweep is due and its probes are not sent yet."""
+        if self._probes_end is not None or self._waiters.seconds_to_sweep() > 0:
+            return {}
+        self._probes_end = time.monotonic() + _PROBE_S
+        if not self._waiters.has_filters():
+            # A dequeue without a filter needs no costly search.
+            return {}
+        channels = {server: channel for channel, server in self._server_by_channel.items()}
+        sent = {server: channel for server, channel in channels.items() if server not in self._probes}
+        self._probes |= sent
+        return {server: [channel] for server, channel in sent.items()}
+
+    def seconds_to_sweep(self) -> float:
+        """Return the seconds until `due_probes` or `sweep_if_due` has work, unless an answer arrives earlier."""
+        if self._probes_end is not None and self._probes:
+            return max(self._probes_end - time.monotonic(), 0)
+        return self._waiters.seconds_to_sweep()
+
+    def sweep_if_due(self) -> None:
+        """Sweep about once a second, when all servers have answered their probes, or a quarter of a second later."""
+        if self._probes_end is not None and (not self._probes or time.monotonic() >= self._probes_end):
+            self._probes_end = None
+            self._unresponsive = set(self._probes)
+            self._waiters.sweep_if_due()
 
     def log_problem(self, problem: str) -> None:
         """Log a problem with wake-ups, throttled. `on_message` logs the recovery once all channels are confirmed."""
@@ -126,13 +184,17 @@ class Subscriptions(Generic[E]):
     def on_connection_lost(self, server: str) -> None:
         """Mark the channels of a server as interrupted, because the connection was lost or could not be opened."""
         self._forget([channel for channel, at in self._server_by_channel.items() if at == server])
+        self._drop_probe(server)
 
     def on_message(self, server: str, message: Any) -> None:
         """Process a wake-up, or the server's answer to a subscription."""
         self._error = None
         kind, channel, data = message
         queue, _ = self._queue_shard_by_channel[channel]
+        if kind == b"ssubscribe" and self._probes.get(server) == channel:
+            self._drop_probe(server)
         if kind == b"smessage":
+            self._searches.announce(queue)
             self._waiters.wake(queue, int(data))
         elif self._server_by_channel.get(channel) != server:
             return
@@ -171,12 +233,24 @@ class Subscriptions(Generic[E]):
             if not any(
                 self._server_by_channel.get(other) == self._server_by_channel[channel] for other in self._interrupted
             ):
+                self._searches.announce_lost()
                 self._waiters.wake_for_lost()
 
+    def _receives_all(self, queue: str) -> bool:
+        """Return whether all announcements of the queue arrive: its channels are confirmed, and all servers respond."""
+        unconfirmed = self._unconfirmed.get(queue)
+        return unconfirmed is not None and not unconfirmed and not self._interrupted and not self._unresponsive
+
+    def _drop_probe(self, server: str) -> None:
+        self._probes.pop(server, None)
+        self._unresponsive.discard(server)
+
     def _forget(self, channels: list[bytes]) -> None:
-        for channel in channels:
-            del self._server_by_channel[channel]
         self._interrupted.update(channels)
+        for channel in channels:
+            server = self._server_by_channel.pop(channel)
+            if self._probes.get(server) == channel:
+                self._drop_probe(server)
         self.slots_stale = self._topology.is_cluster
 
     def _hash_slot(self, channel: bytes) -> int:

@@ -4,7 +4,7 @@ The waiters of a queue that have the same filter are a *group*. At first, a grou
 search that finds messages doubles this number. If a search finds nothing, its wake-up goes to another group. The group
 itself is not woken again for the messages that were announced before the search began. So a message that no filter
 matches costs one search for each filter. A sweep wakes one waiter of each queue about once a second, in case a wake-up
-was lost.
+was lost. If no wake-up can have been lost, the earlier search answers the waiter's search (`redis/shared_searches.py`).
 """
 
 import threading
@@ -257,6 +257,11 @@ class WaitList:
     def has_waiter(self, queue: str) -> bool:
         """Return whether the queue has a waiter."""
         return queue in self._queues
+
+    def has_filters(self) -> bool:
+        """Return whether a waiter has a filter."""
+        with self._lock:
+            return any(group.has_filter for line in self._queues.values() for group in line.groups.values())
 
     def queues(self) -> list[str]:
         """Return the queues that have waiters."""

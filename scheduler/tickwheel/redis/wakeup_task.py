@@ -11,11 +11,11 @@ from typing import Any, cast
 from redis.exceptions import AskError
 
 from tickwheel.errors import TickwheelError
-from tickwheel.plan import BROKEN_ANSWER
+from tickwheel.plan import BROKEN_ANSWER, Search
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools, read_answer
 from tickwheel.redis.replies import CONNECTION_ERRORS
 from tickwheel.redis.subscriptions import Subscriptions
-from tickwheel.redis.wait_list import WaiterHandle, WaitList
+from tickwheel.redis.wait_list import SWEEP_S, WaiterHandle, WaitList
 
 
 class TaskWaiter(WaiterHandle):
@@ -90,6 +90,21 @@ class WakeupTask:
         self._subscriptions.check()
         return TaskWaiter(self._waiters, queue, self._subscriptions.check, where)
 
+    async def begin_search(self, search: Search) -> None:
+        """Return when the search may run or has an answer. The caller must call `end_search` afterwards."""
+        turn = asyncio.Event()
+        self._subscriptions.begin_search(search, turn.set)
+        while self._subscriptions.is_queued(search):
+            try:
+                async with asyncio.timeout(SWEEP_S):
+                    await turn.wait()
+            except TimeoutError:
+                self._subscriptions.release_slow_searches(search)
+
+    def end_search(self, search: Search) -> None:
+        """End the search, even if it failed or did not begin. Other searches use its outcome."""
+        self._subscriptions.end_search(search)
+
     def wake_all(self) -> None:
         """Wake every waiter once."""
         self._waiters.wake_all()
@@ -111,7 +126,9 @@ class WakeupTask:
                 await self._subscribe_missing()
                 for server in await self._wait_readable():
                     await self._on_server(server, self._on_reader_done)
-                self._waiters.sweep_if_due()
+                for server, channels in self._subscriptions.due_probes().items():
+                    await self._on_server(server, partial(self._subscribe, channels))
+                self._subscriptions.sweep_if_due()
         finally:
             for server in list(self._connections):
                 await self._close_connection(server)
@@ -153,7 +170,7 @@ class WakeupTask:
         interrupted = asyncio.ensure_future(self._interrupted.wait())
         try:
             waited = [interrupted, *self._reading.values()]
-            seconds = self._waiters.seconds_to_sweep()
+            seconds = self._subscriptions.seconds_to_sweep()
             await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             interrupted.cancel()

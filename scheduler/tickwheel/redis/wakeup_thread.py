@@ -13,7 +13,7 @@ from typing import Any
 from redis.exceptions import AskError
 
 from tickwheel.errors import TickwheelError
-from tickwheel.plan import BROKEN_ANSWER
+from tickwheel.plan import BROKEN_ANSWER, Search
 from tickwheel.redis.pools import ConnectionPools, read_answer
 from tickwheel.redis.replies import CONNECTION_ERRORS
 from tickwheel.redis.subscriptions import Subscriptions
@@ -72,6 +72,18 @@ class WakeupThread:
         self._subscriptions.check()
         return ThreadWaiter(self._waiters, queue, self._subscriptions.check, where)
 
+    def begin_search(self, search: Search) -> None:
+        """Return when the search may run or has an answer. The caller must call `end_search` afterwards."""
+        turn = threading.Event()
+        self._subscriptions.begin_search(search, turn.set)
+        while self._subscriptions.is_queued(search):
+            if not turn.wait(SWEEP_S):
+                self._subscriptions.release_slow_searches(search)
+
+    def end_search(self, search: Search) -> None:
+        """End the search, even if it failed or did not begin. Other searches use its outcome."""
+        self._subscriptions.end_search(search)
+
     def stop(self) -> None:
         """End the thread, and wake every waiter."""
         with self._lock:
@@ -89,7 +101,9 @@ class WakeupThread:
                 self._subscribe_missing()
                 for server in self._wait_readable():
                     self._on_server(server, self._read_messages)
-                self._waiters.sweep_if_due()
+                for server, channels in self._subscriptions.due_probes().items():
+                    self._on_server(server, partial(self._subscribe, channels))
+                self._subscriptions.sweep_if_due()
         finally:
             for connection in self._connections.values():
                 connection.disconnect()

@@ -12,7 +12,9 @@ _RETRY_AFTER_MS = 1_000
 class FairLimit:
     """Limits what all callers hold in total. A caller may hold at most as much as it leaves free for others.
 
-    So one caller holds at most half, and while n callers hold as much as they may, 1/(n+1) is free for the next one.
+    The limit holds when a caller takes something. So one caller holds at most half. If n callers take all that they may
+    one after the other, a part of 1/2^n stays free. While they put back and take, the free part grows towards
+    1/(n+1).
     """
 
     def __init__(self, limit: int, noun: str) -> None:
