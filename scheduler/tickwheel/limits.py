@@ -93,6 +93,17 @@ REQUEST_ARRIVAL_S = 10.0
 # Requests that a process of the service reads at a time, and if it reads as many, further ones of each caller.
 READS = 32
 CALLER_READS = 8
+# Answers that their clients have not read. An answer is large if it has more than this number of bytes.
+UNCOUNTED_ANSWER_BYTES = 4 * 1024
+# Bytes of all large answers that their clients have not read. Each byte takes two bytes of memory.
+ANSWERS_BYTES = 64 * 1024 * 1024
+# Bytes of the answers that a process builds at a time. If they have as many, it builds some more for each caller.
+ANSWERS_AT_ONCE = 16 * 1024 * 1024
+CALLER_ANSWERS = 2
+# An answer of the service with leased messages ends after this number of bytes, and a page of a list of messages after
+# `PAGE_BYTES`. Each has at least one message. By default, gRPC clients reject answers above 4 MiB.
+ANSWER_BYTES = 3 * 1024 * 1024
+PAGE_BYTES = 1024 * 1024
 # Open streams of a token without the limit `waiting`. Each can take a whole request, even one that never arrives whole.
 STREAMS = 40
 STREAM_CREDIT = 10_000
@@ -104,4 +115,6 @@ HEALTH_WATCHES = 1_000
 HEALTH_CHECKS = 1_000
 REFLECTIONS = 40
 CONNECTIONS = 10_000
+# A call that reads all shards of a namespace costs one message for this number of shards, and at least one.
+SHARDS_OF_A_MESSAGE = 8
 RATE_MAX = 1_000_000

@@ -86,7 +86,7 @@ def test_a_poll_cancelled_during_the_check_of_another_receives_nothing(tickwheel
                 await goes_on.wait()
                 return await of.run(plan)
 
-            polling = PollCoalescer(run)
+            polling = PollCoalescer(run, lambda dequeue: run(dequeue.plan(LeasedMessage)))
             calls = [asyncio.create_task(polling.dequeue(make_dequeue(of, "left"))) for _ in range(CALLS)]
             await looking.wait()
             for call in calls[1:]:

@@ -2,6 +2,7 @@
 
 import socket
 import struct
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from types import MappingProxyType
@@ -101,6 +102,50 @@ class Upload:
         self._socket.setblocking(True)
         self._socket.sendall(data)
         self._socket.setblocking(False)
+
+
+class DeafClient:
+    """A connection whose client opens no flow-control window, so the server can send it no answer. The client answers
+    the pings of the server. A call that is refused still ends, because the window does not apply to headers.
+    """
+
+    def __init__(self, target: str, token: str = "", source: str = "") -> None:
+        host, _, port = target.rpartition(":")
+        self._fields = {b"authorization": f"Bearer {token}".encode()} if token else {}
+        self._socket = socket.create_connection((host, int(port)), 10, (source, 0) if source else None)
+        self._socket.sendall(PREFACE + frame(_SETTINGS, 0, 0, struct.pack(">HI", _INITIAL_WINDOW, 0)))
+        self._lock = threading.Lock()
+        self._stream = -1
+        self.ended = 0
+        """Number of calls that have ended."""
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def call(self, method: str, request: Any, count: int = 1) -> None:
+        """Send ``count`` equal calls. ``method``: see `headers`."""
+        block, data = headers(method, self._fields), message(request)
+        for _ in range(count):
+            self._stream += 2
+            self._send(frame(_HEADERS, 4, self._stream, block) + frame(_DATA, 1, self._stream, data))
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _read(self) -> None:
+        with suppress(OSError), self._socket.makefile("rb") as received:
+            while len(head := received.read(_HEAD)) == _HEAD:
+                body = received.read(int.from_bytes(head[:3], "big"))
+                kind, flags = head[3], head[4]
+                # The flag ends a stream, or it marks an acknowledgement.
+                if kind == _HEADERS and flags & 1:
+                    self.ended += 1
+                elif kind in (_SETTINGS, _PING) and not flags & 1:
+                    self._send(frame(kind, 1, 0, body if kind == _PING else b""))
+
+    def _send(self, data: bytes) -> None:
+        with self._lock:
+            self._socket.sendall(data)
 
 
 def _literal(name: bytes, text: bytes) -> bytes:

@@ -93,6 +93,24 @@ def test_a_token_over_its_rate_gets_the_time_of_a_retry_and_can_settle_its_lease
     assert free.call("GetCounts", **where)["counts"]["pending"] == "20"
 
 
+def test_a_read_of_all_shards_costs_more_in_a_namespace_with_many_shards(
+    tickwheel_server: PrivateServer, tmp_path: Path
+) -> None:
+    where = {"namespace": "service-shards", "queue": "jobs"}
+    tokens = write_token_file(tmp_path, entry(SLOW, ROLES, 'namespaces = ["*"]\nmessages_per_second = 1\nburst = 8'))
+    with Tickwheel(tickwheel_server.url, namespace=where["namespace"], shards=64, drive=False) as tickwheel:
+        tickwheel.create_queue("jobs")
+    with ServiceThread(tickwheel_server.url, tokens=tokens) as serving, grpc.insecure_channel(serving.target) as opened:
+        slow = generic_client(opened, SLOW)
+        # The call costs one message, and opens the namespace in the service.
+        assert slow.call("GetQueue", **where)["queue"]
+        assert slow.call("GetCounts", **where)["counts"]
+        with pytest.raises(grpc.RpcError) as refused:
+            slow.call("GetCounts", **where)
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    tickwheel_server.clear(where["namespace"])
+
+
 def test_a_client_waits_until_the_rate_of_its_token_permits_the_call(service: ServiceThread) -> None:
     with client(service, QUICK, LONG, namespace=NAMESPACE) as quick:
         jobs, began = quick.queue("quick"), time.monotonic()

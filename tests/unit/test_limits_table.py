@@ -57,8 +57,15 @@ DEFAULTS = {
 SERVICE_ROWS = {
     "a request": f"{limits.REQUEST_BYTES // 2**20} MiB;"
     f" {limits.UNCOUNTED_REQUEST_BYTES // 1024} KiB if it has neither a list nor a message;"
-    f" {standard_services._REQUEST_BYTES // 1024} KiB for health checks and reflection;"
-    " the size of an answer depends on the number of messages requested",
+    f" {standard_services._REQUEST_BYTES // 1024} KiB for health checks and reflection",
+    "an answer": f"ends after {limits.ANSWER_BYTES // 2**20} MiB of leased messages, and a page of `ListMessages` after"
+    f" {limits.PAGE_BYTES // 2**20} MiB of payloads above {limits.INLINE_BYTES // 1024} KiB; each has at least one"
+    " message. So a dequeue can return fewer messages than `limit` although there are more",
+    "answers that clients have not read (above 4 KiB)": (
+        f"– ; a caller with more than {limits.ANSWER_BYTES // 2**20} MiB may have at most as many bytes as it leaves"
+        f" free for others. The process builds {limits.ANSWERS_AT_ONCE // 2**20} MiB of answers at a time and, if it"
+        f" builds as many, {limits.CALLER_ANSWERS} more of each caller; the others wait"
+    ),
     "a batch": f"{limits.BATCH_ITEMS:,} messages, leases or ids; for `Fail` {limits.FAIL_ITEMS};"
     f" for `DequeueBatch` {limits.DEQUEUE_REQUESTS} requests,"
     f" for {limits.DEQUEUE_MESSAGES:,} messages in total",
@@ -82,6 +89,9 @@ SERVICE_DEFAULTS = {
     "streams of a token without the limit `waiting`": f"{limits.STREAMS} in each process",
     "other calls in flight": f"{limits.OTHER_CALLS:,}",
     "large requests (above 64 KiB) in flight": f"{limits.REQUESTS_BYTES // 2**20} MiB",
+    f"answers that clients have not read (above {limits.UNCOUNTED_ANSWER_BYTES // 1024} KiB)": (
+        f"{limits.ANSWERS_BYTES // 2**20} MiB"
+    ),
     "health checks in flight": f"{limits.HEALTH_CHECKS:,}, and {limits.HEALTH_WATCHES:,} that watch (`Watch`)",
     "calls of reflection in flight": f"{limits.REFLECTIONS}",
     "queues that auto-create makes for a token": f"{limits.AUTO_CREATED_QUEUES}",
@@ -110,4 +120,5 @@ def test_the_limits_of_the_service_in_the_guide_equal_the_code() -> None:
     rows = table("### Limits of the service")
     assert {row: rows[row][1] for row in SERVICE_ROWS} == SERVICE_ROWS
     assert {row: rows[row][0] for row in SERVICE_DEFAULTS} == SERVICE_DEFAULTS
+    assert f"for each {limits.SHARDS_OF_A_MESSAGE} shards" in rows["messages a second"][1]
     assert f"up to {limits.RATE_MAX:,}" in rows["messages a second"][1]

@@ -5,15 +5,16 @@ A call that waits sends nothing until it is woken.
 
 import os
 import time
+from collections.abc import Collection
 from struct import Struct
 from typing import Any
 
 from tickwheel import limits
-from tickwheel.errors import InvalidArgument, QueueConfigConflict, QueueNotFound, TickwheelError
+from tickwheel.errors import QueueNotFound, TickwheelError
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.answered_calls import answered_shards
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.dequeue_options import DequeueOptions
+from tickwheel.operations.dequeue_options import AnswerRoom, DequeueOptions
 from tickwheel.operations.dispatch import ScriptCall, call_in_session
 from tickwheel.operations.exact_order import shares_per_shard
 from tickwheel.operations.leased_messages import M, MessageFactory, build_messages
@@ -37,8 +38,8 @@ _PARAMS = Struct(">HIIIII16s")
 _HEAD = Struct(">BQQ")
 _NO_DEADLINE = 2**53 - 1
 # Statuses of a reply (`lua/dequeue.lua`). MORE: nothing found yet, so call again with the cursor of the reply. SHORT:
-# the call reached a limit of bytes or of work, so there may be more messages.
-_FINAL, _MORE, _SHORT = 0, 1, 3
+# the call reached a limit of bytes or of work, so there may be more messages. REPEATED: it repeats an answer.
+_FINAL, _MORE, _REPEATED, _SHORT = 0, 1, 2, 3
 
 
 class Dequeue:
@@ -47,6 +48,7 @@ class Dequeue:
     def __init__(self, context: NamespaceContext, queue: str, options: DequeueOptions) -> None:
         self._context = context
         self._queue = queue
+        self._room = AnswerRoom(options.max_bytes)
         self._options = options
         self._limit = options.limit
         self._where = record.encode_filters(options.filters) if options.filters else b""
@@ -80,6 +82,11 @@ class Dequeue:
     def limit(self) -> int:
         """The maximum number of messages that the call returns."""
         return self._limit
+
+    @property
+    def may_be_repeated(self) -> bool:
+        """Whether the answer may have the messages of earlier calls with the same request id."""
+        return self._is_recorded
 
     def may_have_messages(self) -> Plan[bool]:
         """Return whether there may be messages for this call and for other calls with the same `coalescing_key`."""
@@ -193,30 +200,31 @@ class Dequeue:
         is_first = self._request is not None and not self._is_recorded
         if several and is_first and not (yield from self._ready_shards.may_have_messages(config)):
             return
-        if (
-            several
-            and self._named is not None
-            and (
-                answered := (
-                    yield from answered_shards(
-                        self._context, self._queue, self._named, registers=self._options.registers
-                    )
-                )
-            )
-        ):
+        answered: Collection[int] = ()
+        if several and self._named is not None:
+            registers = self._options.registers
+            answered = yield from answered_shards(self._context, self._queue, self._named, registers=registers)
+        if answered:
+            # Each shard returns the messages of its first answer, whatever the other shards return.
             for shard in answered:
-                # Each shard returns the messages of its first answer, whatever the other shards return.
+                if self._room.is_full and not self._is_recorded:
+                    break
                 yield from self._fill_from_shard(
                     messages, client_session, shard, len(messages) + self._limit, factory, final
                 )
         elif several and self._options.exact:
+            # Which messages fit is only known after they are leased, and then it is too late for their exact order.
+            self._limit = self._room.exact_limit(self._limit, config.payload_limit)
             yield from self._dequeue_exact(messages, client_session, config, factory, final)
         else:
             shards = yield from self._ready_shards.shards(config, client_session.has_unanswered_call(0), final)
             for shard in shards:
-                yield from self._fill_from_shard(messages, client_session, shard, self._limit, factory, final)
-            if len(messages) < self._limit:
+                if not self._room.is_full:
+                    yield from self._fill_from_shard(messages, client_session, shard, self._limit, factory, final)
+            if len(messages) < self._limit and not self._room.is_full:
                 for shard in (yield from self._ready_shards.more_shards(config, shards, final and not messages)):
+                    if self._room.is_full:
+                        break
                     yield from self._fill_from_shard(messages, client_session, shard, self._limit, factory, final)
 
     def _dequeue_exact(
@@ -253,39 +261,19 @@ class Dequeue:
         factory: MessageFactory[M],
         final: bool,
     ) -> Plan[None]:
-        """Append messages of one shard until ``messages`` has ``up_to`` elements or the shard has no more."""
+        """Append messages until ``messages`` has ``up_to`` elements, or the room is full, or the shard has no more."""
         more = True
         while more and len(messages) < up_to:
             part, more = yield from self._call_shard(client_session, shard, up_to - len(messages), factory, final)
             messages += part
+            more = more and not self._room.ends_shard
 
     def _checked_config(self) -> Plan[QueueConfig]:
         config = yield from self._context.config(self._queue)
-        self._check_sink(config)
-        self._check_indexed(config)
+        self._options.check_sink(self._queue, config)
+        self._options.check_indexed(self._queue, config)
         self._exclusive = config.exclusive_key is not None
         return config
-
-    def _check_sink(self, config: QueueConfig) -> None:
-        if config.sink == self._options.sink:
-            return
-        if self._options.sink is not None:
-            raise QueueConfigConflict(
-                f"the sink of queue {self._queue!r} is now {config.sink!r}, no longer {self._options.sink!r}"
-            )
-        raise QueueConfigConflict(
-            f"queue {self._queue!r} delivers its messages to {config.sink}, so workers cannot dequeue them; to deliver"
-            " to workers again, update the queue with sink=''"
-        )
-
-    def _check_indexed(self, config: QueueConfig) -> None:
-        if config.indexed is None:
-            return
-        for key in self._options.filters:
-            if key not in config.indexed:
-                raise InvalidArgument(
-                    f"queue {self._queue!r} does not index {key!r}: it was created with indexed={list(config.indexed)}"
-                )
 
     def _call_shard(
         self, client_session: ClientSession, shard: int, limit: int, factory: MessageFactory[M], final: bool
@@ -299,10 +287,10 @@ class Dequeue:
 
         def build(config: QueueConfig, session: bytes) -> ScriptCall:
             # The script rejects the call if the shard has another configuration, so it is enough to check ``config``.
-            self._check_sink(config)
+            self._options.check_sink(self._queue, config)
             queue_context = config.context(context.history, context.options(config.dequeue_blocked))
-            room = limits.CALL_BYTES, limits.OUT_OF_BAND_BYTES
-            params = _PARAMS.pack(share, self._options.lease_ms, config.lease_ms, *room, limits.CALL_ENTRIES, token)
+            maxima = *self._room.maxima(), limits.CALL_ENTRIES
+            params = _PARAMS.pack(share, self._options.lease_ms, config.lease_ms, *maxima, token)
             params += self._options.worker
             return "dequeue", [queue_context, session, params, *filter(None, (self._where, cursor))]
 
@@ -318,7 +306,9 @@ class Dequeue:
                 # longer leased.
                 more = status == _SHORT or (len(reply.value or ()) - 2) // 2 == share < limit
                 self._parts[shard] = self._parts.get(shard, 0) + more
-                return (yield from self._build_messages(shard, entries, now_ms, factory)), more
+                messages = yield from self._build_messages(shard, entries, now_ms, factory)
+                self._room.count(entries, messages, is_repeated=self._is_recorded and status == _REPEATED)
+                return messages, more
             cursor = reply.value[1]
 
     def _part_session(self, client_session: ClientSession, shard: int) -> ClientSession:

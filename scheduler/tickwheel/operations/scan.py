@@ -2,12 +2,13 @@
 
 from struct import Struct
 
+from tickwheel import limits
 from tickwheel.model import validation
 from tickwheel.model.message import MessageView
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.inspect import raise_if_damaged, to_message_view
 from tickwheel.operations.page_token import format_page_token, parse_page_token
-from tickwheel.plan import Plan, Request, pairs_from_flat, send_request
+from tickwheel.plan import Plan, Request, Round, pairs_from_flat, send_request
 from tickwheel.storage.keys import shard_key
 from tickwheel.storage.record import BODY, State, body_field
 
@@ -22,8 +23,14 @@ class Scan:
     may not be returned.
     """
 
-    def __init__(self, context: NamespaceContext, queue: str, state: str | None, token: str = "") -> None:
-        """Start a scan, or continue an earlier scan from its `token`. Raises InvalidArgument."""
+    def __init__(
+        self, context: NamespaceContext, queue: str, state: str | None, token: str = "", *, reads_payloads: bool = True
+    ) -> None:
+        """Start a scan, or continue an earlier scan from its `token`. Raises InvalidArgument.
+
+        Unless ``reads_payloads`` is true, large payloads are not read: those that are not part of the record.
+        """
+        self._reads_payloads = reads_payloads
         self._context = context
         self._queue = queue
         labels = {member.label: member for member in State}
@@ -37,29 +44,57 @@ class Scan:
         return "" if self.ended else format_page_token(self._shard, self._cursor)
 
     def next(self) -> Plan[list[MessageView]]:
-        """Return the next page. A page can be empty before the end."""
+        """Return the next page, with about `PAGE_BYTES` of payloads at most. A page can be empty before the end."""
         context = self._context
         config = yield from context.config(self._queue)
-        prefix = _NUMBER.pack(config.number)
         key = shard_key(context.namespace, self._shard, "messages")
-        pattern = b"".join(b"\\" + bytes([byte]) for byte in prefix) + b"*"
-        command = ("HSCAN", key, self._cursor, "MATCH", pattern, "COUNT", _PAGE)
-        reply = yield from send_request(Request(self._shard, command=command))
-        self._cursor, flat = reply.value
-        views = []
-        for name, stored in pairs_from_flat(flat):
-            with raise_if_damaged(self._queue, name[2:]):
-                if self._state is not None and stored[0] != self._state:
-                    continue
-                payload_field = body_field(name, stored) if stored[1] & BODY else None
-            body = b""
-            if payload_field is not None:
-                bodies = shard_key(context.namespace, self._shard, "bodies")
-                body = (
-                    yield from send_request(Request(self._shard, command=("HGET", bodies, payload_field)))
-                ).value or b""
-            views.append(to_message_view(self._queue, name[2:], stored, body, config.exclusive_key is not None))
+        pattern = b"".join(b"\\" + bytes([byte]) for byte in _NUMBER.pack(config.number)) + b"*"
+        count, size = _PAGE, limits.PAGE_BYTES + 1
+        while size > limits.PAGE_BYTES and count:
+            command = ("HSCAN", key, self._cursor, "MATCH", pattern, "COUNT", count)
+            cursor, flat = (yield from send_request(Request(self._shard, command=command))).value
+            stored_page, fields = self._select(flat)
+            size = yield from self._measure(fields)
+            # The payloads are too large for one page: read a smaller one from the same position.
+            count = min(count // 2, count * limits.PAGE_BYTES // max(size, 1))
+        self._cursor = cursor
+        payloads = yield from self._read_payloads(fields)
+        exclusive = config.exclusive_key is not None
+        views = [
+            to_message_view(self._queue, name[2:], stored, payloads.get(name, b""), exclusive)
+            for name, stored in stored_page
+        ]
         if self._cursor == b"0":
             self._shard += 1
             self.ended = self._shard >= context.shards
         return views
+
+    def _select(self, flat: list[bytes]) -> tuple[list[tuple[bytes, bytes]], dict[bytes, bytes]]:
+        """Return names and records of the messages in the scan's state, and by name the fields of their payloads."""
+        selected, fields = [], {}
+        for name, stored in pairs_from_flat(flat):
+            with raise_if_damaged(self._queue, name[2:]):
+                if self._state is not None and stored[0] != self._state:
+                    continue
+                if self._reads_payloads and stored[1] & BODY:
+                    fields[name] = body_field(name, stored)
+            selected.append((name, stored))
+        return selected, fields
+
+    def _measure(self, fields: dict[bytes, bytes]) -> Plan[int]:
+        """Return the number of bytes of the payloads."""
+        if not fields:
+            return 0
+        replies = yield Round([self._request("HSTRLEN", field) for field in fields.values()])
+        return sum(reply.value for reply in replies)
+
+    def _read_payloads(self, fields: dict[bytes, bytes]) -> Plan[dict[bytes, bytes]]:
+        """Return the payloads by the names of their messages, without those that are gone."""
+        if not fields:
+            return {}
+        reply = yield from send_request(self._request("HMGET", *fields.values()))
+        return {name: body for name, body in zip(fields, reply.value, strict=True) if body is not None}
+
+    def _request(self, command: str, *fields: bytes) -> Request:
+        bodies = shard_key(self._context.namespace, self._shard, "bodies")
+        return Request(self._shard, command=(command, bodies, *fields))

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from functools import lru_cache
+from functools import lru_cache, partial
 from ipaddress import IPv6Address, ip_address
 from itertools import islice
 from typing import Any, Final
@@ -24,7 +24,10 @@ _IPV6_NETWORK_BITS: Final = 64
 _ENDED_AT_ONCE: Final = 50
 _PAUSE_S: Final = 0.02
 _NO_WAIT: Final = nullcontext()
-_caller: ContextVar[str] = ContextVar("caller")
+# The name under which the current call holds its place, and the context of the call.
+_call: ContextVar[tuple[str, Any]] = ContextVar("call")
+# The turn of the current call.
+TURN: ContextVar["Turn | None"] = ContextVar("turn", default=None)
 
 
 class CallLimits:
@@ -38,16 +41,17 @@ class CallLimits:
         self.requests = requests
         self._nameless = nameless
 
-    def take_place(self, context: Any) -> str:
-        """Take a place for the current call, and return the name under which the caller holds the place.
+    def take_place(self, context: Any) -> None:
+        """Take a place for the current call until the task of the call ends, which is after the client has read the
+        answer.
 
         Raises LimitExceeded if the caller has too many calls.
         """
         is_nameless = self.calls.total < self._nameless and not CALL.get()[0].digest
         caller = "anybody" if is_nameless else name_caller(context)
         self.calls.take(caller)
-        _caller.set(caller)
-        return caller
+        _call.set((caller, context))
+        _on_end_of_call(partial(self.calls.put_back, caller))
 
 
 class RequestLimits:
@@ -134,6 +138,104 @@ class Arrivals:
             loop.call_later(pause, self._watch, loop)
 
 
+class AnswerLimits:
+    """The limits of the answers of one process: those that the process builds at a time, and those that their clients
+    have not read.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = FairLimit(limits.ANSWERS_BYTES, "bytes of answers that its clients have not read")
+        # Bytes of the answers that are built at a time, except for those whose caller has a turn.
+        self.building = 0
+        # An entry disappears when no call of the caller uses it.
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    def check(self) -> None:
+        """Raise LimitExceeded if the caller of the current call has left too many answers unread."""
+        # To name the caller costs time.
+        if self.bytes.total > self.bytes.limit // 8:
+            caller = name_caller(_call.get()[1])
+            # The answers of others may have turned out larger than expected, so a caller with few bytes passes anyway.
+            if self.bytes.held(caller) > limits.ANSWER_BYTES:
+                self.bytes.check(caller)
+
+    def turns(self) -> asyncio.Semaphore:
+        """Return the semaphore of the answers that are built at a time for the caller of the current call."""
+        caller = name_caller(_call.get()[1])
+        turns = self._turns.get(caller)
+        if turns is None:
+            turns = self._turns[caller] = asyncio.Semaphore(limits.CALLER_ANSWERS)
+        return turns
+
+    def count(self, answer: bytes) -> None:
+        """Count the answer of the current call until the task of the call ends."""
+        if len(answer) > limits.UNCOUNTED_ANSWER_BYTES:
+            caller = name_caller(_call.get()[1])
+            self.bytes.count(caller, len(answer))
+            _on_end_of_call(partial(self.bytes.put_back, caller, len(answer)))
+
+    @contextmanager
+    def count_written(self, size: int) -> Iterator[None]:
+        """Count an answer of a stream, of ``size`` bytes, in the ``with`` block, which writes the answer."""
+        caller = name_caller(_call.get()[1])
+        self.bytes.count(caller, size)
+        try:
+            yield
+        finally:
+            self.bytes.put_back(caller, size)
+
+
+class Turn:
+    """The right to build an answer of up to ``size`` bytes: to read its content from Redis, and to convert the content.
+    Use it in an ``async with`` statement.
+    """
+
+    __slots__ = ("_answers", "_counted", "_is_checked", "_semaphore", "_size")
+
+    def __init__(self, answers: AnswerLimits, size: int, *, is_checked: bool = True) -> None:
+        """Unless ``is_checked`` is false, the statement raises LimitExceeded if the caller has left too many answers
+        unread.
+        """
+        self._answers = answers
+        self._size = size
+        self._is_checked = is_checked
+        self._counted = 0
+        self._semaphore: asyncio.Semaphore | None = None
+
+    async def __aenter__(self) -> None:
+        await self.begin()
+        TURN.set(self)
+        if self._is_checked:
+            try:
+                self._answers.check()
+            except LimitExceeded:
+                await self.__aexit__()
+                raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self.end()
+        TURN.set(None)
+
+    async def begin(self) -> None:
+        """Wait until the process may build the answer."""
+        answers = self._answers
+        if answers.building and answers.building + self._size > limits.ANSWERS_AT_ONCE:
+            turns = answers.turns()
+            await turns.acquire()
+            self._semaphore = turns
+        else:
+            answers.building += self._size
+            self._counted = self._size
+
+    def end(self) -> None:
+        """End the turn, if the call has it."""
+        self._answers.building -= self._counted
+        self._counted = 0
+        if self._semaphore is not None:
+            self._semaphore.release()
+            self._semaphore = None
+
+
 class WaitLimit(ConcurrencyLimit):
     """The limit of waiting calls. While a call waits, it counts as a waiting call instead of as another call of its
     caller.
@@ -150,7 +252,7 @@ class WaitLimit(ConcurrencyLimit):
     @contextmanager
     def acquire(self) -> Iterator[None]:
         self._check_share()
-        with super().acquire(), self.calls.lend(_caller.get()):
+        with super().acquire(), self.calls.lend(_call.get()[0]):
             yield
 
     def _check_share(self) -> None:
@@ -209,6 +311,14 @@ def name_caller(context: Any) -> str:
     """Return the name of the call's caller: its token or, without a token, its address."""
     caller, _ = CALL.get()
     return f"token {caller.name!r}" if caller.digest else _name_address(context.peer())
+
+
+def _on_end_of_call(put_back: Callable[[], None]) -> None:
+    # The library sends the answer in the task that runs the handler. So the task ends after the client has read the
+    # answer, or after the connection has closed.
+    task = asyncio.current_task()
+    assert task is not None
+    task.add_done_callback(lambda _: put_back())
 
 
 @lru_cache(4_096)

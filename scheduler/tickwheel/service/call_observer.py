@@ -12,7 +12,7 @@ import grpc
 from tickwheel import tracing
 from tickwheel.rpc.methods import Method
 from tickwheel.service.authorization import CALL
-from tickwheel.service.call_limits import name_caller
+from tickwheel.service.call_limits import AnswerLimits, name_caller
 from tickwheel.service.counters import Counters
 from tickwheel.service.method_table import METHOD_TABLE
 from tickwheel.service.repeated_calls import CallKind, RepeatedCalls
@@ -32,15 +32,17 @@ _QUOTING_CODES: Final = {"INVALID_ARGUMENT"}
 class CallObserver:
     """Wraps the handlers of one process. Calls have spans if a tracer provider is set when the observer is created."""
 
-    def __init__(self, counters: Counters) -> None:
+    def __init__(self, counters: Counters, answers: AnswerLimits) -> None:
         self.counters = counters
+        self._answers = answers
         self.repeated_calls = RepeatedCalls()
         self._traces = tracing.is_on()
 
     def wrap(self, method: Method, answer: Any, open_requests: Callable[[Any], RequestReader]) -> Any:
         """Return the handler that grpc calls for the method. The handler calls ``answer`` with the requests, which
         ``open_requests`` returns for a context, and the context. If the method streams responses, ``answer`` also
-        receives a function that writes a response.
+        receives a function that writes a response. The handler passes each response to the library as bytes, and counts
+        them.
         """
         # A call with two streams has no span, because it can last for days.
         if self._traces and not (method.client_streaming and method.server_streaming):
@@ -59,14 +61,17 @@ class CallObserver:
     def _wrap_unary(self, method: Method, answer: Any, open_requests: Callable[[Any], RequestReader]) -> Any:
         row, counters = METHOD_TABLE[method.name], self.counters.messages
 
-        async def handler(_: Any, context: Any) -> Any:
+        async def handler(_: Any, context: Any) -> bytes:
             requests = open_requests(context)
             response = await self.observe(row.name, context, answer(requests, context))
             # A stream without a request names no queue.
             if row.action and requests.first is not None:
                 first = requests.first
                 counters[row.action].add(first.namespace, first.queue, row.count(first, response))
-            return response
+            # The library keeps what this function returns until the client has read the answer.
+            raw: bytes = response.SerializeToString()
+            self._answers.count(raw)
+            return raw
 
         return handler
 
@@ -80,7 +85,9 @@ class CallObserver:
             async def write(response: Any) -> None:
                 for answered, part in _split_response(method, requests.first, response):
                     counter.add(answered.namespace, answered.queue, row.count(answered, part))
-                await context.write(response)
+                raw = response.SerializeToString()
+                with self._answers.count_written(len(raw)):
+                    await context.write(raw)
 
             await self.observe(row.name, context, answer(requests, context, write))
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tickwheel.errors import TickwheelError, Unavailable
-from tickwheel.plan import Command, Reply, Request
+from tickwheel.plan import AwaitWakeup, Command, Reply, Request
 from tickwheel.redis.asyncio_executor import AsyncRedisExecutor
+from tickwheel.service.call_limits import TURN
 from tickwheel.service.micro_batcher import MicroBatcher
 
 # With these limits, no plan waits long for other plans. A round with more requests, or a script call with more
@@ -38,6 +39,16 @@ class CoalescingExecutor(AsyncRedisExecutor):
         # For plans that are already coalesced, such as those of `EnqueueBatcher`.
         self.uncoalesced = AsyncRedisExecutor(*args)
         self._batchers: dict[str, MicroBatcher[_PlanRound, list[Reply] | BaseException]] = {}
+
+    async def _execute_step(self, step: object, already_applied: bool) -> Any:
+        turn = TURN.get() if isinstance(step, AwaitWakeup) else None
+        if turn is None:
+            return await super()._execute_step(step, already_applied)
+        # Calls that wait for messages must not delay those that read messages.
+        turn.end()
+        await super()._execute_step(step, already_applied)
+        await turn.begin()
+        return None
 
     async def round(
         self, requests: list[Request], already_applied: bool = False, allow_partial: bool = False

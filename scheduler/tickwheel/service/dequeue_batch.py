@@ -40,6 +40,7 @@ def to_dequeue(namespace: Namespace, queue: str, request: calls.DequeueRequest, 
         first_attempt=request.first_attempt,
         request_owner=request_owner(),
         registers=True,
+        max_bytes=limits.ANSWER_BYTES,
     )
     return Dequeue(namespace.context, queue, options)
 
@@ -113,8 +114,10 @@ class DequeueBatch:
     async def _write_answers(self, answers: Iterable[calls.DequeueBatchResponse.Answer]) -> None:
         response = calls.DequeueBatchResponse(answers=answers)
         if response.answers:
-            async with self._write_lock:
-                await self._write(response)
+            # The messages take memory while the groups wait for each other, too.
+            with self._namespaces.answers.count_written(response.ByteSize()):
+                async with self._write_lock:
+                    await self._write(response)
 
 
 def to_response(messages: Iterable[LeasedMessage]) -> calls.DequeueResponse:

@@ -46,6 +46,15 @@ class FairLimit:
 
     def take(self, caller: str, amount: int = 1) -> None:
         """Hold ``amount`` until `put_back`. Raises LimitExceeded if this is more than the caller leaves free."""
+        self.check(caller, amount)
+        self.count(caller, amount)
+
+    def held(self, caller: str) -> int:
+        """Return how much the caller holds."""
+        return self._held.get(caller, 0)
+
+    def check(self, caller: str, amount: int = 1) -> None:
+        """Raise LimitExceeded if the caller may not hold ``amount`` more."""
         held = self._held.get(caller, 0)
         if held + amount > self.limit - self.total - amount:
             raise LimitExceeded(
@@ -53,6 +62,9 @@ class FairLimit:
                 f" others, of {self.limit:,} in total: retry later, or use another process of the service",
                 _RETRY_AFTER_MS,
             )
+
+    def count(self, caller: str, amount: int) -> None:
+        """Hold ``amount`` until `put_back`, even if this is more than the caller leaves free."""
         self._add(caller, amount)
         self.total += amount
 

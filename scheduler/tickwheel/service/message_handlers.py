@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
+from tickwheel import limits
 from tickwheel.errors import InvalidArgument, TickwheelError, Unavailable
 from tickwheel.model.message import EnqueueResult, LeasedMessage
 from tickwheel.operations import cancel, explain, inspect, redrive, reschedule
@@ -135,10 +136,12 @@ class MessageHandlers(LeaseHandlers):
                 message_conversion.duration_from_proto(first, "lease_ms"),
                 _STREAM_WAIT,
                 first.worker,
+                max_bytes=limits.ANSWER_BYTES,
             )
             dequeue = Dequeue(namespace.context, queue, options)
             with credit.on_client_close(dequeue.cancel_wait):
-                leased_messages = await self._wait_for_messages(namespace, dequeue)
+                # The stream is slowed down instead of rejected: it writes one response at a time.
+                leased_messages = await self._wait_for_messages(namespace, dequeue, is_checked=False)
             if leased_messages:
                 credit.spend(len(leased_messages))
                 yield calls.DequeueStreamResponse(deliveries=map(message_conversion.delivery_to_proto, leased_messages))
@@ -200,11 +203,10 @@ class MessageHandlers(LeaseHandlers):
     ) -> calls.ListMessagesResponse:
         if request.state not in messages.State.values():
             raise InvalidArgument(f"state must be 0 to {max(messages.State.values())}, not {request.state}")
-        scan = Scan(
-            namespace.context, queue, message_conversion.state_from_proto(request.state) or None, request.page_token
-        )
-        page = await namespace.run(scan.next())
         withhold = not may_read_payloads(request, queue)
+        state = message_conversion.state_from_proto(request.state) or None
+        scan = Scan(namespace.context, queue, state, request.page_token, reads_payloads=not withhold)
+        page = await namespace.run(scan.next())
         return calls.ListMessagesResponse(
             messages=[message_conversion.message_to_proto(view, withhold_payload=withhold) for view in page],
             next_page_token=scan.token,
@@ -228,10 +230,12 @@ class MessageHandlers(LeaseHandlers):
         if self._drained.done():
             raise Unavailable(f"this process of the service is stopping: open a new stream; {consequence}")
 
-    async def _wait_for_messages(self, namespace: Namespace, dequeue: Dequeue) -> list[LeasedMessage]:
+    async def _wait_for_messages(
+        self, namespace: Namespace, dequeue: Dequeue, *, is_checked: bool = True
+    ) -> list[LeasedMessage]:
         self._waiting.add(dequeue)
         try:
-            return await namespace.dequeue(dequeue)
+            return await namespace.dequeue(dequeue, is_checked=is_checked)
         finally:
             self._waiting.discard(dequeue)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tickwheel import limits
 from tickwheel.service.authorization import Role
 from tickwheel.v1.message_pb2 import STATE_UNSPECIFIED
 
@@ -21,7 +22,9 @@ class MethodRow:
     ``charge`` is the cost of a call in messages: a number or, if the cost is the length of a repeated field of the
     request, the name of this field. ``action`` names the metric that counts messages of the RPC, for example
     ``enqueued``; it is empty if there is no such metric. ``count`` computes the number of these messages from a request
-    and its response.
+    and its response. ``answer_bytes`` is above 0 if an answer can be large: the size of its turn (`call_limits.Turn`).
+    The handlers of dequeues take their turns themselves. A call that ``reads_all_shards`` also costs their number
+    divided by `SHARDS_OF_A_MESSAGE`, if this is more than ``charge``.
     """
 
     name: str
@@ -29,6 +32,8 @@ class MethodRow:
     charge: int | str = 1
     action: str = ""
     count: Count = lambda _, response: 0
+    answer_bytes: int = 0
+    reads_all_shards: bool = False
 
     def cost(self, request: Any) -> int:
         """Return the cost of a request in messages. If the cost is the length of a field, it is at least 1."""
@@ -55,10 +60,12 @@ def _cancelled(_: Any, response: Any) -> int:
     return sum(change.changed for change in response.changes)
 
 
+# A message, or the results of a batch.
+_MEDIUM: Final = 256 * 1024
 METHOD_ROWS: Final = (
     # MessageService
     MethodRow("Enqueue", Role.PRODUCE, 1, "enqueued", lambda _, response: response.result.created),
-    MethodRow("EnqueueBatch", Role.PRODUCE, "messages", "enqueued", _created),
+    MethodRow("EnqueueBatch", Role.PRODUCE, "messages", "enqueued", _created, answer_bytes=_MEDIUM),
     MethodRow("EnqueueStream", Role.PRODUCE, "messages", "enqueued", lambda _, response: response.created),
     MethodRow("Dequeue", Role.CONSUME, 1, "delivered", _delivered),
     # `CallObserver` calls ``count`` with each answered request of the batch and the response to this request.
@@ -69,26 +76,26 @@ METHOD_ROWS: Final = (
     MethodRow("Fail", Role.CONSUME, 0, "failed", _failed),
     MethodRow("Release", Role.CONSUME, 0, "released", _not_lost),
     MethodRow("Extend", Role.CONSUME, 0),
-    MethodRow("GetLease", Role.CONSUME, 0),
-    MethodRow("Cancel", Role.PRODUCE, "ids", "cancelled", _cancelled),
+    MethodRow("GetLease", Role.CONSUME, 0, answer_bytes=_MEDIUM),
+    MethodRow("Cancel", Role.PRODUCE, "ids", "cancelled", _cancelled, answer_bytes=_MEDIUM),
     MethodRow("Reschedule", Role.PRODUCE),
     MethodRow("Redrive", Role.ADMIN),
-    MethodRow("GetMessage", Role.READ),
-    MethodRow("Explain", Role.READ),
-    MethodRow("ListMessages", Role.READ),
+    MethodRow("GetMessage", Role.READ, answer_bytes=_MEDIUM),
+    MethodRow("Explain", Role.READ, answer_bytes=_MEDIUM),
+    MethodRow("ListMessages", Role.READ, answer_bytes=limits.ANSWER_BYTES),
     # QueueService
     MethodRow("OpenNamespace", Role.READ),
     MethodRow("CreateQueue", Role.ADMIN),
     MethodRow("GetQueue", Role.READ),
-    MethodRow("ListQueues", Role.READ),
+    MethodRow("ListQueues", Role.READ, answer_bytes=limits.ANSWERS_AT_ONCE),
     MethodRow("BlockQueue", Role.ADMIN),
     MethodRow("PurgeQueue", Role.ADMIN),
     MethodRow("DeleteQueue", Role.ADMIN),
     MethodRow("DeleteNamespace", Role.ADMIN),
-    MethodRow("GetCounts", Role.READ),
-    MethodRow("GetDepth", Role.READ),
-    MethodRow("GetForecast", Role.READ),
-    MethodRow("ListSettings", Role.READ),
+    MethodRow("GetCounts", Role.READ, answer_bytes=limits.ANSWER_BYTES, reads_all_shards=True),
+    MethodRow("GetDepth", Role.READ, answer_bytes=limits.ANSWER_BYTES, reads_all_shards=True),
+    MethodRow("GetForecast", Role.READ, answer_bytes=limits.ANSWER_BYTES, reads_all_shards=True),
+    MethodRow("ListSettings", Role.READ, answer_bytes=limits.ANSWER_BYTES),
     MethodRow("GetSetting", Role.READ),
     MethodRow("SetSetting", Role.ADMIN),
 )

@@ -1,8 +1,9 @@
 """The open namespaces of one process of the service. The first call that names a namespace opens it."""
 
 import logging
-from typing import TypeVar
+from typing import Final, TypeVar
 
+from tickwheel import limits
 from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
 from tickwheel.model import validation
@@ -17,12 +18,16 @@ from tickwheel.operations.server_info import find_vulnerabilities
 from tickwheel.plan import Plan
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools
 from tickwheel.redis.wakeup_task import WakeupTask
+from tickwheel.service.call_limits import AnswerLimits, Turn
 from tickwheel.service.coalescing_executor import CoalescingExecutor
 from tickwheel.service.counters import Counters
 from tickwheel.service.enqueue_batcher import EnqueueBatcher
 from tickwheel.service.poll_coalescer import PollCoalescer
 
 T = TypeVar("T")
+
+# The usual size of a leased message without its payload.
+_MESSAGE_BYTES: Final = 1_024
 
 _log = logging.getLogger("tickwheel.service")
 
@@ -33,23 +38,42 @@ class Namespace:
     """
 
     def __init__(
-        self, context: NamespaceContext, executor: CoalescingExecutor, wakeups: WakeupTask, counters: Counters
+        self,
+        context: NamespaceContext,
+        executor: CoalescingExecutor,
+        wakeups: WakeupTask,
+        counters: Counters,
+        answers: AnswerLimits,
     ) -> None:
         self.context = context
+        self._answers = answers
         self._executor = executor
         self.wakeups = wakeups
         self.enqueue_batcher = EnqueueBatcher(
             context, executor.uncoalesced.run, counters.group_sizes, wakeups.has_waiter
         )
-        self.poll_coalescer = PollCoalescer(self.run)
+        self.poll_coalescer = PollCoalescer(self.run, self.dequeue)
 
     async def run(self, plan: Plan[T]) -> T:
         """Run a plan."""
         return await self._executor.run(plan)
 
-    async def dequeue(self, dequeue: Dequeue) -> list[LeasedMessage]:
-        """Run a dequeue, and return the leased messages. The dequeue waits for messages if its options set a wait."""
-        return await self.run(dequeue.plan(LeasedMessage))
+    async def dequeue(self, dequeue: Dequeue, *, is_checked: bool = True) -> list[LeasedMessage]:
+        """Run a dequeue in a turn, and return the leased messages. If its options set a wait, the dequeue waits for
+        messages. The turn is paused meanwhile. ``is_checked``: see `Turn`.
+        """
+        async with Turn(self._answers, self._answer_bytes(dequeue), is_checked=is_checked):
+            return await self.run(dequeue.plan(LeasedMessage))
+
+    def _answer_bytes(self, dequeue: Dequeue) -> int:
+        if dequeue.may_be_repeated:
+            # Several calls with the same request id may have leased messages on different shards at the same time. The
+            # answer has the messages of all of them.
+            return limits.ANSWERS_AT_ONCE
+        config = self.context.configs.get(dequeue.coalescing_key[0])
+        if config is None:
+            return limits.ANSWER_BYTES
+        return min(limits.ANSWER_BYTES, dequeue.limit * (config.payload_limit + _MESSAGE_BYTES))
 
 
 class Namespaces:
@@ -62,12 +86,14 @@ class Namespaces:
         servers: AsyncConnectionPools,
         clock: str = "_clock",
         counters: Counters | None = None,
+        answers: AnswerLimits | None = None,
     ) -> None:
         self._client_settings = client_settings
         self._processes = processes
         self._servers = servers
         self._clock = clock
         self._counters = counters or Counters()
+        self.answers = answers or AnswerLimits()
         self.by_name: dict[str, Namespace] = {}
         """The namespaces that calls have opened so far."""
 
@@ -98,7 +124,7 @@ class Namespaces:
         # If another call has opened the namespace in the meantime, keep its `Namespace`, unless it is lost since then.
         current = self.by_name.get(name)
         if current is None or current.context.is_lost:
-            self.by_name[name] = Namespace(context, executor, wakeups, self._counters)
+            self.by_name[name] = Namespace(context, executor, wakeups, self._counters, self.answers)
             if current is not None:
                 await current.wakeups.stop()
         return self.by_name[name]

@@ -17,8 +17,12 @@ _MAX_BATCHERS: Final = 1_000
 class PollCoalescer:
     """Coalesces the polls of one namespace."""
 
-    def __init__(self, run: Callable[[Any], Awaitable[Any]]) -> None:
+    def __init__(
+        self, run: Callable[[Any], Awaitable[Any]], dequeue: Callable[[Dequeue], Awaitable[list[LeasedMessage]]]
+    ) -> None:
+        """``run`` runs the plan of a check, and ``dequeue`` runs a dequeue."""
         self._run = run
+        self._dequeue = dequeue
         self._batchers: dict[tuple[str, bytes], MicroBatcher[Dequeue, bool]] = {}
 
     async def dequeue(self, request: Dequeue) -> list[LeasedMessage]:
@@ -30,8 +34,7 @@ class PollCoalescer:
             batcher = self._batchers[request.coalescing_key] = MicroBatcher(self._probe, len, _LINGER_S)
         if not await batcher.submit(request):
             return []
-        messages: list[LeasedMessage] = await self._run(request.plan(LeasedMessage))
-        return messages
+        return await self._dequeue(request)
 
     async def _probe(self, group: list[Dequeue]) -> Sequence[bool]:
         # All calls of the group started before this check, for the same queue and filter. If the queue may have

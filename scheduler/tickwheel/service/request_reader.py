@@ -32,7 +32,8 @@ class QueueName:
 
 
 class RequestReader:
-    """The requests of one call, which holds its place in the limits of the process inside a ``with`` block.
+    """The requests of one call. Read them inside a ``with`` block, which takes a place for the call, and holds what a
+    large request takes.
 
     Iterate over the requests of a stream; `read_single` returns the request of any other call. ``first`` is that
     request. For a stream, ``first`` is what the caller of this class keeps of the first request: the names in it.
@@ -46,7 +47,6 @@ class RequestReader:
         self._form = form
         self._limits = call_limits
         self.context = context
-        self._caller = ""
         # The name under which the bytes of a large request are held.
         self._sender = ""
         self._held_bytes = 0
@@ -54,12 +54,11 @@ class RequestReader:
 
     def __enter__(self) -> "RequestReader":
         """Take a place. Raises LimitExceeded if the caller has too many calls."""
-        self._caller = self._limits.take_place(self.context)
+        self._limits.take_place(self.context)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._put_back()
-        self._limits.calls.put_back(self._caller)
 
     async def read_single(self) -> Any:
         """Return the request of a call without a stream of requests.

@@ -24,15 +24,16 @@ from tickwheel.runtime.log_fields import log_fields
 from tickwheel.service import grpc_options
 from tickwheel.service.authentication import AuthenticatingHandler
 from tickwheel.service.authorization import CALL, TokenStore
-from tickwheel.service.call_limits import CallLimits, RequestLimits, StreamLimit, WaitLimit
+from tickwheel.service.call_limits import AnswerLimits, CallLimits, RequestLimits, StreamLimit, Turn, WaitLimit
 from tickwheel.service.call_observer import CallObserver
 from tickwheel.service.counters import Counters
 from tickwheel.service.fair_limit import FairLimit
 from tickwheel.service.message_handlers import MessageHandlers
-from tickwheel.service.method_table import METHOD_TABLE, Cost
+from tickwheel.service.method_table import METHOD_TABLE, Cost, MethodRow
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.service.queue_handlers import QueueHandlers
 from tickwheel.service.request_reader import QueueName, RequestReader
+from tickwheel.service.resolve_queue import DEFAULT
 from tickwheel.service.standard_services import StandardServices
 from tickwheel.service.token_file import TokenFile
 from tickwheel.service.token_quota import TokenQuota
@@ -81,7 +82,8 @@ class Server:
         self._call_limits = CallLimits(self._wait_limit.calls, request_limits, self._wait_limit.calls.limit // 8)
         self._clock = clock
         self.counters = Counters()
-        self._observer = CallObserver(self.counters)
+        self._answers = AnswerLimits()
+        self._observer = CallObserver(self.counters, self._answers)
         self._server: grpc.aio.Server | None = None
         self._standard_services = StandardServices(
             self._token_store, self._observer, request_limits, _abort_on_error, self._make_error_handler
@@ -115,7 +117,9 @@ class Server:
             server_url = await run_in_thread(self._processes.open)
             resources.push_async_callback(run_in_thread, self._processes.close)
             servers = AsyncConnectionPools(server_url, client_settings.answer_s)
-            self._namespaces = Namespaces(client_settings, self._processes, servers, self._clock, self.counters)
+            self._namespaces = Namespaces(
+                client_settings, self._processes, servers, self._clock, self.counters, self._answers
+            )
             resources.push_async_callback(self._namespaces.close)
             await self._namespaces.check()
             self._messages = MessageHandlers(self._namespaces, self._wait_limit)
@@ -176,10 +180,9 @@ class Server:
         return make_handler(
             self._observer.wrap(
                 method,
-                _abort_on_error(partial(answer, handle, METHOD_TABLE[method.name].cost)),
+                _abort_on_error(partial(answer, handle, METHOD_TABLE[method.name])),
                 partial(RequestReader, method, RequestForm(method.request), self._call_limits),
             ),
-            response_serializer=method.response.SerializeToString,
         )
 
     def _make_error_handler(self, method: str, error: TickwheelError) -> Any:
@@ -190,22 +193,35 @@ class Server:
         # when the handler asks for it, and this handler does not.
         return grpc.stream_stream_rpc_method_handler(self._observer.wrap_rejection(method, answer))
 
-    async def _answer_unary(self, handle: Callable[[Any], Awaitable[Any]], cost: Cost, requests: RequestReader) -> Any:
+    async def _answer_unary(
+        self, handle: Callable[[Any], Awaitable[Any]], row: MethodRow, requests: RequestReader
+    ) -> Any:
         caller, _ = CALL.get()
         with requests:
             request = await requests.read_single()
-            caller.quota.take(cost(request))
+            caller.quota.take(self._cost(row, request))
             if requests.is_large:
                 await requests.take_turn()
-            return await handle(request)
+            if not row.answer_bytes:
+                return await handle(request)
+            async with Turn(self._answers, row.answer_bytes):
+                return await handle(request)
+
+    def _cost(self, row: MethodRow, request: Any) -> int:
+        cost = row.cost(request)
+        if row.reads_all_shards and self._namespaces is not None:
+            namespace = self._namespaces.by_name.get(request.namespace or DEFAULT)
+            if namespace is not None:
+                cost = max(cost, namespace.context.shards // limits.SHARDS_OF_A_MESSAGE)
+        return cost
 
     async def _answer_server_stream(
-        self, handle: Callable[[Any, Write], Awaitable[None]], cost: Cost, requests: RequestReader, write: Write
+        self, handle: Callable[[Any, Write], Awaitable[None]], row: MethodRow, requests: RequestReader, write: Write
     ) -> None:
         caller, _ = CALL.get()
         with requests:
             request = await requests.read_single()
-            caller.quota.take(cost(request))
+            caller.quota.take(row.cost(request))
             if requests.is_large:
                 await requests.take_turn()
             # The call can last long if its client reads slowly.
@@ -213,15 +229,15 @@ class Server:
                 await handle(request, write)
 
     async def _answer_client_stream(
-        self, handle: Callable[[Any], Awaitable[Any]], cost: Cost, requests: RequestReader
+        self, handle: Callable[[Any], Awaitable[Any]], row: MethodRow, requests: RequestReader
     ) -> Any:
         caller, _ = CALL.get()
         with requests, self._stream_limit.hold():
             async with caller.hold_wait_slot(self._wait_limit):
-                return await handle(_take_quota(requests, caller.quota, cost))
+                return await handle(_take_quota(requests, caller.quota, row.cost))
 
     async def _answer_bidirectional(
-        self, handle: Callable[[Any], Any], cost: Cost, requests: RequestReader, write: Write
+        self, handle: Callable[[Any], Any], row: MethodRow, requests: RequestReader, write: Write
     ) -> None:
         # This method writes the responses. If it yielded them, gRPC would run other code between two responses, and the
         # removal of the token (see `hold_wait_slot`) could interrupt that code instead of this method.
@@ -229,7 +245,7 @@ class Server:
         with requests, self._stream_limit.hold():
             async with (
                 caller.hold_wait_slot(self._wait_limit),
-                aclosing(handle(_take_quota(requests, caller.quota, cost))) as responses,
+                aclosing(handle(_take_quota(requests, caller.quota, row.cost))) as responses,
             ):
                 async for response in responses:
                     await write(response)
