@@ -33,6 +33,8 @@ from tickwheel.v1 import message_service_pb2 as calls
 pytestmark = pytest.mark.security
 
 NAMESPACE = "service-large"
+# The namespace of the tests of streams, so that other tests leave no messages in its queue.
+OF_STREAMS = "large-streams"
 OTHER, HOSTILE = "tw_other-Of-Large", "tw_hostile-Of-Large"
 # Without a limit, the requests of the streams would take 480 MB.
 STREAMS, STREAMS_MB = 120, 250
@@ -57,12 +59,12 @@ def program_with_tokens(tickwheel_server: PrivateServer, tmp_path: Path) -> Iter
     write_token_file(
         tmp_path, *(entry(token, '["produce", "consume"]', 'namespaces = ["*"]') for token in (OTHER, HOSTILE))
     )
-    with Tickwheel(tickwheel_server.url, namespace=NAMESPACE, drive=False) as tickwheel:
+    with Tickwheel(tickwheel_server.url, namespace=OF_STREAMS, drive=False) as tickwheel:
         tickwheel.create_queue("jobs")
     tokens = f"--tokens={tmp_path / 'tokens.toml'}"
     with ServingProgram(tmp_path, *SERVE, tickwheel_server.url, tokens) as serving:
         yield serving
-    tickwheel_server.clear(NAMESPACE)
+    tickwheel_server.clear(OF_STREAMS)
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +176,7 @@ def test_streams_whose_requests_never_arrive_whole_take_little_memory(
     with ExitStack() as stack:
         channel = stack.enter_context(grpc.insecure_channel(target))
         other = generic_client(channel, OTHER)
-        open_request = calls.DequeueStreamRequest(namespace=NAMESPACE, queue="jobs", credit=10).SerializeToString()
+        open_request = calls.DequeueStreamRequest(namespace=OF_STREAMS, queue="jobs", credit=10).SerializeToString()
         metadata = (("authorization", f"Bearer {OTHER}"),)
         never = threading.Event()
         stack.callback(never.set)
@@ -183,7 +185,7 @@ def test_streams_whose_requests_never_arrive_whole_take_little_memory(
         at_rest = memory_mb(pid, "VmRSS")
         upload_all(stack, target, METHODS[name].path, STREAMS, HOSTILE)
         assert memory_mb(pid, "VmRSS") - at_rest < STREAMS_MB
-        other.call("Enqueue", namespace=NAMESPACE, queue="jobs", message={"payload": "YQ=="})
+        other.call("Enqueue", namespace=OF_STREAMS, queue="jobs", message={"payload": "YQ=="})
         assert calls.DequeueStreamResponse.FromString(next(stream)).deliveries[0].payload == b"a"
         stream.cancel()
 
