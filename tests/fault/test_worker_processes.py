@@ -295,7 +295,7 @@ def test_middleware_is_called_for_processes_and_batches(deployment: WorkerDeploy
 def test_a_worker_dequeues_only_from_the_queues_of_its_options(deployment: WorkerDeployment) -> None:
     id = deployment.send(worker_app.double, 1)
     with deployment.worker("--queue", "other", "--selector", "lottery") as worker:
-        eventually(lambda: "queues other" in worker.log, "the worker runs", 30)
+        eventually(lambda: "queues: other" in worker.log, "the worker runs", 30)
         assert worker.stop(30) == 0
     assert deployment.message(id).state == "pending"
 

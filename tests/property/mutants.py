@@ -195,7 +195,12 @@ MUTANTS = [
         "elseif session_record and last_sequence == sequence then",
         "elseif false then",
     ),
-    Mutant("an old request is executed again", "_session", "if last_sequence > sequence then", "if false then"),
+    Mutant(
+        "an old request is executed again",
+        "_session",
+        "last_sequence > sequence or digest_sequence > sequence",
+        "false",
+    ),
     Mutant(
         "a repeated request returns a message of another worker",
         "dequeue",
