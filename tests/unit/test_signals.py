@@ -1,14 +1,18 @@
 """Signals that arrive at any point of the main thread's work."""
 
 import os
+import re
 import select
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+
+import tickwheel
 
 pytestmark = pytest.mark.unit
 
@@ -79,6 +83,29 @@ def test_a_process_that_was_stopped_and_continued_handles_its_signals(number: si
             os.kill(process.pid, number)
             os.kill(process.pid, signal.SIGCONT)
             assert _next_byte(process) == ANSWERS[number]
+
+
+# The modules that set handlers of the main thread: to ignore a signal, for an alarm, in an event loop that the handler
+# wakes, or in a program whose main thread never waits for a lock.
+MAIN_THREAD = {
+    "cli/commands/demo.py",
+    "cli/commands/load.py",
+    "cli/commands/serve.py",
+    "cli/service_process.py",
+    "runtime/signals.py",
+    "worker/process.py",
+    "worker/time_limit.py",
+}
+
+
+def test_only_known_modules_handle_signals_in_the_main_thread() -> None:
+    sources = Path(tickwheel.__file__).parent
+    found = {
+        str(path.relative_to(sources))
+        for path in sources.rglob("*.py")
+        if re.search(r"signal\.signal\(|\.add_signal_handler\(", path.read_text())
+    }
+    assert found == MAIN_THREAD, "use tickwheel.runtime.signals.handle_in_thread"
 
 
 @pytest.mark.parametrize("preparation", ["another wakeup descriptor", "no wakeup descriptor", "a forked child"])
