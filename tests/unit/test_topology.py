@@ -1,6 +1,7 @@
 """The topology of a cluster: the server of each shard, as servers report it."""
 
 import pytest
+from redis.exceptions import InvalidResponse
 
 from tickwheel.errors import TickwheelError
 from tickwheel.redis.topology import HASH_SLOTS, SINGLE, Topology, hash_slot, node_name
@@ -72,6 +73,16 @@ def test_a_server_without_a_host_has_the_host_of_the_server_that_reported_it(
     host: bytes | str | None, name: str
 ) -> None:
     assert node_name(host, 7, "teller:1") == name
+
+
+@pytest.mark.parametrize(
+    "host", ["host:1/?ssl_cert_reqs=none&x=", "user@host", "host?db=1", "host#", "ho st", "[::1]", "\n"]
+)
+def test_a_host_that_would_change_the_url_of_the_connection_is_a_broken_answer(host: str) -> None:
+    topology = Topology(["seed:7000"])
+    with pytest.raises(InvalidResponse, match="is not the host of a server"):
+        topology.update_from_cluster_slots([[0, 16_383, [host.encode(), 7001, b"id"]]], "seed:7000")
+    assert topology.version == 0
 
 
 def test_an_answer_with_a_server_that_must_not_be_used_changes_nothing() -> None:

@@ -5,6 +5,7 @@ The hash slots of each primary are read from the cluster. Redirects correct them
 A server of a cluster is named ``host:port``. The name of a single server is empty.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -16,6 +17,8 @@ from tickwheel.plan import BROKEN_ANSWER
 
 HASH_SLOTS = 16_384
 SINGLE = ""
+# A host name, an IPv4 address, or an IPv6 address with an optional zone.
+_HOST = re.compile(r"[\w.-]+|[0-9A-Fa-f:.]+(%[\w.-]+)?")
 # The maximum number of attempts in a row that end in a redirect. After more redirects, the round pauses and then reads
 # the slots again: if servers redirect in a circle, they are moving slots, and need time.
 MAX_REDIRECTS = 4
@@ -111,8 +114,14 @@ class Topology:
 
 
 def node_name(host: bytes | str | None, port: int, reported_by: str) -> str:
-    """Return the name of a server. A server reported without a host has the host of ``reported_by``."""
+    """Return the name of a server. A server reported without a host has the host of ``reported_by``.
+
+    Raises ValueError if the host is no name and no address. In a URL, such a host could change the options of the
+    connection, for example the check of the certificate.
+    """
     text = host.decode() if isinstance(host, bytes) else host or ""
     if text in ("", "?"):
         text = reported_by.rpartition(":")[0].strip("[]")
+    if not _HOST.fullmatch(text):
+        raise ValueError(f"{text!r:.100} is not the host of a server")
     return f"[{text}]:{port}" if ":" in text else f"{text}:{port}"
