@@ -25,7 +25,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from tickwheel.errors import Forbidden, NotDurable, OutOfMemory, TickwheelError
+from tickwheel.errors import Forbidden, NotDurable, OutOfMemory, TickwheelError, Unavailable
 from tickwheel.plan import Command, Reply, Request
 from tickwheel.storage.script_errors import SCRIPT_ERRORS, ScriptError
 from tickwheel.storage.scripts import load
@@ -178,7 +178,8 @@ def to_tickwheel_error(error: Exception) -> TickwheelError:
 def permanent_error(error: BaseException) -> TickwheelError | None:
     """Return the Tickwheel exception if ``error`` is a permanent refusal of a connection or subscription, else None."""
     if isinstance(error, TickwheelError):
-        return error
+        # Another attempt may find the server, or the service, available.
+        return None if isinstance(error, Unavailable) else error
     # The asyncio part of redis-py turns any error answer to a new connection into a ConnectionError.
     cause = error.__cause__ if isinstance(error.__cause__, RedisError) else error
     final = isinstance(cause, AuthenticationError | ResponseError) and not isinstance(cause, _TEMPORARY_ERRORS)
@@ -187,9 +188,9 @@ def permanent_error(error: BaseException) -> TickwheelError | None:
 
 def raise_if_permanent(error: BaseException | None) -> None:
     """Raise the Tickwheel exception for the error if the error is permanent."""
-    if isinstance(error, TickwheelError):
-        raise error
     final = None if error is None else permanent_error(error)
+    if final is not None and final is error:
+        raise final
     if final is not None:
         raise final from error
 
