@@ -19,7 +19,7 @@ from tests.security.hostile_calls import OPERATIONS, comparable, prepare, state_
 from tests.security.hostile_server import SHAPES, HostileServer
 from tests.support.event_process_thread import run_event_process
 from tests.support.wait_until import eventually
-from tickwheel import Tickwheel, TickwheelError, Unavailable
+from tickwheel import Queue, Tickwheel, TickwheelError, Unavailable
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security
@@ -166,13 +166,20 @@ def test_the_service_reports_a_hostile_server_as_an_error_of_tickwheel_and_serve
             eventually(lambda: code_of(enqueue)[0] is grpc.StatusCode.OK, "the service works again")  # noqa: B023
 
 
-def test_a_server_that_never_keeps_a_script_is_unavailable(
-    hostile: HostileServer, healthy: Tickwheel, namespace: str
-) -> None:
+@contextmanager
+def queue_of_hostile_server(hostile: HostileServer, healthy: Tickwheel, namespace: str) -> Iterator[Queue]:
+    """Create a queue, and open it through the hostile server, which is well until then."""
     healthy.create_queue("q")
     with opened(Tickwheel, hostile, namespace) as tickwheel:
         queue = tickwheel.queue("q")
         undisturbed(queue.config)
+        yield queue
+
+
+def test_a_server_that_never_keeps_a_script_is_unavailable(
+    hostile: HostileServer, healthy: Tickwheel, namespace: str
+) -> None:
+    with queue_of_hostile_server(hostile, healthy, namespace) as queue:
         hostile.turn(SHAPES["no script"])
         with pytest.raises(Unavailable, match="just loaded"):
             queue.enqueue(b"x")
@@ -181,10 +188,7 @@ def test_a_server_that_never_keeps_a_script_is_unavailable(
 def test_the_error_of_a_broken_answer_names_the_server(
     hostile: HostileServer, healthy: Tickwheel, namespace: str
 ) -> None:
-    healthy.create_queue("q")
-    with opened(Tickwheel, hostile, namespace) as tickwheel:
-        queue = tickwheel.queue("q")
-        undisturbed(queue.config)
+    with queue_of_hostile_server(hostile, healthy, namespace) as queue:
         hostile.turn(SHAPES["integer"])
         with pytest.raises(TickwheelError, match="not one of Redis or Valkey") as raised:
             queue.counts()

@@ -19,10 +19,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from tickwheel.plan import Search
-from tickwheel.redis.wait_list import SWEEP_S
+from tickwheel.redis.wait_list import MAX_WIDTH, SWEEP_S
 
-# The maximum number of concurrent searches of a group.
-_MAX_WIDTH = 1_024
 # If this number of groups exists, the idle ones are dropped before another one is added.
 _MAX_GROUPS = 1_000
 # An empty search answers no searches that begin later than this. It limits the delay if a server announces nothing.
@@ -120,7 +118,7 @@ class SharedSearches:
             group = self._group(search)
             if time.monotonic() < group.slow_at:
                 return
-            group.width = min(group.width * 2, _MAX_WIDTH)
+            group.width = min(group.width * 2, MAX_WIDTH)
             callbacks = self._run_queued(search, group, is_subscribed=is_subscribed)
         _call(callbacks)
 
@@ -132,7 +130,7 @@ class SharedSearches:
             number, announced, began_at = group.running.pop(search, (0, None, 0.0))
             callbacks = []
             if number and search.found:
-                group.width = min(group.width * 2, _MAX_WIDTH)
+                group.width = min(group.width * 2, MAX_WIDTH)
             elif number and search.found is not None:
                 group.width = 1
                 if search.is_complete and announced is not None and announced >= (group.nothing_since or 0):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 SWEEP_S = 1.0
 # The maximum number of concurrent searches of a group.
-_MAX_WIDTH = 1_024
+MAX_WIDTH = 1_024
 
 
 class Waiter:
@@ -171,7 +171,7 @@ class WaitList:
                 return
             if waiter._holds_wakeup and not waiter._woken:
                 # The search found messages, so there may be more for this group.
-                group.width = min(group.width * 2, _MAX_WIDTH)
+                group.width = min(group.width * 2, MAX_WIDTH)
             line.drop_wakeup(waiter, unused=waiter._woken)
             del group.waiters[waiter]
             if not group.waiters:
@@ -291,7 +291,7 @@ class WaitList:
         """
         for waiter in line.waiters():
             if waiter._holds_wakeup and waiter._held_since < self._sweep_count:
-                line.groups[waiter.where].width = _MAX_WIDTH
+                line.groups[waiter.where].width = MAX_WIDTH
                 line.drop_wakeup(waiter, unused=True)
 
     def _wake(self, waiter: Waiter) -> Waiter:

@@ -54,6 +54,22 @@ class CallLimits:
         _on_end_of_call(partial(self.calls.put_back, caller))
 
 
+class _CallerTurns:
+    """Limits what each caller does at a time."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        # An entry disappears when no call of the caller uses it.
+        self._semaphores: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    def of(self, caller: str) -> asyncio.Semaphore:
+        """Return the semaphore of the caller."""
+        semaphore = self._semaphores.get(caller)
+        if semaphore is None:
+            semaphore = self._semaphores[caller] = asyncio.Semaphore(self._limit)
+        return semaphore
+
+
 class RequestLimits:
     """The limits of the requests of one process: the time of their arrival, and the cost of large requests, which have
     more than `UNCOUNTED_REQUEST_BYTES`.
@@ -64,15 +80,11 @@ class RequestLimits:
         self.bytes = FairLimit(limits.REQUESTS_BYTES, "bytes of large requests in flight")
         # Only one large request is parsed at a time, and the event loop serves other calls before the next one.
         self.parsing = asyncio.Lock()
-        # An entry disappears when no call of the caller uses it.
-        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._turns = _CallerTurns(limits.LARGE_REQUESTS)
 
     def turns(self, caller: str) -> asyncio.Semaphore:
         """Return the semaphore of the large requests of a caller that are processed at a time."""
-        turns = self._turns.get(caller)
-        if turns is None:
-            turns = self._turns[caller] = asyncio.Semaphore(limits.LARGE_REQUESTS)
-        return turns
+        return self._turns.of(caller)
 
 
 class Arrivals:
@@ -89,8 +101,7 @@ class Arrivals:
         self._late: set[asyncio.Task[Any]] = set()
         self._is_watched = False
         self._reading = 0
-        # An entry disappears when no call of the caller uses it.
-        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._turns = _CallerTurns(limits.CALLER_READS)
 
     async def read(self, context: Any) -> Any:
         """Return the request of the call. Raises TimeoutError if the request does not arrive in time."""
@@ -102,7 +113,7 @@ class Arrivals:
             self._watch(loop)
         turn: AbstractAsyncContextManager[object] = _NO_WAIT
         if self._reading >= limits.READS:
-            turn = self._turns_of(name_caller(context))
+            turn = self._turns.of(name_caller(context))
         try:
             async with turn:
                 self._reading += 1
@@ -118,12 +129,6 @@ class Arrivals:
         finally:
             self._late.discard(task)
             self._reads.pop(task, None)
-
-    def _turns_of(self, caller: str) -> asyncio.Semaphore:
-        turns = self._turns.get(caller)
-        if turns is None:
-            turns = self._turns[caller] = asyncio.Semaphore(limits.CALLER_READS)
-        return turns
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         begun_before = loop.time() - limits.REQUEST_ARRIVAL_S
@@ -147,8 +152,7 @@ class AnswerLimits:
         self.bytes = FairLimit(limits.ANSWERS_BYTES, "bytes of answers that its clients have not read")
         # Bytes of the answers that are built at a time, except for those whose caller has a turn.
         self.building = 0
-        # An entry disappears when no call of the caller uses it.
-        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._turns = _CallerTurns(limits.CALLER_ANSWERS)
 
     def check(self) -> None:
         """Raise LimitExceeded if the caller of the current call has left too many answers unread."""
@@ -161,11 +165,7 @@ class AnswerLimits:
 
     def turns(self) -> asyncio.Semaphore:
         """Return the semaphore of the answers that are built at a time for the caller of the current call."""
-        caller = name_caller(_call.get()[1])
-        turns = self._turns.get(caller)
-        if turns is None:
-            turns = self._turns[caller] = asyncio.Semaphore(limits.CALLER_ANSWERS)
-        return turns
+        return self._turns.of(name_caller(_call.get()[1]))
 
     def count(self, answer: bytes) -> None:
         """Count the answer of the current call until the task of the call ends."""

@@ -4,9 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tickwheel.errors import LimitExceeded
-
-# The pause before a retry. It is a guess: the time at which another call ends is unknown.
-_RETRY_AFTER_MS = 1_000
+from tickwheel.service.token_quota import RETRY_AFTER_MS
 
 
 class FairLimit:
@@ -60,7 +58,7 @@ class FairLimit:
             raise LimitExceeded(
                 f"{caller} has {held:,} {self._noun}, and a caller may have at most as many as it leaves free for"
                 f" others, of {self.limit:,} in total: retry later, or use another process of the service",
-                _RETRY_AFTER_MS,
+                RETRY_AFTER_MS,
             )
 
     def count(self, caller: str, amount: int) -> None:

@@ -13,12 +13,12 @@ from tickwheel.errors import InvalidArgument, LimitExceeded
 from tickwheel.rpc.methods import Method
 from tickwheel.rpc.request_form import RequestForm
 from tickwheel.service.call_limits import CallLimits, name_caller
+from tickwheel.service.token_quota import RETRY_AFTER_MS
 from tickwheel.storage.trace_context import TRACEPARENT
 from tickwheel.v1.message_service_pb2 import EnqueueRequest
 
 # A request that a call keeps while the call waits is copied without the bytes that it does not need, if it is larger.
 _KEPT_BYTES: Final = 1_024
-_RETRY_AFTER_MS: Final = 1_000
 # First and longest pause between two attempts of a stream to hold the bytes of its next request.
 _POLL_S, _POLL_MAX_S = 0.05, 1.0
 
@@ -72,7 +72,7 @@ class RequestReader:
             raise LimitExceeded(
                 f"the request did not arrive within {limits.REQUEST_ARRIVAL_S:g} s after the headers of the call: the"
                 " call had no effect; send smaller requests over a slow connection",
-                _RETRY_AFTER_MS,
+                RETRY_AFTER_MS,
             ) from error
         if raw is grpc.aio.EOF:
             raise InvalidArgument("the client ended the call without a request")

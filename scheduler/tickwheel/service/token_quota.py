@@ -10,8 +10,8 @@ from typing import Final
 
 from tickwheel.errors import LimitExceeded, TickwheelError, Unauthenticated, Unavailable
 
-# The pause before a retry, for a client that exceeds a limit of waiting calls. It is a guess: the time at which another
-# call ends is unknown.
+# The pause before a retry, for a client that exceeds a limit of calls or of their bytes. It is a guess: the time at
+# which another call ends is unknown.
 RETRY_AFTER_MS: Final = 1_000
 
 
