@@ -5,7 +5,8 @@ from functools import partial
 
 import pytest
 
-from tickwheel.redis.wait_list import Waiter, WaitList
+from tickwheel.redis.wait_line import Waiter
+from tickwheel.redis.wait_list import WaitList
 
 pytestmark = pytest.mark.unit
 

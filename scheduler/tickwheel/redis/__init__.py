@@ -16,6 +16,7 @@ executor share the modules without I/O, which make the decisions.
     topology.py           Topology: the server of each hash slot; no I/O
     pools.py              ConnectionPools: blocking connections
     asyncio_pools.py      AsyncConnectionPools: connections of one event loop
+    wait_line.py          Line: the waiting dequeues of one queue, and their turns; no I/O
     wait_list.py          WaitList: the waiting dequeues of a process, by queue
     shared_searches.py    SharedSearches: equal searches of waiting dequeues are made once
     subscriptions.py      Subscriptions: wake channels, by server; no I/O
