@@ -105,11 +105,13 @@ class Subscribe:
     """Subscribe to a queue's wake-ups.
 
     After the subscription is confirmed, the answer is a *waiter*: an object that receives the wake-ups for one call.
-    ``where`` is the packed filter of the call. Calls with the same filter share their searches.
+    ``where`` is the packed filter of the call. Calls with the same filter share their searches. ``caller`` names the
+    caller: the callers of a process take turns.
     """
 
     queue: str
     where: bytes = b""
+    caller: str = ""
 
 
 @dataclass(slots=True)

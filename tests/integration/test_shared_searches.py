@@ -1,5 +1,5 @@
 """Waiting dequeues with the same filter share their searches: a message that none of them wants costs one search, and
-many calls that begin at the same time cost few searches.
+many calls that begin at the same time cost few searches. Callers with different filters search in turn.
 """
 
 import asyncio
@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -142,6 +143,11 @@ async def waiting_tasks(urls: list[str], name: str) -> AsyncIterator[list[asynci
         await asyncio.gather(*tasks)
 
 
+def waiting_calls(service: ServiceThread, name: str) -> int:
+    """Return the number of calls that wait in the namespace."""
+    return sum(of.wakeups.waiter_count for of in service.server.namespaces if of.context.namespace == name)
+
+
 def test_calls_of_several_tokens_share_searches_in_the_service(
     tickwheel_server: PrivateServer, name: str, searches: Searches, tmp_path: Path
 ) -> None:
@@ -157,11 +163,40 @@ def test_calls_of_several_tokens_share_searches_in_the_service(
                 def answers() -> list[Any]:
                     return [message for task in tasks if task.done() for message in task.result()]
 
-                def waiting() -> int:
-                    opened = service.server.namespaces
-                    return sum(of.wakeups.waiter_count for of in opened if of.context.namespace == name)
-
+                waiting = partial(waiting_calls, service, name)
                 await asyncio.to_thread(check_searches, queue, searches, before, answers, waiting)
+
+        asyncio.run(run())
+
+
+def test_a_message_reaches_the_waiter_of_a_token_after_one_search_of_the_other_token(
+    tickwheel_server: PrivateServer, name: str, searches: Searches, tmp_path: Path
+) -> None:
+    here = f'namespaces = ["{name}"]'
+    tokens = write_token_file(tmp_path, *(entry(token, '["consume"]', here) for token in (FIRST, SECOND)))
+    with producer(tickwheel_server, name) as queue, ServiceThread(tickwheel_server.url, tokens=tokens) as service:
+        first, second = (service.url.replace("//", f"//:{token}@") for token in (FIRST, SECOND))
+        waiting = partial(waiting_calls, service, name)
+
+        async def run() -> None:
+            async with (
+                aio.Tickwheel(first, namespace=name, existing=True, drive=False) as other,
+                aio.Tickwheel(second, namespace=name, existing=True, drive=False) as own,
+            ):
+                foreign = [{"of": "1", "for": str(n)} for n in range(WAITERS)]
+                others = [asyncio.create_task(other.queue("q").dequeue(where=where, wait=WAIT)) for where in foreign]
+                await asyncio.to_thread(eventually, lambda: waiting() == WAITERS, "the calls of the first token wait")
+                call = asyncio.create_task(own.queue("q").dequeue(where=WANTED, wait=WAIT))
+                await asyncio.to_thread(eventually, lambda: waiting() == WAITERS + 1, "all calls wait")
+                await asyncio.to_thread(searches.settled)
+                wakeups = next(of.wakeups for of in service.server.namespaces if of.context.namespace == name)
+                before = wakeups.wakeup_count
+                await asyncio.to_thread(queue.enqueue, metadata=WANTED)
+                assert len(await call) == 1
+                # A sweep may add a wake-up each second.
+                assert wakeups.wakeup_count - before < WAITERS / 10
+                await asyncio.to_thread(queue.enqueue_many, [NewMessage(metadata=where) for where in foreign])
+                assert all([await task for task in others])
 
         asyncio.run(run())
 

@@ -45,9 +45,11 @@ _FINAL, _MORE, _REPEATED, _SHORT = 0, 1, 2, 3
 class Dequeue:
     """One dequeue call; `plan` executes it."""
 
-    def __init__(self, context: NamespaceContext, queue: str, options: DequeueOptions) -> None:
+    def __init__(self, context: NamespaceContext, queue: str, options: DequeueOptions, caller: str = "") -> None:
+        """``caller``: among the calls of a process that wait, those of one caller share its turns."""
         self._context = context
         self._queue = queue
+        self._caller = caller
         self._room = AnswerRoom(options.max_bytes)
         self._options = options
         self._limit = options.limit
@@ -107,7 +109,7 @@ class Dequeue:
                 return messages
             if self._waits:
                 self._until = time.monotonic() + self._options.wait_ms / 1000
-            waiter = self._waiter = yield Subscribe(self._queue, self._where)
+            waiter = self._waiter = yield Subscribe(self._queue, self._where, self._caller)
             woken = False
             try:
                 while True:

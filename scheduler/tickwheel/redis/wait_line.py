@@ -1,4 +1,9 @@
-"""The waiters of one queue, in the order in which they are woken. Not thread-safe, and no I/O."""
+"""The waiters of one queue, and their turns. Not thread-safe, and no I/O.
+
+The callers take turns: each wake-up goes to the next caller, there to the next group, and there to the next waiter. So
+a message reaches a waiter with a matching filter after at most one search for each other caller that has waiters with
+other filters, whatever their number.
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -7,12 +12,13 @@ from collections.abc import Callable, Iterator
 class Waiter:
     """One sleeping dequeue. ``notify`` wakes the dequeue, and may be called from any thread."""
 
-    __slots__ = ("covers", "held_since", "holds_wakeup", "notify", "queue", "where", "woken")
+    __slots__ = ("caller", "covers", "held_since", "holds_wakeup", "notify", "queue", "where", "woken")
 
-    def __init__(self, queue: str, notify: Callable[[], None], where: bytes) -> None:
+    def __init__(self, queue: str, notify: Callable[[], None], where: bytes, caller: str) -> None:
         self.queue = queue
         self.notify = notify
         self.where = where
+        self.caller = caller
         self.woken = False
         # Whether the waiter was woken for a message, and has neither passed the wake-up on nor left.
         self.holds_wakeup = False
@@ -23,50 +29,96 @@ class Waiter:
 
 
 class Group:
-    """The waiters of a queue that have the same filter, or no filter."""
+    """What is known about the searches of the waiters that have the same filter, or no filter, of all callers."""
 
-    __slots__ = ("has_filter", "searched", "searches", "waiters", "width")
+    __slots__ = ("has_filter", "searched", "searches", "size", "width")
 
     def __init__(self, where: bytes) -> None:
         self.has_filter = bool(where)
-        # In round-robin order.
-        self.waiters: OrderedDict[Waiter, None] = OrderedDict()
+        # The number of waiters of all callers.
+        self.size = 0
         # A search that began after this announcement found nothing.
         self.searched = -1
         # The number of waiters that hold a wake-up, and its maximum.
         self.searches, self.width = 0, 1
 
 
+class _CallerWaiters:
+    """The waiters of one caller."""
+
+    __slots__ = ("by_filter", "none_at")
+
+    def __init__(self) -> None:
+        # The filters in round-robin order, each with its waiters in round-robin order.
+        self.by_filter: OrderedDict[bytes, OrderedDict[Waiter, None]] = OrderedDict()
+        # The value of `Line._changes` when none of the waiters was eligible for a wake-up.
+        self.none_at = -1
+
+
 class Line:
     """The waiters of one queue."""
 
-    __slots__ = ("announcements", "groups", "searches", "unassigned")
+    __slots__ = ("_callers", "_changes", "announcements", "groups", "searches", "unassigned")
 
     def __init__(self) -> None:
-        # In round-robin order.
-        self.groups: OrderedDict[bytes, Group] = OrderedDict()
+        self.groups: dict[bytes, Group] = {}
         self.announcements = 0
         # Wake-ups that no waiter holds, and the number of waiters with a filter that hold one.
         self.unassigned = self.searches = 0
+        # In round-robin order.
+        self._callers: OrderedDict[str, _CallerWaiters] = OrderedDict()
+        # Increases whenever waiters may have become eligible for a wake-up. Without this number, the process would
+        # check all waiters again after each search that found nothing.
+        self._changes = 0
+
+    def __contains__(self, waiter: Waiter) -> bool:
+        caller = self._callers.get(waiter.caller)
+        return caller is not None and waiter in caller.by_filter.get(waiter.where, ())
 
     def waiters(self) -> Iterator[Waiter]:
-        for group in self.groups.values():
-            yield from group.waiters
+        for caller in self._callers.values():
+            for waiters in caller.by_filter.values():
+                yield from waiters
+
+    def add(self, waiter: Waiter) -> None:
+        """Add a waiter, as the last one of its caller and filter. A new caller or filter is the last one, too."""
+        caller = self._callers.setdefault(waiter.caller, _CallerWaiters())
+        caller.by_filter.setdefault(waiter.where, OrderedDict())[waiter] = None
+        group = self.groups.setdefault(waiter.where, Group(waiter.where))
+        group.size += 1
+        waiter.covers = self.announcements
+        self._changes += 1
+
+    def remove(self, waiter: Waiter) -> None:
+        """Remove a waiter that holds no wake-up."""
+        caller, group = self._callers[waiter.caller], self.groups[waiter.where]
+        del caller.by_filter[waiter.where][waiter]
+        if not caller.by_filter[waiter.where]:
+            del caller.by_filter[waiter.where]
+        if not caller.by_filter:
+            del self._callers[waiter.caller]
+        group.size -= 1
+        if not group.size:
+            del self.groups[waiter.where]
+
+    def announce(self, count: int) -> None:
+        """Add ``count`` unassigned wake-ups, because messages became ready."""
+        self.announcements += 1
+        self.unassigned += count
+        self._changes += 1
 
     def next_waiter(self, *, for_message: bool) -> Waiter | None:
-        """Return the next waiter that is not woken or searching, and move it to the end of the round robin.
+        """Return the next waiter that is not woken or searching. It becomes the last one in the round robin.
 
         ``for_message``: only a waiter whose search may find a message that was announced.
         """
-        for where, group in self.groups.items():
-            is_useful = group.searched < self.announcements and group.searches < group.width
-            if for_message and group.has_filter and not is_useful:
+        for name, caller in self._callers.items():
+            if for_message and caller.none_at == self._changes:
                 continue
-            for waiter in group.waiters:
-                if not waiter.woken and not waiter.holds_wakeup:
-                    group.waiters.move_to_end(waiter)
-                    self.groups.move_to_end(where)
-                    return waiter
+            waiter = self._next_of(caller, for_message=for_message)
+            if waiter is not None:
+                self._callers.move_to_end(name)
+                return waiter
         return None
 
     def hold_wakeup(self, waiter: Waiter) -> None:
@@ -83,6 +135,37 @@ class Line:
             return
         waiter.holds_wakeup = False
         self.unassigned += unused
-        if waiter.where:
+        group = self.groups[waiter.where]
+        if group.has_filter:
             self.searches -= 1
-            self.groups[waiter.where].searches -= 1
+            group.searches -= 1
+        if self._may_find(group):
+            self._changes += 1
+
+    def begin_search(self, waiter: Waiter, *, woken: bool) -> None:
+        """Begin a search of a waiter. ``woken``: a wake-up is the reason."""
+        waiter.covers = self.announcements
+        if not waiter.where:
+            # A waiter without a filter does not pass its wake-up on.
+            self.drop_wakeup(waiter, unused=False)
+        if woken and not waiter.holds_wakeup:
+            self._changes += 1
+
+    def _may_find(self, group: Group) -> bool:
+        """Return whether a search of the group may find a message that was announced."""
+        return not group.has_filter or group.searched < self.announcements
+
+    def _next_of(self, caller: _CallerWaiters, *, for_message: bool) -> Waiter | None:
+        for where, waiters in caller.by_filter.items():
+            group = self.groups[where]
+            is_full = group.has_filter and group.searches >= group.width
+            if for_message and (is_full or not self._may_find(group)):
+                continue
+            for waiter in waiters:
+                if not waiter.woken and not waiter.holds_wakeup:
+                    waiters.move_to_end(waiter)
+                    caller.by_filter.move_to_end(where)
+                    return waiter
+        if for_message:
+            caller.none_at = self._changes
+        return None

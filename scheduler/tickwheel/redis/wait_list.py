@@ -1,17 +1,18 @@
-"""The waiting dequeues of this process, by queue and filter. n messages that become ready wake n waiters.
+"""The waiting dequeues of this process, by queue, caller and filter. n messages that become ready wake n waiters.
 
-The waiters of a queue that have the same filter are a *group*. At first, a group has one search at a time, and each
-search that finds messages doubles this number. If a search finds nothing, its wake-up goes to another group. The group
-itself is not woken again for the messages that were announced before the search began. So a message that no filter
-matches costs one search for each filter. A sweep wakes one waiter of each queue about once a second, in case a wake-up
-was lost. If no wake-up can have been lost, the earlier search answers the waiter's search (`redis/shared_searches.py`).
+The callers take turns (`redis/wait_line.py`). The waiters of a queue that have the same filter are a *group*, also if
+they have several callers. At first, a group has one search at a time, and each search that finds messages doubles this
+number. If a search finds nothing, its wake-up goes to another group. The group itself is not woken again for the
+messages that were announced before the search began. So a message that no filter matches costs one search for each
+filter. A sweep wakes one waiter of each queue about once a second, in case a wake-up was lost. If no wake-up can have
+been lost, the earlier search answers the waiter's search (`redis/shared_searches.py`).
 """
 
 import threading
 import time
 from collections.abc import Callable
 
-from tickwheel.redis.wait_line import Group, Line, Waiter
+from tickwheel.redis.wait_line import Line, Waiter
 
 SWEEP_S = 1.0
 # The maximum number of concurrent searches of a group.
@@ -28,14 +29,15 @@ class WaiterHandle:
         notify: Callable[[], None],
         check: Callable[[], None],
         where: bytes = b"",
+        caller: str = "",
     ) -> None:
         """``check`` raises the error with which the server refused the subscription, if it did.
 
-        ``where`` is the packed filter of the dequeue.
+        ``where`` is the packed filter of the dequeue, and ``caller`` names its caller.
         """
         self._waiters = waiters
         self._check = check
-        self._waiter = waiters.add(queue, notify, where)
+        self._waiter = waiters.add(queue, notify, where, caller)
 
     def wake(self) -> None:
         """End the sleep, even if the queue has no message."""
@@ -63,35 +65,29 @@ class WaitList:
         # The number of wake-ups of waiters so far.
         self.wakeup_count = 0
 
-    def add(self, queue: str, notify: Callable[[], None], where: bytes = b"") -> Waiter:
-        """Add a waiter for the queue and return it. The waiter is the last one in the round robin of its group.
+    def add(self, queue: str, notify: Callable[[], None], where: bytes = b"", caller: str = "") -> Waiter:
+        """Add a waiter for the queue and return it. The waiter is the last one of its caller and filter.
 
         ``where`` is the packed filter. The waiter searches the queue once, and calls `forward` if it finds nothing.
+        ``caller``: all waiters of one caller share its turns.
         """
-        waiter = Waiter(queue, notify, where)
+        waiter = Waiter(queue, notify, where, caller)
         with self._lock:
-            line = self._queues.setdefault(queue, Line())
-            group = line.groups.get(where)
-            if group is None:
-                group = line.groups[where] = Group(where)
-            group.waiters[waiter] = None
-            waiter.covers = line.announcements
+            self._queues.setdefault(queue, Line()).add(waiter)
         return waiter
 
     def remove(self, waiter: Waiter) -> None:
         """Remove a waiter. A wake-up that the waiter did not use goes to another waiter."""
         with self._lock:
             line = self._queues.get(waiter.queue)
-            group = None if line is None else line.groups.get(waiter.where)
-            if line is None or group is None or waiter not in group.waiters:
+            if line is None or waiter not in line:
                 return
             if waiter.holds_wakeup and not waiter.woken:
                 # The search found messages, so there may be more for this group.
+                group = line.groups[waiter.where]
                 group.width = min(group.width * 2, MAX_WIDTH)
             line.drop_wakeup(waiter, unused=waiter.woken)
-            del group.waiters[waiter]
-            if not group.waiters:
-                del line.groups[waiter.where]
+            line.remove(waiter)
             chosen = self._assign(line)
             if not line.groups:
                 self._queues.pop(waiter.queue, None)
@@ -159,10 +155,7 @@ class WaitList:
             woken, waiter.woken = waiter.woken, False
             line = self._queues.get(waiter.queue)
             if line is not None:
-                waiter.covers = line.announcements
-                if not waiter.where:
-                    # A waiter without a filter does not pass its wake-up on.
-                    line.drop_wakeup(waiter, unused=False)
+                line.begin_search(waiter, woken=woken)
             return woken
 
     def count(self) -> int:
@@ -185,8 +178,7 @@ class WaitList:
             return list(self._queues)
 
     def _announce(self, line: Line, count: int) -> list[Waiter]:
-        line.announcements += 1
-        line.unassigned += count
+        line.announce(count)
         return self._assign(line)
 
     def _assign(self, line: Line) -> list[Waiter]:

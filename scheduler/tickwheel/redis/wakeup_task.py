@@ -21,9 +21,11 @@ from tickwheel.redis.wait_list import SWEEP_S, WaiterHandle, WaitList
 class TaskWaiter(WaiterHandle):
     """A task that sleeps until its queue has a message for it."""
 
-    def __init__(self, waiters: WaitList, queue: str, check: Callable[[], None], where: bytes = b"") -> None:
+    def __init__(
+        self, waiters: WaitList, queue: str, check: Callable[[], None], where: bytes = b"", caller: str = ""
+    ) -> None:
         self._event = asyncio.Event()
-        super().__init__(waiters, queue, self._event.set, check, where)
+        super().__init__(waiters, queue, self._event.set, check, where, caller)
 
     async def wait(self, seconds: float) -> None:
         """Sleep until woken, for at most ``seconds``. Raises the server's error if the subscription was refused."""
@@ -66,7 +68,7 @@ class WakeupTask:
         """The number of wake-ups of tasks so far."""
         return self._waiters.wakeup_count
 
-    async def subscribe(self, queue: str, where: bytes = b"") -> TaskWaiter:
+    async def subscribe(self, queue: str, where: bytes = b"", caller: str = "") -> TaskWaiter:
         """Return a waiter for the queue, once its subscription is confirmed. ``where`` is the packed filter.
 
         If a server does not confirm the subscription in time, only the periodic sweep (`redis/wait_list.py`) is certain
@@ -88,7 +90,7 @@ class WakeupTask:
                 " queue polls each second"
             )
         self._subscriptions.check()
-        return TaskWaiter(self._waiters, queue, self._subscriptions.check, where)
+        return TaskWaiter(self._waiters, queue, self._subscriptions.check, where, caller)
 
     async def begin_search(self, search: Search) -> None:
         """Return when the search may run or has an answer. The caller must call `end_search` afterwards."""

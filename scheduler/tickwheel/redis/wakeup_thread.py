@@ -23,9 +23,11 @@ from tickwheel.redis.wait_list import SWEEP_S, WaiterHandle, WaitList
 class ThreadWaiter(WaiterHandle):
     """A thread that sleeps until its queue has a message for it."""
 
-    def __init__(self, waiters: WaitList, queue: str, check: Callable[[], None], where: bytes = b"") -> None:
+    def __init__(
+        self, waiters: WaitList, queue: str, check: Callable[[], None], where: bytes = b"", caller: str = ""
+    ) -> None:
         self._event = threading.Event()
-        super().__init__(waiters, queue, self._event.set, check, where)
+        super().__init__(waiters, queue, self._event.set, check, where, caller)
 
     def wait(self, seconds: float) -> None:
         """Sleep until woken, for at most ``seconds``. Raises the server's error if the subscription was refused."""
@@ -48,7 +50,7 @@ class WakeupThread:
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
 
-    def subscribe(self, queue: str, where: bytes = b"") -> ThreadWaiter:
+    def subscribe(self, queue: str, where: bytes = b"", caller: str = "") -> ThreadWaiter:
         """Return a waiter for the queue, once its subscription is confirmed. ``where`` is the packed filter.
 
         If a server does not confirm the subscription in time, only the periodic sweep (`redis/wait_list.py`) is certain
@@ -57,7 +59,7 @@ class WakeupThread:
         with self._lock:
             if self._stopped.is_set():
                 # The client is closed. Its next call raises the error.
-                return ThreadWaiter(self._waiters, queue, self._subscriptions.check, where)
+                return ThreadWaiter(self._waiters, queue, self._subscriptions.check, where, caller)
             confirmed = self._subscriptions.confirmation(queue)
             if confirmed is None:
                 confirmed = threading.Event()
@@ -70,7 +72,7 @@ class WakeupThread:
                 self._thread = thread
         confirmed.wait(self._servers.answer_s)
         self._subscriptions.check()
-        return ThreadWaiter(self._waiters, queue, self._subscriptions.check, where)
+        return ThreadWaiter(self._waiters, queue, self._subscriptions.check, where, caller)
 
     def begin_search(self, search: Search) -> None:
         """Return when the search may run or has an answer. The caller must call `end_search` afterwards."""

@@ -313,6 +313,11 @@ def name_caller(context: Any) -> str:
     return f"token {caller.name!r}" if caller.digest else _name_address(context.peer())
 
 
+def name_current_caller() -> str:
+    """Return the name of the current call's caller."""
+    return name_caller(_call.get()[1])
+
+
 def _on_end_of_call(put_back: Callable[[], None]) -> None:
     # The library sends the answer in the task that runs the handler. So the task ends after the client has read the
     # answer, or after the connection has closed.

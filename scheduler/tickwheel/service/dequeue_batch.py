@@ -11,6 +11,7 @@ from tickwheel.model.message import LeasedMessage
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.rpc import message_conversion
+from tickwheel.service.call_limits import name_current_caller
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.service.request_fields import request_owner
 from tickwheel.service.resolve_queue import resolve_queue
@@ -42,7 +43,8 @@ def to_dequeue(namespace: Namespace, queue: str, request: calls.DequeueRequest, 
         registers=True,
         max_bytes=limits.ANSWER_BYTES,
     )
-    return Dequeue(namespace.context, queue, options)
+    # To name the caller costs time.
+    return Dequeue(namespace.context, queue, options, name_current_caller() if options.wait_ms else "")
 
 
 class DequeueBatch:

@@ -18,6 +18,7 @@ from tickwheel.operations.scan import Scan
 from tickwheel.rpc import message_conversion
 from tickwheel.rpc.status import error_to_proto
 from tickwheel.service.authorization import CALL, creation_limit
+from tickwheel.service.call_limits import name_current_caller
 from tickwheel.service.dequeue_batch import DequeueBatch, to_dequeue, to_response
 from tickwheel.service.lease_handlers import LeaseHandlers
 from tickwheel.service.namespaces import Namespace, Namespaces
@@ -129,6 +130,7 @@ class MessageHandlers(LeaseHandlers):
         self, first: calls.DequeueStreamRequest, credit: StreamCredit
     ) -> AsyncIterator[calls.DequeueStreamResponse]:
         namespace, queue = await resolve_queue(self.namespaces, first)
+        caller = name_current_caller()
         while limit := await credit.wait_for_credit():
             options = DequeueOptions.parse(
                 min(limit, _MAX_STREAM_BATCH),
@@ -138,7 +140,7 @@ class MessageHandlers(LeaseHandlers):
                 first.worker,
                 max_bytes=limits.ANSWER_BYTES,
             )
-            dequeue = Dequeue(namespace.context, queue, options)
+            dequeue = Dequeue(namespace.context, queue, options, caller)
             with credit.on_client_close(dequeue.cancel_wait):
                 # The stream is slowed down instead of rejected: it writes one response at a time.
                 leased_messages = await self._wait_for_messages(namespace, dequeue, is_checked=False)
