@@ -10,12 +10,11 @@ from ipaddress import IPv6Address, ip_address
 from itertools import islice
 from typing import Any, Final
 from urllib.parse import unquote
-from weakref import WeakValueDictionary
 
 from tickwheel import limits
 from tickwheel.errors import LimitExceeded
 from tickwheel.service.authorization import CALL
-from tickwheel.service.fair_limit import FairLimit
+from tickwheel.service.fair_limit import CallerTurns, FairLimit
 from tickwheel.service.token_quota import RETRY_AFTER_MS, ConcurrencyLimit
 
 # Addresses with the same first 64 bits belong to one network, which can use all of them.
@@ -54,22 +53,6 @@ class CallLimits:
         _on_end_of_call(partial(self.calls.put_back, caller))
 
 
-class _CallerTurns:
-    """Limits what each caller does at a time."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        # An entry disappears when no call of the caller uses it.
-        self._semaphores: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-
-    def of(self, caller: str) -> asyncio.Semaphore:
-        """Return the semaphore of the caller."""
-        semaphore = self._semaphores.get(caller)
-        if semaphore is None:
-            semaphore = self._semaphores[caller] = asyncio.Semaphore(self._limit)
-        return semaphore
-
-
 class RequestLimits:
     """The limits of the requests of one process: the time of their arrival, and the cost of large requests, which have
     more than `UNCOUNTED_REQUEST_BYTES`.
@@ -80,7 +63,7 @@ class RequestLimits:
         self.bytes = FairLimit(limits.REQUESTS_BYTES, "bytes of large requests in flight")
         # Only one large request is parsed at a time, and the event loop serves other calls before the next one.
         self.parsing = asyncio.Lock()
-        self._turns = _CallerTurns(limits.LARGE_REQUESTS)
+        self._turns = CallerTurns(limits.LARGE_REQUESTS)
 
     def turns(self, caller: str) -> asyncio.Semaphore:
         """Return the semaphore of the large requests of a caller that are processed at a time."""
@@ -101,7 +84,7 @@ class Arrivals:
         self._late: set[asyncio.Task[Any]] = set()
         self._is_watched = False
         self._reading = 0
-        self._turns = _CallerTurns(limits.CALLER_READS)
+        self._turns = CallerTurns(limits.CALLER_READS)
 
     async def read(self, context: Any) -> Any:
         """Return the request of the call. Raises TimeoutError if the request does not arrive in time."""
@@ -152,7 +135,7 @@ class AnswerLimits:
         self.bytes = FairLimit(limits.ANSWERS_BYTES, "bytes of answers that its clients have not read")
         # Bytes of the answers that are built at a time, except for those whose caller has a turn.
         self.building = 0
-        self._turns = _CallerTurns(limits.CALLER_ANSWERS)
+        self._turns = CallerTurns(limits.CALLER_ANSWERS)
 
     def check(self) -> None:
         """Raise LimitExceeded if the caller of the current call has left too many answers unread."""

@@ -1,7 +1,9 @@
 """A limit that callers share, so that no caller can take the places of others."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from weakref import WeakValueDictionary
 
 from tickwheel.errors import LimitExceeded
 from tickwheel.service.token_quota import RETRY_AFTER_MS
@@ -78,3 +80,19 @@ class FairLimit:
         else:
             # Callers come and go, so nothing may remain of them.
             self._held.pop(caller, None)
+
+
+class CallerTurns:
+    """Limits what each caller does at a time."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        # An entry disappears when no call of the caller uses it.
+        self._semaphores: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    def of(self, caller: str) -> asyncio.Semaphore:
+        """Return the semaphore of the caller."""
+        semaphore = self._semaphores.get(caller)
+        if semaphore is None:
+            semaphore = self._semaphores[caller] = asyncio.Semaphore(self._limit)
+        return semaphore
