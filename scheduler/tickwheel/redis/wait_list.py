@@ -62,6 +62,9 @@ class WaiterHandle:
     def forward(self) -> None:
         self._waiters.forward(self._waiter)
 
+    def restore(self) -> None:
+        self._waiters.restore(self._waiter)
+
     def unsubscribe(self) -> None:
         self._waiters.remove(self._waiter)
 
@@ -248,6 +251,13 @@ class WaitList:
                     # A waiter without a filter does not pass its wake-up on.
                     line.drop_wakeup(waiter, unused=False)
             return woken
+
+    def restore(self, waiter: Waiter) -> None:
+        """Undo `consume` for a waiter that leaves without a search, so that `remove` passes its wake-up on."""
+        with self._lock:
+            waiter._woken = True
+            if not waiter.where:
+                waiter._holds_wakeup = True
 
     def count(self) -> int:
         """Return the number of waiters."""

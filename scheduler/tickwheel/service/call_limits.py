@@ -132,19 +132,38 @@ class AnswerLimits:
     """
 
     def __init__(self) -> None:
-        self.bytes = FairLimit(limits.ANSWERS_BYTES, "bytes of answers that its clients have not read")
+        # An answer is counted when it is complete, so a caller can have more bytes than its share.
+        self.bytes = FairLimit(
+            limits.ANSWERS_BYTES,
+            "bytes of answers that its clients have not read",
+            min_share=limits.ANSWER_BYTES,
+            ignores_excess=True,
+        )
         # Bytes of the answers that are built at a time, except for those whose caller has a turn.
         self.building = 0
         self._turns = CallerTurns(limits.CALLER_ANSWERS)
+        self._lines = CallerTurns(1)
 
     def check(self) -> None:
         """Raise LimitExceeded if the caller of the current call has left too many answers unread."""
-        # To name the caller costs time.
-        if self.bytes.total > self.bytes.limit // 8:
-            caller = name_caller(_call.get()[1])
-            # The answers of others may have turned out larger than expected, so a caller with few bytes passes anyway.
-            if self.bytes.held(caller) > limits.ANSWER_BYTES:
-                self.bytes.check(caller)
+        if self._is_low:
+            return
+        self.bytes.check(name_caller(_call.get()[1]))
+
+    async def wait(self) -> None:
+        """Wait while the caller of the current call has left too many answers unread. The calls of a caller that wait
+        stand in line. So each of them goes on, even if others of the caller leave answers unread all the time.
+        """
+        if self._is_low:
+            return
+        caller = name_caller(_call.get()[1])
+        async with self._lines.of(caller):
+            await self.bytes.wait(caller)
+
+    @property
+    def _is_low(self) -> bool:
+        """Whether there are so few bytes that no caller has too many. To name the caller would cost time."""
+        return self.bytes.total <= self.bytes.limit // 8
 
     def turns(self) -> asyncio.Semaphore:
         """Return the semaphore of the answers that are built at a time for the caller of the current call."""
@@ -170,37 +189,27 @@ class AnswerLimits:
 
 class Turn:
     """The right to build an answer of up to ``size`` bytes: to read its content from Redis, and to convert the content.
-    Use it in an ``async with`` statement.
+    Use it in an ``async with`` statement, which raises LimitExceeded if the caller has left too many answers unread.
     """
 
-    __slots__ = ("_answers", "_counted", "_is_checked", "_semaphore", "_size")
+    __slots__ = ("_answers", "_counted", "_semaphore", "_size")
 
-    def __init__(self, answers: AnswerLimits, size: int, *, is_checked: bool = True) -> None:
-        """Unless ``is_checked`` is false, the statement raises LimitExceeded if the caller has left too many answers
-        unread.
-        """
+    def __init__(self, answers: AnswerLimits, size: int) -> None:
         self._answers = answers
         self._size = size
-        self._is_checked = is_checked
         self._counted = 0
         self._semaphore: asyncio.Semaphore | None = None
 
     async def __aenter__(self) -> None:
         await self.begin()
         TURN.set(self)
-        if self._is_checked:
-            try:
-                self._answers.check()
-            except LimitExceeded:
-                await self.__aexit__()
-                raise
 
     async def __aexit__(self, *_: object) -> None:
         self.end()
         TURN.set(None)
 
     async def begin(self) -> None:
-        """Wait until the process may build the answer."""
+        """Wait until the process may build the answer. Raises LimitExceeded if the caller has left too many unread."""
         answers = self._answers
         if answers.building and answers.building + self._size > limits.ANSWERS_AT_ONCE:
             turns = answers.turns()
@@ -209,6 +218,11 @@ class Turn:
         else:
             answers.building += self._size
             self._counted = self._size
+        try:
+            answers.check()
+        except LimitExceeded:
+            self.end()
+            raise
 
     def end(self) -> None:
         """End the turn, if the call has it."""
