@@ -184,7 +184,7 @@ def test_unread_streams_take_no_more_than_their_share_and_go_on_when_their_clien
             assert other.call("Dequeue", namespace=NAMESPACE, queue="others", limit=2)["deliveries"]
             assert other.call("ListMessages", **listed)["messages"]
         record_property("held_mib", round(held.total / MIB))
-        # Streams that began at the same time have passed the check together.
+        # Streams that began at the same time have passed the check before their answers counted.
         assert held.total < 24 * MIB
         assert deaf.received == deaf.ended == unread.ended == 0
 

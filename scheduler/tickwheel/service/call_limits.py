@@ -151,8 +151,8 @@ class AnswerLimits:
         self.bytes.check(name_caller(_call.get()[1]))
 
     async def wait(self) -> None:
-        """Wait while the caller of the current call has left too many answers unread. The calls of a caller that wait
-        stand in line. So each of them goes on, even if others of the caller leave answers unread all the time.
+        """Wait while the caller of the current call has left too many answers unread. The calls of a caller end their
+        waits in the order in which these began, even if other calls of the caller leave answers unread all the time.
         """
         if self._is_low:
             return
