@@ -1,4 +1,4 @@
-"""A limit that callers share, so that no caller can take the places of others."""
+"""Limits that callers share, so that no caller can take the places of others."""
 
 import asyncio
 from collections.abc import Iterator
