@@ -118,14 +118,20 @@ class DeafClient:
         self._stream = -1
         self.ended = 0
         """Number of calls that have ended."""
+        self.received = 0
+        """Number of bytes of answers."""
         threading.Thread(target=self._read, daemon=True).start()
 
-    def call(self, method: str, request: Any, count: int = 1) -> None:
-        """Send ``count`` equal calls. ``method``: see `headers`."""
+    def call(self, method: str, request: Any, count: int = 1, *, is_open: bool = False) -> None:
+        """Send ``count`` equal calls. ``method``: see `headers`. If ``is_open``, more requests could follow."""
         block, data = headers(method, self._fields), message(request)
         for _ in range(count):
             self._stream += 2
-            self._send(frame(_HEADERS, 4, self._stream, block) + frame(_DATA, 1, self._stream, data))
+            self._send(frame(_HEADERS, 4, self._stream, block) + frame(_DATA, not is_open, self._stream, data))
+
+    def listen(self) -> None:
+        """Read all answers from now on."""
+        self._send(unlimited_windows())
 
     def close(self) -> None:
         with suppress(OSError):
@@ -140,6 +146,8 @@ class DeafClient:
                 # The flag ends a stream, or it marks an acknowledgement.
                 if kind == _HEADERS and flags & 1:
                     self.ended += 1
+                elif kind == _DATA:
+                    self.received += len(body)
                 elif kind in (_SETTINGS, _PING) and not flags & 1:
                     self._send(frame(kind, 1, 0, body if kind == _PING else b""))
 

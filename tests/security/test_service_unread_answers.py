@@ -4,8 +4,10 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 from urllib.request import urlopen
+from uuid import uuid4
 
 import grpc
 import pytest
@@ -16,11 +18,13 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 from bench.measurements.large_requests import memory_mb
 from services.process import free_port
 from services.serving_program import SERVE, ServingProgram
+from tests.integration.generic_client import GenericClient
 from tests.integration.service_thread import ServiceThread
 from tests.security.http2 import DeafClient
 from tests.security.tokens import entry, generic_client, write_token_file
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Tickwheel, limits
+from tickwheel.redis import wait_list
 from tickwheel.testing import PrivateServer
 from tickwheel.v1 import message_service_pb2 as calls, queue_service_pb2 as admin
 
@@ -30,19 +34,39 @@ NAMESPACE = "service-unread"
 OTHER, HOSTILE = "tw_other-Of-Unread", "tw_hostile-Of-Unread"
 PAYLOAD = b"x" * limits.PAYLOAD_BYTES
 MESSAGES, MEMORY_MB = 1_000, 200
+MIB = 1024 * 1024
 CHECK = "/grpc.health.v1.Health/Check"
 
 
 @pytest.fixture(scope="module")
 def server(tickwheel_server: PrivateServer) -> Iterator[PrivateServer]:
     with Tickwheel(tickwheel_server.url, namespace=NAMESPACE, shards=4, drive=False) as tickwheel:
-        for name in ("listed", "jobs", "others"):
+        for name in ("listed", "jobs", "others", "streamed", "batched"):
             queue = tickwheel.create_queue(name)
             count = 100 if name == "others" else MESSAGES
             for start in range(0, count, 100):
                 queue.enqueue_many(NewMessage(PAYLOAD, id=f"m{n}") for n in range(start, start + 100))
     yield tickwheel_server
     tickwheel_server.clear(NAMESPACE)
+
+
+class Jobs:
+    """An empty queue of the test."""
+
+    def __init__(self, tickwheel: Tickwheel, name: str) -> None:
+        self.name = name
+        self._queue = tickwheel.create_queue(name)
+
+    def enqueue(self, count: int) -> None:
+        """Enqueue large messages, at most 100 at a time."""
+        for start in range(0, count, 100):
+            self._queue.enqueue_many(NewMessage(PAYLOAD) for _ in range(start, min(start + 100, count)))
+
+
+@pytest.fixture
+def jobs(server: PrivateServer) -> Iterator[Jobs]:
+    with Tickwheel(server.url, namespace=NAMESPACE, drive=False) as tickwheel:
+        yield Jobs(tickwheel, f"jobs-{uuid4().hex[:8]}")
 
 
 class Program(ServingProgram):
@@ -129,6 +153,140 @@ def test_a_caller_with_too_many_unread_answers_is_refused_until_its_calls_end(
         eventually(lambda: not held.total, "the calls have ended with their connection")
         assert hostile.call("ListMessages", **listed)["messages"]
         assert not service.server._answers.building
+
+
+@pytest.fixture
+def small(server: PrivateServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceThread]:
+    """A service in which the unread answers of one caller may have 8 MiB."""
+    monkeypatch.setattr(limits, "ANSWERS_BYTES", 16 * MIB)
+    monkeypatch.setattr(limits, "ANSWERS_AT_ONCE", 4 * MIB)
+    here = f'namespaces = ["{NAMESPACE}"]\n'
+    tokens = write_token_file(tmp_path, *(entry(token, '["consume"]', here) for token in (OTHER, HOSTILE)))
+    with ServiceThread(server.url, tokens=tokens) as service:
+        yield service
+
+
+def test_unread_streams_take_no_more_than_their_share_and_go_on_when_their_client_reads(
+    small: ServiceThread, record_property: Any
+) -> None:
+    held, listed = small.server._answers.bytes, {"namespace": NAMESPACE, "queue": "listed"}
+    request = calls.DequeueStreamRequest(namespace=NAMESPACE, queue="streamed", credit=MESSAGES, lease_ms=3_600_000)
+    with ExitStack() as stack:
+        deaf = stack.enter_context(closing(DeafClient(small.target, HOSTILE)))
+        deaf.call("DequeueStream", request, limits.STREAMS, is_open=True)
+        eventually(lambda: held.total > 8 * MIB, "the share is full")
+        # The other token leaves answers unread, too, and is not refused as long as it has less than its share.
+        unread = stack.enter_context(closing(DeafClient(small.target, OTHER)))
+        unread.call("ListMessages", calls.ListMessagesRequest(**listed), 3)
+        channel = stack.enter_context(grpc.insecure_channel(small.target))
+        other = generic_client(channel, OTHER)
+        for _ in range(10):
+            assert other.call("Dequeue", namespace=NAMESPACE, queue="others", limit=2)["deliveries"]
+            assert other.call("ListMessages", **listed)["messages"]
+        record_property("held_mib", round(held.total / MIB))
+        # Streams that began at the same time have passed the check before their answers counted.
+        assert held.total < 24 * MIB
+        assert deaf.received == deaf.ended == unread.ended == 0
+
+        deaf.listen()
+        eventually(lambda: deaf.received > MESSAGES * len(PAYLOAD), "the streams have delivered all messages", 60)
+        assert not deaf.ended
+
+
+def test_streams_that_waited_for_messages_take_no_more_than_their_share(small: ServiceThread, jobs: Jobs) -> None:
+    held = small.server._answers.bytes
+    request = calls.DequeueStreamRequest(namespace=NAMESPACE, queue=jobs.name, credit=MESSAGES)
+    with closing(DeafClient(small.target, HOSTILE)) as deaf:
+        deaf.call("DequeueStream", request, 20, is_open=True)
+        [namespace] = eventually(lambda: small.server.namespaces, "the namespace is open")
+        eventually(lambda: namespace.wakeups.waiter_count == 20, "the streams wait")
+        jobs.enqueue(MESSAGES)
+        eventually(
+            lambda: held.total > 8 * MIB and not namespace.wakeups.waiter_count,
+            "the share is full, and no stream waits for messages",
+        )
+        assert held.total < 24 * MIB
+
+
+@pytest.mark.parametrize("wait", ["a stream", "a dequeue"])
+def test_a_caller_with_too_many_unread_answers_passes_its_wake_ups_on(
+    small: ServiceThread, jobs: Jobs, monkeypatch: pytest.MonkeyPatch, wait: str
+) -> None:
+    # No sweep wakes a waiter whose wake-up was lost.
+    monkeypatch.setattr(wait_list, "SWEEP_S", 3_600)
+    where: dict[str, Any] = {"namespace": NAMESPACE, "queue": jobs.name}
+    held = small.server._answers.bytes
+    with ExitStack() as stack:
+        deaf = stack.enter_context(closing(DeafClient(small.target, HOSTILE)))
+        if wait == "a stream":
+            deaf.call("DequeueStream", calls.DequeueStreamRequest(**where, credit=1), 5, is_open=True)
+        else:
+            deaf.call("Dequeue", calls.DequeueRequest(**where, limit=1, wait_ms=600_000), 5)
+        [namespace] = eventually(lambda: small.server.namespaces, "the namespace is open")
+        eventually(lambda: namespace.wakeups.waiter_count == 5, "the calls wait")
+        deaf.call("ListMessages", calls.ListMessagesRequest(namespace=NAMESPACE, queue="listed"), 50)
+        eventually(lambda: deaf.ended and held.total > 8 * MIB, "a call is refused")
+        other = stack.enter_context(closing(DeafClient(small.target, OTHER)))
+        other.listen()
+        other.call("Dequeue", calls.DequeueRequest(**where, wait_ms=600_000))
+        eventually(lambda: namespace.wakeups.waiter_count == 6, "the other token waits")
+        jobs.enqueue(1)
+        eventually(lambda: other.ended, "the other token gets the message")
+        assert other.received > len(PAYLOAD)
+
+
+def test_a_paused_stream_ends_when_its_client_or_the_service_ends_it(small: ServiceThread) -> None:
+    request = {"namespace": NAMESPACE, "queue": "jobs", "credit": 1}
+    held = small.server._answers.bytes
+    with ExitStack() as stack:
+        deaf = stack.enter_context(closing(DeafClient(small.target, HOSTILE)))
+        deaf.call("ListMessages", calls.ListMessagesRequest(namespace=NAMESPACE, queue="listed"), 50)
+        eventually(lambda: deaf.ended and held.total > 8 * MIB, "a call is refused")
+        channel = stack.enter_context(grpc.insecure_channel(small.target))
+        hostile = generic_client(channel, HOSTILE)
+        assert not list(hostile.stream("DequeueStream", iter([request]), 60))
+
+        requests: SimpleQueue[Any] = SimpleQueue()
+        stack.callback(requests.put, None)
+        requests.put(request)
+        stream = hostile.stream("DequeueStream", iter(requests.get, None), 60)
+        in_flight = small.server.counters.methods["DequeueStream"]
+        eventually(lambda: in_flight.in_flight == 1, "the stream is open")
+        handlers = small.server._messages
+        assert handlers is not None
+        small._loop.call_soon_threadsafe(handlers.drain)
+        with pytest.raises(grpc.RpcError) as stopped:
+            list(stream)
+        assert stopped.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def leased(client: GenericClient, queue: str) -> int:
+    return int(client.call("GetCounts", namespace=NAMESPACE, queue=queue)["counts"]["running"])
+
+
+def test_an_unread_response_of_a_batch_counts_once_also_while_it_waits_for_others(
+    small: ServiceThread, jobs: Jobs
+) -> None:
+    answers = small.server._answers
+    queues, each = ("batched", jobs.name), 20
+    jobs.enqueue(each)
+    request = calls.DequeueBatchRequest(
+        requests=[
+            calls.DequeueRequest(
+                namespace=NAMESPACE, queue=queue, limit=each, request_id=f"b{queue}:1", first_attempt=True
+            )
+            for queue in queues
+        ]
+    )
+    with ExitStack() as stack:
+        other = generic_client(stack.enter_context(grpc.insecure_channel(small.target)), OTHER)
+        deaf = stack.enter_context(closing(DeafClient(small.target, HOSTILE)))
+        deaf.call("DequeueBatch", request)
+        eventually(lambda: sum(leased(other, queue) for queue in queues) == 2 * each, "all are leased")
+        eventually(lambda: not answers.building, "both responses are written or wait for it")
+        expected = 2 * each * len(PAYLOAD)
+        assert expected < answers.bytes.total < 1.1 * expected
+    eventually(lambda: not answers.bytes.total, "the call has ended with its connection")
 
 
 def test_unread_health_checks_hold_no_more_places_than_documented(server: PrivateServer) -> None:

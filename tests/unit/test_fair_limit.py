@@ -1,9 +1,13 @@
 """A shared limit: one caller gets half of the places, and each next caller half of those that are left."""
 
-import pytest
+import asyncio
+from contextlib import suppress
 
-from tickwheel import LimitExceeded
-from tickwheel.service.call_limits import peer_address
+import pytest
+from hypothesis import given, strategies as st
+
+from tickwheel import LimitExceeded, limits
+from tickwheel.service.call_limits import AnswerLimits, peer_address
 from tickwheel.service.fair_limit import FairLimit
 
 pytestmark = pytest.mark.unit
@@ -33,9 +37,71 @@ def test_a_place_that_is_given_back_can_be_taken_again() -> None:
     limit = FairLimit(4, "calls")
     assert take_all(limit, "a") == 2
     limit.put_back("a")
-    with limit.hold("a"), pytest.raises(LimitExceeded, match="a has 2 calls, and a caller may have at most"):
+    limit.take("a")
+    with pytest.raises(LimitExceeded, match="a has 2 calls, and a caller may have at most"):
         limit.take("a")
+    limit.put_back("a")
     assert (limit.total, take_all(limit, "a")) == (1, 1)
+
+
+def test_a_caller_that_waits_goes_on_when_others_have_given_back_enough() -> None:
+    async def wait() -> bool:
+        limit = FairLimit(4, "calls")
+        limit.take("a", 2)
+        waiting = asyncio.create_task(limit.wait("b", 2))
+        await asyncio.sleep(0)
+        waited = not waiting.done()
+        limit.put_back("a", 2)
+        await waiting
+        return waited
+
+    assert asyncio.run(wait())
+
+
+def test_a_caller_may_hold_the_minimal_share_in_any_case() -> None:
+    limit = FairLimit(64, "bytes", min_share=3)
+    limit.count("a", 100)
+    assert (take_all(limit, "b"), take_all(limit, "a")) == (3, 0)
+
+
+def test_what_a_caller_holds_above_its_share_takes_nothing_from_others() -> None:
+    limit = FairLimit(64, "bytes", ignores_excess=True)
+    limit.count("a", 100)
+    limit.count("b", 1_000)
+    assert [take_all(limit, name) for name in "abcd"] == [0, 0, 8, 4]
+    limit.put_back("b", 1_000)
+    limit.put_back("a", 90)
+    assert (limit.total, take_all(limit, "a")) == (22, 16)
+
+
+def test_the_unread_answers_of_one_caller_above_its_share_take_nothing_from_others() -> None:
+    unread = AnswerLimits().bytes
+    unread.count("a", limits.ANSWERS_BYTES)
+    unread.count("b", 2 * limits.ANSWER_BYTES)
+    unread.check("b")
+    with pytest.raises(LimitExceeded):
+        unread.check("a")
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcde"), st.integers(-20, 20))))
+def test_if_no_caller_has_more_than_its_share_it_does_not_matter_that_excess_is_ignored(
+    steps: list[tuple[str, int]],
+) -> None:
+    held = dict.fromkeys("abcde", 0)
+    plain, other = FairLimit(64, "bytes"), FairLimit(64, "bytes", ignores_excess=True)
+    for caller, amount in steps:
+        if amount < 0:
+            amount = -min(-amount, held[caller])
+            plain.put_back(caller, -amount)
+            other.put_back(caller, -amount)
+            held[caller] += amount
+            continue
+        with suppress(LimitExceeded):
+            plain.take(caller, amount)
+            held[caller] += amount
+        with suppress(LimitExceeded):
+            other.take(caller, amount)
+        assert other.total == plain.total == sum(held.values())
 
 
 def test_a_waiting_call_is_not_counted_as_a_call_of_its_caller_but_in_the_total() -> None:

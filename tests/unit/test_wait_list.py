@@ -96,6 +96,18 @@ def test_the_unused_wake_up_of_a_leaving_waiter_goes_to_another() -> None:
     group.consume("b")
 
 
+@pytest.mark.parametrize("where", ["", "filter"])
+def test_the_wake_up_of_a_waiter_that_leaves_without_a_search_goes_to_another(where: str) -> None:
+    group = NamedWaiters("abc", filters=dict.fromkeys("abc", where))
+    group.list.wake("q", 1)
+    group.consume("a")
+
+    group.list.restore(group["a"])
+    group.list.remove(group["a"])
+
+    assert group.woken == ["a", "b"]
+
+
 def test_the_used_wake_up_of_a_leaving_waiter_goes_to_no_other() -> None:
     group = NamedWaiters("abc")
     group.list.wake("q", 1)

@@ -46,6 +46,9 @@ class WaiterHandle:
     def forward(self) -> None:
         self._waiters.forward(self._waiter)
 
+    def restore(self) -> None:
+        self._waiters.restore(self._waiter)
+
     def unsubscribe(self) -> None:
         self._waiters.remove(self._waiter)
 
@@ -157,6 +160,13 @@ class WaitList:
             if line is not None:
                 line.begin_search(waiter, woken=woken)
             return woken
+
+    def restore(self, waiter: Waiter) -> None:
+        """Undo `consume` for a waiter that leaves without a search, so that `remove` passes its wake-up on."""
+        with self._lock:
+            waiter.woken = True
+            if not waiter.where:
+                waiter.holds_wakeup = True
 
     def count(self) -> int:
         """Return the number of waiters."""

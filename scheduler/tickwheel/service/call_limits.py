@@ -10,12 +10,11 @@ from ipaddress import IPv6Address, ip_address
 from itertools import islice
 from typing import Any, Final
 from urllib.parse import unquote
-from weakref import WeakValueDictionary
 
 from tickwheel import limits
 from tickwheel.errors import LimitExceeded
 from tickwheel.service.authorization import CALL
-from tickwheel.service.fair_limit import FairLimit
+from tickwheel.service.fair_limit import CallerTurns, FairLimit
 from tickwheel.service.token_quota import RETRY_AFTER_MS, ConcurrencyLimit
 
 # Addresses with the same first 64 bits belong to one network, which can use all of them.
@@ -54,22 +53,6 @@ class CallLimits:
         _on_end_of_call(partial(self.calls.put_back, caller))
 
 
-class _CallerTurns:
-    """Limits what each caller does at a time."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        # An entry disappears when no call of the caller uses it.
-        self._semaphores: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-
-    def of(self, caller: str) -> asyncio.Semaphore:
-        """Return the semaphore of the caller."""
-        semaphore = self._semaphores.get(caller)
-        if semaphore is None:
-            semaphore = self._semaphores[caller] = asyncio.Semaphore(self._limit)
-        return semaphore
-
-
 class RequestLimits:
     """The limits of the requests of one process: the time of their arrival, and the cost of large requests, which have
     more than `UNCOUNTED_REQUEST_BYTES`.
@@ -80,7 +63,7 @@ class RequestLimits:
         self.bytes = FairLimit(limits.REQUESTS_BYTES, "bytes of large requests in flight")
         # Only one large request is parsed at a time, and the event loop serves other calls before the next one.
         self.parsing = asyncio.Lock()
-        self._turns = _CallerTurns(limits.LARGE_REQUESTS)
+        self._turns = CallerTurns(limits.LARGE_REQUESTS)
 
     def turns(self, caller: str) -> asyncio.Semaphore:
         """Return the semaphore of the large requests of a caller that are processed at a time."""
@@ -101,7 +84,7 @@ class Arrivals:
         self._late: set[asyncio.Task[Any]] = set()
         self._is_watched = False
         self._reading = 0
-        self._turns = _CallerTurns(limits.CALLER_READS)
+        self._turns = CallerTurns(limits.CALLER_READS)
 
     async def read(self, context: Any) -> Any:
         """Return the request of the call. Raises TimeoutError if the request does not arrive in time."""
@@ -149,35 +132,54 @@ class AnswerLimits:
     """
 
     def __init__(self) -> None:
-        self.bytes = FairLimit(limits.ANSWERS_BYTES, "bytes of answers that its clients have not read")
+        # An answer is counted when it is complete, so a caller can have more bytes than its share.
+        self.bytes = FairLimit(
+            limits.ANSWERS_BYTES,
+            "bytes of answers that its clients have not read",
+            min_share=limits.ANSWER_BYTES,
+            ignores_excess=True,
+        )
         # Bytes of the answers that are built at a time, except for those whose caller has a turn.
         self.building = 0
-        self._turns = _CallerTurns(limits.CALLER_ANSWERS)
+        self._turns = CallerTurns(limits.CALLER_ANSWERS)
+        self._lines = CallerTurns(1)
 
     def check(self) -> None:
         """Raise LimitExceeded if the caller of the current call has left too many answers unread."""
-        # To name the caller costs time.
-        if self.bytes.total > self.bytes.limit // 8:
-            caller = name_caller(_call.get()[1])
-            # The answers of others may have turned out larger than expected, so a caller with few bytes passes anyway.
-            if self.bytes.held(caller) > limits.ANSWER_BYTES:
-                self.bytes.check(caller)
+        if self._is_low:
+            return
+        self.bytes.check(name_current_caller())
+
+    async def wait(self) -> None:
+        """Wait while the caller of the current call has left too many answers unread. The calls of a caller end their
+        waits in the order in which these began, even if other calls of the caller leave answers unread all the time.
+        """
+        if self._is_low:
+            return
+        caller = name_current_caller()
+        async with self._lines.of(caller):
+            await self.bytes.wait(caller)
+
+    @property
+    def _is_low(self) -> bool:
+        """Whether there are so few bytes that no caller has too many. To name the caller would cost time."""
+        return self.bytes.total <= self.bytes.limit // 8
 
     def turns(self) -> asyncio.Semaphore:
         """Return the semaphore of the answers that are built at a time for the caller of the current call."""
-        return self._turns.of(name_caller(_call.get()[1]))
+        return self._turns.of(name_current_caller())
 
     def count(self, answer: bytes) -> None:
         """Count the answer of the current call until the task of the call ends."""
         if len(answer) > limits.UNCOUNTED_ANSWER_BYTES:
-            caller = name_caller(_call.get()[1])
+            caller = name_current_caller()
             self.bytes.count(caller, len(answer))
             _on_end_of_call(partial(self.bytes.put_back, caller, len(answer)))
 
     @contextmanager
     def count_written(self, size: int) -> Iterator[None]:
         """Count an answer of a stream, of ``size`` bytes, in the ``with`` block, which writes the answer."""
-        caller = name_caller(_call.get()[1])
+        caller = name_current_caller()
         self.bytes.count(caller, size)
         try:
             yield
@@ -187,37 +189,27 @@ class AnswerLimits:
 
 class Turn:
     """The right to build an answer of up to ``size`` bytes: to read its content from Redis, and to convert the content.
-    Use it in an ``async with`` statement.
+    Use it in an ``async with`` statement, which raises LimitExceeded if the caller has left too many answers unread.
     """
 
-    __slots__ = ("_answers", "_counted", "_is_checked", "_semaphore", "_size")
+    __slots__ = ("_answers", "_counted", "_semaphore", "_size")
 
-    def __init__(self, answers: AnswerLimits, size: int, *, is_checked: bool = True) -> None:
-        """Unless ``is_checked`` is false, the statement raises LimitExceeded if the caller has left too many answers
-        unread.
-        """
+    def __init__(self, answers: AnswerLimits, size: int) -> None:
         self._answers = answers
         self._size = size
-        self._is_checked = is_checked
         self._counted = 0
         self._semaphore: asyncio.Semaphore | None = None
 
     async def __aenter__(self) -> None:
         await self.begin()
         TURN.set(self)
-        if self._is_checked:
-            try:
-                self._answers.check()
-            except LimitExceeded:
-                await self.__aexit__()
-                raise
 
     async def __aexit__(self, *_: object) -> None:
         self.end()
         TURN.set(None)
 
     async def begin(self) -> None:
-        """Wait until the process may build the answer."""
+        """Wait until the process may build the answer. Raises LimitExceeded if the caller has left too many unread."""
         answers = self._answers
         if answers.building and answers.building + self._size > limits.ANSWERS_AT_ONCE:
             turns = answers.turns()
@@ -226,6 +218,11 @@ class Turn:
         else:
             answers.building += self._size
             self._counted = self._size
+        try:
+            answers.check()
+        except LimitExceeded:
+            self.end()
+            raise
 
     def end(self) -> None:
         """End the turn, if the call has it."""

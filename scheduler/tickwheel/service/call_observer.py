@@ -41,8 +41,8 @@ class CallObserver:
     def wrap(self, method: Method, answer: Any, open_requests: Callable[[Any], RequestReader]) -> Any:
         """Return the handler that grpc calls for the method. The handler calls ``answer`` with the requests, which
         ``open_requests`` returns for a context, and the context. If the method streams responses, ``answer`` also
-        receives a function that writes a response. The handler passes each response to the library as bytes, and counts
-        them.
+        receives a function that writes a response, and that several tasks may call at a time. The handler passes each
+        response to the library as bytes, and counts them.
         """
         # A call with two streams has no span, because it can last for days.
         if self._traces and not (method.client_streaming and method.server_streaming):
@@ -81,13 +81,17 @@ class CallObserver:
 
         async def handler(_: Any, context: Any) -> None:
             requests = open_requests(context)
+            # gRPC allows one write at a time.
+            writing = asyncio.Lock()
 
             async def write(response: Any) -> None:
-                for answered, part in _split_response(method, requests.first, response):
-                    counter.add(answered.namespace, answered.queue, row.count(answered, part))
                 raw = response.SerializeToString()
+                # A response takes memory while it waits for the responses before it, too.
                 with self._answers.count_written(len(raw)):
-                    await context.write(raw)
+                    async with writing:
+                        for answered, part in _split_response(method, requests.first, response):
+                            counter.add(answered.namespace, answered.queue, row.count(answered, part))
+                        await context.write(raw)
 
             await self.observe(row.name, context, answer(requests, context, write))
 

@@ -41,13 +41,16 @@ class CoalescingExecutor(AsyncRedisExecutor):
         self._batchers: dict[str, MicroBatcher[_PlanRound, list[Reply] | BaseException]] = {}
 
     async def _execute_step(self, step: object, already_applied: bool) -> Any:
-        turn = TURN.get() if isinstance(step, AwaitWakeup) else None
-        if turn is None:
+        if not isinstance(step, AwaitWakeup) or (turn := TURN.get()) is None:
             return await super()._execute_step(step, already_applied)
         # Calls that wait for messages must not delay those that read messages.
         turn.end()
         await super()._execute_step(step, already_applied)
-        await turn.begin()
+        try:
+            await turn.begin()
+        except BaseException:
+            step.waiter.restore()
+            raise
         return None
 
     async def round(

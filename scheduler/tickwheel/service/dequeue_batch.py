@@ -57,8 +57,6 @@ class DequeueBatch:
     def __init__(self, namespaces: Namespaces, write: Write) -> None:
         self._namespaces = namespaces
         self._write = write
-        # gRPC allows one write at a time.
-        self._write_lock = asyncio.Lock()
 
     async def answer(self, request: calls.DequeueBatchRequest) -> None:
         """Answer the requests. A request that fails stays unanswered, and the client repeats it as a single call.
@@ -116,10 +114,7 @@ class DequeueBatch:
     async def _write_answers(self, answers: Iterable[calls.DequeueBatchResponse.Answer]) -> None:
         response = calls.DequeueBatchResponse(answers=answers)
         if response.answers:
-            # The messages take memory while the groups wait for each other, too.
-            with self._namespaces.answers.count_written(response.ByteSize()):
-                async with self._write_lock:
-                    await self._write(response)
+            await self._write(response)
 
 
 def to_response(messages: Iterable[LeasedMessage]) -> calls.DequeueResponse:

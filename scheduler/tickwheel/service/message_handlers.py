@@ -4,11 +4,12 @@ a plan on the namespace, and converts the result to protobuf.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from tickwheel import limits
-from tickwheel.errors import InvalidArgument, TickwheelError, Unavailable
+from tickwheel.errors import InvalidArgument, LimitExceeded, TickwheelError, Unavailable
 from tickwheel.model.message import EnqueueResult, LeasedMessage
 from tickwheel.operations import cancel, explain, inspect, redrive, reschedule
 from tickwheel.operations.dequeue import Dequeue
@@ -132,6 +133,9 @@ class MessageHandlers(LeaseHandlers):
         namespace, queue = await resolve_queue(self.namespaces, first)
         caller = name_current_caller()
         while limit := await credit.wait_for_credit():
+            # A stream is slowed down where another call is rejected.
+            if not await credit.outlasts(self.namespaces.answers.wait()):
+                continue
             options = DequeueOptions.parse(
                 min(limit, _MAX_STREAM_BATCH),
                 first.where or None,
@@ -141,9 +145,10 @@ class MessageHandlers(LeaseHandlers):
                 max_bytes=limits.ANSWER_BYTES,
             )
             dequeue = Dequeue(namespace.context, queue, options, caller)
-            with credit.on_client_close(dequeue.cancel_wait):
-                # The stream is slowed down instead of rejected: it writes one response at a time.
-                leased_messages = await self._wait_for_messages(namespace, dequeue, is_checked=False)
+            leased_messages: list[LeasedMessage] = []
+            # The caller may have left more answers unread during the wait for messages: the next round then waits.
+            with credit.on_client_close(dequeue.cancel_wait), suppress(LimitExceeded):
+                leased_messages = await self._wait_for_messages(namespace, dequeue)
             if leased_messages:
                 credit.spend(len(leased_messages))
                 yield calls.DequeueStreamResponse(deliveries=map(message_conversion.delivery_to_proto, leased_messages))
@@ -232,12 +237,10 @@ class MessageHandlers(LeaseHandlers):
         if self._drained.done():
             raise Unavailable(f"this process of the service is stopping: open a new stream; {consequence}")
 
-    async def _wait_for_messages(
-        self, namespace: Namespace, dequeue: Dequeue, *, is_checked: bool = True
-    ) -> list[LeasedMessage]:
+    async def _wait_for_messages(self, namespace: Namespace, dequeue: Dequeue) -> list[LeasedMessage]:
         self._waiting.add(dequeue)
         try:
-            return await namespace.dequeue(dequeue, is_checked=is_checked)
+            return await namespace.dequeue(dequeue)
         finally:
             self._waiting.discard(dequeue)
 

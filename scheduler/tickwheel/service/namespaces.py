@@ -58,11 +58,14 @@ class Namespace:
         """Run a plan."""
         return await self._executor.run(plan)
 
-    async def dequeue(self, dequeue: Dequeue, *, is_checked: bool = True) -> list[LeasedMessage]:
+    async def dequeue(self, dequeue: Dequeue) -> list[LeasedMessage]:
         """Run a dequeue in a turn, and return the leased messages. If its options set a wait, the dequeue waits for
-        messages. The turn is paused meanwhile. ``is_checked``: see `Turn`.
+        messages. The turn is paused meanwhile.
+
+        Raises LimitExceeded if the caller has left too many answers unread: before the call, or after the wait. The
+        dequeue then has leased no message.
         """
-        async with Turn(self._answers, self._answer_bytes(dequeue), is_checked=is_checked):
+        async with Turn(self._answers, self._answer_bytes(dequeue)):
             return await self.run(dequeue.plan(LeasedMessage))
 
     def _answer_bytes(self, dequeue: Dequeue) -> int:

@@ -19,8 +19,6 @@ from tickwheel.v1.message_service_pb2 import EnqueueRequest
 
 # A request that a call keeps while the call waits is copied without the bytes that it does not need, if it is larger.
 _KEPT_BYTES: Final = 1_024
-# First and longest pause between two attempts of a stream to hold the bytes of its next request.
-_POLL_S, _POLL_MAX_S = 0.05, 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +95,8 @@ class RequestReader:
             raise StopAsyncIteration
         if len(raw) <= limits.UNCOUNTED_REQUEST_BYTES:
             return self._parse(raw)
-        pause_s = _POLL_S
-        while not self._held_bytes:
-            try:
-                self._hold_bytes(len(raw))
-            except LimitExceeded:
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _POLL_MAX_S)
+        await self._limits.requests.bytes.wait(name_caller(self.context), len(raw))
+        self._hold_bytes(len(raw))
         return await self._parse_large(raw)
 
     async def _parse_large(self, raw: bytes) -> Any:

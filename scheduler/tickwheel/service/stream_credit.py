@@ -1,8 +1,9 @@
 """Flow control of a dequeue stream. Each request of the client grants credit, and each message sent uses one unit."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
@@ -55,6 +56,19 @@ class StreamCredit:
             yield
         finally:
             self._reader.remove_done_callback(on_done)
+
+    async def outlasts(self, wait: Coroutine[Any, Any, None]) -> bool:
+        """Wait, and return whether the wait has ended before the client ended the stream. If it has not, cancel it."""
+        task = asyncio.ensure_future(wait)
+        try:
+            waits: set[asyncio.Future[None]] = {task, self._reader}
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if self._reader.done():
+                return False
+            task.result()
+            return True
+        finally:
+            task.cancel()
 
     def spend(self, count: int) -> None:
         """Subtract the number of messages sent."""
