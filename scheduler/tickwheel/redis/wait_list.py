@@ -194,10 +194,10 @@ class WaitList:
             chosen = [self._wake(waiter) for line in self._queues.values() for waiter in line.waiters()]
         self._notify(chosen)
 
-    def wake_for_lost(self) -> None:
-        """Wake as many waiters as there are, because wake-ups may have been lost."""
+    def wake_for_lost(self, queue: str | None = None) -> None:
+        """Wake as many waiters as the queue has, or all queues have, because wake-ups may have been lost."""
         with self._lock:
-            lines = self._queues.values()
+            lines = [line for line in (self._queues.get(queue),) if line] if queue else self._queues.values()
             chosen = [w for line in lines for w in self._announce(line, sum(1 for _ in line.waiters()))]
         self._notify(chosen)
 
