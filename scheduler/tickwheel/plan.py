@@ -105,11 +105,13 @@ class Subscribe:
     """Subscribe to a queue's wake-ups.
 
     After the subscription is confirmed, the answer is a *waiter*: an object that receives the wake-ups for one call.
-    ``where`` is the packed filter of the call. Calls with the same filter share their searches.
+    ``where`` is the packed filter of the call. Calls with the same filter share their searches. If not ``exists``, the
+    queue does not exist, and there is no subscription. Each second, one waiter is woken, and checks again.
     """
 
     queue: str
     where: bytes = b""
+    exists: bool = True
 
 
 @dataclass(slots=True)

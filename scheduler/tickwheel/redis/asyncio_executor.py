@@ -106,9 +106,9 @@ class AsyncRedisExecutor:
             case EndSearch(search):
                 assert self.wakeups is not None
                 self.wakeups.end_search(search)
-            case Subscribe(queue, where):
+            case Subscribe(queue, where, exists):
                 assert self.wakeups is not None
-                return await self.wakeups.subscribe(queue, where)
+                return await self.wakeups.subscribe(queue, where, exists=exists)
             case AwaitWakeup(waiter, seconds):
                 await waiter.wait(seconds)
             case ForwardWakeup(waiter):

@@ -83,9 +83,9 @@ class RedisExecutor:
             case EndSearch(search):
                 assert self.wakeups is not None
                 self.wakeups.end_search(search)
-            case Subscribe(queue, where):
+            case Subscribe(queue, where, exists):
                 assert self.wakeups is not None
-                return self.wakeups.subscribe(queue, where)
+                return self.wakeups.subscribe(queue, where, exists=exists)
             case AwaitWakeup(waiter, seconds):
                 waiter.wait(seconds)
             case ForwardWakeup(waiter):
