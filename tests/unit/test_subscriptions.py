@@ -329,9 +329,11 @@ def test_an_empty_search_answers_none_after_the_subscription_has_ended_in_betwee
     assert begin(idle).is_answered
     end_idle(idle)
     idle.add("work")
+    short.subscriptions.missing_by_server()
     for server, channel in ((A, ONE), (B, ZERO)):
         for kind in (b"sunsubscribe", b"ssubscribe"):
             short.subscriptions.on_message(server, [kind, channel, 0])
+    assert short.subscriptions.all_confirmed
 
     assert not begin(idle).is_answered
 
