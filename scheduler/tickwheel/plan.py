@@ -107,11 +107,14 @@ class Subscribe:
     After the subscription is confirmed, the answer is a *waiter*: an object that receives the wake-ups for one call.
     ``where`` is the packed filter of the call. Calls with the same filter share their searches. ``caller`` names the
     caller: the callers of a process take turns.
+    If not ``exists``, the queue does not exist, and there is no subscription. Each second, one waiter is woken, and
+    checks again.
     """
 
     queue: str
     where: bytes = b""
     caller: str = ""
+    exists: bool = True
 
 
 @dataclass(slots=True)

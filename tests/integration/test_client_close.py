@@ -33,8 +33,12 @@ def test_a_closed_client_refuses_calls_and_leaves_its_messages(
 def test_closing_a_client_ends_its_waiting_dequeues_and_leases_nothing_more(tickwheel_server: PrivateServer) -> None:
     with sandbox(tickwheel_server) as (tickwheel, _), ThreadPoolExecutor() as threads:
         namespace = tickwheel._context.namespace
+        tickwheel.create_queue("q")
         closed = Tickwheel(tickwheel_server.url, namespace=namespace)
-        waiting = [threads.submit(closed.queue("q").dequeue, wait=timedelta(hours=1)) for _ in range(3)]
+        # A dequeue of a queue that does not exist waits without a subscription.
+        waiting = [
+            threads.submit(closed.queue(name).dequeue, wait=timedelta(hours=1)) for name in ("q", "q", "missing")
+        ]
         with tickwheel_server.client() as client:
             eventually(lambda: client.pubsub_shardchannels(f"{namespace}:*"), "the dequeues wait")
         closed.close()

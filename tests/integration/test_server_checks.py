@@ -187,7 +187,7 @@ def test_a_dequeue_without_the_right_to_subscribe_is_forbidden_and_does_not_wait
 ) -> None:
     admin.execute_command("ACL", "SETUSER", "deaf", "on", ">p", "~*", "allchannels", "+@all")
     with Tickwheel(url_of(private, "deaf", "p")) as tickwheel:
-        queue = tickwheel.queue("jobs")
+        queue = tickwheel.create_queue("jobs")
         admin.execute_command("ACL", "SETUSER", "deaf", "resetchannels")
         for _ in range(2):
             with pytest.raises(Forbidden, match="the server refused this user"):
@@ -212,7 +212,7 @@ def test_a_waiting_dequeue_is_forbidden_when_the_right_to_subscribe_is_withdrawn
 ) -> None:
     admin.execute_command("ACL", "SETUSER", "deaf", "on", ">p", "~*", "allchannels", "+@all")
     with Tickwheel(url_of(private, "deaf", "p")) as tickwheel, ThreadPoolExecutor() as threads:
-        waiting = threads.submit(tickwheel.queue("jobs").dequeue, wait=HOUR)
+        waiting = threads.submit(tickwheel.create_queue("jobs").dequeue, wait=HOUR)
         eventually(lambda: admin.execute_command("PUBSUB", "SHARDCHANNELS"), "the subscription is confirmed")
         # The server closes connections that are subscribed to forbidden channels.
         admin.execute_command("ACL", "SETUSER", "deaf", "resetchannels")

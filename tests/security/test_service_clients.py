@@ -67,6 +67,8 @@ def test_two_thousand_connections_of_which_half_wait_are_answered_and_the_servic
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * CONNECTIONS), hard))
 
     async def program(service: ServingProgram, direct: Tickwheel) -> None:
+        for n in range(QUEUES):
+            await asyncio.to_thread(direct.create_queue, f"q{n}")
         before = rss_kb(service)
         channels = [grpc.aio.insecure_channel(service.target, options=OWN_CONNECTION) for _ in range(CONNECTIONS)]
         try:

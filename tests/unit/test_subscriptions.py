@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from redis.exceptions import MovedError
+from redis.exceptions import MovedError, NoPermissionError
 
 from tickwheel.errors import TickwheelError
 from tickwheel.plan import Search
@@ -40,7 +40,7 @@ class SubscriptionState:
         self.waiters = WaitList()
         self.confirmed_queues: list[str] = []
         self.woken = 0
-        self.waiters.add("work", self._woken)
+        self.work_waiters = [self.waiters.add("work", self._woken)]
         self.subscriptions: Subscriptions[Confirmation] = Subscriptions(
             self.topology, self.waiters, lambda queue: [f"{queue}-0", f"{queue}-1"]
         )
@@ -48,16 +48,18 @@ class SubscriptionState:
 
     def add(self, queue: str) -> None:
         """Add a waiter for the queue."""
-        self.subscriptions.add(queue, Confirmation(queue, self.confirmed_queues))
+        self.subscriptions.confirmation(queue, lambda: Confirmation(queue, self.confirmed_queues))
 
     def _woken(self) -> None:
         self.woken += 1
 
     def subscribed(self) -> None:
-        """Subscribe to all missing channels, and confirm them."""
+        """Subscribe to all missing channels, and confirm them. Waiters that this wakes go on waiting."""
         for server, channels in self.subscriptions.missing_by_server().items():
             for channel in channels:
                 self.subscriptions.on_message(server, [b"ssubscribe", channel, 1])
+        self.waiters.consume(self.work_waiters[0])
+        self.woken = 0
 
 
 @pytest.fixture
@@ -71,12 +73,14 @@ def test_each_channel_is_wanted_once_at_the_server_of_its_shard(state: Subscript
     assert state.subscriptions.missing_by_server() == {}
 
 
-def test_a_queue_is_ready_once_all_its_channels_are_confirmed(state: SubscriptionState) -> None:
+def test_a_queue_is_ready_and_its_waiters_check_once_all_its_channels_are_confirmed(state: SubscriptionState) -> None:
     state.subscriptions.missing_by_server()
     state.subscriptions.on_message(B, [b"ssubscribe", ZERO, 1])
-    assert state.confirmed_queues == []
+    assert (state.confirmed_queues, state.woken) == ([], 0)
     state.subscriptions.on_message(A, [b"ssubscribe", ONE, 1])
-    assert (state.confirmed_queues, state.woken) == (["work"], 0)
+    assert (state.confirmed_queues, state.woken) == (["work"], 1)
+    state.subscriptions.on_message(A, [b"ssubscribe", ONE, 1])
+    assert (state.confirmed_queues, state.woken) == (["work"], 1)
 
 
 def test_a_message_wakes_the_queue(state: SubscriptionState) -> None:
@@ -172,7 +176,7 @@ def begin(state: SubscriptionState) -> Search:
 def idle(state: SubscriptionState, monkeypatch: pytest.MonkeyPatch) -> SubscriptionState:
     """A process with a filter whose search found nothing. The sweep is due."""
     monkeypatch.setattr(subscriptions, "_PROBE_S", 0)
-    state.waiters.add("work", lambda: None, b"filter")
+    state.work_waiters.append(state.waiters.add("work", lambda: None, b"filter"))
     state.subscribed()
     search = begin(state)
     search.found, search.is_complete = False, True
@@ -236,3 +240,146 @@ def test_dequeues_without_a_filter_need_no_probes(state: SubscriptionState) -> N
     assert state.subscriptions.due_probes() == {}
     state.subscriptions.sweep_if_due()
     assert state.woken == 1
+
+
+def end_idle(state: SubscriptionState) -> dict[str, list[bytes]]:
+    """End the idle subscriptions, after the waiters of the queue `work` have left."""
+    for waiter in state.work_waiters:
+        state.waiters.remove(waiter)
+    return state.subscriptions.end_idle()
+
+
+@pytest.fixture
+def short(state: SubscriptionState, monkeypatch: pytest.MonkeyPatch) -> SubscriptionState:
+    """A process whose subscriptions end as soon as their last waiter has left."""
+    monkeypatch.setattr(subscriptions, "IDLE_S", -1)
+    monkeypatch.setattr(subscriptions, "SWEEP_S", 0)
+    return state
+
+
+def test_a_subscription_ends_after_its_last_waiter_has_left(short: SubscriptionState) -> None:
+    short.subscribed()
+    assert short.subscriptions.end_idle() == {}
+    assert end_idle(short) == {A: [ONE], B: [ZERO]}
+    assert short.subscriptions.end_idle() == {}
+    assert short.subscriptions.missing_by_server() == {}
+    assert short.subscriptions.all_confirmed
+
+
+def test_a_subscription_lasts_between_two_waits(short: SubscriptionState, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "IDLE_S", 60)
+    short.subscribed()
+    assert end_idle(short) == {}
+
+
+def test_a_caller_that_waits_for_a_confirmation_learns_that_its_subscription_ended(short: SubscriptionState) -> None:
+    short.subscriptions.missing_by_server()
+    end_idle(short)
+    assert short.confirmed_queues == ["work"]
+
+
+def test_late_messages_of_an_ended_subscription_have_no_effect(short: SubscriptionState) -> None:
+    short.subscribed()
+    end_idle(short)
+    for message in ([b"smessage", ONE, b"1"], [b"ssubscribe", ONE, 1], [b"sunsubscribe", ONE, 0]):
+        short.subscriptions.on_message(A, message)
+    short.subscriptions.on_message(A, [b"sunsubscribe", ONE, 0])
+    assert short.subscriptions.missing_by_server() == {}
+    assert short.subscriptions.all_confirmed
+
+
+def test_a_queue_that_is_used_again_is_confirmed_by_the_answers_to_its_new_subscription(
+    short: SubscriptionState,
+) -> None:
+    short.subscriptions.missing_by_server()
+    for _ in range(2):
+        end_idle(short)
+        short.add("work")
+        assert short.subscriptions.missing_by_server() == {A: [ONE], B: [ZERO]}
+    short.confirmed_queues.clear()
+    for server, channel in ((A, ONE), (B, ZERO)):
+        for kind in (b"ssubscribe", b"sunsubscribe", b"ssubscribe", b"sunsubscribe"):
+            short.subscriptions.on_message(server, [kind, channel, 0])
+    assert (short.confirmed_queues, short.subscriptions.missing_by_server()) == ([], {})
+
+    for server, channel in ((A, ONE), (B, ZERO)):
+        short.subscriptions.on_message(server, [b"ssubscribe", channel, 1])
+
+    assert (short.confirmed_queues, short.subscriptions.all_confirmed) == (["work"], True)
+
+
+@pytest.mark.parametrize("failure", ["redirect", "connection"])
+def test_a_server_that_owes_no_answer_may_end_the_new_subscription(short: SubscriptionState, failure: str) -> None:
+    short.subscribed()
+    end_idle(short)
+    if failure == "redirect":
+        short.subscriptions.on_redirect(A, MovedError(f"{hash_slot(1)} b:2"))
+        short.topology.apply_moved(hash_slot(1), A)
+    else:
+        short.subscriptions.on_error(A, ConnectionError("lost"))
+    short.add("work")
+    short.subscribed()
+    short.subscriptions.on_message(A, [b"sunsubscribe", ONE, 0])
+    assert short.subscriptions.missing_by_server() == {A: [ONE]}
+
+
+def test_an_empty_search_answers_none_after_the_subscription_has_ended_in_between(
+    idle: SubscriptionState, short: SubscriptionState
+) -> None:
+    assert begin(idle).is_answered
+    end_idle(idle)
+    idle.add("work")
+    short.subscriptions.missing_by_server()
+    for server, channel in ((A, ONE), (B, ZERO)):
+        for kind in (b"sunsubscribe", b"ssubscribe"):
+            short.subscriptions.on_message(server, [kind, channel, 0])
+    assert short.subscriptions.all_confirmed
+
+    assert not begin(idle).is_answered
+
+
+def test_the_end_of_an_interrupted_subscription_does_not_hide_the_interruption_of_others(
+    short: SubscriptionState,
+) -> None:
+    woken: list[str] = []
+    other = short.waiters.add("other", lambda: woken.append("other"))
+    short.add("other")
+    short.subscribed()
+    short.subscriptions.on_connection_lost(A)
+    short.subscriptions.missing_by_server()
+    short.waiters.consume(other)
+    woken.clear()
+    short.subscriptions.on_message(A, [b"ssubscribe", b"other-1", 1])
+    assert woken == []
+
+    end_idle(short)
+
+    assert (woken, short.subscriptions.all_confirmed) == (["other"], True)
+
+
+def test_a_queue_whose_probe_is_not_answered_keeps_its_subscription(
+    idle: SubscriptionState, short: SubscriptionState
+) -> None:
+    idle.subscriptions.due_probes()
+    assert end_idle(idle) == {}
+    for server, channel in ((A, ONE), (B, ZERO)):
+        short.subscriptions.on_message(server, [b"ssubscribe", channel, 1])
+    assert idle.subscriptions.end_idle() == {A: [ONE], B: [ZERO]}
+
+
+def test_subscriptions_stay_if_a_server_refuses_to_end_them(
+    short: SubscriptionState, caplog: pytest.LogCaptureFixture
+) -> None:
+    refusal = NoPermissionError("User worker has no permissions to run the 'sunsubscribe' command")
+    short.subscribed()
+    end_idle(short)
+    assert not short.subscriptions.is_end_refused(A, ConnectionError("lost"))
+    assert short.subscriptions.is_end_refused(A, refusal)
+    assert short.subscriptions.is_end_refused(B, refusal)
+    short.add("work")
+    short.subscribed()
+
+    assert short.subscriptions.end_idle() == {}
+
+    short.subscriptions.check()
+    assert (len(caplog.records), short.subscriptions.all_confirmed) == (1, True)

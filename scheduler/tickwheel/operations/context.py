@@ -138,6 +138,13 @@ class NamespaceContext:
             raise QueueNotFound(f"there is no queue {queue!r} in namespace {self.namespace!r}")
         return config
 
+    def exists(self, queue: str) -> Plan[bool]:
+        """Return whether a queue exists, from the cache or the metadata shard. The name of a deleted queue has none."""
+        try:
+            return queue in self.configs or (yield from self.load_config(queue)) is not None
+        except QueueNotFound:
+            return False
+
     def queue_recreated_error(self, queue: str, config: QueueConfig) -> QueueNotFound:
         """Return the error for a call that was packed for an earlier queue of this name, which no longer exists."""
         return QueueNotFound(

@@ -1,6 +1,6 @@
 """Dequeue: leases the messages with the earliest deadlines, from the shards with the most urgent messages first.
 
-A call that waits sends nothing until it is woken.
+A call that waits sends nothing to the server until it is woken.
 """
 
 import os
@@ -101,7 +101,7 @@ class Dequeue:
     def plan(self, factory: MessageFactory[M]) -> Plan[list[M]]:
         """Dequeue the available messages. If there are none, wait for a wake-up and try again, until the wait is over.
 
-        A waiting call sends nothing to the server until it is woken.
+        While the queue does not exist, each second, one waiting call of the process checks again.
         """
         with self._request or self._context.sessions.borrow() as client_session:
             messages = yield from self._search(client_session, factory, final=not self._options.wait_ms)
@@ -109,7 +109,8 @@ class Dequeue:
                 return messages
             if self._waits:
                 self._until = time.monotonic() + self._options.wait_ms / 1000
-            waiter = self._waiter = yield Subscribe(self._queue, self._where, self._caller)
+            exists = self._queue in self._context.configs
+            waiter = self._waiter = yield Subscribe(self._queue, self._where, self._caller, exists)
             woken = False
             try:
                 while True:
@@ -124,12 +125,26 @@ class Dequeue:
                         yield ForwardWakeup(waiter)
                     if left <= 0:
                         return []
-                    yield AwaitWakeup(waiter, left)
-                    woken = True
-                    self._ready_shards.forget_empty()
+                    woken = exists
+                    if exists:
+                        yield AwaitWakeup(waiter, left)
+                        self._ready_shards.forget_empty()
+                    elif (yield from self._await_queue(waiter)):
+                        # The subscription also wakes the other dequeues that wait for the queue.
+                        exists = True
+                        yield Unsubscribe(waiter)
+                        waiter = self._waiter = yield Subscribe(self._queue, self._where, self._caller)
             finally:
                 self._waiter = None
                 yield Unsubscribe(waiter)
+
+    def _await_queue(self, waiter: Any) -> Plan[bool]:
+        """Wait until the queue exists, or the wait is over. Return whether the queue exists."""
+        while (left := self._until - time.monotonic()) > 0:
+            yield AwaitWakeup(waiter, left)
+            if (yield from self._context.exists(self._queue)):
+                return True
+        return False
 
     def cancel_wait(self) -> None:
         """End the wait of this call after one more try, even if the wait has not started yet."""
@@ -284,8 +299,8 @@ class Dequeue:
         context, cursor = self._context, b""
         token = os.urandom(16)
         share = min(limit, limits.CALL_MESSAGES)
-        if self._request is not None:
-            client_session = self._part_session(client_session, shard)
+        if self._named is not None and (part := self._parts.get(shard, 0)):
+            client_session = self._named.session(part)
 
         def build(config: QueueConfig, session: bytes) -> ScriptCall:
             # The script rejects the call if the shard has another configuration, so it is enough to check ``config``.
@@ -312,11 +327,6 @@ class Dequeue:
                 self._room.count(entries, messages, is_repeated=self._is_recorded and status == _REPEATED)
                 return messages, more
             cursor = reply.value[1]
-
-    def _part_session(self, client_session: ClientSession, shard: int) -> ClientSession:
-        """Return the session of a request's next script call on the shard (see `_parts`)."""
-        part = self._parts.get(shard, 0)
-        return self._named.session(part) if self._named is not None and part else client_session
 
     def _parse_reply(self, shard: int, reply: Reply) -> tuple[int, int, list[tuple[bytes, bytes]]]:
         """Return the status, the time of the reply by the shard's clock, and field and record of each message."""

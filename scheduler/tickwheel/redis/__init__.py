@@ -19,7 +19,8 @@ executor share the modules without I/O, which make the decisions.
     wait_line.py          Line: the waiting dequeues of one queue, and their turns; no I/O
     wait_list.py          WaitList: the waiting dequeues of a process, by queue
     shared_searches.py    SharedSearches: equal searches of waiting dequeues are made once
-    subscriptions.py      Subscriptions: wake channels, by server; no I/O
+    subscriptions.py      Subscriptions: of a process to wake channels; no I/O
+    wake_channels.py      WakeChannels: the wake channels of queues, by server; no I/O
     wakeup_thread.py      WakeupThread: the receiver of wake-ups for threads
     wakeup_task.py        WakeupTask: the receiver of wake-ups for tasks
     url.py                URLs: validation, parts and redaction

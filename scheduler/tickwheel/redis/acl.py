@@ -26,9 +26,9 @@ _SCRIPTS: Final = (
 # cannot limit these commands to one namespace. The programs work without them, and report what they cannot check.
 _CLIENT: Final = (
     "evalsha script|load ping select info wait asking cluster|slots",
-    "ssubscribe hsetnx hscan zcount",
+    "ssubscribe sunsubscribe hsetnx hscan zcount",
 )
-_EVENTS: Final = ("xread sunsubscribe client|setname",)
+_EVENTS: Final = ("xread client|setname",)
 _OPERATOR: Final = ("type pttl xinfo|stream xrevrange hexists zscan",)
 
 # _MESSAGES: the keys of messages. _METADATA: the keys of the metadata shard. _ALL: also the keys of the wheel, for

@@ -106,9 +106,9 @@ class AsyncRedisExecutor:
             case EndSearch(search):
                 assert self.wakeups is not None
                 self.wakeups.end_search(search)
-            case Subscribe(queue, where, caller):
+            case Subscribe(queue, where, caller, exists):
                 assert self.wakeups is not None
-                return await self.wakeups.subscribe(queue, where, caller)
+                return await self.wakeups.subscribe(queue, where, caller, exists=exists)
             case AwaitWakeup(waiter, seconds):
                 await waiter.wait(seconds)
             case ForwardWakeup(waiter):

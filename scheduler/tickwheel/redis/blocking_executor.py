@@ -83,9 +83,9 @@ class RedisExecutor:
             case EndSearch(search):
                 assert self.wakeups is not None
                 self.wakeups.end_search(search)
-            case Subscribe(queue, where, caller):
+            case Subscribe(queue, where, caller, exists):
                 assert self.wakeups is not None
-                return self.wakeups.subscribe(queue, where, caller)
+                return self.wakeups.subscribe(queue, where, caller, exists=exists)
             case AwaitWakeup(waiter, seconds):
                 waiter.wait(seconds)
             case ForwardWakeup(waiter):

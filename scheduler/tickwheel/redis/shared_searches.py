@@ -15,7 +15,6 @@ finds messages doubles the number of searches that run at a time, and an empty s
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 
 from tickwheel.plan import Search
@@ -76,20 +75,33 @@ class SharedSearches:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._groups: dict[tuple[str, bytes], _Group] = {}
-        # By queue: the number of announcements so far.
-        self._announcements: Counter[str] = Counter()
-        # The number of times that announcements may have been lost.
-        self._losses = 0
+        # All announcements and losses are numbered. By queue: the number of the last announcement. The begin of a
+        # subscription counts as one, because announcements before may have been lost.
+        self._last = 0
+        self._announcements: dict[str, int] = {}
+        # The number of the last time that announcements of all queues may have been lost.
+        self._lost = 0
 
     def announce(self, queue: str) -> None:
         """Note that messages became ready: the next search of the queue runs."""
         with self._lock:
-            self._announcements[queue] += 1
+            self._last += 1
+            self._announcements[queue] = self._last
+
+    def begin_announcements(self, queue: str) -> None:
+        """Begin to note the announcements of a queue. No earlier search answers later ones."""
+        self.announce(queue)
+
+    def end_announcements(self, queue: str) -> None:
+        """Forget the announcements of a queue, because its subscription ends."""
+        with self._lock:
+            self._announcements.pop(queue, None)
 
     def announce_lost(self) -> None:
         """Note that announcements may have been lost: the next search of each queue runs."""
         with self._lock:
-            self._losses += 1
+            self._last += 1
+            self._lost = self._last
 
     def begin(self, search: Search, notify: Callable[[], None], *, is_subscribed: bool) -> None:
         """Answer the search, or let the search run, or queue the search until ``notify`` is called.
@@ -156,7 +168,7 @@ class SharedSearches:
         return callbacks
 
     def _announced(self, search: Search) -> int:
-        return self._announcements[search.queue] + self._losses
+        return max(self._announcements.get(search.queue, 0), self._lost)
 
     def _group(self, search: Search) -> _Group:
         key = search.queue, search.where

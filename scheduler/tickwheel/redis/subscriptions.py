@@ -1,4 +1,4 @@
-"""The subscriptions of a process to wake channels, and the channels that still lack a subscription, by server. No I/O.
+"""The subscriptions of a process to the wake channels of its queues. No I/O.
 
 A queue has a wake channel on each shard: a pub/sub channel that announces messages that became ready. A channel belongs
 to the hash slot of its shard. If the slot moves, either the old server ends the subscription, or the topology names
@@ -7,27 +7,33 @@ another server for the slot. Then the channel needs a new subscription.
 A connection may be dead although it reports no error. So before a sweep (`redis/wait_list.py`), the listener sends a
 *probe* to each server: it subscribes to a channel again. The answer shows that all earlier announcements of the server
 have arrived. While an answer is missing, waiting dequeues search their queues themselves.
+
+About ten seconds after the last waiter of a queue has left, the subscription of the queue ends, so that a process that
+dequeues from many queues keeps few subscriptions. A worker that polls in a loop keeps its subscription.
 """
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from redis.exceptions import AskError
+from redis.exceptions import AskError, NoPermissionError
 
 from tickwheel.plan import Search
 from tickwheel.redis.replies import permanent_error, raise_if_permanent
 from tickwheel.redis.shared_searches import SharedSearches
-from tickwheel.redis.topology import Topology, hash_slot, node_name
+from tickwheel.redis.topology import Topology, node_name
 from tickwheel.redis.wait_list import SWEEP_S, WaitList
+from tickwheel.redis.wake_channels import WakeChannels
 from tickwheel.runtime.log_throttle import LogThrottle
 
 # Seconds: the pause after a lost connection, and the pause after a refused subscription.
 RECONNECT_S, REFUSED_S = 0.1, 1.0
 # Seconds for which a sweep waits for the answers to the probes.
 _PROBE_S = SWEEP_S / 4
-
+# Seconds for which a subscription lasts after the last waiter of its queue has left.
+IDLE_S = 10.0
 
 _log = logging.getLogger("tickwheel")
 
@@ -41,10 +47,23 @@ class Event(Protocol):
 E = TypeVar("E", bound=Event)
 
 
+@dataclass(slots=True)
+class _Subscription(Generic[E]):
+    """The subscription to a queue. ``confirmed`` is set once all channels are confirmed or a server refuses one.
+
+    ``unconfirmed``: the channels that were never confirmed. ``used_at``: when the queue last had a waiter.
+    """
+
+    confirmed: E
+    channels: list[bytes]
+    unconfirmed: set[bytes]
+    used_at: float
+
+
 class Subscriptions(Generic[E]):
     """The subscriptions of one process, for `WakeupThread` or `WakeupTask` (the listener).
 
-    The caller must hold a lock during `add`, `confirmation` and `missing_by_server`. The other methods are for the
+    The caller must hold a lock during `confirmation`, `missing_by_server` and `end_idle`. The other methods are for the
     listener.
     """
 
@@ -53,17 +72,13 @@ class Subscriptions(Generic[E]):
         self.slots_stale = False
         self._topology = topology
         self._waiters = waiters
-        self._channels = channels
-        # By queue: an event, set once all channels of the queue are confirmed or a server refuses a subscription.
-        self._confirmations: dict[str, E] = {}
+        self._channels = WakeChannels(topology, channels)
+        self._by_queue: dict[str, _Subscription[E]] = {}
+        # The queues with channels that were never confirmed.
+        self._unconfirmed: set[str] = set()
         # The last error of a subscription, and of a read of the slots.
         self._error: Exception | None = None
         self._slots_error: Exception | None = None
-        self._queue_shard_by_channel: dict[bytes, tuple[str, int]] = {}
-        # The server of the latest subscription to each channel.
-        self._server_by_channel: dict[bytes, str] = {}
-        # By queue: the channels that are not confirmed yet.
-        self._unconfirmed: dict[str, set[bytes]] = {}
         # Channels whose subscription was interrupted. Wake-ups on them are lost, so all waiters check their queues once
         # the channels are confirmed again.
         self._interrupted: set[bytes] = set()
@@ -73,24 +88,29 @@ class Subscriptions(Generic[E]):
         self._probes_end: float | None = None
         # The servers that had not answered their probe at the last sweep, and have not answered since.
         self._unresponsive: set[str] = set()
+        # The time of the next check for idle subscriptions, and the servers that refuse to end them.
+        self._idle_check_at = 0.0
+        self._refusing_ends: set[str] = set()
+        self._has_logged_refusal = False
         self._log_throttle = LogThrottle()
         self._searches = SharedSearches()
 
     @property
     def all_confirmed(self) -> bool:
         """Whether every channel of every queue is confirmed, and none is interrupted."""
-        return not self._interrupted and not any(list(self._unconfirmed.values()))
+        return not self._interrupted and not self._unconfirmed
 
-    def confirmation(self, queue: str) -> E | None:
-        """Return the event of a queue, or None if the queue was not added yet."""
-        return self._confirmations.get(queue)
-
-    def add(self, queue: str, confirmed: E) -> None:
-        """Add the channels of a queue. The event is set once all of them are confirmed."""
-        self._confirmations[queue] = confirmed
-        channels = {channel.encode(): (queue, shard) for shard, channel in enumerate(self._channels(queue))}
-        self._unconfirmed[queue] = set(channels)
-        self._queue_shard_by_channel |= channels
+    def confirmation(self, queue: str, make_event: Callable[[], E]) -> tuple[E, bool]:
+        """Return the event of a queue, and whether its subscription is new. The event is set once it is confirmed."""
+        now = time.monotonic()
+        if (subscription := self._by_queue.get(queue)) is not None:
+            subscription.used_at = now
+            return subscription.confirmed, False
+        channels = self._channels.add(queue)
+        subscription = self._by_queue[queue] = _Subscription(make_event(), channels, set(channels), now)
+        self._unconfirmed.add(queue)
+        self._searches.begin_announcements(queue)
+        return subscription.confirmed, True
 
     def begin_search(self, search: Search, notify: Callable[[], None]) -> None:
         """Begin a search (`SharedSearches.begin`)."""
@@ -110,17 +130,40 @@ class Subscriptions(Generic[E]):
 
     def missing_by_server(self) -> dict[str, list[bytes]]:
         """Return the channels to subscribe to now, by server."""
-        missing: dict[str, list[bytes]] = {}
-        for channel, (_, shard) in self._queue_shard_by_channel.items():
-            server, at = self._topology.server(shard), self._server_by_channel.get(channel)
-            if server is None:
-                self.slots_stale = True
-            elif server != at:
-                if at is not None:
-                    self._interrupted.add(channel)
-                self._server_by_channel[channel] = server
-                missing.setdefault(server, []).append(channel)
+        missing, moved = self._channels.missing_by_server()
+        self._interrupted.update(moved)
+        if self._channels.lacks_servers:
+            self.slots_stale = True
         return missing
+
+    def end_idle(self) -> dict[str, list[bytes]]:
+        """End the subscriptions of queues without waiters. Return the channels to unsubscribe from, by server.
+
+        Checks the queues about once a second.
+        """
+        now = time.monotonic()
+        if now < self._idle_check_at:
+            return {}
+        self._idle_check_at = now + SWEEP_S
+        # The answer to a probe is still awaited, so its queue stays. A server that refuses SUNSUBSCRIBE keeps all.
+        probed = set(self._probes.values())
+        ended: list[bytes] = []
+        for queue, subscription in list(self._by_queue.items()):
+            if self._waiters.has_waiter(queue):
+                subscription.used_at = now
+            elif now - subscription.used_at > IDLE_S and probed.isdisjoint(subscription.channels):
+                if self._is_kept(subscription):
+                    continue
+                del self._by_queue[queue]
+                self._unconfirmed.discard(queue)
+                self._searches.end_announcements(queue)
+                # A caller may still wait for the confirmation. Its waiter subscribes again.
+                subscription.confirmed.set()
+                ended += subscription.channels
+        self._end_interruptions(ended)
+        if not self._by_queue:
+            self._error = None
+        return self._channels.remove(ended)
 
     def due_probes(self) -> dict[str, list[bytes]]:
         """Return the channels to subscribe to again, by server, if a sweep is due and its probes are not sent yet."""
@@ -130,7 +173,7 @@ class Subscriptions(Generic[E]):
         if not self._waiters.has_filters():
             # A dequeue without a filter needs no costly search.
             return {}
-        channels = {server: channel for channel, server in self._server_by_channel.items()}
+        channels = self._channels.one_of_each_server()
         sent = {server: channel for server, channel in channels.items() if server not in self._probes}
         self._probes |= sent
         return {server: [channel] for server, channel in sent.items()}
@@ -159,8 +202,8 @@ class Subscriptions(Generic[E]):
 
     def release_all(self) -> None:
         """End all waits for a confirmation or a wake-up."""
-        for confirmed in list(self._confirmations.values()):
-            confirmed.set()
+        for subscription in list(self._by_queue.values()):
+            subscription.confirmed.set()
         self._waiters.wake_all()
 
     def on_slots_unknown(self, error: Exception) -> float:
@@ -176,27 +219,38 @@ class Subscriptions(Generic[E]):
 
     def on_error(self, server: str, error: Exception) -> float:
         """Process a failed connection or a refused subscription. Return the seconds to wait before the next attempt."""
+        is_used = bool(self._channels.at(server))
         self.on_connection_lost(server)
+        if not is_used:
+            # All subscriptions have ended, so no wake-up is lost.
+            return 0.0
         self.log_problem(f"wake-ups interrupted, subscribing again: {error}")
         self._error = error
         return self._pause_after(error)
 
     def on_connection_lost(self, server: str) -> None:
         """Mark the channels of a server as interrupted, because the connection was lost or could not be opened."""
-        self._forget([channel for channel, at in self._server_by_channel.items() if at == server])
+        self._forget(self._channels.at(server))
         self._drop_probe(server)
+        self._channels.drop_ending(server)
+        self._refusing_ends.discard(server)
 
     def on_message(self, server: str, message: Any) -> None:
-        """Process a wake-up, or the server's answer to a subscription."""
+        """Process a wake-up, or the server's answer to a subscription or to its end."""
         self._error = None
         kind, channel, data = message
-        queue, _ = self._queue_shard_by_channel[channel]
         if kind == b"ssubscribe" and self._probes.get(server) == channel:
             self._drop_probe(server)
-        if kind == b"smessage":
+        if kind == b"sunsubscribe" and self._channels.is_ending(server, channel):
+            self._channels.on_end_answered(server, channel)
+        elif (queue := self._channels.queue(channel)) is None:
+            # A late message of a subscription that has ended.
+            return
+        elif kind == b"smessage":
             self._searches.announce(queue)
             self._waiters.wake(queue, int(data))
-        elif self._server_by_channel.get(channel) != server:
+        elif self._channels.server(channel) != server or self._channels.is_ending(server, channel):
+            # An answer for an earlier subscription to the channel.
             return
         elif kind == b"ssubscribe":
             self._mark_confirmed(queue, channel)
@@ -207,15 +261,25 @@ class Subscriptions(Generic[E]):
             _log.info("wake-ups restored: all subscriptions are confirmed")
 
     def on_redirect(self, server: str, error: AskError) -> None:
-        """Process a redirect in answer to a subscription: another server has the hash slot."""
+        """Process a redirect in answer to a subscription or to its end: another server has the hash slot."""
         self._topology.apply_moved(error.slot_id, node_name(error.host, error.port, server))
-        moved = [
-            channel
-            for channel, at in self._server_by_channel.items()
-            if at == server and self._hash_slot(channel) == error.slot_id
-        ]
-        self._forget(moved)
+        self._channels.drop_ending(server, error.slot_id)
+        self._forget(self._channels.of_slot(server, error.slot_id))
         self.slots_stale = False
+
+    def is_end_refused(self, server: str, error: object) -> bool:
+        """Return whether an error refuses SUNSUBSCRIBE, as to an older user. The subscriptions then stay."""
+        if not isinstance(error, NoPermissionError) or "'sunsubscribe'" not in str(error).lower():
+            return False
+        self._channels.drop_ending(server)
+        self._refusing_ends.add(server)
+        if not self._has_logged_refusal:
+            self._has_logged_refusal = True
+            _log.warning(
+                "the server refuses SUNSUBSCRIBE, so the subscriptions to wake-ups of a queue stay after its last"
+                " waiting dequeue: create the user again with `tickwheel acl`, or add +sunsubscribe to the user"
+            )
+        return True
 
     def _pause_after(self, error: Exception) -> float:
         """End all waits if the error is permanent. Return the seconds to wait before the next attempt."""
@@ -225,21 +289,35 @@ class Subscriptions(Generic[E]):
         return REFUSED_S
 
     def _mark_confirmed(self, queue: str, channel: bytes) -> None:
-        self._unconfirmed[queue].discard(channel)
-        if not self._unconfirmed[queue]:
-            self._confirmations[queue].set()
-        if channel in self._interrupted:
-            self._interrupted.remove(channel)
-            if not any(
-                self._server_by_channel.get(other) == self._server_by_channel[channel] for other in self._interrupted
-            ):
+        subscription = self._by_queue[queue]
+        subscription.unconfirmed.discard(channel)
+        if queue in self._unconfirmed and not subscription.unconfirmed:
+            self._unconfirmed.remove(queue)
+            subscription.confirmed.set()
+            # Waiters without a confirmed subscription have missed wake-ups.
+            self._waiters.wake_for_lost(queue)
+        self._end_interruptions([channel])
+
+    def _end_interruptions(self, channels: Collection[bytes]) -> None:
+        """Mark channels as not interrupted. If no other channel of their server is, all waiters check their queues."""
+        ended = self._interrupted.intersection(channels)
+        if not ended:
+            return
+        self._interrupted -= ended
+        for server in {self._channels.server(channel) for channel in ended}:
+            if not any(self._channels.server(other) == server for other in self._interrupted):
                 self._searches.announce_lost()
                 self._waiters.wake_for_lost()
 
+    def _is_kept(self, subscription: _Subscription[E]) -> bool:
+        """Return whether a server of the subscription refuses to end it."""
+        refusing = self._refusing_ends
+        return bool(refusing) and any(self._channels.server(channel) in refusing for channel in subscription.channels)
+
     def _receives_all(self, queue: str) -> bool:
         """Return whether all announcements of the queue arrive: its channels are confirmed, and all servers respond."""
-        unconfirmed = self._unconfirmed.get(queue)
-        return unconfirmed is not None and not unconfirmed and not self._interrupted and not self._unresponsive
+        is_confirmed = queue in self._by_queue and queue not in self._unconfirmed
+        return is_confirmed and not self._interrupted and not self._unresponsive
 
     def _drop_probe(self, server: str) -> None:
         self._probes.pop(server, None)
@@ -248,10 +326,8 @@ class Subscriptions(Generic[E]):
     def _forget(self, channels: list[bytes]) -> None:
         self._interrupted.update(channels)
         for channel in channels:
-            server = self._server_by_channel.pop(channel)
-            if self._probes.get(server) == channel:
+            server = self._channels.server(channel)
+            if server is not None and self._probes.get(server) == channel:
                 self._drop_probe(server)
+        self._channels.forget_servers(channels)
         self.slots_stale = self._topology.is_cluster
-
-    def _hash_slot(self, channel: bytes) -> int:
-        return hash_slot(self._queue_shard_by_channel[channel][1])

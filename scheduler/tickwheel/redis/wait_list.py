@@ -6,6 +6,7 @@ number. If a search finds nothing, its wake-up goes to another group. The group 
 messages that were announced before the search began. So a message that no filter matches costs one search for each
 filter. A sweep wakes one waiter of each queue about once a second, in case a wake-up was lost. If no wake-up can have
 been lost, the earlier search answers the waiter's search (`redis/shared_searches.py`).
+If the queue does not exist, there are no wake-ups, and the woken waiter checks whether the queue was created.
 """
 
 import threading
@@ -109,10 +110,10 @@ class WaitList:
             chosen = [self._wake(waiter) for line in self._queues.values() for waiter in line.waiters()]
         self._notify(chosen)
 
-    def wake_for_lost(self) -> None:
-        """Wake as many waiters as there are, because wake-ups may have been lost."""
+    def wake_for_lost(self, queue: str | None = None) -> None:
+        """Wake as many waiters as the queue has, or all queues have, because wake-ups may have been lost."""
         with self._lock:
-            lines = self._queues.values()
+            lines = [line for line in (self._queues.get(queue),) if line] if queue else self._queues.values()
             chosen = [w for line in lines for w in self._announce(line, sum(1 for _ in line.waiters()))]
         self._notify(chosen)
 

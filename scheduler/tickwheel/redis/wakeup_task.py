@@ -68,19 +68,32 @@ class WakeupTask:
         """The number of wake-ups of tasks so far."""
         return self._waiters.wakeup_count
 
-    async def subscribe(self, queue: str, where: bytes = b"", caller: str = "") -> TaskWaiter:
+    async def subscribe(self, queue: str, where: bytes = b"", caller: str = "", *, exists: bool = True) -> TaskWaiter:
         """Return a waiter for the queue, once its subscription is confirmed. ``where`` is the packed filter.
 
+        If the queue does not exist, there is no subscription, and only the sweep wakes the waiter.
         If a server does not confirm the subscription in time, only the periodic sweep (`redis/wait_list.py`) is certain
         to wake the waiter. Raises Forbidden or another TickwheelError if a server refuses the subscription.
         """
-        confirmed = self._subscriptions.confirmation(queue)
-        if confirmed is None:
-            confirmed = asyncio.Event()
-            self._subscriptions.add(queue, confirmed)
-            self._interrupted.set()
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="tickwheel-wake")
+        if exists:
+            await self._confirm(queue)
+        waiter = TaskWaiter(self._waiters, queue, self._subscriptions.check, where, caller)
+        if exists:
+            # The subscription may have ended before the waiter was there.
+            self._begin_subscription(queue)
+        return waiter
+
+    def _begin_subscription(self, queue: str) -> asyncio.Event:
+        confirmed, is_new = self._subscriptions.confirmation(queue, asyncio.Event)
+        if is_new:
+            self._interrupted.set()
+        return confirmed
+
+    async def _confirm(self, queue: str) -> None:
+        """Subscribe to the queue, and wait for the confirmation."""
+        confirmed = self._begin_subscription(queue)
         try:
             async with asyncio.timeout(self._servers.answer_s):
                 await confirmed.wait()
@@ -90,7 +103,6 @@ class WakeupTask:
                 " queue polls each second"
             )
         self._subscriptions.check()
-        return TaskWaiter(self._waiters, queue, self._subscriptions.check, where, caller)
 
     async def begin_search(self, search: Search) -> None:
         """Return when the search may run or has an answer. The caller must call `end_search` afterwards."""
@@ -131,6 +143,8 @@ class WakeupTask:
                 for server, channels in self._subscriptions.due_probes().items():
                     await self._on_server(server, partial(self._subscribe, channels))
                 self._subscriptions.sweep_if_due()
+                for server, channels in self._subscriptions.end_idle().items():
+                    await self._on_server(server, partial(self._unsubscribe, channels))
         finally:
             for server in list(self._connections):
                 await self._close_connection(server)
@@ -164,6 +178,11 @@ class WakeupTask:
         packed = connection.pack_commands([("SSUBSCRIBE", channel) for channel in channels])
         await connection.send_packed_command(packed)
 
+    async def _unsubscribe(self, channels: list[bytes], server: str) -> None:
+        connection = self._connections[server]
+        packed = connection.pack_commands([("SUNSUBSCRIBE", channel) for channel in channels])
+        await connection.send_packed_command(packed)
+
     async def _wait_readable(self) -> list[str]:
         """Wait until reading from a server has failed, a subscription has changed, or the sweep is due.
 
@@ -182,11 +201,14 @@ class WakeupTask:
     async def _listen(self, server: str) -> Exception:
         """Process messages of a server until the first error, and return the error."""
         connection = self._connections[server]
-        while not isinstance(message := cast(Any, await read_answer(connection)), Exception):
-            self._subscriptions.on_message(server, message)
-            if message[0] != b"smessage":
-                self._interrupted.set()
-        return message
+        while True:
+            message = cast(Any, await read_answer(connection))
+            if not isinstance(message, Exception):
+                self._subscriptions.on_message(server, message)
+                if message[0] != b"smessage":
+                    self._interrupted.set()
+            elif not self._subscriptions.is_end_refused(server, message):
+                return message
 
     async def _on_reader_done(self, server: str) -> None:
         error = self._reading[server].result()

@@ -50,9 +50,10 @@ class WakeupThread:
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
 
-    def subscribe(self, queue: str, where: bytes = b"", caller: str = "") -> ThreadWaiter:
+    def subscribe(self, queue: str, where: bytes = b"", caller: str = "", *, exists: bool = True) -> ThreadWaiter:
         """Return a waiter for the queue, once its subscription is confirmed. ``where`` is the packed filter.
 
+        If the queue does not exist, there is no subscription, and only the sweep wakes the waiter.
         If a server does not confirm the subscription in time, only the periodic sweep (`redis/wait_list.py`) is certain
         to wake the waiter. Raises Forbidden or another TickwheelError if a server refuses the subscription.
         """
@@ -60,19 +61,28 @@ class WakeupThread:
             if self._stopped.is_set():
                 # The client is closed. Its next call raises the error.
                 return ThreadWaiter(self._waiters, queue, self._subscriptions.check, where, caller)
-            confirmed = self._subscriptions.confirmation(queue)
-            if confirmed is None:
-                confirmed = threading.Event()
-                self._subscriptions.add(queue, confirmed)
-                self._interrupt_wait()
+            confirmed = self._begin_subscription(queue) if exists else None
             if self._thread is None:
                 self._interrupt_sockets = socket.socketpair()
                 thread = threading.Thread(target=self._run, name="tickwheel-wake", daemon=True)
                 thread.start()
                 self._thread = thread
-        confirmed.wait(self._servers.answer_s)
-        self._subscriptions.check()
-        return ThreadWaiter(self._waiters, queue, self._subscriptions.check, where, caller)
+        if confirmed is not None:
+            confirmed.wait(self._servers.answer_s)
+            self._subscriptions.check()
+        waiter = ThreadWaiter(self._waiters, queue, self._subscriptions.check, where, caller)
+        with self._lock:
+            if exists and not self._stopped.is_set():
+                # The subscription may have ended before the waiter was there.
+                self._begin_subscription(queue)
+        return waiter
+
+    def _begin_subscription(self, queue: str) -> threading.Event:
+        """Return the event of the queue's subscription. The caller holds the lock."""
+        confirmed, is_new = self._subscriptions.confirmation(queue, threading.Event)
+        if is_new:
+            self._interrupt_wait()
+        return confirmed
 
     def begin_search(self, search: Search) -> None:
         """Return when the search may run or has an answer. The caller must call `end_search` afterwards."""
@@ -106,6 +116,10 @@ class WakeupThread:
                 for server, channels in self._subscriptions.due_probes().items():
                     self._on_server(server, partial(self._subscribe, channels))
                 self._subscriptions.sweep_if_due()
+                with self._lock:
+                    ended = self._subscriptions.end_idle()
+                for server, channels in ended.items():
+                    self._on_server(server, partial(self._unsubscribe, channels))
         finally:
             for connection in self._connections.values():
                 connection.disconnect()
@@ -150,6 +164,10 @@ class WakeupThread:
         # One command for each channel: a command cannot name channels of several hash slots.
         connection.send_packed_command(connection.pack_commands([("SSUBSCRIBE", channel) for channel in channels]))
 
+    def _unsubscribe(self, channels: list[bytes], server: str) -> None:
+        connection = self._connections[server]
+        connection.send_packed_command(connection.pack_commands([("SUNSUBSCRIBE", channel) for channel in channels]))
+
     def _wait_readable(self) -> list[str]:
         """Wait for data or an interrupt, for at most a quarter of the sweep interval. Return the servers with data."""
         assert self._interrupt_sockets is not None
@@ -172,7 +190,7 @@ class WakeupThread:
             message = read_answer(connection)
             if isinstance(message, AskError):
                 self._subscriptions.on_redirect(server, message)
-            elif isinstance(message, Exception):
-                raise message
-            else:
+            elif not isinstance(message, Exception):
                 self._subscriptions.on_message(server, message)
+            elif not self._subscriptions.is_end_refused(server, message):
+                raise message
