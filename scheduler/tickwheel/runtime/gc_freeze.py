@@ -1,4 +1,4 @@
-"""Excludes the modules and classes of a long-lived process from Python's garbage collection."""
+"""Makes Python's garbage collection short in a long-lived process: fewer objects, and fewer collections."""
 
 import gc
 
@@ -10,3 +10,12 @@ def freeze_gc() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def collect_seldom() -> None:
+    """Collect garbage after fourteen times as many new objects as by default, and all objects after 2,000,000.
+
+    By default, Python collects all objects several times while the number of objects grows. With 6,000 calls in flight,
+    such a collection takes 400 ms, and the event loop serves no call meanwhile.
+    """
+    gc.set_threshold(10_000, 10, 20)
