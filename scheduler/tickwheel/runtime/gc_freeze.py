@@ -16,7 +16,7 @@ def collect_seldom() -> None:
     """Collect all objects only after 2,000,000 new ones.
 
     By default, Python collects all objects several times while the number of objects grows. With 6,000 calls in flight,
-    such a collection takes 400 ms, and the event loop serves no call meanwhile. New objects are collected as often as by
-    default, because a request of 4 MiB can be garbage.
+    such a collection takes 400 ms, and the event loop serves no call meanwhile. New objects are collected as often as
+    by default, because a request of 4 MiB can be garbage.
     """
     gc.set_threshold(700, 10, 300)
