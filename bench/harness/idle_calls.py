@@ -1,26 +1,79 @@
-"""A program that opens many calls and leaves them idle. It sends the frames of HTTP/2 itself, so that it takes little
-CPU time.
+"""A program that opens many calls in one burst and leaves them idle. It sends the frames of HTTP/2 itself, so that it
+takes little CPU time.
 
 Usage: python -m bench.harness.idle_calls TARGET TOKEN CALLS …
 
 CALLS is PATH,COUNT or PATH,COUNT,request: the calls of one connection. Without the word "request", their requests never
-arrive; with it, they are empty, and no more requests follow. The program prints "idle" when it has opened all calls,
-reads and ignores all answers, and ends when its input ends.
+arrive; with it, they are empty, and no more requests follow. After its calls, each connection sends a health check. The
+service accepts the calls of a connection in their order, so the answer to the check shows that it has accepted all of
+them. The program then prints "idle". It ignores all other answers, and ends when its input ends.
 """
 
 import selectors
 import socket
 import struct
 import sys
-import time
 from contextlib import ExitStack
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_DATA, _HEADERS, _SETTINGS = 0, 1, 4
-_END_HEADERS = 4
+_DATA, _HEADERS, _SETTINGS, _PING = 0, 1, 4, 6
+_END_STREAM, _END_HEADERS, _ACK = 1, 4, 1
 _EMPTY_MESSAGE = bytes(5)
-# If more than 1,000 calls come at once, gRPC rejects random calls of all clients with CANCELLED.
-_PORTION, _PAUSE_S = 100, 0.1
+_CHECK = "/grpc.health.v1.Health/Check"
+# Size of the head of a frame.
+_HEAD = 9
+
+
+class _Connection:
+    """A connection with idle calls."""
+
+    def __init__(self, target: str, token: str, calls: str) -> None:
+        path, count, *request = calls.split(",")
+        host, _, port = target.rpartition(":")
+        headers = _headers(path, token)
+        frames = [
+            _frame(_HEADERS, _END_HEADERS, stream, headers)
+            + (_frame(_DATA, 0, stream, _EMPTY_MESSAGE) if request else b"")
+            for stream in range(1, 2 * int(count), 2)
+        ]
+        self._check = 2 * int(count) + 1
+        frames.append(_frame(_HEADERS, _END_HEADERS, self._check, _headers(_CHECK, token)))
+        frames.append(_frame(_DATA, _END_STREAM, self._check, _EMPTY_MESSAGE))
+        self._received = b""
+        self._socket = socket.create_connection((host, int(port)), source_address=("127.0.0.2", 0))
+        self._socket.sendall(_PREFACE + _frame(_SETTINGS, 0, 0, b"") + b"".join(frames))
+        self.is_accepted = False
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def read(self) -> None:
+        """Read what has arrived. Answer pings, because the service would close the connection otherwise."""
+        data = self._socket.recv(1 << 16)
+        if not data:
+            raise ConnectionError("the service closed the connection")
+        self._received += data
+        place = 0
+        while len(self._received) - place >= _HEAD:
+            high, low, kind, flags, stream = struct.unpack_from(">HBBBI", self._received, place)
+            end = place + _HEAD + (high << 8 | low)
+            if len(self._received) < end:
+                break
+            if kind == _PING and not flags & _ACK:
+                self._socket.sendall(_frame(_PING, _ACK, 0, self._received[place + _HEAD : end]))
+            if stream == self._check:
+                self.is_accepted = True
+            place = end
+        self._received = self._received[place:]
+
+
+def _headers(path: str, token: str) -> bytes:
+    fields = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "idle"}
+    fields |= {"content-type": "application/grpc", "te": "trailers", "authorization": f"Bearer {token}"}
+    return b"".join(map(_header, fields, fields.values()))
 
 
 def _frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
@@ -32,35 +85,25 @@ def _header(name: str, text: str) -> bytes:
     return b"\0" + bytes((len(name),)) + name.encode() + bytes((len(text),)) + text.encode()
 
 
-def _open_calls(target: str, token: str, calls: str) -> socket.socket:
-    path, count, *request = calls.split(",")
-    fields = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "idle"}
-    fields |= {"content-type": "application/grpc", "te": "trailers", "authorization": f"Bearer {token}"}
-    headers = b"".join(map(_header, fields, fields.values()))
-    host, _, port = target.rpartition(":")
-    opened = socket.create_connection((host, int(port)), source_address=("127.0.0.2", 0))
-    opened.sendall(_PREFACE + _frame(_SETTINGS, 0, 0, b""))
-    for number in range(int(count)):
-        body = _frame(_DATA, 0, 2 * number + 1, _EMPTY_MESSAGE) if request else b""
-        opened.sendall(_frame(_HEADERS, _END_HEADERS, 2 * number + 1, headers) + body)
-        if not (number + 1) % _PORTION:
-            time.sleep(_PAUSE_S)
-    return opened
-
-
-def main(target: str, token: str, *connections: str) -> None:
+def main(target: str, token: str, *calls: str) -> None:
     """Open all calls, and keep them until the input of the program ends."""
     with ExitStack() as stack, selectors.DefaultSelector() as readable:
         readable.register(sys.stdin.fileno(), selectors.EVENT_READ)
-        for calls in connections:
-            readable.register(stack.enter_context(_open_calls(target, token, calls)), selectors.EVENT_READ)
-        print("idle", flush=True)
+        waiting = set()
+        for of_connection in calls:
+            connection = _Connection(target, token, of_connection)
+            stack.callback(connection.close)
+            readable.register(connection, selectors.EVENT_READ)
+            waiting.add(connection)
         while True:
             for key, _ in readable.select():
-                if not isinstance(key.fileobj, socket.socket):
+                if not isinstance(key.fileobj, _Connection):
                     return
-                if not key.fileobj.recv(1 << 16):
-                    raise ConnectionError("the service closed the connection")
+                key.fileobj.read()
+                if key.fileobj.is_accepted and key.fileobj in waiting:
+                    waiting.remove(key.fileobj)
+                    if not waiting:
+                        print("idle", flush=True)
 
 
 if __name__ == "__main__":

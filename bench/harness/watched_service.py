@@ -10,6 +10,7 @@ import sys
 import time
 
 from tickwheel.client.settings import ClientSettings
+from tickwheel.runtime.gc_freeze import collect_seldom, freeze_gc
 from tickwheel.service.server import Server
 
 _PERIOD_S = 0.001
@@ -37,6 +38,9 @@ async def _serve(url: str) -> None:
     watch = _LoopWatch()
     async with Server(settings, "127.0.0.1:0") as server, asyncio.TaskGroup() as tasks:
         tasks.create_task(watch.run())
+        # As `tickwheel serve`.
+        freeze_gc()
+        collect_seldom()
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, watch.report)
         print(f"serving grpc://127.0.0.1:{server.port}", flush=True)
 

@@ -1,10 +1,15 @@
-"""Calls of one token and health checks, while other clients leave thousands of calls idle."""
+"""Calls of one token and health checks, while other clients leave thousands of calls idle.
+
+The other clients open their calls in one burst. The row measures the calls of the token after the service has accepted
+the burst. During the burst, no call of the token may fail, but its calls wait: the details have the longest latency.
+"""
 
 import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import quantiles
@@ -35,6 +40,7 @@ def service_fairness(scale: Scale) -> list[Measurement]:
     seconds, share = (12.0, 1) if not scale.quick else (0.5, 100)
     ratios: list[float] = []
     p99: dict[str, list[float]] = {"with": [], "without": []}
+    in_burst_s: list[float] = []
     failed = probes = 0
     with BenchServer() as server:
         tokens = _write_tokens(server.folder)
@@ -44,15 +50,24 @@ def service_fairness(scale: Scale) -> list[Measurement]:
             for name in ("without", "with"):
                 with ServingProgram(server.folder, *SERVE, server.url, f"--tokens={tokens}") as service:
                     asyncio.run(_load(service.target, min(seconds, 2)))
-                    with _idle_calls(service.target, share if name == "with" else 0):
+                    with _idle_calls(service.target, share if name == "with" else 0) as longest_s:
                         latencies, health = asyncio.run(_load(service.target, seconds))
+                if name == "with":
+                    in_burst_s.append(round(longest_s, 2))
                 p99[name].append(quantiles(latencies, n=100)[98])
                 probes += len(health)
                 failed += health.count(False)
             ratios.append(p99["with"][-1] / p99["without"][-1])
     if failed:
         raise RuntimeError(f"{failed} of {probes} health checks failed")
-    about = {"in_flight": IN_FLIGHT, "seconds": seconds, "health_checks": probes, "processes": 1, "aof": "off"}
+    about = {
+        "in_flight": IN_FLIGHT,
+        "seconds": seconds,
+        "health_checks": probes,
+        "longest_call_in_burst_s": in_burst_s,
+        "processes": 1,
+        "aof": "off",
+    }
     return [
         Measurement(
             "service_fairness",
@@ -80,10 +95,12 @@ def _write_tokens(folder: Path) -> Path:
 
 
 @contextmanager
-def _idle_calls(target: str, share: int) -> Iterator[None]:
-    """Open the idle calls in the ``with`` block, divided by ``share``, from two other processes. 0 means none."""
+def _idle_calls(target: str, share: int) -> Iterator[float]:
+    """Open the idle calls in the ``with`` block, divided by ``share``, from two other processes. 0 means none. Yield
+    the longest latency of the token's calls while the service accepts the idle calls, in s.
+    """
     if not share:
-        yield
+        yield 0.0
         return
     streams, unary = STREAMS // 2 // _CONNECTIONS // share, CALLS // _CONNECTIONS // share
     watch = f"/grpc.health.v1.Health/Watch,{streams},request"
@@ -95,11 +112,12 @@ def _idle_calls(target: str, share: int) -> Iterator[None]:
         for calls_of in ([watch, reflection] * _CONNECTIONS, [half_open] * _CONNECTIONS)
     ]
     try:
-        for program in programs:
-            assert program.stdout is not None
-            if program.stdout.readline() != b"idle\n":
-                raise RuntimeError("a program with idle calls has ended")
-        yield
+        with ThreadPoolExecutor(len(programs)) as pool:
+            lines = [pool.submit(program.stdout.readline) for program in programs if program.stdout is not None]
+            longest_s = asyncio.run(_call_until_done(target, lines))
+        if any(line.result() != b"idle\n" for line in lines):
+            raise RuntimeError("a program with idle calls has ended")
+        yield longest_s
         if any(program.poll() is not None for program in programs):
             raise RuntimeError("a program with idle calls has ended")
     finally:
@@ -107,21 +125,36 @@ def _idle_calls(target: str, share: int) -> Iterator[None]:
             program.communicate(timeout=20)
 
 
+async def _call_until_done(target: str, futures: Sequence[Future[bytes]]) -> float:
+    """Call until all futures are done. Return the longest latency in s."""
+    longest_s = 0.0
+    async with grpc.aio.insecure_channel(target) as channel:
+        while not all(future.done() for future in futures):
+            began = time.perf_counter()
+            await _enqueue(channel, 60)
+            longest_s = max(longest_s, time.perf_counter() - began)
+            await asyncio.sleep(PACE_S)
+    return longest_s
+
+
+def _enqueue(channel: grpc.aio.Channel, timeout_s: float) -> Awaitable[Any]:
+    method = METHODS["Enqueue"]
+    request = calls.EnqueueRequest(namespace="tw", queue="fair", message=messages.NewMessage(payload=PAYLOAD))
+    send = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
+    return send(request, timeout=timeout_s, metadata=(("authorization", f"Bearer {GOOD}"),))
+
+
 async def _load(target: str, seconds: float) -> tuple[list[float], list[bool]]:
     """Return the latency of each call in ms, and whether each health check was answered."""
-    request = calls.EnqueueRequest(namespace="tw", queue="fair", message=messages.NewMessage(payload=PAYLOAD))
-    method = METHODS["Enqueue"]
-    metadata = (("authorization", f"Bearer {GOOD}"),)
     latencies: list[float] = []
     health: list[bool] = []
     async with grpc.aio.insecure_channel(target) as channel, grpc.aio.insecure_channel(target) as probing:
-        send = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
         health_stub: Any = HealthStub(probing)
         end = time.perf_counter() + seconds
 
         async def call_until_end() -> None:
             while (began := time.perf_counter()) < end:
-                await send(request, timeout=20, metadata=metadata)
+                await _enqueue(channel, 20)
                 latencies.append(1_000 * (time.perf_counter() - began))
                 await asyncio.sleep(PACE_S)
 

@@ -115,6 +115,10 @@ HEALTH_WATCHES = 1_000
 HEALTH_CHECKS = 1_000
 REFLECTIONS = 40
 CONNECTIONS = 10_000
+# Calls that have arrived and that the service has not accepted yet. The service accepts the calls of all connections in
+# one order, so a burst of one client delays the calls of others. Above this limit, gRPC cancels calls of all clients,
+# not only those of the burst. Each call takes about 15 KB and its headers.
+UNACCEPTED_CALLS = 25_000
 # A call that reads all shards of a namespace costs one message for this number of shards, and at least one.
 SHARDS_OF_A_MESSAGE = 8
 RATE_MAX = 1_000_000

@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tickwheel.client.settings import ClientSettings
@@ -40,6 +42,22 @@ class ServiceThread:
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(_START_S)
         assert not self._thread.is_alive()
+
+    @contextmanager
+    def blocked(self) -> Iterator[None]:
+        """Block the event loop of the service in the ``with`` block."""
+        is_blocked, unblock = threading.Event(), threading.Event()
+
+        def block() -> None:
+            is_blocked.set()
+            unblock.wait(_START_S)
+
+        self._loop.call_soon_threadsafe(block)
+        assert is_blocked.wait(_START_S)
+        try:
+            yield
+        finally:
+            unblock.set()
 
     def _run(self) -> None:
         try:

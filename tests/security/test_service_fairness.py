@@ -1,10 +1,12 @@
-"""No caller takes the places of others: streams of health and reflection, calls without a request, and many streams."""
+"""No caller takes the places of others: streams of health and reflection, calls without a request, many streams, and
+bursts of calls.
+"""
 
 import socket
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any
 
 import grpc
@@ -17,12 +19,14 @@ from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
 from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
 
 from tests.integration.service_thread import ServiceThread
-from tests.security.http2 import PREFACE, SETTINGS, frame, headers
+from tests.security.http2 import PREFACE, SETTINGS, frame, headers, message
 from tests.security.tokens import entry, generic_client, write_token_file
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel, limits
 from tickwheel.service.token_file import TokenFile
 from tickwheel.testing import PrivateServer
+from tickwheel.v1 import message_service_pb2 as calls
+from tickwheel.v1.message_pb2 import NewMessage
 
 pytestmark = pytest.mark.security
 
@@ -30,7 +34,11 @@ GOOD, GREEDY = "tw_good-Of-Fairness", "tw_greedy-Of-Fairness"
 NAMESPACE = "service-fairness"
 # Few places, so that the strangers of a test want many more: 100 waiting calls and 100 others, 40 watches.
 PLACES, WATCHES, MANY = 200, 40, 300
+# Connections with `MANY` calls each. By default, gRPC cancels all calls above 3,000 that the service has not accepted.
+BURST = 16
 WATCH = "/grpc.health.v1.Health/Watch"
+_DATA, _HEADERS, _RESET, _PING = 0, 1, 3, 6
+_END = _ACK = 1
 ENQUEUE = "/tickwheel.v1.MessageService/Enqueue"
 REQUEST = {"namespace": NAMESPACE, "queue": "jobs"}
 
@@ -63,7 +71,7 @@ def channel(service: ServiceThread) -> Iterator[grpc.Channel]:
 
 
 class Stranger:
-    """A connection with many calls whose responses nobody reads. It comes from an address of its own."""
+    """A connection with many calls, from an address of its own. Nobody reads its responses, except for `answers`."""
 
     def __init__(self, target: str, path: str, data: bytes | None, count: int, token: str = "") -> None:
         host, _, port = target.rpartition(":")
@@ -75,8 +83,35 @@ class Stranger:
         )
         self._socket = socket.create_connection((host, int(port)), 10, source_address=("127.0.0.2", 0))
         self._socket.sendall(PREFACE + SETTINGS + b"".join(calls))
+        self._received = self._socket.makefile("rb")
+        self._count = count
+        self._answered: set[int] = set()
+        self._ended: set[int] = set()
+
+    def wait_until_sent(self) -> None:
+        """Wait until the service has received all calls."""
+        self._socket.sendall(frame(_PING, 0, 0, b"sent all"))
+        while self._read_frame() != (_PING, _ACK):
+            pass
+
+    def answers(self) -> int:
+        """Wait until all calls have ended. Return the number of calls with an answer."""
+        while len(self._ended) < self._count:
+            self._read_frame()
+        return len(self._answered)
+
+    def _read_frame(self) -> tuple[int, int]:
+        head = self._received.read(9)
+        kind, flags, stream = struct.unpack_from(">BBI", head, 3)
+        self._received.read(int.from_bytes(head[:3], "big"))
+        if kind == _DATA:
+            self._answered.add(stream)
+        elif kind == _RESET or (kind == _HEADERS and flags & _END):
+            self._ended.add(stream)
+        return kind, flags
 
     def close(self) -> None:
+        self._received.close()
         self._socket.close()
 
 
@@ -115,6 +150,18 @@ def test_streams_of_health_take_no_place_of_other_calls_and_of_other_peers(
     for stranger in strangers:
         stranger.close()
     eventually(lambda: in_flight(service, "Health.Watch") == 0, "the places are free")
+
+
+def test_a_burst_of_calls_cancels_no_call_of_others(service: ServiceThread) -> None:
+    request = message(calls.EnqueueRequest(**REQUEST, message=NewMessage()))
+    with ExitStack() as stack:
+        with service.blocked():
+            # gRPC receives these calls, and the service accepts them after its event loop is free again.
+            burst = [(WATCH, bytes(5), MANY, "")] * BURST
+            for path, data, count, token in (*burst, (ENQUEUE, request, 20, GOOD)):
+                caller = stack.enter_context(closing(Stranger(service.target, path, data, count, token)))
+                caller.wait_until_sent()
+        assert caller.answers() == 20
 
 
 def test_a_refused_watch_has_the_details_of_a_limit(service: ServiceThread, channel: grpc.Channel) -> None:

@@ -80,6 +80,11 @@ SERVICE_ROWS = {
     "messages that a client has requested from a `DequeueStream` and not received": (
         f"{limits.STREAM_CREDIT:,}; the stream delivers 100 at a time"
     ),
+    "calls that have arrived and that the process has not accepted yet": (
+        f"{limits.UNACCEPTED_CALLS:,}; above this limit, gRPC cancels calls of all clients with CANCELLED, and the"
+        " Python client retries its calls. The process accepts the calls of all connections in one order, about 5,000 a"
+        " second"
+    ),
     "a client that vanishes without closing its connection": (
         f"disconnected after {(grpc_options.PING_MS + grpc_options.PONG_MS) // 1000} s"
     ),

@@ -20,7 +20,7 @@ from tickwheel.cli.parameter_types import option_parser, parse_duration
 from tickwheel.cli.target import TIMEOUT, Target
 from tickwheel.client.settings import ClientSettings
 from tickwheel.errors import InvalidArgument
-from tickwheel.runtime.gc_freeze import freeze_gc
+from tickwheel.runtime.gc_freeze import collect_seldom, freeze_gc
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
@@ -183,6 +183,7 @@ async def serve_until_stopped(server: "Server", host: str, options: ServeOptions
         loop.add_signal_handler(number, stopping.set)
     await server.start()
     freeze_gc()
+    collect_seldom()
     if not options.part:
         print_status(f"serving {server.scheme}://{host}:{server.port}")
     try:

@@ -9,5 +9,6 @@ channels are in `tickwheel.client.grpc`, servers in `tickwheel.service`.
     status.py              exceptions, to and from the status of a call
     methods.py             METHODS: every RPC by its name, with path and message classes
     request_form.py        the number of items and fields that a request can have, counted on its bytes
+    message_copies.py      MessageCopies: one large message is copied from gRPC to Python in a turn of the event loop
     url.py                 GrpcUrl: a parsed grpc:// or grpcs:// URL
 """

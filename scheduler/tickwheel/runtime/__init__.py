@@ -10,7 +10,7 @@ Outside this package, these modules import nothing of Tickwheel except `errors`.
     wake_pipe.py      WakePipe: a pipe that wakes a thread that polls sockets
     backoff.py        exponential back-off with jitter
     time.py           the monotonic clock and the wall clock, in ms
-    gc_freeze.py      modules and classes outside of garbage collection
+    gc_freeze.py      garbage collection of fewer objects, and less often
     log_format.py     log lines on stderr, as text or JSON
     text_escape.py    text without control characters, for terminals and logs
     log_fields.py     machine-readable fields of log lines

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 from tickwheel import limits
 from tickwheel.errors import LimitExceeded
+from tickwheel.rpc.message_copies import MessageCopies
 from tickwheel.service.authorization import CALL
 from tickwheel.service.fair_limit import CallerTurns, FairLimit
 from tickwheel.service.token_quota import RETRY_AFTER_MS, ConcurrencyLimit
@@ -59,7 +60,8 @@ class RequestLimits:
     """
 
     def __init__(self) -> None:
-        self.arrivals = Arrivals()
+        self.copies = MessageCopies()
+        self.arrivals = Arrivals(self.copies)
         self.bytes = FairLimit(limits.REQUESTS_BYTES, "bytes of large requests in flight")
         # Only one large request is parsed at a time, and the event loop serves other calls before the next one.
         self.parsing = asyncio.Lock()
@@ -78,7 +80,8 @@ class Arrivals:
     a few requests are read at a time. Until its turn, a request takes no more than the window of its HTTP/2 stream.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, copies: MessageCopies) -> None:
+        self._copies = copies
         # The tasks that read, each with the time at which it began; the longest read is first.
         self._reads: dict[asyncio.Task[Any], float] = {}
         self._late: set[asyncio.Task[Any]] = set()
@@ -101,7 +104,7 @@ class Arrivals:
             async with turn:
                 self._reading += 1
                 try:
-                    return await context.read()
+                    return await self._copies.read(context)
                 finally:
                     self._reading -= 1
         except asyncio.CancelledError as error:

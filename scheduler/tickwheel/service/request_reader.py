@@ -90,7 +90,7 @@ class RequestReader:
         Wait while the large requests of the caller take too many bytes: flow control then slows the client down.
         """
         self._put_back()
-        raw = await self.context.read()
+        raw = await self._limits.requests.copies.read(self.context)
         if raw is grpc.aio.EOF:
             raise StopAsyncIteration
         if len(raw) <= limits.UNCOUNTED_REQUEST_BYTES:

@@ -1,0 +1,107 @@
+"""Large messages are copied from gRPC to Python in different turns of the event loop."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from tickwheel import limits
+from tickwheel.rpc.message_copies import MessageCopies
+
+pytestmark = pytest.mark.unit
+
+LARGE, SMALL = bytes(limits.UNCOUNTED_REQUEST_BYTES + 1), b"small"
+
+
+class Library:
+    """Calls whose messages arrive at once. As in gRPC, a task copies its message when it continues."""
+
+    def __init__(self) -> None:
+        self._arrivals: list[asyncio.Future[None]] = []
+        self._turn = 0
+        self.copied_in: list[int] = []
+        """The turn of the event loop in which each message was copied."""
+
+    async def copy(self, message: bytes) -> bytes:
+        arrival = asyncio.get_running_loop().create_future()
+        self._arrivals.append(arrival)
+        await arrival
+        self.copied_in.append(self._turn)
+        return message
+
+    def arrive(self) -> None:
+        for arrival in self._arrivals:
+            if not arrival.done():
+                arrival.set_result(None)
+        self._count_turns()
+
+    def _count_turns(self) -> None:
+        self._turn += 1
+        asyncio.get_running_loop().call_soon(self._count_turns)
+
+
+class Call:
+    def __init__(self, library: Library, message: bytes) -> None:
+        self._library, self._message = library, message
+
+    async def read(self) -> bytes:
+        return await self._library.copy(self._message)
+
+
+def turns(messages: Sequence[bytes], cancelled: int | None = None, *, is_early: bool = False) -> list[int]:
+    """Return the turns in which the messages are copied if all arrive at once. The read with the number ``cancelled``
+    is cancelled: if ``is_early`` is true before its message arrives, and otherwise while the message waits.
+    """
+    library, copies = Library(), MessageCopies()
+
+    async def read(message: bytes) -> bytes:
+        received: bytes = await copies.read(Call(library, message))
+        return received
+
+    async def run() -> None:
+        reads = [asyncio.create_task(read(message)) for message in messages]
+        # All tasks begin to read.
+        await asyncio.sleep(0)
+        if not is_early:
+            library.arrive()
+            # The first message is copied, and the others wait if the first one is large.
+            await asyncio.sleep(0)
+        if cancelled is not None:
+            reads[cancelled].cancel()
+            await asyncio.sleep(0)
+        if is_early:
+            library.arrive()
+        ended = await asyncio.gather(*reads, return_exceptions=True)
+        expected: list[object] = list(messages)
+        if cancelled is not None:
+            assert isinstance(ended[cancelled], asyncio.CancelledError)
+            expected[cancelled] = ended[cancelled]
+        assert ended == expected
+
+    asyncio.run(run())
+    return library.copied_in
+
+
+def test_large_messages_that_arrive_at_once_are_copied_in_different_turns() -> None:
+    assert len(set(turns([LARGE] * 10))) == 10
+
+
+def test_small_messages_that_arrive_at_once_are_copied_in_one_turn() -> None:
+    copied_in = turns([SMALL] * 10)
+    assert len(copied_in) == 10
+    assert len(set(copied_in)) == 1
+
+
+def test_messages_that_arrive_with_a_large_one_follow_in_their_order() -> None:
+    copied_in = turns([LARGE, SMALL, LARGE, SMALL])
+    assert len(copied_in) == 4
+    assert copied_in == sorted(copied_in)
+    assert copied_in[0] != copied_in[2]
+
+
+def test_a_read_that_is_cancelled_while_its_message_waits_copies_the_message() -> None:
+    assert len(set(turns([LARGE] * 3, cancelled=1))) == 3
+
+
+def test_a_read_that_is_cancelled_before_its_message_arrives_copies_nothing() -> None:
+    assert len(turns([LARGE] * 3, cancelled=1, is_early=True)) == 2
