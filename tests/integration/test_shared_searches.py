@@ -26,9 +26,9 @@ pytestmark = pytest.mark.integration
 WAITERS = 300
 # The number of messages for each pair of the filter. A search reads those of one pair.
 CANDIDATES = 2_000
-# The maximum number of searches of calls that begin at about the same time. Usually there are four: before and after the
-# client subscribes to the queue, calls that begin during the first search share the second one. A call that begins even
-# later, because the machine is busy, needs a search of its own until the client is subscribed.
+# The maximum number of searches of calls that begin at about the same time. Usually there are four: before and after
+# the client subscribes to the queue, calls that begin during the first search share the second one. A call that begins
+# even later, because the machine is busy, needs a search of its own until the client is subscribed.
 AT_ONCE = 20
 # The number of sweeps for which the waiting dequeues are observed.
 SWEEPS = 5
