@@ -14,6 +14,7 @@ from typing import Final
 
 from tickwheel import limits
 from tickwheel.errors import Forbidden, Unauthenticated
+from tickwheel.model.validation import preview
 from tickwheel.operations.queues import CreationLimit
 from tickwheel.service.token_quota import ConcurrencyLimit, LocalCounters, TokenQuota
 
@@ -82,7 +83,7 @@ class Caller:
 
     def _refusal(self, role: Role, namespace: str, queue: str | None) -> str:
         if not self.may(Role.READ, namespace, None):
-            return f"token {self.name!r} is not for namespace {namespace!r}"
+            return f"token {self.name!r} is not for namespace {preview(namespace)}"
         if queue == ALL_QUEUES:
             return (
                 f"token {self.name!r} is not for all queues (the pattern '*') with the role {role.value!r}: this call"
@@ -90,8 +91,8 @@ class Caller:
             )
         roles = {role for grant in self.grants if grant.covers(namespace, queue) for role in grant.roles}
         if not roles:
-            return f"token {self.name!r} is not for queue {queue!r}"
-        where = "" if queue is None else f" on queue {queue!r}"
+            return f"token {self.name!r} is not for queue {preview(queue)}"
+        where = "" if queue is None else f" on queue {preview(queue)}"
         return f"token {self.name!r} has the roles {', '.join(sorted(roles))}{where}; this call needs {role.value!r}"
 
     @asynccontextmanager
