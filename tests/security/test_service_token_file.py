@@ -1,6 +1,8 @@
 """The token file changes while the service runs, and tokens become invalid during calls."""
 
 import logging
+import os
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -15,9 +17,10 @@ from tests.integration.generic_client import GenericClient
 from tests.integration.service_thread import ServiceThread
 from tests.security.tokens import client, entry, generic_client
 from tests.support.wait_until import eventually
-from tickwheel import Forbidden, LimitExceeded, NewMessage, Tickwheel, Unauthenticated
+from tickwheel import Forbidden, InvalidArgument, LimitExceeded, NewMessage, Tickwheel, Unauthenticated
 from tickwheel.service import token_file
-from tickwheel.service.token_file import TokenFile
+from tickwheel.service.authorization import Caller, TokenStore, digest_of
+from tickwheel.service.token_file import TokenFile, check_names
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security
@@ -136,6 +139,76 @@ def test_after_any_error_of_reading_the_file_later_changes_are_loaded(
     with grpc.insecure_channel(service.target) as channel:
         added = generic_client(channel, ADDED)
         eventually(lambda: not is_unknown(added), "the new token is valid")
+
+
+def test_the_service_answers_calls_while_it_reads_the_changed_file(
+    service: ServiceThread, file: Path, tmp_path: Path
+) -> None:
+    """The file is a pipe for a moment, so that it takes as long to read as the test wants."""
+    pipe, link, changed = (tmp_path / name for name in ("pipe", "link", "changed"))
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    changed.write_text(entry(KEPT, ROLES, HERE) + entry(ADDED, ROLES, HERE))
+    with client(service, KEPT, namespace=NAMESPACE) as kept:
+        link.replace(file)
+        with eventually(lambda: open_if_read(pipe), "the service reads the file") as writer:
+            kept.queue("jobs").counts()
+            # The service must not open the pipe again.
+            changed.replace(file)
+            writer.write(file.read_bytes())
+    with grpc.insecure_channel(service.target) as channel:
+        added = generic_client(channel, ADDED)
+        eventually(lambda: not is_unknown(added), "the new token is valid")
+
+
+def open_if_read(pipe: Path) -> Any:
+    """Open a named pipe for writing. Return None if nothing reads the pipe."""
+    try:
+        return os.fdopen(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK), "wb")
+    except OSError:
+        return None
+
+
+class CountedName(str):
+    """A name that counts the comparisons of all names."""
+
+    comparisons = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        CountedName.comparisons += 1
+        return str.__eq__(self, other)
+
+
+def test_the_check_of_the_names_takes_about_one_step_for_each_token() -> None:
+    callers = [Caller(CountedName(f"name-{n}")) for n in range(1_000)]
+    check_names(Path("tokens.toml"), callers)
+    assert CountedName.comparisons < len(callers)
+    with pytest.raises(InvalidArgument, match="two tokens named 'name-7'"):
+        check_names(Path("tokens.toml"), [*callers, Caller("name-7")])
+
+
+def steps_of_authentication(tokens: int) -> int:
+    """Return the number of functions that run when a call with the last of many tokens is authenticated."""
+    store = TokenStore([Caller(f"name-{n}", digest_of(f"tw_{n}")) for n in range(tokens)])
+    metadata = (("authorization", f"Bearer tw_{tokens - 1}"),)
+    steps = 0
+
+    def count(frame: object, event: str, function: object) -> None:
+        nonlocal steps
+        steps += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        caller = store.authenticate(metadata)
+    finally:
+        sys.setprofile(None)
+    assert caller.name == f"name-{tokens - 1}"
+    return steps
+
+
+def test_the_work_of_a_call_does_not_depend_on_the_number_of_tokens() -> None:
+    assert steps_of_authentication(1_000) == steps_of_authentication(10)
 
 
 def test_new_limits_of_a_token_apply_at_once_to_connected_clients(service: ServiceThread, file: Path) -> None:

@@ -2,11 +2,13 @@
 
 import ast
 import io
+import json
 import logging
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,10 @@ from typer.testing import CliRunner
 
 import tickwheel
 from tickwheel.cli.app import app
-from tickwheel.runtime.log_format import TextLines, log_to_stderr, print_uncaught
-from tickwheel.runtime.text_escape import indent_lines
+from tickwheel.cli.load_progress import print_report
+from tickwheel.demo.display import PlainLines
+from tickwheel.runtime.log_format import JsonLines, TextLines, log_to_stderr, print_error, print_line, print_uncaught
+from tickwheel.runtime.text_escape import cut_middle, indent_lines
 
 pytestmark = pytest.mark.unit
 
@@ -57,6 +61,59 @@ def test_the_error_line_of_a_command_is_printable(text: str) -> None:
     first, *rest = indent_lines(f"tickwheel: {text}").split("\n")
     assert all(line.isprintable() for line in (first, *rest))
     assert all(line.startswith("  ") for line in rest)
+
+
+@given(texts)
+@example(HOSTILE)
+def test_a_line_on_stderr_is_printable(text: str) -> None:
+    written = io.StringIO()
+    with redirect_stderr(written):
+        print_line(text, json=False)
+        print_error(ValueError(text), json=False)
+    lines = written.getvalue().removesuffix("\n").split("\n")
+    assert all(line.isprintable() for line in lines)
+    assert [line for line in lines if not line.startswith("  ")] == [lines[0], lines[len(lines) // 2]]
+
+
+def test_texts_of_servers_in_the_output_of_a_load_and_of_the_demo_are_printable(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = {"counts": {}, "seconds": 1.0, "ended": "by time", "calls": {}, "queues": {}, "troubles": [HOSTILE]}
+    run |= {"errors": {"Unavailable": {"count": 1, "first": HOSTILE}}, "harness": {"was_the_bottleneck": False}}
+    print_report({"run": run, "capacity": {"hours": []}})
+    PlainLines().print_line(HOSTILE)
+    lines = capsys.readouterr().out.split("\n")
+    assert sum("FORGED" in line for line in lines) == 3
+    assert all(line.isprintable() for line in lines)
+
+
+@pytest.mark.parametrize("formatter", [JsonLines(), TextLines("%(message)s")])
+def test_long_values_of_a_record_are_cut_and_keep_their_ends(formatter: logging.Formatter) -> None:
+    long = f"begin{'x' * 1_000_000}end"
+    try:
+        raise ValueError(long)
+    except ValueError:
+        record = logging.LogRecord("tickwheel", logging.ERROR, "", 0, "%s", (long,), sys.exc_info(), sinfo=long)
+    record.fields = {"reason": long, "ids": [long] * 3, "count": 3, "names": ["a", "b"]}
+    line = formatter.format(record)
+    assert len(line) < 200_000
+    assert "begin" in line
+    assert "end" in line
+    if isinstance(formatter, JsonLines):
+        fields = json.loads(line)
+        assert all(len(fields[name]) < 8_300 for name in ("text", "reason", "ids"))
+        assert all("bytes are cut here" in fields[name] for name in ("text", "reason", "ids", "traceback"))
+        assert fields["text"].startswith("begin")
+        assert fields["text"].endswith("end")
+        assert (fields["count"], fields["names"]) == (3, ["a", "b"])
+
+
+@given(st.text(st.characters()), st.integers(20, 200))
+def test_a_cut_text_has_at_most_its_maximum_and_the_note(text: str, maximum: int) -> None:
+    cut = cut_middle(text, maximum)
+    assert len(cut.encode(errors="backslashreplace")) <= maximum + 50
+    if len(text.encode(errors="backslashreplace")) <= maximum:
+        assert cut == text
 
 
 def capture_stderr(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:

@@ -86,3 +86,24 @@ def test_a_status_of_another_service_is_not_converted() -> None:
 def test_reasons_are_upper_case_names() -> None:
     assert DOMAIN == "tickwheel"
     assert reason(errors.QueueConfigConflict) == "QUEUE_CONFIG_CONFLICT"
+
+
+def test_a_long_text_is_cut_and_says_so_and_keeps_its_end() -> None:
+    error = errors.QueueConfigConflict(f"{'é' * 100_000}; pass update=True", advice="pass update=True")
+    status = error_to_status(error)
+    assert status.ByteSize() < 2_000
+    received = roundtrip(error)
+    assert isinstance(received, errors.QueueConfigConflict)
+    assert received.advice == "pass update=True"
+    assert "é [... 198,518 bytes are cut here ...] é" in str(received)
+    assert str(received).endswith("; pass update=True")
+    assert str(received).startswith("é" * 375)
+
+
+def test_a_long_attribute_and_the_text_of_a_refused_message_are_cut() -> None:
+    assert error_to_status(errors.QueueConfigConflict("", advice="x" * 100_000)).ByteSize() < 1_000
+    assert error_to_proto(errors.InvalidArgument("x" * 100_000)).ByteSize() < 2_000
+
+
+def test_a_text_of_usual_length_is_unchanged() -> None:
+    assert error_to_status(errors.InvalidArgument("x" * 1_500)).message == "x" * 1_500

@@ -5,6 +5,7 @@ import sys
 import typer
 
 from tickwheel.cli.exit_codes import CommandError
+from tickwheel.runtime.text_escape import escape_unprintable
 
 
 def confirm(question: str, *, yes: bool) -> None:
@@ -13,5 +14,5 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise CommandError(f"{question} Nothing was changed: there is no terminal to ask, so confirm with --yes")
-    if not typer.confirm(question, err=True):
+    if not typer.confirm(escape_unprintable(question), err=True):
         raise CommandError("nothing was changed")

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tickwheel.cli.output import print_table
+from tickwheel.runtime.text_escape import escape_unprintable
 
 if TYPE_CHECKING:
     from tickwheel.load.run.run import Progress as RunProgress
@@ -66,9 +67,9 @@ def print_report(document: Mapping[str, Any]) -> None:
         columns = ("queue", "wait p50 s", "wait p95 s", "start p95 s", "lateness p99 ms")
         print_table(columns, [_queue_row(name, entry) for name, entry in run["queues"].items()], right=columns[1:])
         for kind, error in run["errors"].items():
-            print(f"errors: {error['count']} {kind}: {error['first']}")
+            print(escape_unprintable(f"errors: {error['count']} {kind}: {error['first']}"))
         for text in run["troubles"]:
-            print(f"problem: {text}")
+            print(escape_unprintable(f"problem: {text}"))
         if run["harness"]["was_the_bottleneck"]:
             print(f"the load generator itself was the bottleneck: {'; '.join(run['harness']['why'])}")
     if not capacity["hours"]:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from tickwheel.demo.checks import Spread, Verdict
 from tickwheel.demo.flight_board import FlightBoard, percentile
+from tickwheel.runtime.text_escape import escape_unprintable
 from tickwheel.storage.record import State
 
 _STYLES = {"departed": "cyan", "landed": "green", "cancelled": "yellow"}
@@ -38,7 +39,7 @@ class PlainLines(View):
         self._last_stage = (-1, False)
 
     def print_line(self, text: str) -> None:
-        print(text, flush=True)
+        print(escape_unprintable(text), flush=True)
 
     def show(self, board: FlightBoard, now_ms: int) -> None:
         stage = (board.timetable.minute(now_ms) // _LINE_MINUTES, board.complete)
@@ -59,7 +60,7 @@ class LiveBoard(View):
         self._live = live
 
     def print_line(self, text: str) -> None:
-        self._live.console.print(Text(text, style="dim"))
+        self._live.console.print(Text(escape_unprintable(text), style="dim"))
 
     def show(self, board: FlightBoard, now_ms: int) -> None:
         self._live.update(_render(board, now_ms), refresh=True)

@@ -24,7 +24,7 @@ def validate_sink_url(url: object) -> str:
     check = _SCHEMES.get(scheme)
     if not separator or check is None:
         known = " or ".join(f"{scheme}://" for scheme in _SCHEMES)
-        raise InvalidArgument(f"sink {url!r:.80} is not supported: the url of a sink starts with {known}")
+        raise InvalidArgument(f"sink {preview(url)} is not supported: the url of a sink starts with {known}")
     check(url, name)
     return to_plain_str(url)
 
@@ -43,7 +43,7 @@ def is_topic(name: object) -> bool:
 def _check_kafka(url: str, topic: str) -> None:
     if not is_topic(topic):
         raise InvalidArgument(
-            f"sink {url!r:.80} must be kafka:// and the name of a topic: {TOPIC_NAMES}; the addresses of the brokers"
+            f"sink {preview(url)} must be kafka:// and the name of a topic: {TOPIC_NAMES}; the addresses of the brokers"
             " are an option of the event process (--kafka)"
         )
 

@@ -20,6 +20,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _PLACEHOLDER = re.compile(r"deleted\.[0-9]+\.[0-9a-f]+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
+_PREVIEW_CHARS = 80
 _DAYS_MAX = 100_000
 _UNITS = {
     "day": timedelta(days=1),
@@ -36,8 +37,9 @@ _DUE_MS_MAX = 2**48 - 1
 
 def preview(value: object) -> str:
     """Return a value as error texts print it: escaped, and cut to 80 characters."""
-    text = ascii(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    # A text of a request can have megabytes, and escaping makes it larger. So most of the text is never escaped.
+    text = ascii(value[:_PREVIEW_CHARS] if type(value) is str or type(value) is bytes else value)
+    return text if len(text) <= _PREVIEW_CHARS else f"{text[: _PREVIEW_CHARS - 3]}..."
 
 
 def plain_name(label: str, value: object) -> str:

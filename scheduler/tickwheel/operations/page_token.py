@@ -3,6 +3,7 @@
 import re
 
 from tickwheel.errors import InvalidArgument
+from tickwheel.model.validation import preview
 
 _TOKEN = re.compile(r"([0-9]{1,5}):([0-9]{1,20})")
 
@@ -19,5 +20,5 @@ def parse_page_token(token: str, shards: int) -> tuple[int, bytes]:
     match = _TOKEN.fullmatch(token)
     # Redis has cursors of 64 bits.
     if match is None or int(match[1]) >= shards or int(match[2]) >= 2**64:
-        raise InvalidArgument(f"page_token must be the token of the previous page, not {token!r:.80}")
+        raise InvalidArgument(f"page_token must be the token of the previous page, not {preview(token)}")
     return int(match[1]), match[2].encode()

@@ -15,6 +15,7 @@ from typing import NamedTuple, Self
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
+from tickwheel.model.validation import preview
 from tickwheel.storage.keys import call_digest_key, session_key
 from tickwheel.storage.script_errors import OTHER_CALL_ADVICE
 from tickwheel.storage.sharding import shard_of
@@ -206,7 +207,7 @@ class RequestId(NamedTuple):
             ):
                 return cls(text, slot, int(number), owner)
         raise InvalidArgument(
-            f"request_id must be 'slot:sequence', not {text!r:.80}: slot is a name of up to {limits.NAME_CHARS}"
+            f"request_id must be 'slot:sequence', not {preview(text)}: slot is a name of up to {limits.NAME_CHARS}"
             " letters, digits, '-' and '_', and sequence is a whole number that grows with each call of the slot"
         )
 

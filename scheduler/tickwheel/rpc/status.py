@@ -16,6 +16,7 @@ from google.rpc.status_pb2 import Status
 from tickwheel import errors
 from tickwheel.errors import TickwheelError
 from tickwheel.rpc import message_conversion
+from tickwheel.runtime.text_escape import cut_middle
 from tickwheel.v1.message_pb2 import Refusal
 
 DOMAIN: Final = "tickwheel"
@@ -47,6 +48,11 @@ _CODES: Final[tuple[tuple[type[TickwheelError], grpc.StatusCode], ...]] = (
     (errors.Unavailable, _Code.UNAVAILABLE),
     (TickwheelError, _Code.INTERNAL),
 )
+# By default, a gRPC client accepts 8 KiB of metadata with a status, and otherwise loses the status. The text of an
+# error is in the metadata twice: escaped, with up to three bytes for each byte, and in DETAILS, with four bytes for
+# three.
+_TEXT_BYTES: Final = 1_500
+_ATTRIBUTE_BYTES: Final = 256
 # The attributes of exceptions, and functions that parse them from the metadata of ErrorInfo.
 _READ: Final[Mapping[str, Any]] = {
     "state": str,
@@ -71,19 +77,24 @@ _KINDS: Final = {
 
 
 def error_to_status(error: TickwheelError) -> Status:
-    """Return the status of a call that fails with this exception."""
+    """Return the status of a call that fails with this exception. Long texts are cut."""
     code = next(code for kind, code in _CODES if isinstance(error, kind))
     info = ErrorInfo(reason=reason(type(error)), domain=DOMAIN)
     for name in _READ:
         value = getattr(error, name, None)
         if value is not None:
-            info.metadata[name] = str(value).lower() if isinstance(value, bool) else str(value)
+            attribute = str(value).lower() if isinstance(value, bool) else str(value)
+            info.metadata[name] = cut_middle(attribute, _ATTRIBUTE_BYTES)
     details: list[Any] = [info]
     if isinstance(error, errors.LimitExceeded):
         retry_info = RetryInfo()
         retry_info.retry_delay.FromMilliseconds(error.retry_after_ms)
         details.append(retry_info)
-    return Status(code=code.value[0], message=str(error), details=map(_pack, details))
+    return Status(code=code.value[0], message=_text(error), details=map(_pack, details))
+
+
+def _text(error: TickwheelError) -> str:
+    return cut_middle(str(error), _TEXT_BYTES)
 
 
 def _pack(detail: Any) -> AnyMessage:
@@ -93,9 +104,9 @@ def _pack(detail: Any) -> AnyMessage:
 
 
 def error_to_proto(error: TickwheelError) -> Refusal:
-    """Convert the exception for one refused message of a call."""
+    """Convert the exception for one refused message of a call. A long text is cut."""
     state = message_conversion.state_to_proto(getattr(error, "state", None))
-    return Refusal(reason=reason(type(error)), text=str(error), state=state)
+    return Refusal(reason=reason(type(error)), text=_text(error), state=state)
 
 
 def error_from_proto(proto: Refusal) -> TickwheelError:

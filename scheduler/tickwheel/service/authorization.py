@@ -1,7 +1,6 @@
 """Authorization: each call carries a token. The grants of a token give it roles on queues and namespaces."""
 
 import hashlib
-import hmac
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -14,6 +13,7 @@ from typing import Final
 
 from tickwheel import limits
 from tickwheel.errors import Forbidden, Unauthenticated
+from tickwheel.model.validation import preview
 from tickwheel.operations.queues import CreationLimit
 from tickwheel.service.token_quota import ConcurrencyLimit, LocalCounters, TokenQuota
 
@@ -82,7 +82,7 @@ class Caller:
 
     def _refusal(self, role: Role, namespace: str, queue: str | None) -> str:
         if not self.may(Role.READ, namespace, None):
-            return f"token {self.name!r} is not for namespace {namespace!r}"
+            return f"token {self.name!r} is not for namespace {preview(namespace)}"
         if queue == ALL_QUEUES:
             return (
                 f"token {self.name!r} is not for all queues (the pattern '*') with the role {role.value!r}: this call"
@@ -90,8 +90,8 @@ class Caller:
             )
         roles = {role for grant in self.grants if grant.covers(namespace, queue) for role in grant.roles}
         if not roles:
-            return f"token {self.name!r} is not for queue {queue!r}"
-        where = "" if queue is None else f" on queue {queue!r}"
+            return f"token {self.name!r} is not for queue {preview(queue)}"
+        where = "" if queue is None else f" on queue {preview(queue)}"
         return f"token {self.name!r} has the roles {', '.join(sorted(roles))}{where}; this call needs {role.value!r}"
 
     @asynccontextmanager
@@ -138,7 +138,8 @@ class TokenStore:
         self, callers: Sequence[Caller] | None = None, counters: Callable[[bytes], LocalCounters] | None = None
     ) -> None:
         """``counters`` returns the counters of a token, by its digest; by default they are those of this process."""
-        self._callers: Sequence[Caller] | None = None
+        # By the digests of the tokens; None without tokens.
+        self._callers: dict[bytes, Caller] | None = None
         self._counters = counters or (lambda digest: LocalCounters())
         if callers is not None:
             self.replace(callers)
@@ -147,14 +148,14 @@ class TokenStore:
         """Replace the set of valid tokens. Waiting calls end if their token was removed, or if its rights changed; in
         the second case the client retries them.
         """
-        previous = {caller.digest: caller for caller in self._callers or ()}
-        current = []
+        previous = dict(self._callers or {})
+        current = {}
         for caller in callers:
             existing = previous.pop(caller.digest, None)
             updated = replace(caller, quota=self._make_quota(caller) if existing is None else existing.quota)
             updated.quota.update_limits(caller.rights, caller.messages_per_second, caller.burst, caller.waiting)
-            current.append(updated)
-        self._callers = tuple(current)
+            current[caller.digest] = updated
+        self._callers = current
         for removed in previous.values():
             removed.quota.revoke()
 
@@ -165,6 +166,10 @@ class TokenStore:
         """Return the caller whose token a call carries, as ``authorization: Bearer …``.
 
         Raises Unauthenticated if the token is missing, unknown or expired.
+
+        The time of this search does not help to guess a token, not even a short one. The search compares two digests
+        only if their keyed hashes (those of Python) are equal. The key is random in each process, so a caller cannot
+        choose a token whose digest is compared with that of another token.
         """
         if self._callers is None:
             return ANONYMOUS
@@ -172,12 +177,7 @@ class TokenStore:
         scheme, _, token = str(header).partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise Unauthenticated("this server requires a token: put it in the URL, as grpc://:TOKEN@host:port")
-        digest = digest_of(token)
-        matched = None
-        # Compares with every token, so that the time does not reveal which one matches.
-        for caller in self._callers:
-            if hmac.compare_digest(caller.digest, digest):
-                matched = caller
+        matched = self._callers.get(digest_of(token))
         if matched is None:
             raise Unauthenticated("the token file of this server does not contain the token of the call")
         left_s = matched.expires_in_s()

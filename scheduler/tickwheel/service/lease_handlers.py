@@ -6,7 +6,7 @@ from typing import Any
 from tickwheel import limits
 from tickwheel.errors import LeaseLost
 from tickwheel.model.message import LeasedMessage
-from tickwheel.model.validation import integer, message_id
+from tickwheel.model.validation import integer, message_id, text
 from tickwheel.operations import settle
 from tickwheel.operations.answered_calls import register_call
 from tickwheel.operations.resume_lease import check_token, resume_lease
@@ -109,6 +109,8 @@ def _unpack_results(results: Mapping[int, str], count: int) -> list[str | None] 
 
 def _check_lease(lease: messages.Lease) -> None:
     message_id(lease.id)
+    if lease.HasField("exclusive_value"):
+        text("exclusive_value", lease.exclusive_value, limits.PAIR_VALUE_BYTES)
     check_token(lease.token)
     integer("queue_number", lease.queue_number, 0, limits.QUEUES_MAX)
     integer("attempt", lease.attempt, 0, limits.MAX_ATTEMPTS_MAX)

@@ -27,8 +27,8 @@ def on_queue(handle: Callable[[Any, Any, Namespace, str], Awaitable[R]]) -> Call
 async def resolve_queue(namespaces: Namespaces, request: Any) -> tuple[Namespace, str]:
     """Open the namespace of a request if necessary. Return the namespace, and the name of the request's queue.
 
-    Raises InvalidArgument if the queue's name is invalid, Forbidden if the caller may not make the call, and
-    NamespaceNotFound.
+    Raises InvalidArgument if the name of the queue or the namespace is invalid, Forbidden if the caller may not make
+    the call, and NamespaceNotFound.
     """
     queue = plain_name("a queue's name", request.queue)
     return await resolve_namespace(namespaces, request, queue), queue
@@ -37,7 +37,8 @@ async def resolve_queue(namespaces: Namespaces, request: Any) -> tuple[Namespace
 async def resolve_namespace(namespaces: Namespaces, request: Any, queue: str | None = None) -> Namespace:
     """Open the namespace of a request if necessary, and return it. ``queue`` can be `ALL_QUEUES`.
 
-    Raises Forbidden if the caller may not make the call for the namespace and the queue, and NamespaceNotFound.
+    Raises InvalidArgument if the namespace's name is invalid, Forbidden if the caller may not make the call for the
+    namespace and the queue, and NamespaceNotFound.
     """
     check_permission(request, queue)
     with naming_the_creators(request):
@@ -60,9 +61,12 @@ def naming_the_creators(request: Any) -> Iterator[None]:
 
 
 def check_permission(request: Any, queue: str | None) -> None:
-    """Raise Forbidden if the caller of the current call may not make this call; see `Caller.check`."""
+    """Raise Forbidden if the caller of the current call may not make this call; see `Caller.check`.
+
+    Raises InvalidArgument if the namespace's name is invalid.
+    """
     caller, role = CALL.get()
-    caller.check(role, request.namespace or DEFAULT, queue)
+    caller.check(role, plain_name("namespace", request.namespace or DEFAULT), queue)
 
 
 def has_role(role: Role, request: Any, queue: str | None) -> bool:

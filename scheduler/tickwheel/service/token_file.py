@@ -34,7 +34,8 @@ import hashlib
 import logging
 import re
 import tomllib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -42,6 +43,7 @@ from typing import Any, Final
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
+from tickwheel.runtime.event_loop import run_in_thread
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.service.authorization import Caller, Grant, Role, TokenStore
 from tickwheel.service.shared_quota import SharedQuotas
@@ -80,7 +82,8 @@ class TokenFile:
         while True:
             await asyncio.sleep(POLL_INTERVAL_S)
             try:
-                self.reload_if_changed()
+                # To parse thousands of tokens takes long, and calls must not wait meanwhile.
+                self._replace(await run_in_thread(self._read_if_changed))
             except Exception:
                 # Only a bug in Tickwheel leads here. Without this handler, the task would end, and no later change of
                 # the file would be loaded.
@@ -91,16 +94,24 @@ class TokenFile:
 
     def reload_if_changed(self) -> None:
         """Reload the file if it has changed. An invalid file is logged once and changes no token."""
+        self._replace(self._read_if_changed())
+
+    def _read_if_changed(self) -> list[Caller] | None:
+        """Return the callers that the file defines, or None if the file has not changed or is invalid."""
         seen = self._state()
         if seen == self._seen:
-            return
+            return None
         # The file's status is stored even if the file is invalid, so that the error is logged once. The status is taken
         # before the file is read, so that no change is missed.
         self._seen = seen
         try:
-            callers = read(self._path)
+            return read(self._path)
         except InvalidArgument as error:
             _log.error("the tokens stay unchanged: %s", error, extra=log_fields("tokens refused"))
+            return None
+
+    def _replace(self, callers: list[Caller] | None) -> None:
+        if callers is None:
             return
         self.token_store.replace(callers)
         count = len(callers)
@@ -130,11 +141,15 @@ def read(path: Path) -> list[Caller]:
     callers = [check_entry(f"token {n} of {path}", table) for n, table in enumerate(tables, 1)]
     if len({caller.digest for caller in callers}) < len(callers):
         raise InvalidArgument(f"{path} contains the same sha256 twice: each token must have its own")
-    names = [caller.name for caller in callers]
-    for name in names:
-        if names.count(name) > 1:
-            raise InvalidArgument(f"{path} has two tokens named {name!r}: the log could not distinguish them")
+    check_names(path, callers)
     return callers
+
+
+def check_names(path: Path, callers: Iterable[Caller]) -> None:
+    """Raise InvalidArgument if two callers of the file have the same name."""
+    [(name, count)] = Counter(caller.name for caller in callers).most_common(1)
+    if count > 1:
+        raise InvalidArgument(f"{path} has two tokens named {name!r}: the log could not distinguish them")
 
 
 def check_entry(label: str, table: Any) -> Caller:

@@ -9,7 +9,8 @@ pytestmark = pytest.mark.integration
 
 
 def test_control_characters_never_reach_a_terminal(run: Run) -> None:
-    run("enqueue", "jobs", "\x1b[31mred", "--id", "\x1bid", "--meta", "k=\x07")
+    added = run("enqueue", "jobs", "\x1b[31mred", "--id", "\x1bid", "--meta", "k=\x07")
+    assert added.stdout == "\\x1bid\n"
     for shown in (run("get", "jobs", "\x1bid").stdout, run("dequeue", "jobs").stdout):
         assert "\x1b" not in shown
         assert "\\x1b[31mred" in shown

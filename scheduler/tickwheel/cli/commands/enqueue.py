@@ -13,6 +13,7 @@ from tickwheel.cli.enqueue_file import enqueue_file, print_result
 from tickwheel.cli.parameter_types import deadline as parse_deadline, moment, option_parser, pairs, parse_duration
 from tickwheel.cli.standard_streams import standard_input
 from tickwheel.cli.target import Target
+from tickwheel.runtime.text_escape import escape_unprintable
 
 _Id = Annotated[
     str | None,
@@ -105,4 +106,4 @@ def enqueue(
     if target.json:
         print_result(result)
     else:
-        print(result.id)
+        print(escape_unprintable(result.id))

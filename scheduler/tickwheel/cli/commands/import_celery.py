@@ -157,8 +157,9 @@ def _print(target: Target, reports: list[Report], *, dry_run: bool) -> None:
         for report in reports:
             outcome = "would be moved" if dry_run else "moved"
             before = f", {report.there_before} of them existed in Tickwheel before" if report.there_before else ""
-            print(f"{report.queue}: {report.moved + report.there_before} {outcome}{before}; {len(report.refused)} stay")
+            moved = f"{report.moved + report.there_before} {outcome}{before}"
+            print(f"{escape_unprintable(report.queue)}: {moved}; {len(report.refused)} stay")
             for skipped in report.refused:
-                print_status(escape_unprintable(f"  {skipped.id} {skipped.task}: {skipped.reason}"))
+                print_status(f"  {skipped.id} {skipped.task}: {skipped.reason}")
     if refused:
         raise CommandError(f"stay in Celery: {format_count(refused, 'message')}")

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from tickwheel import limits
 from tickwheel.errors import Forbidden, InvalidArgument, NamespaceInUse
+from tickwheel.model.validation import preview
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.namespace import namespace_not_found_error
 from tickwheel.operations.removal.queue_numbers import read_configs
@@ -53,7 +54,7 @@ class NamespaceDeletion:
             self._phase, self._shard = _VERSIONS, self._context.shards - 1
             return 0
         if self._shard >= self._context.shards:
-            raise InvalidArgument(f"page_token must be the token of the previous page, not {self.token!r:.80}")
+            raise InvalidArgument(f"page_token must be the token of the previous page, not {preview(self.token)}")
         if self._phase == _VERSIONS:
             return (yield from self._remove_versions())
         return (yield from self._remove_page())
@@ -160,5 +161,5 @@ def _parse_token(token: str) -> tuple[str, int, bytes, str]:
     if not token:
         return "", 0, b"0", ""
     if (match := _TOKEN.fullmatch(token)) is None:
-        raise InvalidArgument(f"page_token must be the token of the previous page, not {token!r:.80}")
+        raise InvalidArgument(f"page_token must be the token of the previous page, not {preview(token)}")
     return match[1], int(match[2]), match[3].encode(), match[4]
