@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from contextvars import copy_context
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,8 @@ def run(cli_client: Tickwheel) -> Run:
     """Run a command in this process; fail if the exit code is not the expected one."""
 
     def run_command(*args: object, code: int = 0, stdin: str | bytes | None = None) -> Result:
-        result = CliRunner().invoke(app, [str(arg) for arg in args], input=stdin)
+        # A context of its own, because the option --json sets a context variable.
+        result = copy_context().run(CliRunner().invoke, app, [str(arg) for arg in args], input=stdin)
         assert result.exit_code == code, f"{args}\n{result.stdout}\n{result.stderr}\n{result.exception!r}"
         return result
 
