@@ -6,8 +6,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from bench.harness.bench_server import BenchServer
+from bench.harness.checkout import Checkout, Stamps
 from bench.harness.measurement import Measurement, Scale
 from bench.harness.plots import draw
 from bench.harness.report import load, markdown, replace_between, save, show
@@ -35,15 +37,15 @@ def main() -> None:
     parser.add_argument(
         "--stale",
         action="store_true",
-        help="measure nothing; list the rows that are older than the code, or not measured",
+        help="measure nothing; list the rows that were measured with other code than the present code, or not measured",
     )
     parser.add_argument(
         "--table", action="store_true", help="measure nothing; write the table of the page again, from the results"
     )
     args = parser.parse_args()
     if args.stale:
-        lines = stale_rows(load(args.results or RESULTS)["figures"], row_sources())
-        lines += describe_age(peers.RESULTS.name, json.loads(peers.RESULTS.read_text())["measured"], peers.SOURCES)
+        lines = stale_rows(load(args.results or RESULTS)["figures"], row_sources(), Checkout())
+        lines += describe_age(peers.RESULTS.name, json.loads(peers.RESULTS.read_text()), peers.SOURCES, Checkout())
         print(*lines, sep="\n")
         return
     if args.table:
@@ -55,15 +57,9 @@ def main() -> None:
         parser.error(f"there is no row {', '.join(unknown)}; the rows are {', '.join(MEASUREMENTS)}")
     # By default, a quick run does not overwrite valid results.
     folder: Path = args.results or (Path(tempfile.mkdtemp(prefix="tickwheel-bench-")) if args.quick else RESULTS)
-    measurements: list[Measurement] = []
     with BenchServer() as server:
         about = server.about()
-    for name in names:
-        began = time.perf_counter()
-        print(f"{name} ...", end="", flush=True)
-        measurements += measure(name, Scale(args.quick))
-        print(f" {time.perf_counter() - began:.0f} s")
-        results = save(folder, measurements, args.quick, about)
+    measurements, results = measure_rows(names, folder, args.quick, about)
     draw(results["figures"], folder)
     if folder == RESULTS:
         replace_between(FIGURES, markdown(results, row_sources()))
@@ -72,6 +68,29 @@ def main() -> None:
     missed = [measurement.name for measurement in measurements if measurement.passed is False]
     if missed and not args.quick:
         sys.exit(f"these rows missed their goal: {', '.join(missed)}")
+
+
+def measure_rows(
+    names: list[str], folder: Path, quick: bool, about: dict[str, str]
+) -> tuple[list[Measurement], dict[str, Any]]:
+    """Measure, and save the rows after each function. Return the rows, and all results of the folder.
+
+    Each row keeps the stamp of its own measurement.
+    """
+    measurements: list[Measurement] = []
+    figures: dict[str, dict[str, Any]] = {}
+    results: dict[str, Any] = {}
+    stamps = Stamps()
+    for name in names:
+        began = time.perf_counter()
+        print(f"{name} ...", end="", flush=True)
+        measured = measure(name, Scale(quick))
+        stamp = stamps.stamp()
+        print(f" {time.perf_counter() - began:.0f} s")
+        measurements += measured
+        figures |= {measurement.name: measurement.as_json() | stamp for measurement in measured}
+        results = save(folder, figures, quick, about)
+    return measurements, results
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ import json
 import os
 import platform
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +23,14 @@ def load(folder: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
-def save(folder: Path, measurements: list[Measurement], quick: bool, server: dict[str, str]) -> dict[str, Any]:
-    """Add measurements to the stored results, replace older values of the same names, and return all results.
+def save(folder: Path, figures: dict[str, dict[str, Any]], quick: bool, server: dict[str, str]) -> dict[str, Any]:
+    """Add rows to the stored results, replace older rows of the same names, and return all results.
 
     If ``quick``, replace all stored results.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    measured = datetime.now(UTC).isoformat(timespec="seconds")
     known = {} if quick else load(folder).get("figures", {})
-    known |= {measurement.name: measurement.as_json() | {"measured": measured} for measurement in measurements}
+    known |= figures
     results = {
         "machine": {
             "cpus": os.cpu_count(),

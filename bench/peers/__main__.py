@@ -7,13 +7,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from bench.harness.bench_server import BenchServer
 from bench.harness.calibration import zadd_us
+from bench.harness.checkout import Stamps
 from bench.harness.report import replace_between
 from bench.harness.source_files import source_files
 from bench.harness.staleness import PRODUCT
@@ -47,6 +47,7 @@ def main() -> None:
         "--quick", action="store_true", help="run with small sizes, as a test that takes seconds; write no results"
     )
     quick = parser.parse_args().quick
+    stamps = Stamps()
     with tempfile.TemporaryDirectory(prefix="tickwheel-peers-") as folder:
         peers = install(Path(folder))
         results = {}
@@ -57,7 +58,7 @@ def main() -> None:
     document = table(results)
     print(document)
     if not quick:
-        about = {"measured": datetime.now(UTC).isoformat(timespec="seconds"), "versions": VERSIONS, "runs": RUNS}
+        about = stamps.stamp() | {"versions": VERSIONS, "runs": RUNS}
         RESULTS.write_text(json.dumps(about | {"results": results}, indent=1) + "\n")
         for path in DOCUMENTS:
             replace_between(path, document)
