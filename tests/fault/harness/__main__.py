@@ -1,7 +1,8 @@
 """`python -m tests.fault.harness`: run faults for a given time, and print a table.
 
-The exit code is 1 if a run has a violation or is void, if no row ran, or if the last three campaigns of this commit
-reached less than 90 % of the rows. A campaign begins with the rows that the campaigns before it did not reach.
+The exit code is 1 if a run has a violation or is void, if no row ran, if a soak did not reach a row that can run on
+this machine, or if the last three campaigns of this commit reached less than 90 % of the rows. A campaign begins with
+the rows that the campaigns before it did not reach.
 """
 
 import argparse
@@ -68,7 +69,7 @@ def main() -> int:
 
 
 def _run_campaign(args: argparse.Namespace, names: list[str], seed: int, runs: Iterator[tuple[str, int]]) -> Report:
-    soak = _SOAK in os.environ
+    soak = bool(os.environ.get(_SOAK))
     report = Report(seed, names, soak=soak)
     print(f"seed {seed}, rows {', '.join(names)}", flush=True)
     left_out: set[str] = set()

@@ -34,8 +34,12 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether at least one run took place, and no run has a violation or is void."""
-        return bool(self.outcomes) and not any(outcome.violations or outcome.void for outcome in self.outcomes)
+        """Whether at least one run took place, no run has a violation or is void, and a soak has reached all rows.
+
+        A soak has enough time for all rows. The rows that cannot run on this machine do not count.
+        """
+        failed = any(outcome.violations or outcome.void for outcome in self.outcomes)
+        return bool(self.outcomes) and not failed and not (self.soak and self.not_reached)
 
     @property
     def not_reached(self) -> list[str]:
@@ -85,7 +89,8 @@ class Report:
         for name, reason in self.left_out.items():
             print(f"{name} was left out: {reason}", flush=True)
         if self.not_reached:
-            print(f"not reached in the time: {', '.join(self.not_reached)}", flush=True)
+            rule = ", and a soak must reach all rows" if self.soak else ""
+            print(f"not reached in the time{rule}: {', '.join(self.not_reached)}", flush=True)
 
     def append(self, results: Path) -> None:
         """Append the campaign to the file of results."""
