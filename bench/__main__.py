@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness.bench_server import BenchServer
-from bench.harness.checkout import Checkout, Stamps
+from bench.harness.checkout import Checkout, Origins
+from bench.harness.fault_campaigns import write_campaigns
 from bench.harness.measurement import Measurement, Scale
+from bench.harness.pages import write_pages
 from bench.harness.plots import draw
-from bench.harness.report import load, markdown, replace_between, save, show
+from bench.harness.report import load, save, show
 from bench.harness.staleness import describe_age, stale_rows
 from bench.peers import __main__ as peers
 from bench.registry import MEASUREMENTS, measure, row_sources
 
 RESULTS = Path(__file__).parent / "results"
-FIGURES = Path(__file__).parents[1] / "docs" / "figures.md"
 
 
 def main() -> None:
@@ -40,7 +41,9 @@ def main() -> None:
         help="measure nothing; list the rows that were measured with other code than the present code, or not measured",
     )
     parser.add_argument(
-        "--table", action="store_true", help="measure nothing; write the table of the page again, from the results"
+        "--table",
+        action="store_true",
+        help="measure nothing; write the measured values of all pages again, from the results",
     )
     args = parser.parse_args()
     if args.stale:
@@ -49,7 +52,9 @@ def main() -> None:
         print(*lines, sep="\n")
         return
     if args.table:
-        replace_between(FIGURES, markdown(load(RESULTS), row_sources()))
+        write_pages(load(RESULTS), row_sources())
+        peers.write_comparison()
+        write_campaigns()
         return
     names = list(MEASUREMENTS) if args.only is None else [name.strip() for name in args.only.split(",")]
     unknown = [name for name in names if name not in MEASUREMENTS]
@@ -62,7 +67,7 @@ def main() -> None:
     measurements, results = measure_rows(names, folder, args.quick, about)
     draw(results["figures"], folder)
     if folder == RESULTS:
-        replace_between(FIGURES, markdown(results, row_sources()))
+        write_pages(results, row_sources())
     show(measurements, args.quick)
     print(f"Written to {folder}")
     missed = [measurement.name for measurement in measurements if measurement.passed is False]
@@ -75,20 +80,20 @@ def measure_rows(
 ) -> tuple[list[Measurement], dict[str, Any]]:
     """Measure, and save the rows after each function. Return the rows, and all results of the folder.
 
-    Each row keeps the stamp of its own measurement.
+    Each row keeps the origin of its own measurement.
     """
     measurements: list[Measurement] = []
     figures: dict[str, dict[str, Any]] = {}
     results: dict[str, Any] = {}
-    stamps = Stamps()
+    origins = Origins()
     for name in names:
         began = time.perf_counter()
         print(f"{name} ...", end="", flush=True)
         measured = measure(name, Scale(quick))
-        stamp = stamps.stamp()
+        origin = origins.record()
         print(f" {time.perf_counter() - began:.0f} s")
         measurements += measured
-        figures |= {measurement.name: measurement.as_json() | stamp for measurement in measured}
+        figures |= {measurement.name: measurement.as_json() | origin for measurement in measured}
         results = save(folder, figures, quick, about)
     return measurements, results
 

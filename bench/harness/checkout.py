@@ -49,15 +49,15 @@ class Checkout:
         return done.stdout if done.returncode == 0 else ""
 
 
-class Stamps:
-    """Stamps results with their time and their code: that of the checkout when the program started."""
+class Origins:
+    """Records the origin of results: their time, and their code, which is that of the checkout at the start."""
 
     def __init__(self, checkout: Checkout | None = None) -> None:
         self._checkout = checkout or Checkout()
         self._commit, self._dirty = self._checkout.commit(), self._checkout.is_dirty()
 
-    def stamp(self) -> dict[str, Any]:
-        """Return the stamp of a result that has just been measured.
+    def record(self) -> dict[str, Any]:
+        """Return the origin of a result that has just been measured.
 
         If another commit was checked out since the start of the program, the code of the result is not known. The
         result then counts as dirty.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bench.__main__ import measure_rows
-from bench.harness.checkout import Checkout, Stamps
+from bench.harness.checkout import Checkout, Origins
 from bench.harness.measurement import Measurement
 from bench.harness.source_files import source_files
 from bench.harness.staleness import describe_age, stale_rows
@@ -39,9 +39,9 @@ class Repository(Checkout):
         self.git("add", ".")
         self.git("commit", "-m", path)
 
-    def stale(self, stamp: dict[str, Any]) -> list[str]:
-        """Return the stale rows, if both rows have this stamp."""
-        lines = stale_rows(dict.fromkeys(ROWS, stamp), ROWS, self)
+    def stale(self, origin: dict[str, Any]) -> list[str]:
+        """Return the stale rows, if both rows have this origin."""
+        lines = stale_rows(dict.fromkeys(ROWS, origin), ROWS, self)
         return [line.partition(":")[0] for line in lines]
 
 
@@ -49,7 +49,15 @@ class Repository(Checkout):
 def repository(tmp_path: Path) -> Repository:
     made = Repository(tmp_path)
     made.git("init", "--initial-branch", "trunk")
-    for path in ("scheduler/code.py", "lua/code.lua", "wheel/code.py", LIFE, WHEEL, "requirements.lock", "docs/a.md"):
+    for path in (
+        "scheduler/code.py",
+        "lua/code.lua",
+        "wheel/code.py",
+        LIFE,
+        WHEEL,
+        "requirements.lock",
+        "docs/guide.md",
+    ):
         made.write(path, "old")
     made.git("add", ".")
     made.git("commit", "-m", "all")
@@ -65,20 +73,20 @@ def repository(tmp_path: Path) -> Repository:
         (WHEEL, ["timing_wheel"]),
         ("requirements.lock", ["life", "timing_wheel"]),
         ("scheduler/new.py", ["life"]),
-        ("docs/a.md", []),
+        ("docs/guide.md", []),
     ],
 )
 @pytest.mark.parametrize("committed", [True, False], ids=["committed", "not committed"])
 def test_a_row_is_stale_if_its_code_its_measurement_or_the_lock_file_changed(
     repository: Repository, path: str, stale: list[str], committed: bool
 ) -> None:
-    stamp = Stamps(repository).stamp()
-    assert repository.stale(stamp) == []
+    origin = Origins(repository).record()
+    assert repository.stale(origin) == []
     if committed:
         repository.change(path)
     else:
         repository.write(path, "new")
-    assert repository.stale(stamp) == stale
+    assert repository.stale(origin) == stale
 
 
 def test_a_change_that_is_older_than_the_row_makes_the_row_stale_when_its_branch_is_merged(
@@ -87,47 +95,47 @@ def test_a_change_that_is_older_than_the_row_makes_the_row_stale_when_its_branch
     repository.git("switch", "--create", "side")
     repository.change("scheduler/code.py")
     repository.git("switch", "trunk")
-    stamp = Stamps(repository).stamp()
-    repository.change("docs/a.md")
-    assert repository.stale(stamp) == []
+    origin = Origins(repository).record()
+    repository.change("docs/guide.md")
+    assert repository.stale(origin) == []
     repository.git("merge", "--no-edit", "side")
-    assert repository.stale(stamp) == ["life"]
+    assert repository.stale(origin) == ["life"]
 
 
 def test_a_change_that_was_undone_leaves_the_rows_valid(repository: Repository) -> None:
-    stamp = Stamps(repository).stamp()
+    origin = Origins(repository).record()
     repository.change("scheduler/code.py")
     repository.git("revert", "--no-edit", "HEAD")
-    assert repository.stale(stamp) == []
+    assert repository.stale(origin) == []
 
 
 @pytest.mark.parametrize("path", ["scheduler/code.py", "tests/new.py"])
 def test_a_row_that_was_measured_with_uncommitted_changes_stays_stale(repository: Repository, path: str) -> None:
     repository.write(path, "new")
-    stamp = Stamps(repository).stamp()
-    assert stamp["dirty"]
-    assert repository.stale(stamp) == ["life", "timing_wheel"]
+    origin = Origins(repository).record()
+    assert origin["dirty"]
+    assert repository.stale(origin) == ["life", "timing_wheel"]
     repository.git("add", ".")
     repository.git("commit", "-m", "what was measured")
-    assert repository.stale(stamp) == ["life", "timing_wheel"]
+    assert repository.stale(origin) == ["life", "timing_wheel"]
 
 
 def test_the_results_and_pages_that_a_run_writes_do_not_make_its_rows_dirty(repository: Repository) -> None:
     for path in ("bench/results/bench.json", "docs/figures.md", "README.md"):
         repository.write(path, "new")
-    assert not Stamps(repository).stamp()["dirty"]
+    assert not Origins(repository).record()["dirty"]
 
 
 @pytest.mark.parametrize("committed", [True, False], ids=["another commit", "a change"])
 def test_a_row_is_dirty_if_the_code_changed_during_the_run(repository: Repository, committed: bool) -> None:
-    stamps = Stamps(repository)
+    origins = Origins(repository)
     started = repository.commit()
     if committed:
         repository.change("scheduler/code.py")
     else:
         repository.write("scheduler/code.py", "new")
-    stamp = stamps.stamp()
-    assert (stamp["commit"], stamp["dirty"]) == (started, True)
+    origin = origins.record()
+    assert (origin["commit"], origin["dirty"]) == (started, True)
 
 
 def test_the_line_of_a_stale_row_names_the_commit_and_the_number_of_changed_files(repository: Repository) -> None:
@@ -160,9 +168,9 @@ def test_a_row_without_a_result_and_a_result_without_a_row_are_listed(repository
     assert lines == ["new: not measured", "old: no measurement has this row any more"]
 
 
-def test_every_row_keeps_the_stamp_of_its_own_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stamps = iter([{"measured": day, "commit": day, "dirty": False} for day in ("monday", "tuesday")])
-    monkeypatch.setattr(Stamps, "stamp", lambda self: next(stamps))
+def test_every_row_keeps_the_origin_of_its_own_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    origins = iter([{"measured": day, "commit": day, "dirty": False} for day in ("monday", "tuesday")])
+    monkeypatch.setattr(Origins, "record", lambda self: next(origins))
     monkeypatch.setitem(MEASUREMENTS, "backlog", lambda _: [Measurement("backlog", "", "s", [1], None)])
     monkeypatch.setitem(MEASUREMENTS, "relay", lambda _: [Measurement("relay", "", "s", [1], None)])
     measure_rows(["backlog", "relay"], tmp_path, quick=True, about={})
@@ -174,7 +182,7 @@ def test_every_row_keeps_the_stamp_of_its_own_measurement(tmp_path: Path, monkey
 
 
 def test_the_comparison_with_other_queues_is_stale_if_its_programs_changed(repository: Repository) -> None:
-    result = Stamps(repository).stamp()
+    result = Origins(repository).record()
     assert describe_age("peers.json", result, SOURCES, repository) == []
     for n, path in enumerate(("scheduler/code.py", "bench/peers/new.mjs", "bench/harness/calibration.py"), 1):
         repository.change(path)

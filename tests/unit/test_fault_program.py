@@ -144,3 +144,17 @@ def test_an_unknown_row_is_a_usage_error(exit_code: Any) -> None:
     with pytest.raises(SystemExit) as error:
         exit_code(FakeCampaigns(), "--rows", "F999")
     assert error.value.code == 2
+
+
+def test_a_campaign_writes_the_page_only_if_its_results_are_those_of_the_page(
+    exit_code: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+    monkeypatch.setattr(program, "RESULTS", tmp_path / "faults.jsonl")
+    monkeypatch.setattr(
+        program, "write_campaigns", lambda: written.append(len((tmp_path / "faults.jsonl").read_text()))
+    )
+    exit_code(FakeCampaigns(NAMES), "--results", str(tmp_path / "other.jsonl"))
+    assert written == []
+    exit_code(FakeCampaigns(NAMES, NAMES), "--seeds", "2", "--results", str(tmp_path / "faults.jsonl"))
+    assert len(set(written)) == 2

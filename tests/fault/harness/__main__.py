@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench.harness.fault_campaigns import RESULTS, write_campaigns
 from tests.fault.harness.coverage import Coverage
 from tests.fault.harness.deployment import RowUnavailable
 from tests.fault.harness.plan import campaign
@@ -88,6 +89,8 @@ def _run_campaign(args: argparse.Namespace, names: list[str], seed: int, runs: I
     report.show()
     if args.results:
         report.append(args.results)
+        if args.results.resolve() == RESULTS:
+            write_campaigns()
     return report
 
 

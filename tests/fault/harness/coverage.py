@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-# Coverage counts over this number of campaigns, each with another seed.
-CAMPAIGNS: Final = 3
+from bench.harness.fault_campaigns import CAMPAIGNS, DIRTY
+
 # The share of the rows that these campaigns must reach.
 SHARE: Final = 0.9
-# The end of the commit of a checkout with changes.
-DIRTY: Final = "-dirty"
 
 
 @dataclass(frozen=True, slots=True)

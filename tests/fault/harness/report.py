@@ -13,8 +13,9 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
+from bench.harness.checkout import WRITTEN
+from bench.harness.fault_campaigns import DIRTY
 from tests.fault.harness.checker import summary
-from tests.fault.harness.coverage import DIRTY
 from tests.fault.harness.rows import ROWS
 from tests.fault.harness.run import Outcome
 
@@ -114,9 +115,10 @@ class Report:
 def current_commit(results: Path | None = None, checkout: Path = _CHECKOUT) -> str:
     """Return the commit of the code that runs, with the end `DIRTY` if the code has changes; "" outside a checkout.
 
-    A campaign itself changes ``results``, so this change does not count. A new file does, unless git ignores it.
+    Campaigns and benchmarks themselves change ``results`` and the pages, so these changes do not count. A new file
+    counts, unless git ignores it.
     """
-    paths = ["."]
+    paths = [".", *(f":(exclude){path}" for path in WRITTEN)]
     if results is not None and results.resolve().is_relative_to(checkout):
         paths.append(f":(exclude){results.resolve().relative_to(checkout)}")
     try:
