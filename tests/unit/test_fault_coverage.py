@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.harness.fault_campaigns import CAMPAIGNS
+from bench.harness.fault_campaigns import CAMPAIGNS, RESULTS
 from tests.fault.harness.coverage import Coverage
 from tests.fault.harness.plan import campaign
 from tests.fault.harness.report import current_commit
@@ -55,6 +55,11 @@ def test_only_campaigns_of_the_same_commit_count(tmp_path: Path) -> None:
     assert Coverage.read(NAMES, results, "abc").campaigns == (frozenset(NAMES[:3]), frozenset(NAMES[5:7]))
     assert Coverage.read(NAMES, results, "abc").next_rows == [*NAMES[3:5], *NAMES[7:]]
     assert Coverage.read(NAMES, results, "abc-dirty").campaigns == ()
+
+
+def test_campaigns_that_recorded_no_commit_count_for_no_commit() -> None:
+    assert any("commit" not in json.loads(line) for line in RESULTS.read_text().splitlines())
+    assert Coverage.read(NAMES, RESULTS, "abc").campaigns == ()
 
 
 def test_only_changes_of_the_results_and_the_pages_leave_the_commit_as_it_is(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_the_page_has_the_coverage_of_the_latest_commit(
 
 
 def test_only_the_part_of_a_page_between_its_marks_is_written(tmp_path: Path) -> None:
-    document = tmp_path / "page.md"
+    document = tmp_path / "figures.md"
     document.write_text(f"a\n{BEGIN}old\n{END}\nb\n{MARK}old\n{END}\nc\n")
     results = write(tmp_path / "faults.jsonl", campaign("abc", ["F1"], []))
     write_campaigns(results, document)
@@ -85,7 +85,7 @@ def test_only_the_part_of_a_page_between_its_marks_is_written(tmp_path: Path) ->
 
 
 def test_a_page_without_the_marks_is_not_changed(tmp_path: Path) -> None:
-    document = tmp_path / "page.md"
+    document = tmp_path / "figures.md"
     for text in ("a\n", f"a\n{BEGIN}"):
         document.write_text(text)
         with pytest.raises(ValueError, match="restore both marks"):

@@ -28,7 +28,7 @@ class Coverage:
         if results is None or not results.exists() or commit.endswith(DIRTY):
             return cls(names)
         lines = map(json.loads, results.read_text().splitlines())
-        return cls(names, tuple(frozenset(line["rows"]) for line in lines if line["commit"] == commit))
+        return cls(names, tuple(frozenset(line["rows"]) for line in lines if line.get("commit") == commit))
 
     def with_campaign(self, rows: Iterable[str]) -> "Coverage":
         """Return the coverage after another campaign, which has reached these rows."""
