@@ -61,5 +61,6 @@ def _coverage(campaigns: list[dict[str, Any]]) -> str:
         return "The code of the latest campaign was not committed, so the coverage of that code is not known."
     latest = [campaign for campaign in campaigns if campaign.get("commit") == commit][-CAMPAIGNS:]
     reached = set[str]().union(*(campaign["rows"] for campaign in latest))
+    planned = set[str]().union(*(_planned(campaign) for campaign in latest))
     which = "The latest campaign" if len(latest) == 1 else f"The latest {len(latest)} campaigns"
-    return f"{which} of the commit {commit} reached {len(reached)} of {len(_planned(latest[-1]))} rows."
+    return f"{which} of the commit {commit} reached {len(reached)} of {len(planned)} planned rows."

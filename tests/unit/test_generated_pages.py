@@ -60,9 +60,9 @@ def test_the_table_of_the_campaigns_has_a_line_for_each_and_their_sums(tmp_path:
             ["a", "a-dirty"],
             "The code of the latest campaign was not committed, so the coverage of that code is not known.",
         ),
-        (["b", "a"], "The latest campaign of the commit a reached 1 of 5 rows."),
-        (["a", "b", "a"], "The latest 2 campaigns of the commit a reached 2 of 5 rows."),
-        (["a", "a", "a", "a"], "The latest 3 campaigns of the commit a reached 3 of 5 rows."),
+        (["b", "a"], "The latest campaign of the commit a reached 1 of 5 planned rows."),
+        (["a", "b", "a"], "The latest 2 campaigns of the commit a reached 2 of 5 planned rows."),
+        (["a", "a", "a", "a"], "The latest 3 campaigns of the commit a reached 3 of 5 planned rows."),
     ],
 )
 def test_the_page_has_the_coverage_of_the_latest_commit(
