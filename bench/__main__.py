@@ -6,17 +6,20 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from bench.harness.bench_server import BenchServer
+from bench.harness.checkout import Checkout, Origins
+from bench.harness.fault_campaigns import write_campaigns
 from bench.harness.measurement import Measurement, Scale
+from bench.harness.pages import write_pages
 from bench.harness.plots import draw
-from bench.harness.report import load, markdown, replace_between, save, show
+from bench.harness.report import load, save, show
 from bench.harness.staleness import describe_age, stale_rows
 from bench.peers import __main__ as peers
 from bench.registry import MEASUREMENTS, measure, row_sources
 
 RESULTS = Path(__file__).parent / "results"
-FIGURES = Path(__file__).parents[1] / "docs" / "figures.md"
 
 
 def main() -> None:
@@ -35,19 +38,23 @@ def main() -> None:
     parser.add_argument(
         "--stale",
         action="store_true",
-        help="measure nothing; list the rows that are older than the code, or not measured",
+        help="measure nothing; list the rows that were measured with other code than the present code, or not measured",
     )
     parser.add_argument(
-        "--table", action="store_true", help="measure nothing; write the table of the page again, from the results"
+        "--table",
+        action="store_true",
+        help="measure nothing; write the measured values of all pages again, from the results",
     )
     args = parser.parse_args()
     if args.stale:
-        lines = stale_rows(load(args.results or RESULTS)["figures"], row_sources())
-        lines += describe_age(peers.RESULTS.name, json.loads(peers.RESULTS.read_text())["measured"], peers.SOURCES)
+        lines = stale_rows(load(args.results or RESULTS)["figures"], row_sources(), Checkout())
+        lines += describe_age(peers.RESULTS.name, json.loads(peers.RESULTS.read_text()), peers.SOURCES, Checkout())
         print(*lines, sep="\n")
         return
     if args.table:
-        replace_between(FIGURES, markdown(load(RESULTS), row_sources()))
+        write_pages(load(RESULTS), row_sources())
+        peers.write_comparison()
+        write_campaigns()
         return
     names = list(MEASUREMENTS) if args.only is None else [name.strip() for name in args.only.split(",")]
     unknown = [name for name in names if name not in MEASUREMENTS]
@@ -55,23 +62,40 @@ def main() -> None:
         parser.error(f"there is no row {', '.join(unknown)}; the rows are {', '.join(MEASUREMENTS)}")
     # By default, a quick run does not overwrite valid results.
     folder: Path = args.results or (Path(tempfile.mkdtemp(prefix="tickwheel-bench-")) if args.quick else RESULTS)
-    measurements: list[Measurement] = []
     with BenchServer() as server:
         about = server.about()
-    for name in names:
-        began = time.perf_counter()
-        print(f"{name} ...", end="", flush=True)
-        measurements += measure(name, Scale(args.quick))
-        print(f" {time.perf_counter() - began:.0f} s")
-        results = save(folder, measurements, args.quick, about)
+    measurements, results = measure_rows(names, folder, args.quick, about)
     draw(results["figures"], folder)
     if folder == RESULTS:
-        replace_between(FIGURES, markdown(results, row_sources()))
+        write_pages(results, row_sources())
     show(measurements, args.quick)
     print(f"Written to {folder}")
     missed = [measurement.name for measurement in measurements if measurement.passed is False]
     if missed and not args.quick:
         sys.exit(f"these rows missed their goal: {', '.join(missed)}")
+
+
+def measure_rows(
+    names: list[str], folder: Path, quick: bool, about: dict[str, str]
+) -> tuple[list[Measurement], dict[str, Any]]:
+    """Measure, and save the rows after each function. Return the rows, and all results of the folder.
+
+    Each row keeps the origin of its own measurement.
+    """
+    measurements: list[Measurement] = []
+    figures: dict[str, dict[str, Any]] = {}
+    results: dict[str, Any] = {}
+    origins = Origins()
+    for name in names:
+        began = time.perf_counter()
+        print(f"{name} ...", end="", flush=True)
+        measured = measure(name, Scale(quick))
+        origin = origins.record()
+        print(f" {time.perf_counter() - began:.0f} s")
+        measurements += measured
+        figures |= {measurement.name: measurement.as_json() | origin for measurement in measured}
+        results = save(folder, figures, quick, about)
+    return measurements, results
 
 
 if __name__ == "__main__":

@@ -13,6 +13,11 @@ busy_cores.py            keeps the cores awake during a measurement
 calibration.py           the unit of the server's CPU time: one pipelined ZADD
 measurement.py           the result of a measurement, and the size of its run
 report.py, plots.py      results as a file, as a table, and as plots
-staleness.py             the rows that are older than the code that they measure
+checkout.py              the commit that a result belongs to, and the files that differ from a commit
+further_values.py        the table with values from the details of the rows
+readme.py                the sentences of the README with measured values
+fault_campaigns.py       the table of the fault campaigns
+pages.py                 the parts of the pages that the results determine
+staleness.py             the rows that were measured with other code than the present code
 source_files.py          the files that a measurement consists of
 """

@@ -4,7 +4,6 @@ import json
 import os
 import platform
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +23,14 @@ def load(folder: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
-def save(folder: Path, measurements: list[Measurement], quick: bool, server: dict[str, str]) -> dict[str, Any]:
-    """Add measurements to the stored results, replace older values of the same names, and return all results.
+def save(folder: Path, figures: dict[str, dict[str, Any]], quick: bool, server: dict[str, str]) -> dict[str, Any]:
+    """Add rows to the stored results, replace older rows of the same names, and return all results.
 
     If ``quick``, replace all stored results.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    measured = datetime.now(UTC).isoformat(timespec="seconds")
     known = {} if quick else load(folder).get("figures", {})
-    known |= {measurement.name: measurement.as_json() | {"measured": measured} for measurement in measurements}
+    known |= figures
     results = {
         "machine": {
             "cpus": os.cpu_count(),
@@ -64,7 +62,7 @@ def table(measurements: list[Measurement], quick: bool) -> Table:
         verdict = {True: "[green]pass[/]", False: "[red]miss[/]", None: ""}[None if quick else measurement.passed]
         rich_table.add_row(
             measurement.label,
-            f"{_format_value(measurement.value)} {measurement.unit}",
+            f"{format_value(measurement.value)} {measurement.unit}",
             bar,
             str(measurement.runs),
             verdict,
@@ -82,25 +80,32 @@ def markdown(results: dict[str, Any], rows: Iterable[str]) -> str:
         unit, samples = measurement["unit"], measurement["samples"]
         goal = "none"
         if measurement["bar"] is not None:
-            goal = f"{'≥' if measurement['bar_is'] == 'at least' else '≤'} {_format_value(measurement['bar'])}"
+            goal = f"{'≥' if measurement['bar_is'] == 'at least' else '≤'} {format_value(measurement['bar'])}"
         missed = ", **missed**" if measurement["passed"] is False else ""
-        spread = f"{_format_value(min(samples))} – {_format_value(max(samples))}"
+        spread = f"{format_value(min(samples))} – {format_value(max(samples))}"
         lines.append(
-            f"| {measurement['what']} | {_format_value(measurement['value'])} {unit} | {len(samples)} | {spread} |"
+            f"| {measurement['what']} | {format_value(measurement['value'])} {unit} | {len(samples)} | {spread} |"
             f" {goal}{missed} |"
         )
     lines += [f"| `{name}` | not measured yet | 0 | | |" for name in rows if name not in results["figures"]]
     return "\n".join(lines) + "\n"
 
 
-def replace_between(document: Path, text: str) -> None:
-    """Replace the text between the marks of a document."""
-    before, _, rest = document.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    document.write_text(f"{before}{BEGIN}{text}{END}{after}")
+def replace_between(document: Path, text: str, begin: str = BEGIN) -> None:
+    """Replace the text between the mark ``begin`` of a document and the next `END`."""
+    before, mark, rest = document.read_text().partition(begin)
+    _, end, after = rest.partition(END)
+    if not mark or not end:
+        raise ValueError(f"{document} has no part between {begin.strip()} and {END.strip()}: restore both marks")
+    document.write_text(f"{before}{begin}{text}{END}{after}")
 
 
-def _format_value(value: float) -> str:
+def text_between(document: Path, begin: str = BEGIN) -> str:
+    """Return the text between the mark ``begin`` of a document and the next `END`."""
+    return document.read_text().partition(begin)[2].partition(END)[0]
+
+
+def format_value(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 

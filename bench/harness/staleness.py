@@ -1,29 +1,19 @@
-"""Staleness: the rows that were measured before the last change of the product, or of the code that measures them."""
+"""Staleness: the rows that were measured with other code than the present code of the product or the measurement."""
 
-import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from bench.harness.source_files import ROOT
+from bench.harness.checkout import Checkout
 
 # The folders with the code that a row measures, by the beginning of its name. All other rows measure the product.
 _FOLDERS: Final[Mapping[str, tuple[str, ...]]] = {"timing_wheel": ("wheel",)}
 PRODUCT: Final = ("scheduler", "lua", "wheel")
-
-# Returns the number of commits after a time that changed one of the paths.
-CountCommits = Callable[[str, tuple[str, ...]], int]
-
-
-def count_commits(since: str, paths: tuple[str, ...]) -> int:
-    """Count the commits of this checkout."""
-    command = ["git", "-C", str(ROOT), "rev-list", "--count", f"--since={since}", "HEAD", "--", *paths]
-    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+# The versions of the server and of all libraries, which every row depends on.
+LOCK: Final = "requirements.lock"
 
 
 def stale_rows(
-    figures: Mapping[str, Mapping[str, Any]],
-    sources: Mapping[str, Iterable[str]],
-    count: CountCommits = count_commits,
+    figures: Mapping[str, Mapping[str, Any]], sources: Mapping[str, Iterable[str]], checkout: Checkout
 ) -> list[str]:
     """Return a line for each stale row, for each row without a result, and for each result that has no row any more.
 
@@ -35,11 +25,23 @@ def stale_rows(
             lines.append(f"{name}: not measured")
             continue
         folders = next((folders for prefix, folders in _FOLDERS.items() if name.startswith(prefix)), PRODUCT)
-        lines += describe_age(name, figures[name]["measured"], (*folders, *sorted(files)), count)
+        lines += describe_age(name, figures[name], (*folders, *sorted(files)), checkout)
     return lines + [f"{name}: no measurement has this row any more" for name in figures if name not in sources]
 
 
-def describe_age(name: str, measured: str, paths: tuple[str, ...], count: CountCommits = count_commits) -> list[str]:
-    """Return a line if the paths were changed after the measurement, and otherwise no line."""
-    commits = count(measured, paths)
-    return [f"{name}: measured {measured}, {commits} commits before the present code"] if commits else []
+def describe_age(name: str, result: Mapping[str, Any], paths: Iterable[str], checkout: Checkout) -> list[str]:
+    """Return a line if the present code of the paths is not that of the result, and otherwise no line.
+
+    The code of a result is unknown if its commit was not recorded, if the checkout does not have the commit, or if
+    changes that were not committed were measured. The result is then stale.
+    """
+    measured, commit = f"{name}: measured {result['measured']}", result.get("commit")
+    if not commit:
+        return [f"{measured}, at a commit that was not recorded"]
+    changed = checkout.changed_files(commit, (*paths, LOCK))
+    if changed is None:
+        return [f"{measured}, at the commit {commit}, which this checkout does not have"]
+    since = f"{len(changed)} file{'s' * (len(changed) != 1)} changed since the commit {commit}"
+    if result["dirty"]:
+        return [f"{measured}, with changes that were not committed; {since}"]
+    return [f"{measured}, {since}"] if changed else []

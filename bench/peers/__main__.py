@@ -6,14 +6,15 @@ import os
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from bench.harness.bench_server import BenchServer
 from bench.harness.calibration import zadd_us
+from bench.harness.checkout import Origins
 from bench.harness.report import replace_between
 from bench.harness.source_files import source_files
 from bench.harness.staleness import PRODUCT
@@ -47,6 +48,7 @@ def main() -> None:
         "--quick", action="store_true", help="run with small sizes, as a test that takes seconds; write no results"
     )
     quick = parser.parse_args().quick
+    origins = Origins()
     with tempfile.TemporaryDirectory(prefix="tickwheel-peers-") as folder:
         peers = install(Path(folder))
         results = {}
@@ -54,13 +56,11 @@ def main() -> None:
             print(f"{name} ...", flush=True)
             runs = [measure(run, quick) for _ in range(1 if quick else RUNS)]
             results[name] = {key: [run[key] for run in runs] for key in COLUMNS}
-    document = table(results)
-    print(document)
+    print(table(results, VERSIONS))
     if not quick:
-        about = {"measured": datetime.now(UTC).isoformat(timespec="seconds"), "versions": VERSIONS, "runs": RUNS}
+        about = origins.record() | {"versions": VERSIONS, "runs": RUNS}
         RESULTS.write_text(json.dumps(about | {"results": results}, indent=1) + "\n")
-        for path in DOCUMENTS:
-            replace_between(path, document)
+        write_comparison()
 
 
 def install(folder: Path) -> dict[str, Run]:
@@ -121,13 +121,28 @@ def measure(run: Run, quick: bool) -> dict[str, float]:
     }
 
 
-def table(results: dict[str, dict[str, list[float]]]) -> str:
+def write_comparison() -> None:
+    """Write the results into the pages."""
+    for path in DOCUMENTS:
+        replace_between(path, comparison(json.loads(RESULTS.read_text())))
+
+
+def comparison(stored: dict[str, Any]) -> str:
+    """Return the part of the pages with the table, and with a sentence about the code that was measured."""
+    text = f"Measured on {stored['measured'][:10]}: the values are medians of {stored['runs']} runs"
+    if not stored.get("commit"):
+        # True of the last results without a commit. `make peers` replaces them.
+        text += ", with an older version of Tickwheel. For the lateness, Tickwheel's messages had empty payloads"
+    return f"{table(stored['results'], stored['versions'])}\n{textwrap.fill(text + '.', 120)}\n"
+
+
+def table(results: dict[str, dict[str, list[float]]], versions: dict[str, str]) -> str:
     """Return a Markdown table of the medians, with a row for each peer."""
     lines = ["| | " + " | ".join(COLUMNS.values()) + " |", "|---|" + "---|" * len(COLUMNS)]
     for name, samples in results.items():
         cells = [f"{median(samples[key]):,.{1 if 0 < median(samples[key]) < 100 else 0}f}" for key in COLUMNS]
         cells_with_units = [cell + UNITS.get(key, "") for key, cell in zip(COLUMNS, cells, strict=True)]
-        lines.append(f"| {name} {VERSIONS[name]}".rstrip() + " | " + " | ".join(cells_with_units) + " |")
+        lines.append(f"| {name} {versions[name]}".rstrip() + " | " + " | ".join(cells_with_units) + " |")
     return "\n".join(lines) + "\n"
 
 

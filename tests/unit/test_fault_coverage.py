@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fault.harness.coverage import CAMPAIGNS, Coverage
+from bench.harness.fault_campaigns import CAMPAIGNS, RESULTS
+from tests.fault.harness.coverage import Coverage
 from tests.fault.harness.plan import campaign
 from tests.fault.harness.report import current_commit
 from tests.fault.harness.rows import ROWS
@@ -56,7 +57,12 @@ def test_only_campaigns_of_the_same_commit_count(tmp_path: Path) -> None:
     assert Coverage.read(NAMES, results, "abc-dirty").campaigns == ()
 
 
-def test_only_a_change_of_the_results_leaves_the_commit_as_it_is(tmp_path: Path) -> None:
+def test_campaigns_that_recorded_no_commit_count_for_no_commit() -> None:
+    assert any("commit" not in json.loads(line) for line in RESULTS.read_text().splitlines())
+    assert Coverage.read(NAMES, RESULTS, "abc").campaigns == ()
+
+
+def test_only_changes_of_the_results_and_the_pages_leave_the_commit_as_it_is(tmp_path: Path) -> None:
     def git(*arguments: str) -> None:
         identity = ["-c", "user.name=x", "-c", "user.email=x@example.com", "-c", "commit.gpgsign=false"]
         subprocess.run(["git", "-C", str(tmp_path), *identity, *arguments], check=True, capture_output=True)
@@ -70,6 +76,9 @@ def test_only_a_change_of_the_results_leaves_the_commit_as_it_is(tmp_path: Path)
     commit = current_commit(results, tmp_path)
     results.parent.mkdir()
     record(results, commit, NAMES)
+    for path in (tmp_path / "docs" / "figures.md", tmp_path / "bench" / "results" / "bench.json"):
+        path.parent.mkdir(parents=True)
+        path.write_text("new")
     assert current_commit(results, tmp_path) == commit
     for path in (code, tmp_path / "new.py", results.parent / "other.jsonl"):
         before = path.read_text() if path.exists() else None

@@ -1,7 +1,8 @@
 """`python -m tests.fault.harness`: run faults for a given time, and print a table.
 
-The exit code is 1 if a run has a violation or is void, if no row ran, or if the last three campaigns of this commit
-reached less than 90 % of the rows. A campaign begins with the rows that the campaigns before it did not reach.
+The exit code is 1 if a run has a violation or is void, if no row ran, if a soak did not reach a row that can run on
+this machine, or if the last three campaigns of this commit reached less than 90 % of the rows. A campaign begins with
+the rows that the campaigns before it did not reach.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench.harness.fault_campaigns import RESULTS, write_campaigns
 from tests.fault.harness.coverage import Coverage
 from tests.fault.harness.deployment import RowUnavailable
 from tests.fault.harness.plan import campaign
@@ -68,7 +70,7 @@ def main() -> int:
 
 
 def _run_campaign(args: argparse.Namespace, names: list[str], seed: int, runs: Iterator[tuple[str, int]]) -> Report:
-    soak = _SOAK in os.environ
+    soak = bool(os.environ.get(_SOAK))
     report = Report(seed, names, soak=soak)
     print(f"seed {seed}, rows {', '.join(names)}", flush=True)
     left_out: set[str] = set()
@@ -87,6 +89,8 @@ def _run_campaign(args: argparse.Namespace, names: list[str], seed: int, runs: I
     report.show()
     if args.results:
         report.append(args.results)
+        if args.results.resolve() == RESULTS:
+            write_campaigns()
     return report
 
 

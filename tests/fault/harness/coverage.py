@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-# Coverage counts over this number of campaigns, each with another seed.
-CAMPAIGNS: Final = 3
+from bench.harness.fault_campaigns import CAMPAIGNS, DIRTY
+
 # The share of the rows that these campaigns must reach.
 SHARE: Final = 0.9
-# The end of the commit of a checkout with changes.
-DIRTY: Final = "-dirty"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +28,7 @@ class Coverage:
         if results is None or not results.exists() or commit.endswith(DIRTY):
             return cls(names)
         lines = map(json.loads, results.read_text().splitlines())
-        return cls(names, tuple(frozenset(line["rows"]) for line in lines if line["commit"] == commit))
+        return cls(names, tuple(frozenset(line["rows"]) for line in lines if line.get("commit") == commit))
 
     def with_campaign(self, rows: Iterable[str]) -> "Coverage":
         """Return the coverage after another campaign, which has reached these rows."""

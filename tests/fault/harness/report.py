@@ -13,8 +13,9 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
+from bench.harness.checkout import WRITTEN
+from bench.harness.fault_campaigns import DIRTY
 from tests.fault.harness.checker import summary
-from tests.fault.harness.coverage import DIRTY
 from tests.fault.harness.rows import ROWS
 from tests.fault.harness.run import Outcome
 
@@ -34,8 +35,12 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether at least one run took place, and no run has a violation or is void."""
-        return bool(self.outcomes) and not any(outcome.violations or outcome.void for outcome in self.outcomes)
+        """Whether at least one run took place, no run has a violation or is void, and a soak has reached all rows.
+
+        A soak has enough time for all rows. The rows that cannot run on this machine do not count.
+        """
+        failed = any(outcome.violations or outcome.void for outcome in self.outcomes)
+        return bool(self.outcomes) and not failed and not (self.soak and self.not_reached)
 
     @property
     def not_reached(self) -> list[str]:
@@ -85,7 +90,8 @@ class Report:
         for name, reason in self.left_out.items():
             print(f"{name} was left out: {reason}", flush=True)
         if self.not_reached:
-            print(f"not reached in the time: {', '.join(self.not_reached)}", flush=True)
+            rule = ", and a soak must reach all rows" if self.soak else ""
+            print(f"not reached in the time{rule}: {', '.join(self.not_reached)}", flush=True)
 
     def append(self, results: Path) -> None:
         """Append the campaign to the file of results."""
@@ -109,9 +115,10 @@ class Report:
 def current_commit(results: Path | None = None, checkout: Path = _CHECKOUT) -> str:
     """Return the commit of the code that runs, with the end `DIRTY` if the code has changes; "" outside a checkout.
 
-    A campaign itself changes ``results``, so this change does not count. A new file does, unless git ignores it.
+    Campaigns and benchmarks themselves change ``results`` and the pages, so these changes do not count. A new file
+    counts, unless git ignores it.
     """
-    paths = ["."]
+    paths = [".", *(f":(exclude){path}" for path in WRITTEN)]
     if results is not None and results.resolve().is_relative_to(checkout):
         paths.append(f":(exclude){results.resolve().relative_to(checkout)}")
     try:
