@@ -1,6 +1,6 @@
 -- Rejects a call that would add events if the outbox is at its limit. Needs: _transition.
 if history >= RELAYED then
-    local refusal = refusal_of_outbox(tonumber(call('HGET', clock, 'outbox') or 0))
+    local refusal = refusal_of_outbox(outbox_size(call('HGET', clock, 'outbox')))
     if refusal then
         return refusal
     end

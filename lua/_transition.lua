@@ -16,6 +16,17 @@ local transition_counts, forecast_changes, late_histogram, missed_histogram = {}
 local new_ready_count, deadline_count = 0, 0
 local ready_added, ready_removed, pairs_added, pairs_removed = {}, {}, {}, {}
 
+-- Adds to a number in a hash, and returns the sum. If another program has stored a value that is no number, or that
+-- would become too large, the number starts again at `amount`, so that the call and all later ones succeed.
+local function increase(key, field, amount)
+    local sum = redis.pcall('HINCRBY', key, field, amount)
+    if type(sum) == 'table' then
+        call('HSET', key, field, amount)
+        return amount
+    end
+    return sum
+end
+
 local function call_in_chunks(command, key, values)
     local size = #values
     if size <= 3000 then
@@ -121,7 +132,7 @@ local function add_to_histogram(histogram, prefix)
         buckets[bucket] = (buckets[bucket] or 0) + count
     end
     for bucket, count in next, buckets do
-        call('HINCRBY', lateness, prefix .. bucket, count)
+        increase(lateness, prefix .. bucket, count)
     end
 end
 
@@ -145,6 +156,12 @@ end
 
 local function outbox_limit()
     return history % DROPS * 1024
+end
+
+-- Returns the number of bytes in the outbox. A value that no script stores counts as 0, so that nothing is refused.
+local function outbox_size(stored)
+    local size = tonumber(stored or 0)
+    return size and size >= 0 and size < 9007199254740992 and size or 0
 end
 
 -- Returns an error if the outbox, which has `size` bytes, is at its limit and events are not dropped. Otherwise returns
@@ -179,13 +196,13 @@ local function append_events(worker)
     if history < RELAYED then
         return append(events, 'MAXLEN', '~', history, '*', 'e', entry)
     end
-    if history >= RELAYED + DROPS and (tonumber(call('HGET', clock, 'outbox')) or 0) + #entry > outbox_limit() then
-        call('HINCRBY', clock, 'dropped', (event_parts_size - 1) / 2)
+    if history >= RELAYED + DROPS and outbox_size(call('HGET', clock, 'outbox')) + #entry > outbox_limit() then
+        increase(clock, 'dropped', (event_parts_size - 1) / 2)
         return
     end
     local failure = append(events, '*', 'e', entry)
     if not failure then
-        call('HINCRBY', clock, 'outbox', #entry)
+        increase(clock, 'outbox', #entry)
     end
     return failure
 end
@@ -216,18 +233,18 @@ local function commit(worker)
     end
     for state, amount in next, count_changes do
         if amount ~= 0 and state ~= 0 then
-            call('HINCRBY', counts, state, amount)
+            increase(counts, state, amount)
         end
     end
     for minute, amount in next, forecast_changes do
-        if amount ~= 0 and call('HINCRBY', forecast, minute, amount) == 0 then
+        if amount ~= 0 and increase(forecast, minute, amount) == 0 then
             call('HDEL', forecast, minute)
         end
     end
     add_to_histogram(late_histogram, 'late:')
     add_to_histogram(missed_histogram, 'missed:')
     if deadline_count > 0 then
-        call('HINCRBY', lateness, 'deadlines', deadline_count)
+        increase(lateness, 'deadlines', deadline_count)
     end
     if new_ready_count > 0 then
         call('SPUBLISH', wake, new_ready_count)

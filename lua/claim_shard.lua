@@ -11,21 +11,63 @@
 --          before the first timer fires. Without this argument `high` stays as it is
 -- ARGV[6]  with ARGV[5]: 1 if the clock guard holds, otherwise 0. Stored as `held`, for display
 -- Reply    now; the latest time that the clock guard has trusted, or before the first claim the time at which the
---          namespace was created; the accepted lead. All in ms; empty if not stored
+--          namespace was created; the accepted lead. All in ms; empty if not stored. Then the name of each corrupt field
+--          and the first bytes of its value: another program has written the field, and this claim has removed or
+--          replaced the value
 -- Errors   FENCED (with the epoch of the holder): a higher fence holds the shard; ELECTION: the shard accepts only
 --          another kind of election
 -- Cost     O(1)
 local stored = redis.call('HMGET', clock, 'fence', 'election', 'high', 'accepted', 'created')
-if stored[2] and stored[2] ~= ARGV[2] then
-    return redis.error_reply('ELECTION the shard is driven by the election kind ' .. stored[2])
+local corrupt = {}
+
+-- Returns the value of a field if it is valid. Otherwise, records a stored value as corrupt, and returns nil.
+local function accept_valid(field, value, is_valid)
+    if value and is_valid(value) then
+        return value
+    elseif value then
+        corrupt[#corrupt + 1] = field
+        corrupt[#corrupt + 1] = string.sub(value, 1, 32)
+    end
 end
-if stored[1] then
+
+-- A kind of election is a lower-case word.
+local function is_election(value)
+    return value == ARGV[2] or #value <= 32 and string.find(value, '^[a-z]+$')
+end
+
+local function is_fence(value)
+    if #value ~= 16 then
+        return false
+    end
+    local epoch, number = struct.unpack('>I8I8', value)
+    return epoch < 9007199254740992 and number < 9007199254740992
+end
+
+-- Times are below 2^48, and have at most 15 digits.
+local function is_time(value)
+    return #value <= 16 and string.find(value, '^%-?%d+$')
+end
+
+local election = accept_valid('election', stored[2], is_election)
+local fence = accept_valid('fence', stored[1], is_fence)
+local trusted = accept_valid('high', stored[3], is_time)
+local accepted_lead = accept_valid('accepted', stored[4], is_time)
+if not trusted then
+    trusted = accept_valid('created', stored[5], is_time)
+end
+if election and election ~= ARGV[2] then
+    return redis.error_reply('ELECTION the shard is driven by the election kind ' .. election)
+end
+if fence then
     -- Epochs are compared as numbers: `<` on strings depends on the server's locale.
     local epoch, number = struct.unpack('>I8I8', ARGV[1])
-    local stored_epoch, stored_number = struct.unpack('>I8I8', stored[1])
+    local stored_epoch, stored_number = struct.unpack('>I8I8', fence)
     if epoch < stored_epoch or (epoch == stored_epoch and number < stored_number) then
         return redis.error_reply(string.format('FENCED %.0f the shard is held by epoch %.0f', stored_epoch, stored_epoch))
     end
+end
+for n = 1, #corrupt, 2 do
+    redis.call('HDEL', clock, corrupt[n])
 end
 redis.call('HSET', clock, 'fence', ARGV[1], 'election', ARGV[2], 'owner', ARGV[4])
 if ARGV[5] then
@@ -36,7 +78,6 @@ if ARGV[5] then
         redis.call('HDEL', clock, 'held')
     end
 end
-local accepted_lead = stored[4]
 if ARGV[3] == '0' then
     accepted_lead = nil
     redis.call('HDEL', clock, 'accepted')
@@ -44,4 +85,4 @@ elseif ARGV[3] ~= '' then
     accepted_lead = ARGV[3]
     redis.call('HSET', clock, 'accepted', accepted_lead)
 end
-return { now, stored[3] or stored[5] or '', accepted_lead or '' }
+return { now, trusted or '', accepted_lead or '', unpack(corrupt) }

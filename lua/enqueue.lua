@@ -23,8 +23,13 @@ if is_stale() then
     return refuse(STALECONFIG)
 end
 local clock_fields = call('HMGET', clock, 'seq', 'high', 'outbox')
-local sequence, high_water_mark = tonumber(clock_fields[1]) or 0, tonumber(clock_fields[2])
-local outbox_refusal = refusal_of_outbox(tonumber(clock_fields[3]) or 0)
+local sequence, high_water_mark = tonumber(clock_fields[1] or 0), tonumber(clock_fields[2])
+if not (sequence and sequence >= 0 and sequence < IMPLICIT_DEADLINE_RANK and sequence % 1 == 0) then
+    -- Another program has stored this value. The time in ms is higher than all sequence numbers so far: no shard gets a
+    -- message in every millisecond since 1970.
+    sequence = now
+end
+local outbox_refusal = refusal_of_outbox(outbox_size(clock_fields[3]))
 if is_blocked or outbox_refusal then
     -- If all messages of the call exist, as in a retried call, the answer is as usual. If any is new, the whole call
     -- fails.

@@ -16,12 +16,20 @@ if ARGV[2] ~= '' then
     local first_entry = redis.call('XRANGE', events, '-', '+', 'COUNT', 1)[1]
     if first_entry and first_entry[1] == ARGV[2] then
         trimmed = redis.call('XTRIM', events, 'MINID', ARGV[3])
-        redis.call('HINCRBY', clock, 'outbox', -ARGV[4])
+        if type(redis.pcall('HINCRBY', clock, 'outbox', -ARGV[4])) == 'table' then
+            -- Another program has stored a value that is no number.
+            redis.call('HSET', clock, 'outbox', 0)
+        end
     else
         trimmed = -1
     end
 end
-local counters = redis.call('HMGET', clock, 'outbox', 'dropped')
+local counters, length = redis.call('HMGET', clock, 'outbox', 'dropped'), redis.call('XLEN', events)
+if length == 0 and counters[1] and counters[1] ~= '0' then
+    -- An empty outbox has no bytes. If another program has changed the number, the number is right again from now on.
+    counters[1] = '0'
+    redis.call('HSET', clock, 'outbox', 0)
+end
 local oldest_entry = redis.call('XRANGE', events, '-', '+', 'COUNT', 1)[1]
 local age = oldest_entry and math.max(0, now - tonumber(oldest_entry[1]:match('^%d+'))) or 0
-return { trimmed, redis.call('XLEN', events), tonumber(counters[1]) or 0, tonumber(counters[2]) or 0, age }
+return { trimmed, length, tonumber(counters[1]) or 0, tonumber(counters[2]) or 0, age }

@@ -320,6 +320,8 @@ def _awaited(record: bytes) -> tuple[Kind, int, int] | None:
 class FixedQueues:
     """The two queues, by number, in the form that the event process needs."""
 
+    unreadable_rows = 0
+
     def __init__(self, client: Tickwheel) -> None:
         history = client._context.history
         self._known = {

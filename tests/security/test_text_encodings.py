@@ -52,7 +52,6 @@ CALLS: dict[str, Callable[[Tickwheel, Any], object]] = {
 }
 # What reads stored names, and the key of the hash that contains them.
 READS: dict[str, tuple[Callable[[str], str], Callable[[Tickwheel], object]]] = {
-    "queues": (queues_key, lambda tickwheel: tickwheel.queues()),
     "settings": (settings_key, lambda tickwheel: tickwheel.settings()),
     "setting": (settings_key, lambda tickwheel: tickwheel.setting("name")),
 }
@@ -141,6 +140,30 @@ def test_a_stored_name_that_is_not_utf_8_is_named_by_an_error(
         server.hset(key(namespace), b"name" if read == "setting" else b"\xff\xfe", b"\xff")
         with pytest.raises(DataLoss, match="is damaged, because it is not UTF-8"):
             call(tickwheel)
+
+
+@pytest.mark.parametrize("backend", ["redis", "grpc"])
+def test_a_stored_name_of_a_queue_that_is_not_utf_8_hides_no_other_queue(
+    backend: str, tickwheel_server: PrivateServer, real_time_service: ServiceThread, namespace: str, server: Any
+) -> None:
+    url = tickwheel_server.url if backend == "redis" else real_time_service.url
+    with Tickwheel(url, namespace=namespace, drive=False) as tickwheel:
+        tickwheel.create_queue("q")
+        server.hset(queues_key(namespace), b"\xff\xfe", b"\xff")
+        assert [queue.name for queue in tickwheel.queues()] == ["q"]
+
+
+def test_a_key_of_another_type_is_a_loss_of_data_and_no_bug_of_the_service(
+    real_time_service: ServiceThread, namespace: str, server: Any
+) -> None:
+    with Tickwheel(real_time_service.url, namespace=namespace, drive=False) as tickwheel:
+        queue = tickwheel.create_queue("q")
+        inbox = f"{namespace}:{{0}}:inbox"
+        server.set(inbox, "x")
+        with pytest.raises(DataLoss, match="inbox has the type string, not stream"):
+            queue.enqueue(delay=timedelta(hours=1))
+        server.delete(inbox)
+        assert queue.enqueue(id="m", delay=timedelta(hours=1)).id == "m"
 
 
 def test_damaged_data_is_a_loss_of_data_and_no_bug_of_the_service(

@@ -11,6 +11,7 @@ from tickwheel.doctor.shard_reader import report_damage
 from tickwheel.errors import Forbidden, TickwheelError, Unavailable
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.removal.queue_numbers import QueueRows
 from tickwheel.storage.fence import pack_fence
 
 pytestmark = pytest.mark.unit
@@ -153,6 +154,12 @@ def test_drivers_on_other_hosts_are_detected_by_the_inboxes_that_they_read(
 
 def test_queues_with_a_sink_are_reported() -> None:
     configs = {"mail": QueueConfig(sink="kafka://mails"), "work": QueueConfig()}
-    _, finding = check_queues(configs)
+    _, finding = check_queues(QueueRows(configs, []))
     assert (finding.check, finding.verdict) == ("sinks", "ok")
     assert finding.text.startswith("mail to kafka://mails;")
+
+
+def test_at_most_20_unreadable_queues_have_findings_of_their_own() -> None:
+    findings = list(check_queues(QueueRows({"work": QueueConfig()}, [f"row {n}" for n in range(25)])))
+    assert [(one.check, one.verdict) for one in findings] == [*[("queues", "bad")] * 21, ("queues", "ok")]
+    assert findings[20].text == "and 5 more unreadable rows"

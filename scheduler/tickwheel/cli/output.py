@@ -2,8 +2,10 @@
 
 import base64
 import json
+import logging
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
@@ -38,6 +40,22 @@ def is_json() -> bool:
 def print_status(text: str) -> None:
     """Print a line about the command on stderr, so that programs that read stdout do not see it."""
     print_line(text, json=_is_json.get())
+
+
+@contextmanager
+def print_warnings() -> Iterator[None]:
+    """Print the warnings about stored data on stderr during the ``with`` block. Short commands print no other log."""
+    handler, log = _WarningPrinter(logging.WARNING), logging.getLogger("tickwheel.operations")
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+
+
+class _WarningPrinter(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        print_status(f"Warning: {record.getMessage()}")
 
 
 def print_failure(error: Exception) -> None:

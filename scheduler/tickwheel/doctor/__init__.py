@@ -26,7 +26,7 @@ from tickwheel.doctor.shard_values import check_values
 from tickwheel.doctor.small_shards import SHARDS_TOGETHER, find_small, run_together
 from tickwheel.doctor.timers import check_wheel
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.removal.queue_numbers import read_configs
+from tickwheel.operations.removal.queue_numbers import read_rows
 from tickwheel.plan import Plan
 from tickwheel.runtime.chunks import iter_chunks
 
@@ -55,10 +55,12 @@ def audit(core: NamespaceContext, *, passes: int = 1) -> Plan[list[str]]:
 def _check_namespace(context: NamespaceContext) -> Plan[Findings]:
     findings: Findings = {}
     metadata_shard = ShardReader(context, 0, {}, findings)
-    registry = yield from metadata_shard.run_check("queues", read_configs(context))
-    if registry is None:
+    rows = yield from metadata_shard.run_check("queues", read_rows(context))
+    if rows is None:
         return findings
-    queues = {config.number: (name, config) for name, config in registry.items()}
+    # The text begins with the name of the row, so every pass finds the same location.
+    findings |= {text: f"shard 0, queues: {text}" for text in rows.unreadable}
+    queues = {config.number: (name, config) for name, config in rows.configs.items()}
     scans = yield from may_scan(0)
     usable = yield from metadata_shard.run_check("keys", check_keys(context, queues, findings, scans=scans))
     if usable:

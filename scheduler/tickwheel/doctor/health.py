@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from tickwheel.doctor.finding import Finding
 from tickwheel.doctor.server_health import ServerFacts
 from tickwheel.doctor.timers import slot_of
-from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import RELAYED, NamespaceContext, outbox_of
+from tickwheel.operations.removal.queue_numbers import QueueRows
 from tickwheel.plan import Plan, Request, Round
-from tickwheel.storage.fence import FENCE_BYTES, epoch_of
+from tickwheel.storage.fence import FENCE_BYTES, epoch_of, is_fence
 from tickwheel.storage.keys import shard_key
 from tickwheel.storage.wheel_levels import length, start
 
@@ -22,6 +22,8 @@ RECHECK_S, RECHECK_PAUSE_S = 4.0, 0.1
 # work. So `recheck` checks for progress.
 _INBOX_MS = 5_000
 _SLOT_MS = 10_000
+# Maximum number of unreadable queues that get a finding of their own.
+_UNREADABLE_QUEUES = 20
 
 
 @dataclass(slots=True)
@@ -85,8 +87,8 @@ def read_shard(context: NamespaceContext, number: int, is_locked: Callable[[int]
         ]
     )
     (fence, election, high, *counted), inbox, oldest, slots, outbox = (reply.value for reply in replies)
-    if fence is not None and len(fence) != FENCE_BYTES:
-        raise ValueError(f"the field 'fence' of the key 'clock' is {fence!r}, not {FENCE_BYTES} bytes")
+    if fence is not None and not is_fence(fence):
+        raise ValueError(f"the field 'fence' of the key 'clock' is {fence!r}, not {FENCE_BYTES} bytes with two numbers")
     if high is not None and not high.isdigit():
         raise ValueError(f"the field 'high' of the key 'clock' is {high!r}, not a whole number")
     slot_end = None
@@ -200,8 +202,13 @@ def _outbox(context: NamespaceContext, shards: list[ShardFacts]) -> Finding:
     return Finding("outbox", "warning" if full or dropped else "ok", text + (": check the relay" if full else ""))
 
 
-def check_queues(configs: dict[str, QueueConfig]) -> Iterator[Finding]:
-    """Report the number of queues, the blocked ones, and those with a sink."""
+def check_queues(rows: QueueRows) -> Iterator[Finding]:
+    """Report the unreadable queues, the number of queues, the blocked ones, and those with a sink."""
+    for text in rows.unreadable[:_UNREADABLE_QUEUES]:
+        yield Finding("queues", "bad", text)
+    if len(rows.unreadable) > _UNREADABLE_QUEUES:
+        yield Finding("queues", "bad", f"and {len(rows.unreadable) - _UNREADABLE_QUEUES:,} more unreadable rows")
+    configs = {name: config for name, config in sorted(rows.configs.items()) if not config.deleted}
     blocked = [
         f"{name} ({' and '.join(w for w in ('enqueue', 'dequeue') if getattr(config, f'{w}_blocked'))})"
         for name, config in configs.items()

@@ -8,28 +8,8 @@ from tickwheel.errors import Forbidden
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.plan import Plan, Request, Round
 from tickwheel.storage import keys
+from tickwheel.storage.key_types import METADATA_TYPES, QUEUE_TYPES, SHARD_TYPES
 
-_METADATA_SHARD = {"namespace": "hash", "queues": "hash", "settings": "hash"}
-_SHARD = {
-    "clock": "hash",
-    "messages": "hash",
-    "bodies": "hash",
-    "inbox": "stream",
-    "slots": "zset",
-    "events": "stream",
-}
-_QUEUE = {
-    "config": "hash",
-    "counts": "hash",
-    "ready": "zset",
-    "waiting": "zset",
-    "locks": "hash",
-    "pairs": "zset",
-    "vpairs": "zset",
-    "parked": "zset",
-    "lateness": "hash",
-    "forecast": "hash",
-}
 _SLOT = re.compile(r"w[2-5]:\d+")
 _SESSION = re.compile(r"session:([A-Za-z0-9._-]{1,64}/)?[A-Za-z0-9_-]{1,64}(/[0-9]{1,4})?")
 
@@ -79,9 +59,9 @@ def _check_implied_keys(context: NamespaceContext, names: set[str], findings: Fi
         (shard, rest)
         for shard in range(context.shards)
         for rest in (
-            *_SHARD,
-            *(_METADATA_SHARD if shard == 0 else ()),
-            *(f"q:{name}:{rest}" for name in sorted(names) for rest in _QUEUE),
+            *SHARD_TYPES,
+            *(METADATA_TYPES if shard == 0 else ()),
+            *(f"q:{name}:{rest}" for name in sorted(names) for rest in QUEUE_TYPES),
         )
     )
     while page := list(islice(implied, PAGE)):
@@ -114,10 +94,10 @@ def _check_key(key: str, expected: str | None, kind: bytes, ttl: int, findings: 
 
 def _expected_type(rest: str, shard: int, queues: set[str]) -> str | None:
     """Return the type of a key, given its name after the shard; None if Tickwheel writes no such key."""
-    if rest in _SHARD:
-        return _SHARD[rest]
-    if shard == 0 and rest in _METADATA_SHARD:
-        return _METADATA_SHARD[rest]
+    if rest in SHARD_TYPES:
+        return SHARD_TYPES[rest]
+    if shard == 0 and rest in METADATA_TYPES:
+        return METADATA_TYPES[rest]
     if _SLOT.fullmatch(rest):
         return "list"
     if _SESSION.fullmatch(rest):
@@ -125,9 +105,9 @@ def _expected_type(rest: str, shard: int, queues: set[str]) -> str | None:
     if rest.startswith("q:"):
         queue, _, name = rest[2:].rpartition(":")
         # A shard keeps the version of a configuration, if a client stored it there while the queue was deleted.
-        return _QUEUE.get(name) if queue in queues or name == "config" else None
+        return QUEUE_TYPES.get(name) if queue in queues or name == "config" else None
     return None
 
 
-assert _SHARD.keys() | {"adopted"} == set(keys.SHARD_KEYS)
-assert _QUEUE.keys() | {"wake"} == set(keys.QUEUE_KEYS)
+assert SHARD_TYPES.keys() | {"adopted"} == set(keys.SHARD_KEYS)
+assert QUEUE_TYPES.keys() | {"wake"} == set(keys.QUEUE_KEYS)

@@ -8,7 +8,7 @@ import re
 from tickwheel.doctor.shard_reader import ShardReader
 from tickwheel.operations.inspect import BUCKET
 from tickwheel.plan import Plan, pairs_from_flat
-from tickwheel.storage.fence import FENCE_BYTES
+from tickwheel.storage.fence import FENCE_BYTES, is_fence
 
 _INTEGER = re.compile(rb"-?[0-9]{1,18}")
 _COUNT = re.compile(rb"[0-9]{1,18}")
@@ -23,8 +23,8 @@ def check_values(shard: ShardReader) -> Plan[None]:
         ]
     )
     for field, value in pairs_from_flat(clock):
-        if field == b"fence" and len(value) != FENCE_BYTES:
-            shard.add_finding("clock, fence", f"it is {value!r}, not {FENCE_BYTES} bytes")
+        if field == b"fence" and not is_fence(value):
+            shard.add_finding("clock, fence", f"it is {value!r}, not {FENCE_BYTES} bytes with two numbers")
         if field in (b"seq", b"high", b"created", b"accepted", b"outbox", b"dropped") and not _INTEGER.fullmatch(value):
             shard.add_finding(f"clock, {field.decode()}", f"it is {value!r}, not a whole number")
     for (queue, _), histogram in zip(shard.queues.values(), histograms, strict=True):

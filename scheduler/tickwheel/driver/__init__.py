@@ -11,7 +11,7 @@ shard_driver.py      the driver of one shard, which claims the shard, and files,
 firing.py            calls of the scripts that promote, expire and retire, for due timers
 inbox_buffer.py      timers read from the inbox and not yet filed
 filing.py            the arguments of one call that files timers into slots
-corrupt_entries.py   entries that are not timers, which are skipped, logged and counted
+corrupt_entries.py   entries and values that no program of Tickwheel writes, which are logged and counted
 slots.py             the leader's copy of the slots in use, and the choice of the next slot to serve
 loaded_timers.py     all timers in memory, and the number of open timers of each slot
 near_timers.py       the timers of one kind in memory, by tick

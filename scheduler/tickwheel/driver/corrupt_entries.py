@@ -1,10 +1,13 @@
-"""Entries of the inbox, and chunks of slots, that are not timers: they are skipped, so that all other timers fire.
+"""Corrupt data of a shard: entries of its inbox, outbox and slots, and values of its clock.
 
-A user of Redis who may write to the inbox, such as the user of the service, can add such an entry. The driver trims the
-entry with its neighbours.
+A user of Redis who may write to these keys, such as the user of the service, can make them corrupt. The driver skips
+entries that are not timers, and the relay skips entries that are not events, so that everything else continues. The
+entries are trimmed with their neighbours. A claim of the shard removes or replaces a corrupt value
+(`claim_shard.lua`).
 """
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 from tickwheel.driver.stats import WheelStats
@@ -20,7 +23,7 @@ _log_throttle = LogThrottle()
 
 
 class CorruptEntries:
-    """Counts and logs what one shard's driver skips."""
+    """Counts and logs what one shard's driver and relay skip, and what its claims replace."""
 
     def __init__(self, shard: int, stats: WheelStats) -> None:
         self._shard = shard
@@ -34,3 +37,22 @@ class CorruptEntries:
             " the keys of the shard",
             *(self._shard, where, error, packed[:_SHOWN_BYTES].hex()),
         )
+
+    def skip_event(self, entry_id: bytes, entry: bytes, problem: str) -> None:
+        self._stats.corrupt_events += 1
+        _log.log(
+            _log_throttle.level("corrupt event"),
+            "shard %d: skipped entry %s of the outbox, because it is not an event of a queue (%s); it has %d bytes, and"
+            " begins with %s. Find out who can write to the keys of the shard",
+            *(self._shard, entry_id.decode(), problem, len(entry), entry[:_SHOWN_BYTES].hex()),
+        )
+
+    def report_replaced(self, corrupt: Sequence[bytes]) -> None:
+        """Report the values that a claim has removed or replaced: names of fields, each followed by its value."""
+        for field, value in zip(corrupt[::2], corrupt[1::2], strict=True):
+            self._stats.corrupt_values += 1
+            _log.warning(
+                "shard %d: the field %s of the key clock was corrupt, and this claim has replaced it: no event process"
+                " writes the value %r. Find out who can write to the keys of the shard",
+                *(self._shard, field.decode(), value),
+            )

@@ -27,6 +27,9 @@ class QueueLookup(Protocol):
     `lookup` and `renew` may call the metadata shard. They raise the errors of such a call, or `NamespaceRecreated`.
     """
 
+    unreadable_rows: int
+    """The number of queues whose configuration was unreadable at the latest read of the metadata shard."""
+
     def cached(self, number: int) -> QueueRef | None:
         """Return the queue of this number if it is cached, else None. Never call the metadata shard."""
 

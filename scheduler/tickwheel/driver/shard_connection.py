@@ -5,6 +5,7 @@ connections and reads everything again.
 """
 
 import time
+from collections.abc import Sequence
 from typing import Any, Final, cast
 
 from redis import Redis
@@ -24,6 +25,8 @@ from redis.retry import Retry
 
 from tickwheel.driver.commands import Command, ReadFence, ReadSlot, ReadSlots, ReadStream, WaitForReplicas
 from tickwheel.driver.stream_tail import Entries, RawConnection, StreamTail, parse_entries
+from tickwheel.errors import DataLoss
+from tickwheel.storage.key_types import WRONGTYPE, type_probes, wrong_type_text
 from tickwheel.storage.script_errors import ScriptError
 from tickwheel.storage.scripts import Call
 
@@ -64,7 +67,34 @@ class ShardConnection:
         self._connections.clear()
 
     def execute(self, command: Command) -> Any:
-        """Return the reply to a command. Raises `ScriptError`. After an error of redis-py, close this object."""
+        """Return the reply to a command. Raises `ScriptError`. After an error of redis-py, close this object.
+
+        Raises DataLoss, which names the key, if another program has changed the type of a key that a command reads. If
+        a script uses such a key, the text of the `ScriptError` names the key.
+        """
+        try:
+            return self._execute(command)
+        except ScriptError as error:
+            if error.code != WRONGTYPE or not isinstance(command, Call):
+                raise
+            raise ScriptError(self._find_wrong_type(command.keys)) from error
+        except ResponseError as error:
+            if isinstance(command, Call | WaitForReplicas) or not str(error).startswith(WRONGTYPE):
+                raise
+            key = command.clock_key if isinstance(command, ReadFence) else command.key
+            raise DataLoss(self._find_wrong_type([key])) from error
+
+    def _find_wrong_type(self, keys: Sequence[str]) -> str:
+        """Return the text of the error about the key, among these keys, that has a wrong type."""
+        answers: list[object] = []
+        for probe in type_probes(keys):
+            try:
+                answers.append(self._send_command(*probe))
+            except ResponseError as error:
+                answers.append(error)
+        return wrong_type_text(keys, answers)
+
+    def _execute(self, command: Command) -> Any:
         match command:
             case Call():
                 return self._call(command)

@@ -24,8 +24,8 @@ from tickwheel.driver.firing import TimerFirer
 from tickwheel.driver.inbox_buffer import Entry, InboxBuffer, timers_to_file
 from tickwheel.driver.loaded_timers import LoadedTimers
 from tickwheel.driver.slots import Slot, Slots
-from tickwheel.errors import TickwheelError
-from tickwheel.storage.fence import epoch_of, pack_fence
+from tickwheel.errors import DataLoss, TickwheelError
+from tickwheel.storage.fence import epoch_after, pack_fence
 from tickwheel.storage.stream_id import HIGHEST_ID, id_after
 from tickwheel.storage.timer import HEAD_BYTES, CorruptTimers, Kind, iter_timers
 from tickwheel.storage.wheel_levels import LOWEST, RADIX, is_near, name, parse, start
@@ -87,8 +87,7 @@ class ShardDriver:
     def claim(self) -> Steps:
         """Claim the shard: store this driver's fence as the fence of the shard."""
         if self.epoch is None:
-            stored_fence = yield ReadFence(self._shard.keys["clock"])
-            self.epoch = epoch_of(stored_fence) + 1 if stored_fence else 1
+            self.epoch = epoch_after((yield ReadFence(self._shard.keys["clock"])))
         self._shard.fence = pack_fence(self.epoch, self._connection)
         try:
             unsaved_offset = self._clock.unsaved_offset
@@ -97,13 +96,17 @@ class ShardDriver:
                 "" if unsaved_offset is None else unsaved_offset,
                 self._config.owner,
             ]
-            now, high, accepted = yield from self._shard.call_fenced(self._claim, args)
+            now, high, accepted, *corrupt = yield from self._shard.call_fenced(self._claim, args)
+            self._corrupt_entries.report_replaced(corrupt)
             self._clock.on_claimed(int(now), int(high) if high else None, int(accepted or 0))
             # Only now is it known how far the clock guard trusts the server's clock. The second call stores this time,
             # before the first timer fires.
             is_holding = self._clock.is_holding
             args = [args[0], "", args[2], self._clock.now(), int(is_holding)]
             yield from self._shard.call_fenced(self._claim, args)
+        except DataLoss:
+            # The shard did not compare the fences: a repaired shard accepts the same claim.
+            raise
         except TickwheelError:
             self.claim_refused = True
             raise

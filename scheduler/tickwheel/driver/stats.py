@@ -10,6 +10,8 @@ class WheelStats:
     lateness_ms        lateness of the first message in the last batch that was promoted: the maximum of the batch
     lateness_max_ms    the maximum of ``lateness_ms``
     corrupt_entries    entries of the inbox, and chunks of slots, that were skipped because they are not timers
+    corrupt_values     values of the shard's clock that a claim replaced because no event process writes such values
+    corrupt_events     entries of the outbox that the relay skipped because they are not events of a queue
     held               whether the clock guard holds promotion
     relayed            transitions that Kafka has acknowledged
     outbox_age_ms      age of the oldest entry of the outbox; the relay refreshes all fields named outbox_* every second
@@ -28,6 +30,8 @@ class WheelStats:
     early_answers: int = 0
     unknown_queue_timers: int = 0
     corrupt_entries: int = 0
+    corrupt_values: int = 0
+    corrupt_events: int = 0
     lateness_ms: int = 0
     lateness_max_ms: int = 0
     held: bool = False

@@ -58,6 +58,16 @@ METRICS: Final[tuple[MetricSpec[ShardStats], ...]] = (
         "corrupt_entries",
         "Entries of the inbox, and parts of slots, that were skipped because they are not timers",
     ),
+    _counter(
+        "corrupt_values",
+        "corrupt_values",
+        "Values of the shard's clock that were replaced because no event process writes such values",
+    ),
+    _counter(
+        "corrupt_events",
+        "corrupt_events",
+        "Entries of the outbox that the relay skipped because they are not events of a queue",
+    ),
     _gauge("lateness_ms", "lateness_seconds", "Maximum lateness in the last batch of promoted messages", scale=1e-3),
     _gauge("lateness_max_ms", "lateness_max_seconds", "Maximum lateness since the process started", scale=1e-3),
     _gauge("held", "clock_held", "1 while the clock guard holds promotion"),

@@ -10,7 +10,7 @@ from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import push_config_version
 from tickwheel.operations.namespace import fetch_shard_count
-from tickwheel.operations.removal.queue_numbers import read_configs
+from tickwheel.operations.removal.queue_numbers import log_unreadable, read_rows
 from tickwheel.redis.blocking_executor import RedisExecutor
 from tickwheel.runtime.time import monotonic_ms
 
@@ -30,6 +30,7 @@ class QueueDirectory:
         self._lock = threading.Lock()
         self._refs: dict[int, QueueRef] = {}
         self._configs: dict[int, tuple[str, QueueConfig]] = {}
+        self.unreadable_rows = 0
 
     def cached(self, number: int) -> QueueRef | None:
         """Return the queue of this number if it is cached, else None. Never call the metadata shard."""
@@ -79,8 +80,10 @@ class QueueDirectory:
                 f"namespace {self._context.namespace!r} was recreated with {shards} shards, and this event process was"
                 f" started when it had {self._context.shards}: restart the event process"
             )
-        configs = self._io.run(read_configs(self._context))
-        self._configs = {config.number: (name, config) for name, config in configs.items()}
+        rows = self._io.run(read_rows(self._context))
+        log_unreadable(self._context, rows)
+        self.unreadable_rows = len(rows.unreadable)
+        self._configs = {config.number: (name, config) for name, config in rows.configs.items()}
         self._refs = {
             number: QueueRef(name, config.leader_context(self._context.history))
             for number, (name, config) in self._configs.items()

@@ -22,7 +22,7 @@ from tickwheel.driver.server_clock import ServerClock
 from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.driver.shard_driver import ShardDriver
 from tickwheel.election.election import Election, Leadership
-from tickwheel.errors import Fenced, TickwheelError
+from tickwheel.errors import DataLoss, Fenced, TickwheelError
 from tickwheel.event_process.sidecar import Sidecar, StartSidecar
 from tickwheel.plan import BROKEN_ANSWER, broken_answer_error
 from tickwheel.runtime.backoff import Backoff
@@ -143,9 +143,9 @@ class ShardLoop:
                         raise
                     if not self._is_outdated(leadership.epoch, error):
                         return False
-                if driver.claimed:
+                if driver.claimed and not isinstance(error, DataLoss):
                     backoff.reset()
-                if driver.claimed or driver.claim_refused:
+                if driver.claimed or driver.claim_refused or isinstance(error, DataLoss):
                     unreachable_since = self._sent
                 if monotonic_ms() - unreachable_since >= RESIGN_AFTER_MS and self._election.resign(self._shard):
                     _log.error(
@@ -155,7 +155,7 @@ class ShardLoop:
                     )
                     return True
                 # After `Fenced`, the next claim decides whether a newer leader drives the shard.
-                how = "fenced" if isinstance(error, Fenced) else "lost"
+                how = "fenced" if isinstance(error, Fenced) else "damaged" if isinstance(error, DataLoss) else "lost"
                 # `_is_outdated` has logged a rejected claim. All shards share the throttle, so only one of them logs
                 # that their server is unreachable.
                 level = logging.DEBUG if driver.claim_refused else _log_throttle.level(f"{how}: {error}")

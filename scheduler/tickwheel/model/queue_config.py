@@ -101,6 +101,18 @@ class QueueConfig:
             self.max_attempts, *divmod(self.retention_ms, 2**32), *divmod(self.errored_retention_ms, 2**32)
         )
 
+    def _check_types(self) -> None:
+        """Raise TypeError if a setting does not have its type, as after damage to its stored form."""
+        for item in fields(self):
+            value = getattr(self, item.name)
+            is_valid = (
+                value is None or all(isinstance(key, str) for key in value)
+                if item.name in ("indexed", "indexed_keys")
+                else isinstance(value, item.type) and (item.type is bool or not isinstance(value, bool))  # type: ignore[arg-type]
+            )
+            if not is_valid:
+                raise TypeError(f"{item.name} is {value!r:.80}")
+
     def _options(self) -> int:
         return (EXCLUSIVE if self.exclusive_key is not None else 0) | (FORECAST if self.forecast else 0)
 
@@ -125,9 +137,13 @@ class QueueConfig:
             if settings["indexed"] is not None:
                 settings["indexed"] = tuple(settings["indexed"])
             field_names = {item.name for item in fields(cls)}
-            return cls(
+            config = cls(
                 **{k: v for k, v in settings.items() if k in field_names}, number=number, version=version, uid=uid
             )
+            config._check_types()
+            # This also checks the ranges of the numbers that scripts receive.
+            config.leader_context(0)
+            return config
         except (StructError, ValueError, TypeError, LookupError) as error:
             raise DataLoss(f"the configuration of queue {queue!r} is damaged: {data!r:.80}") from error
 

@@ -11,7 +11,7 @@ from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.inspect import histogram
 from tickwheel.operations.queues import list_queues
 from tickwheel.plan import Command, Plan, Reply, Request, Round, pairs_from_flat, send_request
-from tickwheel.storage.fence import FENCE_BYTES, epoch_of, shard_from_client_name
+from tickwheel.storage.fence import epoch_of, is_fence, shard_from_client_name
 from tickwheel.storage.keys import queue_key, shard_key
 from tickwheel.storage.scripts import bind, load
 from tickwheel.storage.stored_text import decode_text
@@ -84,7 +84,7 @@ def _status_commands(namespace: str, shard: int, queues: Iterable[str]) -> list[
 
 def _to_status(shard: int, time: Any, claim: Any, length: int, oldest: Any, *lateness: Any) -> ShardStatus:
     fence, election, owner = claim
-    if fence is not None and len(fence) != FENCE_BYTES:
+    if fence is not None and not is_fence(fence):
         raise DataLoss(f"the fence of shard {shard} is damaged: {fence!r}; run `tickwheel doctor` to list all damage")
     now_ms = int(time[0]) * 1000 + int(time[1]) // 1000
     try:

@@ -27,6 +27,7 @@ from redis.exceptions import (
 
 from tickwheel.errors import Forbidden, NotDurable, OutOfMemory, TickwheelError, Unavailable
 from tickwheel.plan import Command, Reply, Request
+from tickwheel.storage.key_types import WRONGTYPE, type_of_key
 from tickwheel.storage.script_errors import SCRIPT_ERRORS, ScriptError
 from tickwheel.storage.scripts import load
 
@@ -55,6 +56,10 @@ class TemporaryError(Exception):
     def __init__(self, text: str, *, on_other_server: bool = False) -> None:
         super().__init__(text)
         self.on_other_server = on_other_server
+
+
+class WrongType(Exception):
+    """A key of the call has another type than Tickwheel gives to it. `type_probes` find the key."""
 
 
 # A server may answer a new connection with an error. `permanent_error` decides if a retry makes sense.
@@ -98,12 +103,14 @@ def script_sources(requests: Sequence[Request], replicas: int) -> list[str]:
 def interpret(request: Request, answers: list[object], resent: bool, replicas: int) -> Reply:
     """Return the reply of a request. ``answers`` has an answer for each command; an error is a value, not raised.
 
-    Raises ScriptMissing, TemporaryError, AskError or a TickwheelError, as `raise_for_reply` does, and NotDurable if too
-    few replicas have the change.
+    Raises ScriptMissing, TemporaryError, AskError or a TickwheelError, as `raise_for_reply` does, NotDurable if too few
+    replicas have the change, and WrongType.
     """
     waited = request.call is not None and request.durable and replicas > 0
     answer = _call_answer(request, answers)
     if isinstance(answer, Exception):
+        if is_wrong_type(answer):
+            raise WrongType
         # The plan handles the error of a script. Any other error of the server is raised.
         error = ScriptError(str(answer))
         if isinstance(answer, ResponseError) and error.code in SCRIPT_ERRORS:
@@ -119,6 +126,17 @@ def interpret(request: Request, answers: list[object], resent: bool, replicas: i
                 " the call, and the call may be repeated"
             )
     return Reply(answer, resent=resent)
+
+
+def is_wrong_type(answer: object) -> bool:
+    """Return whether the server refused a command, or a command of a script, because of the type of a key."""
+    return isinstance(answer, ResponseError) and str(answer).startswith(WRONGTYPE)
+
+
+def keys_of(request: Request) -> list[str]:
+    """Return the keys of the request whose type is known. A plain command has its key in second place."""
+    keys = request.call.keys if request.call is not None else (request.command or ())[1:2]
+    return [key for key in keys if isinstance(key, str) and type_of_key(key) is not None]
 
 
 def was_run(request: Request, answers: list[object]) -> bool:
@@ -202,8 +220,11 @@ __all__ = [
     "REPLICA_ANSWER_S",
     "ScriptMissing",
     "TemporaryError",
+    "WrongType",
     "commands",
     "interpret",
+    "is_wrong_type",
+    "keys_of",
     "permanent_error",
     "prefix_asking",
     "raise_for_reply",

@@ -10,13 +10,16 @@ from dataclasses import dataclass
 
 from redis.exceptions import AskError
 
+from tickwheel.errors import DataLoss
 from tickwheel.plan import BROKEN_ANSWER, Command, Reply, Request, broken_answer_error
 from tickwheel.redis.replies import (
     ASKING,
     ScriptMissing,
     TemporaryError,
+    WrongType,
     commands,
     interpret,
+    keys_of,
     prefix_asking,
     raise_for_reply,
     script_sources,
@@ -24,6 +27,7 @@ from tickwheel.redis.replies import (
     was_run,
 )
 from tickwheel.redis.topology import MAX_REDIRECTS, Topology
+from tickwheel.storage.key_types import type_probes, wrong_type_text
 
 
 def _not_kept() -> TemporaryError:
@@ -70,6 +74,7 @@ class RoundTrip:
         "_sent",
         "_topology",
         "_was_redirected",
+        "_wrong_types",
         "replies",
         "slots_stale",
         "unresponsive",
@@ -104,6 +109,8 @@ class RoundTrip:
         # The servers to which this round has sent the missing scripts.
         self._loaded_servers: set[str] = set()
         self._scripts_first = False
+        # Requests that the server refused because of the type of a key.
+        self._wrong_types: set[int] = set()
         self._problem: Exception | None = None
         self._permanent_error: Exception | None = None
         self._was_redirected = False
@@ -137,7 +144,10 @@ class RoundTrip:
                     TemporaryError(f"no server of the cluster has shard {request.shard} now", on_other_server=True)
                 )
                 continue
-            plain = commands(request, self._sent[n], self._replicas)
+            if n in self._wrong_types:
+                plain: list[Command] = [*type_probes(keys_of(request))]
+            else:
+                plain = commands(request, self._sent[n], self._replicas)
             batch = batches.get(server)
             if batch is None:
                 batch = batches[server] = ServerBatch(server, [], [])
@@ -172,10 +182,19 @@ class RoundTrip:
     def on_answers(self, batch: ServerBatch, n: int, sent: list[Command], answers: list[object]) -> None:
         """Process the answers to the commands of a request. Error answers are exception objects in ``answers``."""
         request = self._requests[n]
+        if n in self._wrong_types:
+            self._permanent_error = self._permanent_error or DataLoss(wrong_type_text(keys_of(request), answers))
+            return
         if sent[0] is ASKING:
             answers = [answer for command, answer in zip(sent, answers, strict=True) if command is not ASKING]
         try:
             self.replies[n] = interpret(request, answers, self._resent[n], self._replicas)
+            return
+        except WrongType:
+            # The next attempt asks for the types of the keys. A script may have executed its first commands.
+            self._wrong_types.add(n)
+            if not keys_of(request):
+                self._permanent_error = self._permanent_error or DataLoss(wrong_type_text([], []))
             return
         except ScriptMissing:
             self._missing_scripts.add(batch.server)

@@ -9,7 +9,7 @@ lost, because the outbox is trimmed only up to the first window with a transitio
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from threading import Event
@@ -19,6 +19,7 @@ from redis import Redis
 
 from tickwheel.driver.batch_size import AdaptiveBatchSize
 from tickwheel.driver.commands import Command, ReadStream, WaitForReplicas
+from tickwheel.driver.corrupt_entries import CorruptEntries
 from tickwheel.driver.fenced_shard import FencedShard
 from tickwheel.driver.queue_lookup import QueueLookup
 from tickwheel.driver.shard_connection import ShardConnection
@@ -33,7 +34,7 @@ from tickwheel.runtime.wake_pipe import WakePipe
 from tickwheel.storage.script_errors import ScriptError
 from tickwheel.storage.scripts import bind, load
 from tickwheel.storage.stream_id import id_after
-from tickwheel.storage.transition import OutboxTransition, decode as decode_entry
+from tickwheel.storage.transition import OutboxTransition, UnknownFormat, decode as decode_entry
 
 # The approximate number of bytes in a window, and the maximum number of windows in flight. After a failure, about the
 # product of both may be sent twice.
@@ -160,6 +161,7 @@ class Relay:
         self._stats = stats
         self._limit, self._drops = outbox_of(history)
         self._replicas = replicas
+        self._corrupt_entries = CorruptEntries(shard.number, stats)
         self._level = OutboxLevel.LOW
         self._wake = WakePipe()
         self._trim_script = shard.script("trim_outbox")
@@ -222,11 +224,11 @@ class Relay:
         entries: list[tuple[bytes, bytes]],
         stopping: Event,
     ) -> None:
-        batches = [self._decode(entry_id, entry) for entry_id, entry in entries]
+        batches = list(self._readable(entries))
         self._wait_until_durable(connection)
-        window = windows.add(entries, sum(map(len, batches)))
-        for batch in batches:
-            for key, value in encode(self._namespace, self._queue_name(batch[0].queue_number), batch):
+        window = windows.add(entries, sum(len(transitions) for _, transitions in batches))
+        for queue, transitions in batches:
+            for key, value in encode(self._namespace, queue, transitions):
                 while not self._produce(producer, key, value, window.on_delivery):
                     self._refresh_stats(connection)
                     if stopping.wait(_QUEUE_FULL_S):
@@ -245,19 +247,46 @@ class Relay:
             raise TickwheelError(f"Kafka's client rejected an event: {error}") from error
         return True
 
-    def _decode(self, entry_id: bytes, entry: bytes) -> list[OutboxTransition]:
-        try:
-            return decode_entry(entry)
-        except ValueError as error:
-            raise TickwheelError(f"entry {entry_id.decode()} of the outbox is damaged: {error}") from error
+    def _readable(self, entries: list[tuple[bytes, bytes]]) -> Iterator[tuple[str, list[OutboxTransition]]]:
+        """Yield the queue and the transitions of each entry. Skip entries that no script has written."""
+        missing: set[int] = set()
+        for entry_id, entry in entries:
+            try:
+                transitions = decode_entry(entry)
+            except UnknownFormat as error:
+                raise TickwheelError(
+                    f"entry {entry_id.decode()} of the outbox has the format of a later version: upgrade this event"
+                    " process. If no program of a later version runs, find out who can write to the keys of the shard,"
+                    f" and delete the entry as an administrator of the server (XDEL): {error}"
+                ) from error
+            except ValueError as error:
+                self._corrupt_entries.skip_event(entry_id, entry, str(error))
+                continue
+            number = transitions[0].queue_number
+            name = self._queue_name(number, missing)
+            if name is None:
+                self._corrupt_entries.skip_event(
+                    entry_id, entry, f"the metadata shard does not have its queue, number {number}"
+                )
+            else:
+                yield name, transitions
 
-    def _queue_name(self, number: int) -> str:
-        queue = self._queues.lookup(number)
-        if queue is None:
+    def _queue_name(self, number: int, missing: set[int]) -> str | None:
+        """Return the name of the queue. Return None, and add the number to ``missing``, if there is no such queue.
+
+        A queue exists before its first event, so a read of the metadata shard after the event finds the queue. One read
+        serves all entries of a call. A queue whose configuration is unreadable may have this number.
+        """
+        queue = self._queues.cached(number) if missing else self._queues.lookup(number)
+        if queue is not None:
+            return queue.name
+        if self._queues.unreadable_rows:
             raise TickwheelError(
-                f"the outbox has events of queue number {number}, which the metadata shard does not have"
+                f"the outbox has events of queue number {number}, and the metadata shard has unreadable configurations"
+                " of queues, perhaps that of this queue: `tickwheel doctor` lists them"
             )
-        return queue.name
+        missing.add(number)
+        return None
 
     def _wait_until_durable(self, connection: ShardConnection) -> None:
         """Wait until enough replicas have the entries just read, so no reader of Kafka is ahead of the replicas."""

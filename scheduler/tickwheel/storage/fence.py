@@ -4,6 +4,8 @@ from struct import Struct
 
 _FENCE = Struct(">QQ")
 FENCE_BYTES = _FENCE.size
+# Both numbers of a fence are below this limit, so that Lua can compare them as floating-point numbers.
+_NUMBERS_END = 2**53
 
 
 def client_name(namespace: str, shard: int) -> str:
@@ -20,6 +22,16 @@ def shard_from_client_name(namespace: str, name: str) -> int | None:
 def pack_fence(epoch: int, connection: int) -> bytes:
     """Return a fence in the form that scripts compare. Both numbers are below 2**53."""
     return _FENCE.pack(epoch, connection)
+
+
+def is_fence(stored: bytes) -> bool:
+    """Return whether an event process can have written these bytes as a fence. `claim_shard.lua` replaces others."""
+    return len(stored) == FENCE_BYTES and max(_FENCE.unpack(stored)) < _NUMBERS_END
+
+
+def epoch_after(stored: bytes | None) -> int:
+    """Return the epoch after that of the stored fence: 1 if there is none, or if it is corrupt."""
+    return epoch_of(stored) + 1 if stored is not None and is_fence(stored) else 1
 
 
 def epoch_of(fence: bytes) -> int:

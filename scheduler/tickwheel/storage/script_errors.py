@@ -12,7 +12,8 @@ from itertools import takewhile
 from typing import Final
 
 from tickwheel import limits
-from tickwheel.errors import Fenced, Forbidden, InvalidArgument, OutboxFull, QueueBlocked, TickwheelError
+from tickwheel.errors import DataLoss, Fenced, Forbidden, InvalidArgument, OutboxFull, QueueBlocked, TickwheelError
+from tickwheel.storage.key_types import WRONGTYPE
 
 # The codes that plans and drivers compare.
 STALECONFIG: Final = "STALECONFIG"
@@ -99,6 +100,8 @@ _SPECS: Final = (
     ),
 )
 SCRIPT_ERRORS: Final[Mapping[str, ScriptErrorSpec]] = {spec.code: spec for spec in _SPECS}
+# Errors of the server itself.
+_WRONG_TYPE: Final = ScriptErrorSpec(WRONGTYPE, DataLoss, RetryCondition.NEVER, "{subject}: {text}")
 _OTHER: Final = ScriptErrorSpec("", TickwheelError, RetryCondition.NEVER)
 
 
@@ -116,7 +119,7 @@ class ScriptError(Exception):
 
     def to_tickwheel_error(self, subject: str) -> TickwheelError:
         """Return the exception for the caller, whose call was for ``subject``."""
-        spec = SCRIPT_ERRORS.get(self.code, _OTHER)
+        spec = SCRIPT_ERRORS.get(self.code, _WRONG_TYPE if self.code == WRONGTYPE else _OTHER)
         numbers = map(int, takewhile(str.isdecimal, self.text.split(" ")))
         fields = dict(zip(spec.fields, numbers, strict=False))
         text = self.text.split(" ", len(fields))[-1]

@@ -31,6 +31,8 @@ _TIME_BYTES = 6
 _DETAILED, _LATE = 64, 128
 _NUMBER = slice(7, 9)
 _PLAIN, _EXCLUSIVE = 3, 4
+# Later formats have numbers below this one.
+_FORMATS_END = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +56,18 @@ class OutboxTransition:
     metadata: dict[str, str] | None = None
 
 
+class UnknownFormat(ValueError):
+    """The entry may have been written by a later version of Tickwheel."""
+
+
 def decode(entry: bytes) -> list[OutboxTransition]:
     """Return the transitions in ``entry``, the field `e` of one entry.
 
-    Raises ValueError if the field is damaged or has the format of another version.
+    Raises UnknownFormat if the field may have the format of a later version, and ValueError if the field is damaged.
     """
     if entry[:1] not in (bytes([_PLAIN]), bytes([_EXCLUSIVE])):
-        raise ValueError(
+        is_later = entry and _EXCLUSIVE < entry[0] < _FORMATS_END
+        raise (UnknownFormat if is_later else ValueError)(
             f"the event has an unknown format; this version reads formats {_PLAIN} and {_EXCLUSIVE}: {entry[:16]!r}"
         )
     try:

@@ -7,6 +7,8 @@ import pytest
 
 from tests.integration.cli.command_runner import Run, document
 from tickwheel import Tickwheel, TickwheelError
+from tickwheel.operations.removal import queue_numbers
+from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -151,10 +153,25 @@ def test_doctor_exits_with_code_3_if_the_server_does_not_answer(run: Run, monkey
 )
 def test_a_queue_with_a_damaged_configuration_is_reported_in_one_line(run: Run, keys: Keys, value: str | bytes) -> None:
     keys.server.hset(keys("queues"), "p", value)
-    for command in (("enqueue", "p", "x"), ("dequeue", "p"), ("counts",), ("queue", "list")):
+    run("enqueue", "other", "x")
+    for command in (("enqueue", "p", "x"), ("dequeue", "p"), ("counts", "p")):
         refused = run(*command, code=1).stderr
         assert "the configuration of queue 'p' is damaged: b'" in refused
         assert refused.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [("counts",), ("queue", "list")])
+def test_the_lists_of_queues_skip_a_damaged_configuration_and_name_it(
+    run: Run, keys: Keys, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    # The throttle of another test's command must not suppress the warning.
+    monkeypatch.setattr(queue_numbers, "_log_throttle", LogThrottle())
+    run("enqueue", "other", "x")
+    keys.server.hset(keys("queues"), "p", "{")
+    result = run(*command)
+    assert "the configuration of queue 'p' is damaged: b'" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert "other" in result.stdout
 
 
 RECORDS = {

@@ -25,7 +25,7 @@ from tickwheel.embedded.file_lock import is_free
 from tickwheel.operations.attestation import attest as attest_servers
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.namespace import namespace_not_found_error, read_namespace
-from tickwheel.operations.queues import list_queues
+from tickwheel.operations.removal.queue_numbers import read_rows
 from tickwheel.redis.blocking_executor import RedisExecutor
 from tickwheel.redis.pools import ConnectionPools
 from tickwheel.runtime.text_escape import escape_unprintable
@@ -81,7 +81,7 @@ def doctor(
                 report.add(check_shards(context, shards, facts, embedded=client_settings.url is None))
         if exists:
             with report.phase("queues"):
-                report.add(check_queues(io.run(list_queues(context))))
+                report.add(check_queues(io.run(read_rows(context))))
         if usable and not quick:
             with report.phase("records"):
                 report.add(_audit(context, io))

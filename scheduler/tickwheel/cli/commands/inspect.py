@@ -21,6 +21,7 @@ from tickwheel.cli.output import (
     print_json,
     print_status,
     print_table,
+    print_warnings,
 )
 from tickwheel.cli.parameter_types import pairs
 from tickwheel.cli.target import Target
@@ -121,7 +122,7 @@ def counts(
     the wheel have no lateness. The columns "late p50" and "late p99" show upper bounds, in ms. An explicit deadline is
     missed if the message is delivered after the deadline.
     """
-    with target.open() as tickwheel:
+    with target.open() as tickwheel, print_warnings():
         queues = tickwheel.queues() if queue is None else [tickwheel.queue(queue)]
         results = [(item, item.counts(), item.lateness()) for item in queues]
     if target.json:

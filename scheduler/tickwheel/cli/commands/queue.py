@@ -10,7 +10,14 @@ from tickwheel.cli.arguments import Name
 from tickwheel.cli.command import command
 from tickwheel.cli.confirmation import confirm
 from tickwheel.cli.exit_codes import CommandError
-from tickwheel.cli.output import format_count, print_fields, print_json, print_status, print_table
+from tickwheel.cli.output import (
+    format_count,
+    print_fields,
+    print_json,
+    print_status,
+    print_table,
+    print_warnings,
+)
 from tickwheel.cli.parameter_types import format_duration, option_parser, parse_duration
 from tickwheel.cli.removal_progress import remove_all
 from tickwheel.cli.target import Target
@@ -101,7 +108,7 @@ def create(
 @command("list", "tickwheel queue list", "tickwheel queue list --json | jq -r '.[].queue'")
 def list_(target: Target) -> None:
     """List the queues, with the number of messages in each state."""
-    with target.open() as tickwheel:
+    with target.open() as tickwheel, print_warnings():
         entries = [(queue, queue.config(), queue.counts()) for queue in tickwheel.queues()]
     if target.json:
         print_json(

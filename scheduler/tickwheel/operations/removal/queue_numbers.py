@@ -14,13 +14,17 @@ Before a number is given again, every shard learns LAST_VERSION of the placehold
 calls of an event process that still has the placeholder in its cache, so the process reads the metadata shard again.
 """
 
+import logging
+from dataclasses import dataclass
 from struct import Struct
 
 from tickwheel import limits
-from tickwheel.errors import TickwheelError
+from tickwheel.errors import DataLoss, InvalidArgument, TickwheelError
+from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import RELAYED, NamespaceContext
 from tickwheel.plan import Plan, Request, Round, pairs_from_flat, send_request
+from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.storage.keys import queues_key, shard_key
 from tickwheel.storage.stored_text import decode_text
 from tickwheel.storage.stream_id import id_after
@@ -29,6 +33,10 @@ from tickwheel.storage.transition import queue_number_of
 LAST_VERSION = 2**32 - 1
 _VERSION = Struct(">I4s")
 _PAGE = 1_000
+
+_log = logging.getLogger("tickwheel.operations")
+# Shared by all namespaces.
+_log_throttle = LogThrottle()
 
 
 def placeholder_name(config: QueueConfig) -> str:
@@ -41,12 +49,47 @@ def placeholder_settings() -> bytes:
     return QueueConfig(enqueue_blocked=True, dequeue_blocked=True, deleted=True).to_bytes()
 
 
-def read_configs(context: NamespaceContext) -> Plan[dict[str, QueueConfig]]:
-    """Return the configuration of every queue and of every placeholder, by name."""
-    reply = yield from send_request(Request(0, command=("HGETALL", queues_key(context.namespace))))
+@dataclass(frozen=True, slots=True)
+class QueueRows:
+    """The rows of the key `queues`: the readable configurations by name, and for each unreadable row its problem."""
+
+    configs: dict[str, QueueConfig]
+    unreadable: list[str]
+
+
+def read_rows(context: NamespaceContext) -> Plan[QueueRows]:
+    """Read the configuration of every queue and of every placeholder. An unreadable row hides no other row."""
+    key = queues_key(context.namespace)
+    reply = yield from send_request(Request(0, command=("HGETALL", key)))
     label = f"the name of a queue of namespace {context.namespace!r}"
-    named = ((decode_text(label, name), stored) for name, stored in pairs_from_flat(reply.value))
-    return {name: QueueConfig.from_bytes(name, stored) for name, stored in named}
+    rows = QueueRows({}, [])
+    for stored_name, stored in pairs_from_flat(reply.value):
+        try:
+            name = validation.plain_name(label, decode_text(label, stored_name))
+            rows.configs[name] = QueueConfig.from_bytes(name, stored)
+        except (DataLoss, InvalidArgument) as error:
+            rows.unreadable.append(
+                f"the row {stored_name!r:.80} of the key {key} is unreadable: {error}; restore the row, or remove it as"
+                " an administrator of the server (HDEL). Without a row, the messages of a queue cannot be reached"
+            )
+    return rows
+
+
+def read_configs(context: NamespaceContext) -> Plan[dict[str, QueueConfig]]:
+    """Return the readable configurations of `read_rows`. The log names the unreadable rows."""
+    rows = yield from read_rows(context)
+    log_unreadable(context, rows)
+    return rows.configs
+
+
+def log_unreadable(context: NamespaceContext, rows: QueueRows) -> None:
+    """Log a warning if there are unreadable rows, at most twice a minute."""
+    if rows.unreadable:
+        _log.log(
+            _log_throttle.level(context.namespace),
+            "namespace %s: %d unreadable rows of queues are skipped. The first: %s",
+            *(context.namespace, len(rows.unreadable), rows.unreadable[0]),
+        )
 
 
 def numbers_in_history(context: NamespaceContext) -> Plan[dict[int, dict[int, bytes]]]:
