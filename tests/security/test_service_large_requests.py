@@ -125,17 +125,23 @@ def test_ten_of_the_largest_valid_requests_take_little_memory(
     assert memory_mb(program.pid, "VmHWM") - at_rest < MEMORY_MB
 
 
+@pytest.mark.usefixtures("program")
 def test_the_bytes_of_large_requests_in_flight_are_limited_for_each_caller(
     tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Less than twice the bytes of one request.
+    # Less than twice the bytes of one request, which a caller may have in any case.
     monkeypatch.setattr(limits, "REQUESTS_BYTES", SIZE)
     with ServiceThread(tickwheel_server.url) as serving, grpc.insecure_channel(serving.target) as channel:
         request = next(request for _, name, request in legal_requests(NAMESPACE, "jobs", 0) if name == "EnqueueBatch")
+        in_flight = serving.server._call_limits.requests.bytes
+        in_flight.count("the address 127.0.0.1", SIZE)
         with pytest.raises(grpc.RpcError) as refused:
             send(channel, METHODS["EnqueueBatch"], request)
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert "bytes of large requests in flight" in str(refused.value.details())
+        in_flight.put_back("the address 127.0.0.1", SIZE)
+        in_flight.count("another caller", SIZE)
+        send(channel, METHODS["EnqueueBatch"], request)
 
 
 def test_a_waiting_dequeue_keeps_no_unknown_fields(program: ServingProgram, channels: list[grpc.Channel]) -> None:

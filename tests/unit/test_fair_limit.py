@@ -115,6 +115,14 @@ def test_a_call_that_waits_for_the_reader_of_answers_does_not_overtake_an_earlie
     assert ended == ["first", "second", "third"]
 
 
+def test_a_caller_may_send_one_large_request_whatever_others_send() -> None:
+    in_flight = RequestLimits().bytes
+    in_flight.count("others", 2 * limits.REQUESTS_BYTES)
+    in_flight.take("a", limits.REQUEST_BYTES)
+    with pytest.raises(LimitExceeded, match=f"{limits.REQUEST_BYTES:,} in any case"):
+        in_flight.take("a")
+
+
 @given(st.lists(st.tuples(st.sampled_from("abcde"), st.integers(-20, 20))))
 def test_if_no_caller_has_more_than_its_share_it_does_not_matter_that_excess_is_ignored(
     steps: list[tuple[str, int]],
