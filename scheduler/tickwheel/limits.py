@@ -90,6 +90,8 @@ REQUESTS_BYTES = 64 * 1024 * 1024
 LARGE_REQUESTS = 4
 # The request of a call must arrive within this time after the headers of the call.
 REQUEST_ARRIVAL_S = 10.0
+# The request of a health check must arrive within this time. It is one packet, and its sender needs no token.
+HEALTH_ARRIVAL_S = 2.0
 # Requests that a process of the service reads at a time, and if it reads as many, further ones of each caller.
 READS = 32
 CALLER_READS = 8
@@ -114,6 +116,8 @@ OTHER_CALLS = 2_000
 HEALTH_WATCHES = 1_000
 HEALTH_CHECKS = 1_000
 REFLECTIONS = 40
+# Other calls, health checks and watches that each caller may have in any case, whatever others have.
+CALLER_CALLS = 4
 CONNECTIONS = 10_000
 # Calls that have arrived and that the service has not accepted yet. The service accepts the calls of all connections in
 # one order, so a burst of one client delays the calls of others. Above this limit, gRPC cancels calls of all clients,

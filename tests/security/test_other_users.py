@@ -37,12 +37,14 @@ class Host:
 
     def __init__(self, folder: Path, program: subprocess.Popen[str]) -> None:
         self.folder = folder
+        self.made: list[Path] = []
         self._program = program
 
     def make(self, name: str, owner: int, group: int, mode: int) -> Path:
         """Make a folder with this owner, group and mode."""
         folder = self.folder / name
         folder.mkdir()
+        self.made.append(folder)
         os.chown(folder, owner, group)
         folder.chmod(mode)
         return folder
@@ -59,6 +61,18 @@ class Host:
         return code, " ".join(output.replace("│", " ").split())
 
 
+def copy_package(folder: Path) -> Path:
+    """Copy the package into the folder, with the scripts, as in the wheel. Other users can then read its files, even if
+    they cannot enter the folder of the clone. Return the folder.
+    """
+    package = Path(tickwheel.__file__).parent
+    shutil.copytree(package, folder / "tickwheel", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(package.parents[1] / "lua", folder / "tickwheel" / "lua")
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def program() -> Iterator[tuple[Path, subprocess.Popen[str]]]:
     """The program that runs commands of other users, and its folder. pytest's own folders are private."""
@@ -68,7 +82,7 @@ def program() -> Iterator[tuple[Path, subprocess.Popen[str]]]:
     folder.chmod(0o755)
     environment = {
         "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(Path(tickwheel.__file__).parents[1]),
+        "PYTHONPATH": str(copy_package(folder / "package")),
         "HOME": "/",
         "COLUMNS": "300",
     }
@@ -88,11 +102,14 @@ def program() -> Iterator[tuple[Path, subprocess.Popen[str]]]:
 @pytest.fixture
 def host(program: tuple[Path, subprocess.Popen[str]]) -> Iterator[Host]:
     folder, started = program
-    yield Host(folder, started)
-    for lock in folder.rglob("server.lock"):
-        ValkeyProcess(lock.parent, lock.parent).kill()
-    for made in filter(Path.is_dir, folder.iterdir()):
-        shutil.rmtree(made)
+    made_by = Host(folder, started)
+    yield made_by
+    for made in made_by.made:
+        for lock in made.rglob("server.lock"):
+            ValkeyProcess(lock.parent, lock.parent).kill()
+    # A folder can contain another one.
+    for made in made_by.made:
+        shutil.rmtree(made, ignore_errors=True)
 
 
 def plant_links(folder: Path, victim: Path) -> list[Path]:

@@ -31,12 +31,15 @@ from tickwheel.v1.message_pb2 import NewMessage
 pytestmark = pytest.mark.security
 
 GOOD, GREEDY = "tw_good-Of-Fairness", "tw_greedy-Of-Fairness"
+CROWD = [f"tw_crowd{n}-Of-Fairness" for n in range(14)]
 NAMESPACE = "service-fairness"
 # Few places, so that the strangers of a test want many more: 100 waiting calls and 100 others, 40 watches.
 PLACES, WATCHES, MANY = 200, 40, 300
 # Connections with `MANY` calls each. By default, gRPC cancels all calls above 3,000 that the service has not accepted.
 BURST = 16
-WATCH = "/grpc.health.v1.Health/Watch"
+CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
+# Addresses of strangers. Seven that take their share one after the other leave none of 100 places free.
+SOURCES = [f"127.0.0.{n}" for n in range(2, 16)]
 _DATA, _HEADERS, _RESET, _PING = 0, 1, 3, 6
 _END = _ACK = 1
 ENQUEUE = "/tickwheel.v1.MessageService/Enqueue"
@@ -48,7 +51,8 @@ def tokens(tmp_path: Any) -> TokenFile:
     here = f'namespaces = ["{NAMESPACE}"]\n'
     roles = '["produce", "consume"]'
     limited = "messages_per_second = 1\nwaiting = 1"
-    return write_token_file(tmp_path, entry(GOOD, roles, here), entry(GREEDY, roles, here + limited))
+    crowd = (entry(token, roles, here) for token in CROWD)
+    return write_token_file(tmp_path, entry(GOOD, roles, here), entry(GREEDY, roles, here + limited), *crowd)
 
 
 @pytest.fixture
@@ -56,6 +60,7 @@ def service(
     tickwheel_server: PrivateServer, tokens: TokenFile, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[ServiceThread]:
     monkeypatch.setattr(limits, "OTHER_CALLS", 100)
+    monkeypatch.setattr(limits, "HEALTH_CHECKS", WATCHES)
     monkeypatch.setattr(limits, "HEALTH_WATCHES", WATCHES)
     with Tickwheel(tickwheel_server.url, namespace=NAMESPACE, drive=False) as tickwheel:
         tickwheel.create_queue("jobs")
@@ -73,7 +78,9 @@ def channel(service: ServiceThread) -> Iterator[grpc.Channel]:
 class Stranger:
     """A connection with many calls, from an address of its own. Nobody reads its responses, except for `answers`."""
 
-    def __init__(self, target: str, path: str, data: bytes | None, count: int, token: str = "") -> None:
+    def __init__(
+        self, target: str, path: str, data: bytes | None, count: int, token: str = "", source: str = SOURCES[0]
+    ) -> None:
         host, _, port = target.rpartition(":")
         fields = {b"authorization": f"Bearer {token}".encode()} if token else {}
         block = headers(path, fields)
@@ -81,7 +88,7 @@ class Stranger:
             frame(1, 4, 2 * n + 1, block) + (b"" if data is None else frame(0, 1, 2 * n + 1, data))
             for n in range(count)
         )
-        self._socket = socket.create_connection((host, int(port)), 10, source_address=("127.0.0.2", 0))
+        self._socket = socket.create_connection((host, int(port)), 10, source_address=(source, 0))
         self._socket.sendall(PREFACE + SETTINGS + b"".join(calls))
         self._received = self._socket.makefile("rb")
         self._count = count
@@ -119,6 +126,13 @@ def in_flight(service: ServiceThread, name: str) -> int:
     return service.server.counters.methods[name].in_flight
 
 
+def wait_until_decided(service: ServiceThread, name: str, count: int) -> None:
+    """Wait until each of ``count`` calls that never end has a place or was refused."""
+    eventually(
+        lambda: in_flight(service, name) + refused(service, name) == count, "each call has a place or is refused"
+    )
+
+
 def refused(service: ServiceThread, name: str) -> int:
     return service.server.counters.methods[name].codes.get("RESOURCE_EXHAUSTED", 0)
 
@@ -150,6 +164,62 @@ def test_streams_of_health_take_no_place_of_other_calls_and_of_other_peers(
     for stranger in strangers:
         stranger.close()
     eventually(lambda: in_flight(service, "Health.Watch") == 0, "the places are free")
+
+
+@pytest.mark.parametrize(("taken", "free"), [(CHECK, WATCH), (WATCH, CHECK)], ids=["checks", "watches"])
+def test_health_checks_of_many_addresses_leave_each_other_address_some_of_both_kinds(
+    service: ServiceThread, channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch, taken: str, free: str
+) -> None:
+    # No call of the strangers ends, because its request never arrives.
+    monkeypatch.setattr(limits, "REQUEST_ARRIVAL_S", 600.0)
+    monkeypatch.setattr(limits, "HEALTH_ARRIVAL_S", 600.0)
+    name = taken.removeprefix("/grpc.health.v1.").replace("/", ".")
+    with ExitStack() as stack:
+        for number, source in enumerate(SOURCES, 1):
+            stack.enter_context(closing(Stranger(service.target, taken, None, WATCHES, source=source)))
+            wait_until_decided(service, name, number * WATCHES)
+        held = in_flight(service, name)
+        assert held >= WATCHES
+        check_health(channel, taken)
+        eventually(lambda: in_flight(service, name) == held, "the call has ended")
+        with closing(Stranger(service.target, taken, None, WATCHES, source="127.0.0.1")):
+            eventually(lambda: in_flight(service, name) == held + limits.CALLER_CALLS, "the address has few places")
+            before = refused(service, name)
+            with pytest.raises(grpc.RpcError, match=f"of {WATCHES} in total, and {limits.CALLER_CALLS} in any case"):
+                check_health(channel, taken)
+            assert refused(service, name) > before
+            # Checks and watches are bounded apart.
+            check_health(channel, free)
+        eventually(lambda: in_flight(service, name) == held, "the places of the address are free")
+        check_health(channel, taken)
+
+
+def check_health(channel: grpc.Channel, path: str) -> None:
+    stub: Any = HealthStub(channel)
+    if path == CHECK:
+        assert stub.Check(HealthCheckRequest(), timeout=20).status
+        return
+    watch = stub.Watch(HealthCheckRequest(), timeout=20)
+    assert next(watch).status
+    watch.cancel()
+
+
+@pytest.mark.parametrize("path", [CHECK, WATCH])
+def test_a_health_check_whose_request_does_not_arrive_ends_earlier_than_other_calls(
+    service: ServiceThread, channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    assert limits.HEALTH_ARRIVAL_S < limits.REQUEST_ARRIVAL_S
+    monkeypatch.setattr(limits, "HEALTH_ARRIVAL_S", 0.05)
+    never = threading.Event()
+    requests: Any = iter(never.wait, None)
+    call: Any = channel.stream_stream(path)
+    with pytest.raises(grpc.RpcError) as error:
+        list(call(requests, timeout=20))
+    never.set()
+    assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "did not arrive within 0.05 s" in str(error.value.details())
+    name = path.removeprefix("/grpc.health.v1.").replace("/", ".")
+    eventually(lambda: in_flight(service, name) == 0, "the place is free")
 
 
 def test_a_burst_of_calls_cancels_no_call_of_others(service: ServiceThread) -> None:
@@ -193,16 +263,35 @@ def test_calls_of_a_token_without_a_request_leave_places_for_other_tokens(
     # No call of the token ends, and there are more of them than places.
     monkeypatch.setattr(limits, "REQUEST_ARRIVAL_S", 600.0)
     with closing(Stranger(service.target, ENQUEUE, None, MANY, GREEDY)):
-        eventually(
-            lambda: in_flight(service, "Enqueue") + refused(service, "Enqueue") == MANY,
-            "each call has a place or is refused",
-        )
+        wait_until_decided(service, "Enqueue", MANY)
         good = generic_client(channel, GOOD)
         for _ in range(20):
             good.call("Enqueue", **REQUEST, message={})
         assert good.call("Dequeue", **REQUEST, wait_ms=1)["deliveries"]
         assert in_flight(service, "Enqueue") == PLACES // 2
     eventually(lambda: in_flight(service, "Enqueue") == 0, "the places are free")
+
+
+@pytest.mark.parametrize("kind", ["tokens", "addresses"])
+def test_calls_of_many_callers_leave_each_other_caller_some_calls(
+    service: ServiceThread, tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(limits, "REQUEST_ARRIVAL_S", 600.0)
+    with ExitStack() as stack:
+        if kind == "tokens":
+            callers = [(token, SOURCES[0]) for token in CROWD]
+        else:
+            service = stack.enter_context(ServiceThread(tickwheel_server.url, waiting=100))
+            callers = [("", source) for source in SOURCES]
+        for number, (token, source) in enumerate(callers, 1):
+            stack.enter_context(closing(Stranger(service.target, ENQUEUE, None, MANY, token, source)))
+            wait_until_decided(service, "Enqueue", number * MANY)
+        assert in_flight(service, "Enqueue") >= PLACES
+        channel = stack.enter_context(grpc.insecure_channel(service.target))
+        good = generic_client(channel, GOOD if kind == "tokens" else "")
+        for _ in range(20):
+            good.call("Enqueue", **REQUEST, message={})
+        assert good.call("Dequeue", **REQUEST, wait_ms=1)["deliveries"]
 
 
 def test_a_token_without_the_limit_waiting_has_few_streams(

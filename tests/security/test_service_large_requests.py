@@ -3,12 +3,13 @@
 `python -m bench --only large_requests` measures the memory and the blocks of the event loop.
 """
 
+import asyncio
 import select
 import struct
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -125,17 +126,57 @@ def test_ten_of_the_largest_valid_requests_take_little_memory(
     assert memory_mb(program.pid, "VmHWM") - at_rest < MEMORY_MB
 
 
+@pytest.mark.usefixtures("program")
 def test_the_bytes_of_large_requests_in_flight_are_limited_for_each_caller(
     tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Less than twice the bytes of one request.
+    # Less than twice the bytes of one request, which a caller may have in any case.
     monkeypatch.setattr(limits, "REQUESTS_BYTES", SIZE)
     with ServiceThread(tickwheel_server.url) as serving, grpc.insecure_channel(serving.target) as channel:
         request = next(request for _, name, request in legal_requests(NAMESPACE, "jobs", 0) if name == "EnqueueBatch")
+        in_flight = serving.server._call_limits.requests.bytes
+        in_flight.count("the address 127.0.0.1", SIZE)
         with pytest.raises(grpc.RpcError) as refused:
             send(channel, METHODS["EnqueueBatch"], request)
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert "bytes of large requests in flight" in str(refused.value.details())
+        in_flight.put_back("the address 127.0.0.1", SIZE)
+        in_flight.count("another caller", SIZE)
+        send(channel, METHODS["EnqueueBatch"], request)
+
+
+@pytest.mark.usefixtures("program")
+@pytest.mark.parametrize("name", ["EnqueueBatch", "EnqueueStream", "DequeueBatch"])
+def test_a_large_request_waits_for_a_turn_of_its_caller_and_a_small_one_does_not(
+    tickwheel_server: PrivateServer, name: str
+) -> None:
+    # A large unknown field.
+    padding = b"\xfa\x01\xe0\xa7\x12" + bytes(300_000)
+    names = {} if name == "DequeueBatch" else {"namespace": NAMESPACE, "queue": "jobs"}
+    small = METHODS[name].request(**names).SerializeToString()
+
+    def ended(channel: grpc.Channel, request: bytes) -> bool:
+        # The requests are empty, and some RPCs reject such a request when they process it.
+        with suppress(grpc.RpcError):
+            send(channel, METHODS[name], request)
+        return True
+
+    with (
+        ServiceThread(tickwheel_server.url) as serving,
+        grpc.insecure_channel(serving.target) as channel,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        requests = serving.server._call_limits.requests
+        turns = requests.turns("the address 127.0.0.1")
+        for _ in range(limits.LARGE_REQUESTS):
+            asyncio.run_coroutine_threadsafe(turns.acquire(), serving._loop).result(20)
+        large = pool.submit(ended, channel, small + padding)
+        eventually(lambda: requests.bytes.total > 0, "the large request has arrived")
+        assert ended(channel, small)
+        assert not large.done()
+        assert requests.bytes.total == len(small + padding)
+        serving._loop.call_soon_threadsafe(turns.release)
+        assert large.result(20)
 
 
 def test_a_waiting_dequeue_keeps_no_unknown_fields(program: ServingProgram, channels: list[grpc.Channel]) -> None:

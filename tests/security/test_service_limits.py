@@ -246,6 +246,7 @@ def test_calls_over_the_limit_of_a_caller_are_refused_and_clients_retry(
     tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "OTHER_CALLS", 2)
+    monkeypatch.setattr(limits, "CALLER_CALLS", 1)
     with ServiceThread(tickwheel_server.url, waiting=1) as serving, grpc.insecure_channel(serving.target) as channel:
         # Of three places, one caller may have one. This call has no request.
         never = threading.Event()

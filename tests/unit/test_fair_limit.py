@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tickwheel import LimitExceeded, limits
-from tickwheel.service.call_limits import AnswerLimits, peer_address
+from tickwheel.service.call_limits import AnswerLimits, CallLimits, RequestLimits, peer_address
 from tickwheel.service.fair_limit import FairLimit
 
 pytestmark = pytest.mark.unit
@@ -81,6 +81,46 @@ def test_the_unread_answers_of_one_caller_above_its_share_take_nothing_from_othe
     unread.check("b")
     with pytest.raises(LimitExceeded):
         unread.check("a")
+
+
+class Peer:
+    """The context of a call from an address."""
+
+    def peer(self) -> str:
+        return "ipv4:10.0.0.1:50000"
+
+
+def test_a_call_that_waits_for_the_reader_of_answers_does_not_overtake_an_earlier_call_of_its_caller() -> None:
+    caller, ended = "the address 10.0.0.1", []
+    answers = AnswerLimits()
+    call_limits = CallLimits(FairLimit(100, "calls"), RequestLimits())
+
+    async def wait(name: str) -> None:
+        call_limits.take_place(Peer())
+        await answers.wait()
+        ended.append(name)
+
+    async def run() -> None:
+        answers.bytes.count("another caller", limits.ANSWERS_BYTES // 4)
+        answers.bytes.count(caller, limits.ANSWERS_BYTES)
+        earlier = [asyncio.create_task(wait(name)) for name in ("first", "second")]
+        # Both calls wait, and check again after a pause.
+        await asyncio.sleep(0)
+        answers.bytes.put_back(caller, limits.ANSWERS_BYTES)
+        # The caller may have more bytes now, before the pause is over.
+        await asyncio.gather(wait("third"), *earlier)
+
+    asyncio.run(run())
+
+    assert ended == ["first", "second", "third"]
+
+
+def test_a_caller_may_send_one_large_request_whatever_others_send() -> None:
+    in_flight = RequestLimits().bytes
+    in_flight.count("others", 2 * limits.REQUESTS_BYTES)
+    in_flight.take("a", limits.REQUEST_BYTES)
+    with pytest.raises(LimitExceeded, match=f"{limits.REQUEST_BYTES:,} in any case"):
+        in_flight.take("a")
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcde"), st.integers(-20, 20))))

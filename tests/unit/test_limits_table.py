@@ -73,7 +73,16 @@ SERVICE_ROWS = {
         f"the limits of {shared_quota.ROWS:,} tokens hold over all processes; each process limits further tokens"
         " separately, and logs a warning"
     ),
-    "the request of a call": f"must arrive within {limits.REQUEST_ARRIVAL_S:g} s after the headers of the call",
+    "the request of a call": f"must arrive within {limits.REQUEST_ARRIVAL_S:g} s after the headers of the call, and of"
+    f" a health check within {limits.HEALTH_ARRIVAL_S:g} s",
+    "other calls in flight": "– ; a call is in flight until its client has read the answer. Other calls may also use"
+    " the places that no waiting call uses. A caller may have at most as many as it leaves free for others, and"
+    f" {limits.CALLER_CALLS} in any case",
+    "large requests (above 64 KiB) in flight": "– ; a caller may have at most as many bytes as it leaves free for"
+    f" others, and {limits.REQUEST_BYTES // 2**20} MiB in any case. The service processes four of them at a time for"
+    " each caller, and the others wait",
+    "health checks in flight": "– ; an address may have at most as many as it leaves free for others, and"
+    f" {limits.CALLER_CALLS} of each kind in any case",
     "calls that wait (dequeues with a wait, streams)": "`--max-waiting`; for one token `waiting`",
     "streams of a token without the limit `waiting`": "`waiting` of the token: then as many streams as waiting calls."
     f" Each stream can take {limits.REQUEST_BYTES // 2**20} MiB of memory",

@@ -62,7 +62,9 @@ class RequestLimits:
     def __init__(self) -> None:
         self.copies = MessageCopies()
         self.arrivals = Arrivals(self.copies)
-        self.bytes = FairLimit(limits.REQUESTS_BYTES, "bytes of large requests in flight")
+        self.bytes = FairLimit(
+            limits.REQUESTS_BYTES, "bytes of large requests in flight", min_share=limits.REQUEST_BYTES
+        )
         # Only one large request is parsed at a time, and the event loop serves other calls before the next one.
         self.parsing = asyncio.Lock()
         self._turns = CallerTurns(limits.LARGE_REQUESTS)

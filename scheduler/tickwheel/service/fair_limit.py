@@ -20,7 +20,8 @@ class FairLimit:
 
     The limit holds when a caller takes something. So one caller holds at most half. If n callers take all that they may
     one after the other, a part of 1/2^n stays free. While they put back and take, the free part grows towards
-    1/(n+1).
+    1/(n+1). So several callers can leave nothing free. Each other caller may then still hold its minimal share. By
+    this, the total exceeds the limit by at most one minimal share for each caller, and by what callers `lend`.
     """
 
     def __init__(self, limit: int, noun: str, *, min_share: int = 0, ignores_excess: bool = False) -> None:
@@ -55,10 +56,11 @@ class FairLimit:
     def check(self, caller: str, amount: int = 1) -> None:
         """Raise LimitExceeded if the caller may not hold ``amount`` more."""
         if not self._allows(caller, amount):
+            in_any_case = f", and {self._min_share:,} in any case" if self._min_share else ""
             raise LimitExceeded(
                 f"{caller} has {self._held.get(caller, 0):,} {self._noun}, and a caller may have at most as many as it"
-                f" leaves free for others, of {self.limit:,} in total: retry later, or use another process of the"
-                " service",
+                f" leaves free for others, of {self.limit:,} in total{in_any_case}: retry later, or use another process"
+                " of the service",
                 RETRY_AFTER_MS,
             )
 

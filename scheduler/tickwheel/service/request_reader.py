@@ -67,11 +67,7 @@ class RequestReader:
         try:
             raw = await self._limits.requests.arrivals.read(self.context)
         except TimeoutError as error:
-            raise LimitExceeded(
-                f"the request did not arrive within {limits.REQUEST_ARRIVAL_S:g} s after the headers of the call: the"
-                " call had no effect; send smaller requests over a slow connection",
-                RETRY_AFTER_MS,
-            ) from error
+            raise make_late_error(limits.REQUEST_ARRIVAL_S) from error
         if raw is grpc.aio.EOF:
             raise InvalidArgument("the client ended the call without a request")
         if len(raw) <= limits.UNCOUNTED_REQUEST_BYTES:
@@ -139,6 +135,15 @@ class RequestReader:
         if self._turn is not None:
             self._turn.release()
             self._turn = None
+
+
+def make_late_error(seconds: float) -> LimitExceeded:
+    """Return the error of a call whose request did not arrive within ``seconds``."""
+    return LimitExceeded(
+        f"the request did not arrive within {seconds:g} s after the headers of the call: the call had no effect; send"
+        " smaller requests over a slow connection",
+        RETRY_AFTER_MS,
+    )
 
 
 def may_wait(method: Method) -> bool:

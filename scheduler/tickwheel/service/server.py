@@ -76,10 +76,11 @@ class Server:
         self._token_store = TokenStore() if tokens is None else tokens.token_store
         self._credentials = credentials
         self._options = grpc_options.options(connections, waiting, shares_port=shares_port)
-        self._wait_limit = WaitLimit(waiting, FairLimit(waiting + limits.OTHER_CALLS, "calls in flight"))
+        calls = FairLimit(waiting + limits.OTHER_CALLS, "calls in flight", min_share=limits.CALLER_CALLS)
+        self._wait_limit = WaitLimit(waiting, calls)
         self._stream_limit = StreamLimit()
         request_limits = RequestLimits()
-        self._call_limits = CallLimits(self._wait_limit.calls, request_limits, self._wait_limit.calls.limit // 8)
+        self._call_limits = CallLimits(calls, request_limits, calls.limit // 8)
         self._clock = clock
         self.counters = Counters()
         self._answers = AnswerLimits()

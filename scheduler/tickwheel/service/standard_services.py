@@ -1,9 +1,11 @@
 """The standard services of gRPC: health and reflection. Their calls have limits of their own, so that they take no
 place of other calls.
 
-Health needs no token. Reflection needs a valid token if the service has tokens.
+Health needs no token. So each address may have some health checks, whatever other addresses have. Reflection needs a
+valid token if the service has tokens.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
@@ -21,7 +23,7 @@ from tickwheel.service.call_limits import CallLimits, RequestLimits
 from tickwheel.service.call_observer import CallObserver
 from tickwheel.service.counters import MethodCounters
 from tickwheel.service.fair_limit import FairLimit
-from tickwheel.service.request_reader import RequestReader
+from tickwheel.service.request_reader import RequestReader, make_late_error
 
 # The size of a request, which consists of the name of a service or of another symbol.
 _REQUEST_BYTES: Final = 1_024
@@ -51,9 +53,10 @@ class StandardServices(grpc.GenericRpcHandler):
         self._names = [service.full_name for service in SERVICES]
         self._health = health.aio.HealthServicer()
         names = [*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME]
-        checks = FairLimit(limits.HEALTH_CHECKS, "health checks in flight")
-        watches = FairLimit(limits.HEALTH_WATCHES, "watching health checks")
-        reflections = FairLimit(limits.REFLECTIONS, "calls of reflection in flight")
+        own = limits.CALLER_CALLS
+        checks = FairLimit(limits.HEALTH_CHECKS, "health checks in flight", min_share=own)
+        watches = FairLimit(limits.HEALTH_WATCHES, "watching health checks", min_share=own)
+        reflections = FairLimit(limits.REFLECTIONS, "calls of reflection in flight", min_share=1)
         self._handlers = {
             method.path: self._handler(method, self._health, watches if method.server_streaming else checks)
             for method in methods_of(_HEALTH)
@@ -102,7 +105,13 @@ class StandardServices(grpc.GenericRpcHandler):
 
 async def _answer_single(requests: RequestReader, handle: Any) -> Any:
     with requests:
-        return await handle(await requests.read_single(), requests.context)
+        try:
+            # These calls are few, so each may have a timer of its own (see `Arrivals`).
+            async with asyncio.timeout(limits.HEALTH_ARRIVAL_S):
+                request = await requests.read_single()
+        except TimeoutError as error:
+            raise make_late_error(limits.HEALTH_ARRIVAL_S) from error
+        return await handle(request, requests.context)
 
 
 async def _answer_stream(requests: RequestReader, handle: Any) -> None:

@@ -1,0 +1,106 @@
+"""Large requests: one is parsed in a turn of the event loop, and a caller has a few turns to process them."""
+
+import asyncio
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+
+from tests.support.wait_until import eventually_in_task
+from tickwheel import limits
+from tickwheel.rpc.methods import METHODS
+from tickwheel.rpc.request_form import RequestForm
+from tickwheel.service.call_limits import CallLimits, RequestLimits
+from tickwheel.service.fair_limit import FairLimit
+from tickwheel.service.request_reader import RequestReader
+from tickwheel.v1.message_pb2 import NewMessage
+from tickwheel.v1.message_service_pb2 import EnqueueBatchRequest
+
+pytestmark = pytest.mark.unit
+
+METHOD = METHODS["EnqueueBatch"]
+SMALL = EnqueueBatchRequest(namespace="n", queue="jobs").SerializeToString()
+LARGE = EnqueueBatchRequest(
+    namespace="n", queue="jobs", messages=[NewMessage(payload=bytes(2 * limits.UNCOUNTED_REQUEST_BYTES))]
+).SerializeToString()
+
+
+class Call:
+    """A call from an address. Its request has arrived completely."""
+
+    def __init__(self, request: bytes, address: str = "10.0.0.1") -> None:
+        self._request, self._address = request, address
+
+    async def read(self) -> bytes:
+        return self._request
+
+    def peer(self) -> str:
+        return f"ipv4:{self._address}:50000"
+
+
+@pytest.fixture
+def call_limits() -> CallLimits:
+    return CallLimits(FairLimit(100, "calls"), RequestLimits())
+
+
+def reader(call_limits: CallLimits, request: bytes, address: str = "10.0.0.1") -> RequestReader:
+    return RequestReader(METHOD, RequestForm(METHOD.request), call_limits, Call(request, address))
+
+
+def test_between_the_parsing_of_two_large_requests_the_event_loop_reads_requests_of_other_calls(
+    call_limits: CallLimits,
+) -> None:
+    parsed: list[str] = []
+
+    async def read(name: str, request: bytes) -> None:
+        with reader(call_limits, request) as requests:
+            await requests.read_single()
+            # `read_single` returns in the turn of the event loop in which it parses the request.
+            parsed.append(name)
+
+    async def read_small(large: asyncio.Future[list[None]]) -> None:
+        while not large.done():
+            await read("small", SMALL)
+            await asyncio.sleep(0)
+
+    async def run() -> None:
+        await read_small(asyncio.gather(*(read("large", LARGE) for _ in range(5))))
+
+    asyncio.run(run())
+
+    assert parsed.count("large") == 5
+    # Each large request follows a small one.
+    assert parsed[0] == "small"
+    assert all(pair != ("large", "large") for pair in pairwise(parsed))
+
+
+def test_a_caller_has_a_few_turns_to_process_large_requests_and_other_callers_have_their_own(
+    call_limits: CallLimits,
+) -> None:
+    begun: Counter[str] = Counter()
+
+    async def process(address: str, end: asyncio.Semaphore) -> None:
+        with reader(call_limits, LARGE, address) as requests:
+            await requests.read_single()
+            assert requests.is_large
+            await requests.take_turn()
+            begun[address] += 1
+            await end.acquire()
+
+    async def run() -> None:
+        end = asyncio.Semaphore(0)
+        busy = [asyncio.create_task(process("10.0.0.1", end)) for _ in range(limits.LARGE_REQUESTS + 2)]
+        # Large requests are parsed in their order. When this one has its turn, the earlier ones had theirs or wait.
+        other = asyncio.create_task(process("10.0.0.2", asyncio.Semaphore(1)))
+        await asyncio.wait_for(other, 20)
+        assert begun == {"10.0.0.1": limits.LARGE_REQUESTS, "10.0.0.2": 1}
+
+        end.release()
+        await eventually_in_task(lambda: begun["10.0.0.1"] == limits.LARGE_REQUESTS + 1, "the next one has its turn")
+
+        for _ in busy:
+            end.release()
+        await asyncio.gather(*busy)
+        assert begun["10.0.0.1"] == len(busy)
+
+    asyncio.run(run())
