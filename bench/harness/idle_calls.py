@@ -1,12 +1,13 @@
-"""A program that opens many calls in one burst and leaves them idle. It sends the frames of HTTP/2 itself, so that it
-takes little CPU time.
+"""A program that opens many calls and leaves them idle. It sends the frames of HTTP/2 itself, so that it takes little
+CPU time.
 
 Usage: python -m bench.harness.idle_calls TARGET TOKEN CALLS …
 
 CALLS is PATH,COUNT or PATH,COUNT,request: the calls of one connection. Without the word "request", their requests never
-arrive; with it, they are empty, and no more requests follow. After its calls, each connection sends a health check. The
-service accepts the calls of a connection in their order, so the answer to the check shows that it has accepted all of
-them. The program then prints "idle". It ignores all other answers, and ends when its input ends.
+arrive; with it, they are empty, and no more requests follow. A connection opens its calls in portions, each with a
+health check at the end, because gRPC cancels calls if too many of them wait to be accepted. The service accepts the
+calls of a connection in their order, so the answer to the check shows that it has accepted the portion. After the last
+one, the program prints "idle". It ignores all other answers, and ends when its input ends.
 """
 
 import selectors
@@ -22,6 +23,8 @@ _EMPTY_MESSAGE = bytes(5)
 _CHECK = "/grpc.health.v1.Health/Check"
 # Size of the head of a frame.
 _HEAD = 9
+# The calls of a connection that wait to be accepted at a time. 12 connections stay below the limit of the service.
+_PORTION = 100
 
 
 class _Connection:
@@ -30,19 +33,29 @@ class _Connection:
     def __init__(self, target: str, token: str, calls: str) -> None:
         path, count, *request = calls.split(",")
         host, _, port = target.rpartition(":")
-        headers = _headers(path, token)
-        frames = [
-            _frame(_HEADERS, _END_HEADERS, stream, headers)
-            + (_frame(_DATA, 0, stream, _EMPTY_MESSAGE) if request else b"")
-            for stream in range(1, 2 * int(count), 2)
-        ]
-        self._check = 2 * int(count) + 1
-        frames.append(_frame(_HEADERS, _END_HEADERS, self._check, _headers(_CHECK, token)))
-        frames.append(_frame(_DATA, _END_STREAM, self._check, _EMPTY_MESSAGE))
+        self._headers, self._check_headers = _headers(path, token), _headers(_CHECK, token)
+        self._sends_request = bool(request)
+        self._left, self._stream = int(count), 1
         self._received = b""
         self._socket = socket.create_connection((host, int(port)), source_address=("127.0.0.2", 0))
-        self._socket.sendall(_PREFACE + _frame(_SETTINGS, 0, 0, b"") + b"".join(frames))
+        self._socket.sendall(_PREFACE + _frame(_SETTINGS, 0, 0, b""))
         self.is_accepted = False
+        self._send_portion()
+
+    def _send_portion(self) -> None:
+        """Open the next calls, and then the health check."""
+        frames = []
+        for _ in range(min(_PORTION, self._left)):
+            frames.append(_frame(_HEADERS, _END_HEADERS, self._stream, self._headers))
+            if self._sends_request:
+                frames.append(_frame(_DATA, 0, self._stream, _EMPTY_MESSAGE))
+            self._stream += 2
+        self._left -= min(_PORTION, self._left)
+        self._check = self._stream
+        self._stream += 2
+        frames.append(_frame(_HEADERS, _END_HEADERS, self._check, self._check_headers))
+        frames.append(_frame(_DATA, _END_STREAM, self._check, _EMPTY_MESSAGE))
+        self._socket.sendall(b"".join(frames))
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -65,7 +78,10 @@ class _Connection:
             if kind == _PING and not flags & _ACK:
                 self._socket.sendall(_frame(_PING, _ACK, 0, self._received[place + _HEAD : end]))
             if stream == self._check:
-                self.is_accepted = True
+                if self._left:
+                    self._send_portion()
+                else:
+                    self.is_accepted = True
             place = end
         self._received = self._received[place:]
 

@@ -3,6 +3,7 @@ descriptors of the process, and keep no scrape waiting.
 """
 
 import socket
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -183,3 +184,12 @@ def test_open_connections_do_not_keep_the_server_from_stopping(connections: Exit
     eventually(lambda: is_closed(silent), "the connection is closed")
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), 10)
+
+
+def test_a_request_that_fails_prints_nothing(capfd: pytest.CaptureFixture[str], port: int) -> None:
+    accept = {"Accept": "application/openmetrics-text;version=z"}
+    with pytest.raises(urllib.error.HTTPError) as error:
+        urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers=accept), timeout=10)
+    error.value.close()
+    assert error.value.code == 500
+    assert capfd.readouterr().err == ""

@@ -48,9 +48,12 @@ class Call:
         return await self._library.copy(self._message)
 
 
-def turns(messages: Sequence[bytes], cancelled: int | None = None, *, is_early: bool = False) -> list[int]:
+def turns(
+    messages: Sequence[bytes], cancelled: int | None = None, *, is_early: bool = False, at_once: bool = False
+) -> list[int]:
     """Return the turns in which the messages are copied if all arrive at once. The read with the number ``cancelled``
-    is cancelled: if ``is_early`` is true before its message arrives, and otherwise while the message waits.
+    is cancelled: if ``is_early`` is true before its message arrives, if ``at_once`` is true in the turn in which its
+    message arrives, and otherwise while the message waits.
     """
     library, copies = Library(), MessageCopies()
 
@@ -64,8 +67,9 @@ def turns(messages: Sequence[bytes], cancelled: int | None = None, *, is_early: 
         await asyncio.sleep(0)
         if not is_early:
             library.arrive()
-            # The first message is copied, and the others wait if the first one is large.
-            await asyncio.sleep(0)
+            if not at_once:
+                # The first message is copied, and the others wait if the first one is large.
+                await asyncio.sleep(0)
         if cancelled is not None:
             reads[cancelled].cancel()
             await asyncio.sleep(0)
@@ -101,6 +105,11 @@ def test_messages_that_arrive_with_a_large_one_follow_in_their_order() -> None:
 
 def test_a_read_that_is_cancelled_while_its_message_waits_copies_the_message() -> None:
     assert len(set(turns([LARGE] * 3, cancelled=1))) == 3
+
+
+@pytest.mark.parametrize("cancelled", [0, 1])
+def test_a_read_that_is_cancelled_when_its_message_has_just_arrived_copies_the_message(cancelled: int) -> None:
+    assert len(set(turns([LARGE] * 3, cancelled, at_once=True))) == 3
 
 
 def test_a_read_that_is_cancelled_before_its_message_arrives_copies_nothing() -> None:

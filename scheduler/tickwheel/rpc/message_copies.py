@@ -29,8 +29,8 @@ class MessageCopies:
     def read(self, context: Any) -> Generator[Any, Any, Any]:
         """Return the next message of the call, or whatever else ``context.read()`` returns.
 
-        A task that is cancelled while its message waits for the copy still copies the message, because the library
-        frees the memory of a message only after its copy.
+        A task that is cancelled after its message has arrived still copies the message, because the library frees the
+        memory of a message only after its copy.
         """
         reading = context.read()
         cancelled: asyncio.CancelledError | None = None
@@ -40,10 +40,12 @@ class MessageCopies:
                 try:
                     yield arrival
                 except BaseException as error:
-                    arrival = reading.throw(error)
-                    continue
+                    if not isinstance(error, asyncio.CancelledError) or not arrival.done():
+                        arrival = reading.throw(error)
+                        continue
+                    cancelled = error
                 if self._is_busy:
-                    cancelled = yield from self._wait()
+                    cancelled = (yield from self._wait()) or cancelled
                     self._admit_later()
                 arrival = reading.send(None)
         except StopIteration as end:

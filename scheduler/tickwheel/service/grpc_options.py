@@ -24,8 +24,8 @@ def options(connections: int, waiting: int, *, shares_port: bool) -> list[tuple[
         # client, without an error. For example, a Complete call would queue behind waiting Dequeue calls. So the limit
         # is higher than the limits of the whole process (`call_limits`), above which the service rejects calls.
         ("grpc.max_concurrent_streams", waiting + 2 * limits.OTHER_CALLS),
-        # Above this limit, the library cancels calls of one client because of another. By default, the library cancels
-        # some calls above 1,000 and all calls above 3,000, which one connection can reach in a tenth of a second.
+        # At this limit, the library cancels calls of one client because of another. By default, the library cancels
+        # some calls above 1,000 and all calls above 3,000.
         ("grpc.server.max_pending_requests", limits.UNACCEPTED_CALLS),
         ("grpc.server.max_pending_requests_hard_limit", limits.UNACCEPTED_CALLS),
         ("grpc.max_receive_message_length", limits.REQUEST_BYTES),

@@ -10,9 +10,9 @@ import socket
 import struct
 from collections.abc import Callable
 from contextlib import suppress
-from io import BytesIO
+from io import BytesIO, StringIO
 from threading import Thread
-from typing import Any, Final, cast
+from typing import Any, Final, TextIO, cast
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -97,6 +97,12 @@ class _Exchange(WSGIRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing."""
+
+    def get_stderr(self) -> TextIO:
+        """Return where wsgiref prints the traceback of a failed request. Everybody can send a request that fails, such
+        as one with an invalid `Accept` header, so the traceback is discarded. The client gets status 500.
+        """
+        return StringIO()
 
 
 class _MetricsServer:
