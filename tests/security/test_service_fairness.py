@@ -36,7 +36,7 @@ CROWD = [f"tw_crowd{n}-Of-Fairness" for n in range(14)]
 NAMESPACE = "service-fairness"
 # Few places, so that the strangers of a test want many more: 100 waiting calls and 100 others, 40 watches.
 PLACES, WATCHES, MANY = 200, 40, 300
-# Connections with `MANY` calls each, together more than `limits.UNACCEPTED_CALLS`.
+# Connections with `MANY` calls each. In total, these are more than `limits.UNACCEPTED_CALLS`.
 BURST = 16
 CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
 # Addresses of strangers. Seven that take their share one after the other leave none of 100 places free.
