@@ -1,7 +1,8 @@
 """Entries of the outbox that no script has written: the relay skips, logs and counts them, and publishes all others."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 
 from services.kafka import Kafka
 from tests.support.event_process_thread import run_event_process
-from tests.support.kafka_topics import make_topic, read_json
+from tests.support.kafka_topics import read_json
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Tickwheel
+from tickwheel.event_process import EventProcess
 from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.storage.keys import queues_key, shard_key
 from tickwheel.storage.transition import UnknownFormat, decode
@@ -22,17 +24,20 @@ pytestmark = pytest.mark.integration
 UNKNOWN_QUEUE = 4_711
 # An honest entry has several transitions, each with an id.
 COUNT = 5
-
-
-@pytest.fixture
-def topic(kafka: Kafka) -> str:
-    return make_topic(kafka)
+Relaying = Callable[[], AbstractContextManager[EventProcess]]
 
 
 @pytest.fixture
 def tw(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Tickwheel]:
     with Tickwheel(tickwheel_server.url, namespace=namespace, history="relay") as opened:
         yield opened
+
+
+@pytest.fixture
+def relaying(tickwheel_server: PrivateServer, namespace: str, kafka: Kafka, topic: str, tmp_path: Path) -> Relaying:
+    """Return a function that runs an event process with a relay, for use in a `with`."""
+    producers = KafkaProducers(kafka.bootstrap, topic)
+    return lambda: run_event_process(tickwheel_server.url, namespace, tmp_path / "lock", producers)
 
 
 def with_number(entry: bytes, number: int) -> bytes:
@@ -56,16 +61,14 @@ def add_corrupt_entries(server: Any, events: str) -> int:
 
 
 def test_the_relay_skips_logs_and_counts_corrupt_entries_and_publishes_all_others(
-    tw: Tickwheel, tickwheel_server: PrivateServer, namespace: str, server: Any, kafka: Kafka, topic: str,
-    tmp_path: Path, caplog: pytest.LogCaptureFixture,
+    tw: Tickwheel, relaying: Relaying, namespace: str, server: Any, kafka: Kafka, topic: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     queue, events = tw.create_queue("q"), shard_key(namespace, 0, "events")
     queue.enqueue_many(NewMessage(id=f"before{n}") for n in range(COUNT))
     count = add_corrupt_entries(server, events)
     server.hset(shard_key(namespace, 0, "clock"), "outbox", b"9" * 12)
-    with run_event_process(
-        tickwheel_server.url, namespace, tmp_path / "lock", KafkaProducers(kafka.bootstrap, topic)
-    ) as process:
+    with relaying() as process:
         eventually(lambda: server.xlen(events) == 0, "the outbox is relayed and trimmed", 60)
         assert process.health()[0].corrupt_events == count
         # A window with corrupt entries only.
@@ -85,16 +88,14 @@ def test_the_relay_skips_logs_and_counts_corrupt_entries_and_publishes_all_other
 
 
 def test_the_relay_waits_for_a_queue_whose_configuration_is_unreadable(
-    tw: Tickwheel, tickwheel_server: PrivateServer, namespace: str, server: Any, kafka: Kafka, topic: str,
-    tmp_path: Path, caplog: pytest.LogCaptureFixture,
+    tw: Tickwheel, relaying: Relaying, namespace: str, server: Any, kafka: Kafka, topic: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     queue, events = tw.create_queue("q"), shard_key(namespace, 0, "events")
     queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(COUNT))
     stored = server.hget(queues_key(namespace), "q")
     server.hset(queues_key(namespace), "q", "{")
-    with run_event_process(
-        tickwheel_server.url, namespace, tmp_path / "lock", KafkaProducers(kafka.bootstrap, topic)
-    ) as process:
+    with relaying() as process:
         eventually(lambda: any("perhaps that of this queue" in line for line in caplog.messages), "the relay waits")
         assert server.xlen(events) == 1
         server.hset(queues_key(namespace), "q", stored)
@@ -104,13 +105,13 @@ def test_the_relay_waits_for_a_queue_whose_configuration_is_unreadable(
 
 
 def test_the_relay_does_not_skip_an_event_of_a_later_version(
-    tw: Tickwheel, tickwheel_server: PrivateServer, namespace: str, server: Any, kafka: Kafka, topic: str,
-    tmp_path: Path, caplog: pytest.LogCaptureFixture,
+    tw: Tickwheel, relaying: Relaying, namespace: str, server: Any, kafka: Kafka, topic: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     queue, events = tw.create_queue("q"), shard_key(namespace, 0, "events")
     later = server.xadd(events, {"e": b"\x05" + bytes(40)})
     queue.enqueue(id="m")
-    with run_event_process(tickwheel_server.url, namespace, tmp_path / "lock", KafkaProducers(kafka.bootstrap, topic)):
+    with relaying():
         eventually(lambda: any("has the format of a later version" in line for line in caplog.messages), "the log")
         assert server.xlen(events) == 2
         server.xdel(events, later)

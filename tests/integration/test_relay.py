@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 import tickwheel.events
 from services.kafka import Kafka
 from tests.support.event_process_thread import run_event_process
-from tests.support.kafka_topics import make_topic, read_json
+from tests.support.kafka_topics import read_json
 from tests.support.wait_until import eventually
 from tickwheel import InvalidArgument, NewMessage, Queue, Tickwheel, TickwheelError, events
 from tickwheel.doctor import audit
@@ -29,11 +29,6 @@ pytestmark = pytest.mark.integration
 SCHEMA = json.loads((Path(tickwheel.events.__file__).parent / "transition.schema.json").read_text())
 IDLE = timedelta(seconds=2)
 Relaying = Callable[[], AbstractContextManager[EventProcess]]
-
-
-@pytest.fixture
-def topic(kafka: Kafka) -> str:
-    return make_topic(kafka)
 
 
 @pytest.fixture

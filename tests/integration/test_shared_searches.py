@@ -19,6 +19,7 @@ from tests.security.tokens import entry, write_token_file
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Tickwheel, aio
 from tickwheel.redis.wait_list import SWEEP_S, WaitList
+from tickwheel.service.token_file import TokenFile
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -83,6 +84,12 @@ def name(tickwheel_server: PrivateServer) -> Iterator[str]:
     name = f"shared-searches-{uuid4().hex}"
     yield name
     tickwheel_server.clear(name)
+
+
+@pytest.fixture
+def two_tokens(name: str, tmp_path: Path) -> TokenFile:
+    here = f'namespaces = ["{name}"]'
+    return write_token_file(tmp_path, *(entry(token, '["consume"]', here) for token in (FIRST, SECOND)))
 
 
 @contextmanager
@@ -158,11 +165,9 @@ def waiting_calls(service: ServiceThread, name: str) -> int:
 
 
 def test_calls_of_several_tokens_share_searches_in_the_service(
-    tickwheel_server: PrivateServer, name: str, searches: Searches, tmp_path: Path
+    tickwheel_server: PrivateServer, name: str, searches: Searches, two_tokens: TokenFile
 ) -> None:
-    here = f'namespaces = ["{name}"]'
-    tokens = write_token_file(tmp_path, *(entry(token, '["consume"]', here) for token in (FIRST, SECOND)))
-    with producer(tickwheel_server, name) as queue, ServiceThread(tickwheel_server.url, tokens=tokens) as service:
+    with producer(tickwheel_server, name) as queue, ServiceThread(tickwheel_server.url, tokens=two_tokens) as service:
         urls = [service.url.replace("//", f"//:{token}@") for token in (FIRST, SECOND, FIRST)]
 
         async def run() -> None:
@@ -179,11 +184,9 @@ def test_calls_of_several_tokens_share_searches_in_the_service(
 
 
 def test_a_message_reaches_the_waiter_of_a_token_after_one_search_of_the_other_token(
-    tickwheel_server: PrivateServer, name: str, searches: Searches, tmp_path: Path
+    tickwheel_server: PrivateServer, name: str, searches: Searches, two_tokens: TokenFile
 ) -> None:
-    here = f'namespaces = ["{name}"]'
-    tokens = write_token_file(tmp_path, *(entry(token, '["consume"]', here) for token in (FIRST, SECOND)))
-    with producer(tickwheel_server, name) as queue, ServiceThread(tickwheel_server.url, tokens=tokens) as service:
+    with producer(tickwheel_server, name) as queue, ServiceThread(tickwheel_server.url, tokens=two_tokens) as service:
         first, second = (service.url.replace("//", f"//:{token}@") for token in (FIRST, SECOND))
         waiting = partial(waiting_calls, service, name)
 

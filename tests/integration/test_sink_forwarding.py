@@ -28,11 +28,6 @@ Driving = Callable[[], AbstractContextManager[EventProcess]]
 
 
 @pytest.fixture
-def topic(kafka: Kafka) -> str:
-    return make_topic(kafka)
-
-
-@pytest.fixture
 def tw(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Tickwheel]:
     with Tickwheel(tickwheel_server.url, namespace=namespace, history="relay") as opened:
         yield opened

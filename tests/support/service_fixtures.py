@@ -12,6 +12,7 @@ from services.redis_cluster import RedisCluster
 from services.replica_set import ReplicaSet
 from services.zookeeper import ZooKeeper
 from tests.integration.service_thread import ServiceThread
+from tests.support.kafka_topics import make_topic
 from tickwheel.testing import PrivateServer
 from tickwheel.testing.virtual_clock import FRAGMENT
 
@@ -49,6 +50,12 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """A Kafka broker that does not create topics automatically."""
     with Kafka(tmp_path_factory.mktemp("kafka")) as broker:
         yield broker
+
+
+@pytest.fixture
+def topic(kafka: Kafka) -> str:
+    """A new topic of the broker."""
+    return make_topic(kafka)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from bench.harness.checkout import WRITTEN
+from bench.harness.checkout import WRITTEN, Checkout
 from bench.harness.fault_campaigns import DIRTY
 from tests.fault.harness.checker import summary
 from tests.fault.harness.rows import ROWS
@@ -118,19 +118,15 @@ def current_commit(results: Path | None = None, checkout: Path = _CHECKOUT) -> s
     Campaigns and benchmarks themselves change ``results`` and the pages, so these changes do not count. A new file
     counts, unless git ignores it.
     """
-    paths = [".", *(f":(exclude){path}" for path in WRITTEN)]
+    written = list(WRITTEN)
     if results is not None and results.resolve().is_relative_to(checkout):
-        paths.append(f":(exclude){results.resolve().relative_to(checkout)}")
+        written.append(str(results.resolve().relative_to(checkout)))
+    command = ["git", "-C", str(checkout), "describe", "--always"]
     try:
-        commit = _git(checkout, "describe", "--always")
-        return commit + DIRTY if commit and _git(checkout, "status", "--porcelain", "--", *paths) else commit
+        commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     except OSError:
         return ""
-
-
-def _git(checkout: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(checkout), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return commit + DIRTY if commit and Checkout(checkout).is_dirty(written) else commit
 
 
 def _totals(outcomes: list[Outcome]) -> dict[str, Any]:
