@@ -43,7 +43,8 @@ class ServeOptions:
     durability: Annotated[
         str | None,
         typer.Option(
-            help="How durable a change is before its call is answered: memory, fsync or replica:N. Default: memory."
+            help="How durable a change is before its call is answered: memory, fsync or replica:N. Default: memory, or"
+            " fsync with an embedded server."
         ),
     ] = None
     drain: Annotated[

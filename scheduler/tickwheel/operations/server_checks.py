@@ -57,8 +57,8 @@ def _check(durability: Durability, namespace: str, shard: int) -> Plan[None]:
         raise TickwheelError(
             f"the server is Redis {info['redis_version']}; Redis 7.0 or Valkey 7.2 is the minimum version"
         )
-    policy = info.get("maxmemory_policy", "noeviction")
-    if info.get("maxmemory", "0") != "0" and policy != "noeviction":
+    policy = info.get("maxmemory_policy", "is not reported")
+    if info.get("maxmemory") != "0" and policy != "noeviction":
         raise NotDurable(
             f"the server evicts keys, including messages, when its memory is full (maxmemory-policy {policy}):"
             " set it to noeviction"
@@ -69,7 +69,7 @@ def _check(durability: Durability, namespace: str, shard: int) -> Plan[None]:
         denied = ", ".join(name.decode() for name in reply.value)
         raise Forbidden(
             f"the server's user may not run {denied} on the keys and channels of namespace {namespace!r}, but scripts"
-            " need these commands; docs/operations.md lists all permissions"
+            " need these commands; `tickwheel acl` prints users with all permissions"
         )
     if durability.name == "fsync":
         yield from _check_fsync(namespace, shard)

@@ -32,7 +32,7 @@ _Lock = Annotated[
     Path | None,
     typer.Option(
         help="Lock file of the election. Default: a file for this server and namespace, in the data directory or in the"
-        " folder for temporary files."
+        " folder tickwheel/locks of your state (~/.local/state)."
     ),
 ]
 _Election = Annotated[
