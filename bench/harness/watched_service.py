@@ -1,5 +1,8 @@
 """A process of the service that watches its event loop. After each signal SIGUSR1, the process prints the longest block
-of the loop since the last one, in ms of CPU time of the loop's thread.
+of the loop since the last one, in ms: the CPU time of the loop's thread, and the elapsed time.
+
+The elapsed time includes the time for which another thread holds the interpreter's lock, or another process has the
+core.
 
 Usage: python -m bench.harness.watched_service URL
 """
@@ -20,17 +23,18 @@ class _LoopWatch:
     """The longest time for which other callbacks occupied the event loop."""
 
     def __init__(self) -> None:
-        self._longest_s = 0.0
+        self._longest_cpu_s = self._longest_s = 0.0
 
     async def run(self) -> None:
         while True:
-            began = time.thread_time()
+            began_cpu, began = time.thread_time(), time.perf_counter()
             await asyncio.sleep(_PERIOD_S)
-            self._longest_s = max(self._longest_s, time.thread_time() - began)
+            self._longest_cpu_s = max(self._longest_cpu_s, time.thread_time() - began_cpu)
+            self._longest_s = max(self._longest_s, time.perf_counter() - began - _PERIOD_S)
 
     def report(self) -> None:
-        print(f"longest block {1_000 * self._longest_s:.1f} ms", flush=True)
-        self._longest_s = 0.0
+        print(f"longest block {1_000 * self._longest_cpu_s:.1f} ms, {1_000 * self._longest_s:.1f} ms", flush=True)
+        self._longest_cpu_s = self._longest_s = 0.0
 
 
 async def _serve(url: str) -> None:

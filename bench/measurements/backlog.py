@@ -8,7 +8,7 @@ from statistics import median
 from bench.harness.bench_server import BenchServer
 from bench.harness.manual_time import ManualTimeShard
 from bench.harness.measurement import Measurement, Scale
-from bench.measurements.message_life import HISTORY, PAYLOAD, cost_of_lives
+from bench.measurements.message_life import BATCH, HISTORY, PAYLOAD, cost_of_lives
 from tickwheel import NewMessage
 
 FILL = 1_000
@@ -42,12 +42,14 @@ def backlog(scale: Scale) -> list[Measurement]:
     return [
         Measurement(
             "backlog",
-            f"server CPU time for a life while {many:,} other messages are delayed, relative to {few:,}",
+            f"server CPU time for a life while {many:,} other messages are delayed, relative to {few:,}, with"
+            f" {BATCH} messages in each call",
             "×",
             [high / low for high, low in zip(costs[many], costs[few], strict=True)],
             1.15,
             details={
                 "lives": lives,
+                "batch": BATCH,
                 "life_us": {str(size): [round(us, 3) for us in samples] for size, samples in costs.items()},
                 "median_life_us": {str(size): round(median(samples), 3) for size, samples in costs.items()},
                 "used_memory_bytes": {str(size): used for size, used in memory.items()},

@@ -46,7 +46,8 @@ def blocked_messages(scale: Scale) -> list[Measurement]:
     return [
         Measurement(
             "blocked",
-            f"server CPU time of a dequeue from an exclusive queue with {behind:,} blocked messages, relative to none",
+            f"server CPU time for each message of a dequeue of {BATCH} messages from an exclusive queue with {behind:,}"
+            " blocked messages, relative to none",
             "×",
             worst,
             1.4,

@@ -94,7 +94,8 @@ def delayed_lives(scale: Scale) -> list[Measurement]:
     return [
         Measurement(
             "delayed_lives",
-            "rate at which one client and one event process take delayed messages from enqueue to complete",
+            "rate at which one client and one event process take delayed messages from enqueue to complete,"
+            f" {BATCH} in each call",
             "messages/s",
             rates,
             10_000,

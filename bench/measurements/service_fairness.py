@@ -72,8 +72,9 @@ def service_fairness(scale: Scale) -> list[Measurement]:
     return [
         Measurement(
             "service_fairness",
-            f"99th percentile of a token's enqueue calls while others have {STREAMS:,} idle streams and {CALLS:,} calls"
-            " without a request, relative to a run without them",
+            f"99th percentile of a token's enqueue calls after others have opened {STREAMS:,} idle streams and"
+            f" {CALLS:,} calls without a request, of which the service rejects or ends most, relative to a run without"
+            " them",
             "×",
             ratios,
             2,

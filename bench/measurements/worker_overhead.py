@@ -23,6 +23,8 @@ from bench.harness.measurement import Measurement, Scale
 from tickwheel import Tickwheel
 
 WARM, QUEUE = 500, "no-op"
+# As in `bench.no_op.tickwheel_app`.
+BATCH = 10
 _CELERY = ("-m", "celery", "-A", "bench.no_op.celery_app", "worker", "-c", "1", "-l", "ERROR")
 _CELERY_LEAN = ("--without-gossip", "--without-mingle", "--without-heartbeat")
 _DRAMATIQ = ("-m", "dramatiq", "bench.no_op.dramatiq_app", "-p", "1", "-t")
@@ -110,8 +112,8 @@ def worker_overhead(scale: Scale) -> list[Measurement]:
         for peer, by_settings in theirs.items():
             for name, runs in by_settings.items():
                 runs.append(measure(PEERS[peer][name], max(count // 4, 1)))
-    about = {"tasks": count, "processes": 1, "batch": 10, "aof": "off"}
-    task = "a task that does nothing, on one worker process with batches of 10"
+    about = {"tasks": count, "processes": 1, "batch": BATCH, "aof": "off"}
+    task = f"a task that does nothing, on one worker process with batches of {BATCH}"
     return [
         Measurement(
             "worker_overhead",
@@ -143,7 +145,10 @@ def _compare(peer: str, theirs: Mapping[str, list[Run]], ours: list[Run]) -> Mea
         name: {"tasks_per_s": [round(run.per_s) for run in runs], "cpu_us": [round(run.cpu_us) for run in runs]}
         for name, runs in theirs.items()
     }
-    label = f"rate of tasks that do nothing on one worker process, relative to {peer} with its best settings"
+    label = (
+        f"rate of tasks that do nothing on one worker process with batches of {BATCH}, relative to {peer} with its best"
+        " settings"
+    )
     return Measurement(
         f"worker_against_{peer.lower()}", label, "×", ratios, 1, at_least=True, details={"best": best, **details}
     )

@@ -9,7 +9,7 @@ from itertools import product
 
 from bench.harness.bench_server import BenchServer
 from bench.harness.measurement import Measurement, Scale
-from bench.measurements.worker_overhead import QUEUE, TICKWHEEL, WARM, enqueue, run_worker
+from bench.measurements.worker_overhead import BATCH, QUEUE, TICKWHEEL, WARM, enqueue, run_worker
 from services.serving_program import SERVE, ServingProgram
 from tickwheel import Tickwheel
 
@@ -29,9 +29,16 @@ def worker_shapes(scale: Scale) -> list[Measurement]:
     for over, name in list(product(OVER, SHAPES))[-scale.size(2 * len(SHAPES), 1) :]:
         label, task, options = SHAPES[name]
         rates = [_rate(over, task, options, count) for _ in range(scale.runs(3))]
-        named = f"worker_{name}_{over}", f"rate of tasks that do nothing on a worker with {label}, {OVER[over]}"
+        what = f"rate of tasks that do nothing on a worker with {label} and batches of {BATCH}, {OVER[over]}"
         measurements.append(
-            Measurement(*named, "tasks/s", rates, None, details={"tasks": count, "batch": 10, "aof": "off"})
+            Measurement(
+                f"worker_{name}_{over}",
+                what,
+                "tasks/s",
+                rates,
+                None,
+                details={"tasks": count, "batch": BATCH, "aof": "off"},
+            )
         )
     return measurements
 
