@@ -1,18 +1,19 @@
-"""Every argument of every public method of `TaskApp`: the types that it may have, and a call that passes a value."""
+"""Every argument of every public method of `TaskApp` and `Task`: its types, and a call that passes a value."""
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from tests.security.calls import DURATION, FLAG, NOTHING, NUMBER, TEXT
+from tests.security.calls import DURATION, FLAG, MOMENT, NOTHING, NUMBER, PAIRS, TEXT
+from tickwheel import NewMessage
 from tickwheel.model.queue_config import SETTINGS
 from tickwheel.tasks import Middleware, Retry, Task, TaskApp
 from tickwheel.tasks.schedule import Policies
-from tickwheel.tasks.task import Call, Defaults
+from tickwheel.tasks.task import Call, Defaults, Options
 
 _fresh = itertools.count()
 # The arguments of a client that an app passes on, without those that TaskApp names itself.
@@ -50,17 +51,33 @@ PASSED_ON: dict[str, set[str]] = {
     "cron": set(Policies.__annotations__),
     "every": set(Policies.__annotations__),
     "move": set(WHERE),
+    "with_options": {*Defaults.__annotations__, *Options.__annotations__},
+}
+_OPTIONS: dict[str, tuple[type, ...]] = {
+    "id": (str, NOTHING),
+    "metadata": PAIRS,
+    "deadline": (datetime, timedelta, NOTHING),
+    "lease": DURATION,
+    "max_attempts": (int, NOTHING),
 }
 _POLICIES: dict[str, tuple[type, ...]] = {"name": TEXT, "overlap": FLAG, "missed": TEXT, "grace": (timedelta,)}
 
 
 @dataclass
 class AppTargets:
-    """An app with a server, and the arguments with which further apps are created."""
+    """An app with a server, and the arguments with which further apps are created.
+
+    The app has the task ``send``, whose queue exists. The asyncio client of the app uses ``loop``.
+    """
 
     url: str
     namespace: str
     app: TaskApp
+    loop: asyncio.Runner
+
+    @property
+    def send(self) -> Any:
+        return self.app.tasks["send"]
 
     def fresh(self, **options: Any) -> TaskApp:
         return TaskApp(**{"url": None if "data_dir" in options else self.url, "namespace": self.namespace} | options)
@@ -109,7 +126,25 @@ def _with_task(call: Callable[[TaskApp, Task[..., Any], Any], object], types: tu
     return AppArgument(types, with_task)
 
 
+def _with_options(name: str, types: tuple[type, ...]) -> AppArgument:
+    return _with_task(lambda app, task, value: cast(Any, task).with_options(**{name: value}), types)
+
+
+def _send(call: Callable[[Any, Any], object], types: tuple[type, ...]) -> AppArgument:
+    """Enqueue a call of the task ``send``."""
+    return AppArgument(types, lambda targets, value: call(targets.send, value))
+
+
+def _send_async(call: Callable[[Any, Any], Coroutine[Any, Any, object]], types: tuple[type, ...]) -> AppArgument:
+    return AppArgument(types, lambda targets, value: targets.loop.run(call(targets.send, value)))
+
+
+def _message(call: Callable[[Any, Any], NewMessage], types: tuple[type, ...]) -> AppArgument:
+    return _send(lambda task, value: task.app.enqueue(task, call(task, value)), types)
+
+
 HOUR = timedelta(hours=1)
+TOMORROW = datetime.now(UTC) + timedelta(days=1)
 CRON = "30 9 * * *"
 
 APP_ARGUMENTS: dict[str, AppArgument] = {
@@ -163,14 +198,30 @@ APP_ARGUMENTS: dict[str, AppArgument] = {
         (), lambda targets, value: asyncio.run(targets.app.aenqueue(targets.app.tasks["send"], value))
     ),
     "declared name": AppArgument(TEXT, lambda targets, value: targets.app.declared(value)),
-    "with_options id": _with_task(lambda app, task, value: task.with_options(id=value), (str, NOTHING)),
-    "with_options metadata": _with_task(lambda app, task, value: task.with_options(metadata=value), (Mapping, NOTHING)),
-    "with_options deadline": _with_task(
-        lambda app, task, value: task.with_options(deadline=value), (datetime, timedelta, NOTHING)
-    ),
-    "with_options no_such_option": _with_task(
-        lambda app, task, value: cast(Any, task).with_options(no_such_option=value), ()
-    ),
+    **{f"with_options {name}": _with_options(name, types) for name, types in _OPTIONS.items()},
+    "with_options no_such_option": _with_options("no_such_option", ()),
+    "now args": _send(lambda task, value: task.now(value), NUMBER),
+    "now kwargs": _send(lambda task, value: task.now(user=value), NUMBER),
+    "later delay": _send(lambda task, value: task.later(value), (timedelta,)),
+    "later args": _send(lambda task, value: task.later(HOUR, value), NUMBER),
+    "later kwargs": _send(lambda task, value: task.later(HOUR, user=value), NUMBER),
+    "at due": _send(lambda task, value: task.at(value), (datetime,)),
+    "at args": _send(lambda task, value: task.at(TOMORROW, value), NUMBER),
+    "at kwargs": _send(lambda task, value: task.at(TOMORROW, user=value), NUMBER),
+    "anow args": _send_async(lambda task, value: task.anow(value), NUMBER),
+    "anow kwargs": _send_async(lambda task, value: task.anow(user=value), NUMBER),
+    "alater delay": _send_async(lambda task, value: task.alater(value), (timedelta,)),
+    "alater args": _send_async(lambda task, value: task.alater(HOUR, value), NUMBER),
+    "alater kwargs": _send_async(lambda task, value: task.alater(HOUR, user=value), NUMBER),
+    "aat due": _send_async(lambda task, value: task.aat(value), (datetime,)),
+    "aat args": _send_async(lambda task, value: task.aat(TOMORROW, value), NUMBER),
+    "aat kwargs": _send_async(lambda task, value: task.aat(TOMORROW, user=value), NUMBER),
+    "call args": _with_task(lambda app, task, value: app.cron(CRON, task.call(value)), NUMBER),
+    "call kwargs": _with_task(lambda app, task, value: app.cron(CRON, task.call(user=value)), NUMBER),
+    "message args": _message(lambda task, value: task.message(value, {}), (Iterable,)),
+    "message kwargs": _message(lambda task, value: task.message((), value), (Mapping,)),
+    "message delay": _message(lambda task, value: task.message((), {}, delay=value), DURATION),
+    "message due": _message(lambda task, value: task.message((), {}, due=value), MOMENT),
     "Retry first": AppArgument((timedelta,), lambda _, value: Retry(first=value)),
     "Retry most": AppArgument((timedelta,), lambda _, value: Retry(most=value)),
     "Retry never": AppArgument((tuple,), lambda _, value: Retry(never=value)),

@@ -1,7 +1,8 @@
-"""Every argument of every method of `TaskApp` receives every hostile value. The call raises InvalidArgument when a
-program declares the task, queue, schedule or route, and not when a worker uses the declaration.
+"""Every argument of every method of `TaskApp` and `Task` receives every hostile value. The call raises InvalidArgument
+when a program declares the task, queue, schedule or route, or enqueues a call, and not when a worker uses it.
 """
 
+import asyncio
 import inspect
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -13,7 +14,7 @@ from tests.security.app_calls import APP_ARGUMENTS, PASSED_ON, AppTargets, send
 from tests.security.hostile_values import VALUES
 from tests.security.test_bad_input import refusal
 from tickwheel import InvalidArgument, Tickwheel
-from tickwheel.tasks import TaskApp
+from tickwheel.tasks import Task, TaskApp
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security
@@ -22,9 +23,13 @@ pytestmark = pytest.mark.security
 @pytest.fixture
 def targets(tickwheel: Tickwheel, tickwheel_server: PrivateServer) -> Iterator[AppTargets]:
     namespace = tickwheel._context.namespace
-    with TaskApp(tickwheel_server.url, namespace=namespace, drive=False) as app:
-        app.task(name="send")(send)
-        yield AppTargets(tickwheel_server.url, namespace, app)
+    with (
+        TaskApp(tickwheel_server.url, namespace=namespace, drive=False) as app,
+        asyncio.Runner() as loop,
+    ):
+        app.declared(app.task(name="send")(send).queue)
+        yield AppTargets(tickwheel_server.url, namespace, app, loop)
+        loop.run(app.aclose())
 
 
 @pytest.mark.parametrize("argument", APP_ARGUMENTS)
@@ -45,11 +50,13 @@ def test_a_hostile_argument_of_an_app_is_refused_when_it_is_declared(
 
 
 def test_every_argument_of_every_method_is_in_the_table() -> None:
+    # `Task.__init__` is left out, because it has the arguments of `TaskApp.task`.
+    methods = [*vars(TaskApp).items(), *vars(Task).items()]
     named = set()
-    for name, method in vars(TaskApp).items():
-        if inspect.isfunction(method) and (name == "__init__" or not name.startswith("_")):
+    for name, method in methods:
+        if inspect.isfunction(method) and (method is TaskApp.__init__ or not name.startswith("_")):
             for argument, parameter in inspect.signature(method).parameters.items():
-                if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                if parameter.kind is inspect.Parameter.VAR_KEYWORD and name in PASSED_ON:
                     named |= {f"{name} {passed_on}" for passed_on in PASSED_ON[name]}
                 elif argument != "self":
                     named.add(f"{name} {argument}")

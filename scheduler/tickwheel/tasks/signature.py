@@ -76,7 +76,7 @@ class Signature:
         encoder = _JSON if encoding == "json" else _MSGPACK
         try:
             encoded = encoder.encode(arguments)
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        except (TypeError, ValueError, OverflowError, RecursionError, BufferError) as error:
             raise ArgumentsRefused(
                 f"task {self._task!r}: an argument cannot be encoded as {encoding}: {error}"
             ) from error

@@ -97,11 +97,11 @@ class Task(Generic[P, R]):
 
     def later(self, delay: timedelta, /, *args: P.args, **kwargs: P.kwargs) -> EnqueueResult:
         """Enqueue a call that a worker runs after ``delay``, never earlier."""
-        return self.app.enqueue(self, self.message(args, kwargs, delay=delay))
+        return self.app.enqueue(self, self._delayed(delay, args, kwargs))
 
     def at(self, due: datetime, /, *args: P.args, **kwargs: P.kwargs) -> EnqueueResult:
         """Enqueue a call that a worker runs at ``due``, an aware datetime, never earlier."""
-        return self.app.enqueue(self, self.message(args, kwargs, due=due))
+        return self.app.enqueue(self, self._due(due, args, kwargs))
 
     async def anow(self, *args: P.args, **kwargs: P.kwargs) -> EnqueueResult:
         """Enqueue a call like `now`, for asyncio."""
@@ -109,11 +109,11 @@ class Task(Generic[P, R]):
 
     async def alater(self, delay: timedelta, /, *args: P.args, **kwargs: P.kwargs) -> EnqueueResult:
         """Enqueue a call like `later`, for asyncio."""
-        return await self.app.aenqueue(self, self.message(args, kwargs, delay=delay))
+        return await self.app.aenqueue(self, self._delayed(delay, args, kwargs))
 
     async def aat(self, due: datetime, /, *args: P.args, **kwargs: P.kwargs) -> EnqueueResult:
         """Enqueue a call like `at`, for asyncio."""
-        return await self.app.aenqueue(self, self.message(args, kwargs, due=due))
+        return await self.app.aenqueue(self, self._due(due, args, kwargs))
 
     def with_options(self, **options: Unpack[Options]) -> Self:
         """Return the task with other message settings: ``send.with_options(id="welcome-7").later(delay, user=7)``.
@@ -158,6 +158,15 @@ class Task(Generic[P, R]):
             options.get("lease"),
             options.get("max_attempts"),
         )
+
+    # Without these checks, a call with None instead of a time would run immediately.
+    def _delayed(self, delay: timedelta, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewMessage:
+        validation.instance("delay", delay, timedelta, "pass a datetime.timedelta, or use `now` or `anow`")
+        return self.message(args, kwargs, delay=delay)
+
+    def _due(self, due: datetime, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewMessage:
+        validation.instance("due", due, datetime, "pass an aware datetime.datetime, or use `now` or `anow`")
+        return self.message(args, kwargs, due=due)
 
     def __repr__(self) -> str:
         return f"<Task {self.name} of queue {self.queue!r}>"
