@@ -1,5 +1,6 @@
 """A real event process on a real server in real time: on time, through broken connections, and alone."""
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -14,10 +15,11 @@ from tests.property.mutants import Mutant, load_mutant
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Queue, Tickwheel
 from tickwheel.doctor import audit
-from tickwheel.driver import firing
+from tickwheel.driver import corrupt_entries, firing
 from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.event_process import EventProcess, LockFileElection
 from tickwheel.event_process.assembly import open_event_process
+from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.storage.keys import queues_key, shard_key
 from tickwheel.storage.timer import Kind, Timer, pack
 from tickwheel.testing import PrivateServer
@@ -175,21 +177,36 @@ def test_timers_of_many_numbers_without_a_queue_share_few_reads_of_the_metadata_
     server.delete(*server.keys(f"{namespace}:*"))
 
 
-def test_entries_of_the_inbox_that_are_not_timers_are_skipped_counted_and_removed(
-    tickwheel_server: PrivateServer, namespace: str, jobs: Queue, tmp_path: Path, server: Any
+def test_entries_of_the_inbox_that_are_not_timers_are_skipped_counted_logged_and_removed(
+    tickwheel_server: PrivateServer,
+    namespace: str,
+    jobs: Queue,
+    tmp_path: Path,
+    server: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    # A previous test may have logged the warning.
+    monkeypatch.setattr(corrupt_entries, "_log_throttle", LogThrottle())
+    caplog.set_level(logging.DEBUG, "tickwheel.event_process")
     inbox = shard_key(namespace, 0, "inbox")
-    corrupt_entries = [b"\xff" * 5, b"\xff" * 14, b"\x7f" * 40, bytes(14)]
-    for corrupt in corrupt_entries:
-        server.xadd(inbox, {b"t": corrupt})
+    skipped = []
+    for corrupt in (b"\xff" * 5, b"\xff" * 14, b"\x7f" * 40, bytes(14)):
+        entry_id = server.xadd(inbox, {b"t": corrupt}).decode()
+        skipped.append((f"shard 0: skipped entry {entry_id} of the inbox,", f" begins with {corrupt[:32].hex()}."))
         jobs.enqueue(delay=timedelta(milliseconds=1))
     jobs.enqueue(delay=timedelta(seconds=3))
     with run_driver(tickwheel_server, namespace, tmp_path / "lock") as driving:
-        for _ in range(len(corrupt_entries) + 1):
+        for _ in range(len(skipped) + 1):
             [message] = jobs.dequeue(wait=10 * SECOND)
             message.complete()
         eventually(lambda: not server.xlen(inbox), "the inbox is empty")
-        assert driving.process.health()[0].corrupt_entries == len(corrupt_entries)
+        assert driving.process.health()[0].corrupt_entries == len(skipped)
+    lines = [record for record in caplog.records if "because its bytes are not timers" in record.message]
+    assert [line.levelno for line in lines] == [logging.WARNING, *[logging.DEBUG] * (len(skipped) - 1)]
+    for line, (which, content) in zip(lines, skipped, strict=True):
+        assert line.message.startswith(which)
+        assert content in line.message
 
 
 def test_drivers_of_a_namespace_that_is_recreated_with_other_shards_end(
