@@ -1,20 +1,24 @@
 """A server's clock steps under a real event process: no message is early, and an operator can accept the step."""
 
+import json
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from contextvars import copy_context
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from services.process import Process
 from tests.fault.event_processes import fence, wait_for_a_claim
 from tests.support.wait_until import eventually
 from tickwheel import Queue, Tickwheel
+from tickwheel.cli.app import app
 from tickwheel.storage.keys import shard_key
 from tickwheel.storage.sharding import shard_of
 from tickwheel.testing import PrivateServer
@@ -244,6 +248,32 @@ def test_the_clock_guard_protects_due_times_from_the_first_claim_of_a_shard_on(
         eventually(lambda: clock.is_shown_as_held, "the shard shows that the guard holds")
         clock.step_to(timedelta())
         eventually(lambda: not clock.is_shown_as_held, "the shard shows that the guard no longer holds")
+
+
+def test_doctor_names_the_shard_whose_clock_guard_holds_until_the_clock_agrees_again(
+    private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
+) -> None:
+    with run_driver(private, tmp_path / "log") as driver:
+        jobs.enqueue(id="within the step", delay=HOUR / 2)
+        assert "clock guard" not in doctor_findings(private)
+        clock.step_to(HOUR)
+        driver.wait_until_logged("promotion is held")
+        eventually(lambda: clock.is_shown_as_held, "the shard shows that the guard holds")
+        findings = doctor_findings(private)
+        assert findings["clock guard"]["verdict"] == "bad"
+        # Doctor compares the trusted time with the real clock of the server, which has no step.
+        assert findings["clock guard"]["text"].startswith("shard 0: the server's clock is ")
+        assert findings["driver"]["verdict"] == "ok"
+        clock.step_to(timedelta())
+        eventually(lambda: "clock guard" not in doctor_findings(private), "doctor no longer names the shard")
+
+
+def doctor_findings(server: PrivateServer) -> dict[str, dict[str, str]]:
+    """Return the findings of `tickwheel doctor --quick`, by the name of the check."""
+    arguments = ["doctor", "--url", server.url, "--namespace", NAMESPACE, "--quick", "--json"]
+    # A context of its own, because the option --json sets a context variable.
+    result = copy_context().run(CliRunner().invoke, app, arguments)
+    return {finding["check"]: finding for finding in json.loads(result.stdout)}
 
 
 def test_an_accepted_step_is_forgotten_when_the_clocks_agree_again(
