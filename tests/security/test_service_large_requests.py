@@ -9,7 +9,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -35,25 +35,41 @@ from tickwheel.v1 import message_service_pb2 as calls
 pytestmark = pytest.mark.security
 
 NAMESPACE = "service-large"
-# The namespace of the tests of streams, so that other tests leave no messages in its queue.
+# The namespace of the tests of streams and waits, so that other tests leave no messages in its queue.
 OF_STREAMS = "large-streams"
 OTHER, HOSTILE = "tw_other-Of-Large", "tw_hostile-Of-Large"
 # Without a limit, the requests of the streams would take 480 MB.
 STREAMS, STREAMS_MB = 120, 250
 AT_ONCE = 10
 MEMORY_MB = 200
-METRICS_PORT = free_port()
+
+
+@contextmanager
+def serve(server: PrivateServer, folder: Path, namespace: str, *options: str) -> Iterator[ServingProgram]:
+    """Run the service in a process of its own, whose memory is measured. The namespace has the queue `jobs`."""
+    with Tickwheel(server.url, namespace=namespace, drive=False) as tickwheel:
+        tickwheel.create_queue("jobs")
+    with ServingProgram(folder, *SERVE, server.url, *options) as serving:
+        yield serving
+    server.clear(namespace)
 
 
 @pytest.fixture(scope="module")
 def program(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServingProgram]:
-    """The service in a process of its own, whose memory is measured."""
-    with Tickwheel(tickwheel_server.url, namespace=NAMESPACE, drive=False) as tickwheel:
-        tickwheel.create_queue("jobs")
-    folder = tmp_path_factory.mktemp("service")
-    with ServingProgram(folder, *SERVE, tickwheel_server.url, f"--metrics=127.0.0.1:{METRICS_PORT}") as serving:
+    with serve(tickwheel_server, tmp_path_factory.mktemp("service"), NAMESPACE) as serving:
         yield serving
-    tickwheel_server.clear(NAMESPACE)
+
+
+@pytest.fixture
+def metrics_port() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def new_program(tickwheel_server: PrivateServer, tmp_path: Path, metrics_port: int) -> Iterator[ServingProgram]:
+    """The service of one test. After other tests, a process keeps free memory, in which requests could hide."""
+    with serve(tickwheel_server, tmp_path, OF_STREAMS, f"--metrics=127.0.0.1:{metrics_port}") as serving:
+        yield serving
 
 
 @pytest.fixture
@@ -61,12 +77,8 @@ def program_with_tokens(tickwheel_server: PrivateServer, tmp_path: Path) -> Iter
     write_token_file(
         tmp_path, *(entry(token, '["produce", "consume"]', 'namespaces = ["*"]') for token in (OTHER, HOSTILE))
     )
-    with Tickwheel(tickwheel_server.url, namespace=OF_STREAMS, drive=False) as tickwheel:
-        tickwheel.create_queue("jobs")
-    tokens = f"--tokens={tmp_path / 'tokens.toml'}"
-    with ServingProgram(tmp_path, *SERVE, tickwheel_server.url, tokens) as serving:
+    with serve(tickwheel_server, tmp_path, OF_STREAMS, f"--tokens={tmp_path / 'tokens.toml'}") as serving:
         yield serving
-    tickwheel_server.clear(OF_STREAMS)
 
 
 @pytest.fixture(scope="module")
@@ -180,32 +192,39 @@ def test_a_large_request_waits_for_a_turn_of_its_caller_and_a_small_one_does_not
         assert large.result(20)
 
 
-def test_a_waiting_dequeue_keeps_no_unknown_fields(program: ServingProgram, channels: list[grpc.Channel]) -> None:
+@pytest.mark.parametrize("name", ["Dequeue", "DequeueStream"])
+def test_a_waiting_dequeue_keeps_no_unknown_fields(new_program: ServingProgram, metrics_port: int, name: str) -> None:
     count = 1_000
     unknown = b"\xfa\x01\xe0\xd4\x03" + b"x" * 60_000
-    request = calls.DequeueRequest(namespace=NAMESPACE, queue="empty", wait_ms=60_000).SerializeToString()
-    generic_client(channels[0], "").call("CreateQueue", namespace=NAMESPACE, queue="empty")
-    metrics = f"http://127.0.0.1:{METRICS_PORT}/metrics"
-    calls_of: list[Any] = [channel.unary_unary(METHODS["Dequeue"].path) for channel in channels]
+    options = {"credit": 1} if name == "DequeueStream" else {"wait_ms": 60_000}
+    request = METHODS[name].request(namespace=OF_STREAMS, queue="jobs", **options).SerializeToString()
+    metrics = f"http://127.0.0.1:{metrics_port}/metrics"
+    never = threading.Event()
 
     def is_parked(number: int) -> bool:
         return f"tickwheel_service_parked_calls {number:.1f}" in urlopen(metrics, timeout=10).read().decode()
 
-    def memory_while_waiting(request: bytes) -> float:
+    def memory_while_waiting(channel: grpc.Channel, request: bytes) -> float:
+        call: Any = channel.stream_stream(METHODS[name].path)
         waiting: list[Any] = []
         # Few at a time, because requests also take memory before the calls wait, which the C library keeps.
         for parked in range(50, count + 1, 50):
-            waiting += [calls_of[n % AT_ONCE].future(request, timeout=60) for n in range(50)]
+            for _ in range(50):
+                more: Any = iter(never.wait, True) if name == "DequeueStream" else ()
+                waiting.append(call(chain([request], more), timeout=60))
             eventually(partial(is_parked, parked), "the calls wait")
-        memory = memory_mb(program.pid, "VmRSS")
-        for call in waiting:
-            call.cancel()
+        memory = memory_mb(new_program.pid, "VmRSS")
+        for each in waiting:
+            each.cancel()
         eventually(lambda: is_parked(0), "no call waits")
         return memory
 
-    # The unknown fields of all calls have 60 MB.
-    without = memory_while_waiting(request)
-    assert memory_while_waiting(request + unknown) - without < 40
+    with ExitStack() as stack:
+        stack.callback(never.set)
+        channel = stack.enter_context(grpc.insecure_channel(new_program.target))
+        without = memory_while_waiting(channel, request)
+        # The unknown fields of all calls have 60 MB.
+        assert memory_while_waiting(channel, request + unknown) - without < 40
 
 
 def test_requests_that_never_arrive_whole_take_little_memory(program: ServingProgram, at_rest: float) -> None:
