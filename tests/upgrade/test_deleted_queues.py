@@ -7,7 +7,6 @@ import pytest
 
 from services.valkey import ValkeyServer
 from tests.support.wait_until import eventually
-from tests.upgrade import released_version
 from tests.upgrade.mixed_deployment import Component
 from tickwheel import NewMessage, Tickwheel
 from tickwheel.doctor import LIVE_PASSES, audit
@@ -19,12 +18,6 @@ SHARDS = 2
 DELAY = timedelta(seconds=6)
 # Long enough for a loaded machine. The timers of the deleted queue are due at the same time.
 LATE = timedelta(seconds=10)
-
-
-@pytest.fixture(scope="module")
-def earlier(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The folder of the earlier version."""
-    return str(released_version.install(tmp_path_factory.mktemp("earlier")))
 
 
 def test_an_event_process_of_the_earlier_version_serves_the_queue_that_replaces_a_deleted_queue(

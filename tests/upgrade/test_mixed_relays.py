@@ -10,7 +10,6 @@ from services.valkey import ValkeyServer
 from tests.fault.test_relay_faults import Load, check_history
 from tests.support.kafka_topics import make_topic
 from tests.support.wait_until import eventually
-from tests.upgrade import released_version
 from tests.upgrade.mixed_deployment import PRESENT, Component, wait_for_drivers
 from tickwheel import Tickwheel
 from tickwheel.storage.keys import shard_key
@@ -18,12 +17,6 @@ from tickwheel.storage.keys import shard_key
 pytestmark = pytest.mark.fault
 
 SHARDS = 2
-
-
-@pytest.fixture(scope="module")
-def earlier(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The folder of the earlier version."""
-    return str(released_version.install(tmp_path_factory.mktemp("earlier")))
 
 
 @pytest.mark.timeout(600)

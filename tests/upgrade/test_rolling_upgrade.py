@@ -13,7 +13,6 @@ import pytest
 
 from services.valkey import ValkeyServer
 from tests.support.wait_until import eventually
-from tests.upgrade import released_version
 from tests.upgrade.mixed_deployment import PRESENT, Component, MixedDeployment, run_program, wait_for_drivers
 from tests.upgrade.upgrade_producer import BULK_DUE
 from tickwheel import Queue, Tickwheel
@@ -24,12 +23,6 @@ pytestmark = pytest.mark.fault
 TIMEOUT = timedelta(seconds=30)
 QUEUES = ("jobs", "videos", "tasks")
 TOKENS = {"producer": '["produce"]', "consumer": '["consume", "produce", "admin"]'}
-
-
-@pytest.fixture(scope="module")
-def earlier(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The folder of the earlier version."""
-    return str(released_version.install(tmp_path_factory.mktemp("earlier")))
 
 
 def create_users(earlier: str, folder: Path) -> dict[str, str]:
