@@ -31,6 +31,7 @@ SLOW_FILES = (
     "integration/test_load.py",
     "integration/test_filters.py",
     "packaging/test_install.py",
+    "upgrade/test_mixed_elections.py",
     "upgrade/test_rolling_upgrade.py",
     "fault/test_workers.py",
     "integration/cli/test_serve.py",
