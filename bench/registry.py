@@ -63,7 +63,6 @@ MEASUREMENTS: dict[str, Callable[[Scale], list[Measurement]]] = {
 # The rows of the functions that return several rows, or a row with another name. A function without a line here returns
 # one row, with the name of the function in `MEASUREMENTS`.
 ROWS: dict[str, tuple[str, ...]] = {
-    "life": ("life", "life_single"),
     "cancelled": ("cancelled_retained", "cancelled_gone"),
     "shards": ("life_4_shards", "life_64_shards"),
     "client_rates": ("client_enqueue", "client_finish"),

@@ -117,11 +117,9 @@ def clock_cost_us(shard: ManualTimeShard, calls: int) -> float:
 
 
 def life(scale: Scale) -> list[Measurement]:
-    """Measure the life of a message with a payload of 200 bytes, in calls of many messages and of one message."""
-    label = "server CPU time for the life of a delayed message"
+    """Measure the life of a message with a payload of 200 bytes."""
     return [
-        _life(scale, "life", label, PAYLOAD, scale.size(20_000, 200), 16),
-        _life(scale, "life_single", label, PAYLOAD, scale.size(4_000, 100), None, batch=1),
+        _life(scale, "life", "server CPU time for the life of a delayed message", PAYLOAD, scale.size(20_000, 200), 16)
     ]
 
 
@@ -146,13 +144,11 @@ def _fresh_zadd_us(scale: Scale) -> float:
         return zadd_us(server, scale.size(ZADDS, ZADDS_QUICK))
 
 
-def _life(
-    scale: Scale, name: str, label: str, payload: bytes, lives: int, bar: float | None, batch: int = BATCH
-) -> Measurement:
+def _life(scale: Scale, name: str, label: str, payload: bytes, lives: int, bar: float) -> Measurement:
     costs: list[Cost] = []
 
     def run_us() -> float:
-        costs.append(cost_of_lives(shard, lives, payload, batch))
+        costs.append(cost_of_lives(shard, lives, payload))
         return costs[-1].total_us
 
     with keep_cores_busy(), BenchServer() as server, ManualTimeShard(server, history=HISTORY) as shard:
@@ -163,13 +159,13 @@ def _life(
     phases = {part: round(median(cost.parts_us[part] for cost in costs), 3) for part in costs[0].parts_us}
     return Measurement(
         name,
-        f"{label}, with {batch} message{'s' * (batch > 1)} in each call",
+        f"{label}, with {BATCH} messages in each call",
         "ZADD",
         ratios,
         bar,
         details={
             "lives": lives,
-            "batch": batch,
+            "batch": BATCH,
             "payload_bytes": len(payload),
             "zadd_us": [round(us, 3) for us in zadds],
             "life_us": [round(cost.total_us, 3) for cost in costs],
