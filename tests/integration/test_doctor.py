@@ -42,6 +42,13 @@ class Patient:
         """Return the field of a message in a state."""
         return next(name for name, stored in self.server.hgetall(self.key("messages")).items() if stored[:1] == state)
 
+    def add_attempt(self, state: bytes) -> None:
+        """Count one attempt too many in the record of a message in a state."""
+        field = self.record(state)
+        stored = self.server.hget(self.key("messages"), field)
+        attempts = (int.from_bytes(stored[6:8]) + 1).to_bytes(2)
+        self.server.hset(self.key("messages"), field, stored[:6] + attempts + stored[8:])
+
     def findings(self, passes: int = 1) -> list[str]:
         return self.tw._run(audit(self.tw._context, passes=passes))
 
@@ -99,6 +106,8 @@ HARM: dict[str, tuple[Callable[[Patient], object], str]] = {
         "cannot be read",
     ),
     "a record of an unknown queue": (lambda p: p.server.hset(p.key("messages"), b"\x09\x09x", b"x"), "does not exist"),
+    "the attempts of a finished message": (lambda p: p.add_attempt(b"\x04"), "COMPLETED: 4>, 1), but the record has"),
+    "the attempts of a running message": (lambda p: p.add_attempt(b"\x03"), "RUNNING: 3>, 1), but the record has"),
     "ready without a message": (
         lambda p: p.server.zadd(p.key("q:plain:ready"), {b"\0\0\0\0\0\1\0\1x": 1}),
         "its message does not exist",

@@ -23,6 +23,7 @@ class _ReplayedState:
     incarnation: int
     version: int
     state: State | None
+    attempts: int
 
 
 def check_history(shard: ShardReader) -> Plan[None]:
@@ -103,7 +104,7 @@ def _apply(
         )
     if not follows:
         shard.add_finding(location, f"it does not follow from the state before, {state}: {transition}")
-    states[field] = _ReplayedState(transition.incarnation, transition.version, transition.to_state)
+    states[field] = _ReplayedState(transition.incarnation, transition.version, transition.to_state, transition.attempt)
 
 
 def _compare(shard: ShardReader, states: dict[bytes, _ReplayedState]) -> Plan[None]:
@@ -118,8 +119,8 @@ def _compare(shard: ShardReader, states: dict[bytes, _ReplayedState]) -> Plan[No
             except ValueError:
                 # `check_messages` reports the unreadable record.
                 continue
-            actual = None if record is None else (record.incarnation, record.version, record.state)
-            replayed = None if state.state is None else (state.incarnation, state.version, state.state)
+            actual = None if record is None else (record.incarnation, record.version, record.state, record.attempts)
+            replayed = None if state.state is None else (state.incarnation, state.version, state.state, state.attempts)
             if actual != replayed:
                 shard.add_finding(
                     f"queue {queue[0]}, message {field[2:]!r} version {state.version}, events",
