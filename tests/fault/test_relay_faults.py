@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +17,7 @@ from services.replica_set import ReplicaSet
 from tests.fault.event_processes import EventProcessChild
 from tests.support.event_process_thread import run_event_process
 from tests.support.kafka_topics import make_topic
+from tests.support.repeated_step import repeated
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, OutboxFull, Queue, Tickwheel, events
 from tickwheel.kafka.producer import KafkaProducers
@@ -53,30 +54,21 @@ class Load:
     queue: Queue
     done: list[str] = field(default_factory=list)
     refused: int = 0
+    enqueued: int = 0
     stopping: threading.Event = field(default_factory=threading.Event)
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        thread = threading.Thread(target=self._run)
-        thread.start()
-        try:
-            yield
-        finally:
-            self.stopping.set()
-            thread.join(60)
-        assert not thread.is_alive()
+    def running(self) -> AbstractContextManager[None]:
+        return repeated(self._step, 0.02, self.stopping)
 
-    def _run(self) -> None:
-        n = 0
-        while not self.stopping.wait(0.02):
-            try:
-                self.queue.enqueue_many(NewMessage(id=f"m{n + k}", metadata={"k": "v"}) for k in range(10))
-                n += 10
-            except OutboxFull:
-                self.refused += 1
-            messages = self.queue.dequeue(10)
-            self.queue.complete_many(messages)
-            self.done += [message.id for message in messages]
+    def _step(self) -> None:
+        try:
+            self.queue.enqueue_many(NewMessage(id=f"m{self.enqueued + k}", metadata={"k": "v"}) for k in range(10))
+            self.enqueued += 10
+        except OutboxFull:
+            self.refused += 1
+        messages = self.queue.dequeue(10)
+        self.queue.complete_many(messages)
+        self.done += [message.id for message in messages]
 
 
 def run_relay(server: PrivateServer, tw: Tickwheel, lock: Path, broker: Kafka, topic: str) -> EventProcessChild:

@@ -1,7 +1,6 @@
 """Sinks under faults: Kafka is unreachable, an event process is killed, a topic rejects a message."""
 
 import os
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
@@ -12,6 +11,7 @@ import pytest
 from services.kafka import Kafka
 from tests.fault.event_processes import EventProcessChild
 from tests.support.kafka_topics import make_topic, read_topic
+from tests.support.repeated_step import repeated
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Queue, Tickwheel
 from tickwheel.testing import PrivateServer
@@ -48,18 +48,15 @@ def test_a_kafka_outage_longer_than_the_leases_uses_up_no_attempt(
 ) -> None:
     topic = make_topic(broker)
     queue = tw.create_queue("q", sink=f"kafka://{topic}", lease=timedelta(seconds=6), max_attempts=1)
-    stopping, sent = threading.Event(), 0
+    sent = 0
 
-    def load() -> None:
+    def enqueue() -> None:
         nonlocal sent
-        while not stopping.wait(0.04):
-            queue.enqueue_many(NewMessage(id=f"m{sent + n}", delay=timedelta(milliseconds=10 * n)) for n in range(10))
-            sent += 10
+        queue.enqueue_many(NewMessage(id=f"m{sent + n}", delay=timedelta(milliseconds=10 * n)) for n in range(10))
+        sent += 10
 
     with run_driver(tw, tmp_path / "lock", broker):
-        thread = threading.Thread(target=load)
-        thread.start()
-        try:
+        with repeated(enqueue, 0.04):
             eventually(lambda: queue.counts()["completed"] > 200, "messages are forwarded", 60)
             broker.kill() if fault == "killed" else broker.pause()
             # The load lasts nearly two leases.
@@ -67,9 +64,6 @@ def test_a_kafka_outage_longer_than_the_leases_uses_up_no_attempt(
             eventually(lambda: sent > at + 2_500, "the load continues without Kafka", 60)
             assert queue.counts()["errored"] == 0
             broker.start() if fault == "killed" else broker.resume()
-        finally:
-            stopping.set()
-            thread.join(60)
         wait_until_completed(queue, sent)
     assert set(count_ids(broker, topic)) == {f"m{n}" for n in range(sent)}
 

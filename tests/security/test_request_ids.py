@@ -51,12 +51,6 @@ def service(tickwheel_server: PrivateServer, tokens: tuple[Path, TokenFile]) -> 
         yield serving
 
 
-@pytest.fixture
-def channel(service: ServiceThread) -> Iterator[grpc.Channel]:
-    with grpc.insecure_channel(service.target) as opened:
-        yield opened
-
-
 class Scene:
     """A queue of one namespace, and the clients with each of the tokens."""
 

@@ -22,6 +22,7 @@ from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
 from tests.integration.service_thread import ServiceThread
 from tests.security.http2 import PREFACE, SETTINGS, frame, headers, message
 from tests.security.tokens import entry, generic_client, write_token_file
+from tests.support.jobs_namespace import jobs_namespace
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel, limits
 from tickwheel.service.token_file import TokenFile
@@ -63,17 +64,11 @@ def service(
     monkeypatch.setattr(limits, "OTHER_CALLS", 100)
     monkeypatch.setattr(limits, "HEALTH_CHECKS", WATCHES)
     monkeypatch.setattr(limits, "HEALTH_WATCHES", WATCHES)
-    with Tickwheel(tickwheel_server.url, namespace=NAMESPACE, drive=False) as tickwheel:
-        tickwheel.create_queue("jobs")
-    with ServiceThread(tickwheel_server.url, tokens=tokens, waiting=100) as serving:
+    with (
+        jobs_namespace(tickwheel_server, NAMESPACE),
+        ServiceThread(tickwheel_server.url, tokens=tokens, waiting=100) as serving,
+    ):
         yield serving
-    tickwheel_server.clear(NAMESPACE)
-
-
-@pytest.fixture
-def channel(service: ServiceThread) -> Iterator[grpc.Channel]:
-    with grpc.insecure_channel(service.target) as opened:
-        yield opened
 
 
 class Stranger:

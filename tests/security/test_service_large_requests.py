@@ -26,8 +26,9 @@ from services.serving_program import SERVE, ServingProgram
 from tests.integration.service_thread import ServiceThread
 from tests.security.http2 import Upload
 from tests.security.tokens import entry, generic_client, write_token_file
+from tests.support.jobs_namespace import jobs_namespace
 from tests.support.wait_until import eventually
-from tickwheel import Tickwheel, limits
+from tickwheel import limits
 from tickwheel.rpc.methods import METHODS
 from tickwheel.testing import PrivateServer
 from tickwheel.v1 import message_service_pb2 as calls
@@ -47,11 +48,8 @@ MEMORY_MB = 200
 @contextmanager
 def serve(server: PrivateServer, folder: Path, namespace: str, *options: str) -> Iterator[ServingProgram]:
     """Run the service in a process of its own, whose memory is measured. The namespace has the queue `jobs`."""
-    with Tickwheel(server.url, namespace=namespace, drive=False) as tickwheel:
-        tickwheel.create_queue("jobs")
-    with ServingProgram(folder, *SERVE, server.url, *options) as serving:
+    with jobs_namespace(server, namespace), ServingProgram(folder, *SERVE, server.url, *options) as serving:
         yield serving
-    server.clear(namespace)
 
 
 @pytest.fixture(scope="module")

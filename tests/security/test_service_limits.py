@@ -18,6 +18,7 @@ from google.rpc.status_pb2 import Status
 from tests.integration.generic_client import GenericClient, Stream
 from tests.integration.service_thread import ServiceThread
 from tests.security.tokens import client, entry, generic_client, write_token_file
+from tests.support.jobs_namespace import jobs_namespace
 from tests.support.wait_until import eventually
 from tickwheel import LimitExceeded, NewMessage, Tickwheel, Unavailable, limits
 from tickwheel.service.token_file import TokenFile
@@ -42,17 +43,8 @@ def service(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFa
         entry(WAITER, ROLES, here + "waiting = 2"),
         entry(FREE, ROLES, here),
     )
-    with Tickwheel(tickwheel_server.url, namespace=NAMESPACE, drive=False) as tickwheel:
-        tickwheel.create_queue("jobs")
-    with ServiceThread(tickwheel_server.url, tokens=tokens) as serving:
+    with jobs_namespace(tickwheel_server, NAMESPACE), ServiceThread(tickwheel_server.url, tokens=tokens) as serving:
         yield serving
-    tickwheel_server.clear(NAMESPACE)
-
-
-@pytest.fixture
-def channel(service: ServiceThread) -> Iterator[grpc.Channel]:
-    with grpc.insecure_channel(service.target) as opened:
-        yield opened
 
 
 def details(refused: Any) -> tuple[ErrorInfo, RetryInfo]:

@@ -16,8 +16,9 @@ import pytest
 from tests.integration.generic_client import GenericClient
 from tests.integration.service_thread import ServiceThread
 from tests.security.tokens import client, entry, generic_client
+from tests.support.jobs_namespace import jobs_namespace
 from tests.support.wait_until import eventually
-from tickwheel import Forbidden, InvalidArgument, LimitExceeded, NewMessage, Tickwheel, Unauthenticated
+from tickwheel import Forbidden, InvalidArgument, LimitExceeded, NewMessage, Unauthenticated
 from tickwheel.service import token_file
 from tickwheel.service.authorization import Caller, TokenStore, digest_of
 from tickwheel.service.token_file import TokenFile, check_names
@@ -42,11 +43,11 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def service(tickwheel_server: PrivateServer, file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceThread]:
     monkeypatch.setattr(token_file, "POLL_INTERVAL_S", 0.1)
-    with Tickwheel(tickwheel_server.url, namespace=NAMESPACE, drive=False) as tickwheel:
-        tickwheel.create_queue("jobs")
-    with ServiceThread(tickwheel_server.url, tokens=TokenFile(file)) as serving:
+    with (
+        jobs_namespace(tickwheel_server, NAMESPACE),
+        ServiceThread(tickwheel_server.url, tokens=TokenFile(file)) as serving,
+    ):
         yield serving
-    tickwheel_server.clear(NAMESPACE)
 
 
 class BackgroundCall:

@@ -20,8 +20,9 @@ from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
 from tests.integration.service_thread import ServiceThread
 from tests.security.test_service_fairness import details, in_flight
 from tests.security.tokens import entry, generic_client, write_token_file
+from tests.support.jobs_namespace import jobs_namespace
 from tests.support.wait_until import eventually
-from tickwheel import Tickwheel, limits
+from tickwheel import limits
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security
@@ -46,18 +47,10 @@ def service(
     tickwheel_server: PrivateServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[ServiceThread]:
     monkeypatch.setattr(limits, "REFLECTIONS", PLACES)
-    with Tickwheel(tickwheel_server.url, namespace=NAMESPACE, drive=False) as tickwheel:
-        tickwheel.create_queue("jobs")
     entries = (entry(token, '["produce"]', f'namespaces = ["{NAMESPACE}"]\n') for token in (GREEDY, SECOND, THIRD))
-    with ServiceThread(tickwheel_server.url, tokens=write_token_file(tmp_path, *entries)) as serving:
+    tokens = write_token_file(tmp_path, *entries)
+    with jobs_namespace(tickwheel_server, NAMESPACE), ServiceThread(tickwheel_server.url, tokens=tokens) as serving:
         yield serving
-    tickwheel_server.clear(NAMESPACE)
-
-
-@pytest.fixture
-def channel(service: ServiceThread) -> Iterator[grpc.Channel]:
-    with grpc.insecure_channel(service.target) as opened:
-        yield opened
 
 
 class Reflection:

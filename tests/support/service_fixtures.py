@@ -5,6 +5,7 @@ The services are shared: a test that breaks a service repairs it, or starts its 
 
 from collections.abc import Iterator
 
+import grpc
 import pytest
 
 from services.kafka import Kafka
@@ -70,3 +71,10 @@ def real_time_service(tickwheel_server: PrivateServer) -> Iterator[ServiceThread
     """The gRPC service of the tests' server, with the real clock of the server."""
     with ServiceThread(tickwheel_server.url) as serving:
         yield serving
+
+
+@pytest.fixture
+def channel(service: ServiceThread) -> Iterator[grpc.Channel]:
+    """A channel to the service of the test's file."""
+    with grpc.insecure_channel(service.target) as opened:
+        yield opened

@@ -5,7 +5,6 @@ makes a new assignment. The test notices this because shards change their leader
 """
 
 import socket
-import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from services.zookeeper import ZooKeeper
+from tests.support.repeated_step import repeated
 from tests.support.wait_until import eventually
 from tests.upgrade.mixed_deployment import PRESENT, Component
 from tickwheel import NewMessage, Queue, Tickwheel
@@ -46,18 +46,12 @@ class Load:
     queue: Queue
     sent: list[str] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
-    _stopping: threading.Event = field(default_factory=threading.Event)
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Run the load in a thread. At the end, complete the remaining messages."""
-        thread = threading.Thread(target=self._run)
-        thread.start()
-        try:
+        with repeated(self._step, 0.02):
             yield
-        finally:
-            self._stopping.set()
-            thread.join(60)
         eventually(lambda: self._complete_due() == len(self.sent), "the remaining messages are completed", LATE_S)
 
     def wait_until_done(self) -> None:
@@ -65,11 +59,10 @@ class Load:
         sent = set(self.sent)
         eventually(lambda: sent.issubset(self.done), "all messages are completed", LATE_S, 0.02)
 
-    def _run(self) -> None:
-        while not self._stopping.wait(0.02):
-            results = self.queue.enqueue_many(NewMessage(delay=delay) for delay in DELAYS * 2)
-            self.sent += [result.id for result in results]
-            self._complete_due()
+    def _step(self) -> None:
+        results = self.queue.enqueue_many(NewMessage(delay=delay) for delay in DELAYS * 2)
+        self.sent += [result.id for result in results]
+        self._complete_due()
 
     def _complete_due(self) -> int:
         """Complete messages that are due. Return the number of all completed messages."""
