@@ -46,6 +46,15 @@ local function read_candidate(name)
     return state, deadline + BIAS, rank, message_pairs
 end
 
+local function has_all_pairs(message_pairs, filter_pairs)
+    for n = 1, #filter_pairs do
+        if not message_pairs[filter_pairs[n]] then
+            return false
+        end
+    end
+    return true
+end
+
 -- Returns a function that tests an index entry. The signature in the entry excludes most messages without a read of the
 -- record.
 local function matcher(where, filter_pairs)
@@ -56,11 +65,6 @@ local function matcher(where, filter_pairs)
             return false
         end
         local _, _, _, message_pairs = read_candidate(name)
-        for n = 1, #filter_pairs do
-            if not message_pairs[filter_pairs[n]] then
-                return false
-            end
-        end
-        return true
+        return has_all_pairs(message_pairs, filter_pairs)
     end
 end

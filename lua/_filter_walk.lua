@@ -3,7 +3,8 @@
 -- `fields` are the fields of the found messages in the hash `messages`. `budget` is the number of index entries to
 -- read. If the budget ends first, the walk returns only the messages that certainly come first, and `more` is true. If
 -- it has found none of these, it returns a cursor, with which the next call continues the walk (a split walk). A split
--- walk does not find messages that are added to the part of the index before its cursor.
+-- walk does not find messages that are added to the part of the index before its cursor. Between two calls, other
+-- clients change the index, so a call assumes nothing about what earlier calls have read.
 -- Needs: _record, _ready_indexes, _filter_match.
 local walk
 if not exclusive then
@@ -49,9 +50,15 @@ if not exclusive then
 else
     -- Walks the groups of the rarest pair (_ready_indexes) in the order of their heads. The most urgent match of each
     -- group is a candidate. Candidates are final when no later group can contain a more urgent match.
+    -- In a split walk, a group can occur again behind the cursor, because its head has changed since an earlier call.
+    -- It is searched again, and its match replaces the candidate of the same value.
     walk = function(where, cursor, limit, budget)
-        local filter_pairs, candidates = parse_filter(where), {}
-        local matches, has_one_pair = matcher(where, filter_pairs), #filter_pairs == 1
+        local filter_pairs, candidates, is_split = parse_filter(where), {}, cursor ~= ''
+        local matches, has_one_pair, candidate_of = matcher(where, filter_pairs), #filter_pairs == 1, {}
+        local function is_leased(value)
+            local lock = call('HGET', locks, value)
+            return lock and byte(lock) == 82
+        end
         local function is_outranked(deadline, rank)
             local last_candidate = candidates[limit]
             return last_candidate and (last_candidate[1] < deadline
@@ -63,8 +70,21 @@ else
                 or (deadline == candidates[at - 1][1] and rank < candidates[at - 1][2])) do
                 at = at - 1
             end
-            table.insert(candidates, at, { deadline, rank, name })
+            local candidate = { deadline, rank, name }
+            table.insert(candidates, at, candidate)
             candidates[limit + 1] = nil
+            if is_split then
+                candidate_of[sub(name, 1, 2 + read('>I2', name))] = candidate
+            end
+        end
+        local function remove_candidate(prefix)
+            for n = 1, candidate_of[prefix] and #candidates or 0 do
+                if candidates[n] == candidate_of[prefix] then
+                    table.remove(candidates, n)
+                    break
+                end
+            end
+            candidate_of[prefix] = nil
         end
         -- Searches one group for its most urgent match, which becomes a candidate. Returns the last entry read if the
         -- budget ends first, else nil.
@@ -95,7 +115,7 @@ else
             end
         end
 
-        local rarest, group, group_cursor, at = nil, '', '', nil
+        local rarest, group, group_cursor, at, has_lost_candidate = nil, '', '', nil, false
         if cursor == '' then
             rarest = rarest_pair(filter_pairs)
         else
@@ -103,9 +123,12 @@ else
             while at <= #cursor do
                 local name
                 name, at = read('>I2c0', cursor, at)
-                local state, deadline, rank = read_candidate(name)
-                if state == PENDING and byte(call('HGET', locks, (read('>I2c0', name)))) ~= 82 then
+                local state, deadline, rank, message_pairs = read_candidate(name)
+                if state == PENDING and has_all_pairs(message_pairs, filter_pairs)
+                    and not is_leased((read('>I2c0', name))) then
                     add_candidate(deadline, rank, name)
+                else
+                    has_lost_candidate = true
                 end
             end
         end
@@ -129,11 +152,19 @@ else
             for n = 1, #candidates do
                 cursor_parts[n + 1] = pack('>I2c0', #candidates[n][3], candidates[n][3])
             end
+            if has_lost_candidate then
+                -- No message has an empty name, so the next call counts it as lost, too.
+                cursor_parts[#cursor_parts + 1] = pack('>I2', 0)
+            end
             return names, table.concat(cursor_parts)
         end
         if group_cursor ~= '' then
-            group_cursor = search_group(rarest,
-                sub(group, #rarest + 23, #rarest + 24 + read('>I2', group, #rarest + 23)), group_cursor)
+            local value, next_at = read('>I2c0', group, #rarest + 23)
+            if is_leased(value) then
+                group_cursor = nil
+            else
+                group_cursor = search_group(rarest, sub(group, #rarest + 23, next_at - 1), group_cursor)
+            end
             if budget <= 0 then
                 return stop(group, group_cursor or '')
             end
@@ -150,8 +181,8 @@ else
                 end
                 local value, next_at = read('>I2c0', entry, #rarest + 23)
                 local prefix = sub(entry, #rarest + 23, next_at - 1)
-                local lock = call('HGET', locks, value)
-                if byte(lock) == 82 then
+                remove_candidate(prefix)
+                if is_leased(value) then
                     park(prefix, rarest, entry)
                 elseif has_one_pair then
                     add_candidate(deadline, rank, sub(entry, #rarest + 23))
@@ -167,7 +198,12 @@ else
                 end
             end
             if #entries < size then
-                return names_up_to(math.huge, 0)
+                local names = names_up_to(math.huge, 0)
+                -- The lost candidates may have displaced others, which are still available.
+                if #names == 0 and has_lost_candidate then
+                    return walk(where, '', limit, budget)
+                end
+                return names
             end
             from = '(' .. entries[size]
         end
