@@ -46,10 +46,10 @@ if not exclusive then
     lease_pending = remove_pending
     free_value = function() end
 else
-    -- These indexes are written before `commit`, which cannot undo the writes if a stream refuses its entry. So the last
-    -- entries of the streams are checked first.
-    if #call('XRANGE', inbox, HIGHEST_ID, HIGHEST_ID) + #call('XRANGE', events, HIGHEST_ID, HIGHEST_ID) > 0 then
-        return refuse(STREAM_ENDED)
+    -- These indexes are written before `commit`, which cannot undo the writes if a stream refuses its entry.
+    local refusal = refusal_of_streams()
+    if refusal then
+        return refusal
     end
     local PARKED_MAX_ON_ADD, PARKED_MAX = 16, 64
     -- Returns the value, its prefix (the value as I2c0) and the id.

@@ -13,7 +13,7 @@ local changed_records, writes, removed_messages, removed_bodies, timers, event_p
 -- Sizes are counted, because Lua's operator `#` searches for the end of a table.
 local writes_size, timers_size, event_parts_size, ready_added_size = 0, 0, 1, 0
 local transition_counts, forecast_changes, late_histogram, missed_histogram = {}, {}, {}, {}
-local new_ready_count, deadline_count = 0, 0
+local new_ready_count, deadline_count, leased_in_order = 0, 0, 0
 local ready_added, ready_removed, pairs_added, pairs_removed = {}, {}, {}, {}
 
 -- Adds to a number in a hash, and returns the sum. If another program has stored a value that is no number, or that
@@ -21,7 +21,8 @@ local ready_added, ready_removed, pairs_added, pairs_removed = {}, {}, {}, {}
 local function increase(key, field, amount)
     local sum = redis.pcall('HINCRBY', key, field, amount)
     if type(sum) == 'table' then
-        call('HSET', key, field, amount)
+        -- If the key has another type, the number is lost: an error would end the call in the middle of its writes.
+        redis.pcall('HSET', key, field, amount)
         return amount
     end
     return sum
@@ -137,8 +138,11 @@ local function add_to_histogram(histogram, prefix)
 end
 
 -- Writes all changes of the indexes of a queue that is not exclusive. Removals come first, because an entry that a call
--- removes and then adds again must stay.
+-- removes and then adds again must stay. `leased_in_order` is the number of messages that leave the front of `ready`.
 local function write_indexes()
+    if leased_in_order > 0 then
+        call('ZREMRANGEBYRANK', ready, 0, leased_in_order - 1)
+    end
     if #ready_removed > 0 then
         call_in_chunks('ZREM', ready, ready_removed)
     end
@@ -177,12 +181,20 @@ local HIGHEST_ID = '18446744073709551615-18446744073709551615'
 local STREAM_ENDED =
     'STREAMENDED a stream of the shard accepts no further entry after the highest possible id. Nothing was changed'
 
--- Adds an entry to a stream. Returns the error if the server refuses the entry.
+-- Returns an error if `inbox` or `events` accepts no further entry, for callers that write before `commit`.
+local function refusal_of_streams()
+    if #call('XRANGE', inbox, HIGHEST_ID, HIGHEST_ID) + #call('XRANGE', events, HIGHEST_ID, HIGHEST_ID) > 0 then
+        return refuse(STREAM_ENDED)
+    end
+end
+
+-- Adds an entry to a stream. Returns the error if the server refuses the entry, then the id of the entry.
 local function append(stream, ...)
     local reply = redis.pcall('XADD', stream, ...)
     if type(reply) == 'table' then
         return string.find(reply.err, 'last possible ID', 1, true) and redis.error_reply(STREAM_ENDED) or reply
     end
+    return nil, reply
 end
 
 -- Adds the transitions of the call to `events`. If the outbox is full, and `history` contains DROPS, the transitions
@@ -207,12 +219,19 @@ local function append_events(worker)
     return failure
 end
 
--- Writes the changes of the call. Returns an error if a stream refuses its entry; then no message has changed. So the
--- entries of the streams come first, and the caller writes nothing before. A timer of a change that was not made does
--- no harm: it does not match the record.
+-- Writes the changes of the call. Returns an error if a stream refuses its entry; then nothing has changed. So the
+-- entries of the streams come first, and the caller writes nothing before.
 local function commit(worker)
-    local failure = timers_size > 0 and append(inbox, '*', 't', table.concat(timers)) or append_events(worker)
+    local failure, timers_id
+    if timers_size > 0 then
+        failure, timers_id = append(inbox, '*', 't', table.concat(timers))
+    end
+    failure = failure or append_events(worker)
     if failure then
+        if timers_id then
+            -- The event process would believe that the leases of these timers are over (driver/finished_leases.py).
+            call('XDEL', inbox, timers_id)
+        end
         return failure
     end
     if writes_size > 0 then

@@ -26,8 +26,8 @@ local placeholders = tonumber(redis.call('HGET', namespace, 'deleted_queues')) o
 if redis.call('HLEN', queues) - placeholders >= limit then
     return redis.error_reply('TOOMANYQUEUES a namespace has at most ' .. ARGV[3] .. ' queues')
 end
+local created = ARGV[7] and tonumber(redis.call('HGET', namespace, 'auto_creations:' .. ARGV[7]) or 0) or 0
 if ARGV[7] then
-    local created = tonumber(redis.call('HGET', namespace, 'auto_creations:' .. ARGV[7])) or 0
     if created >= tonumber(ARGV[8]) then
         return redis.error_reply('TOOMANYFORTOKEN auto-create has made ' .. string.format('%.0f', created) .. ' queues for token "'
             .. ARGV[7] .. '", and the limit of the token is ' .. ARGV[8] .. ': delete queues, let an admin create the queue,'
@@ -50,12 +50,12 @@ else
     end
     number = struct.unpack('>I2', placeholder, 9)
     redis.call('HDEL', queues, ARGV[6])
-    redis.call('HINCRBY', namespace, 'deleted_queues', -1)
+    redis.call('HSET', namespace, 'deleted_queues', math.max(placeholders - 1, 0))
 end
 stored = struct.pack('>I4c4I2', 1, ARGV[4], number) .. ARGV[2]
 redis.call('HSET', queues, ARGV[1], stored)
 if ARGV[7] then
     redis.call('HSET', namespace, 'auto_created:' .. ARGV[1], ARGV[7])
-    redis.call('HINCRBY', namespace, 'auto_creations:' .. ARGV[7], 1)
+    redis.call('HSET', namespace, 'auto_creations:' .. ARGV[7], created + 1)
 end
 return { 1, stored }

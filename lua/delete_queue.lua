@@ -21,12 +21,19 @@ elseif struct.unpack('>I4', stored) ~= tonumber(ARGV[2]) then
 end
 redis.call('HDEL', queues, ARGV[1])
 redis.call('HSET', queues, ARGV[3], string.sub(stored, 1, 10) .. ARGV[4])
-redis.call('HINCRBY', namespace, 'deleted_queues', 1)
+-- HINCRBY would fail, in the middle of the deletion, if another program has stored a value that is no number.
+local function number(field)
+    return tonumber(redis.call('HGET', namespace, field) or 0) or 0
+end
+redis.call('HSET', namespace, 'deleted_queues', number('deleted_queues') + 1)
 local token = redis.call('HGET', namespace, 'auto_created:' .. ARGV[1])
 if token then
     redis.call('HDEL', namespace, 'auto_created:' .. ARGV[1])
-    if redis.call('HINCRBY', namespace, 'auto_creations:' .. token, -1) < 1 then
+    local created = number('auto_creations:' .. token) - 1
+    if created < 1 then
         redis.call('HDEL', namespace, 'auto_creations:' .. token)
+    else
+        redis.call('HSET', namespace, 'auto_creations:' .. token, created)
     end
 end
 return { 1, '' }

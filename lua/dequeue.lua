@@ -120,14 +120,11 @@ for n = 1, #fields do
     leased_count = n
 end
 if removes_by_rank then
-    ready_removed = {}
+    ready_removed, leased_in_order = {}, leased_count
 end
 local failure = commit(worker)
 if failure then
     return failure
-end
-if removes_by_rank then
-    call('ZREMRANGEBYRANK', ready, 0, leased_count - 1)
 end
 store_answer(table.concat(session_parts))
 reply[1] = pack_head(may_have_more and SHORT or FINAL)

@@ -12,6 +12,11 @@
 --          I6: the due time (DONE), `until` of the record (INVALID) or 0
 -- Errors   STALECONFIG, STREAMENDED, TOOFAR, SESSIONEXPIRED, SESSIONOLD, OTHERCALL, OUTBOXFULL
 -- Cost     O(log N) for each Pending message and pair
+-- For exclusive queues, _ready_indexes has tested this.
+local refusal = not exclusive and refusal_of_streams()
+if refusal then
+    return refusal
+end
 local guard, longest_delay = read('>I4I6', ARGV[3])
 local high_water_mark = tonumber(call('HGET', clock, 'high') or nil)
 for n = 4, #ARGV do
@@ -56,7 +61,10 @@ for n = 1, #fields do
             deadline = due
         end
         local explicit_deadline = band(flags, EXPLICIT) ~= 0 and pack('>I8', deadline + BIAS) or ''
-        local is_guarded = band(input, 5) == 5 and high_water_mark and due > high_water_mark + guard
+        -- A step of the server's clock must not make the message ready: neither by its new absolute due time nor by the
+        -- time at which an Invisible message becomes ready already.
+        local is_guarded = (band(input, 5) == 5 or (band(input, 4) == 0 and state == INVISIBLE))
+            and high_water_mark and ready_at > high_water_mark + guard
         local to = ready_at <= now and not is_guarded and PENDING or INVISIBLE
         put(field, pack('>BBI4I2I6I6I6', to, flags, version + 1, attempts, ready_at, incarnation, due)
             .. sub(record, AFTER_HEAD + 12, AFTER_HEAD + 23) .. explicit_deadline .. sub(record, at))

@@ -1,8 +1,12 @@
 """Many queues are deleted and created again: the limit counts the queues that exist, and their numbers are reused."""
 
+from typing import Any
+
 import pytest
 
 from tickwheel import Tickwheel, TickwheelError, limits
+from tickwheel.operations import queues
+from tickwheel.storage.keys import namespace_key
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -30,3 +34,22 @@ def test_the_numbers_of_deleted_queues_are_given_again(
         again[-1].enqueue(id="m")
         assert [message.id for message in again[-1].dequeue()] == ["m"]
         assert len(tickwheel.queues()) == AGAIN
+
+
+def test_no_number_is_lost_if_a_counter_is_no_integer(
+    tickwheel_server: PrivateServer, namespace: str, server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "QUEUES_MAX", 2)
+    limit = queues.CreationLimit("token", 2)
+    with Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel:
+        for name in "ab":
+            tickwheel._run(queues.ensure(tickwheel._context, name, limit))
+        for _ in range(3):
+            tickwheel.delete_queue("a")
+            for counter in ("deleted_queues", "auto_creations:token"):
+                server.hset(namespace_key(namespace), counter, "1e0")
+            assert tickwheel._run(queues.ensure(tickwheel._context, "a", limit)).number == 1
+        server.hset(namespace_key(namespace), "auto_creations:token", "damaged")
+        tickwheel.delete_queue("a")
+        tickwheel.delete_queue("b")
+        assert tickwheel.queues() == []

@@ -148,3 +148,18 @@ def test_while_the_guard_holds_the_retention_after_a_lease_counts_from_the_trust
     clock.advance(MS)
     with pytest.raises(MessageNotFound):
         queue.get("m", exclusive_value="ann")
+
+
+@pytest.mark.parametrize("is_guarded", [True, False], ids=["beyond", "within"])
+def test_a_new_deadline_makes_no_message_ready_whose_time_only_a_clock_step_has_reached(
+    tw: Tickwheel, clock: VirtualClock, neighbours: Neighbours, is_guarded: bool
+) -> None:
+    queue, (driven, id) = tw.queue("q"), neighbours("q", 2)
+    queue.enqueue(id=driven, delay=MS)
+    clock.advance(MS)
+    due = clock.now + (30 * MINUTE if is_guarded else SECOND)
+    queue.enqueue(id=id, due=due)
+    clock.set(clock.now + HOUR)
+    assert queue.reschedule(id, deadline=HOUR).state == ("invisible" if is_guarded else "pending")
+    clock.run_due()
+    assert queue.get(id).state == "pending"

@@ -17,6 +17,7 @@ from tickwheel import (
     QueueNotFound,
     Tickwheel,
 )
+from tickwheel.operations import queues
 from tickwheel.operations.dispatch import push_config_version
 from tickwheel.storage.keys import queues_key
 from tickwheel.testing import PrivateServer, VirtualClock
@@ -163,6 +164,26 @@ def test_a_client_with_an_old_configuration_adopts_the_new_one(
     old.enqueue_many(NewMessage(id=f"after{n}") for n in range(20))
     leases = {message.lease_until - clock.now for message in old.dequeue(limit=40)}
     assert leases == {20 * SECOND}
+
+
+def test_a_repeated_update_reaches_the_shards_that_an_interrupted_one_did_not(
+    tw: Tickwheel, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program may end between the change on the metadata shard and the calls of the shards."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    queue = tw.create_queue("q", max_attempts=5)
+    queue.enqueue(id="m")
+    with monkeypatch.context() as patch:
+        patch.setattr(queues, "publish_config", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            connect().create_queue("q", max_attempts=1, update=True)
+    connect().create_queue("q", max_attempts=1, update=True)
+    [message] = queue.dequeue()
+    message.fail("wrong")
+    assert queue.get("m").state == "errored"
 
 
 OPERATIONS: dict[str, Callable[[Queue], object]] = {

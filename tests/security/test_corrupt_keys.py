@@ -15,7 +15,7 @@ from tickwheel import DataLoss, NewMessage, Queue, Tickwheel
 from tickwheel.event_process import EventProcess
 from tickwheel.storage.fence import epoch_of, is_fence, pack_fence
 from tickwheel.storage.keys import queues_key, shard_key
-from tickwheel.testing import PrivateServer
+from tickwheel.testing import PrivateServer, sandbox
 
 pytestmark = pytest.mark.security
 
@@ -119,7 +119,7 @@ def test_a_fence_that_an_event_process_can_have_written_is_not_corrupt(fence: by
     assert is_fence(fence) == is_valid
 
 
-@pytest.mark.parametrize("key", ["inbox", "clock", "messages", "events", "q:jobs:config", "q:jobs:counts"])
+@pytest.mark.parametrize("key", ["inbox", "clock", "messages", "events", "q:jobs:config"])
 def test_a_key_of_another_type_is_a_loss_of_data_that_names_the_key_and_the_remedy(
     tickwheel_server: PrivateServer, namespace: str, server: Any, jobs: Queue, key: str
 ) -> None:
@@ -131,6 +131,35 @@ def test_a_key_of_another_type_is_a_loss_of_data_that_names_the_key_and_the_reme
     assert f"the key {name} has the type string, not " in str(error.value)
     assert f"UNLINK {name}" in str(error.value)
     server.delete(name)
+
+
+@pytest.mark.parametrize("key", ["q:jobs:counts", "q:jobs:lateness", "q:jobs:forecast"])
+@pytest.mark.parametrize("exclusive_key", [None, "of"], ids=["plain", "exclusive"])
+def test_a_counter_of_another_type_harms_no_message(
+    tickwheel_server: PrivateServer, server: Any, exclusive_key: str | None, key: str
+) -> None:
+    """An error of a counter would end the call in the middle of its writes, and callers would repeat it."""
+    with sandbox(tickwheel_server) as (tickwheel, clock):
+        queue = tickwheel.create_queue("jobs", exclusive_key=exclusive_key, forecast=True)
+        name = shard_key(tickwheel._context.namespace, 0, key)
+        queue.enqueue(b"now", id="now", metadata={"of": "a"}, deadline=MS)
+        server.delete(name)
+        server.set(name, "x")
+        queue.enqueue(b"late", id="late", metadata={"of": "b"}, delay=MS, deadline=MS)
+        clock.advance(2 * MS)
+        for attempt in (1, 2):
+            messages = queue.dequeue(limit=3)
+            assert {(message.id, message.payload, message.attempt) for message in messages} == {
+                ("now", b"now", attempt),
+                ("late", b"late", attempt),
+            }
+            assert queue.dequeue() == []
+            for message in messages:
+                message.fail(retry_in=0 * MS)
+        if key.endswith("counts"):
+            with pytest.raises(DataLoss, match="q:jobs:counts has the type string"):
+                queue.counts()
+        server.delete(name)
 
 
 @pytest.mark.parametrize("key", ["inbox", "clock", "slots"])

@@ -47,7 +47,8 @@ def create(
         else:
             updated = apply_update(queue, existing, settings, update=update)
             if updated is None:
-                return existing
+                # A program that ended between the two steps of its update may not have published the configuration.
+                return (yield from publish_config(context, queue)) if update else existing
             changed = yield from configure(context, queue, updated, existing.version)
         if changed:
             return (yield from publish_config(context, queue))
