@@ -181,20 +181,23 @@ local HIGHEST_ID = '18446744073709551615-18446744073709551615'
 local STREAM_ENDED =
     'STREAMENDED a stream of the shard accepts no further entry after the highest possible id. Nothing was changed'
 
+local function is_ended(stream)
+    return #call('XRANGE', stream, HIGHEST_ID, HIGHEST_ID) > 0
+end
+
 -- Returns an error if `inbox` or `events` accepts no further entry, for callers that write before `commit`.
 local function refusal_of_streams()
-    if #call('XRANGE', inbox, HIGHEST_ID, HIGHEST_ID) + #call('XRANGE', events, HIGHEST_ID, HIGHEST_ID) > 0 then
+    if is_ended(inbox) or is_ended(events) then
         return refuse(STREAM_ENDED)
     end
 end
 
--- Adds an entry to a stream. Returns the error if the server refuses the entry, then the id of the entry.
+-- Adds an entry to a stream. Returns the error if the server refuses the entry.
 local function append(stream, ...)
     local reply = redis.pcall('XADD', stream, ...)
     if type(reply) == 'table' then
         return string.find(reply.err, 'last possible ID', 1, true) and redis.error_reply(STREAM_ENDED) or reply
     end
-    return nil, reply
 end
 
 -- Adds the transitions of the call to `events`. If the outbox is full, and `history` contains DROPS, the transitions
@@ -220,18 +223,15 @@ local function append_events(worker)
 end
 
 -- Writes the changes of the call. Returns an error if a stream refuses its entry; then nothing has changed. So the
--- entries of the streams come first, and the caller writes nothing before.
+-- entries of the streams come first, and the caller writes nothing before. `events` is tested before a timer is added:
+-- from a timer of a change that was not made, the event process could conclude that a lease is over
+-- (`driver/finished_leases.py`). For exclusive queues, _ready_indexes has tested it.
 local function commit(worker)
-    local failure, timers_id
-    if timers_size > 0 then
-        failure, timers_id = append(inbox, '*', 't', table.concat(timers))
+    if timers_size > 0 and not exclusive and is_ended(events) then
+        return refuse(STREAM_ENDED)
     end
-    failure = failure or append_events(worker)
+    local failure = timers_size > 0 and append(inbox, '*', 't', table.concat(timers)) or append_events(worker)
     if failure then
-        if timers_id then
-            -- The event process would believe that the leases of these timers are over (driver/finished_leases.py).
-            call('XDEL', inbox, timers_id)
-        end
         return failure
     end
     if writes_size > 0 then

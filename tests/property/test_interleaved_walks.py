@@ -196,7 +196,7 @@ def change_pairs(queue: Queue, clock: VirtualClock) -> None:
 
 
 def cancel_first(queue: Queue, _: VirtualClock) -> None:
-    """Take away the message that the walk has found, which has displaced the next one if the limit is 1."""
+    """Cancel the message that the walk has found. If the limit is 1, the message has displaced the next one."""
     queue.cancel("first", "v")
 
 
