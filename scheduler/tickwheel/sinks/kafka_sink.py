@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from tickwheel.kafka.library import kafka_library
+from tickwheel.kafka.library import SINK_HEADERS, kafka_library
 from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.sinks.sink import DeliveryCallback, DeliveryStatus, SinkMessage
 from tickwheel.storage import trace_context
@@ -74,4 +74,4 @@ def headers(namespace: str, message: SinkMessage) -> list[tuple[str, bytes]]:
     fields |= {f"metadata-{name}": value for name, value in trace_context.strip_trace_context(metadata).items()}
     # Tracing libraries for Kafka read the trace context from these headers, without a prefix.
     trace = [(name, value.encode()) for name, value in metadata.items() if name in trace_context.KEYS]
-    return [(f"tickwheel-{name}", str(value).encode()) for name, value in fields.items()] + trace
+    return [(f"{SINK_HEADERS}{name}", str(value).encode()) for name, value in fields.items()] + trace
