@@ -1,5 +1,6 @@
 """A queue with a sink: its due messages are published to Kafka with the fields of a delivery, and then completed."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -18,7 +19,7 @@ from tickwheel.doctor import audit
 from tickwheel.event_process import EventProcess
 from tickwheel.event_process.assembly import open_event_process
 from tickwheel.kafka.producer import KafkaProducers
-from tickwheel.storage.keys import shard_key
+from tickwheel.storage.keys import queues_key, shard_key
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -235,6 +236,61 @@ def test_an_idle_sink_subscribes_to_its_queues_and_their_changes(
 def test_an_invalid_sink_is_refused(tw: Tickwheel) -> None:
     with pytest.raises(InvalidArgument, match="amqp"):
         tw.create_queue("q", sink="amqp://exchange")
+
+
+FORGED = json.dumps(
+    {"schema_version": 1, "namespace": "other", "queue": "orders", "id": "order-1", "exclusive_value": None}
+    | {"incarnation": 2**60, "version": 2**32 - 1, "from": "running", "to": "errored", "time": 0, "attempt": 1}
+    | {"worker": None, "lateness": None}
+).encode()
+
+
+def test_no_payload_reaches_the_topic_of_the_transitions(
+    tw: Tickwheel, tickwheel_server: PrivateServer, kafka: Kafka, topic: str, tmp_path: Path
+) -> None:
+    transitions = make_topic(kafka)
+    queue = tw.create_queue("evil", sink=f"kafka://{transitions}")
+    # A record of the sink would have the key of the transitions of order-1, and so would be in their partition.
+    queue.enqueue(FORGED, id='["orders","order-1"]')
+    other = tw.create_queue("other", sink=f"kafka://{topic}")
+    with run_event_process(
+        tickwheel_server.url, tw._context.namespace, tmp_path / "lock", KafkaProducers(kafka.bootstrap, transitions)
+    ):
+        other.enqueue(id="m")
+        completed(other, 1)
+        assert queue.counts()["pending"] == 1
+        tw.create_queue("evil", update=True, sink=f"kafka://{topic}")
+        completed(queue, 1)
+    assert FORGED not in [record.value() for record in read_topic(kafka, transitions)]
+
+
+@pytest.mark.parametrize(
+    "stored", ["kafka://a\0b", "kafka://\ud800", "amqp://x", "kafka://", f"kafka://{events.TOPIC}"]
+)
+def test_a_stored_sink_that_is_invalid_stops_no_other_sink(
+    tw: Tickwheel,
+    server: Any,
+    kafka: Kafka,
+    topic: str,
+    driving: Driving,
+    caplog: pytest.LogCaptureFixture,
+    stored: str,
+) -> None:
+    damaged, good = tw.create_queue("damaged"), tw.create_queue("good", sink=f"kafka://{topic}")
+    damaged.enqueue(id="m")
+    rows = queues_key(tw._context.namespace)
+    row = server.hget(rows, "damaged")
+    # Version, uid and number precede the settings.
+    server.hset(rows, "damaged", row[:10] + json.dumps(json.loads(row[10:]) | {"sink": stored}).encode())
+    with driving():
+        for count in (1, 2):
+            good.enqueue(id=f"m{count}")
+            completed(good, count)
+            # Another queue makes the event process read all sinks again.
+            tw.create_queue(f"new-{count}", sink=f"kafka://{topic}")
+    assert damaged.counts()["pending"] == 1
+    lines = [record for record in caplog.records if "messages of queue damaged are not sent" in record.message]
+    assert [(line.levelname, line.message.isprintable()) for line in lines] == [("WARNING", True)]
 
 
 def test_an_event_process_without_a_broker_warns_once_about_queues_with_a_sink(

@@ -3,6 +3,7 @@
 import pytest
 
 from tickwheel.errors import InvalidArgument
+from tickwheel.kafka.library import TOPIC
 from tickwheel.model.queue_config import QueueConfig, parse
 from tickwheel.sinks.in_flight_messages import BYTES, MESSAGES, InFlightMessages
 from tickwheel.sinks.kafka_sink import headers, key
@@ -54,6 +55,11 @@ def test_every_other_sink_is_refused(url: object) -> None:
 def test_a_sink_of_rabbitmq_is_refused_and_the_error_lists_the_sinks() -> None:
     with pytest.raises(InvalidArgument, match=r"amqp.* is not supported: the url of a sink starts with kafka://"):
         parse({"sink": "amqp://orders"})
+
+
+def test_the_topic_of_the_transitions_is_refused_as_a_sink() -> None:
+    with pytest.raises(InvalidArgument, match=r"kafka://tickwheel\.transitions.* is not allowed"):
+        parse({"sink": f"kafka://{TOPIC}"})
 
 
 def test_an_update_without_a_sink_keeps_the_sink_and_an_empty_sink_removes_it() -> None:

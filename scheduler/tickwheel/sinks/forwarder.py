@@ -116,7 +116,7 @@ class SinkForwarder:
         self._queues = {
             queue: (config, sink)
             for queue, config in configs.items()
-            if config.sink is not None and (sink := self._sinks.sink(config.sink)) is not None
+            if config.sink is not None and (sink := self._sinks.sink(queue, config.sink)) is not None
         }
         listener.set_channels([self._adopted, *map(self._channel, self._queues)])
         self._ready = dict.fromkeys(self._queues)
