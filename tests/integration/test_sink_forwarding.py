@@ -264,6 +264,31 @@ def test_no_payload_reaches_the_topic_of_the_transitions(
     assert FORGED not in [record.value() for record in read_topic(kafka, transitions)]
 
 
+def test_an_event_process_sends_only_to_the_topics_that_its_operator_permits(
+    tw: Tickwheel,
+    tickwheel_server: PrivateServer,
+    kafka: Kafka,
+    topic: str,
+    driving: Driving,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    other_topic = make_topic(kafka)
+    permitted, refused = (tw.create_queue(name, sink=f"kafka://{name}") for name in (topic, other_topic))
+    refused.enqueue(id="m")
+    permitted.enqueue(id="m")
+    producers = KafkaProducers(kafka.bootstrap, make_topic(kafka))
+    with run_event_process(
+        *(tickwheel_server.url, tw._context.namespace, tmp_path / "lock", producers),
+        sink_topics=("no-topic", f"{topic[:-1]}?"),
+    ):
+        completed(permitted, 1)
+    assert refused.counts()["pending"] == 1
+    assert f"messages of queue {other_topic} are not sent and stay Pending: no pattern of --sink-topics" in caplog.text
+    with driving():
+        completed(refused, 1)
+
+
 @pytest.mark.parametrize(
     "stored", ["kafka://a\0b", "kafka://\ud800", "amqp://x", "kafka://", f"kafka://{events.TOPIC}"]
 )
