@@ -318,6 +318,51 @@ def test_a_stored_sink_that_is_invalid_stops_no_other_sink(
     assert [(line.levelname, line.message.isprintable()) for line in lines] == [("WARNING", True)]
 
 
+def test_a_message_whose_metadata_is_damaged_fails_and_stops_no_other_message(
+    tw: Tickwheel, server: Any, kafka: Kafka, topic: str, driving: Driving
+) -> None:
+    once = timedelta(milliseconds=1)
+    damaged, good = (
+        tw.create_queue(name, sink=f"kafka://{topic}", indexed=[], max_attempts=2, backoff=once, backoff_max=once)
+        for name in ("damaged", "good")
+    )
+    damaged.enqueue(id="m", metadata={"key": "value"}, deadline=timedelta(hours=-1))
+    messages = shard_key(tw._context.namespace, 0, "messages")
+    [field] = server.hkeys(messages)
+    server.hset(messages, field, server.hget(messages, field).replace(b"value", b"\xff\xfe\xff\xfe\xff"))
+    damaged.enqueue(id="undamaged")
+    good.enqueue(id="m")
+    with driving():
+        completed(good, 1)
+        completed(damaged, 1)
+        eventually(lambda: damaged.counts()["errored"] == 1, "the damaged message fails")
+    record = server.hget(messages, field)
+    assert b"the sink rejected the message: the metadata of message 'm' of queue 'damaged' is damaged" in record
+    server.hset(messages, field, record.replace(b"\xff\xfe\xff\xfe\xff", b"value"))
+
+
+def test_a_queue_whose_messages_cannot_be_leased_stops_no_other_sink(
+    tw: Tickwheel, server: Any, kafka: Kafka, topic: str, driving: Driving
+) -> None:
+    damaged, also_damaged, good = (
+        tw.create_queue(name, sink=f"kafka://{topic}") for name in ("damaged", "also-damaged", "good")
+    )
+    rows = queues_key(tw._context.namespace)
+    stored = server.hgetall(rows)
+    for name in (b"damaged", b"also-damaged"):
+        server.hset(
+            rows, name, stored[name][:10] + json.dumps(json.loads(stored[name][10:]) | {"lease_ms": 1}).encode()
+        )
+    with driving():
+        for queue in (damaged, also_damaged, good):
+            queue.enqueue(id="m")
+        completed(good, 1)
+        assert (damaged.counts()["pending"], also_damaged.counts()["pending"]) == (1, 1)
+        server.hset(rows, mapping=stored)
+        completed(damaged, 1)
+        completed(also_damaged, 1)
+
+
 def test_an_event_process_without_a_broker_warns_once_about_queues_with_a_sink(
     tw: Tickwheel, tickwheel_server: PrivateServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
