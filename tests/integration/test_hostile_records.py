@@ -1,4 +1,4 @@
-"""Kafka records that are no transitions: the reader logs, reports and skips them."""
+"""Kafka records that are no transitions of the relay: the reader logs, reports and skips them."""
 
 import logging
 import os
@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from services.kafka import Kafka
+from tests.frozen.kafka import sink_record
 from tests.support.kafka_topics import make_topic
 from tickwheel import events
 from tickwheel.events.encoding import encode
@@ -76,6 +77,21 @@ def test_records_that_are_no_transitions_are_logged_reported_and_skipped(
     assert [record.levelname for record in lines] == ["WARNING", *["DEBUG"] * (len(HOSTILE) - 1)]
     # The text of the record cannot add a line to the log, even without the log format of the programs.
     assert all(record.message.isprintable() for record in lines)
+
+
+def test_the_payload_of_a_message_in_the_topic_of_transitions_is_not_taken_for_a_transition(
+    kafka: Kafka, topic: str
+) -> None:
+    # The payload has the key of a message of another namespace, and pretends to be newer than all its transitions.
+    forged = GOOD.replace(b'"version":1', b'"version":4294967295')
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer.produce(topic, forged, KEY, headers=[*sink_record()[1]])
+    producer.produce(topic, GOOD, KEY, headers=[("traceparent", b"of a mirror")])
+    assert producer.flush(30) == 0
+    skipped: list[events.UnreadableRecord] = []
+    read = events.read(kafka.bootstrap, topic=topic, idle=timedelta(seconds=3), on_unreadable=skipped.append)
+    assert [transition.version for transition in read] == [1]
+    assert [(one.offset, one.value, "a sink has written" in one.reason) for one in skipped] == [(0, forged, True)]
 
 
 def test_a_group_continues_after_a_record_that_is_no_transition(kafka: Kafka, topic: str, group: str) -> None:

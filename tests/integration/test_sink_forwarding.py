@@ -1,5 +1,6 @@
 """A queue with a sink: its due messages are published to Kafka with the fields of a delivery, and then completed."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -18,7 +19,7 @@ from tickwheel.doctor import audit
 from tickwheel.event_process import EventProcess
 from tickwheel.event_process.assembly import open_event_process
 from tickwheel.kafka.producer import KafkaProducers
-from tickwheel.storage.keys import shard_key
+from tickwheel.storage.keys import queues_key, shard_key
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -235,6 +236,131 @@ def test_an_idle_sink_subscribes_to_its_queues_and_their_changes(
 def test_an_invalid_sink_is_refused(tw: Tickwheel) -> None:
     with pytest.raises(InvalidArgument, match="amqp"):
         tw.create_queue("q", sink="amqp://exchange")
+
+
+FORGED = json.dumps(
+    {"schema_version": 1, "namespace": "other", "queue": "orders", "id": "order-1", "exclusive_value": None}
+    | {"incarnation": 2**60, "version": 2**32 - 1, "from": "running", "to": "errored", "time": 0, "attempt": 1}
+    | {"worker": None, "lateness": None}
+).encode()
+
+
+def test_no_payload_reaches_the_topic_of_the_transitions(
+    tw: Tickwheel, tickwheel_server: PrivateServer, kafka: Kafka, topic: str, tmp_path: Path
+) -> None:
+    transitions = make_topic(kafka)
+    queue = tw.create_queue("evil", sink=f"kafka://{transitions}")
+    # A record of the sink would have the key of the transitions of order-1, and so would be in their partition.
+    queue.enqueue(FORGED, id='["orders","order-1"]')
+    other = tw.create_queue("other", sink=f"kafka://{topic}")
+    with run_event_process(
+        tickwheel_server.url, tw._context.namespace, tmp_path / "lock", KafkaProducers(kafka.bootstrap, transitions)
+    ):
+        other.enqueue(id="m")
+        completed(other, 1)
+        assert queue.counts()["pending"] == 1
+        tw.create_queue("evil", update=True, sink=f"kafka://{topic}")
+        completed(queue, 1)
+    assert FORGED not in [record.value() for record in read_topic(kafka, transitions)]
+
+
+def test_an_event_process_sends_only_to_the_topics_that_its_operator_permits(
+    tw: Tickwheel,
+    tickwheel_server: PrivateServer,
+    kafka: Kafka,
+    topic: str,
+    driving: Driving,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    other_topic = make_topic(kafka)
+    permitted, refused = (tw.create_queue(name, sink=f"kafka://{name}") for name in (topic, other_topic))
+    refused.enqueue(id="m")
+    permitted.enqueue(id="m")
+    producers = KafkaProducers(kafka.bootstrap, make_topic(kafka))
+    with run_event_process(
+        *(tickwheel_server.url, tw._context.namespace, tmp_path / "lock", producers),
+        sink_topics=("no-topic", f"{topic[:-1]}?"),
+    ):
+        completed(permitted, 1)
+    assert refused.counts()["pending"] == 1
+    assert f"messages of queue {other_topic} are not sent and stay Pending: no pattern of --sink-topics" in caplog.text
+    with driving():
+        completed(refused, 1)
+
+
+@pytest.mark.parametrize(
+    "stored", ["kafka://a\0b", "kafka://\ud800", "amqp://x", "kafka://", f"kafka://{events.TOPIC}"]
+)
+def test_a_stored_sink_that_is_invalid_stops_no_other_sink(
+    tw: Tickwheel,
+    server: Any,
+    kafka: Kafka,
+    topic: str,
+    driving: Driving,
+    caplog: pytest.LogCaptureFixture,
+    stored: str,
+) -> None:
+    damaged, good = tw.create_queue("damaged"), tw.create_queue("good", sink=f"kafka://{topic}")
+    damaged.enqueue(id="m")
+    rows = queues_key(tw._context.namespace)
+    row = server.hget(rows, "damaged")
+    # Version, uid and number precede the settings.
+    server.hset(rows, "damaged", row[:10] + json.dumps(json.loads(row[10:]) | {"sink": stored}).encode())
+    with driving():
+        for count in (1, 2):
+            good.enqueue(id=f"m{count}")
+            completed(good, count)
+            # Another queue makes the event process read all sinks again.
+            tw.create_queue(f"new-{count}", sink=f"kafka://{topic}")
+    assert damaged.counts()["pending"] == 1
+    lines = [record for record in caplog.records if "messages of queue damaged are not sent" in record.message]
+    assert [(line.levelname, line.message.isprintable()) for line in lines] == [("WARNING", True)]
+
+
+def test_a_message_whose_metadata_is_damaged_fails_and_stops_no_other_message(
+    tw: Tickwheel, server: Any, kafka: Kafka, topic: str, driving: Driving
+) -> None:
+    once = timedelta(milliseconds=1)
+    damaged, good = (
+        tw.create_queue(name, sink=f"kafka://{topic}", indexed=[], max_attempts=2, backoff=once, backoff_max=once)
+        for name in ("damaged", "good")
+    )
+    damaged.enqueue(id="m", metadata={"key": "value"}, deadline=timedelta(hours=-1))
+    messages = shard_key(tw._context.namespace, 0, "messages")
+    [field] = server.hkeys(messages)
+    server.hset(messages, field, server.hget(messages, field).replace(b"value", b"\xff\xfe\xff\xfe\xff"))
+    damaged.enqueue(id="undamaged")
+    good.enqueue(id="m")
+    with driving():
+        completed(good, 1)
+        completed(damaged, 1)
+        eventually(lambda: damaged.counts()["errored"] == 1, "the damaged message fails")
+    record = server.hget(messages, field)
+    assert b"the sink rejected the message: the metadata of message 'm' of queue 'damaged' is damaged" in record
+    server.hset(messages, field, record.replace(b"\xff\xfe\xff\xfe\xff", b"value"))
+
+
+def test_a_queue_whose_messages_cannot_be_leased_stops_no_other_sink(
+    tw: Tickwheel, server: Any, kafka: Kafka, topic: str, driving: Driving
+) -> None:
+    damaged, also_damaged, good = (
+        tw.create_queue(name, sink=f"kafka://{topic}") for name in ("damaged", "also-damaged", "good")
+    )
+    rows = queues_key(tw._context.namespace)
+    stored = server.hgetall(rows)
+    for name in (b"damaged", b"also-damaged"):
+        server.hset(
+            rows, name, stored[name][:10] + json.dumps(json.loads(stored[name][10:]) | {"lease_ms": 1}).encode()
+        )
+    with driving():
+        for queue in (damaged, also_damaged, good):
+            queue.enqueue(id="m")
+        completed(good, 1)
+        assert (damaged.counts()["pending"], also_damaged.counts()["pending"]) == (1, 1)
+        server.hset(rows, mapping=stored)
+        completed(damaged, 1)
+        completed(also_damaged, 1)
 
 
 def test_an_event_process_without_a_broker_warns_once_about_queues_with_a_sink(

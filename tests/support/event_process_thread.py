@@ -1,7 +1,7 @@
 """An event process in a thread of the test's own process, so that the test can read its state."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
@@ -22,11 +22,14 @@ def run_event_process(
     replicas: int = 0,
     *,
     relays: bool = True,
+    sink_topics: Sequence[str] = ("*",),
 ) -> Iterator[EventProcess]:
     """Run an event process until the end of the block, then close it and ``broker``."""
     with (
         nullcontext() if broker is None else closing(broker),
-        open_event_process(url, namespace, election, producers=broker, replicas=replicas, relays=relays) as process,
+        open_event_process(
+            *(url, namespace, election), producers=broker, replicas=replicas, relays=relays, sink_topics=sink_topics
+        ) as process,
     ):
         thread = threading.Thread(target=process.run)
         thread.start()

@@ -159,6 +159,16 @@ def test_queues_with_a_sink_are_reported() -> None:
     assert finding.text.startswith("mail to kafka://mails;")
 
 
+def test_queues_whose_sink_no_event_process_serves_are_reported() -> None:
+    sinks = {"a": "kafka://\ud800", "b": "kafka://tickwheel.transitions", "mail": "kafka://mails"}
+    configs = {name: QueueConfig(sink=sink) for name, sink in sinks.items()}
+    _, served, refused = check_queues(QueueRows(configs, []))
+    assert (served.verdict, served.text.partition(";")[0]) == ("ok", "mail to kafka://mails")
+    assert (refused.check, refused.verdict) == ("sinks", "warning")
+    assert "stay Pending, because no event process serves their sink: 2. The first is queue a: sink" in refused.text
+    assert refused.text.isprintable()
+
+
 def test_at_most_20_unreadable_queues_have_findings_of_their_own() -> None:
     findings = list(check_queues(QueueRows({"work": QueueConfig()}, [f"row {n}" for n in range(25)])))
     assert [(one.check, one.verdict) for one in findings] == [*[("queues", "bad")] * 21, ("queues", "ok")]

@@ -1,11 +1,15 @@
 """Sinks: their URLs, the Kafka record of a message, and the messages in flight."""
 
+from contextlib import closing
+
 import pytest
 
 from tickwheel.errors import InvalidArgument
+from tickwheel.kafka.library import TOPIC
+from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.model.queue_config import QueueConfig, parse
 from tickwheel.sinks.in_flight_messages import BYTES, MESSAGES, InFlightMessages
-from tickwheel.sinks.kafka_sink import headers, key
+from tickwheel.sinks.kafka_sink import KafkaSink, headers, key
 from tickwheel.sinks.sink import DeliveryCallback, DeliveryStatus, SinkMessage
 from tickwheel.storage.record import FIXED, HEAD, OWNED, State, encode_pairs
 
@@ -56,6 +60,11 @@ def test_a_sink_of_rabbitmq_is_refused_and_the_error_lists_the_sinks() -> None:
         parse({"sink": "amqp://orders"})
 
 
+def test_the_topic_of_the_transitions_is_refused_as_a_sink() -> None:
+    with pytest.raises(InvalidArgument, match=r"kafka://tickwheel\.transitions.* is not allowed"):
+        parse({"sink": f"kafka://{TOPIC}"})
+
+
 def test_an_update_without_a_sink_keeps_the_sink_and_an_empty_sink_removes_it() -> None:
     existing = parse({"sink": "kafka://orders"})
     assert parse({"max_attempts": 3}, existing).sink == "kafka://orders"
@@ -84,6 +93,18 @@ def test_the_trace_of_a_message_has_separate_headers() -> None:
     headers_of_message = dict(headers("tw", one))
     assert (headers_of_message["traceparent"], headers_of_message["tickwheel-metadata-region"]) == (b"00-1-2-01", b"eu")
     assert "tickwheel-metadata-traceparent" not in headers_of_message
+
+
+@pytest.mark.parametrize("pairs", [b"\0", b"\0\1", b"\0\5\1k\xff\xff\xff"])
+def test_a_message_whose_metadata_is_damaged_is_refused(pairs: bytes) -> None:
+    answers: list[tuple[DeliveryStatus, str]] = []
+    one = message()
+    one._pairs = pairs
+    with closing(KafkaProducers("127.0.0.1:1")) as producers:
+        assert KafkaSink(producers, "tw", "orders").send(one, lambda *answer: answers.append(answer))
+    [(status, reason)] = answers
+    assert status is DeliveryStatus.REFUSED
+    assert reason.startswith("the metadata of message 'm' of queue 'q' is damaged: ")
 
 
 def test_a_message_is_held_until_it_is_settled_and_sent_again_if_its_outcome_is_unknown() -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from tickwheel.doctor.finding import Finding
 from tickwheel.doctor.server_health import ServerFacts
 from tickwheel.doctor.timers import slot_of
+from tickwheel.errors import InvalidArgument
+from tickwheel.model.sink_url import validate_sink_url
 from tickwheel.operations.context import RELAYED, NamespaceContext, outbox_of
 from tickwheel.operations.removal.queue_numbers import QueueRows
 from tickwheel.plan import Plan, Request, Round
@@ -203,7 +205,7 @@ def _outbox(context: NamespaceContext, shards: list[ShardFacts]) -> Finding:
 
 
 def check_queues(rows: QueueRows) -> Iterator[Finding]:
-    """Report the unreadable queues, the number of queues, the blocked ones, and those with a sink."""
+    """Report the unreadable queues, the number of queues, the blocked ones, and the sinks."""
     for text in rows.unreadable[:_UNREADABLE_QUEUES]:
         yield Finding("queues", "bad", text)
     if len(rows.unreadable) > _UNREADABLE_QUEUES:
@@ -216,9 +218,22 @@ def check_queues(rows: QueueRows) -> Iterator[Finding]:
     ]
     text = f"{len(configs):,} in all" + (f"; blocked: {', '.join(blocked)}" if blocked else "")
     yield Finding("queues", "warning" if blocked else "ok", text)
-    sinks = ", ".join(f"{name} to {config.sink}" for name, config in configs.items() if config.sink is not None)
-    if sinks:
-        yield Finding("sinks", "ok", f"{sinks}; event processes with --kafka deliver the messages")
+    yield from _check_sinks({name: config.sink for name, config in configs.items() if config.sink is not None})
+
+
+def _check_sinks(sinks: dict[str, str]) -> Iterator[Finding]:
+    """Report the sinks of the queues. A client of an earlier version may have stored one that is not valid today."""
+    served, refusals = [], []
+    for queue, url in sinks.items():
+        try:
+            served.append(f"{queue} to {validate_sink_url(url)}")
+        except InvalidArgument as error:
+            refusals.append(f"queue {queue}: {error}")
+    if served:
+        yield Finding("sinks", "ok", f"{', '.join(served)}; event processes with --kafka deliver the messages")
+    if refusals:
+        text = f"queues whose messages stay Pending, because no event process serves their sink: {len(refusals):,}"
+        yield Finding("sinks", "warning", f"{text}. The first is {refusals[0]}")
 
 
 def _driver(shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> Finding:

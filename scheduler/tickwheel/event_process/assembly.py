@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from tickwheel.redis.url import redact
 from tickwheel.relay.relay import Relay
 from tickwheel.runtime.time import monotonic_ms
 from tickwheel.sinks.forwarder import SinkForwarder
-from tickwheel.sinks.registry import SinkRegistry
+from tickwheel.sinks.registry import ALL_TOPICS, SinkRegistry
 from tickwheel.storage.keys import shard_key
 
 _CALL_TIMEOUT_S = 5.0
@@ -48,6 +48,7 @@ def open_event_process(
     producers: KafkaProducers | None = None,
     replicas: int = 0,
     relays: bool = True,
+    sink_topics: Sequence[str] = ALL_TOPICS,
 ) -> Iterator[EventProcess]:
     """Build an event process for all shards of a namespace, and close its connections at the end of the block.
 
@@ -56,9 +57,9 @@ def open_event_process(
     namespace, if the caller has opened the namespace already. ``clock`` is the Lua fragment with which scripts read the
     time; only tests change it.
 
-    ``producers`` send due messages of queues with a sink. If ``relays`` is true, they also send the events, each after
-    ``replicas`` replicas have received it. Raises InvalidArgument if events should be relayed and the namespace does
-    not keep its history for a relay.
+    ``producers`` send due messages of queues with a sink, if one of the shell patterns ``sink_topics`` matches the
+    topic. If ``relays`` is true, they also send the events, each after ``replicas`` replicas have received it. Raises
+    InvalidArgument if events should be relayed and the namespace does not keep its history for a relay.
     """
     with ExitStack() as stack:
         restart_embedded_server = None
@@ -76,7 +77,7 @@ def open_event_process(
             io.run(open_namespace(context, NamespaceOptions()))
         for warning in io.run(find_vulnerabilities()):
             _log.warning("%s", warning)
-        yield _assemble(context, io, election, restart_embedded_server, producers, replicas, relays=relays)
+        yield _assemble(context, io, election, restart_embedded_server, producers, replicas, relays, sink_topics)
 
 
 def _assemble(
@@ -86,8 +87,8 @@ def _assemble(
     restart_embedded_server: Callable[[], None] | None,
     producers: KafkaProducers | None,
     replicas: int,
-    *,
     relays: bool,
+    sink_topics: Sequence[str],
 ) -> EventProcess:
     def connect(shard: int) -> "Redis":
         if restart_embedded_server is not None:
@@ -99,7 +100,8 @@ def _assemble(
 
     sidecars: list[StartSidecar] = []
     if producers is not None:
-        sidecars.append(_forwarder_starter(connect, context, io, queues, producers))
+        sinks = SinkRegistry(context.namespace, producers, sink_topics)
+        sidecars.append(_forwarder_starter(connect, context, io, queues, sinks))
     if producers is not None and relays:
         threading.Thread(target=producers.check_topic, name="tickwheel-topic", daemon=True).start()
         sidecars.append(_relay_starter(connect, context, queues, producers, replicas))
@@ -148,10 +150,9 @@ def _relay_starter(
 
 
 def _forwarder_starter(
-    connect: Connect, context: NamespaceContext, io: DriverExecutor, queues: QueueDirectory, producers: KafkaProducers
+    connect: Connect, context: NamespaceContext, io: DriverExecutor, queues: QueueDirectory, sinks: SinkRegistry
 ) -> StartSidecar:
     """Return a function that starts the forwarder of a shard's sinks."""
-    sinks = SinkRegistry(context.namespace, producers)
 
     def start_forwarder(shard: FencedShard, stats: WheelStats) -> Sidecar:
         return Sidecar(

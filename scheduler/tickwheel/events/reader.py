@@ -11,7 +11,7 @@ from tickwheel.errors import TickwheelError, Unavailable
 from tickwheel.events.deduplication import REMEMBERED, Deduplicator, Gap
 from tickwheel.events.encoding import Transition, decode
 from tickwheel.events.partition_offsets import PartitionOffsets
-from tickwheel.kafka.library import TOPIC, build_settings, kafka_library, library_log
+from tickwheel.kafka.library import SINK_HEADERS, TOPIC, build_settings, kafka_library, library_log
 from tickwheel.model import validation
 from tickwheel.runtime.log_throttle import LogThrottle
 
@@ -63,9 +63,9 @@ def read(
     the outbox. Gaps are also logged. Transitions that another reader of the group has read do not count as gaps.
     ``remembered`` is the number of messages whose last transition is kept to recognize duplicates.
 
-    A record that is not a transition in a known format is logged and skipped. ``on_unreadable`` is called before the
-    reader continues, so a caller that needs the whole history can count such records. An error that ``on_unreadable``
-    raises ends the iteration, and the group reads the record again.
+    A record that is not a transition in a known format, or that a sink has written, is logged and skipped.
+    ``on_unreadable`` is called before the reader continues, so a caller that needs the whole history can count such
+    records. An error that ``on_unreadable`` raises ends the iteration, and the group reads the record again.
 
     ``kafka`` contains further settings of librdkafka, by name. Raises TickwheelError if confluent-kafka or the topic is
     missing, InvalidArgument for invalid arguments, and Unavailable if no broker answers at the start.
@@ -135,6 +135,8 @@ def _decode_or_skip(record: Any, on_unreadable: Callable[[UnreadableRecord], Non
     """Return the transition in a record. If the record has none, log it, report it, and return None."""
     value = record.value()
     try:
+        if any(name.startswith(SINK_HEADERS) for name, _ in record.headers() or ()):
+            raise TickwheelError("not a transition of Tickwheel: its headers show that a sink has written the record")
         return decode(value)
     except TickwheelError as error:
         unreadable = UnreadableRecord(record.topic(), record.partition(), record.offset(), value, str(error))

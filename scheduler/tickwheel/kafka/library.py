@@ -5,10 +5,13 @@ from collections.abc import Mapping
 from types import ModuleType
 
 from tickwheel.errors import InvalidArgument, TickwheelError
+from tickwheel.model.sink_url import RELAY_TOPIC
 from tickwheel.runtime.log_throttle import LogThrottle
 
-TOPIC = "tickwheel.transitions"
-
+TOPIC = RELAY_TOPIC
+# The records of sinks have headers with this prefix. Invariant: the records of the relay have none. So readers can
+# distinguish a transition from the payload of a message, which may have the same key and the same format.
+SINK_HEADERS = "tickwheel-"
 
 # The library's log. The library logs an unreachable broker several times a second, so its lines are throttled. Lines
 # that differ only in the duration of an attempt count as the same line.

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
-from struct import Struct
+from struct import Struct, error as StructError
 from typing import Any, Self
 
 from tickwheel.errors import DataLoss, InvalidArgument, TickwheelError
@@ -175,10 +175,10 @@ class LeasedMessage:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The metadata pairs passed to enqueue. Every access returns a new dict."""
+        """The metadata pairs passed to enqueue. Every access returns a new dict. Raises DataLoss for damaged pairs."""
         try:
             return decode_pairs(self._pairs)
-        except UnicodeDecodeError as error:
+        except (UnicodeDecodeError, StructError, IndexError) as error:
             raise DataLoss(
                 f"the metadata of message {self.id!r} of queue {self.queue!r} is damaged: {error}; run"
                 " `tickwheel doctor` to list all damage"

@@ -13,6 +13,8 @@ from tickwheel.model.validation import preview, to_plain_str
 
 # org.apache.kafka.common.internals.Topic
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+# The default topic of the relays of all namespaces. A payload in this topic could pass for a transition.
+RELAY_TOPIC: Final = "tickwheel.transitions"
 TOPIC_NAMES: Final = "1 to 249 letters, digits, '.', '_' and '-'; the names '.' and '..' are not allowed"
 
 
@@ -45,6 +47,11 @@ def _check_kafka(url: str, topic: str) -> None:
         raise InvalidArgument(
             f"sink {preview(url)} must be kafka:// and the name of a topic: {TOPIC_NAMES}; the addresses of the brokers"
             " are an option of the event process (--kafka)"
+        )
+    if topic == RELAY_TOPIC:
+        raise InvalidArgument(
+            f"sink {preview(url)} is not allowed: event processes publish the transitions of messages to the topic"
+            f" {RELAY_TOPIC}; name another topic"
         )
 
 

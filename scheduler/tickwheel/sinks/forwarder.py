@@ -87,6 +87,7 @@ class SinkForwarder:
         self._queues: dict[str, tuple[QueueConfig, Sink]] = {}
         # Queues that may have due messages, in the order in which the next calls dequeue them.
         self._ready: dict[str, None] = {}
+        self._last_dequeued: str | None = None
         self._is_outdated = False
 
     def wake(self) -> None:
@@ -116,10 +117,14 @@ class SinkForwarder:
         self._queues = {
             queue: (config, sink)
             for queue, config in configs.items()
-            if config.sink is not None and (sink := self._sinks.sink(config.sink)) is not None
+            if config.sink is not None and (sink := self._sinks.sink(queue, config.sink)) is not None
         }
         listener.set_channels([self._adopted, *map(self._channel, self._queues)])
-        self._ready = dict.fromkeys(self._queues)
+        # Begin with the queue after the last one that was dequeued: if the dequeue of a queue always fails, and so ends
+        # every run, the other queues have their turns.
+        queues = list(self._queues)
+        first = queues.index(self._last_dequeued) + 1 if self._last_dequeued in self._queues else 0
+        self._ready = dict.fromkeys(queues[first:] + queues[:first])
         self._is_outdated = False
 
     def _wait_for_news(self, listener: ChannelListener, until_ms: float) -> None:
@@ -141,7 +146,7 @@ class SinkForwarder:
         capacity = min(self._in_flight.capacity, CALL_MESSAGES)
         if not self._ready or capacity < MIN_BATCH:
             return False
-        queue = next(iter(self._ready))
+        self._last_dequeued = queue = next(iter(self._ready))
         del self._ready[queue]
         config, sink = self._queues[queue]
         lease, began = timedelta(milliseconds=config.lease_ms), monotonic_ms()

@@ -3,7 +3,8 @@
 from functools import partial
 from typing import Any
 
-from tickwheel.kafka.library import kafka_library
+from tickwheel.errors import DataLoss
+from tickwheel.kafka.library import SINK_HEADERS, kafka_library
 from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.sinks.sink import DeliveryCallback, DeliveryStatus, SinkMessage
 from tickwheel.storage import trace_context
@@ -22,13 +23,18 @@ class KafkaSink:
         self._unknown_codes = frozenset({error._FATAL, error._PURGE_QUEUE, error._PURGE_INFLIGHT})
 
     def send(self, message: SinkMessage, on_delivery: DeliveryCallback) -> bool:
+        try:
+            record_headers = headers(self._namespace, message)
+        except DataLoss as error:
+            on_delivery(DeliveryStatus.REFUSED, str(error))
+            return True
         producer = self._producers.producer()
         try:
             producer.produce(
                 self._topic,
                 message.payload,
                 key(message),
-                headers=headers(self._namespace, message),
+                headers=record_headers,
                 on_delivery=partial(self._report, on_delivery),
             )
         except BufferError:
@@ -56,6 +62,8 @@ def key(message: SinkMessage) -> bytes:
 def headers(namespace: str, message: SinkMessage) -> list[tuple[str, bytes]]:
     """Return the record's headers: all fields of a message except its payload. Times are ms since 1970.
 
+    Raises DataLoss if the metadata is damaged.
+
     A reader gets each message once if it skips records whose (namespace, queue, exclusive value, id, incarnation) it
     has already seen.
     """
@@ -74,4 +82,4 @@ def headers(namespace: str, message: SinkMessage) -> list[tuple[str, bytes]]:
     fields |= {f"metadata-{name}": value for name, value in trace_context.strip_trace_context(metadata).items()}
     # Tracing libraries for Kafka read the trace context from these headers, without a prefix.
     trace = [(name, value.encode()) for name, value in metadata.items() if name in trace_context.KEYS]
-    return [(f"tickwheel-{name}", str(value).encode()) for name, value in fields.items()] + trace
+    return [(f"{SINK_HEADERS}{name}", str(value).encode()) for name, value in fields.items()] + trace

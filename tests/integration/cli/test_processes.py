@@ -291,6 +291,13 @@ def test_events_waits_for_kafka_and_exits_at_once_on_a_signal(run: Run, events: 
     assert time.monotonic() - began < 5
 
 
+def test_events_sends_no_messages_to_topics_that_are_not_permitted(run: Run, events: Start) -> None:
+    run("queue", "create", "orders", "--sink", "kafka://secret")
+    process = events("--kafka", "127.0.0.1:1", "--no-relay", "--sink-topics", "mail.*", "--sink-topics", "sms")
+    refusal = "messages of queue orders are not sent and stay Pending: no pattern of --sink-topics permits the topic"
+    eventually(lambda: f"{refusal} secret of the sink: mail.*, sms" in process.log, "the sink is refused", ENDS_S)
+
+
 def test_events_names_an_unknown_setting_of_kafka(run: Run) -> None:
     assert "NAME=VALUE" in run("events", "--kafka", "127.0.0.1:1", "--kafka-setting", "nonsense", code=2).stderr
     refused = run("events", "--kafka", "127.0.0.1:1", "--kafka-setting", "no.such=1", code=2)
@@ -307,6 +314,7 @@ def test_events_names_an_unknown_setting_of_kafka(run: Run) -> None:
         ),
         (["--outbox-full", "drop"], "--outbox-full is for the events that are relayed to Kafka: it needs --kafka"),
         (["--kafka-setting", "security.protocol=SSL"], "--kafka-setting is for Kafka: it needs --kafka"),
+        (["--sink-topics", "mail.*"], "--sink-topics is for Kafka: it needs --kafka"),
         (["--no-relay"], "--no-relay is for Kafka: it needs --kafka"),
         (
             ["--kafka", "127.0.0.1:1", "--no-relay", "--topic", "t"],

@@ -74,6 +74,13 @@ _Kafka = Annotated[
 ]
 _Relay = Annotated[bool, typer.Option("--relay/--no-relay", help="With --no-relay, use --kafka only for sinks.")]
 _Topic = Annotated[str | None, typer.Option(help=f"Topic of the transitions (default {TOPIC}).")]
+_SinkTopics = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATTERN",
+        help="Deliver messages only to sinks whose topic matches this shell pattern (default *); may be repeated.",
+    ),
+]
 _KafkaSetting = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=VALUE", help="Setting of Kafka's client, like security.protocol=SSL; may be repeated."),
@@ -120,6 +127,7 @@ def events(
     kafka: _Kafka = None,
     relay: _Relay = True,
     topic: _Topic = None,
+    sink_topics: _SinkTopics = None,
     kafka_setting: _KafkaSetting = None,
     durability: _Durability = None,
     outbox_limit: _OutboxLimit = None,
@@ -140,7 +148,9 @@ def events(
     relays = kafka is not None and relay
     zookeeper_url = _check_election(target, lock, election, session_timeout)
     _check_kafka_options(
-        *(kafka, relay, kafka_setting), {"--topic": topic, "--outbox-limit": outbox_limit, "--outbox-full": outbox_full}
+        *(kafka, relay),
+        {"--kafka-setting": kafka_setting, "--sink-topics": sink_topics},
+        {"--topic": topic, "--outbox-limit": outbox_limit, "--outbox-full": outbox_full},
     )
     listen = metrics_address(metrics, insecure=insecure)
     log_to_stderr(json=target.json, verbose=verbose)
@@ -173,6 +183,7 @@ def events(
             producers=producers,
             replicas=settings.durability.replicas,
             relays=relays,
+            sink_topics=sink_topics or ["*"],
         ) as process:
             _run(process, settings.namespace, listen)
 
@@ -191,11 +202,16 @@ def _check_election(
 
 
 def _check_kafka_options(
-    kafka: str | None, relay: bool, kafka_setting: list[str] | None, relay_options: dict[str, str | int | None]
+    kafka: str | None,
+    relay: bool,
+    kafka_options: dict[str, list[str] | None],
+    relay_options: dict[str, str | int | None],
 ) -> None:
     """Raise InvalidArgument for an option that has no effect without another option."""
-    if kafka is None and (kafka_setting or not relay):
-        raise InvalidArgument(f"{'--kafka-setting' if kafka_setting else '--no-relay'} is for Kafka: it needs --kafka")
+    if kafka is None:
+        for name, is_used in {**kafka_options, "--no-relay": not relay}.items():
+            if is_used:
+                raise InvalidArgument(f"{name} is for Kafka: it needs --kafka")
     for name, value in relay_options.items():
         if value is not None and (kafka is None or not relay):
             missing = "needs --kafka" if kafka is None else "excludes --no-relay"
