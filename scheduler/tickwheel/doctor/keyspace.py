@@ -10,7 +10,7 @@ from tickwheel.plan import Plan, Request, Round
 from tickwheel.storage import keys
 from tickwheel.storage.key_types import METADATA_TYPES, QUEUE_TYPES, SHARD_TYPES
 
-_SLOT = re.compile(r"w[2-5]:\d+")
+_SLOT = re.compile(r"w[2-5]:[0-9]+")
 _SESSION = re.compile(r"session:([A-Za-z0-9._-]{1,64}/)?[A-Za-z0-9_-]{1,64}(/[0-9]{1,4})?")
 
 
@@ -36,7 +36,7 @@ def check_keys(context: NamespaceContext, queues: Queues, findings: Findings, *,
 
 def _check_scanned_keys(context: NamespaceContext, names: set[str], findings: Findings) -> Plan[bool]:
     usable = True
-    shape = re.compile(re.escape(context.namespace) + r":\{(\d+)\}:(.+)")
+    shape = re.compile(re.escape(context.namespace) + r":\{([0-9]{1,5})\}:(.+)")
     cursor = b"0"
     while True:
         command = ("SCAN", cursor, "MATCH", f"{context.namespace}:{{*", "COUNT", PAGE)

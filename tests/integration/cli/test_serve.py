@@ -137,6 +137,7 @@ def test_dev_runs_server_service_and_event_process(start: Start, tmp_path: Path)
         (["--listen", "0.0.0.0:0"], "without encryption"),
         (["--listen", "none"], "must be HOST:PORT"),
         (["--listen", "127.0.0.1:70000"], "must be HOST:PORT"),
+        (["--listen", "127.0.0.1:" + "9" * 5_000], "must be HOST:PORT"),
         (["--listen", "0.0.0.0:0", "--tokens", "none.toml"], "use --tls-cert"),
         (["--tokens", "none.toml"], "cannot be read"),
         (["--tls-cert", str(CERTS / "server.pem")], "give both --tls-cert and --tls-key"),
