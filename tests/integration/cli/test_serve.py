@@ -156,6 +156,7 @@ def test_token_prints_a_token_and_its_entry_for_the_file(tmp_path: Path) -> None
     done = subprocess.run([*TICKWHEEL, "token", "shop"], capture_output=True, text=True, timeout=ENDS_S, check=True)
     token, _, entry = done.stdout.partition("\n")
     path = tmp_path / "tokens.toml"
+    path.touch(0o600)
     path.write_text(entry)
     assert TokenFile(path).token_store.authenticate((("authorization", f"Bearer {token}"),)).name == "shop"
 
