@@ -13,8 +13,11 @@ elseif stored ~= ARGV[1] then
     return redis.error_reply('STALECONFIG the queue has another configuration here')
 end
 local left = 0
-for _, count in next, redis.call('HVALS', counts) do
-    left = left + count
+for _, count in next, redis.call('HMGET', counts, 1, 2, 3, 4, 5, 6) do
+    -- A value that no script stores counts as 0: the deletion has removed all messages that it found.
+    if count and #count < 16 and string.find(count, '^%d+$') then
+        left = left + count
+    end
 end
 if left == 0 then
     redis.call('UNLINK', config, counts, lateness, forecast, ready, waiting, locks, pairs, vpairs, parked)

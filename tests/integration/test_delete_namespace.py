@@ -23,6 +23,7 @@ from tickwheel import (
 )
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.removal.delete_namespace import NamespaceDeletion
+from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -96,7 +97,7 @@ def test_a_deletion_that_was_cut_off_refuses_clients_and_can_be_repeated(
     assert keys(server, namespace) == []
 
 
-@pytest.mark.parametrize("phase", ["versions", "keys"])
+@pytest.mark.parametrize("phase", ["versions", "search", "metadata"])
 def test_no_token_continues_a_deletion_that_does_not_exist(
     open_client: Open, server: Any, namespace: str, contents: Callable[[str], dict[str, Any]], phase: str
 ) -> None:
@@ -190,6 +191,46 @@ def test_a_namespace_with_events_that_are_not_relayed_is_refused(
     assert client.queue("a").enqueue().created
 
 
+@pytest.mark.parametrize("over", ["redis", "grpc"])
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"shards": "0", "deleting": "1"},
+        {"shards": "1"},
+        {"shards": "7"},
+        {"shards": "L"},
+        {"shards": "9" * 5_000},
+        {"shards": "0", "deleting": b"\xff"},
+        {"shards": "0", "deleting": "0", "deletion": ""},
+        {"deletion": b"\xff"},
+        {"deletion": "x" * 5_000},
+        {"deletion": "0123456789abcdef:"},
+    ],
+)
+def test_a_namespace_with_a_damaged_record_is_deleted_with_all_its_keys(
+    open_client: Open, server: Any, namespace: str, service: ServiceThread, over: str, record: dict[str, bytes | str]
+) -> None:
+    client = open_client()
+    deleting = client if over == "redis" else open_client(service.url)
+    fill(client)
+    # Keys of a shard that a later namespace of this name could have.
+    server.set(shard_key(namespace, 7, "messages"), "x")
+    server.set(shard_key(namespace, 16_383, "clock"), "x")
+    other = [f"{namespace}x:{{0}}:clock", f"x{namespace}:{{0}}:clock", f"{namespace}:{{00}}:clock", f"{namespace}:0"]
+    for key in other:
+        server.set(key, "x")
+    server.hset(shard_key(namespace, 0, "namespace"), mapping=record)
+
+    # The command does not open the namespace, so it does not know the number of shards either.
+    deleting._context.shards = 1
+    deleting.delete_namespace()
+
+    assert sorted(key.decode() for key in server.scan_iter(match=f"*{namespace}*", count=10_000)) == sorted(other)
+    server.delete(*other)
+    with pytest.raises(NamespaceNotFound):
+        client.delete_namespace()
+
+
 def test_a_missing_namespace_is_reported(open_client: Open, tickwheel_server: PrivateServer) -> None:
     client = open_client()
     with pytest.raises(NamespaceNotFound):
@@ -208,6 +249,9 @@ def test_a_namespace_on_a_cluster_is_deleted_on_every_node(
         fill(client)
         slots = {server.keyslot(key) for key in keys(server, namespace)}
         assert len({server.nodes_manager.get_node_from_slot(slot).name for slot in slots}) > 1
+        # The stored number of shards is too small.
+        for shard in range(16, 32):
+            server.set(shard_key(namespace, shard, "messages"), "x")
         deleting = client
         if over == "grpc":
             service = stack.enter_context(ServiceThread(cluster_server.url))

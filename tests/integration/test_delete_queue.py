@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tickwheel import (
+    DataLoss,
     LeaseLost,
     Message,
     NewMessage,
@@ -21,6 +22,7 @@ from tickwheel import (
 )
 from tickwheel.doctor import audit
 from tickwheel.operations.removal.delete_queue import QueueDeletion
+from tickwheel.storage.keys import queue_key, shard_key
 from tickwheel.storage.transition import OutboxTransition
 from tickwheel.testing import VirtualClock
 
@@ -77,6 +79,30 @@ def test_with_purge_all_messages_end_by_events(queue: Queue, tw: Tickwheel, brin
         assert [item.version for item in transitions] == list(range(1, len(transitions) + 1))
         assert transitions[-1].to_state is None
     assert [item.to_state.label for item in history("running") if item.to_state][-1] == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("2", "x"), ("2", "-7"), ("2", "9" * 30), ("2", "9" * 5_000), ("1", "nan"), ("foo", "bar"), ("99", "5")],
+)
+def test_damaged_counters_do_not_keep_a_queue_from_being_deleted_with_purge(
+    queue: Queue, tw: Tickwheel, server: Any, direct_client: Tickwheel, history: History, field: str, value: str
+) -> None:
+    queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(300))
+    namespace, shards = direct_client._context.namespace, direct_client._context.shards
+    for shard in range(shards):
+        server.hset(queue_key(namespace, shard, "q", "counts"), field, value)
+    for steps in (0, 1):
+        begin(direct_client, "q", steps)
+        with pytest.raises((DataLoss, QueueNotEmpty)):
+            tw.delete_queue("q")
+        assert not queue.config().deleting
+        assert not queue.config().enqueue_blocked
+    assert tw.delete_queue("q", purge=True) == 300
+    assert names_of_keys(server, tw, "q") == []
+    assert {transitions[-1].to_state for transitions in map(history, ("m0", "m299"))} == {None}
+    for shard in range(shards):
+        assert server.hlen(shard_key(namespace, shard, "messages")) == 0
 
 
 def test_a_worker_loses_its_lease_during_the_deletion_and_afterwards(

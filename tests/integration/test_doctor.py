@@ -157,6 +157,10 @@ HARM: dict[str, tuple[Callable[[Patient], object], str]] = {
         lambda p: p.server.zadd(p.key("q:exclusive:ready"), {p.member("q:exclusive:ready"): float("inf")}),
         "score",
     ),
+    "a shard of a key beyond number": (
+        lambda p: p.server.set(f"{p.tw._context.namespace}:{{{'9' * 5_000}}}:clock", "x"),
+        ":clock: Tickwheel writes no key of this name",
+    ),
     "an invalid slot name": (lambda p: p.server.zadd(p.key("slots"), {"7:1": 1}), "b'7:1' of slots is not LEVEL"),
     "a fence": (lambda p: p.server.hset(p.key("clock"), "fence", b"zz"), "clock, fence: it is b'zz', not 16 bytes"),
     "a mark of the clock": (lambda p: p.server.hset(p.key("clock"), "high", "abc"), "clock, high: it is b'abc'"),

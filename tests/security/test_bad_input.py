@@ -105,7 +105,7 @@ def test_every_argument_of_every_call_is_in_the_table() -> None:
         ("shards", 0), ("shards", -1), ("shards", 2**20), ("shards", 1.0), ("shards", "1"), ("shards", True),
         ("data_dir", "x"), ("data_dir", ""), ("data_dir", 1),
         ("durability", "none"), ("durability", "replica:0"), ("durability", "replica:17"), ("durability", "replica:x"),
-        ("durability", "replica:٣"), ("durability", 1), ("durability", True),
+        ("durability", "replica:٣"), ("durability", "replica:" + "9" * 5_000), ("durability", 1), ("durability", True),
         ("drive", 1), ("drive", "yes"), ("history", "none"), ("history", 1), ("auto_create", 1),
         ("clock_guard", 1), ("clock_guard", timedelta(milliseconds=249)), ("clock_guard", timedelta(hours=2)),
         ("clock", 5), ("clock", None), ("clock", "_constants"), ("clock", ["_clock"]), ("clock", "a\0"),

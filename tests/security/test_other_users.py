@@ -265,6 +265,7 @@ def test_a_mounted_secret_that_the_user_cannot_read_is_refused_with_the_remedy(
 def test_the_tokens_of_a_mounted_secret_are_replaced_when_kubernetes_replaces_the_link(tmp_path: Path) -> None:
     for name, token in (("..old", "tw_Old-Of-A-Secret"), ("..new", "tw_New-Of-A-Secret")):
         (tmp_path / name).mkdir()
+        (tmp_path / name / "tokens.toml").touch(0o600)
         (tmp_path / name / "tokens.toml").write_text(entry(token, '["produce"]'))
     (tmp_path / "..data").symlink_to("..old")
     (tmp_path / "tokens.toml").symlink_to("..data/tokens.toml")

@@ -161,6 +161,7 @@ def test_no_text_contains_a_token(service: ServiceThread) -> None:
 )
 def test_an_error_in_the_token_file_is_named(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "tokens.toml"
+    path.touch(0o600)
     path.write_text(text)
     with pytest.raises(InvalidArgument) as refused:
         TokenFile(path)

@@ -287,6 +287,7 @@ def test_a_call_without_a_token_is_refused_before_its_request_is_read(
 
 def test_invalid_limits_in_the_token_file_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "tokens.toml"
+    path.touch(0o600)
     for rest, message in (
         ("messages_per_second = 0", "must be a whole number from 1 to 1000000"),
         ("messages_per_second = 1.5", "must be a whole number"),

@@ -36,6 +36,7 @@ WAIT = timedelta(seconds=20)
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "tokens.toml"
+    path.touch(0o600)
     path.write_text(entry(KEPT, ROLES, HERE) + entry(REMOVED, ROLES, HERE))
     return path
 
@@ -123,11 +124,40 @@ def test_an_invalid_file_keeps_the_tokens_and_is_logged_once(
         file.unlink()
         eventually(lambda: "cannot be read" in caplog.text, "the log reports it")
         removed.queue("jobs").counts()
+        file.touch(0o600)
         file.write_text(entry(KEPT, ROLES, HERE))
         eventually(lambda: "has changed; tokens now valid: 1" in caplog.text, "the file is valid again")
         assert caplog.text.count("is not valid TOML") == 1
         with pytest.raises(Unauthenticated):
             removed.queue("jobs").counts()
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o602, 0o644])
+@pytest.mark.parametrize("way", ["the same file", "another file", "another link"])
+def test_a_changed_file_that_every_user_can_access_is_refused_as_at_the_start(
+    file: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, way: str
+) -> None:
+    added = (("authorization", f"Bearer {ADDED}"),)
+    changed = file if way == "the same file" else tmp_path / "changed"
+    tokens = TokenFile(file)
+    changed.write_text(entry(ADDED, ROLES, HERE))
+    changed.chmod(mode)
+    if way == "another link":
+        (tmp_path / "link").symlink_to(changed)
+        (tmp_path / "link").replace(file)
+    elif way == "another file":
+        changed.replace(file)
+    for _ in range(3):
+        tokens.reload_if_changed()
+    with pytest.raises(InvalidArgument, match=f"{file} is accessible to every user of this machine: chmod o-rwx"):
+        TokenFile(file)
+    with pytest.raises(Unauthenticated):
+        tokens.token_store.authenticate(added)
+    [line] = [record.getMessage() for record in caplog.records if record.name == "tickwheel.service"]
+    assert f"the tokens stay unchanged: the token file {file} is accessible to every user" in line
+    file.chmod(0o640)
+    tokens.reload_if_changed()
+    assert tokens.token_store.authenticate(added).name == ADDED.removeprefix("tw_")
 
 
 def test_after_any_error_of_reading_the_file_later_changes_are_loaded(
@@ -147,8 +177,9 @@ def test_the_service_answers_calls_while_it_reads_the_changed_file(
 ) -> None:
     """The file is a pipe for a moment, so that it takes as long to read as the test wants."""
     pipe, link, changed = (tmp_path / name for name in ("pipe", "link", "changed"))
-    os.mkfifo(pipe)
+    os.mkfifo(pipe, 0o600)
     link.symlink_to(pipe)
+    changed.touch(0o600)
     changed.write_text(entry(KEPT, ROLES, HERE) + entry(ADDED, ROLES, HERE))
     with client(service, KEPT, namespace=NAMESPACE) as kept:
         link.replace(file)

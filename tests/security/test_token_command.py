@@ -34,6 +34,7 @@ def test_the_printed_entry_has_the_grants_of_the_options(
     result = CliRunner().invoke(app, ["token", 'the "shop"', *options])
     assert result.exit_code == 0, result.output
     token, _, entry = result.stdout.partition("\n")
+    (tmp_path / "tokens").touch(0o600)
     (tmp_path / "tokens").write_text(entry)
     [caller] = read(tmp_path / "tokens")
     assert (caller.name, caller.digest, list(caller.grants)) == ('the "shop"', digest_of(token), grants)

@@ -38,6 +38,7 @@ def info(server: str, version: str) -> dict[str, str]:
         ("valkey", "10.0.0", None),
         ("redis", "255.255.255", None),
         ("redis", "unstable", None),
+        ("redis", "7.0." + "9" * 5_000, None),
     ],
 )
 def test_a_version_is_compared_with_the_releases_of_its_line(server: str, version: str, name: str | None) -> None:

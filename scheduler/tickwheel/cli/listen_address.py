@@ -1,5 +1,6 @@
 """Addresses of listening sockets: parsing, formatting, and checks."""
 
+import re
 import socket
 from contextlib import suppress
 from threading import Event
@@ -17,7 +18,7 @@ def parse_address(text: str, use: str, cannot: str, *, min_port: int = 0, shared
     listen on the address. A ``shared`` address is not checked, because another process has reserved it.
     """
     host, _, port = text.rpartition(":")
-    if not host or not port.isascii() or not port.isdigit() or not min_port <= int(port) <= 65_535:
+    if not host or not re.fullmatch(r"[0-9]{1,5}", port) or not min_port <= int(port) <= 65_535:
         raise InvalidArgument(f"{use}, not {text!r:.80}")
     address = host.strip("[]"), int(port)
     if shared:

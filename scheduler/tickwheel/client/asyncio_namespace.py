@@ -58,7 +58,8 @@ class NamespaceMethods:
         cancelled: workers that run some of them lose their leases. During the deletion, calls for the queue raise
         QueueBlocked. If the deletion fails, repeat it: if messages are left that are not finished, and you repeat the
         deletion without ``purge``, the queue works again. Otherwise, the queue can afterwards be created again with
-        another configuration. Raises QueueNotFound, QueueNotEmpty, OutboxFull, InvalidArgument.
+        another configuration. Raises QueueNotFound, QueueNotEmpty, OutboxFull, InvalidArgument; DataLoss if
+        the counters of the queue are damaged and ``purge`` is off.
         """
         deletion = self._backend.delete_queue(self.queue(name).name, purge)
         removed = 0

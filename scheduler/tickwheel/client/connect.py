@@ -42,7 +42,7 @@ def blocking_executor(
     """Return the thread-safe executor of plans: a RedisExecutor or a GrpcExecutor."""
     if client_settings.is_service:
         return channel.blocking_executor(client_settings)
-    servers = ConnectionPools(server_url, client_settings.answer_s)
+    servers = ConnectionPools(server_url, client_settings.answer_s, is_embedded=processes.server is not None)
     io = RedisExecutor(servers, *_executor_arguments(client_settings, processes))
     io.wakeups = WakeupThread(servers, context.channels)
     return io
@@ -54,7 +54,7 @@ def asyncio_executor(
     """Return the executor of plans in the running event loop: an AsyncRedisExecutor or an AsyncGrpcExecutor."""
     if client_settings.is_service:
         return channel.asyncio_executor(client_settings)
-    servers = AsyncConnectionPools(server_url, client_settings.answer_s)
+    servers = AsyncConnectionPools(server_url, client_settings.answer_s, is_embedded=processes.server is not None)
     io = AsyncRedisExecutor(servers, *_executor_arguments(client_settings, processes))
     io.wakeups = WakeupTask(servers, context.channels)
     return io

@@ -10,7 +10,7 @@ from tickwheel.plan import Plan, Request, Round
 from tickwheel.storage import keys
 from tickwheel.storage.key_types import METADATA_TYPES, QUEUE_TYPES, SHARD_TYPES
 
-_SLOT = re.compile(r"w[2-5]:\d+")
+_SLOT = re.compile(r"w[2-5]:[0-9]+")
 _SESSION = re.compile(r"session:([A-Za-z0-9._-]{1,64}/)?[A-Za-z0-9_-]{1,64}(/[0-9]{1,4})?")
 
 
@@ -36,7 +36,6 @@ def check_keys(context: NamespaceContext, queues: Queues, findings: Findings, *,
 
 def _check_scanned_keys(context: NamespaceContext, names: set[str], findings: Findings) -> Plan[bool]:
     usable = True
-    shape = re.compile(re.escape(context.namespace) + r":\{(\d+)\}:(.+)")
     cursor = b"0"
     while True:
         command = ("SCAN", cursor, "MATCH", f"{context.namespace}:{{*", "COUNT", PAGE)
@@ -45,9 +44,9 @@ def _check_scanned_keys(context: NamespaceContext, names: set[str], findings: Fi
         ttls = yield from execute_commands(0, (("PTTL", key) for key in page))
         for raw, kind, ttl in zip(page, types, ttls, strict=True):
             key = raw.decode(errors="backslashreplace")
-            matched = shape.fullmatch(key)
-            shard, rest = (int(matched[1]), matched[2]) if matched else (-1, "")
-            expected = _expected_type(rest, shard, names) if 0 <= shard < context.shards else None
+            shard = keys.shard_of_key(context.namespace, raw)
+            rest = key.partition("}:")[2]
+            expected = None if shard is None or shard >= context.shards else _expected_type(rest, shard, names)
             usable = _check_key(key, expected, kind, ttl, findings) and usable
         if cursor == b"0":
             return usable

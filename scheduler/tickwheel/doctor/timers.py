@@ -14,7 +14,7 @@ from tickwheel.storage.wheel_levels import HIGHEST, LOWEST, number, parse, start
 
 # Elements of a slot's list in one page. Each element holds up to a few hundred timers.
 _CHUNKS = 50
-_SLOT = re.compile(rf"[{LOWEST}-{HIGHEST}]:\d+".encode())
+_SLOT = re.compile(rf"[{LOWEST}-{HIGHEST}]:[0-9]{{1,18}}".encode())
 
 
 class TimerBloomFilter:

@@ -23,6 +23,7 @@ from tickwheel.runtime.private_file import (
     UnsafePath,
     check_data_folder,
     check_entries,
+    check_parents,
     make_data_folder,
     make_private_folder,
     resolve_path,
@@ -289,11 +290,12 @@ def _link_socket_dir(link: Path, folder: Path) -> None:
     if len(os.fsencode(link / SOCKET_NAME)) > _SOCKET_PATH_BYTES_MAX:
         raise OSError(f"{link} is too long for a socket, and so is {folder}: set TMPDIR to a shorter path")
     try:
+        check_parents(resolve_path(link.parents[1]) / link.parent.name)
         make_private_folder(link.parent)
     except UnsafePath as error:
         raise UnsafePath(
-            f"{error}. If another user has made the folder, set TMPDIR to a folder that only this user can write to, or"
-            " pass a data_dir with a shorter path, which needs no such folder"
+            f"{error}. If another user has made or can replace the folder, set TMPDIR to a folder that only this user"
+            " can write to, or pass a data_dir with a shorter path, which needs no such folder"
         ) from error
     if not link.is_symlink() or link.readlink() != folder:
         link.unlink(missing_ok=True)

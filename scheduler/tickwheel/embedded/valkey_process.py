@@ -22,6 +22,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from tickwheel.embedded.connection import EmbeddedConnection
 from tickwheel.embedded.file_lock import FileLock, holders, is_free, signal_holders
 from tickwheel.errors import TickwheelError
 from tickwheel.runtime.private_file import open_private
@@ -248,14 +249,16 @@ class ValkeyProcess:
             ) from error
 
     def _client(self) -> redis.Redis:
-        return redis.Redis(
-            unix_socket_path=str(self.socket_path),
+        pool = redis.ConnectionPool(
+            EmbeddedConnection,
+            path=str(self.socket_path),
             socket_timeout=_ANSWER_S,
             socket_connect_timeout=_ANSWER_S,
             retry=Retry(NoBackoff(), 0),
             decode_responses=True,
             encoding_errors="surrogateescape",
         )
+        return redis.Redis.from_pool(pool)
 
     def _is_listening(self) -> bool:
         with socket.socket(socket.AF_UNIX) as connection:

@@ -53,9 +53,9 @@ def open_event_process(
     """Build an event process for all shards of a namespace, and close its connections at the end of the block.
 
     ``election`` is a lock file, for one host, or the URL of ZooKeeper. If ``data_dir`` is set, the event process keeps
-    the embedded server of this directory running, and uses the server if ``url`` is None. ``context`` is the open
-    namespace, if the caller has opened the namespace already. ``clock`` is the Lua fragment with which scripts read the
-    time; only tests change it.
+    the embedded server of this directory running, and uses this server; ``url`` is then its URL or None. ``context`` is
+    the open namespace, if the caller has opened the namespace already. ``clock`` is the Lua fragment with which scripts
+    read the time; only tests change it.
 
     ``producers`` send due messages of queues with a sink, if one of the shell patterns ``sink_topics`` matches the
     topic. If ``relays`` is true, they also send the events, each after ``replicas`` replicas have received it. Raises
@@ -68,9 +68,8 @@ def open_event_process(
             restart_embedded_server = server.ensure_running
             url = url or server.url
         assert url is not None
-        io = DriverExecutor(
-            ConnectionPools(url), redact(url), _CALL_TIMEOUT_S, restart_embedded_server=restart_embedded_server
-        )
+        servers = ConnectionPools(url, is_embedded=data_dir is not None)
+        io = DriverExecutor(servers, redact(url), _CALL_TIMEOUT_S, restart_embedded_server=restart_embedded_server)
         stack.callback(io.close)
         if context is None:
             context = NamespaceContext(namespace, clock=clock)

@@ -4,6 +4,7 @@ Clients load scripts, so each user of `tickwheel acl` can send any script. Redis
 releases in their advisories.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -73,7 +74,7 @@ def _is_vulnerable(version: _Version, releases: tuple[_Version, ...]) -> bool:
 
 def _parse_version(text: str) -> _Version | None:
     parts = text.partition("-")[0].split(".")
-    if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
+    if len(parts) != 3 or not all(re.fullmatch(r"[0-9]{1,9}", part) for part in parts):
         return None
     major, minor, patch = (int(part) for part in parts)
     return major, minor, patch

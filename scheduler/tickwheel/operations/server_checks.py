@@ -1,5 +1,6 @@
 """Checks of a server before it is used: version, eviction policy, permissions, and durability."""
 
+import re
 from dataclasses import dataclass
 
 from tickwheel.errors import Forbidden, InvalidArgument, NotDurable, TickwheelError
@@ -31,7 +32,7 @@ def parse_durability(value: object) -> Durability:
         return Durability(validation.to_plain_str(value))
     if isinstance(value, str) and value.startswith("replica:"):
         number = value.removeprefix("replica:")
-        if number.isascii() and number.isdigit() and 1 <= int(number) <= 16:
+        if re.fullmatch(r"[0-9]{1,2}", number) and 1 <= int(number) <= 16:
             return Durability("replica", int(number))
     raise InvalidArgument(
         f"durability must be 'memory', 'fsync' or 'replica:N' with N from 1 to 16, not {validation.preview(value)}"

@@ -10,6 +10,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import BusyLoadingError, InvalidResponse, RedisError
 
+from tickwheel.embedded.connection import AsyncEmbeddedConnection
 from tickwheel.plan import BROKEN_ANSWER
 from tickwheel.redis.encryption import check_server
 from tickwheel.redis.pools import ANSWER_S, refresh_order, settings
@@ -21,10 +22,14 @@ from tickwheel.redis.url import node_url, servers
 class AsyncConnectionPools:
     """The connections of one client, in one event loop."""
 
-    def __init__(self, url: str, answer_s: float) -> None:
-        """``answer_s`` limits the wait for one answer of a server. The upper bound is `pools.ANSWER_S`."""
+    def __init__(self, url: str, answer_s: float, *, is_embedded: bool = False) -> None:
+        """``answer_s`` limits the wait for one answer of a server. The upper bound is `pools.ANSWER_S`.
+
+        ``is_embedded``: the server is an embedded server, so it must run as this user or as root.
+        """
         self.topology = Topology(servers(url), partial(check_server, url))
         self._url = url
+        self._is_embedded = is_embedded
         self.answer_s = min(ANSWER_S, answer_s)
         self._pools: dict[str, Any] = {}
         self._refresh_lock = asyncio.Lock()
@@ -37,6 +42,8 @@ class AsyncConnectionPools:
             check_server(self._url, server)
             url = node_url(self._url, server)
             pool = ConnectionPool.from_url(url, retry=Retry(NoBackoff(), 0), **settings(self.answer_s))
+            if self._is_embedded:
+                pool.connection_class = AsyncEmbeddedConnection
             self._pools[server] = pool
         return pool
 

@@ -12,6 +12,7 @@ from redis.connection import ConnectionPool
 from redis.exceptions import BusyLoadingError, InvalidResponse, RedisError
 from redis.retry import Retry
 
+from tickwheel.embedded.connection import EmbeddedConnection
 from tickwheel.plan import BROKEN_ANSWER
 from tickwheel.redis.encryption import check_server
 from tickwheel.redis.replies import CONNECTION_ERRORS, LOST_CONNECTION, raise_if_permanent
@@ -32,10 +33,14 @@ MAX_REFRESH_NODES = 2
 class ConnectionPools:
     """The connections of one client. Safe to share between threads."""
 
-    def __init__(self, url: str, answer_s: float = ANSWER_S) -> None:
-        """``answer_s`` limits the wait for one answer of a server. The upper bound is ANSWER_S."""
+    def __init__(self, url: str, answer_s: float = ANSWER_S, *, is_embedded: bool = False) -> None:
+        """``answer_s`` limits the wait for one answer of a server. The upper bound is ANSWER_S.
+
+        ``is_embedded``: the server is an embedded server, so it must run as this user or as root.
+        """
         self.topology = Topology(servers(url), partial(check_server, url))
         self._url = url
+        self._is_embedded = is_embedded
         self.answer_s = min(ANSWER_S, answer_s)
         self._pools: dict[str, ConnectionPool] = {}
         self._lock = threading.Lock()
@@ -87,7 +92,10 @@ class ConnectionPools:
         # Also for the servers that redirects name.
         check_server(self._url, server)
         url = node_url(self._url, server)
-        return ConnectionPool.from_url(url, retry=Retry(NoBackoff(), 0), **settings(self.answer_s))
+        pool = ConnectionPool.from_url(url, retry=Retry(NoBackoff(), 0), **settings(self.answer_s))
+        if self._is_embedded:
+            pool.connection_class = EmbeddedConnection
+        return pool
 
     def _execute(self, server: str, *command: str) -> object:
         pool = self.pool(server)

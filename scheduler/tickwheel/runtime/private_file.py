@@ -119,6 +119,11 @@ def check_data_folder(folder: Path) -> None:
         " Kubernetes volume with fsGroup, pass a folder inside the volume, and set fsGroupChangePolicy: OnRootMismatch,"
         " so that Kubernetes does not change the mode of this folder later",
     )
+    check_parents(folder)
+
+
+def check_parents(folder: Path) -> None:
+    """Raise UnsafePath if every user can replace the folder by another folder. The path must have no links."""
     for parent in folder.parents:
         status = parent.lstat()
         if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:

@@ -117,7 +117,8 @@ class Server:
         async with AsyncExitStack() as resources:
             server_url = await run_in_thread(self._processes.open)
             resources.push_async_callback(run_in_thread, self._processes.close)
-            servers = AsyncConnectionPools(server_url, client_settings.answer_s)
+            is_embedded = self._processes.server is not None
+            servers = AsyncConnectionPools(server_url, client_settings.answer_s, is_embedded=is_embedded)
             self._namespaces = Namespaces(
                 client_settings, self._processes, servers, self._clock, self.counters, self._answers
             )

@@ -40,7 +40,13 @@ def check_readable(name: str, path: Path | None) -> None:
 def check_private(name: str, path: Path | None) -> None:
     """Raise InvalidArgument if any user of this machine can read or change the file. A missing file is not checked."""
     status = _status(path)
-    if status is not None and status.st_mode & (stat.S_IROTH | stat.S_IWOTH):
+    if path is not None and status is not None:
+        check_private_status(name, path, status)
+
+
+def check_private_status(name: str, path: Path, status: os.stat_result) -> None:
+    """Raise InvalidArgument if any user of this machine can read or change the file with this status."""
+    if status.st_mode & (stat.S_IROTH | stat.S_IWOTH):
         raise InvalidArgument(
             f"{name} {path} is accessible to every user of this machine: chmod o-rwx {path}. {_KUBERNETES}"
         )

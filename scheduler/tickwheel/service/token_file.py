@@ -1,7 +1,7 @@
 """The token file: read when the service starts, and reloaded when it changes.
 
-The file is TOML. It holds the SHA-256 of each token instead of the token. A token has 256 random bits, so it cannot be
-guessed from its hash.
+A file that every user of the machine can read or change is never read. The file is TOML. It holds the SHA-256 of each
+token instead of the token. A token has 256 random bits, so it cannot be guessed from its hash.
 
     [[token]]
     name = "shop"                       # for the log and for error texts
@@ -32,6 +32,7 @@ If a token has different roles on different queues, it has one or more tables [[
 import asyncio
 import hashlib
 import logging
+import os
 import re
 import tomllib
 from collections import Counter
@@ -47,6 +48,7 @@ from tickwheel.runtime.event_loop import run_in_thread
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.service.authorization import Caller, Grant, Role, TokenStore
 from tickwheel.service.shared_quota import SharedQuotas
+from tickwheel.service.startup_checks import check_private_status
 
 _GRANT_FIELDS: Final = {"roles", "queues", "namespaces"}
 _FIELDS: Final = {
@@ -93,7 +95,7 @@ class TokenFile:
                 )
 
     def reload_if_changed(self) -> None:
-        """Reload the file if it has changed. An invalid file is logged once and changes no token."""
+        """Reload the file if it has changed. An invalid file is logged once for each change, and changes no token."""
         self._replace(self._read_if_changed())
 
     def _read_if_changed(self) -> list[Caller] | None:
@@ -126,9 +128,14 @@ class TokenFile:
 
 
 def read(path: Path) -> list[Caller]:
-    """Return the callers that the file defines. Raises InvalidArgument if the file is unreadable or invalid."""
+    """Return the callers that the file defines.
+
+    Raises InvalidArgument if the file is unreadable or invalid, or if every user of the machine can read or change it.
+    """
     try:
         with path.open("rb") as file:
+            # The status of the open file: the name may stand for another file at the next moment.
+            check_private_status("the token file", path, os.fstat(file.fileno()))
             document = tomllib.load(file)
     except OSError as error:
         raise InvalidArgument(f"the token file {path} cannot be read: {error.strerror}") from error

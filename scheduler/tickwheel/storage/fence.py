@@ -1,8 +1,11 @@
 """The stored form of a shard's fence, and the client name of the driver's connections at the server."""
 
+import re
 from struct import Struct
 
 _FENCE = Struct(">QQ")
+# Users of other namespaces choose the names of their connections, so a number can have any length.
+_SHARD = re.compile(r"[0-9]{1,5}")
 FENCE_BYTES = _FENCE.size
 # Both numbers of a fence are below this limit, so that Lua can compare them as floating-point numbers.
 _NUMBERS_END = 2**53
@@ -16,7 +19,7 @@ def client_name(namespace: str, shard: int) -> str:
 def shard_from_client_name(namespace: str, name: str) -> int | None:
     """Return the shard whose driver uses this client name, or None if no driver of the namespace uses the name."""
     before, _, shard = name.rpartition(":")
-    return int(shard) if shard.isdecimal() and before == f"tickwheel-events:{namespace}" else None
+    return int(shard) if _SHARD.fullmatch(shard) and before == f"tickwheel-events:{namespace}" else None
 
 
 def pack_fence(epoch: int, connection: int) -> bytes:

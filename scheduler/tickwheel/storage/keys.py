@@ -5,6 +5,7 @@ Names of queues and namespaces contain only letters, digits, `.`, `_` and `-` (`
 move a key to another hash slot.
 """
 
+import re
 from functools import lru_cache
 
 SHARD_KEYS = ("clock", "messages", "bodies", "inbox", "slots", "events", "adopted")
@@ -26,6 +27,17 @@ QUEUE_KEYS = (
 def shard_prefix(namespace: str, shard: int) -> str:
     """Return the prefix of every key of the shard."""
     return f"{namespace}:{{{shard}}}:"
+
+
+def keys_pattern(namespace: str) -> str:
+    """Return the pattern (`SCAN MATCH`) of all keys of the namespace. Keys that Tickwheel never writes match, too."""
+    return f"{namespace}:{{*}}:*"
+
+
+def shard_of_key(namespace: str, key: bytes) -> int | None:
+    """Return the shard of a key, or None if no namespace of this name can have the key in one of its shards."""
+    matched = re.fullmatch(rb"(?s:%b:\{(0|[1-9][0-9]{0,4})\}:.+)" % re.escape(namespace.encode()), key)
+    return int(matched[1]) if matched else None
 
 
 @lru_cache(maxsize=65_536)

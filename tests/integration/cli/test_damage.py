@@ -142,6 +142,13 @@ def test_counts_refuses_damaged_counters_in_one_line(run: Run, keys: Keys, name:
     assert "counters of queue 'p' are damaged on shard 0" in result.stderr
 
 
+def test_a_queue_with_damaged_counters_can_be_deleted(run: Run, keys: Keys) -> None:
+    keys.server.hset(keys("q:p:counts"), "2", "x")
+    assert "counters of queue 'p' are damaged" in run("queue", "delete", "p", "--yes", code=1).stderr
+    assert "with an unknown number of messages?" in run("queue", "delete", "p", "--purge", stdin="n\n", code=1).stderr
+    assert run("queue", "delete", "p", "--purge", "--yes").stdout == "queue p is deleted; removed: 1 message\n"
+
+
 def test_doctor_exits_with_code_3_if_the_server_does_not_answer(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TICKWHEEL_URL", "redis://127.0.0.1:1")
     result = run("doctor", "--timeout", "200ms", "--json", code=3)

@@ -137,6 +137,7 @@ def test_dev_runs_server_service_and_event_process(start: Start, tmp_path: Path)
         (["--listen", "0.0.0.0:0"], "without encryption"),
         (["--listen", "none"], "must be HOST:PORT"),
         (["--listen", "127.0.0.1:70000"], "must be HOST:PORT"),
+        (["--listen", "127.0.0.1:" + "9" * 5_000], "must be HOST:PORT"),
         (["--listen", "0.0.0.0:0", "--tokens", "none.toml"], "use --tls-cert"),
         (["--tokens", "none.toml"], "cannot be read"),
         (["--tls-cert", str(CERTS / "server.pem")], "give both --tls-cert and --tls-key"),
@@ -155,6 +156,7 @@ def test_token_prints_a_token_and_its_entry_for_the_file(tmp_path: Path) -> None
     done = subprocess.run([*TICKWHEEL, "token", "shop"], capture_output=True, text=True, timeout=ENDS_S, check=True)
     token, _, entry = done.stdout.partition("\n")
     path = tmp_path / "tokens.toml"
+    path.touch(0o600)
     path.write_text(entry)
     assert TokenFile(path).token_store.authenticate((("authorization", f"Bearer {token}"),)).name == "shop"
 

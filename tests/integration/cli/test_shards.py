@@ -86,6 +86,23 @@ def test_epochs_are_reset_after_a_confirmation_if_no_process_drives(
     assert (shard["owner"], shard["epoch"], shard["election"]) == ("", 0, "")
 
 
+def test_no_name_that_another_user_gives_a_connection_stops_a_command(
+    cli_client: Tickwheel, run: Run, server: Any
+) -> None:
+    name = f"tickwheel-events:{cli_client._context.namespace}:{'9' * 5_000}"
+    connection = server.connection_pool.get_connection()
+    try:
+        connection.send_command("CLIENT", "SETNAME", name)
+        connection.read_response()
+        connection.send_command("XREAD", "BLOCK", 0, "STREAMS", "of-another-namespace", "$")
+        eventually(lambda: {"xread"} & {client["cmd"] for client in server.client_list()}, "the connection reads")
+        assert "driver" in {finding["check"] for finding in document(run("doctor", "--json"))}
+        run("shards", "reset-epoch", "--yes")
+        run("namespace", "delete", "--yes")
+    finally:
+        connection.disconnect()
+
+
 def test_a_new_ensemble_drives_after_its_epochs_are_reset(
     cli_client: Tickwheel, run: Run, server: Any, zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:

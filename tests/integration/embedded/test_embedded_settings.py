@@ -101,6 +101,25 @@ def test_a_folder_that_another_user_could_have_prepared_is_refused(
     assert not is_server_alive(long.data_dir)
 
 
+def test_a_temporary_folder_in_which_every_user_can_replace_the_link_is_refused(
+    data_dir: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path_factory.mktemp("t")
+    link = tmp_path_factory.mktemp("u") / "tmp"
+    link.symlink_to(shared)
+    monkeypatch.setattr("tempfile.tempdir", str(link))
+    long = EmbeddedServer(data_dir / ("long" * 30))
+
+    shared.chmod(0o777)
+    with pytest.raises(EmbeddedServerError, match=f"{shared} has .* every user can replace the folder .*set TMPDIR"):
+        long.open()
+    assert list(shared.iterdir()) == []
+
+    shared.chmod(0o1777)
+    with long:
+        assert link in Path(long.socket_path).parents
+
+
 def test_any_character_may_be_in_the_path(data_dir: Path) -> None:
     path = data_dir / 'a b?#%20"é\n--port 7'
     with EmbeddedServer(path) as server, closing(client(server)) as connection:

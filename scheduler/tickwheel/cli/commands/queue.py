@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tickwheel import Queue, QueueConfigConflict, Tickwheel
+from tickwheel import DataLoss, Queue, QueueConfigConflict, Tickwheel
 from tickwheel.cli.arguments import Name
 from tickwheel.cli.command import command
 from tickwheel.cli.confirmation import confirm
@@ -207,8 +207,9 @@ def delete(
     Without --purge, the queue may contain only completed and cancelled messages.
     """
     with target.open() as tickwheel:
-        count = sum(_require_queue(tickwheel, queue).counts().values())
-        confirm(f"Delete queue {queue!r} with {format_count(count, 'message')}?", yes=yes)
+        count = _count_messages(_require_queue(tickwheel, queue))
+        described = "an unknown number of messages" if count is None else format_count(count, "message")
+        confirm(f"Delete queue {queue!r} with {described}?", yes=yes)
         admin = Admin(tickwheel)
         removed = remove_all(
             admin.backend.delete_queue(queue, purge), admin.run, "messages", total=count, json=target.json
@@ -223,6 +224,14 @@ def _require_queue(tickwheel: Tickwheel, name: str) -> Queue:
     queue = tickwheel.queue(name)
     queue.config()
     return queue
+
+
+def _count_messages(queue: Queue) -> int | None:
+    """Return the number of messages, or None if the counters of the queue are damaged."""
+    try:
+        return sum(queue.counts().values())
+    except DataLoss:
+        return None
 
 
 def _blocked_operations(config: QueueConfig) -> list[str]:

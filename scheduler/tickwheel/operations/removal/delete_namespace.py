@@ -2,7 +2,8 @@
 
 The first step hides the number of shards, which every client compares when it reads a configuration. Then the shards
 forget the versions of the configurations, so every call of a client reads a configuration, and learns that the
-namespace is gone. All other keys follow, and the keys of the metadata are the last.
+namespace is gone. Then each primary is searched for keys of the namespace. The stored number of shards may be wrong, so
+all shards count. The keys of the metadata are the last.
 
 The first step also stores a random mark, which each token contains. So a token continues only the deletion that made
 it: not the namespace that somebody has created after that deletion, and no namespace that is in use.
@@ -10,7 +11,7 @@ it: not the namespace that somebody has created after that deletion, and no name
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tickwheel import limits
 from tickwheel.errors import Forbidden, InvalidArgument, NamespaceInUse
@@ -21,11 +22,24 @@ from tickwheel.operations.removal.queue_numbers import read_configs
 from tickwheel.operations.shard_status import followed_shards
 from tickwheel.plan import ListPrimaries, Plan, Request, Round, send_request
 from tickwheel.runtime.chunks import iter_chunks
-from tickwheel.storage.keys import namespace_key, queue_key, queues_key, settings_key, shard_key, shard_prefix
+from tickwheel.storage.keys import (
+    keys_pattern,
+    namespace_key,
+    queue_key,
+    queues_key,
+    settings_key,
+    shard_key,
+    shard_of_key,
+    shard_prefix,
+)
 
-_TOKEN = re.compile(r"(versions|keys):([0-9]{1,5}):([0-9]{1,20}):([0-9a-f]{16})")
+# Earlier versions removed the keys of one shard after the other, in the phase "keys". Because of the other name, they
+# reject a token of this version, with which they would leave keys of other shards.
+_TOKEN = re.compile(r"(versions|search|metadata):([0-9]{1,5}):([0-9]{1,20}):([0-9a-f]{16})")
+_MARK = re.compile(rb"[0-9a-f]{16}")
 _MARK_BYTES = 8
-_VERSIONS, _KEYS = "versions", "keys"
+_COUNT = re.compile(rb"[0-9]{1,5}")
+_VERSIONS, _SEARCH, _METADATA = "versions", "search", "metadata"
 _PAGE = 1_000
 
 
@@ -53,11 +67,15 @@ class NamespaceDeletion:
         if not self._phase:
             self._phase, self._shard = _VERSIONS, self._context.shards - 1
             return 0
+        if self._phase == _SEARCH:
+            return (yield from self._remove_page())
+        if self._phase == _METADATA:
+            removed = yield from _unlink({0: self._metadata_keys()})
+            self.ended = True
+            return removed
         if self._shard >= self._context.shards:
             raise InvalidArgument(f"page_token must be the token of the previous page, not {preview(self.token)}")
-        if self._phase == _VERSIONS:
-            return (yield from self._remove_versions())
-        return (yield from self._remove_page())
+        return (yield from self._remove_versions())
 
     def _hide(self) -> Plan[None]:
         """Read the number of shards. In the first step, check the namespace, and hide the number from its clients."""
@@ -70,20 +88,20 @@ class NamespaceDeletion:
                 f"page_token belongs to another deletion than the present one of namespace {self._context.namespace!r},"
                 " if there is one: begin a new deletion without a page_token"
             )
+        if shards is None and (self._phase or (self._is_checked and history is None)):
+            raise namespace_not_found_error(self._context)
         count = deleting if shards == b"0" else shards
-        if count is None or not count.isdigit() or not 1 <= int(count) <= limits.SHARDS_MAX:
-            if not self._is_checked and not self._phase:
-                count = b"%d" % self._context.shards
-            else:
-                raise namespace_not_found_error(self._context)
-        self._context.shards = int(count)
+        # A wrong number is harmless: the search finds the keys of all shards.
+        if count is not None and _COUNT.fullmatch(count) and 1 <= int(count) <= limits.SHARDS_MAX:
+            self._context.shards = int(count)
         if self._phase:
             return
         if self._is_checked:
             yield from self._check_unused(history)
         # A deletion that was cut off has stored a mark, with which its client may still continue.
-        self._mark = os.urandom(_MARK_BYTES).hex() if mark is None else mark.decode()
-        hide = ("HSET", key, "deleting", count, "deletion", self._mark, "shards", 0)
+        is_mark = mark is not None and _MARK.fullmatch(mark)
+        self._mark = mark.decode() if is_mark else os.urandom(_MARK_BYTES).hex()
+        hide = ("HSET", key, "deleting", self._context.shards, "deletion", self._mark, "shards", 0)
         yield from send_request(Request(0, command=hide))
 
     def _check_unused(self, history: bytes | None) -> Plan[None]:
@@ -122,32 +140,40 @@ class NamespaceDeletion:
         namespace, shard, removed = self._context.namespace, self._shard, 0
         names = list((yield from read_configs(self._context)))
         for chunk in iter_chunks(names, _PAGE):
-            removed += yield from self._unlink([queue_key(namespace, shard, name, "config") for name in chunk])
+            removed += yield from _unlink({shard: [queue_key(namespace, shard, name, "config") for name in chunk]})
         self._shard -= 1
         if self._shard < 0:
-            self._phase, self._shard = _KEYS, self._context.shards - 1
+            self._phase = _SEARCH
+            # The primaries are searched in descending order of their representative shards, so that of shard 0 is last.
+            self._shard = max((yield ListPrimaries()).values())
         return removed
 
     def _remove_page(self) -> Plan[int]:
+        """Remove the next page of keys on the primary of `_shard`."""
         namespace = self._context.namespace
-        pattern = f"{shard_prefix(namespace, self._shard)}*"
-        command = ("SCAN", self._cursor, "MATCH", pattern, "COUNT", _PAGE)
-        reply = yield from send_request(Request(self._shard, command=command))
-        self._cursor, keys = reply.value
-        last = [key.encode() for key in (settings_key(namespace), queues_key(namespace), namespace_key(namespace))]
-        removed = yield from self._unlink([key for key in keys if key not in last])
-        if self._cursor == b"0" and self._shard > 0:
-            self._shard -= 1
-        elif self._cursor == b"0":
-            removed += yield from self._unlink(last)
-            self.ended = True
+        command = ("SCAN", self._cursor, "MATCH", keys_pattern(namespace), "COUNT", _PAGE)
+        self._cursor, keys = (yield from send_request(Request(self._shard, command=command))).value
+        metadata_keys = self._metadata_keys()
+        by_shard: dict[int, list[bytes]] = {}
+        for key in keys:
+            shard = shard_of_key(namespace, key)
+            if shard is not None and key not in metadata_keys:
+                by_shard.setdefault(shard, []).append(key)
+        removed = yield from _unlink(by_shard)
+        if self._cursor == b"0":
+            left = [shard for shard in (yield ListPrimaries()).values() if shard < self._shard]
+            self._phase, self._shard = (_SEARCH, max(left)) if left else (_METADATA, 0)
         return removed
 
-    def _unlink(self, keys: Sequence[bytes | str]) -> Plan[int]:
-        if not keys:
-            return 0
-        removed: int = (yield from send_request(Request(self._shard, command=("UNLINK", *keys)))).value
-        return removed
+    def _metadata_keys(self) -> list[bytes]:
+        namespace = self._context.namespace
+        return [key.encode() for key in (settings_key(namespace), queues_key(namespace), namespace_key(namespace))]
+
+
+def _unlink(by_shard: Mapping[int, Sequence[bytes | str]]) -> Plan[int]:
+    """Remove keys, given by their shards. Return the number of keys that existed."""
+    requests = [Request(shard, command=("UNLINK", *keys)) for shard, keys in by_shard.items()]
+    return sum(reply.value for reply in (yield Round(requests))) if requests else 0
 
 
 def delete_namespace(context: NamespaceContext) -> Plan[None]:

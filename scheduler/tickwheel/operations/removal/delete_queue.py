@@ -4,8 +4,8 @@ Every step is bounded. A deletion that was cut off is repeated from its start. T
 
 1. The metadata shard marks the queue as `deleting`, and every shard learns the new version. Since then, every shard
    refuses enqueue and dequeue. Older clients see a queue that is blocked for both. Without ``purge``, the deletion then
-   checks that all messages are finished. If they are not, the deletion removes the mark, and the queue has its former
-   blocks again, also if the program that stored the mark was cut off.
+   checks that all messages are finished. If they are not, or if their counters are damaged, the deletion removes the
+   mark, and the queue has its former blocks again, also if the program that stored the mark was cut off.
 2. The purge (`purge.py`) ends all messages by events.
 3. In a namespace with the history `relay`, the deletion fails until the relay has published these events: the relay
    needs the name of the queue.
@@ -13,7 +13,7 @@ Every step is bounded. A deletion that was cut off is repeated from its start. T
 5. The metadata shard replaces the configuration by a placeholder for the number of the queue (`queue_numbers.py`).
 """
 
-from tickwheel.errors import QueueNotEmpty
+from tickwheel.errors import DataLoss, QueueNotEmpty
 from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.answered_calls import register_call
@@ -66,7 +66,10 @@ class QueueDeletion:
         return 0
 
     def _mark(self) -> Plan[None]:
-        """Mark the queue as `deleting`. Without ``purge``, raises QueueNotEmpty if messages are not finished."""
+        """Mark the queue as `deleting`.
+
+        Without ``purge``, raises QueueNotEmpty if messages are not finished, and DataLoss if the counters are damaged.
+        """
         context, queue = self._context, self._queue
         while not (config := (yield from context.fetch_config(queue))).deleting:
             yield from self._check_finished()
@@ -77,7 +80,7 @@ class QueueDeletion:
             # Other programs may have enqueued messages before the shards knew the mark. The program that stored the
             # mark may have ended before this check.
             yield from self._check_finished()
-        except QueueNotEmpty:
+        except (QueueNotEmpty, DataLoss):
             if marked.deleting:
                 yield from configure(context, queue, marked.unmarked(), marked.version)
                 yield from publish_config(context, queue)

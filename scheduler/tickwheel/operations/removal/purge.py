@@ -13,7 +13,7 @@ from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import ScriptCall, call_shards_once
 from tickwheel.operations.page_token import format_page_token, parse_page_token
 from tickwheel.operations.sessions import RequestSessions, Sessions
-from tickwheel.plan import Plan, Request, Round
+from tickwheel.plan import Plan, Request, Round, pairs_from_flat
 from tickwheel.storage.record import State
 
 PURGE_STATES = tuple(state.label for state in State if state is not State.RUNNING)
@@ -22,6 +22,8 @@ _COUNT = Struct(">I")
 _PAGE = 250
 # Shards whose counts are read in one round.
 _SHARDS_AT_ONCE = 64
+# The bit of each state in the mask, by the state's field in the counters of a queue.
+_BITS = {b"%d" % state: 1 << state for state in State}
 
 
 class Purge:
@@ -108,8 +110,11 @@ class Purge:
                 [Request(shard, self._context.call("counts", shard, self._queue, [])) for shard in shards]
             )
             for shard, reply in zip(shards, replies, strict=True):
-                states = reply.value[1][::2], reply.value[1][1::2]
-                if any(int(count) and self._mask >> int(state) & 1 for state, count in zip(*states, strict=True)):
+                # An unreadable counter does not prove that there are no messages.
+                if any(
+                    count != b"0" and _BITS.get(state, 0) & self._mask
+                    for state, count in pairs_from_flat(reply.value[1])
+                ):
                     self._advance(shard)
                     return
             self._advance(shards.stop)
