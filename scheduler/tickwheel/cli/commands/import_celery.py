@@ -102,7 +102,13 @@ def celery(
 def _payload_limit(tickwheel: Tickwheel, name: str, *, dry_run: bool) -> int:
     """Return the payload limit of the queue. Unless ``dry_run``, create the queue if it does not exist."""
     if name in [item.name for item in tickwheel.queues()]:
-        return tickwheel.queue(name).config().payload_limit
+        config = tickwheel.queue(name).config()
+        if config.exclusive_key is not None:
+            raise InvalidArgument(
+                f"queue {name!r} is exclusive, and messages of Celery have no exclusive value: name another queue by"
+                " --to"
+            )
+        return config.payload_limit
     if not dry_run:
         tickwheel.create_queue(name, payload_limit=limits.PAYLOAD_BYTES_MAX)
     return limits.PAYLOAD_BYTES_MAX
