@@ -94,7 +94,9 @@ class CeleryMessage:
         """
         due = self._due(timezone)
         if not 0 <= (self.priority or 0) <= _MAX_PRIORITY:
-            raise InvalidArgument(f"its priority is {self.priority!s:.20}, and only 0 to {_MAX_PRIORITY} are allowed")
+            raise InvalidArgument(
+                f"its priority is {validation.preview(self.priority)}, and only 0 to {_MAX_PRIORITY} are allowed"
+            )
         deadline: datetime | timedelta | None = None
         if self.priority:
             step = self.priority * (_PRIORITY if lowest_first else -_PRIORITY)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from types import ModuleType
 
 from tickwheel.errors import InvalidArgument, TickwheelError
+from tickwheel.model.validation import preview
 from tickwheel.runtime.log_throttle import LogThrottle
 
 TOPIC = "tickwheel.transitions"
@@ -34,5 +35,5 @@ def build_settings(bootstrap: str, overrides: Mapping[str, str]) -> dict[str, st
     Raises InvalidArgument if ``bootstrap`` is empty or not a string.
     """
     if not isinstance(bootstrap, str) or not bootstrap.strip():
-        raise InvalidArgument(f"bootstrap must name Kafka brokers as 'host:port', not {bootstrap!r:.80}")
+        raise InvalidArgument(f"bootstrap must name Kafka brokers as 'host:port', not {preview(bootstrap)}")
     return {"bootstrap.servers": bootstrap} | dict(overrides)

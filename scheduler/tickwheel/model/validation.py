@@ -36,9 +36,14 @@ _DUE_MS_MAX = 2**48 - 1
 
 
 def preview(value: object) -> str:
-    """Return a value as error texts print it: escaped, and cut to 80 characters."""
+    """Return a value as error texts print it: escaped, and cut to 80 characters; its type if it cannot be printed."""
     # A text of a request can have megabytes, and escaping makes it larger. So most of the text is never escaped.
-    text = ascii(value[:_PREVIEW_CHARS] if type(value) is str or type(value) is bytes else value)
+    try:
+        text = ascii(value[:_PREVIEW_CHARS] if type(value) is str or type(value) is bytes else value)
+    except Exception:
+        # Python prints no integer of more than 4,300 digits, and no value that is nested too deeply. A class of the
+        # caller can raise any error.
+        text = f"<{type(value).__name__}>"
     return text if len(text) <= _PREVIEW_CHARS else f"{text[: _PREVIEW_CHARS - 3]}..."
 
 
