@@ -88,8 +88,9 @@ TEXTS = [
     Text("text"), Colour.RED,
 ]  # fmt: skip
 NUMBERS = [
-    0, 1, -1, 2, 1_000, 1_001, 2**31, 2**32, 2**52, 2**53, 2**63, 2**64, -(2**63), 10**40, 10**5_000, 1.0, 1.5, -0.0, float("nan"),
-    float("inf"), float("-inf"), Decimal("1"), Decimal("NaN"), 1j, Number.FOUR, Number.TOO_MANY,
+    0, 1, -1, 2, 1_000, 1_001, 2**31, 2**32, 2**52, 2**53, 2**63, 2**64, -(2**63), 10**40, 10**5_000,
+    1.0, 1.5, -0.0, float("nan"), float("inf"), float("-inf"),
+    Decimal("1"), Decimal("NaN"), 1j, Number.FOUR, Number.TOO_MANY,
 ]  # fmt: skip
 TIMES = [
     datetime(2030, 1, 1), datetime.min, datetime.max, datetime(2030, 1, 1, tzinfo=Lost()), date(2030, 1, 1),  # noqa: DTZ001, DTZ901

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from types import ModuleType
 
 from tickwheel.errors import InvalidArgument, TickwheelError
-from tickwheel.model.validation import preview
 from tickwheel.runtime.log_throttle import LogThrottle
 
 TOPIC = "tickwheel.transitions"
@@ -32,8 +31,12 @@ def kafka_library() -> ModuleType:
 def build_settings(bootstrap: str, overrides: Mapping[str, str]) -> dict[str, str]:
     """Return librdkafka's settings to reach the brokers: ``bootstrap``, as host:port,host:port, and ``overrides``.
 
-    Raises InvalidArgument if ``bootstrap`` is empty or not a string.
+    Raises InvalidArgument if ``bootstrap`` is empty, not a string, or names a user.
     """
-    if not isinstance(bootstrap, str) or not bootstrap.strip():
-        raise InvalidArgument(f"bootstrap must name Kafka brokers as 'host:port', not {preview(bootstrap)}")
+    if not isinstance(bootstrap, str) or not bootstrap.strip() or "@" in bootstrap:
+        # The value is not quoted, because a password precedes an '@'. The library would log it as a part of the host.
+        raise InvalidArgument(
+            "bootstrap must name Kafka brokers as 'host:port', separated by ',', without a user and a password: these"
+            " are settings of Kafka's client (sasl.username and sasl.password)"
+        )
     return {"bootstrap.servers": bootstrap} | dict(overrides)

@@ -21,6 +21,7 @@ _PLACEHOLDER = re.compile(r"deleted\.[0-9]+\.[0-9a-f]+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _PREVIEW_CHARS = 80
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}")
 _DAYS_MAX = 100_000
 _UNITS = {
     "day": timedelta(days=1),
@@ -45,6 +46,14 @@ def preview(value: object) -> str:
         # caller can raise any error.
         text = f"<{type(value).__name__}>"
     return text if len(text) <= _PREVIEW_CHARS else f"{text[: _PREVIEW_CHARS - 3]}..."
+
+
+def preview_url(url: object) -> str:
+    """Return the scheme of a URL, for error texts. The rest of an invalid URL can contain a password anywhere."""
+    if not isinstance(url, str):
+        return f"a value of the type {type(url).__name__}"
+    scheme, separator, _ = url.partition("://")
+    return f"{scheme}://…" if separator and _SCHEME.fullmatch(scheme) else "a text without a scheme"
 
 
 def plain_name(label: str, value: object) -> str:

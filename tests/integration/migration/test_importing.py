@@ -14,7 +14,7 @@ import pytest
 from celery import chain
 
 from tests.integration.migration import shop
-from tests.integration.migration.conftest import ROOT, Shop, nested
+from tests.integration.migration.conftest import BROKER, ROOT, Shop, nested
 from tests.support.wait_until import eventually
 
 pytestmark = pytest.mark.integration
@@ -297,3 +297,11 @@ def test_wrong_options_are_refused_in_one_line(deployment: Shop, options: list[s
     assert done.returncode == code
     assert text in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_the_user_in_celerys_form_of_a_socket_url_logs_in(deployment: Shop) -> None:
+    url = deployment.celery_url(BROKER).replace("://", "://nobody:secret@")
+    words = [*command(deployment), "--from", url]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "invalid username-password pair" in done.stderr
