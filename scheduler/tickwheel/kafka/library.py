@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from itertools import chain
 from types import ModuleType
 
 from tickwheel.errors import InvalidArgument, TickwheelError
@@ -31,7 +32,7 @@ def kafka_library() -> ModuleType:
 def build_settings(bootstrap: str, overrides: Mapping[str, str]) -> dict[str, str]:
     """Return librdkafka's settings to reach the brokers: ``bootstrap``, as host:port,host:port, and ``overrides``.
 
-    Raises InvalidArgument if ``bootstrap`` is empty, not a string, or names a user.
+    Raises InvalidArgument if ``bootstrap`` is empty, not a string, or names a user, and if a text is not valid Unicode.
     """
     if not isinstance(bootstrap, str) or not bootstrap.strip() or "@" in bootstrap:
         # The value is not quoted, because a password precedes an '@'. The library would log it as a part of the host.
@@ -39,4 +40,11 @@ def build_settings(bootstrap: str, overrides: Mapping[str, str]) -> dict[str, st
             "bootstrap must name Kafka brokers as 'host:port', separated by ',', without a user and a password: these"
             " are settings of Kafka's client (sasl.username and sasl.password)"
         )
-    return {"bootstrap.servers": bootstrap} | dict(overrides)
+    settings = {"bootstrap.servers": bootstrap} | dict(overrides)
+    try:
+        for text in chain.from_iterable(settings.items()):
+            str(text).encode()
+    except UnicodeEncodeError as error:
+        # The library would end the process.
+        raise InvalidArgument("the settings of Kafka's client must be valid Unicode text") from error
+    return settings

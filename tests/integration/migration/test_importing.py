@@ -299,6 +299,16 @@ def test_wrong_options_are_refused_in_one_line(deployment: Shop, options: list[s
     assert done.stderr.count("\n") == 1
 
 
+def test_the_id_of_a_message_that_stays_is_printed_on_one_line(deployment: Shop) -> None:
+    push(deployment, message("one\n  two \x1b[2J", x=inf))
+    words = [word for word in command(deployment) if word != "--json"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    [line, end] = done.stderr.splitlines()
+    assert line.startswith("  one\\n  two \\x1b[2J shop.note: ")
+    assert end == "tickwheel: stay in Celery: 1 message"
+
+
 def test_the_user_in_celerys_form_of_a_socket_url_logs_in(deployment: Shop) -> None:
     url = deployment.celery_url(BROKER).replace("://", "://nobody:secret@")
     words = [*command(deployment), "--from", url]
