@@ -212,7 +212,7 @@ READS = (
 
 @pytest.fixture
 def hostile_texts(keys: Keys, cli_client: Tickwheel) -> None:
-    """Stored texts that control a terminal or look like another line, wherever a program can store a text."""
+    """Stored texts that control a terminal or forge another line, wherever a program can store a text."""
     jobs = cli_client.create_queue("jobs", exclusive_key=HOSTILE)
     jobs.enqueue(HOSTILE.encode(), id=f"errored {HOSTILE}", metadata={HOSTILE: HOSTILE})
     jobs.dequeue(worker=HOSTILE)[0].fail(HOSTILE, final=True)

@@ -180,7 +180,7 @@ def _print(target: Target, reports: list[Report], *, dry_run: bool) -> None:
             moved = f"{report.moved + report.there_before} {outcome}{before}"
             print(f"{escape_unprintable(report.queue)}: {moved}; {len(report.refused)} stay")
             for skipped in report.refused:
-                # Escaped as a whole, so that an id with a line break cannot look like a second message.
+                # Escaped as a whole, so that an id with a line break cannot forge a second line.
                 print_status(escape_unprintable(f"  {skipped.id} {skipped.task}: {skipped.reason}"))
     if refused:
         raise CommandError(f"stay in Celery: {format_count(refused, 'message')}")
