@@ -42,6 +42,21 @@ class Text(str):
         return b"}{\0"
 
 
+class Unprintable:
+    """A value whose text raises an error."""
+
+    def __repr__(self) -> str:
+        raise ZeroDivisionError
+
+
+def nested(levels: int) -> list[object]:
+    """Return an empty list in as many lists."""
+    value: list[object] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
 class Pairs(Mapping[str, str]):
     """A mapping with a wrong length that compares equal to everything."""
 
@@ -73,8 +88,9 @@ TEXTS = [
     Text("text"), Colour.RED,
 ]  # fmt: skip
 NUMBERS = [
-    0, 1, -1, 2, 1_000, 1_001, 2**31, 2**32, 2**52, 2**53, 2**63, 2**64, -(2**63), 10**40, 1.0, 1.5, -0.0, float("nan"),
-    float("inf"), float("-inf"), Decimal("1"), Decimal("NaN"), 1j, Number.FOUR, Number.TOO_MANY,
+    0, 1, -1, 2, 1_000, 1_001, 2**31, 2**32, 2**52, 2**53, 2**63, 2**64, -(2**63), 10**40, 10**5_000,
+    1.0, 1.5, -0.0, float("nan"), float("inf"), float("-inf"),
+    Decimal("1"), Decimal("NaN"), 1j, Number.FOUR, Number.TOO_MANY,
 ]  # fmt: skip
 TIMES = [
     datetime(2030, 1, 1), datetime.min, datetime.max, datetime(2030, 1, 1, tzinfo=Lost()), date(2030, 1, 1),  # noqa: DTZ001, DTZ901
@@ -99,5 +115,6 @@ REST = [
     None, True, False, b"", b"bytes", b"\xff\xfe", b"x" * (32 * 1024), b"x" * (32 * 1024 + 1), bytearray(b"x"),
     memoryview(b"x"), memoryview(b"xxxx")[::2], [], [1], ["a"], ["a", "a"], ["\ud800"], [None], (), ("a",), set(),
     {"a"}, frozenset("a"), range(3), iter(["a"]), object(), type, len, NotImplemented, ..., Path("x"), ValueError("x"),
+    Unprintable(), nested(5_000),
 ]  # fmt: skip
 VALUES: list[object] = [*TEXTS, *NUMBERS, *TIMES, *PAIRS, *REST]

@@ -160,12 +160,27 @@ def test_a_changed_file_that_every_user_can_access_is_refused_as_at_the_start(
     assert tokens.token_store.authenticate(added).name == ADDED.removeprefix("tw_")
 
 
-def test_after_any_error_of_reading_the_file_later_changes_are_loaded(
-    service: ServiceThread, file: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("text", ["[" * 5_000, "9" * 5_000], ids=["nested", "integer"])
+def test_a_file_with_a_value_that_python_cannot_read_keeps_the_tokens(
+    file: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Nested too deeply for Python's TOML parser.
-    file.write_text("token = " + "[" * 5_000)
-    eventually(lambda: "RecursionError" in caplog.text, "the log reports it")
+    tokens = TokenFile(file)
+    file.write_text(f"token = {text}")
+    tokens.reload_if_changed()
+    assert "the tokens stay unchanged" in caplog.text
+    assert tokens.token_store.authenticate([("authorization", f"Bearer {KEPT}")])
+
+
+def test_after_any_error_of_reading_the_file_later_changes_are_loaded(
+    service: ServiceThread, file: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tomllib.load", fail)
+        file.write_text("")
+        eventually(lambda: "ZeroDivisionError" in caplog.text, "the log reports it")
     file.write_text(entry(ADDED, ROLES, HERE))
     with grpc.insecure_channel(service.target) as channel:
         added = generic_client(channel, ADDED)

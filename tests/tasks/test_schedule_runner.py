@@ -356,11 +356,12 @@ def test_apps_of_one_namespace_have_separate_queues(scheduled_app: ScheduledApp)
     other.close()
 
 
-def test_a_message_that_is_not_an_occurrence_is_errored(scheduled_app: ScheduledApp) -> None:
+@pytest.mark.parametrize("payload", [b"order 17", b'{"a":' * 6_000], ids=["text", "nested"])
+def test_a_message_that_is_not_an_occurrence_is_errored(scheduled_app: ScheduledApp, payload: bytes) -> None:
     scheduled_app.declare()
     scheduled_app.handle_due()
     queue = scheduled_app.tickwheel.queue("schedules")
-    queue.enqueue(b"order 17", id="stray", metadata={"schedule": "s"})
+    queue.enqueue(payload, id="stray", metadata={"schedule": "s"})
     scheduled_app.handle_due()
     assert queue.get("stray", "s").error.startswith("the payload is not an occurrence of a schedule")
 

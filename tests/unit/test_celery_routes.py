@@ -65,7 +65,7 @@ def test_a_route_is_read_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     assert known.get("a") == DEFAULT_ROUTE
 
 
-@pytest.mark.parametrize("failure", ["unreachable", "damaged"])
+@pytest.mark.parametrize("failure", ["unreachable", "damaged", "nested"])
 def test_a_route_that_cannot_be_read_keeps_its_last_value(monkeypatch: pytest.MonkeyPatch, failure: str) -> None:
     now = 100.0
     monkeypatch.setattr("tickwheel.tasks.celery_routes.time.monotonic", lambda: now)
@@ -78,7 +78,7 @@ def test_a_route_that_cannot_be_read_keeps_its_last_value(monkeypatch: pytest.Mo
 
     known = Routes(setting)
     assert known.get("a") == Route("tickwheel")
-    stored[:] = ["{"] if failure == "damaged" else []
+    stored[:] = {"unreachable": [], "damaged": ["{"], "nested": ['{"a":' * 5_000]}[failure]
     now += 2
     assert known.get("a") == Route("tickwheel")
     assert known.get("b") == DEFAULT_ROUTE

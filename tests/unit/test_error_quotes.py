@@ -27,6 +27,10 @@ def test_a_short_value_is_quoted_whole(value: object) -> None:
     assert preview(value) == ascii(value)
 
 
+def test_the_type_stands_for_a_value_that_python_cannot_print() -> None:
+    assert preview(10**5_000) == "<int>"
+
+
 @pytest.mark.parametrize("value", ["x" * 79, "x" * 80, "x" * 81, b"x" * 78, list(range(100))])
 def test_a_value_whose_preview_would_have_more_than_80_characters_is_cut(value: object) -> None:
     assert preview(value) == ascii(value)[:77] + "..."

@@ -5,6 +5,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from tickwheel.errors import InvalidArgument
 from tickwheel.kafka.producer import KafkaProducers
 
 pytestmark = pytest.mark.unit
@@ -45,3 +46,15 @@ def test_only_the_producer_of_the_relay_never_fills_a_gap_later(producer_setting
     broker.sink_producers()
     broker.close()
     assert [settings.get("enable.gapless.guarantee") for settings in producer_settings] == ["true", None]
+
+
+@pytest.mark.parametrize("bootstrap", ["", " ", "user:password@host:1", "host\udcff:1", b"host:1", None])
+def test_brokers_that_are_no_addresses_are_refused(bootstrap: Any) -> None:
+    with pytest.raises(InvalidArgument):
+        KafkaProducers(bootstrap)
+
+
+@pytest.mark.parametrize("setting", [("client.id", "\udcff"), ("\udcff", "x")])
+def test_a_setting_that_is_not_unicode_is_refused(setting: tuple[str, str]) -> None:
+    with pytest.raises(InvalidArgument, match="must be valid Unicode text"):
+        KafkaProducers("localhost:1", overrides=dict([setting]))

@@ -66,6 +66,12 @@ def test_an_unescaped_password_is_not_read_as_a_port(url: str) -> None:
         validate_redis_url(url)
 
 
+@pytest.mark.parametrize("url", ["unix://relative/a.sock", "unix://u:p/w@/a.sock", "rediss://h?ssl_cert_reqs=maybe"])
+def test_a_url_that_redis_py_would_misread_or_reject_is_refused(url: str) -> None:
+    with pytest.raises(InvalidArgument, match="url has an invalid host"):
+        validate_redis_url(url)
+
+
 def test_the_url_of_a_single_server_is_not_changed() -> None:
     for url in ("redis://h:1/2", "unix:///a/b.sock?db=1"):
         assert [node_url(url, server) for server in servers(url)] == [url]

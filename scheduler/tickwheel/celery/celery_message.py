@@ -5,7 +5,7 @@ does not import Celery.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final
@@ -21,6 +21,8 @@ _OMITTED_HEADERS: Final = frozenset({"task", "id", "eta", "lang", "argsrepr", "k
 _MAX_PRIORITY: Final = 255
 # One step of priority moves the deadline by one year, so that all messages of a more urgent priority go first.
 _PRIORITY = timedelta(days=365)
+# Neither the import nor a worker meets Python's limit of recursion at this depth, whatever their stack.
+_MAX_LEVELS: Final = 100
 _MAX_ETA_AHEAD = timedelta(milliseconds=limits.DELAY_MS_MAX) - timedelta(days=1)
 
 
@@ -65,7 +67,8 @@ class CeleryMessage:
     def payload(self) -> bytes:
         """Return the payload for a Tickwheel worker: the task's name, and the arguments of its function.
 
-        `celery/task_adapter.py` defines this function, which calls the Celery task.
+        `celery/task_adapter.py` defines this function, which calls the Celery task. Raises InvalidArgument if a header
+        is not a JSON value, such as Infinity, or is nested too deeply.
         """
         headers = {
             name: value for name, value in self.headers.items() if name not in _OMITTED_HEADERS and value is not None
@@ -75,7 +78,10 @@ class CeleryMessage:
             args["reply_to"] = self.reply_to
         if self.priority is not None:
             args["priority"] = self.priority
-        return json.dumps({"task": self.task, "args": args}, separators=(",", ":")).encode()
+        try:
+            return json.dumps({"task": self.task, "args": args}, separators=(",", ":"), allow_nan=False).encode()
+        except (ValueError, RecursionError) as error:
+            raise InvalidArgument(f"its headers cannot be encoded as JSON: {error}") from error
 
     def to_new_message(
         self, timezone: tzinfo, max_attempts: int | None = None, *, lowest_first: bool = True
@@ -84,11 +90,13 @@ class CeleryMessage:
 
         ``timezone`` applies to an ETA without a time zone. ``lowest_first`` means that priority 0 is the most urgent,
         as with Celery on Redis. Raises InvalidArgument if the ETA is invalid or too far ahead, if the priority is not
-        from 0 to 255, or if the payload is too long.
+        from 0 to 255, or if the payload is too long or cannot be encoded.
         """
         due = self._due(timezone)
         if not 0 <= (self.priority or 0) <= _MAX_PRIORITY:
-            raise InvalidArgument(f"its priority is {self.priority!s:.20}, and only 0 to {_MAX_PRIORITY} are allowed")
+            raise InvalidArgument(
+                f"its priority is {validation.preview(self.priority)}, and only 0 to {_MAX_PRIORITY} are allowed"
+            )
         deadline: datetime | timedelta | None = None
         if self.priority:
             step = self.priority * (_PRIORITY if lowest_first else -_PRIORITY)
@@ -108,6 +116,24 @@ class CeleryMessage:
         if due > datetime.now(UTC) + _MAX_ETA_AHEAD:
             raise InvalidArgument(f"its eta is more than {_MAX_ETA_AHEAD.days} days ahead, which is the maximum")
         return max(due, datetime(1970, 1, 1, tzinfo=UTC))
+
+
+def decode_json(text: bytes | str) -> Any:
+    """Decode JSON. Raises ValueError, also for values that are nested in more than 100 levels."""
+    try:
+        value = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    level = [value]
+    for _ in range(_MAX_LEVELS):
+        level = [inner for outer in level if isinstance(outer, dict | list) for inner in _items(outer)]
+        if not level:
+            return value
+    raise ValueError(f"it is nested too deeply: at most {_MAX_LEVELS} levels are allowed")
+
+
+def _items(outer: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return outer.values() if isinstance(outer, dict) else outer
 
 
 def parse_time(label: str, text: object, timezone: tzinfo) -> datetime:

@@ -20,9 +20,10 @@ from itertools import chain
 from typing import Any, Final
 
 from tickwheel import limits
-from tickwheel.celery.celery_message import CeleryMessage
+from tickwheel.celery.celery_message import CeleryMessage, decode_json
 from tickwheel.client import Queue
 from tickwheel.errors import IdConflict, InvalidArgument
+from tickwheel.model import validation
 from tickwheel.model.message import NewMessage
 from tickwheel.runtime.chunks import iter_chunks
 
@@ -144,9 +145,7 @@ class CeleryQueue:
 
     def requeue(self, item: CeleryQueueItem) -> None:
         """Move a held message back to the end of its queue, with the default priority."""
-        wrapped = json.loads(item.raw)
-        raw = json.dumps(wrapped[0]).encode() if isinstance(wrapped, list) else item.raw
-        self._requeue_script(keys=[self._held, self._key], args=[item.raw, raw])
+        self._requeue_script(keys=[self._held, self._key], args=[item.raw, _unwrap(item.raw)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +180,12 @@ class Importer:
         max_attempts: int | None = None,
         payload_limit: int = limits.PAYLOAD_BYTES_MAX,
     ) -> None:
-        """``timezone`` applies to ETAs without a time zone. ``payload_limit`` is the limit of ``queue``, in bytes."""
+        """``timezone`` applies to ETAs without a time zone. ``payload_limit`` is the limit of ``queue``, in bytes.
+
+        Raises InvalidArgument if no message may have ``max_attempts``.
+        """
+        if max_attempts is not None:
+            validation.integer("max_attempts", max_attempts, 1, limits.MAX_ATTEMPTS_MAX)
         self._source = source
         self._queue = queue
         self._timezone = timezone
@@ -198,8 +202,9 @@ class Importer:
         for page in self._pages(unacked):
             movable = []
             for item in page:
-                if self._may_move(item):
-                    movable.append(item)
+                message = self._to_message(item)
+                if message is not None:
+                    movable.append((item, message))
                 elif self._source.is_held(item):
                     self._source.requeue(item)
             self._move(movable)
@@ -208,7 +213,7 @@ class Importer:
     def dry_run(self, *, unacked: bool = False) -> Report:
         """Return a report of the messages that `run` would try to move, and of those that would stay. Move nothing."""
         for page in self._pages(unacked):
-            self.report.moved += sum(self._may_move(item) for item in page)
+            self.report.moved += sum(self._to_message(item) is not None for item in page)
         return self.report
 
     def _pages(self, unacked: bool) -> Iterator[list[CeleryQueueItem]]:
@@ -216,88 +221,98 @@ class Importer:
             [self._source.held_items()], self._source.listed_items(), self._source.unacked_items() if unacked else ()
         )
 
-    def _may_move(self, item: CeleryQueueItem) -> bool:
-        reason = item.refusal
+    def _to_message(self, item: CeleryQueueItem) -> NewMessage | None:
+        """Return the message to enqueue, or None if the item stays in Celery. The report then names the reason."""
+        reason, message = item.refusal, None
         if reason is None:
             try:
-                size = len(self._message(item).payload)
+                message = item.call.to_new_message(self._timezone, self._max_attempts)
+                size = len(message.payload)
                 if size > self._payload_limit:
                     reason = f"it has {size:,} bytes, and the queue allows {self._payload_limit:,}"
             except InvalidArgument as error:
                 reason = str(error)
-        if reason is not None:
-            self._skip(item, reason)
-        return reason is None
+        if reason is None:
+            return message
+        self._skip(item, reason)
+        return None
 
-    def _message(self, item: CeleryQueueItem) -> NewMessage:
-        return item.call.to_new_message(self._timezone, self._max_attempts)
-
-    def _move(self, page: Sequence[CeleryQueueItem]) -> None:
-        taken = self._source.take(page)
+    def _move(self, page: Sequence[tuple[CeleryQueueItem, NewMessage]]) -> None:
+        # Copies of one message have the same bytes, and therefore the same conversion.
+        messages = {item.raw: message for item, message in page}
+        taken = self._source.take([item for item, _ in page])
         # A call may be in the queue twice. Celery would run it twice; here both copies are one message.
-        new = {item.call.id: item for item in taken}
+        new: dict[str, NewMessage] = {}
+        for item in taken:
+            new.setdefault(item.call.id, messages[item.raw])
         conflicting: set[str] = set()
         try:
-            results = self._queue.enqueue_many(self._message(item) for item in new.values())
+            results = self._queue.enqueue_many(new.values())
         except IdConflict as error:
             conflicting = {id_ for id_, result in zip(new, error.results, strict=True) if result is None}
             results = [result for result in error.results if result is not None]
+        moved = []
         for item in taken:
-            if item.call.id in conflicting:
+            # Celery can have different messages with one id, such as a call that runs again and the retry of this call.
+            if item.call.id in conflicting or messages[item.raw] != new[item.call.id]:
                 self._skip(item, "Tickwheel has another message with this id")
                 self._source.requeue(item)
-        self._source.acknowledge([item for item in taken if item.call.id not in conflicting])
+            else:
+                moved.append(item)
+        self._source.acknowledge(moved)
         created = sum(result.created for result in results)
         self.report.moved += created
-        self.report.there_before += len(taken) - created - sum(item.call.id in conflicting for item in taken)
+        self.report.there_before += len(moved) - created
 
     def _skip(self, item: CeleryQueueItem, reason: str) -> None:
         self.report.refused.append(SkippedMessage(item.call.id, item.call.task, reason))
 
 
-def _loads(text: bytes | str) -> Any:
-    """Decode JSON. Raises ValueError, also for values that are nested too deeply."""
+def _unwrap(raw: bytes) -> bytes:
+    """Return the message without the exchange and the routing key that kombu adds to unacknowledged messages."""
     try:
-        return json.loads(text)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+        wrapped = json.loads(raw)
+        return json.dumps(wrapped[0]).encode() if isinstance(wrapped, list) else raw
+    except (ValueError, LookupError, RecursionError):
+        # Another program has added the message to the list of held messages.
+        return raw
 
 
 def _queue_of(raw: bytes) -> str:
     try:
-        return str(_loads(raw)[2])
+        return str(decode_json(raw)[2])
     except (ValueError, LookupError, TypeError):
         return ""
 
 
 def _parse(raw: bytes, key: str, tag: bytes | None) -> CeleryQueueItem:
     try:
-        wrapped = _loads(raw)
+        wrapped = decode_json(raw)
         message = wrapped[0] if isinstance(wrapped, list) else wrapped
         headers, properties = message["headers"], message["properties"]
         kind = message["content-type"]
         priority = int(properties.get("priority") or 0) or None
         call = CeleryMessage(dict(headers), "", str(properties.get("reply_to") or ""), priority)
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
-        return CeleryQueueItem(raw, key, tag, CeleryMessage({}, ""), f"it is not a message of kombu: {error!r}")
+        return CeleryQueueItem(raw, key, tag, CeleryMessage({}, ""), f"it is not a message of kombu: {error!r:.200}")
     try:
         return CeleryQueueItem(raw, key, tag, *_check_movable(message, call, kind))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        return CeleryQueueItem(raw, key, tag, call, f"its body is not a body of Celery's protocol 2: {error!r}")
+        return CeleryQueueItem(raw, key, tag, call, f"its body is not a body of Celery's protocol 2: {error!r:.200}")
 
 
 def _check_movable(message: Any, call: CeleryMessage, kind: str) -> tuple[CeleryMessage, str | None]:
     if kind != "application/json":
-        return call, f"its content type is {kind}, and only application/json is supported"
+        return call, f"its content type is {kind!s:.80}, and only application/json is supported"
     if call.headers.get("compression"):
-        return call, f"it is compressed, as {call.headers['compression']}"
+        return call, f"it is compressed, as {call.headers['compression']!s:.80}"
     if "task" not in call.headers or "id" not in call.headers:
         return call, "it is a message of Celery's protocol 1, and only protocol 2 is supported"
     body = message["body"]
     if message["properties"].get("body_encoding") == "base64":
         body = b64decode(body, validate=True).decode()
     call = CeleryMessage(call.headers, body, call.reply_to, call.priority)
-    args, kwargs, embedded = _loads(body)
+    args, kwargs, embedded = decode_json(body)
     if not isinstance(args, list) or not isinstance(kwargs, dict):
         raise TypeError("arguments")
     return call, call.why_not_movable(embedded or {})

@@ -5,7 +5,6 @@
 with Celery, and the reasons are logged.
 """
 
-import json
 import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -17,7 +16,7 @@ from kombu.utils.imports import symbol_by_name
 from kombu.utils.json import dumps
 
 from tickwheel.celery import task_adapter
-from tickwheel.celery.celery_message import CeleryMessage
+from tickwheel.celery.celery_message import CeleryMessage, decode_json
 from tickwheel.errors import InvalidArgument, PayloadTooLarge
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.tasks.app import TaskApp
@@ -100,7 +99,7 @@ class Sender:
         common_fields = {"exchange": "", "routing_key": queue, "headers": headers, "properties": properties}
         signals.before_task_publish.send(sender=name, body=message.body, declare=[], retry_policy={}, **common_fields)
         # Receivers of the signal may have added headers, so the call is created after the signal.
-        call = CeleryMessage(json.loads(dumps(headers)), body, properties.get("reply_to") or "", properties["priority"])
+        call = CeleryMessage(_as_json(headers), body, properties.get("reply_to") or "", properties["priority"])
         max_attempts = task_adapter.max_attempts(self._celery._tasks.get(name), call.retries)
         try:
             new = call.to_new_message(self._celery.timezone, max_attempts, lowest_first=self._lowest_first)
@@ -122,14 +121,28 @@ class Sender:
         if serializer != "json":
             # Other serializers distinguish a tuple from a list, and the key 1 from the key "1". JSON does not.
             raise _NotRoutable(f"its serializer is {serializer}, and Tickwheel supports only json")
-        try:
-            return str(dumps(body))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise _NotRoutable(f"its arguments cannot be encoded as JSON: {error}") from error
+        return _encode("arguments", body)
 
     @cached_property
     def _lowest_first(self) -> bool:
         return str(self._celery.conf.broker_write_url or "").startswith(("redis", "sentinel"))
+
+
+def _encode(label: str, value: Any) -> str:
+    try:
+        return str(dumps(value))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _NotRoutable(f"its {label} cannot be encoded as JSON: {error}") from error
+
+
+def _as_json(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the headers as a worker of Celery receives them. Raises _NotRoutable."""
+    text = _encode("headers", headers)
+    try:
+        decoded: dict[str, Any] = decode_json(text)
+    except ValueError as error:
+        raise _NotRoutable(f"its headers cannot be encoded as JSON: {error}") from error
+    return decoded
 
 
 class _NotRoutable(Exception):

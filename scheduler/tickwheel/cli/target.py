@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -25,7 +25,7 @@ CREATING_COMMANDS = frozenset({"bench", "dev", "enqueue", "events", "import cele
 class Target:
     """Server, namespace, timeout and output format of a command. None means not set."""
 
-    url: str | None = None
+    url: str | None = field(default=None, repr=False)
     data_dir: Path | None = None
     namespace: str | None = None
     timeout: timedelta | None = None

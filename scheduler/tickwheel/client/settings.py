@@ -1,6 +1,6 @@
 """The settings of a client, validated before the client opens a connection or starts a process."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Self
@@ -17,7 +17,6 @@ from tickwheel.redis.replies import REPLICA_ANSWER_S
 from tickwheel.rpc import url as grpc_url
 
 _PATH_BYTES = 4_096
-_URL_BYTES = 4_096
 SCHEMES = (*redis_url.SCHEMES, *grpc_url.SCHEMES)
 
 
@@ -29,7 +28,8 @@ class ClientSettings:
     is None. ``drives``: the client also runs an event process.
     """
 
-    url: str | None
+    # Tracebacks of other programs may print the settings, so the URL, which can contain a password, is left out.
+    url: str | None = field(repr=False)
     namespace: str
     data_dir: Path | None
     durability: Durability
@@ -87,10 +87,9 @@ def _check_url(url: object) -> None:
     if not isinstance(url, str) or url.partition("://")[0] not in SCHEMES:
         raise InvalidArgument(
             f"url must start with {', '.join(f'{scheme}://' for scheme in SCHEMES)} or be left out for the"
-            f" embedded server, not {validation.preview(url)}"
+            f" embedded server, not {validation.preview_url(url)}"
         )
     if grpc_url.is_grpc_url(url):
-        validation.text("url", url, _URL_BYTES, nul=False)
         grpc_url.GrpcUrl.parse(url)
     else:
         redis_url.validate_redis_url(url)

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Final, Self
 
 from tickwheel.errors import InvalidArgument
-from tickwheel.model.validation import preview
+from tickwheel.model.validation import preview, preview_url
 
 DEFAULT_PATH: Final = "/tickwheel"
 DEFAULT_PORT: Final = 2181
@@ -32,7 +32,14 @@ class ZooKeeperUrl:
     def parse(cls, url: str, session_timeout: timedelta = SESSION_TIMEOUT) -> Self:
         """Parse a URL. The default port is 2181, the default path /tickwheel. Raises InvalidArgument."""
         if not isinstance(url, str) or not url.startswith("zk://"):
-            raise InvalidArgument(f"an election URL has the form zk://host:2181,host2,host3/path, not {preview(url)}")
+            raise InvalidArgument(
+                f"an election URL has the form zk://host:2181,host2,host3/path, not {preview_url(url)}"
+            )
+        if "@" in url or "?" in url:
+            # The URL is not quoted, because it can contain a password.
+            raise InvalidArgument(
+                "an election URL has no user, password or options: leave out the parts with '@' or '?'"
+            )
         minimum, maximum = _SESSION_TIMEOUTS
         if not minimum <= session_timeout <= maximum:
             raise InvalidArgument(

@@ -72,9 +72,9 @@ def _stop_at_eof(process: EventProcess) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser("python -m tickwheel.event_process", description=__doc__.splitlines()[0])
     parser.add_argument("--namespace", required=True)
-    election = parser.add_mutually_exclusive_group(required=True)
-    election.add_argument("--lock", type=Path, dest="election")
-    election.add_argument("--election", type=ZooKeeperUrl.parse)
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("--lock", type=Path, dest="election")
+    group.add_argument("--election", metavar="URL")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--until-eof", action="store_true")
     parser.add_argument("--kafka")
@@ -83,9 +83,11 @@ def main() -> None:
     log_to_stderr(lowest=logging.WARNING).addFilter(_should_log)
     try:
         producers = None if args.kafka is None else KafkaProducers(args.kafka, args.topic)
+        # `argparse` would quote an invalid URL, which can contain a password.
+        election = ZooKeeperUrl.parse(args.election) if isinstance(args.election, str) else args.election
         url = os.environ[VARIABLE]
         check_encryption(url)
-        run(url, args.namespace, args.election, args.data_dir, args.until_eof, producers=producers)
+        run(url, args.namespace, election, args.data_dir, args.until_eof, producers=producers)
     except OPERATIONAL_ERRORS as error:
         _log.error("the event process of namespace %s exits: %s", args.namespace, error)
         sys.exit(1)

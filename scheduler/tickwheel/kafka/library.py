@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from itertools import chain
 from types import ModuleType
 
 from tickwheel.errors import InvalidArgument, TickwheelError
@@ -34,8 +35,19 @@ def kafka_library() -> ModuleType:
 def build_settings(bootstrap: str, overrides: Mapping[str, str]) -> dict[str, str]:
     """Return librdkafka's settings to reach the brokers: ``bootstrap``, as host:port,host:port, and ``overrides``.
 
-    Raises InvalidArgument if ``bootstrap`` is empty or not a string.
+    Raises InvalidArgument if ``bootstrap`` is empty, not a string, or names a user, and if a text is not valid Unicode.
     """
-    if not isinstance(bootstrap, str) or not bootstrap.strip():
-        raise InvalidArgument(f"bootstrap must name Kafka brokers as 'host:port', not {bootstrap!r:.80}")
-    return {"bootstrap.servers": bootstrap} | dict(overrides)
+    if not isinstance(bootstrap, str) or not bootstrap.strip() or "@" in bootstrap:
+        # The value is not quoted, because a password precedes an '@'. The library would log it as a part of the host.
+        raise InvalidArgument(
+            "bootstrap must name Kafka brokers as 'host:port', separated by ',', without a user and a password: these"
+            " are settings of Kafka's client (sasl.username and sasl.password)"
+        )
+    settings = {"bootstrap.servers": bootstrap} | dict(overrides)
+    try:
+        for text in chain.from_iterable(settings.items()):
+            str(text).encode()
+    except UnicodeEncodeError as error:
+        # The library would end the process.
+        raise InvalidArgument("the settings of Kafka's client must be valid Unicode text") from error
+    return settings

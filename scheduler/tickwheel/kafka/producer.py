@@ -14,6 +14,7 @@ from typing import Any, Final
 from tickwheel.errors import InvalidArgument
 from tickwheel.kafka.library import TOPIC, build_settings, kafka_library, library_log
 from tickwheel.model.sink_url import TOPIC_NAMES, is_topic
+from tickwheel.model.validation import preview
 
 _POLL_S: Final = 0.2
 _TOPIC_CHECK_S: Final = 5.0
@@ -53,7 +54,7 @@ class KafkaProducers:
         failed record fail. Raises InvalidArgument for invalid settings and for an invalid name of a topic.
         """
         if not is_topic(topic):
-            raise InvalidArgument(f"a topic's name must have {TOPIC_NAMES}, not {topic!r:.80}")
+            raise InvalidArgument(f"a topic's name must have {TOPIC_NAMES}, not {preview(topic)}")
         for name in overrides or ():
             if name in _FIXED:
                 raise InvalidArgument(

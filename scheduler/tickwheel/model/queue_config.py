@@ -144,7 +144,7 @@ class QueueConfig:
             # This also checks the ranges of the numbers that scripts receive.
             config.leader_context(0)
             return config
-        except (StructError, ValueError, TypeError, LookupError) as error:
+        except (StructError, ValueError, TypeError, LookupError, RecursionError) as error:
             raise DataLoss(f"the configuration of queue {queue!r} is damaged: {data!r:.80}") from error
 
 

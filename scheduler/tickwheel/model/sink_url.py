@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tickwheel.errors import InvalidArgument
-from tickwheel.model.validation import preview, to_plain_str
+from tickwheel.model.validation import preview, preview_url, to_plain_str
 
 # org.apache.kafka.common.internals.Topic
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -21,12 +21,12 @@ TOPIC_NAMES: Final = "1 to 249 letters, digits, '.', '_' and '-'; the names '.' 
 def validate_sink_url(url: object) -> str:
     """Return the URL. Raises InvalidArgument if ``url`` is not the URL of a sink."""
     if not isinstance(url, str):
-        raise InvalidArgument(f"sink must be a URL such as 'kafka://topic', not {preview(url)}")
+        raise InvalidArgument(f"sink must be a URL such as 'kafka://topic', not {preview_url(url)}")
     scheme, separator, name = url.partition("://")
     check = _SCHEMES.get(scheme)
     if not separator or check is None:
         known = " or ".join(f"{scheme}://" for scheme in _SCHEMES)
-        raise InvalidArgument(f"sink {preview(url)} is not supported: the url of a sink starts with {known}")
+        raise InvalidArgument(f"sink {preview_url(url)} is not supported: the url of a sink starts with {known}")
     check(url, name)
     return to_plain_str(url)
 
@@ -44,9 +44,11 @@ def is_topic(name: object) -> bool:
 
 def _check_kafka(url: str, topic: str) -> None:
     if not is_topic(topic):
+        # A URL of a broker can contain a password.
+        shown = preview_url(url) if set("@?") & set(url) else preview(url)
         raise InvalidArgument(
-            f"sink {preview(url)} must be kafka:// and the name of a topic: {TOPIC_NAMES}; the addresses of the brokers"
-            " are an option of the event process (--kafka)"
+            f"sink {shown} must be kafka:// and the name of a topic: {TOPIC_NAMES}; the addresses of the brokers are an"
+            " option of the event process (--kafka)"
         )
     if topic == RELAY_TOPIC:
         raise InvalidArgument(

@@ -21,6 +21,7 @@ _PLACEHOLDER = re.compile(r"deleted\.[0-9]+\.[0-9a-f]+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _PREVIEW_CHARS = 80
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}")
 _DAYS_MAX = 100_000
 _UNITS = {
     "day": timedelta(days=1),
@@ -36,10 +37,23 @@ _DUE_MS_MAX = 2**48 - 1
 
 
 def preview(value: object) -> str:
-    """Return a value as error texts print it: escaped, and cut to 80 characters."""
+    """Return a value as error texts print it: escaped, and cut to 80 characters; its type if it cannot be printed."""
     # A text of a request can have megabytes, and escaping makes it larger. So most of the text is never escaped.
-    text = ascii(value[:_PREVIEW_CHARS] if type(value) is str or type(value) is bytes else value)
+    try:
+        text = ascii(value[:_PREVIEW_CHARS] if type(value) is str or type(value) is bytes else value)
+    except Exception:
+        # Python prints no integer of more than 4,300 digits, and no value that is nested too deeply. A class of the
+        # caller can raise any error.
+        text = f"<{type(value).__name__}>"
     return text if len(text) <= _PREVIEW_CHARS else f"{text[: _PREVIEW_CHARS - 3]}..."
+
+
+def preview_url(url: object) -> str:
+    """Return the scheme of a URL, for error texts. The rest of an invalid URL can contain a password anywhere."""
+    if not isinstance(url, str):
+        return f"a value of the type {type(url).__name__}"
+    scheme, separator, _ = url.partition("://")
+    return f"{scheme}://…" if separator and _SCHEME.fullmatch(scheme) else "a text without a scheme"
 
 
 def plain_name(label: str, value: object) -> str:

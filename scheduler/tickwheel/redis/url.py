@@ -4,6 +4,7 @@ import re
 from urllib.parse import unquote, urlsplit
 
 from redis.connection import ConnectionPool
+from redis.exceptions import RedisError
 
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
@@ -91,8 +92,9 @@ def _check_servers(url: str) -> None:
     for parts in named:
         try:
             _ = parts.port
-        except ValueError as error:
-            raise InvalidArgument("each port in url must be a number up to 65535, for example host:6379") from error
+        except ValueError:
+            # The error of Python quotes the port, which is a password if the URL lacks its host.
+            raise InvalidArgument("each port in url must be a number up to 65535, for example host:6379") from None
 
 
 def _is_cluster(url: str) -> bool:
@@ -126,13 +128,14 @@ def _is_one_server(url: str) -> bool:
         if "#" in url or not all("=" in option for option in parts.query.split("&") if parts.query):
             return False
         if parts.scheme == "unix":
-            named = bool(parts.path)
+            # redis-py ignores a host. It is a part of an unescaped password, or of a path without its leading slash.
+            named = bool(parts.path) and (not parts.netloc or parts.netloc.endswith("@"))
         else:
             # Python encodes the host as IDNA when it connects. The encoding raises ValueError for an invalid host.
             (parts.hostname or "localhost").encode("idna")
             # If the path is not a number, redis-py would use database 0.
             named = re.fullmatch(r"/?|/[0-9]{1,5}", parts.path) is not None
         ConnectionPool.from_url(url).make_connection()
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RedisError):
         return False
     return named

@@ -3,7 +3,7 @@
 grpc://host:port, grpc://:TOKEN@host:port, and with TLS grpcs://[:TOKEN@]host:port?tls_ca=FILE&tls_cert=FILE&tls_key=FILE
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from tickwheel.errors import InvalidArgument
 
 SCHEMES: Final = ("grpc", "grpcs")
+_BYTES: Final = 4_096
 _FILES: Final = ("tls_ca", "tls_cert", "tls_key")
 _USAGE: Final = (
     "the url of a gRPC service is grpc://host:port or, with TLS, grpcs://host:port?tls_ca=FILE; a token precedes the"
@@ -28,7 +29,7 @@ class GrpcUrl:
 
     target: str
     encrypted: bool
-    token: str = ""
+    token: str = field(default="", repr=False)
     tls_ca: Path | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -37,9 +38,13 @@ class GrpcUrl:
     def parse(cls, url: str) -> Self:
         """Parse a URL. Raises InvalidArgument. The error text does not quote the URL, which can contain a token."""
         try:
+            # gRPC accepts no NUL and no lone surrogate.
+            is_text = len(url.encode()) <= _BYTES and "\0" not in url
             parts = urlsplit(url)
             target = parts.netloc.rpartition("@")[2]
-            is_valid = bool(parts.scheme in SCHEMES and parts.hostname and parts.port) and parts.path in ("", "/")
+            is_valid = (
+                is_text and bool(parts.scheme in SCHEMES and parts.hostname and parts.port) and parts.path in ("", "/")
+            )
             options = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
         except ValueError:
             is_valid = False

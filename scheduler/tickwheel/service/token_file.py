@@ -139,7 +139,7 @@ def read(path: Path) -> list[Caller]:
             document = tomllib.load(file)
     except OSError as error:
         raise InvalidArgument(f"the token file {path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"{path} is not valid TOML: {error}") from error
     unknown = set(document) - {"token"}
     tables = document.get("token")

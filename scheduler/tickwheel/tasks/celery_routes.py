@@ -121,5 +121,5 @@ class Routes:
 def _parse(name: str, text: str) -> Route:
     try:
         return msgspec.json.decode(text, type=Route)
-    except (msgspec.DecodeError, InvalidArgument) as error:
+    except (msgspec.DecodeError, InvalidArgument, RecursionError) as error:
         raise InvalidArgument(f"setting {name!r} is not a route: {error}; set it by `tickwheel route set`") from error

@@ -161,7 +161,7 @@ class ScheduleRunner:
         now = message.lease_until - _LEASE
         try:
             occurrence = _OCCURRENCES.decode(message.payload)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             message.fail(f"the payload is not an occurrence of a schedule: {error}", final=True)
             return
         schedule = self._app.schedules.get(occurrence.schedule)

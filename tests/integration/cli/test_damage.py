@@ -1,12 +1,16 @@
 """Commands report damaged keys of a namespace as a finding or in one line, never with a traceback."""
 
+import json
 from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.integration.cli.command_runner import Run, document
 from tickwheel import Tickwheel, TickwheelError
+from tickwheel.cli.app import app
 from tickwheel.operations.removal import queue_numbers
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.testing import PrivateServer
@@ -204,3 +208,38 @@ def test_a_record_cut_off_before_the_name_of_its_body_is_reported_in_one_line(ru
     (field,) = keys.server.hkeys(keys("messages"))
     keys.server.hset(keys("messages"), field, b"\x02\x22")
     assert "of queue 'p' is damaged: " in run("messages", "p", code=1).stderr
+
+
+HOSTILE = "x\nFORGED\r\x1b[2J\x9b2J\x85\u2028\u202e\x7f"
+READS = (
+    *("counts", "queue list", "queue show jobs", "queue show sinky", "messages jobs", "messages sinky", "shards"),
+    *("setting list", "setting get a", "route list", "doctor", "dequeue jobs"),
+)
+
+
+@pytest.fixture
+def hostile_texts(keys: Keys, cli_client: Tickwheel) -> None:
+    """Stored texts that control a terminal or forge another line, wherever a program can store a text."""
+    jobs = cli_client.create_queue("jobs", exclusive_key=HOSTILE)
+    jobs.enqueue(HOSTILE.encode(), id=f"errored {HOSTILE}", metadata={HOSTILE: HOSTILE})
+    jobs.dequeue(worker=HOSTILE)[0].fail(HOSTILE, final=True)
+    jobs.enqueue(HOSTILE.encode(), id=HOSTILE, metadata={HOSTILE: HOSTILE})
+    cli_client.set_setting("a", HOSTILE)
+    rows, stored = keys("queues"), keys.server.hget(keys("queues"), "jobs")
+    keys.server.hset(rows, HOSTILE, stored)
+    keys.server.hset(rows, "sinky", stored.replace(b'"sink": null', b'"sink": ' + json.dumps(HOSTILE).encode()))
+    keys.server.hset(keys("settings"), HOSTILE, HOSTILE)
+    keys.server.hset(keys("settings"), f"route:{HOSTILE}", '{"to": "tickwheel"}')
+    keys.server.set(keys(HOSTILE), "x")
+
+
+@pytest.mark.usefixtures("hostile_texts")
+@pytest.mark.parametrize("command", READS)
+def test_stored_texts_cannot_control_the_terminal_or_forge_a_line(command: str) -> None:
+    for options in ([], ["--json"]):
+        result = copy_context().run(CliRunner().invoke, app, [*command.split(), *options])
+        assert result.exception is None or isinstance(result.exception, SystemExit)
+        lines = (result.stdout + result.stderr).removesuffix("\n").split("\n")
+        assert all(line.isprintable() and not line.startswith("FORGED") for line in lines), lines
+        if options:
+            assert [json.loads(line) for line in lines if line]

@@ -118,6 +118,12 @@ def test_an_invalid_token_is_printed_as_written(run: Run, cli_client: Tickwheel,
     assert f"a token is 32 hexadecimal digits, as printed by dequeue, not '{token}'" in stderr
 
 
+@pytest.mark.parametrize("line", ["x", "[]", '{"id": ' + "9" * 5_000 + "}", '{"id":' * 5_000])
+def test_a_line_that_dequeue_does_not_print_is_refused(run: Run, line: str) -> None:
+    stderr = run("complete", "jobs", "-", stdin=line, code=1).stderr
+    assert stderr.startswith("tickwheel: line 1 of standard input is not valid. Each line must be a JSON object")
+
+
 def test_forecast_of_a_queue_without_forecast_names_the_option(run: Run, cli_client: Tickwheel) -> None:
     cli_client.create_queue("jobs")
     assert "create it with `tickwheel queue create --forecast`" in run("forecast", "jobs", code=2).stderr

@@ -153,3 +153,11 @@ def route(task: str, to: str, share: float = 1.0) -> None:
     """Set a route and make this producer read it immediately."""
     shop.tickwheel.route(task, to=to, share=share)
     shop.celery.amqp.send_task_message._routes._cache.pop(task, None)
+
+
+def nested(levels: int) -> list[Any]:
+    """Return an empty list in as many lists."""
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value

@@ -14,7 +14,7 @@ import pytest
 from celery import chain
 
 from tests.integration.migration import shop
-from tests.integration.migration.conftest import ROOT, Shop
+from tests.integration.migration.conftest import BROKER, ROOT, Shop, nested
 from tests.support.wait_until import eventually
 
 pytestmark = pytest.mark.integration
@@ -145,6 +145,82 @@ def test_a_call_with_an_impossible_priority_stays_and_the_calls_behind_it_are_mo
     assert sum("OverflowError" in reason for reason in reasons) == 1
 
 
+def message(id_: str, body: str = "[[], {}, {}]", **headers: Any) -> dict[str, Any]:
+    """Return a message as Celery writes it."""
+    return {
+        "headers": {"task": "shop.note", "id": id_, **headers},
+        "properties": {},
+        "content-type": "application/json",
+        "body": body,
+    }
+
+
+def push(deployment: Shop, *messages: dict[str, Any]) -> None:
+    deployment.broker.lpush("celery", *map(json.dumps, messages))
+
+
+def test_nested_calls_stay_at_every_depth_and_the_calls_behind_them_are_moved(deployment: Shop) -> None:
+    """At some of these depths, Python can decode the message in one place, and not encode it in another."""
+    depths = [90, 150, *range(880, 1_000)]
+    for n in depths:
+        push(deployment, message(f"headers {n}", x=0))
+        [raw] = deployment.broker.lrange("celery", 0, 0)
+        deep = b"[" * n + b"]" * n
+        deployment.broker.lset("celery", 0, raw.replace(b'"x": 0', b'"x": ' + deep))
+        push(deployment, message(f"body {n}", f"[[{deep.decode()}], {{}}, {{}}]"))
+    push(deployment, message("behind"))
+    for _ in range(2):
+        reports = import_(deployment, code=1)
+    [report] = reports
+    assert {refusal["id"] for refusal in report["refused"]} >= {f"body {n}" for n in depths[1:]}
+    assert all("nested too deeply" in refusal["reason"] for refusal in report["refused"])
+    assert len(report["refused"]) == 2 * (len(depths) - 1)
+    assert left(deployment) == [b"celery"]
+    queue = deployment.tickwheel.queue("celery")
+    assert sorted(view.id for view in queue.messages()) == ["behind", "body 90", "headers 90"]
+
+
+def test_messages_that_an_import_took_and_cannot_move_return_to_celery(deployment: Shop) -> None:
+    """An import of an earlier version, or another program, can have left any message among those that it took."""
+    deep = json.dumps(message("deep", x=nested(150)))
+    held = [b"\xff", b"[]", deep.encode(), f'[{deep}, "", "celery"]'.encode()]
+    deployment.broker.rpush("tickwheel:importing:celery", *held)
+    push(deployment, message("behind"))
+    [report] = import_(deployment, code=1)
+    assert report["moved"] == 1
+    assert left(deployment) == [b"celery"]
+    returned = deployment.broker.lrange("celery", 0, -1)[::-1]
+    assert [*returned[:2], *map(json.loads, returned[2:])] == [*held[:2], json.loads(deep), json.loads(deep)]
+
+
+def test_a_call_with_a_header_that_is_not_json_stays(deployment: Shop) -> None:
+    push(deployment, message("infinite", x=inf), message("behind"))
+    [report] = import_(deployment, code=1)
+    assert [refusal["id"] for refusal in report["refused"]] == ["infinite"]
+    assert "not JSON compliant" in report["refused"][0]["reason"]
+    assert report["moved"] == 1
+
+
+def test_of_two_different_calls_with_one_id_the_older_is_moved_and_the_other_stays(deployment: Shop) -> None:
+    older, retried = message("one", '[["a"], {}, {}]'), message("one", '[["b"], {}, {}]', retries=1)
+    # Redis delivered the older call twice, so the delivery tags differ.
+    push(deployment, older, retried, older | {"properties": {"delivery_tag": "again"}})
+    [report] = import_(deployment, code=1)
+    assert (report["moved"], report["there_before"]) == (1, 1)
+    assert [refusal["reason"] for refusal in report["refused"]] == ["Tickwheel has another message with this id"]
+    assert [json.loads(raw) for raw in deployment.broker.lrange("celery", 0, -1)] == [retried]
+    assert left(deployment) == [b"celery"]
+    assert b'[\\"a\\"]' in deployment.tickwheel.queue("celery").get("one").payload
+
+
+def test_options_that_no_message_can_have_are_refused_before_a_message_is_taken(deployment: Shop) -> None:
+    deployment.tickwheel.create_queue("single", exclusive_key="user")
+    push(deployment, message("one"))
+    for options in (["--max-attempts", "0"], ["--to", "single"]):
+        assert import_(deployment, *options, code=2) == []
+        assert left(deployment) == [b"celery"]
+
+
 def test_a_call_whose_id_belongs_to_another_message_stays(deployment: Shop) -> None:
     deployment.tickwheel.queue("celery").enqueue(b"other", id="taken")
     shop.note.apply_async(("x",), task_id="taken")
@@ -221,3 +297,21 @@ def test_wrong_options_are_refused_in_one_line(deployment: Shop, options: list[s
     assert done.returncode == code
     assert text in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_the_id_of_a_message_that_stays_is_printed_on_one_line(deployment: Shop) -> None:
+    push(deployment, message("one\n  two \x1b[2J", x=inf))
+    words = [word for word in command(deployment) if word != "--json"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    [line, end] = done.stderr.splitlines()
+    assert line.startswith("  one\\n  two \\x1b[2J shop.note: ")
+    assert end == "tickwheel: stay in Celery: 1 message"
+
+
+def test_the_user_in_celerys_form_of_a_socket_url_logs_in(deployment: Shop) -> None:
+    url = deployment.celery_url(BROKER).replace("://", "://nobody:secret@")
+    words = [*command(deployment), "--from", url]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "invalid username-password pair" in done.stderr

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from celery import chain, group, signals
 from kombu.exceptions import EncodeError
 
 from tests.integration.migration import shop
-from tests.integration.migration.conftest import Shop, route
+from tests.integration.migration.conftest import Shop, nested, route
 
 pytestmark = pytest.mark.integration
 
@@ -53,6 +54,8 @@ UNSUPPORTED: dict[str, tuple[Callable[[], object], str]] = {
     "long": (lambda: shop.note.delay("x" * 300_000), "bytes"),
     "id": (lambda: shop.note.apply_async(("x",), task_id="i" * 129), "128 bytes"),
     "far": (lambda: shop.note.apply_async(("x",), countdown=10 * 365 * 86_400), "its eta is more than 1824 days ahead"),
+    "nested header": (lambda: shop.note.apply_async(("x",), headers={"x": nested(150)}), "nested too deeply"),
+    "infinite header": (lambda: shop.note.apply_async(("x",), headers={"x": inf}), "headers cannot be encoded as JSON"),
     "serializer": (lambda: shop.note.apply_async((1,), serializer="pickle"), "its serializer is pickle"),
 }
 

@@ -17,6 +17,8 @@ from tickwheel.cli.exit_codes import CommandError
 from tickwheel.cli.output import print_json
 from tickwheel.cli.scratch_namespace import delete_scratch
 from tickwheel.cli.target import Target
+from tickwheel.redis.url import redact
+from tickwheel.runtime.text_escape import escape_unprintable
 
 
 @command(
@@ -84,8 +86,9 @@ def demo(
     else:
         print_verdict(verdict)
         if keep:
-            location = f"--url {scratch.url}" if scratch.url else f"--data-dir {scratch.data_dir}"
-            print(f"to inspect the remaining data: tickwheel counts {location} --namespace {scratch.namespace}")
+            location = f"--url {redact(scratch.url)}" if scratch.url else f"--data-dir {scratch.data_dir}"
+            command_line = f"tickwheel counts {location} --namespace {scratch.namespace}"
+            print(f"to inspect the remaining data: {escape_unprintable(command_line)}")
     if not verdict.passed:
         raise CommandError("not all checks of the demo passed")
 

@@ -226,9 +226,11 @@ def _make_producers(kafka: str, topic: str | None, kafka_setting: list[str] | No
 
 def _settings(texts: list[str]) -> dict[str, str]:
     pairs = [text.partition("=") for text in texts]
-    for name, equals, _ in pairs:
-        if not name or not equals:
-            raise InvalidArgument(f"a setting of Kafka's client is written NAME=VALUE, not {name!r:.80}")
+    if not all(name and equals for name, equals, _ in pairs):
+        # The setting is not quoted, because the value can be a password.
+        raise InvalidArgument(
+            "a setting of Kafka's client is written NAME=VALUE, as in --kafka-setting client.id=events"
+        )
     return {name: value for name, _, value in pairs}
 
 

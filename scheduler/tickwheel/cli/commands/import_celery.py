@@ -15,10 +15,13 @@ from tickwheel.cli.command import command
 from tickwheel.cli.exit_codes import CommandError, ExitCode
 from tickwheel.cli.output import format_count, print_json, print_status
 from tickwheel.cli.target import Target
+from tickwheel.model.validation import preview_url
+from tickwheel.redis.url import validate_redis_url
 from tickwheel.runtime.text_escape import escape_unprintable
 
 commands = typer.Typer(no_args_is_help=True, help="Import messages from other systems.")
 _PING_S = 1.0
+_SCHEMES = ("redis", "rediss", "unix", "redis+socket")
 
 
 @commands.command()
@@ -102,22 +105,39 @@ def celery(
 def _payload_limit(tickwheel: Tickwheel, name: str, *, dry_run: bool) -> int:
     """Return the payload limit of the queue. Unless ``dry_run``, create the queue if it does not exist."""
     if name in [item.name for item in tickwheel.queues()]:
-        return tickwheel.queue(name).config().payload_limit
+        config = tickwheel.queue(name).config()
+        if config.exclusive_key is not None:
+            raise InvalidArgument(
+                f"queue {name!r} is exclusive, and messages of Celery have no exclusive value: name another queue by"
+                " --to"
+            )
+        return config.payload_limit
     if not dry_run:
         tickwheel.create_queue(name, payload_limit=limits.PAYLOAD_BYTES_MAX)
     return limits.PAYLOAD_BYTES_MAX
 
 
 def _client(url: str) -> "redis.Redis":
-    """Return a client of Celery's broker. Converts Celery's form of Unix socket URLs."""
-    if url.startswith("redis+socket://"):
-        parts = urlsplit(url)
-        db = parse_qs(parts.query).get("virtual_host", ["0"])[0].strip("/")
-        url = f"unix://{parts.path}?db={db}"
+    """Return a client of Celery's broker. Converts Celery's form of Unix socket URLs.
+
+    Raises InvalidArgument. The error does not quote the URL, which can contain a password.
+    """
+    scheme = url.partition("://")[0]
+    if scheme not in _SCHEMES:
+        raise InvalidArgument(
+            f"--from is not a Redis URL: it starts with {', '.join(f'{known}://' for known in _SCHEMES)}, not"
+            f" {preview_url(url)}"
+        )
     try:
-        return redis.Redis.from_url(url, protocol=2)
+        if scheme == "redis+socket":
+            parts = urlsplit(url)
+            db = parse_qs(parts.query).get("virtual_host", ["0"])[0].strip("/")
+            url = f"unix://{parts.netloc}{parts.path}?db={db}"
+        validate_redis_url(url)
     except ValueError as error:
-        raise InvalidArgument(f"--from is not a Redis URL: {error}; use one like redis://localhost:6379/0") from error
+        text = str(error) if isinstance(error, InvalidArgument) else "the host is invalid"
+        raise InvalidArgument(f"--from is not a Redis URL: {text}; use one like redis://localhost:6379/0") from None
+    return redis.Redis.from_url(url, protocol=2)
 
 
 def _broker_error(error: redis.RedisError, *, has_begun: bool) -> CommandError:
@@ -141,7 +161,7 @@ def _check_no_worker(url: str, key_prefix: str) -> None:
         raise InvalidArgument("--unacked needs Celery, to check for running workers: install celery") from error
     if url.startswith("unix://"):
         parts = urlsplit(url)
-        url = f"redis+socket://{parts.path}?virtual_host={parse_qs(parts.query).get('db', ['0'])[0]}"
+        url = f"redis+socket://{parts.netloc}{parts.path}?virtual_host={parse_qs(parts.query).get('db', ['0'])[0]}"
     with Celery(broker=url, set_as_current=False) as app:
         app.conf.broker_transport_options = {"global_keyprefix": key_prefix} if key_prefix else {}
         names = sorted(name for reply in app.control.ping(timeout=_PING_S) for name in reply)
@@ -160,6 +180,7 @@ def _print(target: Target, reports: list[Report], *, dry_run: bool) -> None:
             moved = f"{report.moved + report.there_before} {outcome}{before}"
             print(f"{escape_unprintable(report.queue)}: {moved}; {len(report.refused)} stay")
             for skipped in report.refused:
-                print_status(f"  {skipped.id} {skipped.task}: {skipped.reason}")
+                # Escaped as a whole, so that an id with a line break cannot forge a second line.
+                print_status(escape_unprintable(f"  {skipped.id} {skipped.task}: {skipped.reason}"))
     if refused:
         raise CommandError(f"stay in Celery: {format_count(refused, 'message')}")

@@ -17,6 +17,7 @@ from random import Random
 
 from tickwheel.errors import InvalidArgument
 from tickwheel.load.scenario.toml_fields import TomlTable, items, number, seconds
+from tickwheel.model.validation import preview
 
 KINDS = ("uniform", "exponential", "lognormal", "list", "mix")
 _SIGMA_MAX = 5.0
@@ -66,7 +67,7 @@ def parse(label: str, value: object) -> Distribution:
     table = TomlTable(label, value)
     if len(value) != 1 or next(iter(value)) not in KINDS:
         raise InvalidArgument(
-            f"{label} must be a duration like '15m', or a table with one of {', '.join(KINDS)}, not {value}"
+            f"{label} must be a duration like '15m', or a table with one of {', '.join(KINDS)}, not {preview(value)}"
         )
     return _parse_table(table, next(iter(value)))
 
@@ -88,7 +89,7 @@ def _parse_table(table: TomlTable, kind: str) -> Distribution:
         ends = items(label, value, 2)
         low, high = (seconds(f"{label}[{n}]", item) for n, item in enumerate(ends[:2], 1))
         if len(ends) != 2 or low > high:
-            raise InvalidArgument(f"{label} must be two durations, the shorter one first, not {value}")
+            raise InvalidArgument(f"{label} must be two durations, the shorter one first, not {preview(value)}")
         return uniform(low, high)
     weights, parts = [], []
     for n, item in enumerate(items(label, value), 1):

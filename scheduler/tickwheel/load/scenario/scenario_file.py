@@ -38,7 +38,7 @@ def read(file: Traversable) -> Scenario:
     text = read_text(file)
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"{file.name} is not TOML: {error}") from error
     return _scenario(TomlTable(f"{file.name}: ", document), file)
 
