@@ -178,7 +178,7 @@ def test_after_any_error_of_reading_the_file_later_changes_are_loaded(
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch:
-        patch.setattr("tomllib.load", fail)
+        patch.setattr("tomllib.loads", fail)
         file.write_text("")
         eventually(lambda: "ZeroDivisionError" in caplog.text, "the log reports it")
     file.write_text(entry(ADDED, ROLES, HERE))

@@ -136,9 +136,11 @@ def read(path: Path) -> list[Caller]:
         with path.open("rb") as file:
             # The status of the open file: the name may stand for another file at the next moment.
             check_private_status("the token file", path, os.fstat(file.fileno()))
-            document = tomllib.load(file)
+            text = file.read()
     except OSError as error:
         raise InvalidArgument(f"the token file {path} cannot be read: {error.strerror}") from error
+    try:
+        document = tomllib.loads(text.decode())
     except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"{path} is not valid TOML: {error}") from error
     unknown = set(document) - {"token"}
