@@ -1,6 +1,7 @@
 """The service as programs in other languages use it: only by its .proto files."""
 
 import queue
+import socket
 import threading
 from base64 import b64encode
 from collections.abc import Iterator
@@ -19,7 +20,10 @@ from tests.integration.generic_client import GenericClient
 from tests.integration.service_thread import ServiceThread
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
+from tickwheel.service import server
 from tickwheel.testing import PrivateServer
+from tickwheel.v1.message_pb2 import NewMessage
+from tickwheel.v1.message_service_pb2 import EnqueueRequest, EnqueueResponse
 
 pytestmark = pytest.mark.integration
 
@@ -268,3 +272,30 @@ def test_a_waiting_call_is_answered_when_the_server_stops(tickwheel_server: Priv
         serving.stop()
         waiting.join(20)
     assert answers == [{"deliveries": []}]
+
+
+def test_a_call_in_flight_may_finish_after_the_server_has_begun_to_stop(
+    tickwheel_server: PrivateServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_CLOSE_S", 0.0)
+    with Tickwheel(tickwheel_server.url, namespace=namespace) as direct:
+        direct.create_queue("orders")
+    with ServiceThread(tickwheel_server.url) as serving, grpc.insecure_channel(serving.target) as channel:
+        requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        call: Any = channel.stream_unary("/tickwheel.v1.MessageService/Enqueue")
+        answer = call.future(iter(requests.get, None), timeout=60)
+        counters = serving.server.counters.methods["Enqueue"]
+        eventually(lambda: counters.in_flight == 1, "the call is in flight")
+        stopping = threading.Thread(target=serving.stop)
+        stopping.start()
+        eventually(lambda: not is_port_open(serving.target), "the service has begun to stop")
+        requests.put(EnqueueRequest(namespace=namespace, queue="orders", message=NewMessage()).SerializeToString())
+        requests.put(None)
+        assert EnqueueResponse.FromString(answer.result()).result.created
+        stopping.join(20)
+
+
+def is_port_open(target: str) -> bool:
+    host, _, port = target.rpartition(":")
+    with socket.socket() as client:
+        return client.connect_ex((host, int(port))) == 0

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import grpc
 import pytest
 
+from services.serving_program import SERVE, ServingProgram
+from tests.integration.cli.command_runner import ENDS_S
 from tests.integration.service_thread import ServiceThread
 from tests.security.tokens import entry, generic_client, write_token_file
 from tests.support.wait_until import eventually
@@ -22,6 +25,18 @@ pytestmark = pytest.mark.integration
 
 TOKEN = "tw_shop"
 LOG = logging.getLogger("tickwheel.service")
+
+
+def test_the_library_writes_no_lines_of_its_own(tickwheel_server: PrivateServer, tmp_path: Path) -> None:
+    with ServingProgram(tmp_path, *SERVE, tickwheel_server.url, "--json") as service:
+        with grpc.insecure_channel(service.target) as channel:
+            call: Any = channel.unary_unary("/grpc.health.v1.Health/Check")
+            with pytest.raises(grpc.RpcError, match="is disabled"):
+                call(b"", timeout=20, compression=grpc.Compression.Gzip)
+        service.send_signal(signal.SIGTERM)
+        assert service.wait(ENDS_S) == 0
+        *_, last = map(json.loads, service.log.splitlines())
+        assert last["event"] == "ended"
 
 
 class Lines:

@@ -277,6 +277,18 @@ def test_calls_of_a_token_without_a_request_leave_places_for_other_tokens(
     eventually(lambda: in_flight(service, "Enqueue") == 0, "the places are free")
 
 
+def test_an_address_without_a_token_has_at_most_nine_sixteenths_of_the_places(
+    service: ServiceThread, tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "REQUEST_ARRIVAL_S", 600.0)
+    with (
+        ServiceThread(tickwheel_server.url, waiting=100) as open_service,
+        closing(Stranger(open_service.target, ENQUEUE, None, MANY)),
+    ):
+        wait_until_decided(open_service, "Enqueue", MANY)
+        assert in_flight(open_service, "Enqueue") == PLACES * 9 // 16
+
+
 @pytest.mark.parametrize("kind", ["tokens", "addresses"])
 def test_calls_of_many_callers_leave_each_other_caller_some_calls(
     service: ServiceThread, tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch, kind: str

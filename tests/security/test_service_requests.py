@@ -3,6 +3,7 @@
 import os
 import random
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from itertools import chain
@@ -16,7 +17,7 @@ from tests.integration.service_thread import ServiceThread
 from tests.security.http2 import PREFACE, SETTINGS, frame, headers, message
 from tests.security.tokens import generic_client
 from tests.support.wait_until import eventually
-from tickwheel import Tickwheel
+from tickwheel import Tickwheel, limits
 from tickwheel.rpc.methods import METHODS, Method
 from tickwheel.testing import PrivateServer
 
@@ -65,6 +66,21 @@ def channel(service: ServiceThread) -> Iterator[grpc.Channel]:
         yield channel
         # The service still serves.
         generic_client(channel, "").call("Enqueue", namespace=NAMESPACE, queue="well", message={})
+
+
+@pytest.mark.parametrize("algorithm", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+@pytest.mark.parametrize("path", ["/tickwheel.v1.MessageService/Enqueue", "/grpc.health.v1.Health/Check"])
+def test_a_compressed_request_is_refused_before_it_arrives(
+    channel: grpc.Channel, path: str, algorithm: grpc.Compression
+) -> None:
+    never = threading.Event()
+    requests: Any = iter(never.wait, None)
+    call: Any = channel.stream_unary(path)
+    with pytest.raises(grpc.RpcError) as error:
+        call(requests, timeout=20, compression=algorithm)
+    never.set()
+    assert error.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert "is disabled" in str(error.value.details())
 
 
 def random_message(draw: random.Random, kind: Descriptor, depth: int = 0) -> dict[str, Any]:
@@ -217,6 +233,20 @@ def test_a_connection_that_breaks_during_a_request_affects_no_other(
     for _ in range(20):
         with socket.create_connection((host, int(port)), 10) as connection:
             connection.sendall(sent)
+
+
+def test_a_message_whose_announced_size_is_too_large_is_refused_before_it_arrives(
+    service: ServiceThread, channel: grpc.Channel
+) -> None:
+    announced = struct.pack(">BI", 0, limits.REQUEST_BYTES + 1)
+    host, _, port = service.target.rpartition(":")
+    received = b""
+    with socket.create_connection((host, int(port)), 10) as connection:
+        connection.sendall(PREFACE + SETTINGS + frame(1, 4, 1, STREAM_OF_BATCHES) + frame(0, 0, 1, announced))
+        while b"Received message larger than max" not in received:
+            more = connection.recv(65_536)
+            assert more
+            received += more
 
 
 def test_the_service_survives_a_flood_of_streams_that_are_reset_at_once(

@@ -1,23 +1,29 @@
 """The limits of the standard services: the open calls of reflection, and the size of requests to health and reflection.
+Their clients delay neither each other nor the stop of the service.
 
 `test_service_fairness.py` tests the limits of health checks.
 """
 
 import queue
+import signal
 import struct
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
 
+from services.serving_program import SERVE, ServingProgram
+from tests.integration.cli.command_runner import ENDS_S
 from tests.integration.service_thread import ServiceThread
+from tests.security.http2 import DeafClient
 from tests.security.test_service_fairness import details, in_flight
 from tests.security.tokens import entry, generic_client, write_token_file
 from tests.support.jobs_namespace import jobs_namespace
@@ -127,6 +133,38 @@ def test_a_request_of_health_or_reflection_above_a_kibibyte_is_refused_and_the_n
     assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert error.value.details() == "the request has 1,025 bytes, and at most 1,024 are allowed"
     assert answer(1_024) == answer(len(request))
+
+
+@pytest.mark.parametrize("path", [CHECK, WATCH])
+def test_a_client_that_reads_nothing_delays_neither_other_calls_of_health_nor_the_stop(
+    tickwheel_server: PrivateServer, tmp_path: Path, path: str
+) -> None:
+    with (
+        ServingProgram(tmp_path, *SERVE, tickwheel_server.url, "--drain", "60s") as service,
+        closing(DeafClient(service.target)) as deaf,
+        grpc.insecure_channel(service.target) as channel,
+    ):
+        deaf.call(path, HealthCheckRequest(), limits.CALLER_CALLS - 1)
+        # The service refuses the last call after it has accepted the others.
+        deaf.call(path, HealthCheckRequest(service="x" * 1_024))
+        eventually(lambda: deaf.ended, "the calls have begun")
+        stub: Any = HealthStub(channel)
+        watch = stub.Watch(HealthCheckRequest(), timeout=60)
+        assert next(watch).status == HealthCheckResponse.SERVING
+        assert stub.Check(HealthCheckRequest(), timeout=20).status == HealthCheckResponse.SERVING
+        service.send_signal(signal.SIGTERM)
+        assert [answer.status for answer in watch] == [HealthCheckResponse.NOT_SERVING]
+        assert service.wait(ENDS_S) == 0
+
+
+def test_health_lists_the_services(service: ServiceThread, channel: grpc.Channel) -> None:
+    # The package with the types of the library lacks this response.
+    health: Any = health_pb2
+    call: Any = channel.unary_unary("/grpc.health.v1.Health/List", None, health.HealthListResponse.FromString)
+    statuses = call(b"", timeout=20).statuses
+    assert {name: item.status for name, item in statuses.items()} == dict.fromkeys(
+        ("", "tickwheel.v1.MessageService", "tickwheel.v1.QueueService"), HealthCheckResponse.SERVING
+    )
 
 
 def padded(request: bytes, size: int) -> bytes:

@@ -40,6 +40,33 @@ def test_the_printed_entry_has_the_grants_of_the_options(
     assert (caller.name, caller.digest, list(caller.grants)) == ('the "shop"', digest_of(token), grants)
 
 
+NAMES = [
+    "mail-😀",
+    "\x7f",
+    "\0\t\r\n\x1b",
+    'a"\\"""',
+    r"\u0041",
+    "é\u2028\ufffe",
+    "'''",
+    "\ud7ff\ue000\U0010ffff",
+]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_the_service_accepts_the_printed_entry_of_every_name(tmp_path: Path, name: str) -> None:
+    result = CliRunner().invoke(app, ["token", "--", name])
+    assert result.exit_code == 0, result.output
+    _, _, entry = result.stdout.partition("\n")
+    (tmp_path / "tokens").write_text(entry, "ascii")
+    assert [caller.name for caller in read(tmp_path / "tokens")] == [name]
+
+
+def test_a_name_that_is_no_text_is_refused() -> None:
+    result = CliRunner().invoke(app, ["token", "a\udcffb"])
+    assert result.exit_code == 2
+    assert r"NAME must be valid Unicode text, not 'a\udcffb'" in result.stderr
+
+
 def test_the_json_has_the_grants_too() -> None:
     result = CliRunner().invoke(app, ["token", "shop", "--json", "--grant", "read:a"])
     assert json.loads(result.stdout)["grants"] == [{"roles": ["read"], "queues": ["a"]}]

@@ -1,13 +1,17 @@
 """The limits of a token over several processes of a service."""
 
 import os
+import resource
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
-from tickwheel import LimitExceeded
+from tickwheel import LimitExceeded, TickwheelError
+from tickwheel.runtime.shared_memory import create_shared_memory
 from tickwheel.service import shared_quota
 from tickwheel.service.shared_quota import SharedCounters, SharedQuotas
 from tickwheel.service.token_quota import TokenQuota
@@ -53,6 +57,34 @@ def memory() -> SharedQuotas:
 
 def member(memory: SharedQuotas, process: int) -> SharedQuotas:
     return SharedQuotas(2, process, memory.fd)
+
+
+def test_the_memory_needs_no_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    quotas = SharedQuotas(1, 0)
+    assert in_child(lambda: quota(SharedQuotas(1, 0, quotas.fd)).take(20)) == 0
+    with pytest.raises(LimitExceeded):
+        quota(quotas).take(1)
+
+
+def test_on_other_systems_the_memory_is_a_file_without_holes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    fd = create_shared_memory(100_000)
+    status = os.fstat(fd)
+    assert (os.pread(fd, 200_000, 0), status.st_nlink) == (bytes(100_000), 0)
+    assert 512 * status.st_blocks >= 100_000
+    os.close(fd)
+
+
+def test_without_space_the_memory_is_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    try:
+        with pytest.raises(TickwheelError, match=r"a file of 100,000 bytes .* set TMPDIR to another directory"):
+            create_shared_memory(100_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_the_rate_of_a_token_holds_over_all_processes(memory: SharedQuotas) -> None:

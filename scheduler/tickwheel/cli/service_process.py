@@ -144,6 +144,10 @@ def _client_settings(target: Target, durability: str | None) -> ClientSettings:
 
 def make_server(target: Target, address: tuple[str, int], options: ServeOptions) -> "Server":
     client_settings = _client_settings(target, options.durability)
+    if not options.verbose:
+        # The C library of gRPC reads this variable when it is imported. It would write lines of its own to stderr, as
+        # many as strangers cause, for example with compressed requests.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         from tickwheel.service.grpc_options import raise_fd_limit
         from tickwheel.service.server import Server

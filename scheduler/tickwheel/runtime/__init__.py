@@ -7,6 +7,7 @@ Outside this package, these modules import nothing of Tickwheel except `errors`.
     loopback.py       addresses that only this machine can reach
     event_loop.py     helpers for asyncio: threads, cancellation, standard input, and a check of the event loop
     signals.py        signal handlers that run in a thread
+    shared_memory.py  memory that a process shares with its children
     wake_pipe.py      WakePipe: a pipe that wakes a thread that polls sockets
     backoff.py        exponential back-off with jitter
     time.py           the monotonic clock and the wall clock, in ms

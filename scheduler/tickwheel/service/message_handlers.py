@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument, LimitExceeded, TickwheelError, Unavailable
@@ -24,12 +24,11 @@ from tickwheel.service.dequeue_batch import DequeueBatch, to_dequeue, to_respons
 from tickwheel.service.lease_handlers import LeaseHandlers
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.service.request_fields import exclusive_value, request_sessions
+from tickwheel.service.request_reader import read_until_drained
 from tickwheel.service.resolve_queue import may_read_payloads, on_queue, resolve_queue
 from tickwheel.service.stream_credit import StreamCredit
 from tickwheel.service.token_quota import ConcurrencyLimit
 from tickwheel.v1 import message_pb2 as messages, message_service_pb2 as calls
-
-T = TypeVar("T")
 
 _MAX_REFUSED: Final = 1_000
 # The maximum number of messages in one response of a stream. The service holds at most one response for a client that
@@ -47,12 +46,11 @@ class MessageHandlers(LeaseHandlers):
         super().__init__(namespaces)
         self._wait_limit = wait_limit
         self._waiting: set[Dequeue] = set()
-        self._drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._drained = asyncio.Event()
 
     def drain(self) -> None:
         """Answer all waiting dequeue calls, end all streams, and let no later call wait."""
-        if not self._drained.done():
-            self._drained.set_result(None)
+        self._drained.set()
         for dequeue in self._waiting:
             dequeue.cancel_wait()
 
@@ -73,7 +71,7 @@ class MessageHandlers(LeaseHandlers):
         response = calls.EnqueueStreamResponse()
         # The names in the first request. The request itself may be large, and the stream may last long.
         first: tuple[str, str] | None = None
-        async for request in self._requests_until_drained(requests):
+        async for request in read_until_drained(requests, self._drained):
             first = first or (request.namespace, request.queue)
             request.namespace, request.queue = request.namespace or first[0], request.queue or first[1]
             namespace, queue = await resolve_queue(self.namespaces, request)
@@ -95,7 +93,7 @@ class MessageHandlers(LeaseHandlers):
 
     @on_queue
     async def dequeue(self, request: calls.DequeueRequest, namespace: Namespace, queue: str) -> calls.DequeueResponse:
-        wait = None if self._drained.done() else message_conversion.duration_from_proto(request, "wait_ms")
+        wait = None if self._drained.is_set() else message_conversion.duration_from_proto(request, "wait_ms")
         dequeue = to_dequeue(namespace, queue, request, wait)
         if not request.wait_ms:
             # A repeated request (not `first_attempt`) must return the messages that its first call has leased, even if
@@ -119,7 +117,7 @@ class MessageHandlers(LeaseHandlers):
     async def dequeue_stream(
         self, requests: AsyncIterator[calls.DequeueStreamRequest]
     ) -> AsyncIterator[calls.DequeueStreamResponse]:
-        requests = self._requests_until_drained(requests)
+        requests = read_until_drained(requests, self._drained)
         # The first request names the queue and the options.
         if (first := await anext(requests, None)) is not None:
             async with StreamCredit(first, requests) as credit:
@@ -219,22 +217,9 @@ class MessageHandlers(LeaseHandlers):
             next_page_token=scan.token,
         )
 
-    async def _requests_until_drained(self, requests: AsyncIterator[T]) -> AsyncIterator[T]:
-        """Yield the requests of a stream until the client ends the stream or the drain begins."""
-        while True:
-            request = asyncio.ensure_future(anext(requests, None))
-            try:
-                waits: set[asyncio.Future[Any]] = {request, self._drained}
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-                if self._drained.done() or (received := request.result()) is None:
-                    return
-            finally:
-                request.cancel()
-            yield received
-
     def _check_not_drained(self, consequence: str) -> None:
         """Raise Unavailable if the drain has begun: the client then opens a new stream at another process."""
-        if self._drained.done():
+        if self._drained.is_set():
             raise Unavailable(f"this process of the service is stopping: open a new stream; {consequence}")
 
     async def _wait_for_messages(self, namespace: Namespace, dequeue: Dequeue) -> list[LeasedMessage]:

@@ -3,8 +3,9 @@ are parsed.
 """
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import grpc
 
@@ -16,6 +17,8 @@ from tickwheel.service.call_limits import CallLimits, name_caller
 from tickwheel.service.token_quota import RETRY_AFTER_MS
 from tickwheel.storage.trace_context import TRACEPARENT
 from tickwheel.v1.message_service_pb2 import EnqueueRequest
+
+T = TypeVar("T")
 
 # A request that a call keeps while the call waits is copied without the bytes that it does not need, if it is larger.
 _KEPT_BYTES: Final = 1_024
@@ -135,6 +138,23 @@ class RequestReader:
         if self._turn is not None:
             self._turn.release()
             self._turn = None
+
+
+async def read_until_drained(requests: AsyncIterator[T], drained: asyncio.Event) -> AsyncIterator[T]:
+    """Yield the requests of a stream until the client ends the stream or the drain begins."""
+    drain = asyncio.ensure_future(drained.wait())
+    try:
+        while True:
+            request = asyncio.ensure_future(anext(requests, None))
+            try:
+                await asyncio.wait((request, drain), return_when=asyncio.FIRST_COMPLETED)
+                if drained.is_set() or (received := request.result()) is None:
+                    return
+            finally:
+                request.cancel()
+            yield received
+    finally:
+        drain.cancel()
 
 
 def make_late_error(seconds: float) -> LimitExceeded:

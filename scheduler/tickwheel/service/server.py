@@ -43,6 +43,10 @@ _SNAKE: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 # Time for calls in flight to finish after the server begins to stop.
 DRAIN_S: Final = 10.0
+# Time for everything else after the calls in flight have finished: for health checks, and for connections without a
+# call. Their clients may be strangers.
+_CLOSE_S: Final = 1.0
+_CHECK_S: Final = 0.05
 # Writes a response of a stream.
 Write = Callable[[Any], Awaitable[None]]
 
@@ -137,7 +141,6 @@ class Server:
                 (AuthenticatingHandler(self._token_store, methods, self._make_error_handler),)
             )
             server.add_generic_rpc_handlers((self._standard_services,))
-            await self._standard_services.start()
             self.port = (
                 server.add_insecure_port(self._address)
                 if self._credentials is None
@@ -158,13 +161,21 @@ class Server:
         """Accept no more calls, answer the waiting ones, give the others ``seconds`` to end, and close everything."""
         if self._token_reloader is not None:
             self._token_reloader.cancel()
-        await self._standard_services.drain()
+        self._standard_services.drain()
         if self._messages is not None:
             self._messages.drain()
         if self._server is not None:
-            await self._server.stop(seconds)
+            await self._stop_server(self._server, seconds)
         self._observer.repeated_calls.close()
         await self._resources.aclose()
+
+    async def _stop_server(self, server: grpc.aio.Server, seconds: float) -> None:
+        stopping = asyncio.ensure_future(server.stop(seconds))
+        while self._call_limits.calls.total and not stopping.done():
+            await asyncio.wait((stopping,), timeout=_CHECK_S)
+        # The second stop shortens the time of the first one.
+        await server.stop(min(seconds, _CLOSE_S))
+        await stopping
 
     def _handler(self, method: Method, handlers: object) -> Any:
         kinds: dict[tuple[bool, bool], Callable[..., Awaitable[Any]]] = {

@@ -7,8 +7,6 @@ process counts its waiting calls in a column of its own: the successor of a kill
 import fcntl
 import logging
 import mmap
-import os
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +14,7 @@ from itertools import chain
 from typing import Final
 
 from tickwheel.runtime.log_fields import log_fields
+from tickwheel.runtime.shared_memory import create_shared_memory
 from tickwheel.service.token_quota import ConcurrencyLimit, LocalCounters, TokenBucket
 
 ROWS: Final = 16_384
@@ -40,9 +39,7 @@ class SharedQuotas:
         column = ROWS * _COUNT_BYTES
         size = rows + processes * column
         if fd is None:
-            with tempfile.TemporaryFile() as file:
-                file.truncate(size)
-                fd = os.dup(file.fileno())
+            fd = create_shared_memory(size)
         self.fd = fd
         self._process = process
         memory = memoryview(mmap.mmap(fd, size))

@@ -8,11 +8,11 @@ one task at a time, uses two batch states alternately: one batch is settled on t
 import ctypes
 import mmap
 import os
-import tempfile
 import time
 from enum import IntEnum
 from typing import Final
 
+from tickwheel.runtime.shared_memory import create_shared_memory
 from tickwheel.tasks.task_queue import MAX_BATCH
 
 BATCHES_PER_CONSUMER: Final = 2
@@ -121,9 +121,7 @@ class SharedState:
         count = consumers * BATCHES_PER_CONSUMER
         size = count * ctypes.sizeof(_Batch)
         if fd is None:
-            with tempfile.TemporaryFile() as file:
-                file.truncate(size)
-                fd = os.dup(file.fileno())
+            fd = create_shared_memory(size)
         self.fd = fd
         # The memory is unmapped when the last batch that refers to it is deleted.
         self.batches = [BatchState(batch) for batch in (_Batch * count).from_buffer(mmap.mmap(fd, size))]

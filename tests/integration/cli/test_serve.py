@@ -5,11 +5,16 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_health.v1.health_pb2_grpc import HealthStub
+from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
+from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
 
 from tests.integration.cli.command_runner import ENDS_S, TICKWHEEL, Start
 from tests.integration.generic_client import GenericClient
@@ -20,6 +25,8 @@ from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
 
+SERVING, NOT_SERVING = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
+UNKNOWN = HealthCheckResponse.SERVICE_UNKNOWN
 CERTS = Path(__file__).parents[2] / "fault" / "certs"
 
 
@@ -96,6 +103,26 @@ def test_idle_streams_end_at_once_when_the_service_stops_and_may_be_opened_again
         assert [error.code() for error in failed] == [grpc.StatusCode.UNAVAILABLE]
         assert "open a new stream" in str(failed[0].details())
     assert service.wait(ENDS_S) == 0
+    never.set()
+
+
+def test_idle_calls_of_health_and_reflection_end_at_once_when_the_service_stops(
+    start: Start, tickwheel_server: PrivateServer
+) -> None:
+    service = start("serve", "--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--drain", "60s")
+    never = threading.Event()
+    with grpc.insecure_channel(service.target) as channel:
+        health: Any = HealthStub(channel)
+        watches = [health.Watch(HealthCheckRequest(service=name), timeout=60) for name in ("", "unknown")]
+        assert [next(watch).status for watch in watches] == [SERVING, UNKNOWN]
+        requests = chain([ServerReflectionRequest(list_services="")], iter(never.wait, None))
+        reflection: Any = ServerReflectionStub(channel)
+        answers = reflection.ServerReflectionInfo(requests, timeout=60)
+        assert next(answers).list_services_response.service
+        service.send_signal(signal.SIGTERM)
+        assert [[answer.status for answer in watch] for watch in watches] == [[NOT_SERVING], []]
+        assert list(answers) == []
+        assert service.wait(ENDS_S) == 0
     never.set()
 
 

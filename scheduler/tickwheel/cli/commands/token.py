@@ -1,6 +1,5 @@
 """`tickwheel token`: create a token of the gRPC service."""
 
-import json
 from typing import Annotated, Any
 
 import typer
@@ -32,6 +31,10 @@ def token(
     from tickwheel.service.authorization import digest_of, new_token
     from tickwheel.service.token_file import check_entry
 
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"NAME must be valid Unicode text, not {preview(name)}") from error
     created = new_token()
     entry: dict[str, Any] = {"name": name, "sha256": digest_of(created).hex()}
     grants = [_parse(text) for text in grant or ()]
@@ -52,4 +55,15 @@ def _parse(text: str) -> dict[str, list[str]]:
 
 
 def _fields(fields: dict[str, Any]) -> str:
-    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in fields.items())
+    return "".join(f"{name} = {_to_toml(value)}\n" for name, value in fields.items())
+
+
+def _to_toml(value: str | list[str]) -> str:
+    """Return the value as TOML, in ASCII, because the encoding of the output may have no other characters.
+
+    JSON is not always TOML: it escapes a character above U+FFFF as a surrogate pair.
+    """
+    if isinstance(value, list):
+        return f"[{', '.join(map(_to_toml, value))}]"
+    quoted = value.replace("\\", r"\\").replace('"', r"\"")
+    return '"' + "".join(c if " " <= c <= "~" else rf"\U{ord(c):08X}" for c in quoted) + '"'
