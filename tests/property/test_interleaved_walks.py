@@ -91,10 +91,11 @@ class OtherClient:
                 case 4 | 5:
                     self.enqueue()
                 case 6:
-                    if self.name(value, id) not in self.leased:
-                        with suppress(MessageNotFound, InvalidTransition):
+                    # Not a leased message: the walk may have leased it, and not returned it yet.
+                    with suppress(MessageNotFound):
+                        if self.queue.get(*arguments).state != "running":
                             self.queue.cancel(*arguments)
-                        self.clock.advance(RETENTION + timedelta(seconds=1))
+                    self.clock.advance(RETENTION + timedelta(seconds=1))
                 case 7:
                     deadline = timedelta(hours=self.random.randint(1, 30))
                     with suppress(MessageNotFound, InvalidTransition):
