@@ -202,7 +202,7 @@ def test_entries_of_the_inbox_that_are_not_timers_are_skipped_counted_logged_and
             message.complete()
         eventually(lambda: not server.xlen(inbox), "the inbox is empty")
         assert driving.process.health()[0].corrupt_entries == len(skipped)
-    lines = [record for record in caplog.records if "because its bytes are not timers" in record.message]
+    lines = [record for record in caplog.records if "no program of Tickwheel writes such timers" in record.message]
     assert [line.levelno for line in lines] == [logging.WARNING, *[logging.DEBUG] * (len(skipped) - 1)]
     for line, (which, content) in zip(lines, skipped, strict=True):
         assert line.message.startswith(which)

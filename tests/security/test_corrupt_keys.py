@@ -15,6 +15,8 @@ from tickwheel import DataLoss, NewMessage, Queue, Tickwheel
 from tickwheel.event_process import EventProcess
 from tickwheel.storage.fence import epoch_of, is_fence, pack_fence
 from tickwheel.storage.keys import queues_key, shard_key
+from tickwheel.storage.timer import ENTRY_BYTES, ENTRY_TIMERS, Kind, Timer, pack
+from tickwheel.storage.wheel_levels import HIGHEST, start
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security
@@ -57,6 +59,36 @@ def promote(jobs: Queue, count: int = 20) -> None:
         assert messages, f"{left} messages are not promoted"
         jobs.complete_many(messages)
         left -= len(messages)
+
+
+def timers_of_other_slots(queue: Queue, count: int) -> bytes:
+    """Return timers of messages that do not exist, each in a slot of its own."""
+    times = [start(HIGHEST, n) for n in range(2_000, 2_000 + count)]
+    return b"".join(pack(Timer(time_ms, queue.config().number, 1, Kind.PROMOTE, b"m")) for time_ms in times)
+
+
+@pytest.mark.parametrize("is_long", [False, True], ids=["many timers", "many bytes"])
+def test_an_entry_of_the_inbox_that_is_larger_than_those_of_scripts_stops_no_timer(
+    tickwheel_server: PrivateServer, namespace: str, server: Any, jobs: Queue, tmp_path: Path, is_long: bool
+) -> None:
+    inbox = shard_key(namespace, 0, "inbox")
+    large = bytes(ENTRY_BYTES + 1) if is_long else timers_of_other_slots(jobs, 60_000)
+    with event_process(tickwheel_server, namespace, tmp_path / "lock") as process:
+        server.xadd(inbox, {"t": large})
+        promote(jobs)
+        eventually(lambda: not server.xlen(inbox), "the inbox is empty")
+        assert process.health()[0].corrupt_entries == 1
+
+
+def test_an_entry_of_the_inbox_with_the_maximum_of_timers_is_filed(
+    tickwheel_server: PrivateServer, namespace: str, server: Any, jobs: Queue, tmp_path: Path
+) -> None:
+    inbox = shard_key(namespace, 0, "inbox")
+    with event_process(tickwheel_server, namespace, tmp_path / "lock") as process:
+        server.xadd(inbox, {"t": timers_of_other_slots(jobs, ENTRY_TIMERS)})
+        eventually(lambda: not server.xlen(inbox), "the inbox is empty")
+        assert process.health()[0].corrupt_entries == 0
+    assert server.zcard(shard_key(namespace, 0, "slots")) == ENTRY_TIMERS
 
 
 @pytest.mark.parametrize(("field", "value"), GARBAGE)

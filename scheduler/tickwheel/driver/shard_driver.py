@@ -27,7 +27,7 @@ from tickwheel.driver.slots import Slot, Slots
 from tickwheel.errors import DataLoss, TickwheelError
 from tickwheel.storage.fence import epoch_after, pack_fence
 from tickwheel.storage.stream_id import HIGHEST_ID, id_after
-from tickwheel.storage.timer import HEAD_BYTES, CorruptTimers, Kind, iter_timers
+from tickwheel.storage.timer import HEAD_BYTES, CorruptTimers, Kind, parse_entry
 from tickwheel.storage.wheel_levels import LOWEST, RADIX, is_near, name, parse, start
 
 # The approximate maximum number of timers that one command of a duty moves. Such a command takes one or two ms of the
@@ -239,7 +239,7 @@ class ShardDriver:
         near: list[bytes] = []
         far: list[bytes] = []
         try:
-            timers = list(iter_timers(packed))
+            timers = parse_entry(packed)
         except CorruptTimers as error:
             # An empty entry keeps its place in the order of the inbox, so it is trimmed with its neighbours.
             self._corrupt_entries.skip(f"entry {entry_id.decode()} of the inbox", packed, error)
