@@ -104,7 +104,8 @@ else
                 local name
                 name, at = read('>I2c0', cursor, at)
                 local state, deadline, rank = read_candidate(name)
-                if state == PENDING and byte(call('HGET', locks, (read('>I2c0', name)))) ~= 82 then
+                local lock = call('HGET', locks, (read('>I2c0', name)))
+                if state == PENDING and not (lock and byte(lock) == 82) then
                     add_candidate(deadline, rank, name)
                 end
             end
@@ -151,7 +152,7 @@ else
                 local value, next_at = read('>I2c0', entry, #rarest + 23)
                 local prefix = sub(entry, #rarest + 23, next_at - 1)
                 local lock = call('HGET', locks, value)
-                if byte(lock) == 82 then
+                if lock and byte(lock) == 82 then
                     park(prefix, rarest, entry)
                 elseif has_one_pair then
                     add_candidate(deadline, rank, sub(entry, #rarest + 23))
