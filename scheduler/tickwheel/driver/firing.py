@@ -21,7 +21,7 @@ from tickwheel.driver.inbox_buffer import InboxBuffer
 from tickwheel.driver.loaded_timers import LoadedTimers, time_of
 from tickwheel.driver.queue_lookup import QueueLookup, QueueRef
 from tickwheel.driver.stats import WheelStats
-from tickwheel.driver.unknown_queues import READ_PAUSE_MS, UnknownQueues
+from tickwheel.driver.unknown_queues import READ_PAUSE_MS, UNKNOWN_MS, UnknownQueues
 from tickwheel.limits import CALL_ENTRIES, STALE_CONFIG_RETRIES
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.storage.script_errors import FENCED, RetryCondition, ScriptError
@@ -34,8 +34,6 @@ FIRE_BATCH: Final = 200
 # Delay of a batch after an error of its script. After an outdated configuration, this applies only if the batch has
 # failed `STALE_CONFIG_RETRIES` times with a new configuration.
 POSTPONE_MS: Final = 1_000
-# Delay of timers whose queue is unknown to the metadata shard.
-UNKNOWN_MS: Final = 10_000
 # Maximum number of batches of unknown queues in one duty. They need no call, so they do not count as calls.
 UNKNOWN_BATCHES: Final = 200
 # Delay of rejected timers, and the maximum number of them in memory. Further ones stay in Redis until the next
@@ -80,6 +78,7 @@ class TimerFirer:
 
     def fire(self, kind: Kind, calls: int) -> DutySteps:
         """Send up to ``calls`` batches of due timers. Return whether any timers were due."""
+        self._report_unknown_queues(self._unknown_queues.check())
         near = self._loaded_timers.near[kind]
         sent = unknown = 0
         while sent < calls and unknown < UNKNOWN_BATCHES:
@@ -90,13 +89,18 @@ class TimerFirer:
             timers = self._drop_finished(timers) if kind is Kind.EXPIRE else timers
             queue = self._unknown_queues.find(queue_number) if timers else None
             if timers and queue is None:
-                self._postpone_unknown_queue(kind, queue_number, timers)
+                self._handle_unknown_queue(kind, queue_number, timers)
                 unknown += 1
                 continue
             if queue is not None:
                 yield from self._fire_batch(kind, queue_number, queue, timers)
             sent += 1
         return True
+
+    @property
+    def next_check_ms(self) -> float:
+        """The moment on the monotonic clock at which `fire` checks for queues that were missing."""
+        return self._unknown_queues.next_check_ms
 
     def _batch_size(self, queue_number: int) -> int:
         return self._batch_sizes.get(queue_number, FIRE_BATCH)
@@ -211,15 +215,21 @@ class TimerFirer:
         for timer in timers:
             self._loaded_timers.near[kind].add(again_at, timer)
 
-    def _postpone_unknown_queue(self, kind: Kind, queue_number: int, timers: list[bytes]) -> None:
-        if not self._unknown_queues.take_missing(queue_number):
+    def _handle_unknown_queue(self, kind: Kind, queue_number: int, timers: list[bytes]) -> None:
+        if not self._unknown_queues.is_missing(queue_number):
             self._postpone(kind, timers, READ_PAUSE_MS)
             return
-        # The metadata shard has lost data. The messages may still exist, and the data may be restored: keep the timers.
+        self._unknown_queues.leave_out(queue_number, len(timers))
+        self._loaded_timers.leave_out(len(timers))
+        self._report_unknown_queues(len(timers))
+
+    def _report_unknown_queues(self, timers: int) -> None:
+        if not timers:
+            return
+        self._stats.unknown_queue_timers += timers
         _log.log(
             logging.ERROR if _log_throttle.should_log("unknown queue") else logging.DEBUG,
-            "shard %d: %d %s timers belong to queue %d, which the metadata shard does not have; retrying in %d s",
-            *(self._shard.number, len(timers), kind.name.lower(), queue_number, UNKNOWN_MS // 1_000),
+            "shard %d: %d due timers belong to queues which the metadata shard does not have; the timers stay in Redis,"
+            " and this process checks every %d s whether their queues exist again",
+            *(self._shard.number, timers, UNKNOWN_MS // 1_000),
         )
-        self._stats.unknown_queue_timers += len(timers)
-        self._postpone(kind, timers, UNKNOWN_MS)

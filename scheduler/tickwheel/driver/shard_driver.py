@@ -168,6 +168,7 @@ class ShardDriver:
         if self._more_in_inbox or self._loaded_timers.drained_slots:
             return 0.0
         moments = [self._inbox_buffer.next_rotation(), self._clock.next_probe(self._loaded_timers.count > 0)]
+        moments.append(self._firer.next_check_ms)
         times = [near.next_expiry() for near in self._loaded_timers.near.values()]
         slot = self._slots.next_to_serve(self._clock.now(), self._lowest_to_serve())
         if slot is None:
