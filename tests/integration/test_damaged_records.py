@@ -45,9 +45,8 @@ def damage(request: pytest.FixtureRequest) -> Damage:
 
 @pytest.fixture(params=["plain", "exclusive"])
 def queue(request: pytest.FixtureRequest, tw: Tickwheel) -> Queue:
-    return tw.create_queue(
-        "q", lease=timedelta(minutes=1), **({"exclusive_key": "of"} if request.param != "plain" else {})
-    )
+    exclusive_key = "of" if request.param == "exclusive" else None
+    return tw.create_queue("q", lease=timedelta(minutes=1), exclusive_key=exclusive_key)
 
 
 @pytest.fixture
@@ -122,8 +121,8 @@ def test_the_other_messages_are_gone_after_their_retention(
 def unaudited(request: pytest.FixtureRequest, tickwheel_server: PrivateServer, namespace: str) -> Iterator[Queue]:
     """A queue on one shard, whose data the test leaves damaged."""
     with Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel:
-        settings = {"exclusive_key": "of"} if request.param == "exclusive" else {}
-        yield tickwheel.create_queue("q", indexed=["of", "kind"], **settings)
+        exclusive_key = "of" if request.param == "exclusive" else None
+        yield tickwheel.create_queue("q", indexed=["of", "kind"], exclusive_key=exclusive_key)
 
 
 def damage_field(server: Any, namespace: str, damage: Damage | None) -> None:

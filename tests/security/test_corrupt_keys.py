@@ -243,7 +243,12 @@ def test_a_key_of_another_type_stops_the_timers_of_its_shard_only_until_it_is_de
 
 
 @pytest.mark.parametrize(
-    "row", [(b"evil\x1b]0;pwn\x07\n", None), (b"\xff", None), (b"evil", b"\0" * 40), (b"evil", b"")]
+    "row",
+    [
+        *((b"evil\x1b]0;pwn\x07\n", None), (b"\xff", None), (b"evil", b"\0" * 40), (b"evil", b"")),
+        *((b"evil", bytes(10) + b"[" * 100_000), (b"evil", bytes(10) + b'{"indexed":' * 100_000)),
+    ],
+    ids=range(6),
 )
 def test_an_unreadable_row_of_the_queues_hides_no_queue_and_stops_no_timer(
     tickwheel_server: PrivateServer, namespace: str, server: Any, jobs: Queue, tmp_path: Path,

@@ -81,6 +81,7 @@ def test_inconsistent_or_missing_options_are_refused(folder: Path, options: str,
         (GOOD + "expires = 2027-01-01", "must be a time with its zone"),
         (GOOD + "messages_per_second = -1", "must be a whole number from 1"),
         ("[[token]\n", "is not valid TOML"),
+        ("a = " + "[" * 20_000, "is not valid TOML"),
     ],
 )
 def test_an_invalid_token_file_is_refused(folder: Path, text: str, message: str) -> None:

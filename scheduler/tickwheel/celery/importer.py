@@ -25,6 +25,7 @@ from tickwheel.client import Queue
 from tickwheel.errors import IdConflict, InvalidArgument
 from tickwheel.model.message import NewMessage
 from tickwheel.runtime.chunks import iter_chunks
+from tickwheel.runtime.foreign_data import decode_json
 
 _HELD = "tickwheel:importing:"
 _UNACKED, _UNACKED_INDEX = "unacked", "unacked_index"
@@ -144,7 +145,7 @@ class CeleryQueue:
 
     def requeue(self, item: CeleryQueueItem) -> None:
         """Move a held message back to the end of its queue, with the default priority."""
-        wrapped = json.loads(item.raw)
+        wrapped = decode_json(item.raw)
         raw = json.dumps(wrapped[0]).encode() if isinstance(wrapped, list) else item.raw
         self._requeue_script(keys=[self._held, self._key], args=[item.raw, raw])
 
@@ -255,24 +256,16 @@ class Importer:
         self.report.refused.append(SkippedMessage(item.call.id, item.call.task, reason))
 
 
-def _loads(text: bytes | str) -> Any:
-    """Decode JSON. Raises ValueError, also for values that are nested too deeply."""
-    try:
-        return json.loads(text)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-
-
 def _queue_of(raw: bytes) -> str:
     try:
-        return str(_loads(raw)[2])
+        return str(decode_json(raw)[2])
     except (ValueError, LookupError, TypeError):
         return ""
 
 
 def _parse(raw: bytes, key: str, tag: bytes | None) -> CeleryQueueItem:
     try:
-        wrapped = _loads(raw)
+        wrapped = decode_json(raw)
         message = wrapped[0] if isinstance(wrapped, list) else wrapped
         headers, properties = message["headers"], message["properties"]
         kind = message["content-type"]
@@ -297,7 +290,7 @@ def _check_movable(message: Any, call: CeleryMessage, kind: str) -> tuple[Celery
     if message["properties"].get("body_encoding") == "base64":
         body = b64decode(body, validate=True).decode()
     call = CeleryMessage(call.headers, body, call.reply_to, call.priority)
-    args, kwargs, embedded = _loads(body)
+    args, kwargs, embedded = decode_json(body)
     if not isinstance(args, list) or not isinstance(kwargs, dict):
         raise TypeError("arguments")
     return call, call.why_not_movable(embedded or {})

@@ -5,7 +5,6 @@
 with Celery, and the reasons are logged.
 """
 
-import json
 import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -19,6 +18,7 @@ from kombu.utils.json import dumps
 from tickwheel.celery import task_adapter
 from tickwheel.celery.celery_message import CeleryMessage
 from tickwheel.errors import InvalidArgument, PayloadTooLarge
+from tickwheel.runtime.foreign_data import decode_json
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.celery_routes import TICKWHEEL, Routes
@@ -100,7 +100,9 @@ class Sender:
         common_fields = {"exchange": "", "routing_key": queue, "headers": headers, "properties": properties}
         signals.before_task_publish.send(sender=name, body=message.body, declare=[], retry_policy={}, **common_fields)
         # Receivers of the signal may have added headers, so the call is created after the signal.
-        call = CeleryMessage(json.loads(dumps(headers)), body, properties.get("reply_to") or "", properties["priority"])
+        call = CeleryMessage(
+            decode_json(dumps(headers)), body, properties.get("reply_to") or "", properties["priority"]
+        )
         max_attempts = task_adapter.max_attempts(self._celery._tasks.get(name), call.retries)
         try:
             new = call.to_new_message(self._celery.timezone, max_attempts, lowest_first=self._lowest_first)

@@ -33,7 +33,6 @@ import asyncio
 import hashlib
 import logging
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -44,6 +43,7 @@ from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
 from tickwheel.runtime.event_loop import run_in_thread
+from tickwheel.runtime.foreign_data import decode_toml
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.service.authorization import Caller, Grant, Role, TokenStore
 from tickwheel.service.shared_quota import SharedQuotas
@@ -128,11 +128,10 @@ class TokenFile:
 def read(path: Path) -> list[Caller]:
     """Return the callers that the file defines. Raises InvalidArgument if the file is unreadable or invalid."""
     try:
-        with path.open("rb") as file:
-            document = tomllib.load(file)
+        document = decode_toml(path.read_bytes().decode())
     except OSError as error:
         raise InvalidArgument(f"the token file {path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise InvalidArgument(f"{path} is not valid TOML: {error}") from error
     unknown = set(document) - {"token"}
     tables = document.get("token")

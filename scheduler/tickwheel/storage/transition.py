@@ -94,7 +94,7 @@ def _decode(entry: bytes) -> list[OutboxTransition]:
     at = _ENTRY.size + length
     worker = entry[_ENTRY.size : at].decode()
     time_ms = high << 32 | low
-    decoded = []
+    decoded: list[OutboxTransition] = []
     while at < len(entry):
         if len(decoded) >= ENTRY_TRANSITIONS:
             raise ValueError(f"the event has more than {ENTRY_TRANSITIONS} transitions")
