@@ -37,11 +37,11 @@ for n = 1, #names_and_records, 2 do
         deadline, rank, signature, pair_count, packed_pairs = pcall(parse, field, record)
     -- While a cancelled message holds its exclusive value, its worker may still run it, as if the message was Running.
     local holds_value = is_readable and band(flags, HELD) ~= 0
-    if not is_readable then
+    state = byte(record) or 0
+    local exists = state >= INVISIBLE and state <= ERRORED
+    if not is_readable or not exists then
         -- The record is damaged, so the message can never be delivered, and an event cannot describe it. A state that
         -- does not exist belongs to every purge.
-        state = byte(record) or 0
-        local exists = state >= INVISIBLE and state <= ERRORED
         if changed_records[field] == nil and (not exists or band(states, 2 ^ state) ~= 0) then
             changed_records[field] = false
             removed_messages[#removed_messages + 1] = field

@@ -141,10 +141,12 @@ def test_a_purge_removes_damaged_messages(
 ) -> None:
     enqueue(unaudited, **({} if is_due else {"delay": timedelta(hours=1)}))
     damage_field(server, namespace, damage)
-    # Another program has added this record, so no script has counted its message.
+    # Another program has added these records, so no script has counted their messages.
     number = unaudited.config().number.to_bytes(2, "big")
-    server.hset(shard_key(namespace, 0, "messages"), number + b"evil", b"\x01")
-    assert unaudited.purge() == len(IDS) + 1
+    server.hset(
+        shard_key(namespace, 0, "messages"), mapping={number + b"evil": b"\x01", number + b"worse": b"\x09" * 99}
+    )
+    assert unaudited.purge() == len(IDS) + 2
     assert set(unaudited.counts().values()) == {0}
 
 
