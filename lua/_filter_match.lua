@@ -26,12 +26,8 @@ local function rarest_pair(filter_pairs)
 end
 
 -- Returns the state of a message, the two numbers that determine its place in the queue (deadline and rank), and its
--- indexed pairs as a set, which is empty unless the message is Pending. Returns 0 if there is no message.
-local function read_candidate(name)
-    local record = call('HGET', messages, queue_number .. name)
-    if not record then
-        return 0
-    end
+-- indexed pairs as a set, which is empty unless the message is Pending. Fails if the record is damaged.
+local function parse_candidate(record)
     local state, flags = byte(record, 1, 2)
     local fixed = fixed_at(record, flags)
     local incarnation, due = read('>I6I6', record, fixed)
@@ -53,6 +49,18 @@ local function has_all_pairs(message_pairs, filter_pairs)
         end
     end
     return true
+end
+
+-- Returns the same for the message of this name. If there is no message, or its record is damaged, the state is 0.
+local function read_candidate(name)
+    local record = call('HGET', messages, queue_number .. name)
+    if record then
+        local is_readable, state, deadline, rank, message_pairs = pcall(parse_candidate, record)
+        if is_readable then
+            return state, deadline, rank, message_pairs
+        end
+    end
+    return 0, 0, 0, {}
 end
 
 -- Returns a function that tests an index entry. The signature in the entry excludes most messages without a read of the

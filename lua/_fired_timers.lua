@@ -1,7 +1,7 @@
 -- Reads the fired timers from ARGV[4], a sequence of: time I6, generation I4, kind * 16384 + length of the field I2,
 -- field (see `pack_mark` in _transition).
 -- Needs: _record, _driver_context, _transition.
-local FINAL, EARLY, UNHANDLED = '\0', '\1', '\2'
+local FINAL, EARLY, UNHANDLED, UNREADABLE = '\0', '\1', '\2', '\3'
 local fields, records, times, generations, answers = {}, nil, {}, {}, {}
 do
     local at, batch, n = 1, ARGV[4], 1

@@ -11,7 +11,7 @@
 -- A member of `ready` is rank I6 .. field; its score is the deadline. An order is pack('>I8I6', deadline + 2^52, rank):
 -- as bytes, orders sort by deadline, then by rank (_record). Lua compares orders as numbers, because `<` on strings
 -- depends on the server's locale.
-local add_pending, remove_pending, lease_pending, free_value, first_entries, park
+local add_pending, remove_pending, lease_pending, free_value, drop_undeliverable, first_entries, park
 -- The weight of a written entry in the budget of a call. A write takes as long as walking past four entries, and an
 -- exclusive queue writes about four entries for each entry that another queue writes.
 local WEIGHT = exclusive and 16 or 4
@@ -45,6 +45,7 @@ if not exclusive then
     end
     lease_pending = remove_pending
     free_value = function() end
+    drop_undeliverable = function() end
 else
     -- These indexes are written before `commit`, which cannot undo the writes if a stream refuses its entry.
     local refusal = refusal_of_streams()
@@ -79,10 +80,30 @@ else
         local at = #value_prefix + #pair + 1
         return pair .. sub(entry, at, at + 21) .. value_prefix .. sub(entry, at + 22)
     end
+    -- Returns whether `lock`, the entry of a value in `locks`, names a head. Any other entry counts as that of a leased
+    -- value, also a damaged one: the next dequeue or end of a lease of the value replaces the entry.
+    local function names_head(lock)
+        return lock and byte(lock) == 72 and #lock >= 15
+    end
     local function set_head(value, prefix, order, id)
         local deadline, rank = read('>I8I6', order)
         call('HSET', locks, value, 'H' .. order .. id)
         call('ZADD', ready, deadline - BIAS, pack('>I6', rank) .. queue_number .. prefix .. id)
+    end
+    -- Makes the first waiting message of a value its head. Returns false if no message waits. Removes entries that are
+    -- too short: no script writes them.
+    local function set_next_head(value, prefix)
+        while true do
+            local next_entry = first_entries(waiting, prefix, 1)[1]
+            if not next_entry then
+                return false
+            end
+            call('ZREM', waiting, next_entry)
+            if #next_entry >= #prefix + 14 then
+                set_head(value, prefix, sub(next_entry, #prefix + 1, #prefix + 14), sub(next_entry, #prefix + 15))
+                return true
+            end
+        end
     end
     -- Moves the head of a value to `waiting`; `lock` is the value's entry in `locks`.
     local function move_head_to_waiting(prefix, lock)
@@ -131,9 +152,10 @@ else
     add_pending = function(field, deadline, rank, signature, pair_count, packed_pairs)
         local value, prefix, id = split_field(field)
         local order, lock = pack_order(deadline, rank), call('HGET', locks, value)
-        local is_leased = lock and byte(lock) == 82
+        local has_head = names_head(lock)
+        local is_leased = lock and not has_head
         local head_deadline, head_rank
-        if lock and not is_leased then
+        if has_head then
             head_deadline, head_rank = read('>I8I6', lock, 2)
         end
         local must_wait = is_leased or (head_deadline and (head_deadline < deadline + BIAS
@@ -159,18 +181,14 @@ else
         local order, lock = pack_order(deadline, rank), call('HGET', locks, value)
         if lock == 'H' .. order .. id then
             call('ZREM', ready, sub(lock, 10, 15) .. field)
-            local next_entry = first_entries(waiting, prefix, 1)[1]
-            if next_entry then
-                call('ZREM', waiting, next_entry)
-                set_head(value, prefix, sub(next_entry, #prefix + 1, #prefix + 14), sub(next_entry, #prefix + 15))
-            else
+            if not set_next_head(value, prefix) then
                 call('HDEL', locks, value)
             end
         else
             call('ZREM', waiting, prefix .. order .. id)
         end
         if pair_count > 0 then
-            local parks_left = byte(lock) == 82 and PARKED_MAX - count_parked(prefix) or 0
+            local parks_left = lock and byte(lock) == 82 and PARKED_MAX - count_parked(prefix) or 0
             unindex(prefix, order .. signature .. id, pair_count, packed_pairs, parks_left)
         end
     end
@@ -182,7 +200,11 @@ else
         if lock == 'H' .. order .. id then
             call('ZREM', ready, sub(lock, 10, 15) .. field)
         else
-            move_head_to_waiting(prefix, lock)
+            if names_head(lock) then
+                move_head_to_waiting(prefix, lock)
+            else
+                call('ZREM', ready, pack('>I6c0', rank, field))
+            end
             call('ZREM', waiting, prefix .. order .. id)
         end
         call('HSET', locks, value, 'R' .. id)
@@ -190,12 +212,26 @@ else
             unindex(prefix, order .. signature .. id, pair_count, packed_pairs, PARKED_MAX)
         end
     end
+    -- Puts the next messages in the places of a message that cannot be delivered: as the head of its value and, if the
+    -- call has removed its entry of `pairs`, as the first of the group of this `pair`.
+    drop_undeliverable = function(field, pair, entry)
+        local value, prefix, id = split_field(field)
+        if pair then
+            call('ZREM', vpairs, prefix .. pair .. sub(entry, #pair + 1, #pair + 22) .. id)
+            local next_entry = first_entries(vpairs, prefix .. pair, 1)[1]
+            if next_entry then
+                call('ZADD', pairs, 0, head_entry(next_entry, prefix, pair))
+            end
+        end
+        local lock = call('HGET', locks, value)
+        if names_head(lock) and sub(lock, 16) == id then
+            call('ZREM', ready, sub(lock, 10, 15) .. field)
+            free_value(field)
+        end
+    end
     free_value = function(field)
         local value, prefix = split_field(field)
-        local next_entry = first_entries(waiting, prefix, 1)[1]
-        if next_entry then
-            call('ZREM', waiting, next_entry)
-            set_head(value, prefix, sub(next_entry, #prefix + 1, #prefix + 14), sub(next_entry, #prefix + 15))
+        if set_next_head(value, prefix) then
             new_ready_count = new_ready_count + 1
         else
             call('HDEL', locks, value)

@@ -61,10 +61,14 @@ local function read_sections(record, flags, at, incarnation, due)
     return deadline, rank, signature, pair_count, packed_pairs, next_at
 end
 
--- Calls action(pair) for each indexed pair. The pair includes its length (I2c0), as in the record.
+-- Calls action(pair) for each indexed pair. The pair includes its length (I2c0), as in the record. If a damaged record
+-- has fewer pairs than it should, this function ends, because callers have already written indexes.
 local function for_each_pair(pair_count, packed_pairs, action)
-    local at = 1
+    local at, last = 1, #packed_pairs - 1
     for _ = 1, pair_count do
+        if at > last then
+            return
+        end
         local next_at = at + 2 + read('>I2', packed_pairs, at)
         action(sub(packed_pairs, at, next_at - 1))
         at = next_at

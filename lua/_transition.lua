@@ -251,8 +251,9 @@ local function commit(worker)
         count_changes[to] = (count_changes[to] or 0) + amount
     end
     for state, amount in next, count_changes do
-        if amount ~= 0 and state ~= 0 then
-            increase(counts, state, amount)
+        -- A count below zero is damaged. At zero, it does not keep the queue from being deleted.
+        if amount ~= 0 and state ~= 0 and increase(counts, state, amount) < 0 then
+            call('HSET', counts, state, 0)
         end
     end
     for minute, amount in next, forecast_changes do

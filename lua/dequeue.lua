@@ -75,49 +75,91 @@ if #fields == 0 then
     return { pack_head(cursor and MORE or FINAL), cursor or '' }
 end
 
-local records = fetch_records(fields)
+-- Fails if the record is damaged.
+local function parse(field, record)
+    if exclusive then
+        read('>I2c0', field, 3)
+    end
+    local state, flags, version, attempts, _, incarnation, due = read(UNLEASED, record)
+    local deadline, rank, signature, pair_count, packed_pairs, at =
+        read_sections(record, flags, AFTER_HEAD, incarnation, due)
+    local own_lease = band(flags, OVERRIDES) ~= 0 and read('>I4', record, at) or 0
+    return state, flags, version, attempts, incarnation, due,
+        deadline, rank, signature, pair_count, packed_pairs, own_lease
+end
+
+-- Removes the index entries of messages that cannot be delivered: there is no readable record of a Pending message.
+-- Without this, every later call would find them first. Returns whether any entry was removed.
+local function remove_entries(undeliverable)
+    local index, name_at, entries, removed_count, pair = ready, 9, nil, 0, nil
+    if ARGV[4] then
+        pair = parse_filter(ARGV[4])[1]
+        index, name_at = pairs, #pair + 23
+        entries = call('ZRANGEBYLEX', pairs, '[' .. pair, '(' .. pair .. '\255', 'LIMIT', 0, 2000)
+    else
+        entries = call('ZRANGE', ready, 0, limit - 1)
+    end
+    for n = 1, #entries do
+        local name = sub(entries[n], name_at)
+        if undeliverable[name] then
+            removed_count = removed_count + call('ZREM', index, entries[n])
+            -- Fails if the name is damaged.
+            pcall(drop_undeliverable, queue_number .. name, pair, entries[n])
+        end
+    end
+    return removed_count > 0
+end
+
+local records, undeliverable = fetch_records(fields), nil
 local reply, owner = { '', '' }, token .. pack('>Bc0', #worker, worker)
 -- The session stores the token, then for each message the length of its field and the field.
 local session_parts, lengths, leased_count = { token }, {}, 0
 for n = 1, #fields do
     local field, record, body_size, lease = fields[n], records[n], 0, call_lease
-    local _, flags, version, attempts, _, incarnation, due = read(UNLEASED, record)
-    local deadline, rank, signature, pair_count, packed_pairs, at =
-        read_sections(record, flags, AFTER_HEAD, incarnation, due)
-    if band(flags, BODY) ~= 0 then
-        body_size = call('HSTRLEN', bodies, body_field(field, record, AFTER_HEAD))
-    end
-    record_bytes_left, body_bytes_left, budget =
-        record_bytes_left - #record, body_bytes_left - body_size, budget - WEIGHT * (1 + pair_count)
-    if (record_bytes_left < 0 or body_bytes_left < 0 or budget < 0) and n > 1 then
-        may_have_more = true
-        break
-    end
-    if pair_count > 0 or not removes_by_rank then
-        lease_pending(field, deadline, rank, signature, pair_count, packed_pairs)
-    end
-    if lease == 0 and band(flags, OVERRIDES) ~= 0 then
-        lease = read('>I4', record, at)
-    end
-    local lease_until = now + (lease > 0 and lease or queue_lease)
-    record = pack(HEAD, RUNNING, flags + OWNED, version + 1, attempts + 1, lease_until)
-        .. owner .. sub(record, AFTER_HEAD)
-    put(field, record)
-    add_event(add_timer(1, lease_until, incarnation, version + 1, field),
-        incarnation, version + 1, PENDING, RUNNING, attempts + 1, now > due and now - due or 0)
-    if band(flags, EXPLICIT) ~= 0 then
-        deadline_count = deadline_count + 1
-        if now > deadline then
-            missed_histogram[now - deadline] = (missed_histogram[now - deadline] or 0) + 1
+    local is_readable, state, flags, version, attempts, incarnation, due,
+        deadline, rank, signature, pair_count, packed_pairs, own_lease = pcall(parse, field, record)
+    if not is_readable or state ~= PENDING then
+        undeliverable = undeliverable or {}
+        undeliverable[sub(field, 3)] = true
+    else
+        if band(flags, BODY) ~= 0 then
+            body_size = call('HSTRLEN', bodies, body_field(field, record, AFTER_HEAD))
         end
+        record_bytes_left, body_bytes_left, budget =
+            record_bytes_left - #record, body_bytes_left - body_size, budget - WEIGHT * (1 + pair_count)
+        if (record_bytes_left < 0 or body_bytes_left < 0 or budget < 0) and leased_count > 0 then
+            may_have_more = true
+            break
+        end
+        if pair_count > 0 or not removes_by_rank then
+            lease_pending(field, deadline, rank, signature, pair_count, packed_pairs)
+        end
+        if lease == 0 then
+            lease = own_lease
+        end
+        local lease_until = now + (lease > 0 and lease or queue_lease)
+        record = pack(HEAD, RUNNING, flags + OWNED, version + 1, attempts + 1, lease_until)
+            .. owner .. sub(record, AFTER_HEAD)
+        put(field, record)
+        add_event(add_timer(1, lease_until, incarnation, version + 1, field),
+            incarnation, version + 1, PENDING, RUNNING, attempts + 1, now > due and now - due or 0)
+        if band(flags, EXPLICIT) ~= 0 then
+            deadline_count = deadline_count + 1
+            if now > deadline then
+                missed_histogram[now - deadline] = (missed_histogram[now - deadline] or 0) + 1
+            end
+        end
+        leased_count = leased_count + 1
+        local length = lengths[#field] or pack('>I2', #field)
+        lengths[#field] = length
+        session_parts[leased_count * 2] = length
+        session_parts[leased_count * 2 + 1] = field
+        reply[leased_count * 2 + 1] = field
+        reply[leased_count * 2 + 2] = record
     end
-    local length = lengths[#field] or pack('>I2', #field)
-    lengths[#field] = length
-    session_parts[n * 2] = length
-    session_parts[n * 2 + 1] = field
-    reply[n * 2 + 1] = field
-    reply[n * 2 + 2] = record
-    leased_count = n
+end
+if undeliverable then
+    may_have_more = remove_entries(undeliverable) or may_have_more
 end
 if removes_by_rank then
     ready_removed, leased_in_order = {}, leased_count

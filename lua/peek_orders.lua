@@ -24,9 +24,14 @@ if ARGV[4] == '' then
 end
 local fields, cursor, may_have_more = walk(ARGV[4], ARGV[3], limit, budget)
 local records = #fields > 0 and fetch_records(fields)
+local function order_of(record)
+    local _, flags, _, _, _, incarnation, due = read(UNLEASED, record)
+    local deadline, rank = read_order(record, flags, AFTER_HEAD, incarnation, due)
+    return pack('>I8I6', deadline + BIAS, rank)
+end
 for n = 1, #fields do
-    local _, flags, _, _, _, incarnation, due = read(UNLEASED, records[n])
-    local deadline, rank = read_order(records[n], flags, AFTER_HEAD, incarnation, due)
-    orders[n] = pack('>I8I6', deadline + BIAS, rank)
+    local is_readable, order = pcall(order_of, records[n])
+    -- A message without a readable record comes first, so that a dequeue of this shard removes its index entry.
+    orders[n] = is_readable and order or pack('>I8I6', BIAS, 0)
 end
 return { table.concat(orders), cursor or '', may_have_more and 1 or 0 }

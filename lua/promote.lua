@@ -5,23 +5,35 @@
 -- ARGV[1]  fence I8 I8 (_require_fence)
 -- ARGV[2]  bound, budget and guard, ARGV[3] queue (_driver_context)
 -- ARGV[4]  timers (_fired_timers)
--- Reply    the server's time I6, then a byte for each timer: 0 done, 1 not yet due, 2 not handled in this call
+-- Reply    the server's time I6, then a byte for each timer: 0 done, 1 not yet due, 2 not handled in this call,
+--          3 the record of the message is damaged, so nothing was changed
 -- Errors   FENCED, STALECONFIG, STREAMENDED
 -- Cost     O(log N) for each message and pair
+local function parse(field, record)
+    if exclusive then
+        read('>I2c0', field, 3)
+    end
+    local _, flags, version, attempts, until_ms, incarnation, due = read(UNLEASED, record)
+    return flags, version, attempts, until_ms, incarnation,
+        read_sections(record, flags, AFTER_HEAD, incarnation, due)
+end
+
 for n = 1, #fields do
     local field = fields[n]
     local record = current_record(field, records[n])
     if not record or byte(record) ~= INVISIBLE then
         answers[n] = FINAL
     else
-        local _, flags, version, attempts, until_ms, incarnation, due = read(UNLEASED, record)
-        if is_stale_timer(n, incarnation, version) then
+        -- One damaged record must not fail the call, which has written indexes of other messages already.
+        local is_readable, flags, version, attempts, until_ms, incarnation,
+            deadline, rank, signature, pair_count, packed_pairs = pcall(parse, field, record)
+        if not is_readable then
+            answers[n] = UNREADABLE
+        elseif is_stale_timer(n, incarnation, version) then
             answers[n] = FINAL
         elseif until_ms > trusted then
             answers[n] = answer_early_timer(n, 0, until_ms, incarnation, version)
         else
-            local deadline, rank, signature, pair_count, packed_pairs =
-                read_sections(record, flags, AFTER_HEAD, incarnation, due)
             entries_left = entries_left - WEIGHT * (1 + pair_count)
             if entries_left < 0 and n > 1 then
                 break

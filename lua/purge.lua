@@ -19,19 +19,39 @@ local states, page_size, messages_left, entries_left = read('>BI2I2I4', ARGV[3])
 local pattern = '\\' .. sub(queue_number, 1, 1) .. '\\' .. sub(queue_number, 2, 2) .. '*'
 local page = call('HSCAN', messages, ARGV[4], 'MATCH', pattern, 'COUNT', page_size)
 local next_cursor, names_and_records = page[1] ~= '0' and page[1] or '', page[2]
+-- Fails if the record is damaged.
+local function parse(field, record)
+    if exclusive then
+        read('>I2c0', field, 3)
+    end
+    local state, flags, version, attempts, until_ms = read(HEAD, record)
+    local fixed = fixed_at(record, flags)
+    local incarnation, due = read('>I6I6', record, fixed)
+    return state, flags, version, attempts, until_ms, fixed, incarnation,
+        read_sections(record, flags, fixed, incarnation, due)
+end
+
 for n = 1, #names_and_records, 2 do
     local field, record = names_and_records[n], names_and_records[n + 1]
-    local state, flags, version, attempts, until_ms = read(HEAD, record)
+    local is_readable, state, flags, version, attempts, until_ms, fixed, incarnation,
+        deadline, rank, signature, pair_count, packed_pairs = pcall(parse, field, record)
     -- While a cancelled message holds its exclusive value, its worker may still run it, as if the message was Running.
-    local holds_value = band(flags, HELD) ~= 0
-    -- A page may contain a message twice.
-    if changed_records[field] == nil and band(states, 2 ^ (holds_value and RUNNING or state)) ~= 0 then
-        local fixed = fixed_at(record, flags)
-        local incarnation, due = read('>I6I6', record, fixed)
-        local deadline, rank, signature, pair_count, packed_pairs = 0, 0, '', 0, ''
-        if state == PENDING then
-            deadline, rank, signature, pair_count, packed_pairs = read_sections(record, flags, fixed, incarnation, due)
+    local holds_value = is_readable and band(flags, HELD) ~= 0
+    state = byte(record) or 0
+    local exists = state >= INVISIBLE and state <= ERRORED
+    if not is_readable or not exists then
+        -- The record is damaged, so the message can never be delivered, and an event cannot describe it. A state that
+        -- does not exist belongs to every purge.
+        if changed_records[field] == nil and (not exists or band(states, 2 ^ state) ~= 0) then
+            changed_records[field] = false
+            removed_messages[#removed_messages + 1] = field
+            if exists then
+                transition_counts[state * 8] = (transition_counts[state * 8] or 0) + 1
+            end
         end
+    -- A page may contain a message twice.
+    elseif changed_records[field] == nil and band(states, 2 ^ (holds_value and RUNNING or state)) ~= 0 then
+        pair_count = state == PENDING and pair_count or 0
         entries_left, messages_left = entries_left - WEIGHT * (1 + pair_count), messages_left - 1
         if (entries_left < 0 or messages_left < 0) and #removed_messages > 0 then
             next_cursor = ARGV[4]

@@ -6,22 +6,29 @@
 -- ARGV[1]  fence I8 I8 (_require_fence)
 -- ARGV[2]  bound, budget and guard, ARGV[3] queue (_driver_context)
 -- ARGV[4]  timers (_fired_timers)
--- Reply    the server's time I6, then a byte for each timer: 0 done, 1 not yet due, 2 not handled in this call
+-- Reply    the server's time I6, then a byte for each timer: 0 done, 1 not yet due, 2 not handled in this call,
+--          3 the record of the message is damaged, so nothing was changed
 -- Errors   FENCED, STALECONFIG, STREAMENDED
 -- Cost     O(1) for each message
+local function parse(record)
+    local state, flags, version, attempts, until_ms = read(HEAD, record)
+    local fixed = fixed_at(record, flags)
+    return state, flags, version, attempts, until_ms, fixed, (read('>I6', record, fixed))
+end
+
 for n = 1, #fields do
     local field = fields[n]
     local record = current_record(field, records[n])
-    local state, flags, version, attempts, until_ms = 0, 0, 0, 0, 0
-    if record then
-        state, flags, version, attempts, until_ms = read(HEAD, record)
-    end
-    if state < COMPLETED or band(flags, HELD) ~= 0 then
+    if not record then
         answers[n] = FINAL
     else
-        local fixed = fixed_at(record, flags)
-        local incarnation = read('>I6', record, fixed)
-        if is_stale_timer(n, incarnation, version) then
+        -- One damaged record must not fail the call.
+        local is_readable, state, flags, version, attempts, until_ms, fixed, incarnation = pcall(parse, record)
+        if not is_readable then
+            answers[n] = UNREADABLE
+        elseif state < COMPLETED or band(flags, HELD) ~= 0 then
+            answers[n] = FINAL
+        elseif is_stale_timer(n, incarnation, version) then
             answers[n] = FINAL
         elseif until_ms > trusted then
             answers[n] = answer_early_timer(n, 2, until_ms, incarnation, version)

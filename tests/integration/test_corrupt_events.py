@@ -12,11 +12,11 @@ from services.kafka import Kafka
 from tests.support.event_process_thread import run_event_process
 from tests.support.kafka_topics import read_json
 from tests.support.wait_until import eventually
-from tickwheel import NewMessage, Tickwheel
+from tickwheel import NewMessage, Tickwheel, limits
 from tickwheel.event_process import EventProcess
 from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.storage.keys import queues_key, shard_key
-from tickwheel.storage.transition import UnknownFormat, decode
+from tickwheel.storage.transition import ENTRY_BYTES, ENTRY_TRANSITIONS, UnknownFormat, decode
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -54,6 +54,9 @@ def add_corrupt_entries(server: Any, events: str) -> int:
         *(honest[:-1], honest[:20], honest + b"x", with_number(honest, UNKNOWN_QUEUE)),
         # The number of a second queue that the metadata shard does not have.
         with_number(honest, UNKNOWN_QUEUE + 1),
+        # Entries that are larger than those of scripts. The worker of this event has no name.
+        honest + bytes(ENTRY_BYTES),
+        honest[:10] + honest[10:] * ENTRY_TRANSITIONS,
     ]
     for entry in corrupt:
         server.xadd(events, {"x": entry})
@@ -117,6 +120,17 @@ def test_the_relay_does_not_skip_an_event_of_a_later_version(
         server.xdel(events, later)
         eventually(lambda: server.xlen(events) == 0, "the outbox is relayed and trimmed", 60)
     assert [value["id"] for _, value in read_json(kafka, topic)] == ["m"]
+
+
+def test_the_largest_entry_that_a_script_adds_is_below_the_limits(tw: Tickwheel, namespace: str, server: Any) -> None:
+    queue, key = tw.create_queue("q", exclusive_key="v"), "k" * limits.PAIR_KEY_BYTES
+    value = "v" * limits.PAIR_VALUE_BYTES
+    metadata = {"v": value} | {f"{n:02}{key[2:]}": value for n in range(limits.PAIRS_MAX - 1)}
+    queue.enqueue_many(NewMessage(id=f"{n:0{limits.ID_BYTES}}", metadata=metadata) for n in range(limits.CALL_MESSAGES))
+    queue.purge()
+    entries = [fields[b"e"] for _, fields in server.xrange(shard_key(namespace, 0, "events"))]
+    assert max(len(decode(entry)) for entry in entries) < ENTRY_TRANSITIONS / 2
+    assert max(map(len, entries)) < ENTRY_BYTES / 4
 
 
 @pytest.mark.parametrize(("first", "is_later"), [(0, False), (2, False), (5, True), (31, True), (32, False)])

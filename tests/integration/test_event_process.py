@@ -15,7 +15,7 @@ from tests.property.mutants import Mutant, load_mutant
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Queue, Tickwheel
 from tickwheel.doctor import audit
-from tickwheel.driver import corrupt_entries, firing
+from tickwheel.driver import corrupt_entries, unknown_queues
 from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.event_process import EventProcess, LockFileElection
 from tickwheel.event_process.assembly import open_event_process
@@ -133,14 +133,15 @@ def test_timers_of_a_queue_that_the_metadata_shard_has_lost_are_kept_until_the_q
     server: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(firing, "UNKNOWN_MS", 50)
+    monkeypatch.setattr(unknown_queues, "UNKNOWN_MS", 50)
     jobs.enqueue(delay=timedelta(milliseconds=1))
     queues = queues_key(namespace)
     queues_before = server.hgetall(queues)
     server.delete(queues)
     with run_driver(tickwheel_server, namespace, tmp_path / "lock") as driving:
-        # After the second attempt.
+        # After the second check.
         eventually(lambda: driving.process.health()[0].unknown_queue_timers >= 2, "the queue of the timer is unknown")
+        assert driving.process.health()[0].in_memory == 0
         server.hset(queues, mapping=queues_before)
         [message] = jobs.dequeue(wait=10 * SECOND)
         message.complete()
@@ -202,7 +203,7 @@ def test_entries_of_the_inbox_that_are_not_timers_are_skipped_counted_logged_and
             message.complete()
         eventually(lambda: not server.xlen(inbox), "the inbox is empty")
         assert driving.process.health()[0].corrupt_entries == len(skipped)
-    lines = [record for record in caplog.records if "because its bytes are not timers" in record.message]
+    lines = [record for record in caplog.records if "no program of Tickwheel writes such timers" in record.message]
     assert [line.levelno for line in lines] == [logging.WARNING, *[logging.DEBUG] * (len(skipped) - 1)]
     for line, (which, content) in zip(lines, skipped, strict=True):
         assert line.message.startswith(which)

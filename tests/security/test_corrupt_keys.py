@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,21 @@ import pytest
 from tests.support.event_process_thread import run_event_process
 from tests.support.wait_until import eventually
 from tickwheel import DataLoss, NewMessage, Queue, Tickwheel
+from tickwheel.driver import shard_driver
+from tickwheel.driver.unknown_queues import UNKNOWN_MS
 from tickwheel.event_process import EventProcess
 from tickwheel.storage.fence import epoch_of, is_fence, pack_fence
-from tickwheel.storage.keys import queues_key, shard_key
+from tickwheel.storage.keys import queue_key, queues_key, shard_key
+from tickwheel.storage.timer import ENTRY_BYTES, ENTRY_TIMERS, Kind, Timer, pack
+from tickwheel.storage.wheel_levels import HIGHEST, start
 from tickwheel.testing import PrivateServer, sandbox
 
 pytestmark = pytest.mark.security
 
 MS, SECOND = timedelta(milliseconds=1), timedelta(seconds=1)
 SHARDS = 2
+# A queue number that no queue has.
+MISSING = 65_000
 # Fields of the key `clock`, with values that no program of Tickwheel writes.
 GARBAGE: list[tuple[str, bytes]] = [
     *(("fence", value) for value in (b"x" * 16, b"", b"\xff", b"\xff" * 16, b"\0" * 8 + b"\xff" * 8, b"1" * 40)),
@@ -57,6 +63,84 @@ def promote(jobs: Queue, count: int = 20) -> None:
         assert messages, f"{left} messages are not promoted"
         jobs.complete_many(messages)
         left -= len(messages)
+
+
+def timers_of_other_slots(queue: Queue, count: int) -> bytes:
+    """Return timers of messages that do not exist, each in a slot of its own."""
+    times = [start(HIGHEST, n) for n in range(2_000, 2_000 + count)]
+    return b"".join(pack(Timer(time_ms, queue.config().number, 1, Kind.PROMOTE, b"m")) for time_ms in times)
+
+
+@pytest.mark.parametrize("is_long", [False, True], ids=["many timers", "many bytes"])
+def test_an_entry_of_the_inbox_that_is_larger_than_those_of_scripts_stops_no_timer(
+    tickwheel_server: PrivateServer, namespace: str, server: Any, jobs: Queue, tmp_path: Path, is_long: bool
+) -> None:
+    inbox = shard_key(namespace, 0, "inbox")
+    large = bytes(ENTRY_BYTES + 1) if is_long else timers_of_other_slots(jobs, 60_000)
+    with event_process(tickwheel_server, namespace, tmp_path / "lock") as process:
+        server.xadd(inbox, {"t": large})
+        promote(jobs)
+        eventually(lambda: not server.xlen(inbox), "the inbox is empty")
+        assert process.health()[0].corrupt_entries == 1
+
+
+def test_an_entry_of_the_inbox_with_the_maximum_of_timers_is_filed(
+    tickwheel_server: PrivateServer, namespace: str, server: Any, jobs: Queue, tmp_path: Path
+) -> None:
+    inbox = shard_key(namespace, 0, "inbox")
+    with event_process(tickwheel_server, namespace, tmp_path / "lock") as process:
+        server.xadd(inbox, {"t": timers_of_other_slots(jobs, ENTRY_TIMERS)})
+        eventually(lambda: not server.xlen(inbox), "the inbox is empty")
+        assert process.health()[0].corrupt_entries == 0
+    assert server.zcard(shard_key(namespace, 0, "slots")) == ENTRY_TIMERS
+
+
+def add_timers_of_missing_queue(server: Any, namespace: str, time_ms: int, count: int) -> None:
+    inbox, timer = shard_key(namespace, 0, "inbox"), pack(Timer(time_ms, MISSING, 1, Kind.PROMOTE, b"m"))
+    for _ in range(count // 500):
+        server.xadd(inbox, {"t": timer * 500})
+
+
+@pytest.mark.parametrize("time_ms", [1, 2_000_000_000_000])
+def test_timers_of_a_missing_queue_do_not_count_towards_the_limits_of_memory(
+    tickwheel_server: PrivateServer, server: Any, monkeypatch: pytest.MonkeyPatch, time_ms: int
+) -> None:
+    monkeypatch.setattr(shard_driver, "MEMORY_TIMERS_FROM_SLOTS", 1_000)
+    monkeypatch.setattr(shard_driver, "MEMORY_TIMERS", 2_000)
+    start_at = datetime.fromtimestamp(2_000_000_000 - 60, UTC)
+    with sandbox(tickwheel_server, now=start_at) as (tickwheel, clock):
+        queue = tickwheel.create_queue("jobs")
+        add_timers_of_missing_queue(server, tickwheel._context.namespace, time_ms, 5_000)
+        queue.enqueue(id="before", delay=timedelta(hours=1))
+        clock.advance(timedelta(minutes=2))
+        add_timers_of_missing_queue(server, tickwheel._context.namespace, time_ms, 5_000)
+        queue.enqueue(id="after", delay=timedelta(minutes=58))
+        clock.advance(timedelta(hours=1))
+        assert sorted(message.id for message in queue.dequeue(limit=2)) == ["after", "before"]
+
+
+def test_timers_of_a_missing_queue_are_all_loaded_when_the_queue_exists_again(
+    tickwheel_server: PrivateServer, server: Any
+) -> None:
+    with sandbox(tickwheel_server) as (tickwheel, clock):
+        queue, other = tickwheel.create_queue("lost"), tickwheel.create_queue("other")
+        for delay in (SECOND, 20 * SECOND, timedelta(hours=1)):
+            queue.enqueue_many(NewMessage(delay=delay) for _ in range(300))
+        namespace = tickwheel._context.namespace
+        key = queues_key(namespace)
+        stored = server.hget(key, "lost")
+        server.hdel(key, "lost")
+        clock.advance(timedelta(minutes=10))
+        other.enqueue(delay=timedelta(minutes=1))
+        clock.advance(timedelta(minutes=1))
+        assert len(other.dequeue()) == 1
+        assert not server.exists(queue_key(namespace, 0, "lost", "ready"))
+        server.hset(key, "lost", stored)
+        clock.advance(timedelta(milliseconds=UNKNOWN_MS))
+        assert queue.counts()["pending"] == 600
+        clock.advance(timedelta(hours=1))
+        assert queue.counts()["pending"] == 900
+        assert server.xlen(shard_key(namespace, 0, "inbox")) == server.zcard(shard_key(namespace, 0, "slots")) == 0
 
 
 @pytest.mark.parametrize(("field", "value"), GARBAGE)
@@ -189,12 +273,10 @@ def test_a_key_of_another_type_stops_the_timers_of_its_shard_only_until_it_is_de
 @pytest.mark.parametrize(
     "row",
     [
-        (b"evil\x1b]0;pwn\x07\n", None),
-        (b"\xff", None),
-        (b"evil", b"\0" * 40),
-        (b"evil", b""),
-        (b"evil", bytes(10) + b'{"indexed":' * 5_000),
+        *((b"evil\x1b]0;pwn\x07\n", None), (b"\xff", None), (b"evil", b"\0" * 40), (b"evil", b"")),
+        *((b"evil", bytes(10) + b"[" * 100_000), (b"evil", bytes(10) + b'{"indexed":' * 100_000)),
     ],
+    ids=range(6),
 )
 def test_an_unreadable_row_of_the_queues_hides_no_queue_and_stops_no_timer(
     tickwheel_server: PrivateServer, namespace: str, server: Any, jobs: Queue, tmp_path: Path,

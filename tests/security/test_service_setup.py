@@ -83,7 +83,7 @@ def test_inconsistent_or_missing_options_are_refused(folder: Path, options: str,
         ("[[token]\n", "is not valid TOML"),
         pytest.param(f"{GOOD}waiting = {'9' * 5_000}", "is not valid TOML: Exceeds the limit", id="integer"),
         pytest.param(f"{GOOD}waiting = 0x{'f' * 5_000}", "must be a whole number from 1 to", id="hexadecimal"),
-        pytest.param(f"{GOOD}waiting = {'[' * 5_000}", "is not valid TOML: maximum recursion depth", id="nested"),
+        pytest.param(f"{GOOD}waiting = {'[' * 5_000}", "is not valid TOML: the TOML is nested too deeply", id="nested"),
     ],
 )
 def test_an_invalid_token_file_is_refused(folder: Path, text: str, message: str) -> None:

@@ -142,6 +142,7 @@ def test_batches_are_sent_when_they_are_full_or_have_waited_long_enough() -> Non
     ("text", "message"),
     [
         ("", "day.toml: queue is missing: a scenario needs at least one [[queue]]"),
+        ("a = " + "[" * 20_000, "day.toml is not TOML: the TOML is nested too deeply"),
         ("[[queue]", "day.toml is not TOML: Expected ']]' at the end of an array declaration (at line 1, column 8)"),
         (f"speed = 3\n{QUEUE}", "day.toml: speed is unknown; known fields are about, bounds,"),
         (f"seed = -1\n{QUEUE}", "day.toml: seed must be a whole number from 0 to"),

@@ -14,6 +14,8 @@ pytestmark = pytest.mark.unit
 ROOT = Path(__file__).resolve().parents[2]
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 350
+# Other modules would forget that values can be nested too deeply.
+DECODER = "scheduler/tickwheel/runtime/foreign_data.py"
 TEST_FILE_LINES_MAX = 450
 # The names of files in a text are relative to one of these folders, or to the folder of the text.
 FOLDERS = [ROOT, ROOT / "scheduler", ROOT / "scheduler/tickwheel", ROOT / "wheel"]
@@ -113,6 +115,12 @@ def test_no_file_of_the_product_is_long() -> None:
 
 def test_no_file_of_the_tests_is_long() -> None:
     assert longer_than(TEST_FILE_LINES_MAX, tracked("tests/*.py")) == {}
+
+
+def test_only_one_module_decodes_json_and_toml() -> None:
+    decoder = re.compile(r"\bjson\.loads?\(|\btomllib\.")
+    product = tracked("scheduler/*.py")
+    assert [name for name, text in product.items() if decoder.search(text)] == [DECODER]
 
 
 def test_every_file_that_a_text_names_exists() -> None:

@@ -3,7 +3,19 @@
 import pytest
 from hypothesis import example, given, strategies as st
 
-from tickwheel.storage.timer import CorruptTimers, Kind, Timer, iter_timers, pack, unpack
+from tickwheel import limits
+from tickwheel.storage.record import name
+from tickwheel.storage.timer import (
+    ENTRY_BYTES,
+    ENTRY_TIMERS,
+    CorruptTimers,
+    Kind,
+    Timer,
+    iter_timers,
+    pack,
+    parse_entry,
+    unpack,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -42,3 +54,20 @@ def test_a_chunk_that_is_cut_off_is_corrupt(good: list[Timer], data: st.DataObje
     cut = data.draw(st.integers(len(chunk) - len(packed[-1]) + 1, len(chunk) - 1))
     with pytest.raises(CorruptTimers):
         list(iter_timers(chunk[:cut]))
+
+
+def test_the_largest_entry_that_a_script_adds_is_less_than_half_of_the_limits() -> None:
+    messages = max(limits.CALL_MESSAGES, limits.DEQUEUE_MESSAGES)
+    largest = name(b"i" * limits.ID_BYTES, b"v" * limits.PAIR_VALUE_BYTES)
+    entry = pack(Timer(2**48 - 1, 65_535, 2**32 - 1, Kind.RETIRE, largest)) * messages
+    assert len(parse_entry(entry)) == messages < ENTRY_TIMERS / 2
+    assert len(entry) < ENTRY_BYTES / 2
+
+
+def test_an_entry_beyond_a_limit_is_corrupt() -> None:
+    timer = pack(Timer(1, 1, 1, Kind.PROMOTE, b"m"))
+    assert len(parse_entry(timer * ENTRY_TIMERS)) == ENTRY_TIMERS
+    with pytest.raises(CorruptTimers, match="more than 4000 timers"):
+        parse_entry(timer * (ENTRY_TIMERS + 1))
+    with pytest.raises(CorruptTimers, match="the maximum is"):
+        parse_entry(bytes(ENTRY_BYTES + 1))

@@ -14,6 +14,7 @@ from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
 from tickwheel.model.message import NewMessage
+from tickwheel.runtime.foreign_data import decode_json
 
 # Headers that repeat a field of the message, or that only people read.
 _OMITTED_HEADERS: Final = frozenset({"task", "id", "eta", "lang", "argsrepr", "kwargsrepr"})
@@ -118,12 +119,9 @@ class CeleryMessage:
         return max(due, datetime(1970, 1, 1, tzinfo=UTC))
 
 
-def decode_json(text: bytes | str) -> Any:
+def decode_message(text: bytes | str) -> Any:
     """Decode JSON. Raises ValueError, also for values that are nested in more than 100 levels."""
-    try:
-        value = json.loads(text)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+    value = decode_json(text)
     level = [value]
     for _ in range(_MAX_LEVELS):
         level = [inner for outer in level if isinstance(outer, dict | list) for inner in _items(outer)]

@@ -20,12 +20,13 @@ from itertools import chain
 from typing import Any, Final
 
 from tickwheel import limits
-from tickwheel.celery.celery_message import CeleryMessage, decode_json
+from tickwheel.celery.celery_message import CeleryMessage, decode_message
 from tickwheel.client import Queue
 from tickwheel.errors import IdConflict, InvalidArgument
 from tickwheel.model import validation
 from tickwheel.model.message import NewMessage
 from tickwheel.runtime.chunks import iter_chunks
+from tickwheel.runtime.foreign_data import decode_json
 
 _HELD = "tickwheel:importing:"
 _UNACKED, _UNACKED_INDEX = "unacked", "unacked_index"
@@ -271,23 +272,23 @@ class Importer:
 def _unwrap(raw: bytes) -> bytes:
     """Return the message without the exchange and the routing key that kombu adds to unacknowledged messages."""
     try:
-        wrapped = json.loads(raw)
+        wrapped = decode_json(raw)
         return json.dumps(wrapped[0]).encode() if isinstance(wrapped, list) else raw
-    except (ValueError, LookupError, RecursionError):
+    except (ValueError, LookupError):
         # Another program has added the message to the list of held messages.
         return raw
 
 
 def _queue_of(raw: bytes) -> str:
     try:
-        return str(decode_json(raw)[2])
+        return str(decode_message(raw)[2])
     except (ValueError, LookupError, TypeError):
         return ""
 
 
 def _parse(raw: bytes, key: str, tag: bytes | None) -> CeleryQueueItem:
     try:
-        wrapped = decode_json(raw)
+        wrapped = decode_message(raw)
         message = wrapped[0] if isinstance(wrapped, list) else wrapped
         headers, properties = message["headers"], message["properties"]
         kind = message["content-type"]
@@ -312,7 +313,7 @@ def _check_movable(message: Any, call: CeleryMessage, kind: str) -> tuple[Celery
     if message["properties"].get("body_encoding") == "base64":
         body = b64decode(body, validate=True).decode()
     call = CeleryMessage(call.headers, body, call.reply_to, call.priority)
-    args, kwargs, embedded = decode_json(body)
+    args, kwargs, embedded = decode_message(body)
     if not isinstance(args, list) or not isinstance(kwargs, dict):
         raise TypeError("arguments")
     return call, call.why_not_movable(embedded or {})

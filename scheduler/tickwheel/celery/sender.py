@@ -16,7 +16,7 @@ from kombu.utils.imports import symbol_by_name
 from kombu.utils.json import dumps
 
 from tickwheel.celery import task_adapter
-from tickwheel.celery.celery_message import CeleryMessage, decode_json
+from tickwheel.celery.celery_message import CeleryMessage, decode_message
 from tickwheel.errors import InvalidArgument, PayloadTooLarge
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.tasks.app import TaskApp
@@ -139,7 +139,7 @@ def _as_json(headers: Mapping[str, Any]) -> dict[str, Any]:
     """Return the headers as a worker of Celery receives them. Raises _NotRoutable."""
     text = _encode("headers", headers)
     try:
-        decoded: dict[str, Any] = decode_json(text)
+        decoded: dict[str, Any] = decode_message(text)
     except ValueError as error:
         raise _NotRoutable(f"its headers cannot be encoded as JSON: {error}") from error
     return decoded

@@ -5,7 +5,6 @@ So bound tasks, `self.request`, signals, handlers, autoretry and the result back
 as in Celery.
 """
 
-import json
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -25,6 +24,7 @@ from tickwheel import limits
 from tickwheel.celery.celery_message import parse_time
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation as arguments
+from tickwheel.runtime.foreign_data import decode_json
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.exceptions import Reject, RetryLater, Skip, TimeLimitExceeded
 from tickwheel.tasks.middleware import Middleware
@@ -63,7 +63,7 @@ def is_retry(message: Any) -> bool:
     call = _current_call.get()
     if call is None or message.headers.get("id") != call.id or message.headers.get("retries") != call.retries + 1:
         return False
-    if json.loads(dumps(message.body[:2])) != call.arguments:
+    if decode_json(dumps(message.body[:2])) != call.arguments:
         raise InvalidArgument(
             f"task {call.id} was retried with other arguments: a message cannot be changed; call the task again instead"
         )
@@ -132,7 +132,7 @@ def _make_function(celery: Any, task: Any, celery_names: Mapping[str, str]) -> C
         if expires := headers.get("expires"):
             _check_not_expired(celery, task, message.id, expires, stores)
         args, kwargs, embedded = loads(body)
-        call = _CurrentCall(message.id, int(headers.get("retries") or 0) + message.attempt - 1, json.loads(body)[:2])
+        call = _CurrentCall(message.id, int(headers.get("retries") or 0) + message.attempt - 1, decode_json(body)[:2])
         delivery = {
             "exchange": "",
             "routing_key": celery_names.get(message.queue, message.queue),

@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from tickwheel.errors import InvalidArgument
 from tickwheel.model.message import NewMessage
 from tickwheel.model.message_id import new_message_id
 from tickwheel.model.validation import preview, reject_unknown
+from tickwheel.runtime.foreign_data import decode_json
 
 FIELDS = (
     "payload",
@@ -63,10 +63,10 @@ def lines(source: Iterable[bytes]) -> Iterator[Line]:
 def parse(line: bytes) -> NewMessage:
     """Return the message of a line. The client checks its values later. Raises InvalidArgument for a wrong field."""
     try:
-        fields = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_reject_duplicate_keys)
+        fields = decode_json(line.decode("utf-8-sig"), object_pairs_hook=_reject_duplicate_keys)
     except InvalidArgument:
         raise
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InvalidArgument(f"not JSON: {error}") from error
     if not isinstance(fields, dict):
         raise InvalidArgument(f"a line must hold a JSON object, not {preview(fields)}")

@@ -1,6 +1,5 @@
 """Settles and extends leased messages, for `tickwheel complete`, `fail`, `release` and `extend`."""
 
-import json
 from collections.abc import Callable, Iterator
 
 from tickwheel import InvalidArgument, LeaseLost, Message, Queue
@@ -9,6 +8,7 @@ from tickwheel.cli.message_output import print_state
 from tickwheel.cli.parameter_types import token as parse_token
 from tickwheel.cli.standard_streams import standard_input
 from tickwheel.cli.target import Target
+from tickwheel.runtime.foreign_data import decode_json
 
 
 def settle(
@@ -65,7 +65,7 @@ def _read_leases() -> Iterator[tuple[str, str, str | None]]:
         if not line.strip():
             continue
         try:
-            fields = json.loads(line)
+            fields = decode_json(line)
             yield fields["id"], fields["token"], fields.get("exclusive_value")
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise CommandError(

@@ -5,6 +5,8 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tickwheel.runtime.foreign_data import decode_json
+
 
 @dataclass(frozen=True, slots=True)
 class Landing:
@@ -41,4 +43,4 @@ def read(path: Path) -> list[Landing]:
     """Read all landings of a worker; none if the file does not exist."""
     if not path.exists():
         return []
-    return [Landing(**json.loads(line)) for line in path.read_bytes().splitlines()]
+    return [Landing(**decode_json(line)) for line in path.read_bytes().splitlines()]

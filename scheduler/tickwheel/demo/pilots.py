@@ -9,7 +9,6 @@ The program prints `ready` on standard output, and ends when standard input ends
 
 import argparse
 import asyncio
-import json
 import os
 import time
 from contextlib import closing
@@ -20,6 +19,7 @@ from tickwheel import LeaseLost, aio
 from tickwheel.demo.logbook import Landing, Logbook
 from tickwheel.redis.url import VARIABLE
 from tickwheel.runtime.event_loop import open_standard_input
+from tickwheel.runtime.foreign_data import decode_json
 
 _WAIT = timedelta(seconds=20)
 
@@ -29,7 +29,7 @@ async def fly(queue: aio.Queue, worker: str, logbook: Logbook) -> None:
     while True:
         for message in await queue.dequeue(wait=_WAIT, worker=worker):
             off_ns = time.monotonic_ns()
-            await asyncio.sleep(json.loads(message.payload)["flight_ms"] / 1000)
+            await asyncio.sleep(decode_json(message.payload)["flight_ms"] / 1000)
             on_ns, completed = time.monotonic_ns(), True
             try:
                 await message.complete()

@@ -9,12 +9,14 @@ from collections.abc import Iterable
 
 from tickwheel.doctor.shard_reader import PAGE, ShardReader
 from tickwheel.plan import Plan, pairs_from_flat
-from tickwheel.storage.timer import Kind, Timer, unpack
+from tickwheel.storage.timer import Kind, Timer, parse_entry, unpack
 from tickwheel.storage.wheel_levels import HIGHEST, LOWEST, number, parse, start
 
 # Elements of a slot's list in one page. Each element holds up to a few hundred timers.
 _CHUNKS = 50
 _SLOT = re.compile(rf"[{LOWEST}-{HIGHEST}]:[0-9]{{1,18}}".encode())
+# Number of bytes of unreadable timers that a finding has.
+_SHOWN_BYTES = 200
 
 
 class TimerBloomFilter:
@@ -112,9 +114,12 @@ def _check_timers(
     shard: ShardReader, where: str, packed: bytes, seen: TimerBloomFilter, slot: tuple[int, int] | None = None
 ) -> Plan[None]:
     try:
+        if slot is None:
+            # The event process skips entries of the inbox that are too large.
+            parse_entry(packed)
         timers = unpack(packed)
     except Exception as error:
-        shard.add_finding(where, f"its timers cannot be read ({error!r}): {packed.hex()}")
+        shard.add_finding(where, f"its timers cannot be read ({error!r}): {packed[:_SHOWN_BYTES].hex()}")
         return
     fields = [timer.queue_number.to_bytes(2, "big") + timer.name for timer in timers]
     records = yield from shard.records(fields)

@@ -1,7 +1,8 @@
 """Corrupt data of a shard: entries of its inbox, outbox and slots, and values of its clock.
 
 A user of Redis who may write to these keys, such as the user of the service, can make them corrupt. The driver skips
-entries that are not timers, and the relay skips entries that are not events, so that everything else continues. The
+entries that are not timers, and the relay skips entries that are not events, so that everything else continues. Both
+skip entries that are larger than any entry of a script, because these would take their memory or their time. The
 entries are trimmed with their neighbours. A claim of the shard removes or replaces a corrupt value
 (`claim_shard.lua`).
 """
@@ -33,8 +34,8 @@ class CorruptEntries:
         self._stats.corrupt_entries += 1
         _log.log(
             _log_throttle.level("corrupt entry"),
-            "shard %d: skipped %s, because its bytes are not timers (%s); it begins with %s. Find out who can write to"
-            " the keys of the shard",
+            "shard %d: skipped %s, because no program of Tickwheel writes such timers (%s); it begins with %s. Find out"
+            " who can write to the keys of the shard",
             *(self._shard, where, error, packed[:_SHOWN_BYTES].hex()),
         )
 

@@ -4,6 +4,9 @@ A timer is *open* until it has its final answer: a script has checked the messag
 is known to be over. A timer stays open if the message is not due yet by the server's clock, if the script did not
 handle the timer in this call or rejected the call, or if there was no reply. An open timer stays in the inbox or in its
 slot.
+
+A timer is *rejected* if a damaged record or index entry of its message makes the script fail. Rejected timers wait
+apart, so that the other timers of their queue fire.
 """
 
 import logging
@@ -18,7 +21,7 @@ from tickwheel.driver.inbox_buffer import InboxBuffer
 from tickwheel.driver.loaded_timers import LoadedTimers, time_of
 from tickwheel.driver.queue_lookup import QueueLookup, QueueRef
 from tickwheel.driver.stats import WheelStats
-from tickwheel.driver.unknown_queues import READ_PAUSE_MS, UnknownQueues
+from tickwheel.driver.unknown_queues import READ_PAUSE_MS, UNKNOWN_MS, UnknownQueues
 from tickwheel.limits import CALL_ENTRIES, STALE_CONFIG_RETRIES
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.storage.script_errors import FENCED, RetryCondition, ScriptError
@@ -31,14 +34,16 @@ FIRE_BATCH: Final = 200
 # Delay of a batch after an error of its script. After an outdated configuration, this applies only if the batch has
 # failed `STALE_CONFIG_RETRIES` times with a new configuration.
 POSTPONE_MS: Final = 1_000
-# Delay of timers whose queue is unknown to the metadata shard.
-UNKNOWN_MS: Final = 10_000
 # Maximum number of batches of unknown queues in one duty. They need no call, so they do not count as calls.
 UNKNOWN_BATCHES: Final = 200
+# Delay of rejected timers, and the maximum number of them in memory. Further ones stay in Redis until the next
+# take-over of the shard: in memory, they would count towards the limits at which the driver stops reading slots.
+REJECTED_MS: Final = 10_000
+REJECTED_MAX: Final = 10_000
 
 _BOUND = Struct(">HIIB")
 _TIME_BYTES: Final = 6
-_FINAL, _EARLY, _UNHANDLED = 0, 1, 2
+_FINAL, _EARLY, _UNHANDLED, _UNREADABLE = 0, 1, 2, 3
 
 _log = logging.getLogger("tickwheel.event_process")
 # Shared by all shards.
@@ -69,9 +74,11 @@ class TimerFirer:
         self._renewals: Counter[int] = Counter()
         # By queue, the number of timers in the next call, if the script did not handle all timers of an earlier call.
         self._batch_sizes: dict[int, int] = {}
+        self._rejected: set[bytes] = set()
 
     def fire(self, kind: Kind, calls: int) -> DutySteps:
         """Send up to ``calls`` batches of due timers. Return whether any timers were due."""
+        self._report_unknown_queues(self._unknown_queues.check())
         near = self._loaded_timers.near[kind]
         sent = unknown = 0
         while sent < calls and unknown < UNKNOWN_BATCHES:
@@ -82,13 +89,18 @@ class TimerFirer:
             timers = self._drop_finished(timers) if kind is Kind.EXPIRE else timers
             queue = self._unknown_queues.find(queue_number) if timers else None
             if timers and queue is None:
-                self._postpone_unknown_queue(kind, queue_number, timers)
+                self._handle_unknown_queue(kind, queue_number, timers)
                 unknown += 1
                 continue
             if queue is not None:
                 yield from self._fire_batch(kind, queue_number, queue, timers)
             sent += 1
         return True
+
+    @property
+    def next_check_ms(self) -> float:
+        """The moment on the monotonic clock at which `fire` checks for queues that were missing."""
+        return self._unknown_queues.next_check_ms
 
     def _batch_size(self, queue_number: int) -> int:
         return self._batch_sizes.get(queue_number, FIRE_BATCH)
@@ -134,7 +146,7 @@ class TimerFirer:
         near = self._loaded_timers.near[kind]
         final = timers
         if any(answers):
-            by_answer: tuple[list[bytes], list[bytes], list[bytes]] = [], [], []
+            by_answer: tuple[list[bytes], ...] = [], [], [], []
             for timer, answer in zip(timers, answers, strict=True):
                 by_answer[answer].append(timer)
             final = by_answer[_FINAL]
@@ -143,12 +155,15 @@ class TimerFirer:
             for timer in by_answer[_EARLY]:
                 near.add(time_of(timer), timer)
             self._stats.early_answers += len(by_answer[_EARLY])
+            self._set_aside(kind, queue_number, by_answer[_UNREADABLE], "the records of their messages are damaged")
         else:
             self._adapt_batch_size(queue_number, len(timers), 0)
         self._on_answered(final)
 
     def _on_answered(self, timers: list[bytes]) -> None:
         self._inbox_buffer.unconfirmed.difference_update(timers)
+        if self._rejected:
+            self._rejected.difference_update(timers)
         self._loaded_timers.on_answered(timers)
         self._stats.fired_timers += len(timers)
 
@@ -161,27 +176,60 @@ class TimerFirer:
             self._queues.renew(queue_number, self._shard.number)
             near.put_back(queue_number, timers)
             return
-        _log.error(
+        self._renewals.pop(queue_number, None)
+        if error.is_failure and len(timers) > 1:
+            # Smaller and smaller calls find the timer for which the script fails.
+            self._batch_sizes[queue_number] = len(timers) // 2
+            near.put_back(queue_number, timers)
+            return
+        if error.is_failure:
+            self._set_aside(kind, queue_number, timers, str(error))
+            self._adapt_batch_size(queue_number, len(timers), 0)
+            return
+        _log.log(
+            logging.ERROR if _log_throttle.should_log(f"rejected: {error}") else logging.DEBUG,
             "shard %d: %s of %d timers of queue %d was rejected; retrying in %d ms: %s",
             *(self._shard.number, kind.name.lower(), len(timers), queue_number, POSTPONE_MS, error),
         )
-        self._renewals.pop(queue_number, None)
         self._postpone(kind, timers, POSTPONE_MS)
+
+    def _set_aside(self, kind: Kind, queue_number: int, timers: list[bytes], reason: str) -> None:
+        if not timers:
+            return
+        _log.log(
+            logging.ERROR if _log_throttle.should_log("rejected timers") else logging.DEBUG,
+            "shard %d: %s of %d timers of queue %d failed (%s); retrying in %d s. Run `tickwheel doctor`, which names"
+            " the damaged records and index entries",
+            *(self._shard.number, kind.name.lower(), len(timers), queue_number, reason, REJECTED_MS // 1_000),
+        )
+        kept = []
+        for timer in timers:
+            if timer in self._rejected or len(self._rejected) < REJECTED_MAX:
+                self._rejected.add(timer)
+                kept.append(timer)
+        self._postpone(kind, kept, REJECTED_MS)
+        self._loaded_timers.leave_out(len(timers) - len(kept))
 
     def _postpone(self, kind: Kind, timers: list[bytes], ms: int) -> None:
         again_at = self._clock.now() + ms
         for timer in timers:
             self._loaded_timers.near[kind].add(again_at, timer)
 
-    def _postpone_unknown_queue(self, kind: Kind, queue_number: int, timers: list[bytes]) -> None:
-        if not self._unknown_queues.take_missing(queue_number):
+    def _handle_unknown_queue(self, kind: Kind, queue_number: int, timers: list[bytes]) -> None:
+        if not self._unknown_queues.is_missing(queue_number):
             self._postpone(kind, timers, READ_PAUSE_MS)
             return
-        # The metadata shard has lost data. The messages may still exist, and the data may be restored: keep the timers.
+        self._unknown_queues.leave_out(queue_number, len(timers))
+        self._loaded_timers.leave_out(len(timers))
+        self._report_unknown_queues(len(timers))
+
+    def _report_unknown_queues(self, timers: int) -> None:
+        if not timers:
+            return
+        self._stats.unknown_queue_timers += timers
         _log.log(
             logging.ERROR if _log_throttle.should_log("unknown queue") else logging.DEBUG,
-            "shard %d: %d %s timers belong to queue %d, which the metadata shard does not have; retrying in %d s",
-            *(self._shard.number, len(timers), kind.name.lower(), queue_number, UNKNOWN_MS // 1_000),
+            "shard %d: %d due timers belong to queues which the metadata shard does not have; the timers stay in Redis,"
+            " and this process checks every %d s whether their queues exist again",
+            *(self._shard.number, timers, UNKNOWN_MS // 1_000),
         )
-        self._stats.unknown_queue_timers += len(timers)
-        self._postpone(kind, timers, UNKNOWN_MS)

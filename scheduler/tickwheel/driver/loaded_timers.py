@@ -59,6 +59,13 @@ class LoadedTimers:
                 self.drained_slots.add(slot_number)
             self.count -= 1
 
+    def leave_out(self, timers: int) -> None:
+        """Record that this number of open timers is no longer in memory.
+
+        The timers stay open, so their slots stay in Redis: the next take-over of the shard loads the timers again.
+        """
+        self.count -= timers
+
     def is_open(self, slot_number: int) -> bool:
         return slot_number in self._open_counts
 

@@ -27,7 +27,7 @@ from tickwheel.driver.slots import Slot, Slots
 from tickwheel.errors import DataLoss, TickwheelError
 from tickwheel.storage.fence import epoch_after, pack_fence
 from tickwheel.storage.stream_id import HIGHEST_ID, id_after
-from tickwheel.storage.timer import HEAD_BYTES, CorruptTimers, Kind, iter_timers
+from tickwheel.storage.timer import HEAD_BYTES, CorruptTimers, Kind, parse_entry
 from tickwheel.storage.wheel_levels import LOWEST, RADIX, is_near, name, parse, start
 
 # The approximate maximum number of timers that one command of a duty moves. Such a command takes one or two ms of the
@@ -168,6 +168,7 @@ class ShardDriver:
         if self._more_in_inbox or self._loaded_timers.drained_slots:
             return 0.0
         moments = [self._inbox_buffer.next_rotation(), self._clock.next_probe(self._loaded_timers.count > 0)]
+        moments.append(self._firer.next_check_ms)
         times = [near.next_expiry() for near in self._loaded_timers.near.values()]
         slot = self._slots.next_to_serve(self._clock.now(), self._lowest_to_serve())
         if slot is None:
@@ -239,7 +240,7 @@ class ShardDriver:
         near: list[bytes] = []
         far: list[bytes] = []
         try:
-            timers = list(iter_timers(packed))
+            timers = parse_entry(packed)
         except CorruptTimers as error:
             # An empty entry keeps its place in the order of the inbox, so it is trimmed with its neighbours.
             self._corrupt_entries.skip(f"entry {entry_id.decode()} of the inbox", packed, error)

@@ -2,16 +2,29 @@
 
 A user of Redis who may write to the inbox can add timers with all 65,535 numbers. Without the limit, each of these
 numbers would make the driver read the configurations of all queues, again and again.
+
+If a read does not find a number, the due timers with this number are *left out*: they leave the memory, and stay in
+Redis. The metadata shard may have lost data in a failover, and the messages of these timers may still exist. When the
+number has a queue again, the driver starts again, and so loads the timers. In memory, such timers would count towards
+the limits at which the driver stops reading slots.
 """
 
+from collections import Counter
 from math import inf
 from typing import Final
 
 from tickwheel.driver.clock import Clock
 from tickwheel.driver.queue_lookup import QueueLookup, QueueRef
+from tickwheel.errors import TickwheelError
 
 # The pause after a read of the metadata shard that did not find the number. Every other read finds a new queue.
 READ_PAUSE_MS: Final = 1_000
+# The time between checks whether the number of a timer that was left out has a queue again.
+UNKNOWN_MS: Final = 10_000
+
+
+class QueueRestored(TickwheelError):
+    """A queue number whose timers were left out has a queue again: a new driver must load the timers."""
 
 
 class UnknownQueues:
@@ -21,17 +34,25 @@ class UnknownQueues:
         self._queues = queues
         self._clock = clock
         self._next_read_ms = -inf
-        # The numbers that wait for the next read, and those that the latest read did not find.
+        # The numbers that wait for the next read, and those that no read has found.
         self._waiting: set[int] = set()
         self._missing: set[int] = set()
+        # By number, the timers that were left out.
+        self._left_out: Counter[int] = Counter()
+        self.next_check_ms = inf
+        """The moment of the next check on the monotonic clock; infinity if no timers were left out."""
 
     def find(self, number: int) -> QueueRef | None:
         """Return the queue of this number, or None if it is missing, or if no read of the metadata shard is due."""
         queue = self._queues.cached(number)
-        if queue is not None or number in self._missing:
+        if queue is not None:
+            if number in self._left_out:
+                self.next_check_ms = -inf
             return queue
-        self._waiting.add(number)
-        if self._clock.monotonic() < self._next_read_ms:
+        is_read_due = self._clock.monotonic() >= self._next_read_ms
+        if number not in self._missing:
+            self._waiting.add(number)
+        if not is_read_due:
             return None
         queue = self._queues.lookup(number)
         self._waiting.discard(number)
@@ -42,8 +63,26 @@ class UnknownQueues:
             self._waiting.clear()
         return queue
 
-    def take_missing(self, number: int) -> bool:
-        """Return whether a read did not find the number, and forget this: the next `find` counts on another read."""
-        is_missing = number in self._missing
-        self._missing.discard(number)
-        return is_missing
+    def is_missing(self, number: int) -> bool:
+        """Return whether a read did not find the number. Call this after `find` has returned None for the number."""
+        return number in self._missing
+
+    def leave_out(self, number: int, timers: int) -> None:
+        """Record that this number of timers of a missing number has left the memory."""
+        self._left_out[number] += timers
+        if self.next_check_ms == inf:
+            self.next_check_ms = self._clock.monotonic() + UNKNOWN_MS
+
+    def check(self) -> int:
+        """Return the number of timers that are left out, if a check was due and has found none of their queues, else 0.
+
+        Raises QueueRestored if one of the queues exists.
+        """
+        if self._clock.monotonic() < self.next_check_ms:
+            return 0
+        self.next_check_ms = self._clock.monotonic() + UNKNOWN_MS
+        self._queues.lookup(next(iter(self._left_out)))
+        for number in self._left_out:
+            if self._queues.cached(number) is not None:
+                raise QueueRestored(f"queue number {number} has a queue again: loading all timers again")
+        return self._left_out.total()

@@ -9,6 +9,8 @@ are distributed over the others, and no other shard moves.
 import json
 from collections.abc import Mapping, Sequence, Set
 
+from tickwheel.runtime.foreign_data import decode_json
+
 # The id of the member that should drive each shard, in the order of the shards; None if there is no member.
 Assignment = list[str | None]
 # The errors of `unpack`, and of other parsers, for the data of a node that no version of Tickwheel writes.
@@ -53,7 +55,7 @@ def unpack(stored: bytes) -> Assignment:
     """Return the assignment that `pack` encoded; an empty list for no data. Raises UNREADABLE for other data."""
     if not stored:
         return []
-    decoded = json.loads(stored)
+    decoded = decode_json(stored)
     members: list[str | None] = [*decoded["members"], None]
     if not all(isinstance(member, str) for member in members[:-1]):
         raise TypeError("a member is not a string")

@@ -16,6 +16,7 @@ from kazoo.protocol.states import WatchedEvent, ZnodeStat
 from tickwheel.election.assignment import UNREADABLE, Assignment, assign, pack, unpack
 from tickwheel.election.znodes import ElectionNodes
 from tickwheel.election.zookeeper_session import ZooKeeperSession
+from tickwheel.runtime.foreign_data import decode_json
 from tickwheel.runtime.log_throttle import LogThrottle
 
 _log = logging.getLogger("tickwheel.event_process")
@@ -89,7 +90,7 @@ class Membership:
         data.
         """
         try:
-            shards = json.loads(description)["avoids"]
+            shards = decode_json(description)["avoids"]
             if not all(type(shard) is int for shard in shards):
                 raise TypeError("avoids is not a list of numbers")
             return frozenset(shards)

@@ -51,7 +51,7 @@ METRICS: Final[tuple[MetricSpec[ShardStats], ...]] = (
     _counter(
         "unknown_queue_timers",
         "unknown_queue_timers",
-        "Fired timers of queues that the metadata shard does not contain",
+        "Due timers of queues that the metadata shard does not contain, counted again every 10 s",
     ),
     _counter(
         "corrupt_entries",

@@ -21,6 +21,7 @@ from tickwheel.driver.run_steps import next_command
 from tickwheel.driver.server_clock import ServerClock
 from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.driver.shard_driver import ShardDriver
+from tickwheel.driver.unknown_queues import QueueRestored
 from tickwheel.election.election import Election, Leadership
 from tickwheel.errors import DataLoss, Fenced, TickwheelError
 from tickwheel.event_process.sidecar import Sidecar, StartSidecar
@@ -155,7 +156,8 @@ class ShardLoop:
                     )
                     return True
                 # After `Fenced`, the next claim decides whether a newer leader drives the shard.
-                how = "fenced" if isinstance(error, Fenced) else "damaged" if isinstance(error, DataLoss) else "lost"
+                names = {Fenced: "fenced", DataLoss: "damaged", QueueRestored: "restarting"}
+                how = next((name for kind, name in names.items() if isinstance(error, kind)), "lost")
                 # `_is_outdated` has logged a rejected claim. All shards share the throttle, so only one of them logs
                 # that their server is unreachable.
                 level = logging.DEBUG if driver.claim_refused else _log_throttle.level(f"{how}: {error}")

@@ -4,7 +4,6 @@ The JSON is written by hand, because encoding is the relay's innermost loop: `js
 times as long.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,6 +13,7 @@ from typing import Any, Final
 
 from tickwheel.errors import TickwheelError
 from tickwheel.model.validation import from_ms
+from tickwheel.runtime.foreign_data import decode_json
 from tickwheel.storage.record import State
 from tickwheel.storage.transition import OutboxTransition
 
@@ -77,7 +77,7 @@ def encode(namespace: str, queue: str, outbox_transitions: Iterable[OutboxTransi
 def decode(value: bytes | None) -> Transition:
     """Return the transition in the value of a record. Raises TickwheelError if the value has another format."""
     try:
-        fields = json.loads(value or b"")
+        fields = decode_json(value or b"")
         if fields["schema_version"] != SCHEMA_VERSION:
             raise ValueError(
                 f"schema_version is {fields['schema_version']!r}, but this version of Tickwheel reads {SCHEMA_VERSION}"

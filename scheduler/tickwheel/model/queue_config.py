@@ -14,6 +14,7 @@ from typing import Any, Self
 from tickwheel import limits
 from tickwheel.errors import DataLoss, InvalidArgument
 from tickwheel.model import sink_url, validation
+from tickwheel.runtime.foreign_data import decode_json
 from tickwheel.storage import trace_context
 
 _CONTEXT = Struct(">I4sHBI")
@@ -133,7 +134,7 @@ class QueueConfig:
         """Return the configuration from its stored form. Raises DataLoss if ``data`` is damaged."""
         try:
             version, uid, number = _STORED_PREFIX.unpack_from(data)
-            settings = json.loads(data[_STORED_PREFIX.size :])
+            settings = decode_json(data[_STORED_PREFIX.size :])
             if settings["indexed"] is not None:
                 settings["indexed"] = tuple(settings["indexed"])
             field_names = {item.name for item in fields(cls)}

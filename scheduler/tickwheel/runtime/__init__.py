@@ -17,6 +17,7 @@ Outside this package, these modules import nothing of Tickwheel except `errors`.
     log_fields.py     machine-readable fields of log lines
     log_throttle.py   LogThrottle: a limit of repeated log lines
     text_file.py      UTF-8 files that users write
+    foreign_data.py   JSON and TOML that another program may have written
     private_file.py   files and folders that no other user can change
     chunks.py         chunks of lists
 """

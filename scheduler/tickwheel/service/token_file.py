@@ -34,7 +34,6 @@ import hashlib
 import logging
 import os
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -45,6 +44,7 @@ from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
 from tickwheel.runtime.event_loop import run_in_thread
+from tickwheel.runtime.foreign_data import decode_toml
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.service.authorization import Caller, Grant, Role, TokenStore
 from tickwheel.service.shared_quota import SharedQuotas
@@ -140,8 +140,8 @@ def read(path: Path) -> list[Caller]:
     except OSError as error:
         raise InvalidArgument(f"the token file {path} cannot be read: {error.strerror}") from error
     try:
-        document = tomllib.loads(text.decode())
-    except (ValueError, RecursionError) as error:
+        document = decode_toml(text.decode())
+    except ValueError as error:
         raise InvalidArgument(f"{path} is not valid TOML: {error}") from error
     unknown = set(document) - {"token"}
     tables = document.get("token")

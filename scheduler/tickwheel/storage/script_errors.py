@@ -117,6 +117,14 @@ class ScriptError(Exception):
         """When the call can be sent again; NEVER for errors of the server itself."""
         return SCRIPT_ERRORS.get(self.code, _OTHER).retry
 
+    @property
+    def is_failure(self) -> bool:
+        """Whether the script itself failed, in contrast to an error that the script or the server reports.
+
+        A damaged record or index entry of one message makes a script fail.
+        """
+        return "@user_script:" in self.text and not self.code.isupper()
+
     def to_tickwheel_error(self, subject: str) -> TickwheelError:
         """Return the exception for the caller, whose call was for ``subject``."""
         spec = SCRIPT_ERRORS.get(self.code, _WRONG_TYPE if self.code == WRONGTYPE else _OTHER)

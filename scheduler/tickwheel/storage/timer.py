@@ -17,13 +17,19 @@ the driver reads the timer from the inbox, files it, loads it from its slot, and
 
 from collections.abc import Iterator
 from enum import IntEnum
+from itertools import islice
 from struct import Struct, error as StructError
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 _HEAD = Struct(">HIIHH")
 HEAD_BYTES = _HEAD.size
 _TIME_BYTES = 6
 _GENERATION = Struct(">IH")
+# Limits of one entry of an inbox. A script adds one timer for each message of its call. In all versions, a call has at
+# most 1,000 messages, and a timer at most 402 bytes, so an entry has at most 402 KB. Twice this number of timers in one
+# call of `file_timers.lua` would be too many for the Lua stack of the server, which holds 8,000 values.
+ENTRY_TIMERS: Final = 4_000
+ENTRY_BYTES: Final = 1024 * 1024
 
 
 class Kind(IntEnum):
@@ -35,7 +41,7 @@ class Kind(IntEnum):
 
 
 class CorruptTimers(ValueError):
-    """The bytes are not a sequence of timers. No script and no event process writes such bytes."""
+    """The bytes are not a sequence of timers, or have too many. No script and no event process writes such bytes."""
 
 
 class Timer(NamedTuple):
@@ -94,6 +100,20 @@ def iter_timers(chunk: bytes) -> Iterator[tuple[int, int, Kind, bytes]]:
             position = after
     except (StructError, ValueError) as error:
         raise CorruptTimers(f"no timer at byte {position} of {end}: {error}") from error
+
+
+def parse_entry(entry: bytes) -> list[tuple[int, int, Kind, bytes]]:
+    """Return the timers of one entry of an inbox, as `iter_timers` yields them.
+
+    Raises CorruptTimers if the bytes are not timers, or if the entry is larger than any entry that a script adds. An
+    entry above ENTRY_BYTES is not parsed, and another one only up to ENTRY_TIMERS.
+    """
+    if len(entry) > ENTRY_BYTES:
+        raise CorruptTimers(f"the entry has {len(entry)} bytes, and the maximum is {ENTRY_BYTES}")
+    timers = list(islice(iter_timers(entry), ENTRY_TIMERS + 1))
+    if len(timers) > ENTRY_TIMERS:
+        raise CorruptTimers(f"the entry has more than {ENTRY_TIMERS} timers")
+    return timers
 
 
 def unpack(chunk: bytes) -> list[Timer]:

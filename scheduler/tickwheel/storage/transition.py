@@ -20,6 +20,7 @@ an entry contains
 
 from dataclasses import dataclass
 from struct import Struct, error as StructError
+from typing import Final
 
 from tickwheel.storage.record import BIAS, State, decode_pairs, split_name
 
@@ -31,6 +32,10 @@ _TIME_BYTES = 6
 _DETAILED, _LATE = 64, 128
 _NUMBER = slice(7, 9)
 _PLAIN, _EXCLUSIVE = 3, 4
+# Limits of one entry. A call of any version changes at most 1,000 messages, each at most twice. Its largest entry is
+# that of 1,000 new messages, whose metadata has the 4 MiB that an early version could send in one call.
+ENTRY_TRANSITIONS: Final = 4_000
+ENTRY_BYTES: Final = 8 * 1024 * 1024
 # Later formats have numbers below this one.
 _FORMATS_END = 32
 
@@ -63,13 +68,16 @@ class UnknownFormat(ValueError):
 def decode(entry: bytes) -> list[OutboxTransition]:
     """Return the transitions in ``entry``, the field `e` of one entry.
 
-    Raises UnknownFormat if the field may have the format of a later version, and ValueError if the field is damaged.
+    Raises UnknownFormat if the field may have the format of a later version. Raises ValueError if the field is damaged,
+    or is larger than any field that a script adds: a field above ENTRY_BYTES is not parsed.
     """
     if entry[:1] not in (bytes([_PLAIN]), bytes([_EXCLUSIVE])):
         is_later = entry and _EXCLUSIVE < entry[0] < _FORMATS_END
         raise (UnknownFormat if is_later else ValueError)(
             f"the event has an unknown format; this version reads formats {_PLAIN} and {_EXCLUSIVE}: {entry[:16]!r}"
         )
+    if len(entry) > ENTRY_BYTES:
+        raise ValueError(f"the event has {len(entry)} bytes, and the maximum is {ENTRY_BYTES}")
     try:
         return _decode(entry)
     except (StructError, IndexError) as error:
@@ -86,8 +94,10 @@ def _decode(entry: bytes) -> list[OutboxTransition]:
     at = _ENTRY.size + length
     worker = entry[_ENTRY.size : at].decode()
     time_ms = high << 32 | low
-    decoded = []
+    decoded: list[OutboxTransition] = []
     while at < len(entry):
+        if len(decoded) >= ENTRY_TRANSITIONS:
+            raise ValueError(f"the event has more than {ENTRY_TRANSITIONS} transitions")
         u1, u2, incarnation, version, length, _ = _MARK.unpack_from(entry, at)
         end = at + _MARK.size - 2 + (length & 0x3FFF)
         id_, value = split_name(entry[at + _MARK.size : end], kind == _EXCLUSIVE)

@@ -8,6 +8,7 @@ from tickwheel.driver.queue_lookup import QueueLookup
 from tickwheel.driver.run_steps import run_steps
 from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.driver.shard_driver import ShardDriver
+from tickwheel.driver.unknown_queues import QueueRestored
 from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.event_process.shard_loop import Connect
 from tickwheel.storage.script_errors import FENCED, STALECONFIG, ScriptError
@@ -33,9 +34,9 @@ class ManualWheel:
         try:
             while self._turn():
                 pass
-        except Fenced:
+        except (Fenced, QueueRestored):
             # Another driver has claimed the shard, for example the driver of a second `VirtualClock` of the namespace.
-            # Claim the shard again.
+            # Or the timers of a queue must be loaded again. Claim the shard again.
             self.reset()
             while self._turn():
                 pass

@@ -24,6 +24,7 @@ from tickwheel.load.scenario.scenario import Scenario, WorkerGroup
 from tickwheel.load.scenario.source import Source
 from tickwheel.redis.url import VARIABLE
 from tickwheel.runtime.event_loop import open_standard_input
+from tickwheel.runtime.foreign_data import decode_json
 from tickwheel.runtime.gc_freeze import freeze_gc
 
 _PROGRESS_INTERVAL_S = 0.5
@@ -94,7 +95,7 @@ class LoadProcess:
 
 async def _work() -> None:
     standard_input = await open_standard_input()
-    job = json.loads(await standard_input.readline() or b"null")
+    job = decode_json(await standard_input.readline() or b"null")
     if job is None:
         return
     where = os.environ.get(VARIABLE) or None

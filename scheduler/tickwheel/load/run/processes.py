@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tickwheel.errors import TickwheelError
+from tickwheel.runtime.foreign_data import decode_json
 
 _READY_S, _STOP_S = 60.0, 30.0
 # Limit for one line; the measurements of a process are one line.
@@ -77,7 +78,7 @@ class LoadProcesses:
     async def _read_output(self, process: asyncio.subprocess.Process, name: str) -> None:
         assert process.stdout is not None
         while line := await process.stdout.readline():
-            document = json.loads(line)
+            document = decode_json(line)
             if "ready" in document:
                 self._ready += 1
                 if self._ready == len(self._jobs):

@@ -1,6 +1,5 @@
 """Scenarios from TOML files, checked field by field. docs/load.md describes the fields."""
 
-import tomllib
 from dataclasses import replace
 from functools import partial
 from importlib.resources.abc import Traversable
@@ -21,6 +20,7 @@ from tickwheel.load.scenario.scenario import (
 )
 from tickwheel.load.scenario.toml_fields import TomlTable, items, seconds
 from tickwheel.model.validation import filters, preview
+from tickwheel.runtime.foreign_data import decode_toml
 from tickwheel.runtime.text_file import read_text
 from tickwheel.tasks.task_queue import MAX_WEIGHT
 from tickwheel.worker.selectors import SELECTORS
@@ -37,8 +37,8 @@ def read(file: Traversable) -> Scenario:
     """Read the scenario of a file. Raises InvalidArgument, which names file, field or line, and what is allowed."""
     text = read_text(file)
     try:
-        document = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
+        document = decode_toml(text)
+    except ValueError as error:
         raise InvalidArgument(f"{file.name} is not TOML: {error}") from error
     return _scenario(TomlTable(f"{file.name}: ", document), file)
 
