@@ -253,7 +253,7 @@ local function commit(worker)
     for state, amount in next, count_changes do
         -- A count below zero is damaged. At zero, it does not keep the queue from being deleted.
         if amount ~= 0 and state ~= 0 and increase(counts, state, amount) < 0 then
-            call('HSET', counts, state, 0)
+            redis.pcall('HSET', counts, state, 0)
         end
     end
     for minute, amount in next, forecast_changes do

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -214,9 +214,8 @@ def test_one_timer_for_which_a_script_fails_does_not_delay_the_others(
     )
     with Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel:
         queue = tickwheel.create_queue("q")
-        # All messages are due at the same time, so all timers are in one call.
-        due = datetime.now(UTC) + timedelta(milliseconds=1)
-        queue.enqueue_many(NewMessage(id=f"m{n}", due=due) for n in range(100))
+        # One call enqueues all messages, so they are due at the same time, and all timers are in one call.
+        queue.enqueue_many(NewMessage(id=f"m{n}", delay=timedelta(milliseconds=1)) for n in range(100))
         with (
             load_mutant(mutant, tmp_path),
             run_event_process(tickwheel_server.url, namespace, tmp_path / "lock", relays=False) as process,
