@@ -147,7 +147,10 @@ class NotDurable(TickwheelError):
 
 
 class OutOfMemory(TickwheelError):
-    """The server is at its memory limit and refused the call. Nothing was changed."""
+    """The server is at its memory limit and refused the call: an enqueue, a reschedule, or the creation of a queue.
+
+    The call changed nothing, unless the client repeated it because the answer to an earlier attempt was lost.
+    """
 
 
 class OutboxFull(TickwheelError):

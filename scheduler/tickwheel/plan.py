@@ -5,7 +5,7 @@ decisions are in the plans, which the blocking executor and the asyncio executor
 code.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from struct import error as StructError
 from typing import Any, Final, Generic, TypeVar
@@ -16,7 +16,8 @@ from tickwheel.storage.scripts import Call
 
 Command = tuple[bytes | str | int, ...]
 T = TypeVar("T")
-# The errors that are raised for an answer of another type, length or format than the answers of Redis and the scripts.
+# The errors that are raised for an answer of another type, length or format than the answers of Redis, the scripts and
+# the service.
 BROKEN_ANSWER: Final = (
     *(ArithmeticError, AttributeError, LookupError, RecursionError, StopIteration, StructError, TypeError, ValueError),
 )
@@ -163,7 +164,7 @@ class PlanRun(Generic[T]):
     result: T
 
     def __init__(self, plan: Plan[T], server: str | None = None) -> None:
-        """``server`` names the Redis server. If it is None, errors about broken answers are not converted."""
+        """``server`` names the server or the service. If it is None, errors about broken answers are not converted."""
         self._plan = plan
         self._server = server
         self._has_answers = False
@@ -185,6 +186,8 @@ class PlanRun(Generic[T]):
         except StopIteration as returned:
             self.result = returned.value
             return None
+        except ArgumentError as failed:
+            raise failed.error from failed.error.__cause__
         except BROKEN_ANSWER as cause:
             # Before the first answer, and if the executor raised the error, the answers are not the cause.
             if self._server is None or cause is error or not self._has_answers or isinstance(cause, TickwheelError):
@@ -194,11 +197,30 @@ class PlanRun(Generic[T]):
             self._has_answers = True
 
 
+class ArgumentError(Exception):
+    """An iterable that the caller has passed raised ``error``. `PlanRun` raises ``error`` to the caller."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def iter_argument(items: Iterable[T]) -> Iterator[T]:
+    """Yield the items of an iterable that the caller has passed, and that a plan reads between its steps.
+
+    Raises ArgumentError for an error of the iterable: `PlanRun` would report the error as a broken answer.
+    """
+    try:
+        yield from items
+    except BROKEN_ANSWER as error:
+        raise ArgumentError(error) from error
+
+
 def broken_answer_error(server: str, cause: BaseException) -> TickwheelError:
-    """Return the error for an answer that no script of Tickwheel, and no server of Redis or Valkey, returns."""
+    """Return the error for an answer that no Tickwheel script or service, and no Redis or Valkey server, returns."""
     return TickwheelError(
-        f"an answer of {server} is not one of Redis or Valkey with the scripts of Tickwheel ({cause!r:.200}): check"
-        " that the url names the right server, and that the network in between changes nothing"
+        f"an answer of {server} is not one of Redis or Valkey with the scripts of Tickwheel, or of a Tickwheel service"
+        f" ({cause!r:.200}): check that the url names the right server, and that the network in between changes nothing"
     )
 
 

@@ -1,6 +1,6 @@
 """Enqueue stores what the caller passes, repeated calls change nothing, and all sizes up to the limits are accepted."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -257,6 +257,16 @@ def test_an_invalid_message_ends_its_batch_before_its_call_is_sent(queue: Queue)
         queue.enqueue_many([NewMessage(id="m"), NewMessage("text")])  # type: ignore[arg-type]
     with pytest.raises(MessageNotFound):
         queue.get("m")
+
+
+def test_an_error_of_the_iterable_of_messages_reaches_the_caller_unchanged(queue: Queue) -> None:
+    def messages() -> Iterator[NewMessage]:
+        # More than one request of the service.
+        yield from (NewMessage() for _ in range(1_500))
+        raise ValueError("of the caller")
+
+    with pytest.raises(ValueError, match="of the caller"):
+        queue.enqueue_many(messages())
 
 
 def test_the_latest_due_time_is_five_years_ahead(queue: Queue, clock: VirtualClock, dump: Dump) -> None:

@@ -48,6 +48,37 @@ def test_at_the_memory_limit_enqueue_is_refused_and_new_clients_can_work_on_exis
         assert producer.queue("jobs").counts()["completed"] == 1
 
 
+def test_at_the_memory_limit_a_reschedule_is_refused_and_changes_nothing() -> None:
+    with PrivateServer() as server, Tickwheel(server.url) as tickwheel:
+        queue = tickwheel.queue("jobs")
+        queue.enqueue(b"later", id="later", delay=timedelta(hours=1))
+        before = queue.get("later")
+        with full(server):
+            # Each reschedule can leave a timer that stays on the wheel until it fires.
+            with pytest.raises(OutOfMemory):
+                queue.reschedule("later", delay=timedelta(hours=2))
+            assert queue.get("later") == before
+        assert tickwheel._run(audit(tickwheel._context)) == []
+        assert queue.reschedule("later", delay=timedelta(hours=2)).changed
+
+
+def test_at_the_memory_limit_every_call_that_ends_or_returns_messages_goes_on() -> None:
+    with PrivateServer() as server, Tickwheel(server.url) as tickwheel:
+        queue = tickwheel.queue("jobs")
+        queue.enqueue(b"", id="errored")
+        queue.dequeue()[0].fail(final=True)
+        queue.enqueue(b"", id="later", delay=timedelta(hours=1))
+        with full(server):
+            assert queue.redrive("errored").state == "pending"
+            (first,) = queue.dequeue()
+            first.release()
+            (again,) = queue.dequeue()
+            assert again.fail(retry_in=timedelta(hours=1)) == "invisible"
+            assert queue.purge(["invisible"]) == 2
+            tickwheel.delete_queue("jobs")
+        assert tickwheel.queues() == []
+
+
 def test_a_repeated_call_is_not_durable_before_the_replica_has_the_writes_of_the_first() -> None:
     with PrivateServer() as primary, PrivateServer() as replica:
         primary.client().config_set("repl-diskless-sync-delay", "0")

@@ -103,6 +103,19 @@ def test_the_number_of_queues_with_metrics_of_their_own_is_limited(
         assert value(registry, "enqueued_messages_total", namespace=namespace, queue=queue) == count
 
 
+def test_calls_that_concern_no_message_take_no_place_of_a_queue_that_exists(
+    tw: Tickwheel, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counters, "QUEUES", 1)
+    tw.create_queue("empty")
+    for name in ("missing", "another", "empty"):
+        assert tw.queue(name).dequeue() == []
+    tw.queue("real").enqueue()
+    assert value(registry, "enqueued_messages_total", namespace=tw._context.namespace, queue="real") == 1
+    tw.queue("real").dequeue()
+    assert value(registry, "delivered_messages_total", namespace=tw._context.namespace, queue="real") == 1
+
+
 def test_a_refused_call_names_no_queue(tw: Tickwheel, registry: CollectorRegistry) -> None:
     with pytest.raises(InvalidArgument):
         tw.queue("junk").enqueue_many([NewMessage(max_attempts=0)])

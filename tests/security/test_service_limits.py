@@ -26,7 +26,7 @@ from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security
 
-SLOW, LATE, QUICK, WAITER, FREE = (f"tw_{name}-Of-Limits" for name in "abcde")
+SLOW, LATE, QUICK, WAITER, FREE, LOOP = (f"tw_{name}-Of-Limits" for name in "abcdef")
 NAMESPACE = "service-limits"
 ROLES = '["produce", "consume", "admin"]'
 LONG = timedelta(seconds=20)
@@ -39,6 +39,7 @@ def service(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFa
         tmp_path_factory.mktemp("tokens"),
         entry(SLOW, ROLES, here + "messages_per_second = 1\nburst = 20"),
         entry(LATE, ROLES, here + "messages_per_second = 1\nburst = 20"),
+        entry(LOOP, ROLES, here + "messages_per_second = 1\nburst = 20"),
         entry(QUICK, ROLES, here + "messages_per_second = 200\nburst = 20"),
         entry(WAITER, ROLES, here + "waiting = 2"),
         entry(FREE, ROLES, here),
@@ -83,6 +84,22 @@ def test_a_token_over_its_rate_gets_the_time_of_a_retry_and_can_settle_its_lease
     assert slow.call("Complete", **where, leases=[delivery["lease"] for delivery in deliveries])["lost"] == []
     free = generic_client(channel, FREE)
     assert free.call("GetCounts", **where)["counts"]["pending"] == "20"
+
+
+def test_released_messages_count_afterwards_and_no_release_is_refused(channel: grpc.Channel) -> None:
+    free, loop = generic_client(channel, FREE), generic_client(channel, LOOP)
+    where = {"namespace": NAMESPACE, "queue": "released"}
+    free.call("EnqueueBatch", **where, messages=[{} for _ in range(100)])
+    # Two dequeues cost two messages of the burst of 20, whatever they lease.
+    leases = [
+        [delivery["lease"] for delivery in loop.call("Dequeue", **where, limit=50)["deliveries"]] for _ in range(2)
+    ]
+    for batch in leases:
+        assert loop.call("Release", **where, leases=batch)["lost"] == []
+    with pytest.raises(grpc.RpcError) as refused:
+        loop.call("Dequeue", **where, limit=50)
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert 60 < details(refused.value)[1].retry_delay.ToTimedelta().total_seconds() <= 82
 
 
 def test_a_read_of_all_shards_costs_more_in_a_namespace_with_many_shards(

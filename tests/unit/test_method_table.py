@@ -28,3 +28,8 @@ def test_a_call_costs_its_messages_and_at_least_one_unless_the_enqueue_paid(
     name: str, request_: object, cost: int
 ) -> None:
     assert METHOD_TABLE[name].cost(request_) == cost
+
+
+def test_a_release_costs_its_leases_at_its_end_and_no_other_call_does() -> None:
+    assert METHOD_TABLE["Release"].cost_at_end(calls.ReleaseRequest(leases=[{}, {}])) == 2
+    assert {row.name for row in METHOD_ROWS if row.charge_at_end} == {"Release"}

@@ -17,7 +17,7 @@ FRAGMENTS = sorted(entry.name[:-4] for entry in scripts.folder().iterdir() if en
 # parts of the wheel.
 OTHER_KEYS = {"hash", "session", "call_digest?", "namespace", "queues", "settings", "slot", "lists...", "children..."}
 # These add messages or queues, so the server rejects them if its memory is full. The others may free memory.
-NEEDS_MEMORY = {"enqueue", "create_queue"}
+NEEDS_MEMORY = {"enqueue", "create_queue", "reschedule"}
 
 
 def text(name: str) -> str:

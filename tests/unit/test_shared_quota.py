@@ -93,6 +93,17 @@ def test_the_rate_of_a_token_holds_over_all_processes(memory: SharedQuotas) -> N
     assert in_child(lambda: quota(member(memory, 1), OTHER).take(1)) == 0
 
 
+def test_a_call_that_has_ended_is_charged_over_the_rate_too_and_in_all_processes(memory: SharedQuotas) -> None:
+    charged, other = quota(member(memory, 0)), quota(member(memory, 1))
+    charged.charge(20)
+    other.charge(20)
+    for one in (charged, other):
+        with pytest.raises(LimitExceeded) as refused:
+            one.take(1)
+        # The burst is 10, and the rate is 1.
+        assert 20_000 < refused.value.retry_after_ms <= 30_000
+
+
 def test_two_processes_that_take_from_one_bucket_at_the_same_time_lose_nothing(
     memory: SharedQuotas, monkeypatch: pytest.MonkeyPatch
 ) -> None:

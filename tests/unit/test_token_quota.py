@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tickwheel import TickwheelError, Unauthenticated, Unavailable
+from tickwheel import LimitExceeded, TickwheelError, Unauthenticated, Unavailable
 from tickwheel.service.token_quota import TokenQuota
 
 pytestmark = pytest.mark.unit
@@ -37,6 +37,17 @@ def test_a_call_ends_when_its_token_is_withdrawn_or_has_other_rights(
             await asyncio.wait_for(call, 20)
 
     asyncio.run(program())
+
+
+def test_a_call_that_has_ended_is_charged_even_if_the_token_is_over_its_rate() -> None:
+    quota = TokenQuota("shop")
+    quota.charge(5)
+    quota.update_limits(OLD, 10, 10, None)
+    for _ in range(3):
+        quota.charge(100)
+    with pytest.raises(LimitExceeded) as refused:
+        quota.take(1)
+    assert 20_000 < refused.value.retry_after_ms <= 29_000
 
 
 def test_a_call_continues_when_only_the_limits_of_its_token_change() -> None:

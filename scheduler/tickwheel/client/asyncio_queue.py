@@ -192,7 +192,7 @@ class Queue:
     ) -> Change:
         """Set a new due time, a new deadline, or both, of a message that is Invisible or Pending.
 
-        Raises MessageNotFound, InvalidTransition, InvalidArgument.
+        Raises MessageNotFound, InvalidTransition, InvalidArgument, OutOfMemory, OutboxFull.
         """
         plan = self._tickwheel._backend.reschedule(self.name, id, exclusive_value, delay, due, deadline)
         return await self._tickwheel._run(plan)

@@ -15,7 +15,7 @@ from tickwheel.operations.dispatch import call_shards
 from tickwheel.operations.message_packer import PackedMessage, Packer
 from tickwheel.operations.queues import CreationLimit, ensure
 from tickwheel.operations.results import CONFLICT, DONE, INVALID
-from tickwheel.plan import Command, Plan, Request
+from tickwheel.plan import Command, Plan, Request, iter_argument
 
 _CALL = Struct(">IHI")
 
@@ -165,7 +165,7 @@ class EnqueueRound:
 def _enqueue_rounds(packer: Packer, messages: Iterable[NewMessage]) -> Iterator[list[PackedMessage]]:
     """Yield the packed messages round by round."""
     part = EnqueueRound()
-    for new in messages:
+    for new in iter_argument(messages):
         check_new(new)
         packed = packer.pack(new)
         if not part.add(packed):

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import DecodeError
 from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
@@ -53,13 +54,15 @@ _CODES: Final[tuple[tuple[type[TickwheelError], grpc.StatusCode], ...]] = (
 # three.
 _TEXT_BYTES: Final = 1_500
 _ATTRIBUTE_BYTES: Final = 256
+# A client waits for at most this time, whatever the service asks for.
+_RETRY_AFTER_MS_MAX: Final = 3_600_000
 # The attributes of exceptions, and functions that parse them from the metadata of ErrorInfo.
 _READ: Final[Mapping[str, Any]] = {
     "state": str,
     "advice": str,
     "size": int,
     "limit": int,
-    "retry_after_ms": int,
+    "retry_after_ms": lambda text: min(max(int(text), 0), _RETRY_AFTER_MS_MAX),
     "may_have_happened": lambda text: text == "true",
 }
 
@@ -120,10 +123,14 @@ def error_from_proto(proto: Refusal) -> TickwheelError:
 def error_from_status(call: Any) -> TickwheelError | None:
     """Return the exception for the status of a call, or None if the status does not come from Tickwheel.
 
-    A status from elsewhere means that the connection is broken, or that a proxy or another service answered.
+    A status from elsewhere means that the connection is broken, or that a proxy or another service answered. So do
+    details that no Tickwheel service sends.
     """
     details = next((value for key, value in call.trailing_metadata() or () if key == DETAILS), None)
-    return None if details is None else _error_from_details(Status.FromString(details))
+    try:
+        return None if details is None else _error_from_details(Status.FromString(details))
+    except (DecodeError, TypeError, ValueError):
+        return None
 
 
 def _error_from_details(status: Status) -> TickwheelError | None:

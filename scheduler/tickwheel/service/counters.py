@@ -38,6 +38,9 @@ class MessageCounter:
     counts: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def add(self, namespace: str, queue: str, count: int) -> None:
+        # A call that concerned no message may name a queue that does not exist. Such names must not fill the places.
+        if not count:
+            return
         key = (namespace or "tw", queue)
         if key not in self.counts and len(self.counts) >= QUEUES:
             key = OTHER_QUEUES

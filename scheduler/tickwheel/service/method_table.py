@@ -24,7 +24,9 @@ class MethodRow:
     ``enqueued``; it is empty if there is no such metric. ``count`` computes the number of these messages from a request
     and its response. ``answer_bytes`` is above 0 if an answer can be large: the size of its turn (`call_limits.Turn`).
     The handlers of dequeues take their turns themselves. A call that ``reads_all_shards`` also costs their number
-    divided by `SHARDS_OF_A_MESSAGE`, if this is more than ``charge``.
+    divided by `SHARDS_OF_A_MESSAGE`, if this is more than ``charge``. ``charge_at_end`` is the name of a repeated field
+    of the request: the call is never rejected for its length, which is charged when the call ends. Only unary RPCs can
+    have this charge.
     """
 
     name: str
@@ -34,10 +36,15 @@ class MethodRow:
     count: Count = lambda _, response: 0
     answer_bytes: int = 0
     reads_all_shards: bool = False
+    charge_at_end: str = ""
 
     def cost(self, request: Any) -> int:
         """Return the cost of a request in messages. If the cost is the length of a field, it is at least 1."""
         return self.charge if isinstance(self.charge, int) else max(len(getattr(request, self.charge)), 1)
+
+    def cost_at_end(self, request: Any) -> int:
+        """Return what a call with this request costs when it ends, in messages."""
+        return len(getattr(request, self.charge_at_end)) if self.charge_at_end else 0
 
 
 def _created(_: Any, response: Any) -> int:
@@ -71,10 +78,12 @@ METHOD_ROWS: Final = (
     # `CallObserver` calls ``count`` with each answered request of the batch and the response to this request.
     MethodRow("DequeueBatch", Role.CONSUME, "requests", "delivered", _delivered),
     MethodRow("DequeueStream", Role.CONSUME, 1, "delivered", _delivered),
-    # Calls for leased messages are free. If the service rejected them, other workers would do the same work again.
+    # Calls for leased messages are never rejected: otherwise, other workers would do the same work again. A release
+    # costs its leases afterwards, because each of them leaves a timer on the wheel, and its message can be leased again
+    # at once.
     MethodRow("Complete", Role.CONSUME, 0, "completed", _not_lost),
     MethodRow("Fail", Role.CONSUME, 0, "failed", _failed),
-    MethodRow("Release", Role.CONSUME, 0, "released", _not_lost),
+    MethodRow("Release", Role.CONSUME, 0, "released", _not_lost, charge_at_end="leases"),
     MethodRow("Extend", Role.CONSUME, 0),
     MethodRow("GetLease", Role.CONSUME, 0, answer_bytes=_MEDIUM),
     MethodRow("Cancel", Role.PRODUCE, "ids", "cancelled", _cancelled, answer_bytes=_MEDIUM),

@@ -215,10 +215,15 @@ class Server:
             caller.quota.take(self._cost(row, request))
             if requests.is_large:
                 await requests.take_turn()
-            if not row.answer_bytes:
-                return await handle(request)
-            async with Turn(self._answers, row.answer_bytes):
-                return await handle(request)
+            try:
+                if not row.answer_bytes:
+                    return await handle(request)
+                async with Turn(self._answers, row.answer_bytes):
+                    return await handle(request)
+            finally:
+                # A call that its client has cancelled may have taken effect, too.
+                if cost := row.cost_at_end(request):
+                    caller.quota.charge(cost)
 
     def _cost(self, row: MethodRow, request: Any) -> int:
         cost = row.cost(request)

@@ -115,7 +115,7 @@ class TokenQuota:
 
     def take(self, count: int) -> None:
         """Charge a call for ``count`` messages. Raises LimitExceeded with the time after which a retry may pass."""
-        seconds = self._wait_s(count)
+        seconds = self._wait_s(count, time.monotonic())
         if seconds and self._bucket is not None:
             raise LimitExceeded(
                 f"token {self._name!r} has reached its limit of {self._bucket.rate:g} messages a second: the call had"
@@ -123,11 +123,19 @@ class TokenQuota:
                 max(round(1_000 * seconds), 1),
             )
 
+    def charge(self, count: int) -> None:
+        """Charge a call that has ended for ``count`` messages, also over the rate: later calls of the token wait."""
+        at = time.monotonic()
+        # If the bucket is empty, take the messages at the later time at which they would pass. A call at an earlier
+        # time then finds the bucket without what it received in between.
+        while seconds := self._wait_s(count, at):
+            at += seconds
+
     async def wait_and_take(self, count: int) -> None:
         """Charge one request of a stream for ``count`` messages. Wait while the token is over its rate: flow control
         then slows the client down.
         """
-        while seconds := self._wait_s(count):
+        while seconds := self._wait_s(count, time.monotonic()):
             await asyncio.sleep(seconds)
 
     @asynccontextmanager
@@ -174,5 +182,5 @@ class TokenQuota:
                 self._tracked_calls[limit] = kind, text
                 limit.reschedule(asyncio.get_running_loop().time())
 
-    def _wait_s(self, count: int) -> float:
-        return 0.0 if self._bucket is None else self._bucket.take(count, time.monotonic())
+    def _wait_s(self, count: int, now: float) -> float:
+        return 0.0 if self._bucket is None else self._bucket.take(count, now)

@@ -10,7 +10,7 @@ import grpc.aio
 from tickwheel import tracing
 from tickwheel.client.grpc.channel_calls import ChannelCalls
 from tickwheel.client.grpc.dequeue_batcher import DequeueBatcher
-from tickwheel.plan import Plan, PlanRun, Step
+from tickwheel.plan import Plan, PlanRun, Step, broken_answer_error
 from tickwheel.runtime.event_loop import run_in_thread, wrong_loop_error
 
 # grpc has one poller thread for all event loops of a process. The thread reports the end of a cancelled call to the
@@ -39,7 +39,7 @@ class AsyncGrpcExecutor(ChannelCalls):
         if asyncio.get_running_loop() is not self._loop:
             self._process_guard.check()
             raise wrong_loop_error(self._display_url)
-        plan_run = PlanRun(plan)
+        plan_run = PlanRun(plan, self._display_url)
         while (step := plan_run.next_step()) is not None:
             try:
                 plan_run.answer = await self._call(step)
@@ -60,6 +60,9 @@ class AsyncGrpcExecutor(ChannelCalls):
                         retry.call.request, timeout=retry.attempt_s(), metadata=self._metadata + tracing.carried()
                     )
                 self._open_calls -= 1
+                if answer is None:
+                    # grpc.aio returns None for a response that it cannot parse.
+                    raise broken_answer_error(self._display_url, ValueError("the response cannot be parsed"))
                 retry.record_success()
                 return answer
             except grpc.aio.AioRpcError as failed:

@@ -23,7 +23,7 @@ class GrpcExecutor(ChannelCalls):
 
     def run(self, plan: Plan[T]) -> T:
         """Run a plan and return its result."""
-        plan_run = PlanRun(plan)
+        plan_run = PlanRun(plan, self._display_url)
         while (step := plan_run.next_step()) is not None:
             try:
                 plan_run.answer = self._call(step)

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 Metadata = tuple[tuple[str, str], ...]
 
-# Receive size: unlimited, because an answer may hold 1,000 payloads. Keepalive: detects a dead connection while a call
-# waits. Retries: off, because `CallRetry` retries calls and marks them as retries. Reconnect back-off: short, so that
-# the client finds a restarted service within about 1 s, and a service with a new address within 5 s. By default, grpc
-# would wait up to two minutes, and leases would end during the wait.
+# Receive size: a service of an earlier version sends up to 1,000 payloads of 256 KiB, with their metadata. Keepalive:
+# detects a dead connection while a call waits. Retries: off, because `CallRetry` retries calls and marks them as
+# retries. Reconnect back-off: short, so that the client finds a restarted service within about 1 s, and a service with
+# a new address within 5 s. By default, grpc would wait up to two minutes, and leases would end during the wait.
 _OPTIONS = [
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.dns_min_time_between_resolutions_ms", 5_000),
-    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_receive_message_length", 300 * 1024 * 1024),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.ping_timeout_ms", 10_000),

@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 
 from tickwheel import limits, tracing
-from tickwheel.plan import RpcCall
+from tickwheel.plan import BROKEN_ANSWER, RpcCall
 from tickwheel.rpc.methods import METHODS
 from tickwheel.v1 import message_service_pb2 as calls
 
@@ -108,6 +108,10 @@ class DequeueBatcher:
             async for response in self._batch(batch_request, timeout=seconds, metadata=self._metadata):
                 for item in response.answers:
                     self._deliver(*remaining.pop(item.place), item.response, seconds)
+        except BROKEN_ANSWER:
+            # The response cannot be parsed, or answers a request that is not in the batch. The remaining polls are sent
+            # alone, and each of them receives its own answer or error.
+            pass
         except Exception as failed:
             # Every kind of failure must reach the waiting polls.
             code = failed.code() if isinstance(failed, grpc.aio.AioRpcError) else None

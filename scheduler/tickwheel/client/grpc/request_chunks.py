@@ -6,6 +6,7 @@ from typing import Final
 
 from tickwheel.model.message import LeasedMessage, NewMessage
 from tickwheel.operations.enqueue import check_new
+from tickwheel.plan import iter_argument
 from tickwheel.rpc import message_conversion
 from tickwheel.runtime.chunks import iter_chunks
 from tickwheel.v1 import message_pb2 as messages
@@ -23,7 +24,7 @@ def chunk_new_messages(new_messages: Iterable[NewMessage]) -> Iterator[list[mess
     """
     chunk: list[messages.NewMessage] = []
     size = 0
-    for new in new_messages:
+    for new in iter_argument(new_messages):
         check_new(new)
         proto = message_conversion.new_message_to_proto(new)
         bytes_ = proto.ByteSize()
