@@ -321,6 +321,8 @@ def test_a_message_that_is_not_a_task_fails_with_the_reason(deployment: WorkerDe
         queue.enqueue(b'{"task": "gone.task", "args": {}}', id="unknown", max_attempts=1)
         for id, error in (("no-task", "the payload is not a call of a task"), ("unknown", "no task 'gone.task'")):
             assert error in deployment.wait_for_state(id, "errored", queue="work").error
+        # Every client of the queue can read the error.
+        assert worker_app.double.name not in queue.get("unknown").error
         assert worker.stop(30) == 0
 
 

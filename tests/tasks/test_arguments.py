@@ -146,6 +146,16 @@ def test_arguments_of_another_version_are_refused_when_they_are_read() -> None:
         signature.read(b"{}")
 
 
+def test_a_refusal_names_the_parameters_and_no_default() -> None:
+    def connect(host: str, password: str = "s3cret") -> None: ...
+
+    with pytest.raises(ArgumentsRefused, match=r"; its parameters are: host, password$") as refusal:
+        Signature("t", connect).read(b"{}")
+    assert "s3cret" not in str(refusal.value)
+    with pytest.raises(ArgumentsRefused, match=r"; its parameters are: host, password$"):
+        Signature("t", connect).payload((), {}, "json")
+
+
 @pytest.mark.parametrize("payload", [b"", b"{", b"\x80\x04.", b"[]", b"\xff" * 40, b'{"args": {}}'], ids=repr)
 def test_a_payload_that_is_not_a_task_is_refused(payload: bytes) -> None:
     with pytest.raises(ArgumentsRefused, match="not a call of a task"):

@@ -74,7 +74,10 @@ class Runner:
             name = envelope.task
             task = self._app.tasks.get(name)
             if task is None:
-                raise ArgumentsRefused(f"this worker's app has no task {name!r}; it has {', '.join(self._app.tasks)}")
+                # Without the names of the tasks: every client of the queue can read the error.
+                raise ArgumentsRefused(
+                    f"this worker's app has no task {name!r}; number of its tasks: {len(self._app.tasks)}"
+                )
             limit_s = task.time_limit.total_seconds()
             on_start(limit_s)
             run = Run(task, message, task.signature.read(envelope.args), is_lost)

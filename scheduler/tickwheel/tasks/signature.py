@@ -72,7 +72,7 @@ class Signature:
         try:
             arguments = self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:
-            raise ArgumentsRefused(f"task {self._task!r}: {error}; its signature is {self._signature}") from None
+            raise ArgumentsRefused(f"task {self._task!r}: {error}; {self._parameters}") from None
         encoder = _JSON if encoding == "json" else _MSGPACK
         try:
             encoded = encoder.encode(arguments)
@@ -104,8 +104,13 @@ class Signature:
         except Exception as error:
             # The user's own classes may raise any exception. Values that are nested too deeply raise RecursionError.
             kind = "" if isinstance(error, msgspec.DecodeError) else f"{type(error).__name__}: "
-            raise ArgumentsRefused(f"task {self._task!r}: {kind}{error}; its signature is {self._signature}") from error
+            raise ArgumentsRefused(f"task {self._task!r}: {kind}{error}; {self._parameters}") from error
         return {name: value for name in self.names if (value := getattr(read, name)) is not msgspec.UNSET}
+
+    @property
+    def _parameters(self) -> str:
+        # Without the defaults: a worker stores the error with the message, and every client of the queue can read it.
+        return f"its parameters are: {', '.join(self.names) or 'none'}"
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
