@@ -339,6 +339,14 @@ def test_times_that_a_schedule_no_longer_has_do_not_fire_and_are_dropped(schedul
     assert scheduled_app.fired() == [NOON + 2 * HOUR]
 
 
+def test_occurrences_of_schedules_that_the_app_lacks_have_one_name_in_the_metrics(scheduled_app: ScheduledApp) -> None:
+    scheduled_app.declare()
+    removed = [Schedule(f"removed-{n}", scheduled_app.app.tasks["digest"].call(), Every(HOUR)) for n in range(3)]
+    scheduled_app.app.declared("schedules").enqueue_many([schedule.occurrence(NOON - HOUR) for schedule in removed])
+    scheduled_app.handle_due()
+    assert scheduled_app.outcomes == [("(unknown)", OccurrenceOutcome.UNKNOWN)] * 3
+
+
 def test_apps_of_one_namespace_have_separate_queues(scheduled_app: ScheduledApp) -> None:
     scheduled_app.declare()
     other = declared(schedule_queue="other-schedules")

@@ -24,6 +24,7 @@ from tickwheel.runtime.log_fields import log_fields
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.runner import truncate_utf8
 from tickwheel.tasks.schedule import Occurrence, Schedule
+from tickwheel.worker.stats import UNKNOWN
 
 _log = logging.getLogger("tickwheel.worker")
 _BATCH: Final = 10
@@ -76,7 +77,8 @@ _RECORDS = msgspec.json.Decoder(OccurrenceRecord)
 class ScheduleRunner:
     """Fires the schedules of an app, in its own thread from `start` to `close`.
 
-    ``on_outcome`` is called with the name of the schedule and the outcome of each occurrence.
+    ``on_outcome`` is called with the name of the schedule and the outcome of each occurrence. If the app has no such
+    schedule, the name is `stats.UNKNOWN`.
     """
 
     def __init__(
@@ -177,7 +179,8 @@ class ScheduleRunner:
             )
             record = OccurrenceRecord(OccurrenceOutcome.UNKNOWN)
         message.complete(msgspec.json.encode(record).decode())
-        self._on_outcome(occurrence.schedule, record.fate)
+        # An occurrence can contain any name. One label for all unknown names keeps the number of labels small.
+        self._on_outcome(UNKNOWN if schedule is None else schedule.name, record.fate)
 
     def _fire(self, schedule: Schedule, occurrence: Occurrence, now: datetime) -> OccurrenceRecord:
         """Enqueue the firing, if the schedule fires, and the next occurrence. Return the record of this occurrence."""
