@@ -326,6 +326,17 @@ def test_a_message_that_is_not_a_task_fails_with_the_reason(deployment: WorkerDe
         assert worker.stop(30) == 0
 
 
+@pytest.mark.parametrize("json", [(), ("--json",)], ids=["text", "json"])
+def test_the_name_of_an_unknown_task_does_not_fill_the_log(deployment: WorkerDeployment, json: tuple[str, ...]) -> None:
+    queue = deployment.tickwheel.queue("work")
+    with deployment.worker(*json) as worker:
+        queue.enqueue(b'{"task": "%s", "args": {}}' % (b"x" * 3_000), id="long", max_attempts=1)
+        assert "no task 'xxx" in deployment.wait_for_state("long", "errored", queue="work").error
+        assert worker.stop(30) == 0
+    assert "work/long: this worker's app has no task 'xxx" in worker.log
+    assert "x" * 100 not in worker.log
+
+
 @pytest.mark.parametrize(
     ("app", "options", "error"),
     [

@@ -146,6 +146,12 @@ def test_arguments_of_another_version_are_refused_when_they_are_read() -> None:
         signature.read(b"{}")
 
 
+def test_a_refusal_quotes_only_a_part_of_a_long_name() -> None:
+    with pytest.raises(ArgumentsRefused, match=r"unknown field `xxx.* bytes are cut here") as refusal:
+        Signature("t", order).read(b'{"user": 7, "%s": 1}' % (b"x" * 100_000))
+    assert len(str(refusal.value)) < 1_000
+
+
 def test_a_refusal_names_the_parameters_and_no_default() -> None:
     def connect(host: str, password: str = "s3cret") -> None: ...
 
