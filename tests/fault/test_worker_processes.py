@@ -122,18 +122,22 @@ def test_a_task_past_its_time_limit_is_stopped_and_fails(
         assert deployment.wait_for_state(after, "completed").attempt == 1
 
 
-def test_the_batch_of_a_killed_process_runs_in_another_process(deployment: WorkerDeployment) -> None:
+# Python has no name for the signal 40, one of the real-time signals.
+@pytest.mark.parametrize(("number", "name"), [(signal.SIGKILL, "SIGKILL"), (40, "signal 40")], ids=["SIGKILL", "40"])
+def test_the_batch_of_a_killed_process_runs_in_another_process(
+    deployment: WorkerDeployment, number: int, name: str
+) -> None:
     go = deployment.folder / "go"
     running = deployment.send(worker_app.wait_for, str(go))
     others = [deployment.send(worker_app.double, n) for n in range(5)]
     with deployment.worker() as worker:
         worker.wait_until_recorded("began")
-        os.kill(worker.children[0], signal.SIGKILL)
+        os.kill(worker.children[0], number)
         go.touch()
         assert deployment.wait_for_state(running, "completed").attempt == 2
         # These tasks had not started: the attempt does not count.
         assert [deployment.wait_for_state(id, "completed").attempt for id in others] == [1] * 5
-        assert "ended by SIGKILL" in worker.log
+        assert f"ended by {name}" in worker.log
 
 
 def test_a_message_that_kills_its_workers_is_errored_and_other_messages_run(deployment: WorkerDeployment) -> None:
@@ -317,7 +321,20 @@ def test_a_message_that_is_not_a_task_fails_with_the_reason(deployment: WorkerDe
         queue.enqueue(b'{"task": "gone.task", "args": {}}', id="unknown", max_attempts=1)
         for id, error in (("no-task", "the payload is not a call of a task"), ("unknown", "no task 'gone.task'")):
             assert error in deployment.wait_for_state(id, "errored", queue="work").error
+        # Every client of the queue can read the error.
+        assert worker_app.double.name not in queue.get("unknown").error
         assert worker.stop(30) == 0
+
+
+@pytest.mark.parametrize("json", [(), ("--json",)], ids=["text", "json"])
+def test_the_name_of_an_unknown_task_does_not_fill_the_log(deployment: WorkerDeployment, json: tuple[str, ...]) -> None:
+    queue = deployment.tickwheel.queue("work")
+    with deployment.worker(*json) as worker:
+        queue.enqueue(b'{"task": "%s", "args": {}}' % (b"x" * 3_000), id="long", max_attempts=1)
+        assert "no task 'xxx" in deployment.wait_for_state("long", "errored", queue="work").error
+        assert worker.stop(30) == 0
+    assert "work/long: this worker's app has no task 'xxx" in worker.log
+    assert "x" * 100 not in worker.log
 
 
 @pytest.mark.parametrize(

@@ -261,8 +261,9 @@ def test_an_interrupted_load_reports_its_results_and_leaves_nothing_behind(
         assert list(client.scan_iter(match=f"{run['namespace']}*")) == []
 
 
+@pytest.mark.parametrize(("number", "name"), [(signal.SIGKILL, "SIGKILL"), (40, "signal 40")], ids=["SIGKILL", "40"])
 def test_a_dead_process_of_the_load_ends_the_run_with_a_report_and_an_error(
-    tmp_path: Path, tickwheel_server: PrivateServer
+    tmp_path: Path, tickwheel_server: PrivateServer, number: int, name: str
 ) -> None:
     (tmp_path / "textbook.toml").write_text(TEXTBOOK.replace("6s", "1h"))
     options = ["--url", tickwheel_server.url, "--json"]
@@ -275,10 +276,10 @@ def test_a_dead_process_of_the_load_ends_the_run_with_a_report_and_an_error(
     ) as process:
         with tickwheel_server.client() as client:
             eventually(lambda: list(client.scan_iter(match="load-*:q:q:ready")), "the queue has messages", within=30)
-        os.kill(parts_of(process.pid)[-1], signal.SIGKILL)
+        os.kill(parts_of(process.pid)[-1], number)
         output, complaint = process.communicate(timeout=ENDS_S)
     assert process.returncode == 1
-    assert "workers 1 ended with SIGKILL before it reported its measurements" in complaint
+    assert f"workers 1 ended with {name} before it reported its measurements" in complaint
     run = json.loads(output)["run"]
     assert run["ended"] == "a process of the load ended"
     assert run["counts"]["enqueued"] > 0

@@ -146,6 +146,22 @@ def test_arguments_of_another_version_are_refused_when_they_are_read() -> None:
         signature.read(b"{}")
 
 
+def test_a_refusal_quotes_only_a_part_of_a_long_name() -> None:
+    with pytest.raises(ArgumentsRefused, match=r"unknown field `xxx.* bytes are cut here") as refusal:
+        Signature("t", order).read(b'{"user": 7, "%s": 1}' % (b"x" * 100_000))
+    assert len(str(refusal.value)) < 1_000
+
+
+def test_a_refusal_names_the_parameters_and_no_default() -> None:
+    def connect(host: str, password: str = "s3cret") -> None: ...
+
+    with pytest.raises(ArgumentsRefused, match=r"; its parameters are: host, password$") as refusal:
+        Signature("t", connect).read(b"{}")
+    assert "s3cret" not in str(refusal.value)
+    with pytest.raises(ArgumentsRefused, match=r"; its parameters are: host, password$"):
+        Signature("t", connect).payload((), {}, "json")
+
+
 @pytest.mark.parametrize("payload", [b"", b"{", b"\x80\x04.", b"[]", b"\xff" * 40, b'{"args": {}}'], ids=repr)
 def test_a_payload_that_is_not_a_task_is_refused(payload: bytes) -> None:
     with pytest.raises(ArgumentsRefused, match="not a call of a task"):

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -339,6 +340,14 @@ def test_times_that_a_schedule_no_longer_has_do_not_fire_and_are_dropped(schedul
     assert scheduled_app.fired() == [NOON + 2 * HOUR]
 
 
+def test_occurrences_of_schedules_that_the_app_lacks_have_one_name_in_the_metrics(scheduled_app: ScheduledApp) -> None:
+    scheduled_app.declare()
+    removed = [Schedule(f"removed-{n}", scheduled_app.app.tasks["digest"].call(), Every(HOUR)) for n in range(3)]
+    scheduled_app.app.declared("schedules").enqueue_many([schedule.occurrence(NOON - HOUR) for schedule in removed])
+    scheduled_app.handle_due()
+    assert scheduled_app.outcomes == [("(unknown)", OccurrenceOutcome.UNKNOWN)] * 3
+
+
 def test_apps_of_one_namespace_have_separate_queues(scheduled_app: ScheduledApp) -> None:
     scheduled_app.declare()
     other = declared(schedule_queue="other-schedules")
@@ -364,6 +373,55 @@ def test_a_message_that_is_not_an_occurrence_is_errored(scheduled_app: Scheduled
     queue.enqueue(payload, id="stray", metadata={"schedule": "s"})
     scheduled_app.handle_due()
     assert queue.get("stray", "s").error.startswith("the payload is not an occurrence of a schedule")
+
+
+@pytest.mark.parametrize(
+    ("at", "id_at", "value", "error"),
+    [
+        (NOON, NOON + DAY, "s", "is not that of an occurrence of schedule 's'"),
+        (NOON, NOON, "other", "is not that of an occurrence of schedule 's'"),
+        (datetime(1970, 1, 2, tzinfo=UTC), datetime(1970, 1, 2, tzinfo=UTC), "s", "is not that of an occurrence"),
+        (datetime.max.replace(tzinfo=UTC), NOON, "s", "is not that of an occurrence"),
+        (NOON.replace(tzinfo=None), NOON, "s", "the payload is not an occurrence of a schedule"),
+    ],
+    ids=["id", "exclusive-value", "too-early", "too-late", "no-zone"],
+)
+def test_an_occurrence_that_no_worker_has_enqueued_is_errored_and_does_not_fire(
+    scheduled_app: ScheduledApp, at: datetime, id_at: datetime, value: str, error: str
+) -> None:
+    schedule = scheduled_app.declare(missed="all")
+    scheduled_app.handle_due()
+    payload = json.dumps({"schedule": "s", "times": schedule.times.text, "at": at.isoformat()}).encode()
+    id_ = schedule.occurrence_id(id_at)
+    queue = scheduled_app.tickwheel.queue("schedules")
+    queue.enqueue(payload, id=id_, metadata={"schedule": value})
+    scheduled_app.handle_due()
+    forged = queue.get(id_, value)
+    assert (forged.state, forged.attempt) == ("errored", 1)
+    assert error in forged.error
+    assert scheduled_app.fired() == []
+
+
+def test_a_worker_reports_a_message_with_the_id_of_a_firing(
+    scheduled_app: ScheduledApp, caplog: pytest.LogCaptureFixture
+) -> None:
+    schedule = scheduled_app.declare()
+    scheduled_app.handle_due()
+    scheduled_app.app.declared("work").enqueue(b"{}", id=schedule.firing_id(NOON + HOUR))
+    scheduled_app.clock.advance(HOUR)
+    scheduled_app.handle_due()
+    assert "another message with the id of the firing of 2026-03-27 13:00:00+00:00" in caplog.text
+
+
+def test_a_worker_reports_an_occurrence_that_is_due_after_its_time(
+    scheduled_app: ScheduledApp, caplog: pytest.LogCaptureFixture
+) -> None:
+    schedule = scheduled_app.declare()
+    next_occurrence = schedule.occurrence(NOON + HOUR)
+    postponed = replace(next_occurrence, due=NOON + 1_000 * DAY)
+    scheduled_app.app.declared("schedules").enqueue_many([postponed])
+    scheduled_app.handle_due()
+    assert f"the occurrence {next_occurrence.id} is due at 2028-12-21 12:00:00+00:00 only" in caplog.text
 
 
 def test_an_app_without_schedules_creates_no_queue_for_them(scheduled_app: ScheduledApp) -> None:

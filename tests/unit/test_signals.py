@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import tickwheel
+from tickwheel.runtime.signals import signal_name
 
 pytestmark = pytest.mark.unit
 
@@ -34,6 +35,11 @@ while received < 200:
     event.wait(0.0001)
     event.clear()
 """
+
+
+def test_every_signal_has_a_name() -> None:
+    assert (signal_name(9), signal_name(32), signal_name(40)) == ("SIGKILL", "signal 32", "signal 40")
+    assert all(signal_name(number) for number in range(1, 65))
 
 
 def test_a_signal_handler_never_waits_for_the_code_that_it_interrupted() -> None:

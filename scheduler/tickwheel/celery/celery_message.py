@@ -25,6 +25,8 @@ _PRIORITY = timedelta(days=365)
 # Neither the import nor a worker meets Python's limit of recursion at this depth, whatever their stack.
 _MAX_LEVELS: Final = 100
 _MAX_ETA_AHEAD = timedelta(milliseconds=limits.DELAY_MS_MAX) - timedelta(days=1)
+# The calls that Celery makes after a call. Celery writes them into the body, but also obeys headers of these names.
+_FOLLOWING_CALLS: Final = ("callbacks", "errbacks", "chain", "chord")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +55,8 @@ class CeleryMessage:
 
     def why_not_movable(self, embedded: Mapping[str, Any]) -> str | None:
         """Return the reason why Tickwheel cannot run this call, or None. ``embedded`` is the last item of the body."""
-        followed = [name for name in ("callbacks", "errbacks", "chain", "chord") if embedded.get(name)]
-        if followed:
-            return f"it has {followed[0]}, which only Celery can run"
-        if self.headers.get("group"):
-            return "it is part of a group, which only Celery can collect"
+        if reason := why_only_celery_can_run(self.headers, embedded):
+            return reason
         try:
             validation.message_id(self.headers.get("id"))
             validation.text("its task", self.headers.get("task"), limits.ID_BYTES, minimum=1)
@@ -132,6 +131,16 @@ def decode_message(text: bytes | str) -> Any:
 
 def _items(outer: dict[str, Any] | list[Any]) -> Iterable[Any]:
     return outer.values() if isinstance(outer, dict) else outer
+
+
+def why_only_celery_can_run(headers: Mapping[str, Any], embedded: Mapping[str, Any]) -> str | None:
+    """Return the reason why a call needs a worker of Celery, or None. ``embedded`` is the last item of the body."""
+    for name in _FOLLOWING_CALLS:
+        if embedded.get(name) or headers.get(name):
+            return f"it has {name}, which only Celery can run"
+    if embedded.get("group") or headers.get("group"):
+        return "it is part of a group, which only Celery can run"
+    return None
 
 
 def parse_time(label: str, text: object, timezone: tzinfo) -> datetime:

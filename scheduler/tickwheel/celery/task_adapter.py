@@ -21,7 +21,7 @@ from celery.exceptions import TimeLimitExceeded as CeleryTimeLimitExceeded
 from kombu.utils.json import dumps, loads
 
 from tickwheel import limits
-from tickwheel.celery.celery_message import parse_time
+from tickwheel.celery.celery_message import parse_time, why_only_celery_can_run
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation as arguments
 from tickwheel.runtime.foreign_data import decode_json
@@ -129,9 +129,13 @@ def _make_function(celery: Any, task: Any, celery_names: Mapping[str, str]) -> C
     def run(headers: dict[str, Any], body: str, reply_to: str = "", priority: int | None = None) -> Any:
         message = current().message
         stores = not (headers.get("ignore_result") or task.ignore_result)
+        args, kwargs, embedded = loads(body)
+        # Producers and imports keep such calls in Celery. But another program can enqueue any payload, and could
+        # otherwise make Celery's tracer send any call to any queue of Celery.
+        if reason := why_only_celery_can_run(headers, embedded or {}):
+            raise Reject(reason)
         if expires := headers.get("expires"):
             _check_not_expired(celery, task, message.id, expires, stores)
-        args, kwargs, embedded = loads(body)
         call = _CurrentCall(message.id, int(headers.get("retries") or 0) + message.attempt - 1, decode_json(body)[:2])
         delivery = {
             "exchange": "",
@@ -141,7 +145,6 @@ def _make_function(celery: Any, task: Any, celery_names: Mapping[str, str]) -> C
         }
         request = {
             **headers,
-            **(embedded or {}),
             "id": message.id,
             "task": task.name,
             "retries": call.retries,

@@ -6,7 +6,7 @@ Outside this package, these modules import nothing of Tickwheel except `errors`.
     process_guard.py  ProcessGuard: the rejection of calls on a closed or forked client
     loopback.py       addresses that only this machine can reach
     event_loop.py     helpers for asyncio: threads, cancellation, standard input, and a check of the event loop
-    signals.py        signal handlers that run in a thread
+    signals.py        signal handlers that run in a thread, and the names of signals
     shared_memory.py  memory that a process shares with its children
     wake_pipe.py      WakePipe: a pipe that wakes a thread that polls sockets
     backoff.py        exponential back-off with jitter

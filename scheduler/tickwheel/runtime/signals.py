@@ -1,4 +1,4 @@
-"""Signals that a separate thread handles.
+"""Signals that a separate thread handles, and the names of signals.
 
 Python runs a signal handler in the main thread, between two bytecode instructions. This has two problems. A handler
 that takes a lock, as `Event.set` does, blocks indefinitely if the interrupted main thread holds this lock. And while
@@ -15,6 +15,15 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import FrameType
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal, such as ``SIGKILL``. If Python knows no name, return ``signal`` and the number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        # The signals between SIGRTMIN and SIGRTMAX, and those that the C library uses itself, have no name.
+        return f"signal {number}"
 
 
 def handle_in_thread(actions: Mapping[signal.Signals, Callable[[], object]]) -> None:

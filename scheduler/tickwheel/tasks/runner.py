@@ -12,12 +12,15 @@ import msgspec
 
 from tickwheel import limits, tracing
 from tickwheel.model.message import LeasedMessage
+from tickwheel.model.validation import preview
 from tickwheel.runtime.log_fields import log_fields, log_message
+from tickwheel.runtime.text_escape import cut_middle
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.exceptions import Reject, RetryLater, Skip, TimeLimitExceeded
 from tickwheel.tasks.retry import NEVER
 from tickwheel.tasks.run_context import CURRENT_RUN, Outcome, Run
 from tickwheel.tasks.signature import ArgumentsRefused, read_envelope
+from tickwheel.tasks.task import NAME_BYTES
 
 _log = logging.getLogger("tickwheel.worker")
 _UNKNOWN = "?"
@@ -71,10 +74,14 @@ class Runner:
         name = _UNKNOWN
         try:
             envelope = read_envelope(message.payload)
-            name = envelope.task
-            task = self._app.tasks.get(name)
+            # A payload can contain a name of any length. The name of a task is never longer than this.
+            name = cut_middle(envelope.task, NAME_BYTES)
+            task = self._app.tasks.get(envelope.task)
             if task is None:
-                raise ArgumentsRefused(f"this worker's app has no task {name!r}; it has {', '.join(self._app.tasks)}")
+                # Without the names of the tasks: every client of the queue can read the error.
+                raise ArgumentsRefused(
+                    f"this worker's app has no task {preview(name)}; number of its tasks: {len(self._app.tasks)}"
+                )
             limit_s = task.time_limit.total_seconds()
             on_start(limit_s)
             run = Run(task, message, task.signature.read(envelope.args), is_lost)

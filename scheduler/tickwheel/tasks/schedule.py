@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal, TypedDict, get_args
+from typing import Annotated, Any, Final, Literal, TypedDict, get_args
 
 import msgspec
 
@@ -20,6 +20,7 @@ from tickwheel.tasks.schedule_times import FireTimes
 from tickwheel.tasks.task import Call
 
 Missed = Literal["last", "all", "skip"]
+_AwareTime = Annotated[datetime, msgspec.Meta(tz=True)]
 GRACE: Final = timedelta(minutes=1)
 # The maximum length of a schedule's name. An occurrence id consists of the name, a digest of the fire times and a time.
 NAME_BYTES: Final = 96
@@ -56,8 +57,14 @@ class Occurrence(msgspec.Struct, frozen=True, omit_defaults=True):
 
     schedule: str
     times: str
-    at: datetime
-    last: datetime | None = None
+    at: _AwareTime
+    last: _AwareTime | None = None
+
+    @property
+    def id(self) -> str:
+        """The id of the occurrence's message. It changes if the fire times of the schedule change."""
+        digest = hashlib.blake2b(self.times.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+        return f"{self.schedule}#{digest}@{_format_time(self.at)}"
 
 
 @dataclass(frozen=True)
@@ -114,14 +121,13 @@ class Schedule:
         return task.message(self.call.args, self.call.kwargs, due=at)
 
     def occurrence_id(self, at: datetime) -> str:
-        """Return the id of the occurrence for a time. It changes if the fire times of the schedule change."""
-        digest = hashlib.blake2b(self.times.text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
-        return f"{self.name}#{digest}@{_format_time(at)}"
+        """Return the id of the occurrence for a time."""
+        return Occurrence(self.name, self.times.text, at).id
 
     def occurrence(self, at: datetime, last: datetime | None = None) -> NewMessage:
         """Return the occurrence for a time. ``last`` is the time of a previous firing that may be unfinished."""
-        payload = msgspec.json.encode(Occurrence(self.name, self.times.text, at, last))
-        return NewMessage(payload, self.occurrence_id(at), due=at, metadata={_KEY: self.name})
+        occurrence = Occurrence(self.name, self.times.text, at, last)
+        return NewMessage(msgspec.json.encode(occurrence), occurrence.id, due=at, metadata={_KEY: self.name})
 
     def __repr__(self) -> str:
         return f"<Schedule {self.name!r}>"

@@ -13,6 +13,7 @@ from typing import Any, Union, get_type_hints
 import msgspec
 
 from tickwheel.errors import InvalidArgument
+from tickwheel.runtime.text_escape import cut_middle
 
 ENCODINGS = ("json", "msgpack")
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -20,6 +21,8 @@ _JSON = msgspec.json.Encoder()
 _MSGPACK = msgspec.msgpack.Encoder()
 # A JSON object begins with this byte, and no msgpack map does.
 _BRACE = ord("{")
+# The maximum length of the reason in an error. The reason can contain names and values of the payload.
+_REASON_BYTES = 512
 # The types that a parameter without an annotation accepts, in addition to lists and dicts. The bytes and times of
 # msgpack are not accepted, so that tasks behave the same in both encodings.
 _PLAIN = (type(None), bool, int, float, str)
@@ -72,7 +75,7 @@ class Signature:
         try:
             arguments = self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:
-            raise ArgumentsRefused(f"task {self._task!r}: {error}; its signature is {self._signature}") from None
+            raise ArgumentsRefused(f"task {self._task!r}: {error}; {self._parameters}") from None
         encoder = _JSON if encoding == "json" else _MSGPACK
         try:
             encoded = encoder.encode(arguments)
@@ -104,8 +107,14 @@ class Signature:
         except Exception as error:
             # The user's own classes may raise any exception. Values that are nested too deeply raise RecursionError.
             kind = "" if isinstance(error, msgspec.DecodeError) else f"{type(error).__name__}: "
-            raise ArgumentsRefused(f"task {self._task!r}: {kind}{error}; its signature is {self._signature}") from error
+            reason = cut_middle(f"{kind}{error}", _REASON_BYTES)
+            raise ArgumentsRefused(f"task {self._task!r}: {reason}; {self._parameters}") from error
         return {name: value for name in self.names if (value := getattr(read, name)) is not msgspec.UNSET}
+
+    @property
+    def _parameters(self) -> str:
+        # Without the defaults: a worker stores the error with the message, and every client of the queue can read it.
+        return f"its parameters are: {', '.join(self.names) or 'none'}"
 
     @cached_property
     def _hints(self) -> dict[str, Any]:

@@ -19,14 +19,13 @@ from tickwheel.worker.completer import Completer, FinishedTask, UnsettledBatch
 from tickwheel.worker.ipc import BatchFinished, BatchTaken, MessageLease, Report, ReportWriter, TaskRun
 from tickwheel.worker.selectors import QueueSelector, select
 from tickwheel.worker.shared_state import BATCHES_PER_CONSUMER, BatchState, MessageState
+from tickwheel.worker.stats import UNKNOWN
 
 _log = logging.getLogger("tickwheel.worker")
 # The maximum wait of one dequeue call, so that a waiting consumer notices a stop request in time.
 _MAX_WAIT = timedelta(seconds=1)
 _PAUSE_S = 1.0
 _REPORT_INTERVAL_S = 1.0
-# The name in metrics for messages that call no task of the app.
-UNKNOWN = "(unknown)"
 
 
 class Consumer:

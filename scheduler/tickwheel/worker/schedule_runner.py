@@ -8,22 +8,25 @@ message ids make them idempotent.
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from tickwheel import limits
 from tickwheel.client import Message
 from tickwheel.errors import IdConflict, LeaseLost, MessageNotFound, QueueBlocked, QueueNotFound, TickwheelError
 from tickwheel.model.message import MessageView
 from tickwheel.model.state_machine import FINAL
+from tickwheel.model.validation import preview
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.runner import truncate_utf8
 from tickwheel.tasks.schedule import Occurrence, Schedule
+from tickwheel.worker.stats import UNKNOWN
 
 _log = logging.getLogger("tickwheel.worker")
 _BATCH: Final = 10
@@ -43,6 +46,9 @@ _UNKNOWN_PAUSE: Final = timedelta(seconds=2)
 _UNKNOWN_MAX: Final = timedelta(minutes=10)
 # The search for the latest firing skips at most this number of occurrences without a result (cancelled or errored).
 _MAX_LOOK_BACK: Final = 8
+# No worker enqueues an occurrence further ahead. An occurrence that is as late is forged, or `missed="all"` would fire
+# too many times.
+_MAX_DISTANCE: Final = timedelta(milliseconds=limits.DELAY_MS_MAX)
 _FINISHED: Final = frozenset(state.label for state in FINAL)
 
 
@@ -76,7 +82,8 @@ _RECORDS = msgspec.json.Decoder(OccurrenceRecord)
 class ScheduleRunner:
     """Fires the schedules of an app, in its own thread from `start` to `close`.
 
-    ``on_outcome`` is called with the name of the schedule and the outcome of each occurrence.
+    ``on_outcome`` is called with the name of the schedule and the outcome of each occurrence. If the app has no such
+    schedule, the name is `stats.UNKNOWN`.
     """
 
     def __init__(
@@ -112,10 +119,7 @@ class ScheduleRunner:
             return
         while self.fire_due() and not self._stopping.is_set():
             pass
-        new = [schedule.occurrence(schedule.next(now)) for schedule in self._app.schedules.values()]
-        with suppress(IdConflict):
-            # A conflict means that the occurrence exists and differs, because it has `last`. All others are enqueued.
-            self._app.declared(self._app.schedule_queue).enqueue_many(new)
+        self._enqueue_occurrences([(schedule, schedule.next(now), None) for schedule in self._app.schedules.values()])
 
     def fire_due(self, wait: timedelta | None = None) -> int:
         """Handle up to 10 due occurrences, and return their number. ``wait`` limits the wait for the first."""
@@ -164,6 +168,18 @@ class ScheduleRunner:
         except (msgspec.DecodeError, RecursionError) as error:
             message.fail(f"the payload is not an occurrence of a schedule: {error}", final=True)
             return
+        if (
+            abs(now - occurrence.at) > _MAX_DISTANCE
+            or message.id != occurrence.id
+            or message.exclusive_value != occurrence.schedule
+        ):
+            # No worker has enqueued this message.
+            message.fail(
+                "the id, the exclusive value or the time of the message is not that of an occurrence of schedule"
+                f" {preview(occurrence.schedule)}",
+                final=True,
+            )
+            return
         schedule = self._app.schedules.get(occurrence.schedule)
         if schedule is not None and schedule.times.text == occurrence.times:
             record = self._fire(schedule, occurrence, now)
@@ -177,7 +193,8 @@ class ScheduleRunner:
             )
             record = OccurrenceRecord(OccurrenceOutcome.UNKNOWN)
         message.complete(msgspec.json.encode(record).decode())
-        self._on_outcome(occurrence.schedule, record.fate)
+        # An occurrence can contain any name. One label for all unknown names keeps the number of labels small.
+        self._on_outcome(UNKNOWN if schedule is None else schedule.name, record.fate)
 
     def _fire(self, schedule: Schedule, occurrence: Occurrence, now: datetime) -> OccurrenceRecord:
         """Enqueue the firing, if the schedule fires, and the next occurrence. Return the record of this occurrence."""
@@ -192,20 +209,49 @@ class ScheduleRunner:
             )
         elif fires:
             outcome = OccurrenceOutcome.FIRED
-            with suppress(IdConflict):
-                # Another version of the app, which calls the task with other arguments, has enqueued this firing.
+            try:
                 self._app.enqueue(schedule.call.task, schedule.firing(at))
+            except IdConflict:
+                # Another version of the app, which calls the task with other arguments, has enqueued this firing. Or
+                # another program has used its id.
+                _log.warning(
+                    "schedule %r: queue %r has another message with the id of the firing of %s, which does not fire",
+                    schedule.name, schedule.call.task.queue, at, extra=_conflict_fields(schedule, at),
+                )  # fmt: skip
             last = None if schedule.overlap else at
         else:
             extra = log_fields("schedule missed", schedule=schedule.name, at=at.isoformat())
             _log.warning(
                 "schedule %r: %s is missed and does not fire: it is %s late", schedule.name, at, now - at, extra=extra
             )
-        with suppress(IdConflict):
-            # Another worker has enqueued the next occurrence with another `last`. The worker that handles the next
-            # occurrence reads the right time from the result of this one (`_previous_firing`).
-            self._app.declared(self._app.schedule_queue).enqueue_many([schedule.occurrence(following, last)])
+        self._enqueue_occurrences([(schedule, following, last)])
         return OccurrenceRecord(outcome, last)
+
+    def _enqueue_occurrences(self, new: Sequence[tuple[Schedule, datetime, datetime | None]]) -> None:
+        """Enqueue occurrences that do not exist: for each schedule, a time, and the time of its latest firing or None.
+
+        If an occurrence exists with another `Occurrence.last`, it stays as it is: the worker that handles the
+        occurrence reads the right time from the result of the previous occurrence (`_previous_firing`).
+        """
+        try:
+            self._app.declared(self._app.schedule_queue).enqueue_many(
+                [schedule.occurrence(at, last) for schedule, at, last in new]
+            )
+        except IdConflict as error:
+            for (schedule, at, _), result in zip(new, error.results, strict=True):
+                if result is None:
+                    self._check_not_postponed(schedule, at)
+
+    def _check_not_postponed(self, schedule: Schedule, at: datetime) -> None:
+        """Log a warning if the occurrence for a time is due later: until then, the schedule does not fire."""
+        id_ = schedule.occurrence_id(at)
+        message = self._find(self._app.schedule_queue, id_, schedule.name)
+        if message is not None and message.state not in _FINISHED and message.attempt == 0 and message.due > at:
+            _log.warning(
+                "schedule %r: the occurrence %s is due at %s only, so the schedule does not fire before; if this is not"
+                " intended, cancel the occurrence", schedule.name, id_, message.due,
+                extra=_conflict_fields(schedule, at),
+            )  # fmt: skip
 
     def _previous_firing(self, schedule: Schedule, occurrence: Occurrence) -> datetime | None:
         """Return the time of the latest firing before this occurrence.
@@ -242,3 +288,7 @@ class ScheduleRunner:
             return self._app.tickwheel.queue(queue).get(id, exclusive_value)
         except (MessageNotFound, QueueNotFound):
             return None
+
+
+def _conflict_fields(schedule: Schedule, at: datetime) -> dict[str, Any]:
+    return log_fields("schedule conflict", schedule=schedule.name, at=at.isoformat())

@@ -22,6 +22,7 @@ import msgspec
 from tickwheel.client import Tickwheel
 from tickwheel.runtime.backoff import Backoff
 from tickwheel.runtime.log_fields import log_fields
+from tickwheel.runtime.signals import signal_name
 from tickwheel.worker.ipc import Ready
 from tickwheel.worker.lease_renewer import LeaseRenewer
 from tickwheel.worker.orphan_settler import Interruption, settle_after_exit
@@ -248,5 +249,5 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 def _exit_reason(code: int) -> str:
     if code < 0:
-        return f"its worker process was ended by {signal.Signals(-code).name}"
+        return f"its worker process was ended by {signal_name(-code)}"
     return f"its worker process ended with code {code}"

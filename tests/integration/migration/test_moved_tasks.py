@@ -1,5 +1,7 @@
 """A Celery task behaves the same in a worker of Tickwheel: binding, retries, expiry, and the place of its result."""
 
+import json
+import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -7,8 +9,18 @@ import pytest
 
 from tests.integration.migration import shop
 from tests.integration.migration.conftest import Shop, route
+from tickwheel.celery import task_adapter
 
 pytestmark = pytest.mark.integration
+
+OTHER_CALL = {"task": "other.task", "args": [], "kwargs": {}, "options": {"queue": "urgent"}}
+ONLY_CELERY: dict[str, Any] = {
+    "callbacks": [OTHER_CALL],
+    "errbacks": [OTHER_CALL],
+    "chain": [OTHER_CALL],
+    "chord": OTHER_CALL,
+    "group": "a-group",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -102,3 +114,36 @@ def test_an_expired_call_is_revoked_and_not_run(moved_deployment: Shop) -> None:
     assert moved_deployment.ends(expired.id).state == "completed"
     assert expired.state == "REVOKED"
     assert moved_deployment.ran(expired.id, valid.id) == {expired.id: [], valid.id: ["tickwheel"]}
+
+
+@pytest.mark.parametrize("where", ["body", "headers"])
+@pytest.mark.parametrize("name", ONLY_CELERY)
+def test_a_payload_cannot_make_the_worker_send_other_calls(moved_deployment: Shop, name: str, where: str) -> None:
+    following = {name: ONLY_CELERY[name]}
+    id_ = enqueue_payload(
+        "shop.boom" if name == "errbacks" else "shop.note",
+        headers=following if where == "headers" else {},
+        embedded=following if where == "body" else {},
+    )
+    ended = moved_deployment.ends(id_)
+    assert (ended.state, ended.attempt) == ("errored", 1)
+    assert name in ended.error
+    assert "which only Celery can run" in ended.error
+    assert moved_deployment.ran(id_) == {id_: []}
+    assert not moved_deployment.broker.exists("celery", "urgent")
+
+
+def test_items_of_the_body_do_not_change_the_request(moved_deployment: Shop) -> None:
+    id_ = enqueue_payload("shop.about", headers={}, embedded={"trace": "of-the-body"})
+    assert moved_deployment.ends(id_).state == "completed"
+    assert shop.about.AsyncResult(id_).get(timeout=40)["trace"] is None
+
+
+def enqueue_payload(task: str, headers: dict[str, Any], embedded: dict[str, Any]) -> str:
+    """Enqueue a payload as a program without Celery could, and return the id of the message."""
+    id_ = uuid.uuid4().hex
+    body = json.dumps([[], {}, embedded])
+    payload = {"task": task, "args": {"headers": headers, "body": body}}
+    task_adapter.declare_queue(shop.tickwheel, "celery")
+    shop.tickwheel.declared("celery").enqueue(json.dumps(payload).encode(), id=id_)
+    return id_

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import signal
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,6 +11,7 @@ from typing import Any, Self
 
 from tickwheel.errors import TickwheelError
 from tickwheel.runtime.foreign_data import decode_json
+from tickwheel.runtime.signals import signal_name
 
 _READY_S, _STOP_S = 60.0, 30.0
 # Limit for one line; the measurements of a process are one line.
@@ -113,4 +113,4 @@ class LoadProcesses:
 
 
 def _exit(code: int) -> str:
-    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    return signal_name(-code) if code < 0 else f"exit code {code}"
