@@ -1,6 +1,6 @@
 -- Reads the leases of a worker's call. ARGV[4] contains the tokens, each with the number of messages that it leases
 -- (c16 I2), because the messages of one dequeue share a token. ARGV[5] and later are the fields, in the same order.
--- Needs: _record, _queue_context, _transition, _ready_indexes.
+-- Needs: _record, _queue_context, _transition, _ready_indexes, _readable_records.
 local fields, tokens = { unpack(ARGV, 5) }, {}
 for at = 1, #ARGV[4], 18 do
     local token, count = read('>c16I2', ARGV[4], at)
@@ -8,7 +8,7 @@ for at = 1, #ARGV[4], 18 do
         tokens[n] = token
     end
 end
-local records = fetch_records(fields)
+local records = fetch_readable_records(fields)
 
 local function is_owned_by(record, flags, token)
     return band(flags, OWNED) ~= 0 and sub(record, AFTER_HEAD, 30) == token

@@ -1,5 +1,6 @@
 -- Replays the stored answer of a retried call, for scripts that change messages in a session.
--- Defines: results, fetch_arguments (reads the messages named in ARGV), finish_call. Needs: _session, _transition.
+-- Defines: results, fetch_arguments (reads the messages named in ARGV), finish_call.
+-- Needs: _session, _transition, _readable_records.
 if stored_answer then
     return stored_answer
 end
@@ -11,7 +12,7 @@ local function fetch_arguments(first, prefix_size)
     for n = first, #ARGV do
         fields[n - first + 1] = sub(ARGV[n], prefix_size + 1)
     end
-    return fields, fetch_records(fields)
+    return fields, fetch_readable_records(fields)
 end
 local function finish_call()
     local packed_results = table.concat(results)

@@ -55,6 +55,25 @@ local function fetch_records(fields)
     return records
 end
 
+-- Reads a record, whatever its state. Returns state, flags, version, attempts, until, position of the fixed part,
+-- incarnation, due, deadline, rank, signature, number of indexed pairs, pairs, and position of OVERRIDES. Fails if the
+-- record, or the value in the field of an exclusive queue, is damaged.
+local function parse_record(field, record)
+    local state, flags, version, attempts, until_ms = read(HEAD, record)
+    if state < INVISIBLE or state > ERRORED then
+        error('no state has the number ' .. state)
+    elseif state == RUNNING or band(flags, OWNED) ~= 0 then
+        read(LEASED, record)
+    end
+    if exclusive then
+        read('>I2c0', field, 3)
+    end
+    local fixed = fixed_at(record, flags)
+    local incarnation, due = read('>I6I6', record, fixed)
+    return state, flags, version, attempts, until_ms, fixed, incarnation, due,
+        read_sections(record, flags, fixed, incarnation, due)
+end
+
 -- Returns the record of a message as this call has changed it: a message can occur twice in one call.
 local function current_record(field, record)
     local changed_record = changed_records[field]
@@ -94,34 +113,37 @@ local function add_to_forecast(time, amount)
     end
 end
 
--- Records a transition: the mark of the message, then the tail. The tail is mostly equal for all messages of a call, so
--- it is packed again only if it differs. `from` and `to` are states, 0 if the message does not exist. `late_ms` is
--- the lateness in ms, or nil.
-local tail, tail_change, tail_attempts, tail_late_ms, tail_incarnation, tail_version
-local function add_event(mark, incarnation, version, from, to, attempts, late_ms)
-    local change, incarnation_high, version_high =
-        from * 8 + to, incarnation - incarnation % 65536, version - version % 65536
-    transition_counts[change] = (transition_counts[change] or 0) + 1
-    if change ~= tail_change or attempts ~= tail_attempts or late_ms ~= tail_late_ms
-        or incarnation_high ~= tail_incarnation or version_high ~= tail_version then
-        tail_change, tail_attempts, tail_late_ms, tail_incarnation, tail_version =
-            change, attempts, late_ms, incarnation_high, version_high
-        tail = pack('>I4I2I2B', incarnation_high / 65536, version_high / 65536, attempts,
-            late_ms and 128 + change or change)
-        if late_ms then
-            tail = tail .. pack('>I6', late_ms)
+local add_event, add_full_event
+do
+    local tail, tail_change, tail_attempts, tail_late_ms, tail_incarnation, tail_version
+    -- Records a transition: the mark of the message, then the tail. The tail is mostly equal for all messages of a call,
+    -- so it is packed again only if it differs. `from` and `to` are states, 0 if the message does not exist. `late_ms`
+    -- is the lateness in ms, or nil.
+    add_event = function(mark, incarnation, version, from, to, attempts, late_ms)
+        local change, incarnation_high, version_high =
+            from * 8 + to, incarnation - incarnation % 65536, version - version % 65536
+        transition_counts[change] = (transition_counts[change] or 0) + 1
+        if change ~= tail_change or attempts ~= tail_attempts or late_ms ~= tail_late_ms
+            or incarnation_high ~= tail_incarnation or version_high ~= tail_version then
+            tail_change, tail_attempts, tail_late_ms, tail_incarnation, tail_version =
+                change, attempts, late_ms, incarnation_high, version_high
+            tail = pack('>I4I2I2B', incarnation_high / 65536, version_high / 65536, attempts,
+                late_ms and 128 + change or change)
+            if late_ms then
+                tail = tail .. pack('>I6', late_ms)
+            end
         end
+        event_parts[event_parts_size + 1] = mark
+        event_parts_size = event_parts_size + 2
+        event_parts[event_parts_size] = tail
     end
-    event_parts[event_parts_size + 1] = mark
-    event_parts_size = event_parts_size + 2
-    event_parts[event_parts_size] = tail
-end
 
--- Records a transition with due time, deadline (+ 2^52) and pairs.
-local function add_full_event(mark, incarnation, version, from, to, attempts, due, deadline, packed_pairs)
-    add_event(mark, incarnation, version, from, to, attempts)
-    event_parts[event_parts_size] = sub(tail, 1, 8)
-        .. pack('>BI6I8I2c0', 64 + byte(tail, 9), due, deadline, #packed_pairs, packed_pairs)
+    -- Records a transition with due time, deadline (+ 2^52) and pairs.
+    add_full_event = function(mark, incarnation, version, from, to, attempts, due, deadline, packed_pairs)
+        add_event(mark, incarnation, version, from, to, attempts)
+        event_parts[event_parts_size] = sub(tail, 1, 8)
+            .. pack('>BI6I8I2c0', 64 + byte(tail, 9), due, deadline, #packed_pairs, packed_pairs)
+    end
 end
 
 -- Adds values to a histogram in `lateness`. Buckets are powers of two: bucket n counts the values below 2^n ms that no
@@ -227,7 +249,7 @@ end
 -- from a timer of a change that was not made, the event process could conclude that a lease is over
 -- (`driver/finished_leases.py`). For exclusive queues, _ready_indexes has tested it.
 local function commit(worker)
-    if timers_size > 0 and not exclusive and is_ended(events) then
+    if timers_size > 0 and history > 0 and not exclusive and is_ended(events) then
         return refuse(STREAM_ENDED)
     end
     local failure = timers_size > 0 and append(inbox, '*', 't', table.concat(timers)) or append_events(worker)

@@ -3,7 +3,7 @@
 -- If a message of an exclusive queue was Running, it still holds its exclusive value until its worker's next call for
 -- the message or the end of the lease, unless the caller releases the value at once.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake call_digest?
--- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay
+-- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _readable_records _session_replay
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]  retention in ms I6; flag B: 1 releases exclusive values at once, 0 does not

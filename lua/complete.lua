@@ -2,7 +2,7 @@
 -- Running -> Completed, by the holder of the lease. Payload and metadata are deleted. The rest of the record is kept
 -- for the retention, with the result if there is one.
 -- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _constants _record _clock _queue_context _require_current_config _transition _ready_indexes _held_leases
+-- INCLUDE: _constants _record _clock _queue_context _require_current_config _transition _ready_indexes _readable_records _held_leases
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  not used (a retried call is recognised by the tokens and states of its messages)
 -- ARGV[3]  retention in ms I6; then, if any message has a result, a string I2c0 for each message: the section ERROR of

@@ -75,19 +75,6 @@ if #fields == 0 then
     return { pack_head(cursor and MORE or FINAL), cursor or '' }
 end
 
--- Fails if the record is damaged.
-local function parse(field, record)
-    if exclusive then
-        read('>I2c0', field, 3)
-    end
-    local state, flags, version, attempts, _, incarnation, due = read(UNLEASED, record)
-    local deadline, rank, signature, pair_count, packed_pairs, at =
-        read_sections(record, flags, AFTER_HEAD, incarnation, due)
-    local own_lease = band(flags, OVERRIDES) ~= 0 and read('>I4', record, at) or 0
-    return state, flags, version, attempts, incarnation, due,
-        deadline, rank, signature, pair_count, packed_pairs, own_lease
-end
-
 -- Removes the index entries of messages that cannot be delivered: there is no readable record of a Pending message.
 -- Without this, every later call would find them first. Returns whether any entry was removed.
 local function remove_entries(undeliverable)
@@ -116,9 +103,9 @@ local reply, owner = { '', '' }, token .. pack('>Bc0', #worker, worker)
 local session_parts, lengths, leased_count = { token }, {}, 0
 for n = 1, #fields do
     local field, record, body_size, lease = fields[n], records[n], 0, call_lease
-    local is_readable, state, flags, version, attempts, incarnation, due,
-        deadline, rank, signature, pair_count, packed_pairs, own_lease = pcall(parse, field, record)
-    if not is_readable or state ~= PENDING then
+    local is_readable, state, flags, version, attempts, _, fixed, incarnation, due,
+        deadline, rank, signature, pair_count, packed_pairs, at = pcall(parse_record, field, record)
+    if not is_readable or state ~= PENDING or fixed ~= AFTER_HEAD then
         undeliverable = undeliverable or {}
         undeliverable[sub(field, 3)] = true
     else
@@ -134,8 +121,8 @@ for n = 1, #fields do
         if pair_count > 0 or not removes_by_rank then
             lease_pending(field, deadline, rank, signature, pair_count, packed_pairs)
         end
-        if lease == 0 then
-            lease = own_lease
+        if lease == 0 and band(flags, OVERRIDES) ~= 0 then
+            lease = read('>I4', record, at)
         end
         local lease_until = now + (lease > 0 and lease or queue_lease)
         record = pack(HEAD, RUNNING, flags + OWNED, version + 1, attempts + 1, lease_until)
@@ -160,6 +147,13 @@ for n = 1, #fields do
 end
 if undeliverable then
     may_have_more = remove_entries(undeliverable) or may_have_more
+    if leased_count == 0 then
+        local failure = commit(worker)
+        if not failure and not may_have_more and stores_empty then
+            store_answer(token)
+        end
+        return failure or { pack_head(may_have_more and MORE or FINAL), '' }
+    end
 end
 if removes_by_rank then
     ready_removed, leased_in_order = {}, leased_count

@@ -49,9 +49,11 @@ for n = 1, count do
     if record then
         local state, stored_flags = byte(record, 1, 2)
         has_unused_bodies = has_unused_bodies or band(flags, BODY) ~= 0
-        local at = fixed_at(record, stored_flags) + 12
-        if sub(record, at, at + 7) ~= sub(record_tail, 1, 8) then
-            results[n] = char(CONFLICT, state)
+        local is_readable, fixed = pcall(fixed_at, record, stored_flags)
+        local at = is_readable and fixed + 12
+        if not is_readable or sub(record, at, at + 7) ~= sub(record_tail, 1, 8) then
+            -- A damaged record counts as another message.
+            results[n] = char(CONFLICT, state or 0)
         elseif sub(record, at + 8, at + 11) == sub(record_tail, 9, 12) then
             -- A retried call gets its first answer.
             results[n] = band(stored_flags, BORN_PENDING) ~= 0 and DONE_PENDING or DONE_INVISIBLE

@@ -2,7 +2,7 @@
 -- Running -> Running, with a later end of the lease, never an earlier one. No new version, no event. No new timer
 -- either: when the old timer fires, expire.lua adds a timer for the new end.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake call_digest?
--- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay _held_leases
+-- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _readable_records _session_replay _held_leases
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]  retention of cancelled messages in ms I6, new lease in ms from now I4

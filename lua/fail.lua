@@ -2,7 +2,7 @@
 -- Fails attempts, by the holder of the lease. Running -> Errored if the attempts are used up or the failure is final,
 -- otherwise Invisible for the back-off, or Pending if the back-off is zero.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake call_digest?
--- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay _held_leases
+-- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _readable_records _session_replay _held_leases
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]  retention of cancelled messages in ms I6, of errored messages in ms I6, the queue's max_attempts I2 (0: the

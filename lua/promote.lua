@@ -9,15 +9,6 @@
 --          3 the record of the message is damaged, so nothing was changed
 -- Errors   FENCED, STALECONFIG, STREAMENDED
 -- Cost     O(log N) for each message and pair
-local function parse(field, record)
-    if exclusive then
-        read('>I2c0', field, 3)
-    end
-    local _, flags, version, attempts, until_ms, incarnation, due = read(UNLEASED, record)
-    return flags, version, attempts, until_ms, incarnation,
-        read_sections(record, flags, AFTER_HEAD, incarnation, due)
-end
-
 for n = 1, #fields do
     local field = fields[n]
     local record = current_record(field, records[n])
@@ -25,9 +16,9 @@ for n = 1, #fields do
         answers[n] = FINAL
     else
         -- One damaged record must not fail the call, which has written indexes of other messages already.
-        local is_readable, flags, version, attempts, until_ms, incarnation,
-            deadline, rank, signature, pair_count, packed_pairs = pcall(parse, field, record)
-        if not is_readable then
+        local is_readable, _, flags, version, attempts, until_ms, fixed, incarnation, _,
+            deadline, rank, signature, pair_count, packed_pairs = pcall(parse_record, field, record)
+        if not is_readable or fixed ~= AFTER_HEAD then
             answers[n] = UNREADABLE
         elseif is_stale_timer(n, incarnation, version) then
             answers[n] = FINAL

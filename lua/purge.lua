@@ -4,7 +4,7 @@
 -- A call reads one page of the shard's messages. If a call reaches its budget in the middle of the page, the reply
 -- contains the cursor of the same page: the next call finds only the rest of the messages.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake call_digest?
--- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay _require_outbox_room
+-- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _readable_records _session_replay _require_outbox_room
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]  states of the messages to remove B (bit n: state n), messages of a page I2, maximum number of messages to
@@ -19,35 +19,32 @@ local states, page_size, messages_left, entries_left = read('>BI2I2I4', ARGV[3])
 local pattern = '\\' .. sub(queue_number, 1, 1) .. '\\' .. sub(queue_number, 2, 2) .. '*'
 local page = call('HSCAN', messages, ARGV[4], 'MATCH', pattern, 'COUNT', page_size)
 local next_cursor, names_and_records = page[1] ~= '0' and page[1] or '', page[2]
--- Fails if the record is damaged.
-local function parse(field, record)
-    if exclusive then
-        read('>I2c0', field, 3)
+-- Frees the exclusive value if the message holds it. The record of the message does not tell this.
+local function free_value_of_damaged(field)
+    local has_name, value, id_at = pcall(read, '>I2c0', field, 3)
+    if exclusive and has_name and call('HGET', locks, value) == 'R' .. sub(field, id_at) then
+        free_value(field)
     end
-    local state, flags, version, attempts, until_ms = read(HEAD, record)
-    local fixed = fixed_at(record, flags)
-    local incarnation, due = read('>I6I6', record, fixed)
-    return state, flags, version, attempts, until_ms, fixed, incarnation,
-        read_sections(record, flags, fixed, incarnation, due)
 end
 
 for n = 1, #names_and_records, 2 do
     local field, record = names_and_records[n], names_and_records[n + 1]
-    local is_readable, state, flags, version, attempts, until_ms, fixed, incarnation,
-        deadline, rank, signature, pair_count, packed_pairs = pcall(parse, field, record)
+    local is_readable, state, flags, version, attempts, until_ms, fixed, incarnation, _,
+        deadline, rank, signature, pair_count, packed_pairs = pcall(parse_record, field, record)
     -- While a cancelled message holds its exclusive value, its worker may still run it, as if the message was Running.
     local holds_value = is_readable and band(flags, HELD) ~= 0
-    state = byte(record) or 0
-    local exists = state >= INVISIBLE and state <= ERRORED
-    if not is_readable or not exists then
-        -- The record is damaged, so the message can never be delivered, and an event cannot describe it. A state that
-        -- does not exist belongs to every purge.
+    if not is_readable then
+        -- The message can never be delivered, and an event cannot describe it. A state that does not exist belongs to
+        -- every purge.
+        state = byte(record) or 0
+        local exists = state >= INVISIBLE and state <= ERRORED
         if changed_records[field] == nil and (not exists or band(states, 2 ^ state) ~= 0) then
             changed_records[field] = false
             removed_messages[#removed_messages + 1] = field
             if exists then
                 transition_counts[state * 8] = (transition_counts[state * 8] or 0) + 1
             end
+            free_value_of_damaged(field)
         end
     -- A page may contain a message twice.
     elseif changed_records[field] == nil and band(states, 2 ^ (holds_value and RUNNING or state)) ~= 0 then

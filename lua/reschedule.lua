@@ -3,7 +3,7 @@
 -- The timer of the old due time stays on the wheel until it fires, so each call can add a timer for the same message.
 -- The server therefore rejects this script when its memory is full.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake call_digest?
--- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _session_replay _require_outbox_room
+-- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _readable_records _session_replay _require_outbox_room
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]  clock guard in ms I4, longest delay in ms I6

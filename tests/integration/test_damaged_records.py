@@ -11,7 +11,7 @@ import pytest
 from tests.property.mutants import Mutant, load_mutant
 from tests.support.event_process_thread import run_event_process
 from tests.support.wait_until import eventually
-from tickwheel import NewMessage, Queue, Tickwheel
+from tickwheel import IdConflict, LeaseLost, NewMessage, Queue, Tickwheel
 from tickwheel.driver import firing
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.storage.keys import queue_key, shard_key
@@ -32,6 +32,10 @@ def cut(record: bytes) -> bytes:
 def claim_pairs(record: bytes) -> bytes:
     """Return the record with the flag of metadata pairs, and without the pairs."""
     return record[:1] + bytes([record[1] | PAIRS]) + record[2:20] + b"\xff" * 40
+
+
+def overwrite(_: bytes) -> bytes:
+    return b"\x09" * 99
 
 
 Damage = Callable[[bytes], bytes]
@@ -150,8 +154,9 @@ def test_a_purge_removes_damaged_messages(
     assert set(unaudited.counts().values()) == {0}
 
 
+@pytest.mark.parametrize("damage", [None, cut, claim_pairs, overwrite])
 def test_a_queue_with_damaged_messages_can_be_deleted(
-    unaudited: Queue, server: Any, namespace: str, damage: Damage, tickwheel_server: PrivateServer
+    unaudited: Queue, server: Any, namespace: str, damage: Damage | None, tickwheel_server: PrivateServer
 ) -> None:
     enqueue(unaudited)
     damage_field(server, namespace, damage)
@@ -243,3 +248,53 @@ def test_rejected_timers_beyond_the_maximum_stay_in_redis(
         server.hset(key, mapping=records)
         with run_event_process(tickwheel_server.url, namespace, tmp_path / "lock", relays=False):
             eventually(lambda: queue.counts()["pending"] == len(IDS), "all messages are Pending")
+
+
+@pytest.mark.parametrize("damage", [cut, claim_pairs, overwrite])
+@pytest.mark.parametrize("call", ["complete", "release"])
+def test_a_worker_settles_its_other_messages_and_frees_only_their_values(
+    tickwheel_server: PrivateServer, namespace: str, server: Any, damage: Damage, call: str
+) -> None:
+    with Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel:
+        queue = tickwheel.create_queue("q", exclusive_key="of")
+        for id, value in ((IDS[0], "a"), (DAMAGED, "b"), (IDS[2], "a"), (IDS[3], "a"), (IDS[4], "b")):
+            queue.enqueue(id=id, metadata={"of": value})
+        leased = queue.dequeue(limit=2)
+        assert [message.id for message in leased] == [IDS[0], DAMAGED]
+        damage_field(server, namespace, damage)
+        settle = queue.complete_many if call == "complete" else queue.release_many
+        for _ in range(2):
+            with pytest.raises(LeaseLost) as error:
+                settle(leased)
+        assert DAMAGED in [message.id for message in error.value.lost]
+        [message] = queue.dequeue(limit=10)
+        assert message.metadata["of"] == "a"
+
+
+def test_a_purge_frees_the_value_of_a_damaged_message(
+    tickwheel_server: PrivateServer, namespace: str, server: Any
+) -> None:
+    with Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel:
+        queue = tickwheel.create_queue("q", exclusive_key="of")
+        for id in ("done", DAMAGED, "next"):
+            queue.enqueue(id=id, metadata={"of": "a"})
+        queue.complete_many(queue.dequeue())
+        assert [message.id for message in queue.dequeue()] == [DAMAGED]
+        damage_field(server, namespace, overwrite)
+        assert queue.dequeue() == []
+        assert queue.purge(["completed"]) == 2
+        assert [message.id for message in queue.dequeue()] == ["next"]
+
+
+def test_an_enqueue_with_the_id_of_a_damaged_message_changes_nothing(
+    tickwheel_server: PrivateServer, namespace: str, server: Any, contents: Callable[[str], dict[str, Any]]
+) -> None:
+    with Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel:
+        queue = tickwheel.create_queue("q", exclusive_key="of")
+        queue.enqueue(id=DAMAGED, metadata={"of": "b"})
+        for damage in (cut, overwrite, lambda _: b"", lambda _: b"\x01\x02"):
+            damage_field(server, namespace, damage)
+            before = contents(namespace)
+            with pytest.raises(IdConflict):
+                queue.enqueue(b"other", id=DAMAGED, metadata={"of": "b"})
+            assert contents(namespace) == before

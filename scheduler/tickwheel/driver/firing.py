@@ -135,10 +135,11 @@ class TimerFirer:
         server_ms = int.from_bytes(reply[:_TIME_BYTES], "big")
         self._clock.observe(server_ms)
         self._settle(kind, queue_number, timers, reply[_TIME_BYTES:])
-        if kind is Kind.PROMOTE:
+        first = reply.find(_FINAL, _TIME_BYTES) - _TIME_BYTES
+        if kind is Kind.PROMOTE and first >= 0:
             # The time of the transitions: the server's, and while the guard holds, the time that the guard trusts.
             now = min(server_ms, bound) if is_holding else server_ms
-            late = max(0, now - time_of(timers[0]))
+            late = max(0, now - time_of(timers[first]))
             self._stats.lateness_ms = late
             self._stats.lateness_max_ms = max(late, self._stats.lateness_max_ms)
 

@@ -35,14 +35,15 @@ class EmbeddedConnection(UnixDomainSocketConnection):
 class AsyncEmbeddedConnection(AsyncUnixConnection):
     """An asyncio connection to a server of this user or of root."""
 
-    async def _connect(self) -> None:
-        await super()._connect()  # type: ignore[no-untyped-call]  # redis-py has no type here
+    async def on_connect(self) -> None:
+        """Check the server before redis-py sends anything."""
         assert self._writer is not None
         try:
             check_peer(self._writer.get_extra_info("socket"), self.path)
         except BaseException:
             await self.disconnect(nowait=True)
             raise
+        await super().on_connect()
 
 
 def check_peer(connection: socket.socket, path: str, allowed: Collection[int] | None = None) -> None:

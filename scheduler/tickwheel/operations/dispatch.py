@@ -73,10 +73,11 @@ def _refetch_config(context: NamespaceContext, queue: str, previous: QueueConfig
 
 
 def push_config_version(
-    context: NamespaceContext, queue: str, config: QueueConfig, shards: Sequence[int]
+    context: NamespaceContext, queue: str, config: QueueConfig, shards: Sequence[int], *, allow_partial: bool = False
 ) -> Plan[None]:
-    """Send the version of a configuration to the shards. Each shard keeps a copy."""
-    yield Round([Request(s, context.call("sync_queue_version", s, queue, [config.packed_version])) for s in shards])
+    """Send the version of a configuration to the shards. Each shard keeps a copy. ``allow_partial``: see `Round`."""
+    requests = [Request(s, context.call("sync_queue_version", s, queue, [config.packed_version])) for s in shards]
+    yield Round(requests, allow_partial)
 
 
 def call_in_session(

@@ -47,8 +47,11 @@ def create(
         else:
             updated = apply_update(queue, existing, settings, update=update)
             if updated is None:
-                # A program that ended between the two steps of its update may not have published the configuration.
-                return (yield from publish_config(context, queue)) if update else existing
+                if update:
+                    # A program that ended between the steps of its update may not have published the configuration.
+                    shards = range(context.shards)
+                    yield from push_config_version(context, queue, existing, shards, allow_partial=True)
+                return existing
             changed = yield from configure(context, queue, updated, existing.version)
         if changed:
             return (yield from publish_config(context, queue))

@@ -138,11 +138,11 @@ class _SharedBucket(TokenBucket):
             if not quotas.read_bucket(row)[1]:
                 quotas.write_bucket(row, burst, now)
 
-    def take(self, count: int, now: float) -> float:
+    def take(self, count: int, now: float, *, always: bool = False) -> float:
         with self._quotas.lock(self._row):
             # All processes of a host have the same monotonic clock.
             self._level, self._updated_at = self._quotas.read_bucket(self._row)
-            seconds = super().take(count, now)
+            seconds = super().take(count, now, always=always)
             self._quotas.write_bucket(self._row, self._level, self._updated_at)
         return seconds
 

@@ -29,13 +29,13 @@ class TokenBucket:
         self._level = burst
         self._updated_at = now
 
-    def take(self, count: int, now: float) -> float:
+    def take(self, count: int, now: float, *, always: bool = False) -> float:
         """Take ``count`` messages and return 0 if the call passes. Otherwise take nothing, and return the number of
-        seconds after which the call may be retried.
+        seconds after which the call may be retried. With ``always``, the call passes.
         """
         self._level = min(self.burst, self._level + (now - self._updated_at) * self.rate)
         self._updated_at = now
-        if count and self._level <= 0:
+        if count and self._level <= 0 and not always:
             # Wait until at least a thousandth of a message is refilled. Otherwise, rounding could reject a retry.
             return max(-self._level, 1e-3) / self.rate
         self._level -= count
@@ -125,11 +125,8 @@ class TokenQuota:
 
     def charge(self, count: int) -> None:
         """Charge a call that has ended for ``count`` messages, also over the rate: later calls of the token wait."""
-        at = time.monotonic()
-        # If the bucket is empty, take the messages at the later time at which they would pass. A call at an earlier
-        # time then finds the bucket without what it received in between.
-        while seconds := self._wait_s(count, at):
-            at += seconds
+        if self._bucket is not None:
+            self._bucket.take(count, time.monotonic(), always=True)
 
     async def wait_and_take(self, count: int) -> None:
         """Charge one request of a stream for ``count`` messages. Wait while the token is over its rate: flow control

@@ -111,14 +111,15 @@ class QueueDeletion:
         def build(config: QueueConfig, shard: int) -> Request:
             if not config.deleting:
                 raise deletion_undone_error(queue)
-            return Request(shard, context.call("drop_queue", shard, queue, [config.packed_version]), durable=True)
+            args: list[bytes | int | str] = [config.packed_version, 0 if self._purges else 1]
+            return Request(shard, context.call("drop_queue", shard, queue, args), durable=True)
 
         replies = yield from call_shards(context, queue, range(context.shards), build)
         left = sum(reply.value for reply in replies)
         if left:
             raise QueueNotEmpty(
                 f"queue {queue!r} still has {left:,} messages after the purge: another program works on the queue, or"
-                " its counts are damaged; delete the queue again, and run `tickwheel doctor` if this error remains"
+                " its counts are damaged; delete the queue again, with purge=True (--purge) if this error remains"
             )
         # The shards accepted this version.
         config = yield from context.config(queue)
