@@ -42,15 +42,6 @@ local function parse_candidate(record)
     return state, deadline + BIAS, rank, message_pairs
 end
 
-local function has_all_pairs(message_pairs, filter_pairs)
-    for n = 1, #filter_pairs do
-        if not message_pairs[filter_pairs[n]] then
-            return false
-        end
-    end
-    return true
-end
-
 -- Returns the same for the message of this name. If there is no message, or its record is damaged, the state is 0.
 local function read_candidate(name)
     local record = call('HGET', messages, queue_number .. name)
@@ -73,6 +64,11 @@ local function matcher(where, filter_pairs)
             return false
         end
         local _, _, _, message_pairs = read_candidate(name)
-        return has_all_pairs(message_pairs, filter_pairs)
+        for n = 1, #filter_pairs do
+            if not message_pairs[filter_pairs[n]] then
+                return false
+            end
+        end
+        return true
     end
 end

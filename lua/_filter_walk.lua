@@ -3,8 +3,8 @@
 -- `fields` are the fields of the found messages in the hash `messages`. `budget` is the number of index entries to
 -- read. If the budget ends first, the walk returns only the messages that certainly come first, and `more` is true. If
 -- it has found none of these, it returns a cursor, with which the next call continues the walk (a split walk). A split
--- walk does not find messages that are added to the part of the index before its cursor. Between two calls, other
--- clients change the index, so a call assumes nothing about what earlier calls have read.
+-- walk may not find messages of an index entry that comes to be before its cursor, because a message is added. Between
+-- two calls, other clients change the index, so a call assumes nothing about what earlier calls have read.
 -- Needs: _record, _ready_indexes, _filter_match.
 local walk
 if not exclusive then
@@ -53,7 +53,7 @@ else
     -- In a split walk, a group can occur again behind the cursor, because its head has changed since an earlier call.
     -- It is searched again, and its match replaces the candidate of the same value.
     walk = function(where, cursor, limit, budget)
-        local filter_pairs, candidates, is_split = parse_filter(where), {}, cursor ~= ''
+        local filter_pairs, candidates, is_split, has_lost_candidate = parse_filter(where), {}, cursor ~= '', false
         local matches, has_one_pair, candidate_of = matcher(where, filter_pairs), #filter_pairs == 1, {}
         local function is_leased(value)
             local lock = call('HGET', locks, value)
@@ -81,6 +81,7 @@ else
             for n = 1, candidate_of[prefix] and #candidates or 0 do
                 if candidates[n] == candidate_of[prefix] then
                     table.remove(candidates, n)
+                    has_lost_candidate = true
                     break
                 end
             end
@@ -115,16 +116,20 @@ else
             end
         end
 
-        local rarest, group, group_cursor, at, has_lost_candidate = nil, '', '', nil, false
+        local rarest, group, group_cursor, at = nil, '', '', nil
         if cursor == '' then
             rarest = rarest_pair(filter_pairs)
         else
             rarest, group, group_cursor, at = read('>I2c0I2c0I2c0', cursor)
             while at <= #cursor do
-                local name
-                name, at = read('>I2c0', cursor, at)
-                local state, deadline, rank, message_pairs = read_candidate(name)
-                if state == PENDING and has_all_pairs(message_pairs, filter_pairs)
+                local old_deadline, old_rank, name
+                old_deadline, old_rank, name, at = read('>I8I6I2c0', cursor, at)
+                local state, deadline, rank
+                if name ~= '' then
+                    state, deadline, rank = read_candidate(name)
+                end
+                -- If the order is the same, this is the same message, with the same pairs.
+                if state == PENDING and deadline == old_deadline and rank == old_rank
                     and not is_leased((read('>I2c0', name))) then
                     add_candidate(deadline, rank, name)
                 else
@@ -150,11 +155,12 @@ else
                 pack('>I2c0I2c0I2c0', #rarest, rarest, #entry, entry, #group_position, group_position),
             }
             for n = 1, #candidates do
-                cursor_parts[n + 1] = pack('>I2c0', #candidates[n][3], candidates[n][3])
+                local deadline, rank, name = unpack(candidates[n])
+                cursor_parts[n + 1] = pack('>I8I6I2c0', deadline, rank, #name, name)
             end
             if has_lost_candidate then
-                -- No message has an empty name, so the next call counts it as lost, too.
-                cursor_parts[#cursor_parts + 1] = pack('>I2', 0)
+                -- An empty name means that a candidate was lost.
+                cursor_parts[#cursor_parts + 1] = pack('>I8I6I2', 0, 0, 0)
             end
             return names, table.concat(cursor_parts)
         end
@@ -203,7 +209,7 @@ else
                 if #names == 0 and has_lost_candidate then
                     return walk(where, '', limit, budget)
                 end
-                return names
+                return names, nil, has_lost_candidate
             end
             from = '(' .. entries[size]
         end

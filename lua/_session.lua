@@ -1,5 +1,6 @@
 -- Reads the client session from ARGV[2]: sequence I8, lifetime in ms I4, options B (1: an empty answer is stored, too;
--- 2: the call may open the session; 4: the call may be a retry), then the digest of the call if it has a request id.
+-- 2: the call may open the session; 4: the call may be a retry; 8: the call only repeats a stored answer, see
+-- dequeue.lua), then the digest of the call if it has a request id.
 -- The key `session` stores the last sequence and the answer to it, so a retried call changes nothing more. (Client
 -- sessions: Ongaro, "Consensus: Bridging Theory and Practice", 6.3.)
 -- Only calls with a request id have the key `call_digest`, which all parts of a call share. It stores the sequence and

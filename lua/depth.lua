@@ -56,7 +56,9 @@ local function stop(position)
 end
 -- A turn needs at least two entries of the budget: one to find the exclusive value, one to search it.
 while budget > 1 do
-    local entry = call('ZRANGEBYLEX', vpairs, from, '+', 'LIMIT', 0, 1)[1]
+    -- Within an exclusive value, the cursor names the value: another value may have been added before it, or the value
+    -- may be gone.
+    local entry = group_cursor ~= '' and group_cursor or call('ZRANGEBYLEX', vpairs, from, '+', 'LIMIT', 0, 1)[1]
     if not entry then
         return { total, '' }
     end

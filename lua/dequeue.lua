@@ -20,7 +20,7 @@
 local limit, call_lease, queue_lease, record_bytes_left, body_bytes_left, budget, token, worker_at =
     read('>I2I4I4I4I4I4c16', ARGV[3])
 local worker = sub(ARGV[3], worker_at)
-local FINAL, MORE, REPEATED, SHORT, NO_DEADLINE = 0, 1, 2, 3, 9007199254740991
+local FINAL, MORE, REPEATED, SHORT, NO_DEADLINE, REPLAYS = 0, 1, 2, 3, 9007199254740991, 8
 
 local function pack_head(status)
     local next_deadline = NO_DEADLINE
@@ -52,6 +52,10 @@ if stored_answer then
         reply[#reply + 1], reply[#reply + 2] = field, record
     end
     return reply
+elseif band(session_options, REPLAYS) ~= 0 then
+    -- A retry asks whether its first call had this part. The stored answer refuses a late copy of the first call.
+    store_answer(token)
+    return { pack_head(REPEATED), '' }
 end
 
 local refusal = refusal_of_caller()

@@ -81,6 +81,27 @@ def test_a_refused_call_refuses_no_other_call(tickwheel_server: PrivateServer, s
     assert "WRONGTYPE" in str(refused)
 
 
+def test_a_refused_call_costs_no_other_call_its_lease(tickwheel_server: PrivateServer, server: Any) -> None:
+    async def ask() -> list[Any]:
+        async with namespace(tickwheel_server) as of:
+            for _ in range(2):
+                await of.run(enqueue_many(of.context, "one", [NewMessage()]))
+                if not messages:
+                    # From now on, the server has the scripts.
+                    messages.extend(await of.run(dequeue(of, "one")))
+                    await of.run(complete(of.context, messages))
+            server.set("together:text", "x", ex=60)
+            # While the first call is under way, the next two become a group.
+            first = of.run(send_request(Request(0, command=("GET", "together:none"))))
+            wrong = of.run(send_request(Request(0, command=("HGET", "together:text", "f"))))
+            return list(await asyncio.gather(first, of.run(dequeue(of, "one")), wrong, return_exceptions=True))
+
+    messages: list[LeasedMessage] = []
+    _, leased, error = asyncio.run(ask())
+    assert isinstance(error, TickwheelError)
+    assert len(leased) == 1
+
+
 def test_a_call_that_is_cancelled_takes_no_other_calls_answer(tickwheel_server: PrivateServer) -> None:
     async def cancel_one() -> list[Any]:
         async with namespace(tickwheel_server) as of:

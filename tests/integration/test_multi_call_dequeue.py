@@ -9,6 +9,7 @@ import pytest
 from tickwheel import NewMessage, Queue, QueueBlocked, Tickwheel, limits
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.plan import Plan
+from tickwheel.storage.sharding import shard_of
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -97,3 +98,38 @@ def test_reading_a_configuration_keeps_it_for_other_callers(tw: Tickwheel) -> No
     queue: Queue = tw.create_queue("q", lease=timedelta(minutes=1))
     tw._context.configs = RetainedConfigs(tw._context.configs)
     assert queue.config().lease_ms == 60_000
+
+
+def test_a_retry_returns_the_messages_of_all_calls_of_the_first_attempt(tw: Tickwheel) -> None:
+    queue = tw.create_queue("q")
+    # The index entries of their pairs limit a call to 125 messages.
+    queue.enqueue_many(NewMessage(metadata={"a": "1", "b": "1", "c": "1"}) for _ in range(200))
+    first = queue.dequeue(200, request_id="caller:1")
+    assert len(first) == 200
+    again = queue.dequeue(200, request_id="caller:1")
+    assert {message.id for message in again} == {message.id for message in first}
+
+
+def test_a_retry_leases_no_message_that_the_first_attempt_did_not_lease(tw: Tickwheel) -> None:
+    queue = tw.create_queue("q")
+    queue.enqueue_many(NewMessage() for _ in range(600))
+    first = queue.dequeue(500, request_id="caller:1")
+    queue.complete_many(first[:10])
+    for _ in range(2):
+        again = queue.dequeue(500, request_id="caller:1")
+        assert {message.id for message in again} == {message.id for message in first[10:]}
+
+
+@pytest.mark.tickwheel(shards=2)
+def test_a_retry_over_several_shards_keeps_the_limit(tw: Tickwheel) -> None:
+    queue = tw.create_queue("q")
+    ids: dict[int, list[str]] = {0: [], 1: []}
+    for n in range(3_000):
+        ids[shard_of("q", f"m{n}".encode(), 2)].append(f"m{n}")
+    for shard, hours, count in ((0, 1, 250), (1, 2, 600)):
+        deadline = timedelta(hours=hours)
+        queue.enqueue_many(NewMessage(id=id_, deadline=deadline) for id_ in ids[shard][:count])
+    first = queue.dequeue(500, request_id="caller:1")
+    assert len(first) == 500
+    again = queue.dequeue(500, request_id="caller:1")
+    assert {message.id for message in again} == {message.id for message in first}

@@ -19,6 +19,7 @@ import pytest
 from tests.property.mutants import Mutant, load_mutant
 from tickwheel import IdConflict, InvalidTransition, Message, MessageNotFound, NewMessage, Queue, TickwheelError, limits
 from tickwheel.doctor import audit
+from tickwheel.operations import dispatch, inspect
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.testing import PrivateServer, VirtualClock, sandbox
 
@@ -152,6 +153,16 @@ def test_changes_between_the_calls_of_a_walk_harm_no_index(
     dequeue_with_changes(tickwheel_server, exclusive=exclusive, entries=entries, seed=seed)
 
 
+def enqueue_others(queue: Queue) -> None:
+    """Enqueue messages that have one of the pairs. The pair ``kind=a`` is the rarer one."""
+    others = {"kind": "a"}, {"hot": "a"}, {"hot": "a"}
+    queue.enqueue_many(
+        NewMessage(metadata=metadata | {"value": f"other{n}-{at}"}, deadline=2 * HOUR)
+        for n in range(60)
+        for at, metadata in enumerate(others)
+    )
+
+
 @contextmanager
 def split_walk(
     server: PrivateServer, change: Callable[[Queue, VirtualClock], object]
@@ -162,15 +173,11 @@ def split_walk(
     """
     with sandbox(server) as (tickwheel, clock), pytest.MonkeyPatch.context() as patch:
         queue = tickwheel.create_queue("q", exclusive_key="value", retention=RETENTION, lease=timedelta(hours=12))
-        matching, others = {"kind": "a", "hot": "a"}, ({"kind": "a"}, {"hot": "a"}, {"hot": "a"})
+        matching = {"kind": "a", "hot": "a"}
         for value, id, hours in (("v", "first", 24), ("w", "second", 25)):
             queue.enqueue(id="head", metadata={"value": value, "kind": "a"}, deadline=HOUR)
             queue.enqueue(id=id, metadata=matching | {"value": value}, deadline=hours * HOUR)
-        queue.enqueue_many(
-            NewMessage(metadata=metadata | {"value": f"other{n}-{at}"}, deadline=2 * HOUR)
-            for n in range(60)
-            for at, metadata in enumerate(others)
-        )
+        enqueue_others(queue)
         patch.setattr(limits, "CALL_ENTRIES", 40)
         changes = iter([lambda: change(queue, clock)])
         with changes_between_calls(lambda: next(changes, lambda: None)()):
@@ -191,14 +198,20 @@ def add_more_urgent(queue: Queue, clock: VirtualClock) -> None:
 
 def change_pairs(queue: Queue, clock: VirtualClock) -> None:
     """Replace a message that the walk has found by one with other pairs."""
+    deadline = queue.get("first", "v").deadline
     queue.cancel("first", "v")
     clock.advance(RETENTION + timedelta(seconds=1))
-    queue.enqueue(id="first", metadata={"value": "v", "kind": "a"}, deadline=24 * HOUR)
+    queue.enqueue(id="first", metadata={"value": "v", "kind": "a"}, deadline=deadline)
 
 
 def cancel_first(queue: Queue, _: VirtualClock) -> None:
     """Cancel the message that the walk has found. If the limit is 1, the message has displaced the next one."""
     queue.cancel("first", "v")
+
+
+def reschedule_first(queue: Queue, _: VirtualClock) -> None:
+    """Make the message that the walk has found less urgent than the one that it has displaced."""
+    queue.reschedule("first", "v", deadline=500 * HOUR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,12 +228,59 @@ class Case:
 GROUP_AGAIN = Case(cancel_head, 10, ["first", "second"])
 OTHER_PAIRS = Case(change_pairs, 10, ["second"])
 CANDIDATE_LOST = Case(cancel_first, 1, ["second"])
-CASES = [GROUP_AGAIN, Case(add_more_urgent, 10, ["urgent", "second"]), OTHER_PAIRS, CANDIDATE_LOST]
+LESS_URGENT = Case(reschedule_first, 1, ["second"])
+CASES = [GROUP_AGAIN, Case(add_more_urgent, 10, ["urgent", "second"]), OTHER_PAIRS, CANDIDATE_LOST, LESS_URGENT]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.change.__name__)
 def test_a_walk_leases_one_matching_message_of_a_value(tickwheel_server: PrivateServer, case: Case) -> None:
     case.check(tickwheel_server)
+
+
+def check_a_replaced_candidate(server: PrivateServer) -> None:
+    """The walk finds the group of its candidate again, and then the candidate is cancelled."""
+    with sandbox(server) as (tickwheel, _), pytest.MonkeyPatch.context() as patch:
+        queue = tickwheel.create_queue("q", exclusive_key="value", lease=timedelta(hours=12))
+        for value, count in (("v", 60), ("w", 0)):
+            queue.enqueue(id="head", metadata={"value": value, "kind": "a"}, deadline=HOUR)
+            queue.enqueue_many(
+                NewMessage(metadata={"value": value, "kind": "a"}, deadline=3 * HOUR) for _ in range(count)
+            )
+        for value, id, hours in (("v", "first", 24), ("w", "second", 25)):
+            queue.enqueue(id=id, metadata={"value": value, "kind": "a", "hot": "a"}, deadline=hours * HOUR)
+        enqueue_others(queue)
+        patch.setattr(limits, "CALL_ENTRIES", 100)
+        changes = iter([lambda: queue.cancel("head", "v"), lambda: queue.cancel("first", "v")])
+        with changes_between_calls(lambda: next(changes, lambda: None)()):
+            assert [message.id for message in queue.dequeue(where={"kind": "a", "hot": "a"})] == ["second"]
+        assert next(changes, None) is None, "the walk has ended too early"
+
+
+def test_a_walk_that_loses_a_candidate_that_it_would_find_again_finds_the_next(
+    tickwheel_server: PrivateServer,
+) -> None:
+    check_a_replaced_candidate(tickwheel_server)
+
+
+@pytest.mark.parametrize("added", [{"value": "v1", "a": "1"}, {"value": "v3", "a": "1"}])
+def test_the_depth_counts_each_message_once_while_values_are_added(
+    tickwheel_server: PrivateServer, added: dict[str, str]
+) -> None:
+    with sandbox(tickwheel_server) as (tickwheel, _), pytest.MonkeyPatch.context() as patch:
+        queue = tickwheel.create_queue("q", exclusive_key="value")
+        queue.enqueue_many(NewMessage(metadata={"value": "v2", "a": "1", "b": "1"}) for _ in range(60))
+        patch.setattr(limits, "CALL_ENTRIES", 50)
+        read, changes = dispatch.read_shard, iter([lambda: queue.enqueue(metadata=added)])
+
+        def read_then_change(*arguments: Any) -> Any:
+            reply = yield from read(*arguments)
+            if reply.value[1]:
+                next(changes, lambda: None)()
+            return reply
+
+        patch.setattr(inspect, "read_shard", read_then_change)
+        assert queue.depth({"a": "1", "b": "1"}) == 60
+        assert next(changes, None) is None, "the depth was counted in one call"
 
 
 def check_random_changes(server: PrivateServer) -> None:
@@ -239,13 +299,20 @@ def check_random_changes(server: PrivateServer) -> None:
         ),
         (check_random_changes, "a leased candidate stays", "and not is_leased((read('>I2c0', name)))", ""),
         (GROUP_AGAIN.check, "a value has two candidates", "remove_candidate(prefix)\n", "\n"),
-        (
-            OTHER_PAIRS.check,
-            "a candidate with other pairs stays",
-            "and has_all_pairs(message_pairs, filter_pairs)",
-            "",
-        ),
+        (OTHER_PAIRS.check, "a new message of the same name is a candidate", "and rank == old_rank", ""),
         (CANDIDATE_LOST.check, "a displaced candidate is forgotten", "has_lost_candidate = true", ""),
+        (
+            check_a_replaced_candidate,
+            "a replaced candidate is not lost",
+            "has_lost_candidate = true\n                    break",
+            "break",
+        ),
+        (
+            LESS_URGENT.check,
+            "the order of a candidate is kept",
+            "deadline == old_deadline and rank == old_rank",
+            "true",
+        ),
     ],
 )
 def test_the_changes_detect_a_walk_that_trusts_earlier_calls(

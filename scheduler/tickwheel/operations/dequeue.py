@@ -74,6 +74,9 @@ class Dequeue:
         # number of the session for the next call. The number grows by one with each answer after which the shard may
         # have more messages.
         self._parts: dict[int, int] = {}
+        # The shards that have repeated an answer. Their next parts are only repeated, too: whether the first call had
+        # another part depends on its limits, which a retry does not know.
+        self._replaying: set[int] = set()
 
     @property
     def coalescing_key(self) -> tuple[str, bytes]:
@@ -314,14 +317,18 @@ class Dequeue:
         while True:
             if self._request is not None:
                 # A request has the same sequence number on every shard and in every retry.
-                client_session.pin_sequence(self._sequence, final, is_first=not self._is_recorded)
+                client_session.pin_sequence(
+                    self._sequence, final, is_first=not self._is_recorded, replays=shard in self._replaying
+                )
             reply = yield from call_in_session(context, self._queue, shard, client_session, build)
             status, now_ms, entries = self._parse_reply(shard, reply)
             client_session.call_answered(shard, stored=bool(entries) or reply.resent)
             if status != _MORE:
-                # Compare ``share`` with all messages of the answer: a stored answer also lists messages that are no
-                # longer leased.
-                more = status == _SHORT or (len(reply.value or ()) - 2) // 2 == share < limit
+                # A stored answer also lists messages that are no longer leased.
+                listed = (len(reply.value or ()) - 2) // 2
+                if status == _REPEATED and listed > 0:
+                    self._replaying.add(shard)
+                more = status == _SHORT or (listed > 0 if status == _REPEATED else listed == share < limit)
                 self._parts[shard] = self._parts.get(shard, 0) + more
                 messages = yield from self._build_messages(shard, entries, now_ms, factory)
                 self._room.count(entries, messages, is_repeated=self._is_recorded and status == _REPEATED)

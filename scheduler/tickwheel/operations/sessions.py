@@ -22,7 +22,7 @@ from tickwheel.storage.sharding import shard_of
 
 _SESSION = Struct(">QIB")
 # Options of a call (`lua/_session.lua`).
-_KEEPS_EMPTY, _OPENS, _REPEATED = 1, 2, 4
+_KEEPS_EMPTY, _OPENS, _REPEATED, _REPLAYS = 1, 2, 4, 8
 # A shard forgets a session SESSION_MS after its last stored answer. The client changes the session's name after half of
 # this time.
 _RENEW_S = limits.SESSION_MS / 2000
@@ -41,6 +41,7 @@ class ClientSession:
         "_names",
         "_opened",
         "_pool",
+        "_replays",
         "_unanswered",
         "call",
         "name",
@@ -65,6 +66,7 @@ class ClientSession:
         self._unanswered: dict[int | str, int] = {}
         self._keeps_empty: bool | None = None
         self._is_first = False
+        self._replays = False
         self._pool = pool
 
     def __enter__(self) -> Self:
@@ -88,7 +90,7 @@ class ClientSession:
         if self._keeps_empty is None:
             first, retry = int(waiting), _KEEPS_EMPTY
         else:
-            retry = _REPEATED | self._keeps_empty
+            retry = _REPEATED | self._keeps_empty | (_REPLAYS if self._replays else 0)
             first = 0 if self._is_first else retry
         opens = _OPENS if reopens or shard not in self._opened else 0
         arguments = (
@@ -119,16 +121,18 @@ class ClientSession:
         if stored and self._keeps_empty is None:
             self._opened[shard] = time.monotonic()
 
-    def pin_sequence(self, sequence: int, final: bool, *, is_first: bool = False) -> None:
+    def pin_sequence(self, sequence: int, final: bool, *, is_first: bool = False, replays: bool = False) -> None:
         """Make the next call, which may be a retry, use ``sequence + 1``.
 
         With ``final``, the shard also stores an empty answer. If ``is_first`` (the caller has never sent this request),
         it stores an empty answer only if this client sends the call to the shard again. Without ``final``, the shard
         never stores an empty answer, because a dequeue that waits calls again with the same sequence number, and would
         then get this answer.
+
+        With ``replays``, the shard executes nothing: it returns its stored answer, or an empty one.
         """
         self.sequence = sequence
-        self._keeps_empty, self._is_first = final, is_first
+        self._keeps_empty, self._is_first, self._replays = final, is_first, replays
 
     def forget(self, shard: int) -> None:
         """Note that the shard has forgotten the session. The next call opens a session with a new name."""

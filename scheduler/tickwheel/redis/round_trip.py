@@ -88,8 +88,12 @@ class RoundTrip:
         *,
         already_applied: bool = False,
         allow_partial: bool = False,
+        resent: bool = False,
     ) -> None:
-        """``already_applied``: an earlier round of the same call has changed data. ``allow_partial``: see `Round`."""
+        """``already_applied``: an earlier round of the same call has changed data. ``allow_partial``: see `Round`.
+
+        ``resent``: another round may have executed these requests, so they are sent as retries.
+        """
         self.replies: list[Reply | None] = [None] * len(requests)
         # Servers that did not answer. The executor reads the hash slots of the cluster from another server if possible.
         self.unresponsive: set[str] = set()
@@ -102,7 +106,7 @@ class RoundTrip:
         self._replicas = replicas
         # For each request: whether any sent copy may have been executed, and whether a copy before the latest one may
         # have been executed.
-        self._sent = [False] * len(requests)
+        self._sent = [resent] * len(requests)
         self._resent = [False] * len(requests)
         self._redirects: dict[int, str] = {}
         self._missing_scripts: set[str] = set()

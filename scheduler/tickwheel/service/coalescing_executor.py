@@ -54,11 +54,16 @@ class CoalescingExecutor(AsyncRedisExecutor):
         return None
 
     async def round(
-        self, requests: list[Request], already_applied: bool = False, allow_partial: bool = False
+        self,
+        requests: list[Request],
+        already_applied: bool = False,
+        allow_partial: bool = False,
+        *,
+        resent: bool = False,
     ) -> list[Reply]:
-        server = None if allow_partial else self._server(requests)
+        server = None if allow_partial or resent else self._server(requests)
         if server is None:
-            return await self.uncoalesced.round(requests, already_applied, allow_partial)
+            return await self.uncoalesced.round(requests, already_applied, allow_partial, resent=resent)
         batcher = self._batchers.get(server)
         if batcher is None:
             batcher = self._batchers[server] = MicroBatcher(self._send_group, _max_batch)
@@ -88,8 +93,9 @@ class CoalescingExecutor(AsyncRedisExecutor):
             raise
         except TickwheelError:
             # The error belongs to one of the rounds. Each round is sent again separately, so that only the plan of the
-            # failed round gets the error. A repeated call is harmless, because every call is idempotent.
-            retries = [self.uncoalesced.round(item.requests, item.already_applied) for item in group]
+            # failed round gets the error. The other calls may have been executed, so they are sent as retries, and get
+            # their first answers.
+            retries = [self.uncoalesced.round(item.requests, item.already_applied, resent=True) for item in group]
             return await asyncio.gather(*retries, return_exceptions=True)
         return [[replies[index] for index in row] for row in indexes]
 
