@@ -19,7 +19,7 @@ local states, page_size, messages_left, entries_left = read('>BI2I2I4', ARGV[3])
 local pattern = '\\' .. sub(queue_number, 1, 1) .. '\\' .. sub(queue_number, 2, 2) .. '*'
 local page = call('HSCAN', messages, ARGV[4], 'MATCH', pattern, 'COUNT', page_size)
 local next_cursor, names_and_records = page[1] ~= '0' and page[1] or '', page[2]
--- Frees the exclusive value if the message holds it. The record of the message does not tell this.
+-- Frees the exclusive value if the message holds it, which its record does not show.
 local function free_value_of_damaged(field)
     local has_name, value, id_at = pcall(read, '>I2c0', field, 3)
     if exclusive and has_name and call('HGET', locks, value) == 'R' .. sub(field, id_at) then

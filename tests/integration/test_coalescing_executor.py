@@ -91,7 +91,7 @@ def test_a_refused_call_costs_no_other_call_its_lease(tickwheel_server: PrivateS
                     messages.extend(await of.run(dequeue(of, "one")))
                     await of.run(complete(of.context, messages))
             server.set("together:text", "x", ex=60)
-            # While the first call is under way, the next two become a group.
+            # Until the first call is answered, the next two wait, and become a group.
             first = of.run(send_request(Request(0, command=("GET", "together:none"))))
             wrong = of.run(send_request(Request(0, command=("HGET", "together:text", "f"))))
             return list(await asyncio.gather(first, of.run(dequeue(of, "one")), wrong, return_exceptions=True))

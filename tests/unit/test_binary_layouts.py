@@ -120,11 +120,13 @@ def test_the_layouts_of_an_event_match_the_script() -> None:
 def test_the_options_of_a_session_match_the_scripts() -> None:
     options = (
         f"options B ({sessions._KEEPS_EMPTY}: an empty answer is stored, too; {sessions._OPENS}: the call may open the"
-        f" session; {sessions._REPEATED}: the call may be a retry)"
+        f" session; {sessions._REPEATED}: the call may be a retry; {sessions._REPLAYS}: the call only repeats a stored"
+        " answer, see dequeue.lua)"
     )
     assert options in comments_of("_session")
     source = scripts.load("dequeue").source
     assert f"stores_empty, stored_answer = band(session_options, {sessions._KEEPS_EMPTY}) ~= 0" in source
     assert f"if not session_record and band(session_options, {sessions._OPENS}) == 0" in source
+    assert f"SHORT, NO_DEADLINE, REPLAYS = 0, 1, 2, 3, 9007199254740991, {sessions._REPLAYS}" in source
     # A dequeue ends early only if neither option is set.
     assert f"band(byte(ARGV[2], {sessions._SESSION.size}), {sessions._KEEPS_EMPTY | sessions._REPEATED}) == 0" in source

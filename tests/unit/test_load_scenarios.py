@@ -164,7 +164,7 @@ def test_batches_are_sent_when_they_are_full_or_have_waited_long_enough() -> Non
         (f"{QUEUE}[[queue.urgency]]\nshare = 0.5\noffset = '1h'\n", "the shares of day.toml: queue[1].urgency must"),
         (f"recording = 'none.csv'\n{QUEUE}", "cannot read"),
         pytest.param(f"seed = {'9' * 5_000}", "day.toml is not TOML: Exceeds the limit", id="integer"),
-        pytest.param(f"seed = {'[' * 5_000}", "day.toml is not TOML: maximum recursion depth", id="nested"),
+        pytest.param(f"seed = {'[' * 5_000}", "day.toml is not TOML: the TOML is nested too deeply", id="nested"),
         pytest.param(f"seed = 0x{'f' * 5_000}\n{QUEUE}", "seed must be a whole number from 0 to", id="hexadecimal"),
         pytest.param(f"{NAMED}arrivals = 1\nrun.{'a.' * 5_000}a = 1", "run must be a duration like", id="table"),
     ],

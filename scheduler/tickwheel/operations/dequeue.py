@@ -58,13 +58,9 @@ class Dequeue:
         self._request = None if self._named is None else self._named.session()
         self._sequence = 0 if self._request is None else self._request.sequence
         self._is_recorded = self._request is not None and not options.first_attempt
+        named = self._request is not None
         self._ready_shards = ReadyShards(
-            context,
-            queue,
-            options.filters,
-            self._where,
-            is_request=self._request is not None,
-            is_recorded=self._is_recorded,
+            context, queue, options.filters, self._where, is_request=named, is_recorded=self._is_recorded
         )
         self._exclusive = False
         self._until = 0.0
@@ -156,10 +152,7 @@ class Dequeue:
             self._waiter.wake()
 
     def dequeue_shard(self, shard: int, factory: MessageFactory[M]) -> Plan[tuple[list[M], bool]]:
-        """Return the messages of one shard, and whether the shard may have more. Never waits.
-
-        For callers that serve a single shard.
-        """
+        """Return the messages of one shard, for a caller that serves only this shard, and whether it may have more."""
         yield from self._checked_config()
         with self._context.sessions.borrow() as client_session:
             return (yield from self._call_shard(client_session, shard, self._limit, factory, final=True))

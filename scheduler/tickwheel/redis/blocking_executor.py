@@ -94,11 +94,19 @@ class RedisExecutor:
                 waiter.unsubscribe()
         return None
 
-    def round(self, requests: list[Request], already_applied: bool = False, allow_partial: bool = False) -> list[Reply]:
+    def round(
+        self,
+        requests: list[Request],
+        already_applied: bool = False,
+        allow_partial: bool = False,
+        *,
+        resent: bool = False,
+    ) -> list[Reply]:
         """Send requests, one pipeline for each server, and return their replies.
 
         Requests without an answer are sent again until the timeout. ``already_applied``: an earlier round of the same
-        call has changed data. ``allow_partial``: see `Round`. Raises Unavailable if the time is up.
+        call has changed data. ``allow_partial``: see `Round`. ``resent``: another round may have executed the requests.
+        Raises Unavailable if the time is up.
         """
         round_trip = RoundTrip(
             requests,
@@ -106,6 +114,7 @@ class RedisExecutor:
             self._replicas,
             already_applied=already_applied,
             allow_partial=allow_partial,
+            resent=resent,
         )
         retry_budget = RetryBudget(self._display_url, self._seconds, self._log_throttle)
         self._process_guard.check(already_applied)
