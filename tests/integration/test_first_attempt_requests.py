@@ -132,3 +132,12 @@ def test_a_repetition_gets_the_answer_of_a_first_attempt_that_met_an_entry_witho
     caller.lose_record("lost")
     assert caller.ask(1, first=True, limit=1) == ["good"]
     assert caller.ask(1, first=False, limit=1) == ["good"]
+
+
+def test_a_first_attempt_that_arrives_after_its_repetition_leases_nothing_more(caller: Caller) -> None:
+    caller.enqueue("a", "b", "c")
+    taken = caller.ask(1, first=False, limit=10)
+    assert sorted(taken) == ["a", "b", "c"]
+    caller.enqueue("d", "e")
+    assert caller.ask(1, first=True, limit=10) == taken
+    assert sorted(caller.ask(2, first=False, limit=10)) == ["d", "e"]

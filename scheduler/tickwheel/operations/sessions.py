@@ -91,7 +91,7 @@ class ClientSession:
             first, retry = int(waiting), _KEEPS_EMPTY
         else:
             retry = _REPEATED | self._keeps_empty | (_REPLAYS if self._replays else 0)
-            first = 0 if self._is_first else retry
+            first = 0 if self._is_first and not self._replays else retry
         opens = _OPENS if reopens or shard not in self._opened else 0
         arguments = (
             _SESSION.pack(self.sequence, limits.SESSION_MS, opens | first),

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
+from tickwheel.errors import OutboxFull, QueueBlocked
 from tickwheel.model.message import EnqueueResult, NewMessage
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
@@ -14,6 +15,7 @@ from tickwheel.service.authorization import creation_limit
 from tickwheel.service.micro_batcher import MicroBatcher
 from tickwheel.telemetry.histogram import Histogram
 
+Result = EnqueueResult | RefusedMessage
 # The number of turns of the event loop from reading a wake-up to resuming the call that waits for it.
 _WAKE_UP_LOOP_TURNS: Final = 2
 
@@ -44,7 +46,7 @@ class EnqueueBatcher:
             raise to_error(queue, result)
         return result
 
-    async def try_enqueue(self, queue: str, new: NewMessage) -> EnqueueResult | RefusedMessage:
+    async def try_enqueue(self, queue: str, new: NewMessage) -> Result:
         """Enqueue one message as `enqueue` does, but return a rejection by the server instead of raising its error."""
         context = self._context
         config = context.configs.get(queue) or await self._run(ensure(context, queue, creation_limit()))
@@ -52,7 +54,7 @@ class EnqueueBatcher:
         if buffer is None or buffer.packer.uid != config.uid:
             # The old buffer still sends the messages that wait in it.
             buffer = self._buffers[queue] = _QueueBuffer(context, queue, config, self._run, self._group_sizes)
-        result = await buffer.batcher.submit(buffer.pack(config, new))
+        result = await buffer.submit(buffer.pack(config, new))
         if self._has_waiters(queue):
             # The reply has arrived, and with it the wake-up that this enqueue published. Let the waiting calls send
             # their dequeues before this call returns.
@@ -77,7 +79,8 @@ class _QueueBuffer:
         self.packer = Packer(context, queue, config)
         self._run = run
         self._group_sizes = group_sizes
-        self.batcher: MicroBatcher[PackedMessage, EnqueueResult | RefusedMessage] = MicroBatcher(self._send, _max_batch)
+        # By shard: a shard that fails, or does not answer, must not affect the messages for other shards.
+        self._batchers: dict[int, MicroBatcher[PackedMessage, Result | None]] = {}
 
     def pack(self, config: QueueConfig, new: NewMessage) -> PackedMessage:
         """Return the message, ready to send. Raises InvalidArgument if the message is invalid."""
@@ -85,11 +88,27 @@ class _QueueBuffer:
             self.packer = Packer(self._context, self._queue, config)
         return self.packer.pack(new)
 
-    async def _send(self, group: list[PackedMessage]) -> Sequence[EnqueueResult | RefusedMessage]:
+    async def submit(self, packed: PackedMessage) -> Result:
+        """Send the message with those of concurrent calls for the same shard. Raises as `Queue.enqueue` does."""
+        batcher = self._batchers.get(packed.shard)
+        if batcher is None:
+            batcher = self._batchers[packed.shard] = MicroBatcher(self._send, _max_batch)
+        result = await batcher.submit(packed)
+        if result is None:
+            # A message that exists already is answered as usual, but a group with another, new message was refused.
+            [result] = await self._send([packed])
+        assert result is not None
+        return result
+
+    async def _send(self, group: list[PackedMessage]) -> Sequence[Result | None]:
+        """Return the results of a group; None for each message if the server has refused the whole group."""
         self._group_sizes.add(len(group))
-        results: Sequence[EnqueueResult | RefusedMessage] = await self._run(
-            send(self._context, self._queue, group, self.packer.uid)
-        )
+        try:
+            results: Sequence[Result] = await self._run(send(self._context, self._queue, group, self.packer.uid))
+        except (QueueBlocked, OutboxFull):
+            if len(group) == 1:
+                raise
+            return [None] * len(group)
         return results
 
 
