@@ -5,11 +5,14 @@ from typing import Any
 
 import pytest
 
-from tickwheel import IdConflict, NewMessage, PayloadTooLarge, aio
+from tickwheel import IdConflict, NewMessage, OutboxFull, PayloadTooLarge, QueueBlocked, aio
 from tickwheel.limits import CALL_BYTES
 from tickwheel.service.counters import GROUP_SIZE_BUCKETS
 from tickwheel.service.enqueue_batcher import EnqueueBatcher
+from tickwheel.storage.keys import shard_key
+from tickwheel.storage.sharding import shard_of
 from tickwheel.telemetry.histogram import Histogram
+from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
 
@@ -41,7 +44,7 @@ def test_calls_made_while_a_call_is_in_progress_share_the_next_call(
     results, plans = asyncio.run(enqueue_all(tickwheel_aio, [NewMessage(b"%d" % n, id=f"m{n}") for n in range(100)]))
     assert [result.id for result in results] == [f"m{n}" for n in range(100)]
     assert all(result.created for result in results)
-    assert plans <= 2
+    assert plans <= 2 * tickwheel_aio._context.shards
 
 
 def test_a_refused_message_refuses_no_other_message_of_its_call(tickwheel_aio: aio.Tickwheel) -> None:
@@ -78,3 +81,56 @@ def test_a_cancelled_caller_takes_no_other_callers_answer(tickwheel_aio: aio.Tic
     assert [n for n, result in enumerate(results) if isinstance(result, asyncio.CancelledError)] == [3]
     assert all(result.created for n, result in enumerate(results) if n != 3)
     assert counts["pending"] >= 39
+
+
+async def gather_behind_a_call(tickwheel: aio.Tickwheel, messages: list[NewMessage]) -> list[Any]:
+    """Enqueue messages that wait for a call in progress, and so for the next calls together."""
+    enqueuing = EnqueueBatcher(tickwheel._context, tickwheel._run, Histogram(GROUP_SIZE_BUCKETS), lambda _: False)
+    for batch in (messages, messages):
+        # The first time, each shard gets a call of its own. From then on, calls wait for the next group.
+        results = await asyncio.gather(*(enqueuing.enqueue("q", new) for new in batch), return_exceptions=True)
+    return results
+
+
+def ids_of_shards(count: int) -> dict[int, list[str]]:
+    """Return ids for each of two shards."""
+    ids: dict[int, list[str]] = {0: [], 1: []}
+    for n in range(8 * count):
+        ids[shard_of("q", f"m{n}".encode(), 2)].append(f"m{n}")
+    return {shard: some[:count] for shard, some in ids.items()}
+
+
+def test_a_shard_that_refuses_messages_refuses_none_of_another_shard(
+    tickwheel_server: PrivateServer, namespace: str, server: Any
+) -> None:
+    async def enqueue_to_both() -> list[Any]:
+        async with aio.Tickwheel(
+            tickwheel_server.url, namespace=namespace, shards=2, history="relay", outbox_limit=2**20
+        ) as tickwheel:
+            await tickwheel.create_queue("q")
+            server.hset(shard_key(namespace, 1, "clock"), "outbox", 2**21)
+            return await gather_behind_a_call(tickwheel, [NewMessage(id=id) for id in by_shard[0] + by_shard[1]])
+
+    by_shard = ids_of_shards(5)
+    results = asyncio.run(enqueue_to_both())
+    assert [result.id for result in results[:5]] == by_shard[0]
+    assert [type(result) for result in results[5:]] == [OutboxFull] * 5
+
+
+def test_an_existing_message_gets_its_answer_though_a_new_one_is_refused(
+    tickwheel_server: PrivateServer, namespace: str
+) -> None:
+    async def enqueue_old_and_new() -> list[Any]:
+        async with aio.Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel:
+            queue = await tickwheel.create_queue("q")
+            await queue.enqueue(id="old")
+            await queue.block(dequeue=False)
+            return await gather_behind_a_call(tickwheel, [NewMessage(id=id) for id in ("a", "old", "b", "old")])
+
+    results = asyncio.run(enqueue_old_and_new())
+    assert [getattr(result, "created", type(result)) for result in results] == [
+        QueueBlocked,
+        False,
+        QueueBlocked,
+        False,
+    ]
