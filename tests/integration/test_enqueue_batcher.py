@@ -84,7 +84,7 @@ def test_a_cancelled_caller_takes_no_other_callers_answer(tickwheel_aio: aio.Tic
 
 
 async def gather_behind_a_call(tickwheel: aio.Tickwheel, messages: list[NewMessage]) -> list[Any]:
-    """Enqueue messages that wait for a call in progress, and so for the next calls together."""
+    """Enqueue messages while a call is in progress, so that the next calls carry several of them."""
     enqueuing = EnqueueBatcher(tickwheel._context, tickwheel._run, Histogram(GROUP_SIZE_BUCKETS), lambda _: False)
     for batch in (messages, messages):
         # The first time, each shard gets a call of its own. From then on, calls wait for the next group.

@@ -1,7 +1,8 @@
 """Recognizes duplicates: a transition is a duplicate if it is not newer than the last transition of its message.
 
-Only the messages with the latest transitions are remembered. That suffices for any number of messages: after a failure,
-the relay repeats about the last megabyte of the events of a shard (`WINDOWS` in `relay/relay.py`), and no older events.
+Only the messages with the latest transitions are remembered. After a failure, the relay repeats about the last megabyte
+of the events of a shard (`WINDOWS` in `relay/relay.py`), and no older events. A former leader that was frozen, or could
+not reach Kafka, may send its last megabyte later.
 """
 
 from collections import OrderedDict
