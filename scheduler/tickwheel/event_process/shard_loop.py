@@ -95,7 +95,9 @@ class ShardLoop:
                 try:
                     resigned = self._lead(leadership)
                 finally:
-                    self.stats.epoch = 0
+                    # Other processes may lead before this process leads again.
+                    self.clock.reset()
+                    self.stats.epoch, self.stats.held = 0, False
                     leadership.release()
                 if resigned:
                     self._wait_until_reachable()
