@@ -1,6 +1,7 @@
 """The loop of a shard whose server refuses connections: what the loop does after the end of a leadership."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -73,3 +74,16 @@ def resign_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_process_that_no_longer_leads_a_shard_does_not_report_that_the_clock_guard_holds() -> None:
     with run_loop() as loop:
         eventually(lambda: not loop.stats.held, "the end of the leadership is reported")
+
+
+def test_after_a_resignation_the_pauses_between_two_attempts_to_connect_grow() -> None:
+    attempts: list[float] = []
+
+    def count(shard: int) -> Any:
+        attempts.append(time.monotonic())
+        refuse(shard)
+
+    with run_loop(count):
+        eventually(lambda: len(attempts) >= 5, "the loop tries to connect")
+    # The first attempt led to the resignation. The shortest pauses after the next attempts are 25, 50 and 100 ms.
+    assert attempts[4] - attempts[1] >= 0.175

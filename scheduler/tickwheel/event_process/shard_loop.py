@@ -224,6 +224,9 @@ class ShardLoop:
 
     def _wait_until_reachable(self) -> None:
         backoff = Backoff()
+        # The end of the leadership may have set the flag during the last attempt to connect: the waits below would end
+        # at once. `stop` also sets `_stopping`, which is read next.
+        self._wake.clear()
         while not self._stopping.is_set():
             try:
                 with closing(ShardConnection(self._connect(self._shard), self._wake.fileno())) as connection:
