@@ -75,9 +75,9 @@ class ShardLoop:
         self._stopping = Event()
         self._wake = WakePipe()
         self._sent = 0.0
-        # The highest epoch that the shard had when it rejected a claim of this process.
+        # The highest epoch that the shard had when it rejected a claim of this process, since the last accepted claim.
         self._fenced_by_epoch = 0
-        # The latest epoch of this process that was logged as outdated.
+        # The latest epoch of this process that was logged as outdated since the last accepted claim.
         self._outdated_epoch = 0
         self._number = random.SystemRandom().randrange(_FIRST_NUMBERS) << 32
 
@@ -188,6 +188,8 @@ class ShardLoop:
                 raise broken_answer_error("the shard's server", error) from error
             if driver.claimed and not sidecars_started:
                 sidecars_started = True
+                # The shard accepts the epochs of this election, perhaps since `tickwheel shards reset-epoch`.
+                self._fenced_by_epoch = self._outdated_epoch = 0
                 self._start_sidecars(driver)
             self.stats.held, self.stats.clock_steps = self.clock.guard.is_holding, self.clock.guard.steps
 
