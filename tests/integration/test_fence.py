@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -121,3 +121,68 @@ def test_a_leader_refused_at_its_claim_resigns_and_drives_once_it_is_elected_aga
         queue.enqueue(delay=timedelta(milliseconds=1))
         assert len(queue.dequeue(wait=timedelta(seconds=20))) == 1
         assert process.health()[0].epoch > epoch
+
+
+def test_after_a_reset_of_the_epochs_a_refused_leader_hands_over_as_before(
+    tickwheel_server: PrivateServer,
+    namespace: str,
+    server: Any,
+    zookeeper: ZooKeeper,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    claim, key = load("claim_shard").source, shard_key(namespace, 0, "clock")
+    outdated = "the election's state was lost"
+
+    def epoch() -> int:
+        return process.health()[0].epoch
+
+    with (
+        Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel,
+        run_event_process(tickwheel_server.url, namespace, ZooKeeperUrl.parse(f"zk://{zookeeper.hosts}")) as process,
+    ):
+        queue = tickwheel.queue("jobs")
+
+        def claim_by_another(epoch: int) -> None:
+            server.eval(claim, 1, key, pack_fence(epoch, 0), "zookeeper", "", "host:1")
+            # The leader's next call is refused.
+            queue.enqueue(delay=timedelta(milliseconds=1))
+
+        claim_by_another(eventually(epoch, "the process leads") + 1_000)
+        eventually(lambda: outdated in caplog.text, "the process names the remedy")
+        assert server.eval(load("reset_epoch").source, 1, key) == 1
+        epoch_after_reset = eventually(epoch, "the process leads again")
+        caplog.clear()
+        claim_by_another(epoch_after_reset + 1)
+        eventually(lambda: epoch() > epoch_after_reset, "the process is elected again")
+        assert outdated not in caplog.text
+
+
+def test_a_leader_that_returns_keeps_the_clock_step_that_was_accepted_while_another_process_led(
+    tickwheel_server: PrivateServer, namespace: str, server: Any, zookeeper: ZooKeeper
+) -> None:
+    hour = timedelta(hours=1)
+    key = shard_key(namespace, 0, "clock")
+
+    def set_clock(moment: datetime) -> None:
+        server.hset(key, "now", int(moment.timestamp() * 1_000))
+
+    started = datetime.now(UTC)
+    set_clock(started)
+    with (
+        Tickwheel(tickwheel_server.url, namespace=namespace, clock=FRAGMENT) as tickwheel,
+        run_event_process(
+            tickwheel_server.url, namespace, ZooKeeperUrl.parse(f"zk://{zookeeper.hosts}"), clock=FRAGMENT
+        ) as process,
+    ):
+        epoch = eventually(lambda: process.health()[0].epoch, "the process leads")
+        # Another leader claims the shard and accepts a step.
+        claim = [pack_fence(epoch + 1, 0), "zookeeper", int(hour.total_seconds() * 1_000), "host:1"]
+        server.eval(load("claim_shard", FRAGMENT).source, 1, key, *claim)
+        set_clock(started + hour)
+        queue = tickwheel.queue("jobs")
+        queue.enqueue(id="within the step", due=started + hour / 2)
+        eventually(lambda: process.health()[0].epoch > epoch, "the process leads again")
+        eventually(lambda: queue.get("within the step").state == "pending", "the message is promoted")
+        assert not process.health()[0].held
+        # The process adapts the accepted step to the clock of this host.
+        assert int(server.hget(key, "accepted")) > hour.total_seconds() * 500

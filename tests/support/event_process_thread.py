@@ -23,12 +23,21 @@ def run_event_process(
     *,
     relays: bool = True,
     sink_topics: Sequence[str] = ("*",),
+    clock: str = "_clock",
 ) -> Iterator[EventProcess]:
-    """Run an event process until the end of the block, then close it and ``broker``."""
+    """Run an event process until the end of the block, then close it and ``broker``.
+
+    ``clock`` is the Lua fragment with which scripts read the time.
+    """
     with (
         nullcontext() if broker is None else closing(broker),
         open_event_process(
-            *(url, namespace, election), producers=broker, replicas=replicas, relays=relays, sink_topics=sink_topics
+            *(url, namespace, election),
+            clock=clock,
+            producers=broker,
+            replicas=replicas,
+            relays=relays,
+            sink_topics=sink_topics,
         ) as process,
     ):
         thread = threading.Thread(target=process.run)

@@ -17,7 +17,9 @@ class Host:
     def __init__(self, ahead: int = 0, offset: int = 0) -> None:
         self.at = 0.0
         self.ahead = ahead
-        self.clock = ServerClock(LIMIT, monotonic=lambda: self.at, wall=lambda: BASE + self.at)
+        # How far the clocks of host and server are ahead of the monotonic clock.
+        self.drift = 0
+        self.clock = ServerClock(LIMIT, monotonic=lambda: self.at, wall=lambda: BASE + self.at + self.drift)
         self.clock.on_reply(0, 0)
         self.clock.on_claimed(BASE + ahead, None, offset)
 
@@ -120,3 +122,38 @@ def test_without_an_accepted_step_no_step_counts_as_accepted() -> None:
     host.clock.accept_similar_steps([])
     host.observe(HOUR)
     assert host.clock.guard.is_holding
+
+
+def test_a_process_that_leads_again_trusts_a_step_that_was_accepted_at_another_leader() -> None:
+    host = Host()
+    host.clock.reset()
+    host.clock.on_claimed(int(BASE + host.at) + HOUR, None, HOUR)
+    assert not host.clock.guard.is_holding
+    assert host.clock.unsaved_offset is None
+
+
+def test_a_process_that_leads_again_trusts_a_clock_that_drifted_while_the_process_did_not_lead() -> None:
+    host = Host()
+    host.clock.reset()
+    host.drift = LIMIT + 1
+    host.clock.on_claimed(BASE + host.drift, None, 0)
+    assert not host.clock.guard.is_holding
+
+
+def test_a_process_that_leads_again_does_not_store_a_step_that_it_accepted_in_an_earlier_leadership() -> None:
+    host = Host(ahead=HOUR)
+    host.accept()
+    assert host.clock.unsaved_offset == HOUR
+    host.clock.reset()
+    assert host.clock.unsaved_offset is None
+
+
+def test_a_process_that_leads_again_holds_at_a_step_that_no_operator_has_accepted() -> None:
+    host = Host(ahead=HOUR)
+    # The leadership ends before the next probe.
+    host.clock.accept()
+    host.clock.reset()
+    assert not host.clock.guard.is_holding
+    host.clock.on_claimed(BASE + HOUR, None, 0)
+    assert host.clock.guard.is_holding
+    assert host.clock.guard.steps == 2

@@ -13,13 +13,14 @@ the *anchor*    is the trusted clock. It is set to the estimate every ten second
 
 If the server's clock steps back, the guard follows immediately: that makes messages late, never early.
 
-At the first claim there is no trusted clock yet, and two other times serve as witnesses: this host's wall clock (plus
-the step that an operator has accepted, which the shard stores), and the shard's high-water mark, which is the time up
-to which the shard has been driven. Before a shard's first claim, the server's time at the creation of the namespace
-takes the place of the mark. If the server is ahead of both witnesses by more than the limit, the guard holds from the
-start, at the later of the two times. So the clocks of hosts must agree to within the limit, for example through NTP, or
-an operator must accept the time. At later claims by the same process the anchor is the witness. The guard cannot detect
-a step of a clock that server and process share, if the step was made while no process ran.
+At the first claim of a leadership there is no trusted clock yet, and two other times serve as witnesses: this host's
+wall clock (plus the step that an operator has accepted, which the shard stores), and the shard's high-water mark, which
+is the time up to which the shard has been driven. Before a shard's first claim, the server's time at the creation of
+the namespace takes the place of the mark. If the server is ahead of both witnesses by more than the limit, the guard
+holds from the start, at the later of the two times. So the clocks of hosts must agree to within the limit, for example
+through NTP, or an operator must accept the time. At later claims of the same leadership the anchor is the witness. The
+guard cannot detect a step of a clock that server and process share, if the step was made while no process led the
+shard.
 """
 
 import logging

@@ -30,12 +30,28 @@ class ServerClock:
         self.monotonic = monotonic
         self._wall = wall
         self._limit = limit_ms
-        self._started = self._accepting = False
+        self._label = label
+        self._started = False
+        # The guard whose step an operator has accepted. A new guard does not accept it.
+        self._guard_to_accept: ClockGuard | None = None
         self._accepted_offset = self._saved_offset = 0
         self._sent = self._received = self._probed_at = 0.0
         # Steps that were accepted on other shards, and the moment until which they count here.
         self._similar_steps: Sequence[int] = ()
         self._similar_steps_until = 0.0
+
+    def reset(self) -> None:
+        """Forget the trusted time and the accepted step. The next claim sets both, as in a new process.
+
+        Call when a leadership ends. Until the next one begins, the server's clock may drift or step, and another
+        leader may store an accepted step. ``guard.steps`` continues to count.
+        """
+        # A new guard, because `accept_clock` reads the guard in another thread.
+        guard = ClockGuard(self._limit, self._label)
+        guard.steps = self.guard.steps
+        self.guard = guard
+        self._started = False
+        self._accepted_offset = self._saved_offset = 0
 
     def on_reply(self, sent: float, received: float) -> None:
         """Record when the last command was sent and when its reply was received."""
@@ -53,7 +69,8 @@ class ServerClock:
 
     def accept(self) -> None:
         """Trust the server's clock from the next probe on, on behalf of an operator. Call from any thread."""
-        self._accepting = self.guard.is_holding
+        guard = self.guard
+        self._guard_to_accept = guard if guard.is_holding else None
 
     def accept_similar_steps(self, steps_ms: Sequence[int]) -> None:
         """Also accept a step of this clock if it is similar to a step accepted on another shard. Call from any thread.
@@ -79,8 +96,8 @@ class ServerClock:
     def observe(self, server_ms: int) -> None:
         self._probed_at = self._received
         self.guard.observe(server_ms, self._sent, self._received)
-        if self._accepting or self._is_similar_step():
-            self._accepting = False
+        if self._guard_to_accept is self.guard or self._is_similar_step():
+            self._guard_to_accept = None
             if self.guard.is_holding:
                 self.guard.accept()
                 self._accepted_offset = self._ahead_of_this_host(server_ms)

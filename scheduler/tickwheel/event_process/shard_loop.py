@@ -75,9 +75,9 @@ class ShardLoop:
         self._stopping = Event()
         self._wake = WakePipe()
         self._sent = 0.0
-        # The highest epoch that the shard had when it rejected a claim of this process.
+        # The highest epoch that the shard had when it rejected a claim of this process, since the last accepted claim.
         self._fenced_by_epoch = 0
-        # The latest epoch of this process that was logged as outdated.
+        # The latest epoch of this process that was logged as outdated since the last accepted claim.
         self._outdated_epoch = 0
         self._number = random.SystemRandom().randrange(_FIRST_NUMBERS) << 32
 
@@ -95,7 +95,9 @@ class ShardLoop:
                 try:
                     resigned = self._lead(leadership)
                 finally:
-                    self.stats.epoch = 0
+                    # Other processes may lead before this process leads again.
+                    self.clock.reset()
+                    self.stats.epoch, self.stats.held = 0, False
                     leadership.release()
                 if resigned:
                     self._wait_until_reachable()
@@ -186,6 +188,8 @@ class ShardLoop:
                 raise broken_answer_error("the shard's server", error) from error
             if driver.claimed and not sidecars_started:
                 sidecars_started = True
+                # The shard accepts the epochs of this election, perhaps since `tickwheel shards reset-epoch`.
+                self._fenced_by_epoch = self._outdated_epoch = 0
                 self._start_sidecars(driver)
             self.stats.held, self.stats.clock_steps = self.clock.guard.is_holding, self.clock.guard.steps
 
@@ -222,6 +226,9 @@ class ShardLoop:
 
     def _wait_until_reachable(self) -> None:
         backoff = Backoff()
+        # The end of the leadership may have set the flag during the last attempt to connect: the waits below would end
+        # at once. `stop` also sets `_stopping`, which is read next.
+        self._wake.clear()
         while not self._stopping.is_set():
             try:
                 with closing(ShardConnection(self._connect(self._shard), self._wake.fileno())) as connection:

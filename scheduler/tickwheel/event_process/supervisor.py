@@ -102,7 +102,9 @@ class EventProcess:
         detected the same step yet, the driver accepts the step when it next probes its server's clock.
         """
         clocks = [loop.clock for loop in self._loops.values()]
-        steps = [clock.guard.ahead_ms for clock in clocks if clock.guard.is_holding]
+        # A clock gets a new guard when its leadership ends, so read each guard once.
+        guards = [clock.guard for clock in clocks]
+        steps = [guard.ahead_ms for guard in guards if guard.is_holding]
         if not steps:
             _log.warning("no clock guard has stopped a wheel: there is no step of a server's clock to accept")
         for clock in clocks:
