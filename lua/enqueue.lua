@@ -23,11 +23,12 @@ if is_stale() then
     return refuse(STALECONFIG)
 end
 local clock_fields = call('HMGET', clock, 'seq', 'high', 'outbox')
-local sequence, high_water_mark = tonumber(clock_fields[1] or 0), tonumber(clock_fields[2])
+local sequence, high_water_mark = tonumber(clock_fields[1] or ''), tonumber(clock_fields[2])
 if not (sequence and sequence >= 0 and sequence < IMPLICIT_DEADLINE_RANK and sequence % 1 == 0) then
-    -- Another program has stored this value. The time in ms is higher than all sequence numbers so far: no shard gets a
-    -- message in every millisecond since 1970.
-    sequence = now
+    -- The shard is new, or another program has stored this value. Readers of events remember the sequence numbers of an
+    -- earlier namespace with this name, so the first number must be higher. The time in units of 1/32 ms is higher: no
+    -- shard gets 32 messages in each millisecond of its life. This number reaches the limit in the year 2109.
+    sequence = now * 32 % IMPLICIT_DEADLINE_RANK
 end
 local outbox_refusal = refusal_of_outbox(outbox_size(clock_fields[3]))
 if is_blocked or outbox_refusal then

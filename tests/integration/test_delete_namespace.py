@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from tests.integration.cluster_server import ClusterServer
 from tests.integration.service_thread import ServiceThread
 from tests.support.event_process_thread import run_event_process
+from tests.support.outbox import read_outbox
 from tests.support.wait_until import eventually
 from tickwheel import (
     InvalidArgument,
@@ -21,6 +22,8 @@ from tickwheel import (
     QueueNotFound,
     Tickwheel,
 )
+from tickwheel.events import Transition
+from tickwheel.events.deduplication import Deduplicator
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.removal.delete_namespace import NamespaceDeletion
 from tickwheel.storage.keys import shard_key
@@ -76,6 +79,28 @@ def test_a_namespace_is_deleted_with_all_its_keys_and_can_be_created_again(
     assert again.queue("a").enqueue(id="m").created
     if over == "grpc":
         assert open_client(service.url, shards=2).queue("a").config().number == 1
+
+
+def test_readers_of_events_do_not_mistake_messages_of_the_new_namespace_for_earlier_ones(
+    open_client: Open, server: Any, namespace: str
+) -> None:
+    def transitions(client: Tickwheel) -> list[Transition]:
+        outbox = read_outbox(server, namespace, client._context.shards)
+        return [
+            Transition(namespace, "a", one.id, None, one.incarnation, one.version, None, None, now, 0) for one in outbox
+        ]
+
+    now, reader = datetime.now(UTC), Deduplicator()
+    messages = [NewMessage(id=f"m{n}") for n in range(20)]
+    old = open_client()
+    old.queue("a").enqueue_many(messages)
+    old.queue("a").dequeue(20)
+    for transition in transitions(old):
+        reader.record(transition, 0)
+    old.delete_namespace()
+    again = open_client()
+    again.queue("a").enqueue_many(messages)
+    assert [reader.is_new(transition) for transition in transitions(again)] == [True] * 20
 
 
 @pytest.mark.parametrize("steps", [1, 2, 4, 5])

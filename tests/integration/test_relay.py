@@ -16,10 +16,11 @@ from services.kafka import Kafka
 from tests.support.event_process_thread import run_event_process
 from tests.support.kafka_topics import read_json
 from tests.support.wait_until import eventually
-from tickwheel import InvalidArgument, NewMessage, Queue, Tickwheel, TickwheelError, events
+from tickwheel import InvalidArgument, NewMessage, Queue, QueueNotEmpty, Tickwheel, TickwheelError, events, limits
 from tickwheel.doctor import audit
 from tickwheel.event_process import EventProcess
 from tickwheel.event_process.assembly import open_event_process
+from tickwheel.event_process.queue_directory import QueueDirectory
 from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer
@@ -124,6 +125,33 @@ def test_read_yields_each_transition_once_and_in_order(
     assert new.metadata == {"owner": "ann", 'quote"\\': "line\nü \u2028"}
     assert new.deadline == plain.get("done").deadline
     assert lives["plain", "done", None][1].worker == 'w "1"'
+
+
+def test_events_of_a_queue_with_the_number_of_a_deleted_queue_have_its_name(
+    tw: Tickwheel, server: Any, kafka: Kafka, topic: str, relaying: Relaying, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_deleted() -> bool:
+        try:
+            tw.delete_queue("old", purge=True)
+        except QueueNotEmpty:
+            return False
+        return True
+
+    monkeypatch.setattr(limits, "QUEUES_MAX", 1)
+    # The event process does not learn of changes: as if the relay read the events before the process read the queues.
+    monkeypatch.setattr(QueueDirectory, "queues_with_sinks", lambda *_: {})
+    with relaying():
+        old = tw.create_queue("old")
+        old.enqueue_many(NewMessage(id=f"old{n}") for n in range(10))
+        eventually(is_deleted, "the events of the old queue are relayed, and the queue is deleted", 60)
+        new = tw.create_queue("new")
+        assert new.config().number == 1
+        new.enqueue_many(NewMessage(id=f"new{n}") for n in range(10))
+        relayed(tw, server)
+    assert {(value["queue"], value["id"][:3]) for _, value in read_json(kafka, topic)} == {
+        ("old", "old"),
+        ("new", "new"),
+    }
 
 
 def test_an_event_published_twice_is_read_once(

@@ -1,5 +1,6 @@
 """A queue that gets the number of a deleted queue: no old event is left, and the old timers do no harm."""
 
+from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
@@ -8,9 +9,13 @@ import pytest
 from tests.support.outbox import read_outbox
 from tickwheel import MessageNotFound, NewMessage, Queue, Tickwheel, limits
 from tickwheel.doctor import audit
+from tickwheel.event_process.queue_directory import QueueDirectory
 from tickwheel.operations.removal.queue_numbers import numbers_in_history
+from tickwheel.redis.driver_executor import DriverExecutor
+from tickwheel.redis.pools import ConnectionPools
+from tickwheel.runtime.time import monotonic_ms
 from tickwheel.storage.keys import shard_key
-from tickwheel.testing import VirtualClock
+from tickwheel.testing import PrivateServer, VirtualClock
 
 pytestmark = pytest.mark.integration
 
@@ -103,3 +108,25 @@ def test_no_event_of_the_deleted_queue_is_left_when_its_number_is_given_again(
 
 def numbers_in_events(direct: Tickwheel) -> set[int]:
     return set(direct._run(numbers_in_history(direct._context)))
+
+
+@pytest.mark.parametrize("cached", ["queue", "placeholder"])
+def test_an_event_process_does_not_confuse_the_queues_of_a_number(
+    tickwheel_server: PrivateServer, direct_client: Tickwheel, monkeypatch: pytest.MonkeyPatch, cached: str
+) -> None:
+    monkeypatch.setattr(limits, "QUEUES_MAX", 1)
+    with closing(DriverExecutor(ConnectionPools(tickwheel_server.url), tickwheel_server.url, 10)) as io:
+        directory = QueueDirectory(direct_client._context, io)
+        number = direct_client.create_queue("old").config().number
+        directory.queues_with_sinks(monotonic_ms())
+        direct_client.delete_queue("old")
+        if cached == "placeholder":
+            directory.queues_with_sinks(monotonic_ms())
+        direct_client.create_queue("new")
+        before = directory.cached(number)
+        directory.confirm([number, number + 1])
+        after = directory.cached(number)
+    assert before is not None
+    assert after is not None
+    assert (before.name == "old") == (cached == "queue")
+    assert after.name == "new"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.event_process_thread import run_event_process
+from tests.support.outbox import read_outbox
 from tests.support.wait_until import eventually
 from tickwheel import DataLoss, NewMessage, Queue, Tickwheel
 from tickwheel.driver import shard_driver
@@ -155,6 +156,18 @@ def test_timers_fire_although_a_field_of_the_clock_is_garbage(
     server.hset(clock, field, value)
     with event_process(tickwheel_server, namespace, tmp_path / "lock"):
         promote(jobs)
+
+
+@pytest.mark.parametrize("value", [b"", b"nan", b"-1", b"1.5", b"9" * 30])
+def test_incarnations_rise_although_the_sequence_was_garbage(
+    namespace: str, server: Any, jobs: Queue, value: bytes
+) -> None:
+    for sequence in (b"1000", value):
+        for shard in range(SHARDS):
+            server.hset(shard_key(namespace, shard, "clock"), "seq", sequence)
+        jobs.enqueue_many(NewMessage() for _ in range(20))
+    incarnations = sorted(transition.incarnation for transition in read_outbox(server, namespace, SHARDS))
+    assert incarnations[19] <= 1_020 < incarnations[20]
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,17 @@
 
 import logging
 import threading
+from collections.abc import Iterable
 from math import inf
 
+from tickwheel import limits
 from tickwheel.driver.queue_lookup import NamespaceRecreated
 from tickwheel.event_process import QueueRef
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import push_config_version
 from tickwheel.operations.namespace import fetch_shard_count
-from tickwheel.operations.removal.queue_numbers import log_unreadable, read_rows
+from tickwheel.operations.removal.queue_numbers import fetch_numbers, log_unreadable, read_rows
 from tickwheel.redis.blocking_executor import RedisExecutor
 from tickwheel.runtime.time import monotonic_ms
 
@@ -30,6 +32,7 @@ class QueueDirectory:
         self._lock = threading.Lock()
         self._refs: dict[int, QueueRef] = {}
         self._configs: dict[int, tuple[str, QueueConfig]] = {}
+        self._highest_number = 0
         self.unreadable_rows = 0
 
     def cached(self, number: int) -> QueueRef | None:
@@ -43,6 +46,21 @@ class QueueDirectory:
             self._reload()
             ref = self._refs.get(number)
         return ref
+
+    def confirm(self, numbers: Iterable[int]) -> None:
+        """Ensure that no cached queue of these numbers has lost its number to another queue.
+
+        A number is given again only when all numbers were given. The event process reads the queues again soon after
+        each change. So as long as the last read has found no number of the upper half, no number was given again, and
+        the metadata shard is not called.
+        """
+        if self._highest_number <= limits.QUEUES_MAX // 2:
+            return
+        # With the lock, no other thread stores what it has read before the comparison.
+        with self._lock:
+            names = {number: self._refs[number].name for number in set(numbers) if number in self._refs}
+            if names and self._io.run(fetch_numbers(self._context, [*names.values()])) != [*names]:
+                self._read()
 
     def renew(self, number: int, shard: int) -> QueueRef | None:
         """Read a queue from the metadata shard, and update the version of its configuration that ``shard`` stores.
@@ -88,6 +106,7 @@ class QueueDirectory:
             number: QueueRef(name, config.leader_context(self._context.history))
             for number, (name, config) in self._configs.items()
         }
+        self._highest_number = max(self._refs, default=0)
         self._read_ms = began
         if not self._has_kafka:
             self._warn()

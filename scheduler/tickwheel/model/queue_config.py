@@ -149,6 +149,11 @@ class QueueConfig:
             raise DataLoss(f"the configuration of queue {queue!r} is damaged: {data!r:.80}") from error
 
 
+def stored_number(data: bytes) -> int | None:
+    """Return the number of a queue from the stored form of its configuration. Return None if ``data`` is damaged."""
+    return _STORED_PREFIX.unpack_from(data)[2] if len(data) >= _STORED_PREFIX.size else None
+
+
 def parse(settings: Mapping[str, Any], base: QueueConfig | None = None) -> QueueConfig:
     """Return the checked settings of a `create_queue` call. Missing settings come from ``base`` or are defaults.
 

@@ -9,11 +9,11 @@ lost, because the outbox is trimmed only up to the first window with a transitio
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from threading import Event
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from redis import Redis
 
@@ -34,7 +34,7 @@ from tickwheel.runtime.wake_pipe import WakePipe
 from tickwheel.storage.script_errors import ScriptError
 from tickwheel.storage.scripts import bind, load
 from tickwheel.storage.stream_id import id_after
-from tickwheel.storage.transition import OutboxTransition, UnknownFormat, decode as decode_entry
+from tickwheel.storage.transition import OutboxTransition, UnknownFormat, decode as decode_entry, queue_number_of
 
 # The approximate number of bytes in a window, and the maximum number of windows in flight. After a failure, about the
 # product of both may be sent twice.
@@ -133,6 +133,13 @@ class InFlightWindows:
         return next((window.error for window in self._windows if window.error is not None), None)
 
 
+class RelayQueueLookup(QueueLookup, Protocol):
+    """Finds queues by number, also if numbers are given again."""
+
+    def confirm(self, numbers: Iterable[int]) -> None:
+        """Ensure that no cached queue of these numbers has lost its number to another queue. May raise as `lookup`."""
+
+
 class Relay:
     """The relay of one shard, with one fence."""
 
@@ -144,7 +151,7 @@ class Relay:
         namespace: str,
         shard: FencedShard,
         *,
-        queues: QueueLookup,
+        queues: RelayQueueLookup,
         producers: KafkaProducers,
         stats: WheelStats,
         history: int,
@@ -249,6 +256,9 @@ class Relay:
 
     def _readable(self, entries: list[tuple[bytes, bytes]]) -> Iterator[tuple[str, list[OutboxTransition]]]:
         """Yield the queue and the transitions of each entry. Skip entries that no script has written."""
+        # The deletion of a queue waits until the outbox has no event of its number. So the queue that has the number
+        # after the read of an event is the queue of the event.
+        self._queues.confirm(queue_number_of(entry) for _, entry in entries)
         missing: set[int] = set()
         for entry_id, entry in entries:
             try:

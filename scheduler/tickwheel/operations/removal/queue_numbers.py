@@ -12,16 +12,18 @@ Timers and events name a queue by its number. A number is given again only when 
 
 Before a number is given again, every shard learns LAST_VERSION of the placeholder. Since then, the shards reject the
 calls of an event process that still has the placeholder in its cache, so the process reads the metadata shard again.
+The relay calls no script with the version: it compares its cache with the metadata shard after it has read events.
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
 
 from tickwheel import limits
 from tickwheel.errors import DataLoss, InvalidArgument, TickwheelError
 from tickwheel.model import validation
-from tickwheel.model.queue_config import QueueConfig
+from tickwheel.model.queue_config import QueueConfig, stored_number
 from tickwheel.operations.context import RELAYED, NamespaceContext
 from tickwheel.plan import Plan, Request, Round, pairs_from_flat, send_request
 from tickwheel.runtime.log_throttle import LogThrottle
@@ -80,6 +82,12 @@ def read_configs(context: NamespaceContext) -> Plan[dict[str, QueueConfig]]:
     rows = yield from read_rows(context)
     log_unreadable(context, rows)
     return rows.configs
+
+
+def fetch_numbers(context: NamespaceContext, names: Sequence[str]) -> Plan[list[int | None]]:
+    """Return the number of each queue or placeholder, None if there is none of this name. Decodes no settings."""
+    reply = yield from send_request(Request(0, command=("HMGET", queues_key(context.namespace), *names)))
+    return [stored and stored_number(stored) for stored in reply.value]
 
 
 def log_unreadable(context: NamespaceContext, rows: QueueRows) -> None:
