@@ -30,10 +30,11 @@ class ExpectedEntries:
 
     @property
     def label(self) -> str:
-        """The name of the message in findings. The name stays the same until the next transition."""
+        """The name of the message in findings. No name is the same after a transition, also if the id is used again."""
         id_, value = record.split_name(self.name, self.exclusive)
         suffix = "" if value is None else f" of {value!r}"
-        return f"queue {self.queue}, message {id_!r}{suffix} version {self.record.version}"
+        generation = f"incarnation {self.record.incarnation} version {self.record.version}"
+        return f"queue {self.queue}, message {id_!r}{suffix} {generation}"
 
     @property
     def rank(self) -> int:

@@ -122,7 +122,8 @@ def _compare(shard: ShardReader, states: dict[bytes, _ReplayedState]) -> Plan[No
             actual = None if record is None else (record.incarnation, record.version, record.state, record.attempts)
             replayed = None if state.state is None else (state.incarnation, state.version, state.state, state.attempts)
             if actual != replayed:
+                generation = f"incarnation {state.incarnation} version {state.version}"
                 shard.add_finding(
-                    f"queue {queue[0]}, message {field[2:]!r} version {state.version}, events",
+                    f"queue {queue[0]}, message {field[2:]!r} {generation}, events",
                     f"they end at {replayed}, but the record has {actual}",
                 )

@@ -1,15 +1,19 @@
 """Checks the indexes (`lua/_ready_indexes.lua`): each entry has the record that it comes from.
 
 `doctor/messages.py` checks the opposite direction: each record has its entries.
+
+A walk returns entries before their records are read, so a message can change in between. An entry is reported only if
+it does not fit its record when both are read again, one directly after the other.
 """
 
 from collections.abc import Callable
 from struct import Struct
+from typing import Any
 
 from tickwheel.doctor.expected_entries import ExpectedEntries
 from tickwheel.doctor.shard_reader import ShardReader, Walk
 from tickwheel.model.queue_config import QueueConfig
-from tickwheel.plan import Plan
+from tickwheel.plan import Command, Plan
 from tickwheel.storage.record import State
 
 _U16 = Struct(">H")
@@ -48,37 +52,54 @@ def _check_members(
     ``name_in`` extracts the name of the message from a member. The name is the id; in an exclusive queue, it is the
     length of the exclusive value, the value, and the id.
     """
-    walk = Walk(shard, "ZSCAN", shard.queue_key(queue, index))
+    key = shard.queue_key(queue, index)
+    walk = Walk(shard, "ZSCAN", key)
     while not walk.ended:
-        entries = {member: name_in(member) for member, _ in (yield from walk.next())}
-        messages = yield from _read_messages(shard, config, list(entries.values()))
-        for member, name in entries.items():
-            message = messages.get(name)
-            if message is None or message.record.state is not State.PENDING or not fits(message, member):
-                if message is None:
-                    actual = "does not exist"
-                elif message.record.state is not State.PENDING:
-                    actual = f"is {message.record.state.label}, not pending"
-                else:
-                    actual = "is pending, but its record implies another entry"
-                shard.add_finding(f"queue {queue}, {index} entry {member!r}", f"its message {actual}")
+        names = {member: name_in(member) for member, _ in (yield from walk.next())}
+        messages = yield from _read_messages(shard, config, list(names.values()))
+        suspects = {member: name for member, name in names.items() if _member_problem(messages.get(name), member, fits)}
+        again = yield from _read_again(
+            shard, config, [(("ZSCORE", key, member), name) for member, name in suspects.items()]
+        )
+        for member, (score, message) in zip(suspects, again, strict=True):
+            problem = _member_problem(message, member, fits)
+            if score is not None and problem:
+                shard.add_finding(f"queue {queue}, {index} entry {member!r}", problem)
+
+
+def _member_problem(message: ExpectedEntries | None, member: bytes, fits: Fits) -> str | None:
+    if message is None:
+        return "its message does not exist"
+    if message.record.state is not State.PENDING:
+        return f"its message is {message.record.state.label}, not pending"
+    return None if fits(message, member) else "its message is pending, but its record implies another entry"
 
 
 def _check_locks(shard: ShardReader, queue: str, config: QueueConfig) -> Plan[None]:
-    walk = Walk(shard, "HSCAN", shard.queue_key(queue, "locks"))
+    key = shard.queue_key(queue, "locks")
+    walk = Walk(shard, "HSCAN", key)
     while not walk.ended:
         names = {}
         for value, lock in (yield from walk.next()):
             id_ = lock[1:] if lock[:1] == b"R" else lock[1 + _ORDER_BYTES :]
             names[value, lock] = _U16.pack(len(value)) + value + id_
         messages = yield from _read_messages(shard, config, list(names.values()))
-        for (value, lock), name in names.items():
-            message = messages.get(name)
-            leased = message is not None and message.holds_value and lock == message.leased_lock
-            head = message is not None and message.record.state is State.PENDING and lock == message.head_lock
-            if not (leased or head):
+        suspects = {entry: name for entry, name in names.items() if not _fits_lock(messages.get(name), entry[1])}
+        again = yield from _read_again(
+            shard, config, [(("HGET", key, value), name) for (value, _), name in suspects.items()]
+        )
+        for ((value, lock), name), (present_lock, message) in zip(suspects.items(), again, strict=True):
+            if lock == present_lock and not _fits_lock(message, lock):
                 id_ = name[_U16.size + len(value) :]
                 shard.add_finding(f"queue {queue}, lock of {value!r}", _lock_problem(lock, id_, message))
+
+
+def _fits_lock(message: ExpectedEntries | None, lock: bytes) -> bool:
+    if message is None:
+        return False
+    if message.holds_value:
+        return lock == message.leased_lock
+    return message.record.state is State.PENDING and lock == message.head_lock
 
 
 def _lock_problem(lock: bytes, id_: bytes, message: ExpectedEntries | None) -> str:
@@ -93,16 +114,24 @@ def _lock_problem(lock: bytes, id_: bytes, message: ExpectedEntries | None) -> s
 
 
 def _check_parked(shard: ShardReader, queue: str) -> Plan[None]:
-    walk = Walk(shard, "ZSCAN", shard.queue_key(queue, "parked"))
+    parked, locks = shard.queue_key(queue, "parked"), shard.queue_key(queue, "locks")
+    walk = Walk(shard, "ZSCAN", parked)
     while not walk.ended:
-        groups = [member for member, _ in (yield from walk.next())]
-        values = [group[2 : 2 + _U16.unpack_from(group)[0]] for group in groups]
-        locks = yield from shard.execute(("HGET", shard.queue_key(queue, "locks"), value) for value in values)
-        for group, lock in zip(groups, locks, strict=True):
-            if lock is None or lock[:1] != b"R":
+        values = {group: group[2 : 2 + _U16.unpack_from(group)[0]] for group, _ in (yield from walk.next())}
+        found = yield from shard.execute(("HGET", locks, value) for value in values.values())
+        suspects = [group for group, lock in zip(values, found, strict=True) if not _is_leased(lock)]
+        again = yield from shard.execute_pairs(
+            (("ZSCORE", parked, group), ("HGET", locks, values[group])) for group in suspects
+        )
+        for group, (score, lock) in zip(suspects, again, strict=True):
+            if score is not None and not _is_leased(lock):
                 shard.add_finding(
                     f"queue {queue}, parked {group!r}", f"no message holds its exclusive value: the lock is {lock!r}"
                 )
+
+
+def _is_leased(lock: bytes | None) -> bool:
+    return lock is not None and lock[:1] == b"R"
 
 
 def _check_empty(shard: ShardReader, queue: str, *indexes: str) -> Plan[None]:
@@ -114,15 +143,28 @@ def _check_empty(shard: ShardReader, queue: str, *indexes: str) -> Plan[None]:
 
 def _read_messages(shard: ShardReader, config: QueueConfig, names: list[bytes]) -> Plan[dict[bytes, ExpectedEntries]]:
     number = _U16.pack(config.number)
-    messages: dict[bytes, ExpectedEntries] = {}
-    for field, stored in (yield from shard.records([number + name for name in names])).items():
-        if stored is not None:
-            try:
-                messages[field[2:]] = shard.expected_entries(field, stored)
-            except ValueError:
-                # `check_messages` reports the unreadable record. Here its entries count as entries without a message.
-                continue
-    return messages
+    records = yield from shard.records([number + name for name in names])
+    decoded = {field[2:]: _decode(shard, field, stored) for field, stored in records.items()}
+    return {name: message for name, message in decoded.items() if message is not None}
+
+
+def _read_again(
+    shard: ShardReader, config: QueueConfig, entries: list[tuple[Command, bytes]]
+) -> Plan[list[tuple[Any, ExpectedEntries | None]]]:
+    """Return the present value of each entry, and the message of the entry. An entry is a command and a name."""
+    fields = [_U16.pack(config.number) + name for _, name in entries]
+    answers = yield from shard.execute_pairs(
+        (command, ("HGET", shard.key("messages"), field)) for (command, _), field in zip(entries, fields, strict=True)
+    )
+    return [(entry, _decode(shard, field, stored)) for field, (entry, stored) in zip(fields, answers, strict=True)]
+
+
+def _decode(shard: ShardReader, field: bytes, stored: bytes | None) -> ExpectedEntries | None:
+    try:
+        return None if stored is None else shard.expected_entries(field, stored)
+    except ValueError:
+        # `check_messages` reports the unreadable record. Here its entries count as entries without a message.
+        return None
 
 
 def _name_in_ready(member: bytes) -> bytes:

@@ -81,7 +81,8 @@ def _check_key(key: str, expected: str | None, kind: bytes, ttl: int, findings: 
     elif kind.decode() not in (expected, "none"):
         findings[f"key {key}"] = f"key {key}: its type is {kind.decode()}, not {expected}"
         return False
-    elif (ttl == -1) == (expected == "string"):
+    # The time is -2 if the key was removed meanwhile.
+    elif ttl != -2 and (ttl == -1) == (expected == "string"):
         expiry = (
             "no expiry, but keys of sessions need one"
             if ttl == -1

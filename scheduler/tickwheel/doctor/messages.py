@@ -26,12 +26,16 @@ def check_messages(shard: ShardReader, timers: TimerBloomFilter) -> Plan[None]:
     for _ in range(_RECOUNTS):
         before = yield from _fingerprint(shard)
         tally = yield from _walk(shard, timers)
-        after = yield from _fingerprint(shard)
-        if before != after:
+        [messages] = yield from shard.execute([("HLEN", shard.key("messages"))])
+        if before != (yield from _fingerprint(shard)):
             # The shard changed during the walk, so the counters cannot be compared with the recount.
             return
-        if tally.messages == (yield from shard.execute([("HLEN", shard.key("messages"))]))[0]:
-            yield from _check_counters(shard, tally)
+        if tally.messages == messages:
+            problems = yield from _compare_counters(shard, tally)
+            # A change after the walk is not in the recount either.
+            if before == (yield from _fingerprint(shard)):
+                for where, text in problems:
+                    shard.add_finding(where, text)
             return
     shard.add_finding(
         "messages",
@@ -59,10 +63,18 @@ class _Tally:
 
 
 def _fingerprint(shard: ShardReader) -> Plan[list[Any]]:
-    """Return values that identify the state of the shard: every transition changes at least one of them."""
+    """Return values that identify the messages in each state: each change of a counter changes at least one of them.
+
+    If transitions restore the counts, one of them is an enqueue, which changes `seq`, or a dequeue or a reschedule,
+    which adds a timer to the inbox. The last id of the inbox stays when an event process removes entries. So the
+    fingerprint needs no event, and detects the changes of a namespace without a history, too.
+    """
+    inbox = shard.key("inbox")
+    [exists] = yield from shard.execute([("EXISTS", inbox)])
+    streams = (yield from shard.execute([("XINFO", "STREAM", inbox)])) if exists else []
+    last_ids = [dict(pairs_from_flat(stream))[b"last-generated-id"] for stream in streams]
     counts = (("HGETALL", shard.queue_key(name, "counts")) for name, _ in shard.queues.values())
-    last_event = ("XREVRANGE", shard.key("events"), "+", "-", "COUNT", 1)
-    return (yield from shard.execute([("HGET", shard.key("clock"), "seq"), last_event, *counts]))
+    return last_ids + (yield from shard.execute([("HGET", shard.key("clock"), "seq"), *counts]))
 
 
 def _walk(shard: ShardReader, timers: TimerBloomFilter) -> Plan[_Tally]:
@@ -201,18 +213,20 @@ def _check_pair_indexes(pending: bool, pair: bytes, entry: bytes, answers: list[
         yield f"pairs {pair[2:]!r}", "it is missing" if expected else "it exists and should not"
 
 
-def _check_counters(shard: ShardReader, tally: _Tally) -> Plan[None]:
+def _compare_counters(shard: ShardReader, tally: _Tally) -> Plan[list[tuple[str, str]]]:
+    """Return the location and the text of each counter that differs from the recount."""
+    problems: list[tuple[str, str]] = []
     clock, bodies = yield from shard.execute([("HGETALL", shard.key("clock")), ("HLEN", shard.key("bodies"))])
     fields = dict(pairs_from_flat(clock))
     known = _CLOCK_FIELDS if shard.context.clock == "_clock" else _CLOCK_FIELDS | {b"now"}
     if fields.keys() - known:
-        shard.add_finding("clock", f"it has unknown fields {sorted(fields.keys() - known)}")
+        problems.append(("clock", f"it has unknown fields {sorted(fields.keys() - known)}"))
     if tally.sequence > int(fields.get(b"seq", 0)):
-        shard.add_finding(
-            "clock", f"its field 'seq' is {fields.get(b'seq')!r}, but incarnation {tally.sequence} exists"
+        problems.append(
+            ("clock", f"its field 'seq' is {fields.get(b'seq')!r}, but incarnation {tally.sequence} exists")
         )
     if bodies != tally.bodies:
-        shard.add_finding("bodies", f"the shard has {bodies} bodies, but {tally.bodies} messages with a body")
+        problems.append(("bodies", f"the shard has {bodies} bodies, but {tally.bodies} messages with a body"))
     for name, config in shard.queues.values():
         counts, minutes, version = yield from shard.execute(
             [
@@ -224,16 +238,14 @@ def _check_counters(shard: ShardReader, tally: _Tally) -> Plan[None]:
         counted = {int(state): int(count) for state, count in pairs_from_flat(counts)}
         for state in sorted(counted.keys() | {state for queue, state in tally.states if queue == name}):
             if counted.get(state, 0) != tally.states[name, state]:
-                shard.add_finding(
-                    f"queue {name}, counts of state {state}",
-                    f"the counter is {counted.get(state, 0)}, but the queue has {tally.states[name, state]} messages",
-                )
+                text = f"the counter is {counted.get(state, 0)}, but the queue has {tally.states[name, state]} messages"
+                problems.append((f"queue {name}, counts of state {state}", text))
         forecast = {int(minute): int(count) for minute, count in pairs_from_flat(minutes)}
         recounted = {minute: count for (queue, minute), count in tally.minutes.items() if queue == name}
         if forecast != recounted:
-            shard.add_finding(f"queue {name}, forecast", f"it is {forecast}, but the messages result in {recounted}")
+            problems.append((f"queue {name}, forecast", f"it is {forecast}, but the messages result in {recounted}"))
         if version is not None and (version[:4] > config.packed_version[:4] or version[4:] != config.uid):
-            shard.add_finding(
-                f"queue {name}, config",
-                f"it has version {version.hex()}, but the metadata shard has version {config.version}",
-            )
+            # The location has the version, because each pass of an audit can meet a later update of the configuration.
+            where = f"queue {name}, config version {version.hex()}"
+            problems.append((where, f"the metadata shard has version {config.version}"))
+    return problems

@@ -69,6 +69,15 @@ class ShardReader:
         """Return the replies to the commands, which are sent in rounds of a bounded size."""
         return (yield from execute_commands(self.number, commands))
 
+    def execute_pairs(self, pairs: Iterable[tuple[Command, Command]]) -> Plan[list[tuple[Any, Any]]]:
+        """Return the replies to pairs of commands. The server executes the two commands of a pair successively.
+
+        So data that another client changes hardly ever differs between the two replies.
+        """
+        # A round has an even number of commands, so no pair is divided.
+        answers = yield from self.execute(command for pair in pairs for command in pair)
+        return list(zip(answers[::2], answers[1::2], strict=True))
+
     def expected_entries(self, field: bytes, stored: bytes) -> ExpectedEntries:
         """Return the decoded record and its index entries. ``field`` is the field in `messages`; its queue must exist.
 
