@@ -12,8 +12,9 @@ import pytest
 
 from services.process import free_port
 from services.serving_program import SERVE, ServingProgram
+from tests.fault.flaky_proxy import FlakyProxy
 from tests.support.wait_until import eventually
-from tickwheel import Queue, Tickwheel, Unavailable, aio
+from tickwheel import EnqueueResult, NewMessage, Queue, Tickwheel, Unavailable, aio
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.fault
@@ -63,6 +64,27 @@ def test_each_call_happens_once_though_the_service_is_killed_repeatedly(service:
         assert counts["completed"] == MESSAGES
         assert counts["running"] == counts["pending"] == 0
         assert attempts == [2 if n % 4 == 0 else 1 for n in range(MESSAGES)]
+
+
+@pytest.mark.parametrize("count", [1, 2], ids=["enqueue", "enqueue_many"])
+def test_an_enqueue_whose_answer_is_lost_returns_its_first_answer(
+    service: ServingProgram, tickwheel_server: PrivateServer, count: int
+) -> None:
+    host, port = service.url.removeprefix("grpc://").split(":")
+    ids = [f"lost{n}" for n in range(count)]
+    with (
+        FlakyProxy((host, int(port))) as proxy,
+        Tickwheel(f"grpc://127.0.0.1:{proxy.port}", namespace=NAMESPACE, shards=2) as tickwheel,
+        Tickwheel(tickwheel_server.url, namespace=NAMESPACE, drive=False) as direct,
+    ):
+        jobs = tickwheel.create_queue("jobs")
+        stored = direct.queue("jobs")
+        proxy.when_lost = lambda: eventually(lambda: stored.counts()["pending"] == count, "the messages are stored")
+        proxy.loses_answer_to, proxy.times = b"lost0", 1
+        results = [jobs.enqueue(id=ids[0])] if count == 1 else jobs.enqueue_many(NewMessage(id=id) for id in ids)
+        assert results == [EnqueueResult(id, "pending", created=True) for id in ids]
+        assert proxy.lost == 1
+        assert not jobs.enqueue(id=ids[0]).created
 
 
 def send_and_kill(service: ServingProgram, jobs: Queue, attempts: Counter[tuple[str, int]]) -> None:

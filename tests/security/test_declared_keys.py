@@ -3,7 +3,7 @@
 import re
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from tickwheel import InvalidTransition, LeaseLost, Message, NewMessage, Queue, Tickwheel
 from tickwheel.operations.answered_calls import register_call
+from tickwheel.operations.dispatch import push_config_version
 from tickwheel.operations.sessions import RequestId, RequestSessions
 from tickwheel.operations.shard_status import reset_epoch
 from tickwheel.plan import Request, send_request
@@ -167,7 +168,9 @@ def use_every_script(tw: Tickwheel, clock: VirtualClock) -> None:
         tw.create_queue(kind, exclusive_key=key, forecast=True, max_attempts=3, update=True)
         clock.advance(timedelta(days=30))
         queue.purge()
-    tw.create_queue("empty")
+    newer = replace(tw.create_queue("empty").config(), version=9)
+    # As if the metadata shard had lost updates.
+    tw._run(push_config_version(tw._context, "empty", newer, [tw._context.shards - 1]))
     tw.delete_queue("empty")
     tw.set_setting("a", "b")
     tw.set_setting("a", None)

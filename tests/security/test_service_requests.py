@@ -111,6 +111,8 @@ def value(draw: random.Random, field: FieldDescriptor, depth: int) -> Any:
             return draw.choice(TEXTS)
         case FieldDescriptor.CPPTYPE_INT32:
             return draw.choice([number for number in NUMBERS if -(2**31) <= number < 2**31])
+        case FieldDescriptor.CPPTYPE_UINT32:
+            return draw.choice([0, 1, 2**32 - 1])
         case FieldDescriptor.CPPTYPE_INT64:
             return draw.choice(NUMBERS)
     raise NotImplementedError(field.full_name)

@@ -43,6 +43,13 @@ class NewMessage:
     max_attempts: int | None = None
 
 
+@dataclass(slots=True)
+class ReceivedMessage(NewMessage):
+    """A new message as the service receives it. ``nonce`` identifies the client's call; 0 if the client has none."""
+
+    nonce: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class EnqueueResult:
     """The result of enqueuing one message, with its current ``state``.

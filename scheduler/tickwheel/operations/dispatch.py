@@ -5,6 +5,7 @@ configuration, the shard rejects the call. The call is then sent again with the 
 session has expired on the shard, the call is sent again in a new session, unless the rejected call was itself a retry.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 
 from tickwheel import limits
@@ -12,6 +13,7 @@ from tickwheel.errors import QueueBlocked, QueueNotFound, SessionExpired, Tickwh
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.answered_calls import register_call
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.removal.queue_numbers import LAST_VERSION
 from tickwheel.operations.sessions import ClientSession, RequestSessions, Sessions
 from tickwheel.plan import Plan, Reply, Request, Round, send_request
 from tickwheel.storage.keys import namespace_key, queues_key, settings_key
@@ -23,6 +25,8 @@ from tickwheel.storage.scripts import bind, load
 ScriptCall = tuple[str, list[bytes | int | str]]
 
 _SESSION_ERRORS = (SESSIONEXPIRED, SESSIONOLD)
+
+_log = logging.getLogger("tickwheel.operations")
 
 
 def call_shards(
@@ -74,10 +78,36 @@ def _refetch_config(context: NamespaceContext, queue: str, previous: QueueConfig
 
 def push_config_version(
     context: NamespaceContext, queue: str, config: QueueConfig, shards: Sequence[int], *, allow_partial: bool = False
-) -> Plan[None]:
-    """Send the version of a configuration to the shards. Each shard keeps a copy. ``allow_partial``: see `Round`."""
-    requests = [Request(s, context.call("sync_queue_version", s, queue, [config.packed_version])) for s in shards]
-    yield Round(requests, allow_partial)
+) -> Plan[bool]:
+    """Send the version of a configuration to the shards. Each shard keeps a copy. ``allow_partial``: see `Round`.
+
+    If a shard has a newer version than the metadata shard, raise the version on the metadata shard, send the raised
+    version to every shard, and return True: the caller's configuration is outdated. Otherwise return False.
+    """
+    version = config.packed_version
+    is_raised = False
+    while True:
+        requests = [Request(s, context.call("sync_queue_version", s, queue, [version])) for s in shards]
+        replies = yield Round(requests, allow_partial)
+        # Every reply has the same uid.
+        newest = max((reply.value for reply in replies if reply is not None and reply.error is None), default=version)
+        # The shards have LAST_VERSION of a placeholder while its number is prepared for a new queue.
+        if newest[:4] in (version[:4], LAST_VERSION.to_bytes(4, "big")):
+            return is_raised
+        # The call need not be durable: if the raised version is lost, too, it is raised again.
+        script = load("raise_queue_version", context.clock)
+        call = bind(script, {"queues": queues_key(context.namespace)}, [queue, newest])
+        raised = (yield from send_request(Request(0, call))).value
+        if not raised:
+            # The metadata shard is not behind: another program has updated the queue since ``config`` was read.
+            return is_raised
+        if not is_raised:
+            _log.warning(
+                "namespace %s: the metadata shard has lost an update of queue %s, probably in a failover. The queue has"
+                " the settings that the metadata shard still stores: check them, and repeat the update",
+                *(context.namespace, queue),
+            )
+        version, shards, allow_partial, is_raised = raised, range(context.shards), True, True
 
 
 def call_in_session(

@@ -9,7 +9,7 @@ from struct import Struct
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
-from tickwheel.model.message import NewMessage
+from tickwheel.model.message import NewMessage, ReceivedMessage
 from tickwheel.model.message_id import new_message_id
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
@@ -56,7 +56,8 @@ class PackedMessage:
 class Packer:
     """Checks and packs the messages of one client call for one queue.
 
-    Every message gets a different nonce: a number by which the script recognises a retried call.
+    Every message gets a different nonce: a number by which the script recognises a retried call. In the service, it is
+    the nonce of the client's call, because the client may retry the call at another process of the service.
     """
 
     def __init__(self, context: NamespaceContext, queue: str, config: QueueConfig) -> None:
@@ -122,8 +123,10 @@ class Packer:
             # The trace context is stored with the message, but is not part of its content.
             head = _HEAD.pack(flags | PAIRS, kind, when >> 32, when & 0xFFFFFFFF)
             rest = first + pairs_section(metadata, config.indexed_keys)
-        self._nonce = (self._nonce + 1) & 0xFFFFFFFF
-        tail = b"".join((hashed, _NONCE.pack(self._nonce), rest, b"" if large else payload))
+        nonce = new.nonce if isinstance(new, ReceivedMessage) else 0
+        if not nonce:
+            nonce = self._nonce = (self._nonce + 1) & 0xFFFFFFFF
+        tail = b"".join((hashed, _NONCE.pack(nonce), rest, b"" if large else payload))
         shards = self._context.shards
         shard = 0 if shards == 1 else shard_of(self._queue, raw_id if value is None else value, shards)
         return PackedMessage(id_, shard, head, field, tail, (field + hashed, payload) if large else None, units)

@@ -106,9 +106,10 @@ def list_queues(context: NamespaceContext) -> Plan[dict[str, QueueConfig]]:
 
 def publish_config(context: NamespaceContext, queue: str) -> Plan[QueueConfig]:
     """Return the configuration from the metadata shard, after its version was sent to every shard."""
-    config = yield from context.fetch_config(queue)
-    yield from push_config_version(context, queue, config, range(context.shards))
-    return config
+    while True:
+        config = yield from context.fetch_config(queue)
+        if not (yield from push_config_version(context, queue, config, range(context.shards))):
+            return config
 
 
 def _create(

@@ -1,12 +1,13 @@
 """Conversion of messages, leases and results to and from protobuf. Protobuf times and durations are in ms."""
 
+import os
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
-from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
+from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage, ReceivedMessage
 from tickwheel.model.message_id import new_message_id
 from tickwheel.model.results import Change, Explanation
 from tickwheel.model.validation import WireDuration, WireTimestamp
@@ -37,7 +38,9 @@ def new_message_to_proto(new: NewMessage) -> messages.NewMessage:
     else:
         validation.message_id(new.id)
         id_ = validation.to_plain_str(new.id)
-    proto = messages.NewMessage(id=id_, payload=validation.payload(new.payload, limits.PAYLOAD_BYTES_MAX))
+    payload = validation.payload(new.payload, limits.PAYLOAD_BYTES_MAX)
+    # Retries of the call send the same nonce, so that they receive the first answer.
+    proto = messages.NewMessage(id=id_, payload=payload, nonce=int.from_bytes(os.urandom(4)))
     set_times(proto, new.delay, new.due, new.deadline)
     if new.lease is not None:
         proto.lease_ms = validation.duration_ms("lease", new.lease, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
@@ -64,11 +67,11 @@ def set_times(proto: Any, delay: timedelta | None, due: datetime | None, deadlin
             proto.deadline_ms = ms
 
 
-def new_message_from_proto(proto: messages.NewMessage) -> NewMessage:
+def new_message_from_proto(proto: messages.NewMessage) -> ReceivedMessage:
     """Convert a new message. Generates an id if the message has none."""
     delay, due, deadline = times_from_proto(proto)
     lease: Any = WireDuration(proto.lease_ms) if proto.HasField("lease_ms") else None
-    return NewMessage(
+    return ReceivedMessage(
         proto.payload,
         proto.id or new_message_id(),
         delay,
@@ -77,6 +80,7 @@ def new_message_from_proto(proto: messages.NewMessage) -> NewMessage:
         proto.metadata or None,
         lease,
         proto.max_attempts if proto.HasField("max_attempts") else None,
+        proto.nonce,
     )
 
 

@@ -25,7 +25,7 @@ STATE_CANCELLED: State
 STATE_ERRORED: State
 
 class NewMessage(_message.Message):
-    __slots__ = ("id", "payload", "metadata", "delay_ms", "due_ms", "deadline_ms", "deadline_in_ms", "lease_ms", "max_attempts")
+    __slots__ = ("id", "payload", "metadata", "delay_ms", "due_ms", "deadline_ms", "deadline_in_ms", "lease_ms", "max_attempts", "nonce")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -42,6 +42,7 @@ class NewMessage(_message.Message):
     DEADLINE_IN_MS_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
     id: str
     payload: bytes
     metadata: _containers.ScalarMap[str, str]
@@ -51,7 +52,8 @@ class NewMessage(_message.Message):
     deadline_in_ms: int
     lease_ms: int
     max_attempts: int
-    def __init__(self, id: _Optional[str] = ..., payload: _Optional[bytes] = ..., metadata: _Optional[_Mapping[str, str]] = ..., delay_ms: _Optional[int] = ..., due_ms: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., deadline_in_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ...) -> None: ...
+    nonce: int
+    def __init__(self, id: _Optional[str] = ..., payload: _Optional[bytes] = ..., metadata: _Optional[_Mapping[str, str]] = ..., delay_ms: _Optional[int] = ..., due_ms: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., deadline_in_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ..., nonce: _Optional[int] = ...) -> None: ...
 
 class Refusal(_message.Message):
     __slots__ = ("reason", "text", "state")
