@@ -178,7 +178,8 @@ def test_a_release_and_a_lease_between_two_pages_are_not_a_finding(
             command = step.requests[0].command if isinstance(step, Round) else None
             if command and command[0] == "HSCAN" and command[2] != b"0":
                 # The counts stay the same, but the walk finds both messages leased.
-                first_page = {field[2:].decode() for field in server.hscan(key, 0, count=PAGE)[1]}  # type: ignore[index]
+                page: Any = server.hscan(key, 0, count=PAGE)
+                first_page = {field[2:].decode() for field in page[1]}
                 leased.pop(min(leased.keys() & first_page)).release()
                 [message] = queue.dequeue(where={"id": min(pending - leased.keys() - first_page)})
                 leased[message.id] = message
