@@ -207,6 +207,47 @@ def test_clients_of_the_deleted_queue_notice_the_new_queue(
         assert other.queue("q").counts()["pending"] == 1
 
 
+NEW_READS: dict[str, Callable[[Queue], object]] = {
+    "messages": lambda queue: [message.id for message in queue.messages()] == ["new"],
+    "counts": lambda queue: queue.counts()["pending"] == 1,
+    "depth": lambda queue: queue.depth({"a": "1"}) == 1,
+    "forecast": lambda queue: len(queue.forecast(minutes=5)) == 5,
+}
+
+
+@pytest.mark.queue(indexed=["b"])
+@pytest.mark.parametrize("reads_new", NEW_READS.values(), ids=NEW_READS)
+def test_every_client_reads_the_messages_and_the_settings_of_the_new_queue(
+    queue: Queue, direct_client: Tickwheel, engine: Any, reads_new: Callable[[Queue], object]
+) -> None:
+    queue.enqueue()
+    with Tickwheel(engine.url, namespace=direct_client._context.namespace, clock="_clock_test") as other:
+        other.delete_queue("q", purge=True)
+        other.create_queue("q", indexed=["a"], forecast=True).enqueue(id="new", metadata={"a": "1"})
+    assert reads_new(queue)
+
+
+READS: dict[str, Callable[[Queue], object]] = {
+    "messages": lambda queue: list(queue.messages()),
+    "counts": lambda queue: queue.counts(),
+    "lateness": lambda queue: queue.lateness(),
+    "depth": lambda queue: queue.depth(),
+    "forecast": lambda queue: queue.forecast(),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_every_client_notices_that_the_queue_was_deleted(
+    tw: Tickwheel, direct_client: Tickwheel, engine: Any, read: Callable[[Queue], object]
+) -> None:
+    queue = tw.create_queue("q", forecast=True)
+    queue.enqueue()
+    with Tickwheel(engine.url, namespace=direct_client._context.namespace, clock="_clock_test") as other:
+        other.delete_queue("q", purge=True)
+    with pytest.raises(QueueNotFound):
+        read(queue)
+
+
 def test_the_limit_counts_only_queues_that_exist(
     tw: Tickwheel, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, direct_client: Tickwheel
 ) -> None:

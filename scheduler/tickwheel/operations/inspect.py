@@ -15,6 +15,7 @@ from tickwheel.operations.dispatch import read_shard
 from tickwheel.operations.locate import read_message
 from tickwheel.plan import Plan, Request, Round, pairs_from_flat
 from tickwheel.storage import record
+from tickwheel.storage.keys import queues_key
 
 # The fields of a queue's histograms: buckets by powers of two in ms, and the number of delivered messages with a
 # deadline that the caller set.
@@ -104,6 +105,9 @@ def depth(context: NamespaceContext, queue: str, where: Mapping[str, str] | None
     if not filters:
         return (yield from counts(context, queue))["pending"]
     config = yield from context.config(queue)
+    if config.indexed is not None and not filters.keys() <= set(config.indexed):
+        # Another program may have recreated the queue with other indexed keys.
+        config = yield from context.fetch_config(queue)
     for key in filters:
         if config.indexed is not None and key not in config.indexed:
             raise InvalidArgument(
@@ -127,7 +131,8 @@ def forecast(context: NamespaceContext, queue: str, minutes: int) -> Plan[list[F
     Raises InvalidArgument if the queue keeps no forecast.
     """
     minutes = validation.integer("minutes", minutes, 1, limits.FORECAST_MINUTES_MAX)
-    config = yield from context.config(queue)
+    # Another program may have changed the setting.
+    config = yield from context.fetch_config(queue)
     if not config.forecast:
         raise InvalidArgument(
             f"queue {queue!r} keeps no forecast: create it with forecast=True, which counts messages per minute"
@@ -162,8 +167,12 @@ def _read_counters(
     """
     yield from context.config(queue)
     requests = [Request(shard, context.call("counts", shard, queue, [])) for shard in range(context.shards)]
+    row, *replies = yield Round([Request(0, command=("HGET", queues_key(context.namespace), queue)), *requests])
+    if row.value is None:
+        # Another program has deleted the queue that is cached. This raises the error.
+        yield from context.fetch_config(queue)
     counters = []
-    for shard, reply in enumerate((yield Round(requests))):
+    for shard, reply in enumerate(replies):
         _, states, late = reply.value
         try:
             counters.append(

@@ -46,7 +46,8 @@ class Scan:
     def next(self) -> Plan[list[MessageView]]:
         """Return the next page, with about `PAGE_BYTES` of payloads at most. A page can be empty before the end."""
         context = self._context
-        config = yield from context.config(self._queue)
+        # A cached configuration can be that of a former queue of this name, with another number.
+        config = yield from context.fetch_config(self._queue)
         key = shard_key(context.namespace, self._shard, "messages")
         pattern = b"".join(b"\\" + bytes([byte]) for byte in _NUMBER.pack(config.number)) + b"*"
         count, size = _PAGE, limits.PAGE_BYTES + 1
