@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TypeVar, cast
 
 import pytest
 import redis
@@ -178,8 +178,9 @@ def test_a_release_and_a_lease_between_two_pages_are_not_a_finding(
             command = step.requests[0].command if isinstance(step, Round) else None
             if command and command[0] == "HSCAN" and command[2] != b"0":
                 # The counts stay the same, but the walk finds both messages leased.
-                page: Any = server.hscan(key, 0, count=PAGE)
-                first_page = {field[2:].decode() for field in page[1]}
+                first_page = {
+                    str(field[2:], "utf-8") for field in cast("dict[bytes, bytes]", server.hscan(key, 0, count=PAGE)[1])
+                }
                 leased.pop(min(leased.keys() & first_page)).release()
                 [message] = queue.dequeue(where={"id": min(pending - leased.keys() - first_page)})
                 leased[message.id] = message

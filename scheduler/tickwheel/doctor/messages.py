@@ -67,14 +67,15 @@ def _fingerprint(shard: ShardReader) -> Plan[list[Any]]:
 
     If transitions restore the counts, one of them is an enqueue, which changes `seq`, or a dequeue or a reschedule,
     which adds a timer to the inbox. The last id of the inbox stays when an event process removes entries. So the
-    fingerprint needs no event, and detects the changes of a namespace without a history, too.
+    fingerprint detects the changes of a namespace without a history, too.
     """
     inbox = shard.key("inbox")
     [exists] = yield from shard.execute([("EXISTS", inbox)])
     streams = (yield from shard.execute([("XINFO", "STREAM", inbox)])) if exists else []
     last_ids = [dict(pairs_from_flat(stream))[b"last-generated-id"] for stream in streams]
     counts = (("HGETALL", shard.queue_key(name, "counts")) for name, _ in shard.queues.values())
-    return last_ids + (yield from shard.execute([("HGET", shard.key("clock"), "seq"), *counts]))
+    last_event = ("XREVRANGE", shard.key("events"), "+", "-", "COUNT", 1)
+    return last_ids + (yield from shard.execute([("HGET", shard.key("clock"), "seq"), last_event, *counts]))
 
 
 def _walk(shard: ShardReader, timers: TimerBloomFilter) -> Plan[_Tally]:
