@@ -240,7 +240,8 @@ class QueueModel:
     def _new(self, arguments: EnqueueArguments, key: Key, high: Callable[[int], int | None]) -> Entry:
         now = self._now()
         shard = self._place(arguments.id if key[1] is None else key[1])
-        self._orders[shard] += 1
+        # The first number of a shard is the server's time in units of 1/32 ms.
+        self._orders[shard] = (self._orders[shard] or self._now() * 32 % 2**47) + 1
         due = now + arguments.delay if arguments.due is None else arguments.due
         deadline = arguments.deadline if arguments.deadline_in is None else now + arguments.deadline_in
         held_back = arguments.due is not None and self._is_beyond(due, high(shard))

@@ -128,7 +128,7 @@ MUTANTS = [
     Mutant("any token owns", "_held_leases", "and sub(record, AFTER_HEAD, 30) == token", ""),
     Mutant("extend shortens a lease", "extend", "math.max(until_ms, now + lease)", "now + lease"),
     Mutant("an extended lease expires all the same", "expire", "elseif until_ms > trusted then", "elseif false then"),
-    Mutant("the message's own lease is ignored", "dequeue", "lease = own_lease", "lease = 0"),
+    Mutant("the message's own lease is ignored", "dequeue", "lease = read('>I4', record, at)", "lease = 0"),
     # Time
     Mutant("a moved timer is forgotten", "_fired_timers", "    add_timer(kind,", "    select(1, kind,"),
     Mutant("a lease has no timer", "dequeue", "add_event(add_timer(1,", "add_event(pack_mark(1,"),
@@ -149,7 +149,7 @@ MUTANTS = [
     Mutant(
         "reschedule ignores the clock guard",
         "reschedule",
-        "and high_water_mark and due > high_water_mark + guard",
+        "and high_water_mark and ready_at > high_water_mark + guard",
         "and false",
         clock_steps=True,
     ),

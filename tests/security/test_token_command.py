@@ -57,6 +57,7 @@ def test_the_service_accepts_the_printed_entry_of_every_name(tmp_path: Path, nam
     result = CliRunner().invoke(app, ["token", "--", name])
     assert result.exit_code == 0, result.output
     _, _, entry = result.stdout.partition("\n")
+    (tmp_path / "tokens").touch(0o600)
     (tmp_path / "tokens").write_text(entry, "ascii")
     assert [caller.name for caller in read(tmp_path / "tokens")] == [name]
 
