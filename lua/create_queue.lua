@@ -27,12 +27,10 @@ if redis.call('HLEN', queues) - placeholders >= limit then
     return redis.error_reply('TOOMANYQUEUES a namespace has at most ' .. ARGV[3] .. ' queues')
 end
 local created = ARGV[7] and tonumber(redis.call('HGET', namespace, 'auto_creations:' .. ARGV[7]) or 0) or 0
-if ARGV[7] then
-    if created >= tonumber(ARGV[8]) then
-        return redis.error_reply('TOOMANYFORTOKEN auto-create has made ' .. string.format('%.0f', created) .. ' queues for token "'
-            .. ARGV[7] .. '", and the limit of the token is ' .. ARGV[8] .. ': delete queues, let an admin create the queue,'
-            .. ' or raise `auto_created_queues` in the token file')
-    end
+if ARGV[7] and created >= tonumber(ARGV[8]) then
+    return redis.error_reply('TOOMANYFORTOKEN auto-create has made ' .. string.format('%.0f', created) .. ' queues for token "'
+        .. ARGV[7] .. '", and the limit of the token is ' .. ARGV[8] .. ': delete queues, let an admin create the queue,'
+        .. ' or raise `auto_created_queues` in the token file')
 end
 local number = (tonumber(redis.call('HGET', namespace, 'queue_numbers')) or 0) + 1
 if number == 1 then

@@ -1,10 +1,10 @@
 """An event process in a thread of the test's own process, so that the test can read its state."""
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
+from tests.support.in_thread import in_thread
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.event_process import EventProcess
 from tickwheel.event_process.assembly import open_event_process
@@ -39,12 +39,6 @@ def run_event_process(
             relays=relays,
             sink_topics=sink_topics,
         ) as process,
+        in_thread(process, _STOP_S),
     ):
-        thread = threading.Thread(target=process.run)
-        thread.start()
-        try:
-            yield process
-        finally:
-            process.stop()
-            thread.join(_STOP_S)
-    assert not thread.is_alive()
+        yield process

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError
 
+from tests.support.in_thread import in_thread
 from tests.support.wait_until import eventually
 from tickwheel.driver.config import DriverConfig
 from tickwheel.driver.server_clock import ServerClock
@@ -56,14 +57,8 @@ def run_loop(connect: Connect = refuse) -> Iterator[ShardLoop]:
     with closing(ShardLoop(connect, config, ServerClock(), OneLeadership())) as loop:
         # As if the clock guard held.
         loop.stats.held = True
-        thread = threading.Thread(target=loop.run)
-        thread.start()
-        try:
+        with in_thread(loop, stop_s=10):
             yield loop
-        finally:
-            loop.stop()
-            thread.join(10)
-    assert not thread.is_alive()
 
 
 @pytest.fixture(autouse=True)

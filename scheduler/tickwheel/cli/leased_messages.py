@@ -67,7 +67,7 @@ def _read_leases() -> Iterator[tuple[str, str, str | None]]:
         try:
             fields = decode_json(line)
             yield fields["id"], fields["token"], fields.get("exclusive_value")
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise CommandError(
                 f"line {number} of standard input is not valid. Each line must be a JSON object as printed by dequeue"
                 " --json, with id and token (and exclusive_value for an exclusive queue). No message was changed:"

@@ -7,7 +7,7 @@ from tickwheel.errors import TickwheelError
 
 
 def create_shared_memory(size: int) -> int:
-    """Return the descriptor of a new file without a name, of ``size`` zero bytes. All its blocks exist.
+    """Return the descriptor of a new file without a name, of ``size`` zero bytes.
 
     Raises TickwheelError if the file is in the temporary directory, which is so on systems other than Linux, and the
     directory has no space.
