@@ -164,6 +164,92 @@ def test_a_server_that_returns_from_a_short_step_back_is_trusted() -> None:
     assert guard.now(2_000) == BASE + 2_000
 
 
+def stepped_back(by: float) -> ClockGuard:
+    """Return a guard that has followed a step back by ``by`` ms for the time of three anchors."""
+    guard = started()
+    for anchor in range(1, 4):
+        observe(guard, BASE + anchor * ANCHOR_MS - by, anchor * ANCHOR_MS)
+    return guard
+
+
+@pytest.mark.parametrize("error", [-LIMIT, 0, LIMIT])
+def test_a_server_whose_clock_is_repaired_after_a_long_step_back_is_trusted(error: int) -> None:
+    guard = stepped_back(60_000)
+    at = 4 * ANCHOR_MS
+
+    observe(guard, BASE + at + error, at)
+
+    assert not guard.is_holding
+    assert guard.now(at) == BASE + at + error
+
+
+@pytest.mark.parametrize("error", [-LIMIT - 1, LIMIT + 1, 60_000])
+def test_after_a_step_back_a_step_to_another_time_ahead_is_guarded(error: int) -> None:
+    guard = stepped_back(60_000)
+    at = 4 * ANCHOR_MS
+
+    observe(guard, BASE + at + error, at)
+    assert guard.is_holding
+    assert guard.now(at) <= BASE + at - 60_000 + 1
+
+    observe(guard, BASE + at + 250, at + 250)
+    assert not guard.is_holding
+    assert guard.now(at + 250) == BASE + at + 250
+
+
+def test_a_slow_reply_does_not_show_that_the_clock_was_repaired() -> None:
+    guard = stepped_back(60_000)
+    at = 4 * ANCHOR_MS
+
+    observe(guard, BASE + at, at, delay=2 * LIMIT)
+
+    assert guard.is_holding
+
+
+def test_several_steps_back_are_repaired_by_one_step() -> None:
+    guard = stepped_back(60_000)
+    observe(guard, BASE + 4 * ANCHOR_MS - 90_000, 4 * ANCHOR_MS)
+    observe(guard, BASE + 5 * ANCHOR_MS - 90_000, 5 * ANCHOR_MS)
+
+    observe(guard, BASE + 6 * ANCHOR_MS, 6 * ANCHOR_MS)
+
+    assert not guard.is_holding
+
+
+def test_a_repaired_clock_is_guarded_as_before() -> None:
+    guard = stepped_back(60_000)
+    observe(guard, BASE + 4 * ANCHOR_MS, 4 * ANCHOR_MS)
+    for anchor in range(5, 8):
+        observe(guard, BASE + anchor * ANCHOR_MS, anchor * ANCHOR_MS)
+
+    observe(guard, BASE + 8 * ANCHOR_MS + 60_000, 8 * ANCHOR_MS)
+
+    assert guard.is_holding
+
+
+def test_a_clock_that_was_slewed_back_to_the_time_before_its_step_is_guarded_as_before() -> None:
+    guard = stepped_back(2 * LIMIT)
+    for second in range(31, 100):
+        observe(guard, BASE + 1_000 * second - max(0, 2 * LIMIT - 40 * (second - 30)), 1_000 * second)
+    # The server's clock is slow by 0.05 % for hours. Then it steps ahead to the time that was trusted long ago.
+    for minute in range(2, 200):
+        observe(guard, BASE + 60_000 * minute * (1 - DRIFT), 60_000 * minute)
+
+    observe(guard, BASE + 60_000 * 200, 60_000 * 200)
+
+    assert guard.is_holding
+
+
+def test_an_accepted_step_ends_the_memory_of_a_step_back() -> None:
+    guard = stepped_back(60_000)
+    observe(guard, BASE + 4 * ANCHOR_MS - 30_000, 4 * ANCHOR_MS)
+    guard.accept()
+
+    observe(guard, BASE + 5 * ANCHOR_MS, 5 * ANCHOR_MS)
+
+    assert guard.is_holding
+
+
 def test_a_slow_reply_starts_no_hold() -> None:
     guard = started()
 

@@ -11,7 +11,9 @@ the *anchor*    is the trusted clock. It is set to the estimate every ten second
                 A server that is ahead of the anchor by more than the limit has made a step: the guard *holds*. The time
                 stands still until the server agrees with the anchor again or an operator accepts the server's time.
 
-If the server's clock steps back, the guard follows immediately: that makes messages late, never early.
+If the server's clock steps back, the guard follows immediately: that makes messages late, never early. The guard
+remembers the offset that it trusted before the step. If the server later returns to this offset, its clock was repaired,
+and the guard trusts it again. A step to any other time ahead is a step.
 
 At the first claim of a leadership there is no trusted clock yet, and two other times serve as witnesses: this host's
 wall clock (plus the step that an operator has accepted, which the shard stores), and the shard's high-water mark, which
@@ -46,6 +48,8 @@ class ClockGuard:
         self._offset = -inf
         self._anchor = -inf
         self._anchored_at = -inf
+        # The offset that was trusted before the server's clock stepped back, until the server returns to it.
+        self._before_step_back = -inf
         self._observed_offset = -inf
         self._seen_at = 0.0
         self._frozen: float | None = None
@@ -81,8 +85,10 @@ class ClockGuard:
         # The bounds of a slow reply are too wide to prove a step or its end, so the guard keeps its state.
         ahead = (low if self._frozen is None else high - 1) - self._anchor
         if ahead > self._limit:
-            self._hold(received)
-            return
+            if not self._has_returned(low, high):
+                self._hold(received)
+                return
+            self._anchor = self._before_step_back
         if self._frozen is not None:
             self._frozen = None
             _log.warning("%s agrees with the trusted time again; promotion resumes", self._label)
@@ -92,14 +98,26 @@ class ClockGuard:
             self._offset = low if estimate > high else max(low, estimate)
         self._seen_at = received
         if received - self._anchored_at >= ANCHOR_MS:
-            self._anchor, self._anchored_at = self._offset, received
+            self._set_anchor(received)
 
     def accept(self) -> None:
         """Trust the server's clock as it is, on behalf of an operator."""
         if self._frozen is not None:
             _log.warning("%s was accepted, %d ms ahead; promotion resumes", self._label, self.ahead_ms)
             self._offset = self._anchor = self._observed_offset
+            self._before_step_back = -inf
             self._frozen = None
+
+    def _set_anchor(self, received: float) -> None:
+        if self._offset < self._anchor - self._limit:
+            self._before_step_back = max(self._before_step_back, self._anchor)
+        elif self._offset >= self._before_step_back - self._limit:
+            self._before_step_back = -inf
+        self._anchor, self._anchored_at = self._offset, received
+
+    def _has_returned(self, low: float, high: float) -> bool:
+        """Whether the server's clock is certainly back at the time that was trusted before it stepped back."""
+        return low >= self._before_step_back - self._limit and high - 1 <= self._before_step_back + self._limit
 
     def _hold(self, received: float) -> None:
         if self._frozen is None:
