@@ -12,8 +12,8 @@ the *anchor*    is the trusted clock. It is set to the estimate every ten second
                 stands still until the server agrees with the anchor again or an operator accepts the server's time.
 
 If the server's clock steps back, the guard follows immediately: that makes messages late, never early. The guard
-remembers the offset that it trusted before the step. If the server later returns to this offset, its clock was repaired,
-and the guard trusts it again. A step to any other time ahead is a step.
+remembers the offset that it trusted before the step. If the server later returns to this offset, its clock was
+repaired, and the guard trusts it again. A step to any other time ahead is a step.
 
 At the first claim of a leadership there is no trusted clock yet, and two other times serve as witnesses: this host's
 wall clock (plus the step that an operator has accepted, which the shard stores), and the shard's high-water mark, which

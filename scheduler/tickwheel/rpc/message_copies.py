@@ -54,6 +54,8 @@ class MessageCopies:
             self._is_busy = True
             self._admit_later()
         if cancelled is not None:
+            # The error is in a reference cycle with this frame.
+            message = None
             raise cancelled
         return message
 

@@ -200,7 +200,7 @@ class Server:
 
     def _make_error_handler(self, method: str, error: TickwheelError) -> Any:
         async def answer(_: Any, context: Any) -> None:
-            await abort_call(context, error)
+            await abort_call(context, failure_status(error))
 
         # A handler with a stream in each direction fits every RPC. For such a handler, the library reads a request only
         # when the handler asks for it, and this handler does not.
@@ -270,15 +270,30 @@ class Server:
 
 
 def _abort_on_error(answer: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Wrap ``answer`` so that an error ends the call with a status."""
+    """Wrap ``answer`` so that an error ends the call with a status.
+
+    Reference cycles are collected late. The library keeps the error that ends a call in a cycle, and so do tasks of the
+    call. So this error replaces no other, its traceback begins here, and the reader forgets the request.
+    """
 
     async def handler(requests: RequestReader, context: Any, *write: Write) -> Any:
         try:
             return await answer(requests, *write)
         except Exception as error:
-            await abort_call(context, error)
+            status = failure_status(error)
+            _forget_frames(error)
+        except asyncio.CancelledError as error:
+            requests.first = None
+            _forget_frames(error)
+            raise
+        requests.first = None
+        await abort_call(context, status)
 
     return handler
+
+
+def _forget_frames(error: BaseException) -> None:
+    error.__traceback__ = error.__context__ = error.__cause__ = None
 
 
 async def _take_quota(requests: RequestReader, quota: TokenQuota, cost: Cost) -> AsyncIterator[Any]:
@@ -291,9 +306,9 @@ async def _take_quota(requests: RequestReader, quota: TokenQuota, cost: Cost) ->
         yield request
 
 
-async def abort_call(context: Any, error: Exception) -> None:
-    """End the call with the error. An unexpected exception is a bug: its traceback is logged under a random number,
-    and the caller gets the number.
+def failure_status(error: Exception) -> Any:
+    """Return the status of a call that the error ends. An unexpected exception is a bug: its traceback is logged under
+    a random number, and the caller gets the number. Raises ``error`` if the client has ended the call.
     """
     if isinstance(error, grpc.aio.BaseError):
         # The client has disconnected, or the call has ended already.
@@ -309,6 +324,10 @@ async def abort_call(context: Any, error: Exception) -> None:
         error = TickwheelError(
             f"the call failed because of a bug in the service, whose log has the details under error number {number}"
         )
-    status = error_to_status(error)
+    return error_to_status(error)
+
+
+async def abort_call(context: Any, status: Any) -> None:
+    """End the call with the status."""
     context.set_trailing_metadata(((DETAILS, status.SerializeToString()),))
     await context.abort(_CODES[status.code], status.message)
