@@ -4,8 +4,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import grpc
 import pytest
 
+from tests.integration.generic_client import GenericClient
+from tests.integration.service_thread import ServiceThread
 from tickwheel import InvalidArgument, LeaseLost, Message, MessageNotFound, NewMessage, OutboxFull, Queue, Tickwheel
 from tickwheel.storage.record import State
 from tickwheel.storage.transition import OutboxTransition
@@ -98,6 +101,26 @@ def test_a_purge_leaves_other_queues_alone(queue: Queue, tw: Tickwheel) -> None:
     queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(10))
     assert queue.purge() == 10
     assert other.counts()["pending"] == 10
+
+
+@pytest.mark.parametrize("name", ["PurgeQueue", "DeleteQueue"])
+def test_the_pages_of_a_removal_over_the_service_end(tickwheel_server: PrivateServer, name: str) -> None:
+    """The page tokens alone continue the removal: each call makes a new `Purge`."""
+    namespace = f"pages-{name.lower()}"
+    with Tickwheel(tickwheel_server.url, namespace=namespace, drive=False) as tw:
+        queue, other = tw.create_queue("removed"), tw.create_queue("other")
+        for queue_of_many in (other, queue):
+            queue_of_many.enqueue_many(NewMessage(id=f"m{n}") for n in range(1_500))
+    with ServiceThread(tickwheel_server.url) as service, grpc.insecure_channel(service.target) as channel:
+        client = GenericClient(channel)
+        options = {"purge": True} if name == "DeleteQueue" else {}
+        token, removed, calls = "", 0, 0
+        while calls == 0 or (token and calls < 100):
+            calls += 1
+            page = client.call(name, namespace=namespace, queue="removed", page_token=token, **options)
+            token, removed = page["next_page_token"], removed + int(page["removed"])
+        assert (token, removed) == ("", 1_500)
+        assert client.call("GetCounts", namespace=namespace, queue="other")["counts"]["pending"] == "1500"
 
 
 def test_a_purged_id_can_be_used_again_and_old_timers_do_no_harm(

@@ -61,7 +61,8 @@ class Purge:
         """Remove the messages of the next page, and return their number. It can be 0 before the end."""
         if isinstance(sessions, RequestSessions):
             yield from self._find_answer(sessions)
-        if not self._is_in_shard:
+        # A page token may point into the shard.
+        if not self._is_in_shard and self._cursor == b"0":
             yield from self._skip_empty_shards()
             if self.ended:
                 return 0
