@@ -94,9 +94,7 @@ class CeleryMessage:
         """
         due = self._due(timezone)
         if not 0 <= (self.priority or 0) <= _MAX_PRIORITY:
-            raise InvalidArgument(
-                f"its priority is {validation.preview(self.priority)}, and only 0 to {_MAX_PRIORITY} are allowed"
-            )
+            raise InvalidArgument(refused_priority(self.priority))
         deadline: datetime | timedelta | None = None
         if self.priority:
             step = self.priority * (_PRIORITY if lowest_first else -_PRIORITY)
@@ -116,6 +114,11 @@ class CeleryMessage:
         if due > datetime.now(UTC) + _MAX_ETA_AHEAD:
             raise InvalidArgument(f"its eta is more than {_MAX_ETA_AHEAD.days} days ahead, which is the maximum")
         return max(due, datetime(1970, 1, 1, tzinfo=UTC))
+
+
+def refused_priority(priority: object) -> str:
+    """Return the reason why a message with this priority cannot be moved."""
+    return f"its priority is {validation.preview(priority)}, and only 0 to {_MAX_PRIORITY} are allowed"
 
 
 def decode_message(text: bytes | str) -> Any:

@@ -14,13 +14,13 @@ worker for their ETA are in this hash, too. `CeleryQueue.take` moves messages at
 import json
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from itertools import chain
 from typing import Any, Final
 
 from tickwheel import limits
-from tickwheel.celery.celery_message import CeleryMessage, decode_message
+from tickwheel.celery.celery_message import CeleryMessage, decode_message, refused_priority
 from tickwheel.client import Queue
 from tickwheel.errors import IdConflict, InvalidArgument
 from tickwheel.model import validation
@@ -292,10 +292,14 @@ def _parse(raw: bytes, key: str, tag: bytes | None) -> CeleryQueueItem:
         message = wrapped[0] if isinstance(wrapped, list) else wrapped
         headers, properties = message["headers"], message["properties"]
         kind = message["content-type"]
-        priority = int(properties.get("priority") or 0) or None
-        call = CeleryMessage(dict(headers), "", str(properties.get("reply_to") or ""), priority)
-    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+        call = CeleryMessage(dict(headers), "", str(properties.get("reply_to") or ""))
+        priority = properties.get("priority")
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         return CeleryQueueItem(raw, key, tag, CeleryMessage({}, ""), f"it is not a message of kombu: {error!r:.200}")
+    try:
+        call = replace(call, priority=int(priority or 0) or None)
+    except (ValueError, TypeError, OverflowError):
+        return CeleryQueueItem(raw, key, tag, call, refused_priority(priority))
     try:
         return CeleryQueueItem(raw, key, tag, *_check_movable(message, call, kind))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
