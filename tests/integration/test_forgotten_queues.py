@@ -1,7 +1,7 @@
 """Clients and the service keep nothing of deleted queues and namespaces, so that new names take no more memory."""
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -12,17 +12,26 @@ from tests.integration.generic_client import GenericClient
 from tests.integration.service_thread import ServiceThread
 from tests.support.reachable_names import find_names
 from tests.support.wait_until import eventually
-from tickwheel import QueueNotFound, Tickwheel
+from tickwheel import QueueNotFound, Tickwheel, limits
+from tickwheel.event_process.queue_directory import QueueDirectory
+from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.operations import context, head_cache, ready_shards, sessions
+from tickwheel.operations.context import NamespaceContext
 from tickwheel.redis import shared_searches, subscriptions
+from tickwheel.redis.driver_executor import DriverExecutor
+from tickwheel.redis.pools import ConnectionPools
+from tickwheel.runtime.time import monotonic_ms
 from tickwheel.service import counters, enqueue_batcher, poll_coalescer
+from tickwheel.sinks.registry import SinkRegistry
+from tickwheel.tasks import app_clients
+from tickwheel.tasks.app_clients import AppClients
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
 
 QUEUES = 60
 NAMES = r"gone-[0-9]+"
-# Each cache with a limit may keep this number of names. The caches have at most a third of the names together.
+# The limit of each cache. All caches have at most a third of the names.
 KEPT = 2
 CACHES = {
     context: ["_CONFIGS_MAX"],
@@ -127,3 +136,44 @@ def test_nothing_remains_of_a_namespace_that_the_service_deleted_and_waiting_cal
             with pytest.raises(grpc.RpcError, match="no longer exists"):
                 waiting.result(20)
     assert not find_names([real_time_service.server], namespace)
+
+
+def test_an_event_process_forgets_the_queues_with_a_sink_that_it_has_reported(
+    tickwheel_server: PrivateServer, namespace: str
+) -> None:
+    with (
+        Tickwheel(tickwheel_server.url, namespace=namespace, drive=False) as direct,
+        closing(DriverExecutor(ConnectionPools(tickwheel_server.url), tickwheel_server.url, 10)) as io,
+    ):
+        directory = QueueDirectory(NamespaceContext(namespace), io)
+        for number in range(3):
+            direct.create_queue(f"gone-{number}", sink="kafka://topic")
+            assert [*directory.queues_with_sinks(monotonic_ms())] == [f"gone-{number}"]
+            direct.delete_queue(f"gone-{number}")
+        assert not directory.queues_with_sinks(monotonic_ms())
+        # The placeholders of deleted queues have other names.
+        assert not find_names([directory], NAMES)
+
+
+def test_an_event_process_keeps_a_limited_number_of_queues_whose_sink_it_refuses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "QUEUES_MAX", KEPT)
+    with closing(KafkaProducers("127.0.0.1:1")) as producers:
+        sinks = SinkRegistry("shop", producers, topics=["orders"])
+        for number in range(10):
+            assert sinks.sink(f"gone-{number}", "kafka://topic") is None
+    assert len(find_names([sinks], NAMES)) <= KEPT
+
+
+def test_a_producer_of_tasks_keeps_a_limited_number_of_queues(
+    tickwheel_server: PrivateServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app_clients, "_ENSURED_MAX", KEPT)
+    clients = AppClients({"url": tickwheel_server.url, "namespace": namespace, "drive": False}, lambda name: {})
+    for number in range(10):
+        clients.ensure_queue(f"gone-{number}")
+        clients.client().delete_queue(f"gone-{number}")
+    found = find_names([clients], NAMES)
+    clients.close()
+    assert len(found) <= 2 * KEPT

@@ -46,4 +46,7 @@ def _referents(value: object) -> list[Any]:
     if isinstance(value, FunctionType):
         # Not its module.
         return [value.__closure__, value.__defaults__]
+    if isinstance(value, dict):
+        # The collector does not visit keys that are strings.
+        return [*list(value), *list(value.values())]
     return gc.get_referents(value)
