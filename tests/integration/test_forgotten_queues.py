@@ -12,7 +12,7 @@ from tests.integration.generic_client import GenericClient
 from tests.integration.service_thread import ServiceThread
 from tests.support.reachable_names import find_names
 from tests.support.wait_until import eventually
-from tickwheel import QueueNotFound, Tickwheel, limits
+from tickwheel import InvalidArgument, QueueNotFound, Tickwheel, limits
 from tickwheel.event_process.queue_directory import QueueDirectory
 from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.operations import context, head_cache, ready_shards, sessions
@@ -62,6 +62,8 @@ def use(tw: Tickwheel, name: str) -> None:
     assert not queue.dequeue()
     assert not queue.dequeue(where={"of": name})
     assert not queue.dequeue(where={"of": name}, wait=timedelta(milliseconds=1))
+    with pytest.raises(InvalidArgument):
+        queue.dequeue(where={"other": name})
     with suppress(QueueNotFound):
         tw.queue(f"{name}.missing").dequeue()
 
