@@ -5,7 +5,9 @@ import json
 import logging
 import signal
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import grpc
@@ -13,6 +15,7 @@ import pytest
 
 from services.serving_program import SERVE, ServingProgram
 from tests.integration.cli.command_runner import ENDS_S
+from tests.integration.generic_client import GenericClient
 from tests.integration.service_thread import ServiceThread
 from tests.security.tokens import entry, generic_client, write_token_file
 from tests.support.wait_until import eventually
@@ -37,6 +40,27 @@ def test_the_library_writes_no_lines_of_its_own(tickwheel_server: PrivateServer,
         assert service.wait(ENDS_S) == 0
         *_, last = map(json.loads, service.log.splitlines())
         assert last["event"] == "ended"
+
+
+def test_rejected_streams_whose_clients_send_more_requests_write_few_lines(
+    tickwheel_server: PrivateServer, tmp_path: Path
+) -> None:
+    with ServingProgram(tmp_path, *SERVE, tickwheel_server.url, "--json") as service:
+        with grpc.insecure_channel(service.target) as channel:
+            client = GenericClient(channel)
+            client.call("CreateQueue", queue="orders", settings={"indexed": {"keys": ["shop"]}})
+            first = {"queue": "orders", "where": {"of": "1"}, "credit": 1}
+            for _ in range(100):
+                is_rejected = Event()
+                requests: Any = chain([first], [{}] * 20, iter(is_rejected.wait, True))
+                with pytest.raises(grpc.RpcError, match="does not index 'of'"):
+                    list(client.stream("DequeueStream", requests))
+                is_rejected.set()
+        service.send_signal(signal.SIGTERM)
+        assert service.wait(ENDS_S) == 0
+        log = [json.loads(line) for line in service.log.splitlines()]
+    assert not [line for line in log if "traceback" in line]
+    assert len(log) < 10
 
 
 class Lines:

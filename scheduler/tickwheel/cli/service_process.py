@@ -20,6 +20,7 @@ from tickwheel.cli.parameter_types import option_parser, parse_duration
 from tickwheel.cli.target import TIMEOUT, Target
 from tickwheel.client.settings import ClientSettings
 from tickwheel.errors import InvalidArgument
+from tickwheel.runtime.event_loop import throttle_unhandled_errors
 from tickwheel.runtime.gc_freeze import collect_seldom, freeze_gc
 
 if TYPE_CHECKING:
@@ -180,6 +181,7 @@ def make_collector(server: "Server") -> "Collector":
 async def serve_until_stopped(server: "Server", host: str, options: ServeOptions) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
+    throttle_unhandled_errors(loop)
     # The token file is checked every second, so SIGHUP is not needed to read it again.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if options.part:

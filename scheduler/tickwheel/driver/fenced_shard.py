@@ -17,7 +17,6 @@ class FencedShard:
         self.fence = b""
         self._namespace = namespace
         self._clock_fragment = clock_fragment
-        self._queue_keys: dict[str, dict[str, str]] = {}
 
     def script(self, name: str) -> scripts.Script:
         return scripts.load(name, self._clock_fragment)
@@ -27,11 +26,7 @@ class FencedShard:
 
     def queue_keys(self, queue: str) -> dict[str, str]:
         """Return all keys that a script of a queue may declare, by name."""
-        result = self._queue_keys.get(queue)
-        if result is None:
-            own_keys = {name: keys.queue_key(self._namespace, self.number, queue, name) for name in keys.QUEUE_KEYS}
-            result = self._queue_keys[queue] = self.keys | own_keys
-        return result
+        return keys.declared_keys(self._namespace, self.number, queue)
 
     def call_fenced(
         self,

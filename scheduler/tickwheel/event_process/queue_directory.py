@@ -112,11 +112,13 @@ class QueueDirectory:
             self._warn()
 
     def _warn(self) -> None:
+        with_sinks = {name for name, config in self._configs.values() if config.sink is not None}
         for name, config in self._configs.values():
-            if config.sink is not None and name not in self._warned_queues:
-                self._warned_queues.add(name)
+            if name in with_sinks and name not in self._warned_queues:
                 _log.warning(
                     "queue %s has the sink %s, but this event process has no Kafka brokers (--kafka): messages of the"
                     " queue stay Pending",
                     *(name, config.sink),
                 )
+        # Nothing of deleted queues.
+        self._warned_queues = with_sinks

@@ -5,7 +5,7 @@ The *head* of a queue on a shard is the most urgent deadline there (`head_cache.
 Methods that call a server are plans (`plan.py`). `dispatch.py` sends the calls of the scripts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tickwheel import limits
 from tickwheel.errors import NamespaceGone, QueueNotFound, TickwheelError
@@ -14,7 +14,7 @@ from tickwheel.model.queue_config import BLOCKED, HEADS, QueueConfig
 from tickwheel.operations.head_cache import HeadCache
 from tickwheel.operations.sessions import SessionPool
 from tickwheel.plan import Plan, Request, Round
-from tickwheel.storage.keys import QUEUE_KEYS, SHARD_KEYS, namespace_key, queue_key, queues_key, shard_key
+from tickwheel.storage.keys import declared_keys, namespace_key, queue_key, queues_key
 from tickwheel.storage.script_errors import NAMESPACEGONE, ScriptError
 from tickwheel.storage.scripts import Call, load
 
@@ -32,6 +32,9 @@ def outbox_of(history: int) -> tuple[int, bool]:
     """
     return history % DROPS * 1024, history >= RELAYED + DROPS
 
+
+# A namespace has no more queues at a time.
+_CONFIGS_MAX = limits.QUEUES_MAX
 
 # The fragments that read the time in scripts: from the server, or from a field that a test sets.
 CLOCK_FRAGMENTS = ("_clock", "_clock_test")
@@ -52,16 +55,24 @@ class NamespaceContext:
         self.configs: dict[str, QueueConfig] = {}
         self.sessions = SessionPool()
         self.heads = HeadCache()
-        self._keys: dict[tuple[int, str], dict[str, str]] = {}
 
     def keys(self, shard: int, queue: str) -> dict[str, str]:
         """Return the keys of the shard and of the queue on this shard: the name that scripts declare -> the key."""
-        key_names = self._keys.get((shard, queue))
-        if key_names is None:
-            key_names = {name: shard_key(self.namespace, shard, name) for name in SHARD_KEYS}
-            key_names |= {name: queue_key(self.namespace, shard, queue, name) for name in QUEUE_KEYS}
-            self._keys[shard, queue] = key_names
-        return key_names
+        return declared_keys(self.namespace, shard, queue)
+
+    def cache_configs(self, configs: Mapping[str, QueueConfig]) -> None:
+        """Cache configurations by the names of their queues.
+
+        Other programs may have deleted queues whose configurations are cached. So a full cache is cleared.
+        """
+        if len(self.configs) >= _CONFIGS_MAX:
+            self.configs.clear()
+        self.configs.update(configs)
+
+    def forget_queue(self, queue: str) -> None:
+        """Forget a queue that does not exist."""
+        self.configs.pop(queue, None)
+        self.heads.forget(queue)
 
     def call(
         self,
@@ -100,18 +111,18 @@ class NamespaceContext:
             ]
         )
         if shards.value != str(self.shards).encode():
-            self.configs.pop(queue, None)
+            self.forget_queue(queue)
             raise self.namespace_gone_error()
         if config_reply.value is None:
-            self.configs.pop(queue, None)
+            self.forget_queue(queue)
             return None
         config = QueueConfig.from_bytes(queue, config_reply.value)
         if config.deleted:
-            self.configs.pop(queue, None)
+            self.forget_queue(queue)
             raise QueueNotFound(
                 f"{queue!r} stands for a deleted queue of namespace {self.namespace!r}: use another name"
             )
-        self.configs[queue] = config
+        self.cache_configs({queue: config})
         return config
 
     def namespace_gone_error(self) -> NamespaceGone:

@@ -8,6 +8,9 @@ from tickwheel.plan import Request
 
 # A head older than this is not used.
 _HEADS_S = 0.1
+# The maximum number of queues with heads. Before one more queue is added, all heads are dropped: the next dequeue of
+# each queue reads them again.
+_QUEUES_MAX = 1_000
 # Scripts that may make a message ready. In an exclusive queue, freeing a value makes the next message ready.
 _READY = frozenset({"enqueue", "fail", "release", "reschedule", "redrive"})
 _READY_EXCLUSIVE = _READY | {"complete", "cancel"}
@@ -25,21 +28,29 @@ class HeadCache:
 
     def record(self, queue: str, shard: int, deadline: int | None) -> None:
         """Record the most urgent deadline of a shard; None if nothing is ready there."""
+        if queue not in self._heads and len(self._heads) >= _QUEUES_MAX:
+            self._heads.clear()
         self._heads.setdefault(queue, {})[shard] = (deadline, time.monotonic())
 
     def recent(self, queue: str) -> dict[int, int | None]:
         """Return the head of each shard that replied in the last 100 ms; None if nothing was ready on the shard."""
-        if queue not in self._heads:
+        recorded = self._heads.get(queue)
+        if recorded is None:
             return {}
         since = time.monotonic() - _HEADS_S
         # A copy, because other threads record heads, too.
-        recorded = self._heads[queue].copy()
+        recorded = recorded.copy()
         return {shard: deadline for shard, (deadline, received) in recorded.items() if received >= since}
 
     def forget_changed(self, queue: str, exclusive: bool, requests: Iterable[Request]) -> None:
         """Forget the heads of shards on which these requests may make another message the most urgent."""
-        if queue in self._heads:
+        recorded = self._heads.get(queue)
+        if recorded is not None:
             scripts = _READY_EXCLUSIVE if exclusive else _READY
             for request in requests:
                 if request.call is not None and request.call.script.name in scripts:
-                    self._heads[queue][request.shard] = (None, -inf)
+                    recorded[request.shard] = (None, -inf)
+
+    def forget(self, queue: str) -> None:
+        """Forget the heads of a queue that does not exist."""
+        self._heads.pop(queue, None)

@@ -100,7 +100,7 @@ def set_blocks(context: NamespaceContext, queue: str, enqueue: bool | None, dequ
 def list_queues(context: NamespaceContext) -> Plan[dict[str, QueueConfig]]:
     """Return the configuration of every queue of the namespace, by name."""
     configs = {name: config for name, config in (yield from read_configs(context)).items() if not config.deleted}
-    context.configs.update(configs)
+    context.cache_configs(configs)
     return dict(sorted(configs.items()))
 
 

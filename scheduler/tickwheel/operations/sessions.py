@@ -27,6 +27,8 @@ _KEEPS_EMPTY, _OPENS, _REPEATED, _REPLAYS = 1, 2, 4, 8
 # this time.
 _RENEW_S = limits.SESSION_MS / 2000
 _DIGEST_BYTES, _SLOT_HASH_BYTES = 16, 24
+# The maximum number of queues with unanswered calls that a session keeps separately.
+_UNANSWERED_MAX = 1_000
 
 
 class ClientSession:
@@ -104,6 +106,9 @@ class ClientSession:
     def begin_rpc(self, queue: str) -> bool:
         """Begin a call to the service. Return whether the service answered all earlier calls for the queue."""
         self.sequence += 1
+        if queue not in self._unanswered and len(self._unanswered) >= _UNANSWERED_MAX:
+            # No queue has the empty name, so its calls count as unanswered from now on. This is safe for any queue.
+            queue = ""
         return self._unanswered.setdefault(queue, self.sequence) == self.sequence
 
     def has_unanswered_call(self, shard: int) -> bool:

@@ -16,6 +16,7 @@ from tickwheel.redis.asyncio_pools import AsyncConnectionPools, read_answer
 from tickwheel.redis.replies import CONNECTION_ERRORS
 from tickwheel.redis.subscriptions import Subscriptions
 from tickwheel.redis.wait_list import SWEEP_S, WaiterHandle, WaitList
+from tickwheel.runtime.event_loop import abandon
 
 
 class TaskWaiter(WaiterHandle):
@@ -219,8 +220,7 @@ class WakeupTask:
 
     async def _close_connection(self, server: str) -> None:
         connection, reading = self._connections.pop(server, None), self._reading.pop(server, None)
-        if reading is not None and not reading.cancel():
-            # Retrieve the error, or asyncio logs it as unhandled.
-            reading.exception()
+        if reading is not None:
+            abandon(reading)
         if connection is not None:
             await connection.disconnect(nowait=True)

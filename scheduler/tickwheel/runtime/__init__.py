@@ -5,7 +5,7 @@ Outside this package, these modules import nothing of Tickwheel except `errors`.
     child_process.py  ChildProcess: a child that is restarted if it dies, and ends with this program
     process_guard.py  ProcessGuard: the rejection of calls on a closed or forked client
     loopback.py       addresses that only this machine can reach
-    event_loop.py     helpers for asyncio: threads, cancellation, standard input, and a check of the event loop
+    event_loop.py     helpers for asyncio: threads, cancellation, the log of the event loop, and its check
     signals.py        signal handlers that run in a thread, and the names of signals
     shared_memory.py  memory that a process shares with its children
     wake_pipe.py      WakePipe: a pipe that wakes a thread that polls sockets

@@ -1,13 +1,21 @@
-"""Helpers for asyncio: run work in a thread, wait despite a cancellation, read standard input, check the event loop."""
+"""Helpers for asyncio: run work in a thread, wait despite a cancellation, abandon a task, limit the log of the event
+loop, read standard input, check the event loop.
+"""
 
 import asyncio
+import logging
 import sys
 from collections.abc import Callable
-from typing import TypeVar
+from traceback import extract_tb
+from typing import Any, TypeVar
 
 from tickwheel.errors import TickwheelError
+from tickwheel.runtime.log_fields import log_fields
+from tickwheel.runtime.log_throttle import LogThrottle
 
 T = TypeVar("T")
+
+_log = logging.getLogger("tickwheel")
 
 _OPEN = "open a separate client in each event loop"
 _CLOSE = "close the client in its own event loop, or end that loop first"
@@ -34,6 +42,47 @@ async def finish_despite_cancel(future: asyncio.Future[T]) -> T:
     if cancelled is None or future.cancelled():
         return future.result()
     raise cancelled from future.exception()
+
+
+def abandon(future: asyncio.Future[Any]) -> None:
+    """Cancel a future or task whose outcome nobody needs.
+
+    It may fail nevertheless. The event loop then does not log the error as never retrieved.
+    """
+    if future.cancel():
+        future.add_done_callback(_retrieve_error)
+    else:
+        _retrieve_error(future)
+
+
+def _retrieve_error(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()
+
+
+def throttle_unhandled_errors(loop: asyncio.AbstractEventLoop) -> None:
+    """Let the event loop log errors that no code handles at most once in 30 s for each place in the code.
+
+    Otherwise, a client whose calls cause such an error could fill the log with tracebacks.
+    """
+    log_throttle = LogThrottle()
+
+    def log_error(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        problem, error = context["message"], context.get("exception")
+        kind = problem
+        if error is not None:
+            # The texts of the error and of the problem may contain what a client has sent.
+            kind = f"{type(error)} at {[(frame.filename, frame.lineno) for frame in extract_tb(error.__traceback__)]}"
+        level = logging.ERROR if log_throttle.should_log(kind) else logging.DEBUG
+        _log.log(
+            level,
+            "an error in the event loop, because of a bug: %s (repeats are throttled)",
+            problem,
+            exc_info=error,
+            extra=log_fields("unhandled error", problem=problem),
+        )
+
+    loop.set_exception_handler(log_error)
 
 
 async def open_standard_input() -> asyncio.StreamReader:

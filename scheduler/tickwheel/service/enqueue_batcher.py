@@ -12,12 +12,16 @@ from tickwheel.operations.enqueue import EnqueueRound, RefusedMessage, send, to_
 from tickwheel.operations.message_packer import PackedMessage, Packer
 from tickwheel.operations.queues import ensure
 from tickwheel.service.authorization import creation_limit
-from tickwheel.service.micro_batcher import MicroBatcher
+from tickwheel.service.micro_batcher import MicroBatcher, drop_idle
 from tickwheel.telemetry.histogram import Histogram
 
 Result = EnqueueResult | RefusedMessage
 # The number of turns of the event loop from reading a wake-up to resuming the call that waits for it.
 _WAKE_UP_LOOP_TURNS: Final = 2
+# Each queue has a buffer, and each of its shards has a batcher. If there are as many as this, the idle ones are dropped
+# before another one is added.
+_MAX_BUFFERS: Final = 1_000
+_MAX_BATCHERS: Final = 64
 
 
 class EnqueueBatcher:
@@ -53,6 +57,7 @@ class EnqueueBatcher:
         buffer = self._buffers.get(queue)
         if buffer is None or buffer.packer.uid != config.uid:
             # The old buffer still sends the messages that wait in it.
+            drop_idle(self._buffers, _MAX_BUFFERS)
             buffer = self._buffers[queue] = _QueueBuffer(context, queue, config, self._run, self._group_sizes)
         result = await buffer.submit(buffer.pack(config, new))
         if self._has_waiters(queue):
@@ -82,6 +87,11 @@ class _QueueBuffer:
         # By shard: a shard that fails, or does not answer, must not affect the messages for other shards.
         self._batchers: dict[int, MicroBatcher[PackedMessage, Result | None]] = {}
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether messages are in flight or wait to be sent."""
+        return any(batcher.is_busy for batcher in self._batchers.values())
+
     def pack(self, config: QueueConfig, new: NewMessage) -> PackedMessage:
         """Return the message, ready to send. Raises InvalidArgument if the message is invalid."""
         if self.packer.config is not config:
@@ -92,6 +102,7 @@ class _QueueBuffer:
         """Send the message with those of concurrent calls for the same shard. Raises as `Queue.enqueue` does."""
         batcher = self._batchers.get(packed.shard)
         if batcher is None:
+            drop_idle(self._batchers, _MAX_BATCHERS)
             batcher = self._batchers[packed.shard] = MicroBatcher(self._send, _max_batch)
         result = await batcher.submit(packed)
         if result is None:

@@ -8,7 +8,7 @@ time (docs/decisions/0017).
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -102,3 +102,10 @@ class MicroBatcher(Generic[T, R]):
         for (_, done), result in zip(group, results, strict=True):
             if not done.done():
                 done.set_result(result)
+
+
+def drop_idle(batchers: dict[Any, Any], max_batchers: int) -> None:
+    """Drop the batchers that are not busy (`is_busy`) if there is no room for another one."""
+    if len(batchers) >= max_batchers:
+        for key in [key for key, batcher in batchers.items() if not batcher.is_busy]:
+            del batchers[key]

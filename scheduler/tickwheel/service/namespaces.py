@@ -1,16 +1,19 @@
 """The open namespaces of one process of the service. The first call that names a namespace opens it."""
 
 import logging
+import random
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from tickwheel import limits
 from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
+from tickwheel.errors import NamespaceNotFound, TickwheelError
 from tickwheel.model import validation
 from tickwheel.model.message import LeasedMessage
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dequeue import Dequeue
-from tickwheel.operations.namespace import open_namespace
+from tickwheel.operations.namespace import open_namespace, read_namespace
 from tickwheel.operations.namespace_options import NamespaceOptions
 from tickwheel.operations.removal.delete_namespace import NamespaceDeletion
 from tickwheel.operations.server_checks import check_server
@@ -28,6 +31,8 @@ T = TypeVar("T")
 
 # The usual size of a leased message without its payload.
 _MESSAGE_BYTES: Final = 1_024
+# The number of open namespaces that are checked when another one is opened.
+_CHECKED: Final = 2
 
 _log = logging.getLogger("tickwheel.service")
 
@@ -115,7 +120,11 @@ class Namespaces:
         namespace = self.by_name.get(name or "tw")
         if namespace is not None and not namespace.context.is_lost:
             return namespace
-        return await self.open(name, NamespaceOptions(existing=True))
+        try:
+            return await self.open(name, NamespaceOptions(existing=True))
+        except NamespaceNotFound:
+            await self._drop_lost(name or "tw")
+            raise
 
     async def open(self, name: str, options: NamespaceOptions) -> Namespace:
         """Open the namespace with the plan `open_namespace`, which creates the namespace or checks its settings."""
@@ -125,12 +134,11 @@ class Namespaces:
         executor.wakeups = wakeups = WakeupTask(self._servers, context.channels)
         await executor.run(open_namespace(context, options))
         # If another call has opened the namespace in the meantime, keep its `Namespace`, unless it is lost since then.
-        current = self.by_name.get(name)
-        if current is None or current.context.is_lost:
-            self.by_name[name] = Namespace(context, executor, wakeups, self._counters, self.answers)
-            if current is not None:
-                await current.wakeups.stop()
-        return self.by_name[name]
+        await self._drop_lost(name)
+        if (current := self.by_name.get(name)) is not None:
+            return current
+        await self._drop_deleted()
+        return self.by_name.setdefault(name, Namespace(context, executor, wakeups, self._counters, self.answers))
 
     async def delete(self, name: str, page_token: str) -> tuple[int, str]:
         """Take the next step of the deletion of a namespace (`NamespaceDeletion`), which need not be open.
@@ -142,7 +150,28 @@ class Namespaces:
         removed = await self._make_executor().run(deletion.next())
         if (current := self.by_name.get(name)) is not None:
             current.context.is_lost = True
+            if deletion.ended:
+                await self._drop_lost(name)
         return removed, deletion.token
+
+    async def _drop_deleted(self) -> None:
+        """Check some open namespaces, because other programs delete namespaces, too, and forget those that are deleted.
+
+        There are two checks for each namespace that is opened. So about as many deleted ones as others stay open.
+        """
+        executor = self._make_executor()
+        for name, current in random.sample(list(self.by_name.items()), min(_CHECKED, len(self.by_name))):
+            with suppress(TickwheelError):
+                if not await executor.run(read_namespace(NamespaceContext(name, clock=self._clock))):
+                    current.context.is_lost = True
+                    await self._drop_lost(name)
+
+    async def _drop_lost(self, name: str) -> None:
+        """Forget the namespace if it no longer exists, and wake its waiting calls, which then end with an error."""
+        current = self.by_name.get(name)
+        if current is not None and current.context.is_lost:
+            del self.by_name[name]
+            await current.wakeups.stop()
 
     def _make_executor(self) -> CoalescingExecutor:
         client_settings = self._client_settings

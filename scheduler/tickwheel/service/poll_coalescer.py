@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from tickwheel.model.message import LeasedMessage
 from tickwheel.operations.dequeue import Dequeue
-from tickwheel.service.micro_batcher import MicroBatcher
+from tickwheel.service.micro_batcher import MicroBatcher, drop_idle
 
 # An "empty" answer may be delayed by up to 6 ms, so that more calls share one check.
 _LINGER_S: Final = 0.006
@@ -29,8 +29,7 @@ class PollCoalescer:
         """Return the leased messages of the call. Raises as `Queue.dequeue` does."""
         batcher = self._batchers.get(request.coalescing_key)
         if batcher is None:
-            if len(self._batchers) >= _MAX_BATCHERS:
-                self._batchers = {key: item for key, item in self._batchers.items() if item.is_busy}
+            drop_idle(self._batchers, _MAX_BATCHERS)
             batcher = self._batchers[request.coalescing_key] = MicroBatcher(self._probe, len, _LINGER_S)
         if not await batcher.submit(request):
             return []

@@ -13,6 +13,7 @@ from tickwheel import limits
 from tickwheel.errors import InvalidArgument, LimitExceeded
 from tickwheel.rpc.methods import Method
 from tickwheel.rpc.request_form import RequestForm
+from tickwheel.runtime.event_loop import abandon
 from tickwheel.service.call_limits import CallLimits, name_caller
 from tickwheel.service.token_quota import RETRY_AFTER_MS
 from tickwheel.storage.trace_context import TRACEPARENT
@@ -151,7 +152,8 @@ async def read_until_drained(requests: AsyncIterator[T], drained: asyncio.Event)
                 if drained.is_set() or (received := request.result()) is None:
                     return
             finally:
-                request.cancel()
+                # If the call has ended, the read may fail before the cancellation reaches it.
+                abandon(request)
             yield received
     finally:
         drain.cancel()

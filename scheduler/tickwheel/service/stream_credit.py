@@ -8,6 +8,7 @@ from typing import Any
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
+from tickwheel.runtime.event_loop import abandon
 from tickwheel.v1.message_service_pb2 import DequeueStreamRequest
 
 
@@ -27,9 +28,7 @@ class StreamCredit:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if not self._reader.cancel() and not self._reader.cancelled():
-            # Retrieve the exception; otherwise the event loop would log it as never retrieved.
-            self._reader.exception()
+        abandon(self._reader)
 
     async def wait_for_credit(self) -> int:
         """Wait until messages may be sent, and return their number; return 0 if the client has ended the stream.
@@ -68,7 +67,7 @@ class StreamCredit:
             task.result()
             return True
         finally:
-            task.cancel()
+            abandon(task)
 
     def spend(self, count: int) -> None:
         """Subtract the number of messages sent."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
+from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.model.sink_url import split_sink_url, validate_sink_url
@@ -44,6 +45,9 @@ class SinkRegistry:
             return self._schemes[scheme](name)
         except InvalidArgument as error:
             if self._reported.get(queue) != url:
+                if len(self._reported) >= limits.QUEUES_MAX:
+                    # A namespace has no more queues, so some of these were deleted.
+                    self._reported.clear()
                 self._reported[queue] = url
                 _log.warning("messages of queue %s are not sent and stay Pending: %s", queue, error)
             return None

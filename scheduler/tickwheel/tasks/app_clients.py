@@ -9,10 +9,12 @@ from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from tickwheel import aio
+from tickwheel import aio, limits
 from tickwheel.client import Queue, Tickwheel
 from tickwheel.errors import Forbidden, QueueNotFound
 from tickwheel.model import validation
+
+_ENSURED_MAX = limits.QUEUES_MAX
 
 
 class AppClients:
@@ -66,7 +68,7 @@ class AppClients:
                 # A producer needs no permission to create queues if a worker or an operator has created the queue.
                 with explain_missing_queue(name):
                     queue.config()
-            self._ensured_queues.add(name)
+            self._mark_ensured(name)
         return queue
 
     async def ensure_queue_async(self, name: str) -> aio.Queue:
@@ -79,8 +81,14 @@ class AppClients:
             except Forbidden:
                 with explain_missing_queue(name):
                     await queue.config()
-            self._ensured_queues.add(name)
+            self._mark_ensured(name)
         return queue
+
+    def _mark_ensured(self, name: str) -> None:
+        if len(self._ensured_queues) >= _ENSURED_MAX:
+            # A namespace has no more queues, so some of these were deleted.
+            self._ensured_queues.clear()
+        self._ensured_queues.add(name)
 
     def forget_queue(self, name: str) -> None:
         """Make the next call create or update the queue again."""

@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.registry import Collector
 
 from tickwheel.errors import InvalidArgument
+from tickwheel.runtime.event_loop import throttle_unhandled_errors
 
 _CONNECTIONS: Final = 32
 _REQUEST_S: Final = 5.0
@@ -50,6 +51,7 @@ def start_metrics_server(host: str, port: int, collector: Collector) -> Callable
         raise InvalidArgument(f"metrics cannot be served on {host}:{port}: {error}") from error
     listener.set_app(make_wsgi_app(registry_of(collector)))
     loop = asyncio.new_event_loop()
+    throttle_unhandled_errors(loop)
     serving = loop.create_task(_MetricsServer(listener).serve())
 
     def run() -> None:

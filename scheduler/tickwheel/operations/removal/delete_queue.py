@@ -133,4 +133,4 @@ class QueueDeletion:
         reply = yield from call_metadata_shard(context, "delete_queue", args)
         if reply.value[1]:
             raise deletion_undone_error(queue)
-        context.configs.pop(queue, None)
+        context.forget_queue(queue)
