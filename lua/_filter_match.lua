@@ -26,49 +26,53 @@ local function rarest_pair(filter_pairs)
 end
 
 -- Returns the state of a message, the two numbers that determine its place in the queue (deadline and rank), and its
--- indexed pairs as a set, which is empty unless the message is Pending. Fails if the record is damaged.
+-- indexed pairs as a set with their number, which are empty unless the message is Pending. Fails if the record is
+-- damaged.
 local function parse_candidate(record)
     local state, flags = byte(record, 1, 2)
     local fixed = fixed_at(record, flags)
     local incarnation, due = read('>I6I6', record, fixed)
     local deadline, rank, at = read_order(record, flags, fixed, incarnation, due)
-    local message_pairs = {}
+    local message_pairs, count = {}, 0
     if state == PENDING then
         local _, pair_count, packed_pairs = read_pairs(record, flags, at)
+        count = pair_count
         for_each_pair(pair_count, packed_pairs, function(pair)
             message_pairs[pair] = true
         end)
     end
-    return state, deadline + BIAS, rank, message_pairs
+    return state, deadline + BIAS, rank, message_pairs, count
 end
 
 -- Returns the same for the message of this name. If there is no message, or its record is damaged, the state is 0.
 local function read_candidate(name)
     local record = call('HGET', messages, queue_number .. name)
     if record then
-        local is_readable, state, deadline, rank, message_pairs = pcall(parse_candidate, record)
+        local is_readable, state, deadline, rank, message_pairs, pair_count = pcall(parse_candidate, record)
         if is_readable then
-            return state, deadline, rank, message_pairs
+            return state, deadline, rank, message_pairs, pair_count
         end
     end
-    return 0, 0, 0, {}
+    return 0, 0, 0, {}, 0
 end
 
--- Returns a function that tests an index entry. The signature in the entry excludes most messages without a read of the
--- record.
+-- Returns a function that tests an index entry. The function returns whether the message matches, and what the test
+-- costs in the budget of a call, in addition to the entry. The signature in the entry excludes most messages without a
+-- read of the record. A record that is read costs one entry, and one more for each of its pairs.
 local function matcher(where, filter_pairs)
     local filter_high, filter_low = read('>i4i4', where)
     return function(entry, signature_at, name)
         local entry_high, entry_low = read('>i4i4', entry, signature_at)
         if band(entry_high, filter_high) ~= filter_high or band(entry_low, filter_low) ~= filter_low then
-            return false
+            return false, 0
         end
-        local _, _, _, message_pairs = read_candidate(name)
+        local _, _, _, message_pairs, pair_count = read_candidate(name)
+        local cost = 1 + pair_count
         for n = 1, #filter_pairs do
             if not message_pairs[filter_pairs[n]] then
-                return false
+                return false, cost
             end
         end
-        return true
+        return true, cost
     end
 end

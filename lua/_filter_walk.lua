@@ -1,10 +1,11 @@
 -- Finds the most urgent Pending messages that carry every pair of `where`, by walking the index entries of the rarest
 -- pair. Defines walk(where, cursor, limit, budget), which returns fields, cursor, more.
 -- `fields` are the fields of the found messages in the hash `messages`. `budget` is the number of index entries to
--- read. If the budget ends first, the walk returns only the messages that certainly come first, and `more` is true. If
--- it has found none of these, it returns a cursor, with which the next call continues the walk (a split walk). A split
--- walk may not find messages of an index entry that comes to be before its cursor, because a message is added. Between
--- two calls, other clients change the index, so a call assumes nothing about what earlier calls have read.
+-- read; a record that is read counts as several entries (_filter_match). If the budget ends first, the walk returns only
+-- the messages that certainly come first, and `more` is true. If it has found none of these, it returns a cursor, with
+-- which the next call continues the walk (a split walk). A split walk may not find messages of an index entry that comes
+-- to be before its cursor, because a message is added. Between two calls, other clients change the index, so a call
+-- assumes nothing about what earlier calls have read.
 -- Needs: _record, _ready_indexes, _filter_match.
 local walk
 if not exclusive then
@@ -30,20 +31,26 @@ if not exclusive then
         while budget > 0 do
             local size = math.min(chunk_size, budget)
             local entries = call('ZRANGEBYLEX', pairs, from, '(' .. rarest .. '\255', 'LIMIT', 0, size)
+            budget = budget - #entries
             for n = 1, #entries do
                 last = entries[n]
                 local name = sub(last, #rarest + 23)
-                if matches(last, #rarest + 15, name) then
+                local is_match, cost = matches(last, #rarest + 15, name)
+                budget = budget - cost
+                if is_match then
                     names[#names + 1] = queue_number .. name
                     if #names == limit then
                         return names
                     end
                 end
+                if budget < 0 then
+                    return names, #names == 0 and last or nil, true
+                end
             end
             if #entries < size then
                 return names
             end
-            from, budget, chunk_size = '(' .. last, budget - size, math.min(chunk_size * 2, 800)
+            from, chunk_size = '(' .. last, math.min(chunk_size * 2, 800)
         end
         return names, #names == 0 and last or nil, true
     end
@@ -102,9 +109,13 @@ else
                         return nil
                     end
                     local name = prefix .. sub(members[n], #group + 23)
-                    if matches(members[n], #group + 15, name) then
+                    local is_match, cost = matches(members[n], #group + 15, name)
+                    budget = budget - cost
+                    if is_match then
                         add_candidate(deadline, rank, name)
                         return nil
+                    elseif budget < 0 then
+                        return members[n]
                     end
                 end
                 if #members < size then

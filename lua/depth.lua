@@ -4,7 +4,7 @@
 -- INCLUDE: _constants _record _queue_context _require_current_config _filter_match
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  the filter: its signature c8 (_filter_match) and its pairs, each I2c0
--- ARGV[3]  number of entries to walk
+-- ARGV[3]  budget in index entries (_filter_match)
 -- ARGV[4]  cursor of the previous call; empty in the first call
 -- Reply    {number of messages counted by this call, cursor for the next call (empty if none are left)}
 -- Errors   STALECONFIG
@@ -19,12 +19,14 @@ local function count_matching(key, from, prefix, name_prefix)
     while true do
         local size = math.min(200, budget)
         local entries = call('ZRANGEBYLEX', key, from, '(' .. prefix .. '\255', 'LIMIT', 0, size)
+        budget = budget - #entries
         for n = 1, #entries do
-            if matches(entries[n], #prefix + 15, name_prefix .. sub(entries[n], #prefix + 23)) then
-                total = total + 1
+            local is_match, cost = matches(entries[n], #prefix + 15, name_prefix .. sub(entries[n], #prefix + 23))
+            total, budget = total + (is_match and 1 or 0), budget - cost
+            if budget < 0 then
+                return entries[n]
             end
         end
-        budget = budget - #entries
         if #entries < size then
             return nil
         elseif budget <= 0 then
@@ -76,5 +78,7 @@ while budget > 1 do
         group_cursor = ''
     end
     from = '(' .. prefix .. '\255'
+    -- To find an exclusive value takes as long as to walk past six entries.
+    budget = budget - 5
 end
 return stop('')

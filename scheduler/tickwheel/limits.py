@@ -102,6 +102,8 @@ ANSWERS_BYTES = 64 * 1024 * 1024
 # Bytes of the answers that a process builds at a time. If they have as many, it builds some more for each caller.
 ANSWERS_AT_ONCE = 16 * 1024 * 1024
 CALLER_ANSWERS = 2
+# Walks of an index that go on at a time for each caller, after the first script call of each.
+CALLER_WALKS = 1
 # An answer of the service with leased messages ends after this number of bytes, and a page of a list of messages after
 # `PAGE_BYTES`. Each has at least one message. By default, gRPC clients reject answers above 4 MiB.
 ANSWER_BYTES = 3 * 1024 * 1024

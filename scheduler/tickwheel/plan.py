@@ -141,6 +141,19 @@ class Unsubscribe:
 
 
 @dataclass(slots=True)
+class ContinueWalk:
+    """Announce that the next round continues a walk of an index, which one script call did not end. The round has a
+    call for each of ``shards`` shards.
+
+    The service charges these calls, and delays them while other walks of the same caller go on. Other executors do
+    nothing. ``has_messages``: the plan has leased messages, whose workers wait for the end of the walk.
+    """
+
+    shards: int = 1
+    has_messages: bool = False
+
+
+@dataclass(slots=True)
 class RpcCall:
     """A call of the gRPC service (`rpc.methods`). The answer is the response.
 
@@ -153,7 +166,18 @@ class RpcCall:
     until: float | None = None
 
 
-Step = Round | ListPrimaries | BeginSearch | EndSearch | Subscribe | AwaitWakeup | ForwardWakeup | Unsubscribe | RpcCall
+Step = (
+    Round
+    | ListPrimaries
+    | BeginSearch
+    | EndSearch
+    | Subscribe
+    | AwaitWakeup
+    | ForwardWakeup
+    | Unsubscribe
+    | ContinueWalk
+    | RpcCall
+)
 Plan = Generator[Step, Any, T]
 
 

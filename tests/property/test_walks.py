@@ -196,21 +196,55 @@ def test_no_call_reads_more_entries_than_its_limit(
                 queue.depth(where)
                 for message in queue.dequeue(limit=chosen.choice([1, entries]), where=where):
                     message.complete()
-            read = list(entries_read(monitor, tickwheel_server))
+            read = [entries_read(commands) for commands in commands_of_calls(monitor, tickwheel_server)]
     # A call reads index entries for its walk, and for the pairs of leased messages. An exclusive queue has two index
     # entries for a pair.
     assert 0 < max(read) <= (3 * entries if exclusive else entries + 1)
 
 
-def entries_read(monitor: Any, server: PrivateServer) -> Iterator[int]:
-    """Return the number of entries that each script call reads."""
+@pytest.mark.parametrize("exclusive", [False, True], ids=["plain", "exclusive"])
+def test_a_record_and_its_pairs_count_as_entries(
+    tickwheel_server: PrivateServer, tickwheel: Tickwheel, monkeypatch: pytest.MonkeyPatch, exclusive: bool
+) -> None:
+    queue = tickwheel.create_queue("walked", exclusive_key="value" if exclusive else None)
+    pairs = {f"key{n}": "a" for n in range(9)}
+    queue.enqueue_many(NewMessage(metadata=pairs | {"value": f"v{n}"}) for n in range(50))
+    monkeypatch.setattr(limits, "CALL_ENTRIES", 60)
+    with tickwheel_server.client() as client, client.monitor() as monitor:
+        assert queue.depth({"key0": "a", "key1": "a"}) == 50
+        assert len(queue.dequeue(limit=50, where={"key0": "a", "key1": "a"})) == 50
+        calls = list(commands_of_calls(monitor, tickwheel_server))
+    records = max(sum(command.startswith("HGET") and ":messages " in command for command in call) for call in calls)
+    # A message has ten pairs. The last record that a call reads may exceed the budget.
+    assert 0 < records <= 60 // 11 + 1
+
+
+def test_an_exclusive_value_counts_as_several_entries(
+    tickwheel_server: PrivateServer, tickwheel: Tickwheel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = tickwheel.create_queue("walked", exclusive_key="value")
+    queue.enqueue_many(NewMessage(metadata={"value": f"v{n}", "key": "a"}) for n in range(50))
+    monkeypatch.setattr(limits, "CALL_ENTRIES", 60)
+    with tickwheel_server.client() as client, client.monitor() as monitor:
+        assert queue.depth({"key": "a"}) == 50
+        calls = list(commands_of_calls(monitor, tickwheel_server))
+    assert max(sum(command.startswith("ZLEXCOUNT") for command in call) for call in calls) == 60 // 6
+
+
+def commands_of_calls(monitor: Any, server: PrivateServer) -> Iterator[list[str]]:
+    """Return the commands of each script call."""
     with server.client() as client:
         client.echo("the end")
-    read = 0
+    commands: list[str] = []
     while (command := monitor.next_command())["command"] != "ECHO the end":
         if command["client_type"] != "lua":
-            yield read
-            read = 0
-        elif command["command"].startswith("ECHO read "):
-            read += int(command["command"].rpartition(" ")[2])
-    yield read
+            yield commands
+            commands = []
+        else:
+            commands.append(command["command"])
+    yield commands
+
+
+def entries_read(commands: list[str]) -> int:
+    """Return the number of entries that a script call reads."""
+    return sum(int(command.rpartition(" ")[2]) for command in commands if command.startswith("ECHO read "))

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tickwheel import LimitExceeded, limits
-from tickwheel.service.call_limits import AnswerLimits, CallLimits, RequestLimits, peer_address
+from tickwheel.plan import ContinueWalk
+from tickwheel.service.call_limits import AnswerLimits, CallLimits, RequestLimits, Turn, peer_address
 from tickwheel.service.fair_limit import FairLimit
 
 pytestmark = pytest.mark.unit
@@ -113,6 +114,31 @@ def test_a_call_that_waits_for_the_reader_of_answers_does_not_overtake_an_earlie
     asyncio.run(run())
 
     assert ended == ["first", "second", "third"]
+
+
+def test_a_walk_of_a_caller_waits_for_the_last_round_of_another_walk() -> None:
+    answers = AnswerLimits()
+    call_limits = CallLimits(FairLimit(100, "calls"), RequestLimits())
+
+    async def run() -> None:
+        call_limits.take_place(Peer())
+        first, second = Turn(answers, 1), Turn(answers, 1)
+        await first.begin()
+        await second.begin()
+        await first.continue_walk(ContinueWalk())
+        first.begin_step()
+        waiting = asyncio.create_task(second.continue_walk(ContinueWalk()))
+        await asyncio.sleep(0)
+        # The second call does not count as one that builds its answer.
+        assert (waiting.done(), answers.building) == (False, 1)
+        # The first call does something else, for example on the next shard.
+        first.begin_step()
+        await waiting
+        assert answers.building == 2
+        second.end()
+        await first.continue_walk(ContinueWalk())
+
+    asyncio.run(run())
 
 
 def test_a_caller_may_send_one_large_request_whatever_others_send() -> None:

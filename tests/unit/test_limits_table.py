@@ -73,6 +73,10 @@ SERVICE_ROWS = {
         f"the limits of {shared_quota.ROWS:,} tokens hold over all processes; each process limits further tokens"
         " separately, and logs a warning"
     ),
+    "walks": "one walk of each caller goes on at a time; the others wait. A *walk* is a `GetDepth` with a filter, or a"
+    " dequeue with a filter, that needs several script calls on a shard, because a script call reads at most"
+    f" {limits.CALL_ENTRIES:,} index entries. The first script call does not wait. A walk begins its second one when"
+    " the token is within its rate",
     "the request of a call": f"must arrive within {limits.REQUEST_ARRIVAL_S:g} s after the headers of the call, and of"
     f" a health check within {limits.HEALTH_ARRIVAL_S:g} s",
     "other calls in flight": "– ; a call is in flight until its client has read the answer. Other calls may also use"

@@ -24,6 +24,7 @@ from tickwheel.operations.settle import shard_of_message
 from tickwheel.plan import (
     AwaitWakeup,
     BeginSearch,
+    ContinueWalk,
     EndSearch,
     ForwardWakeup,
     Plan,
@@ -58,9 +59,8 @@ class Dequeue:
         self._request = None if self._named is None else self._named.session()
         self._sequence = 0 if self._request is None else self._request.sequence
         self._is_recorded = self._request is not None and not options.first_attempt
-        named = self._request is not None
         self._ready_shards = ReadyShards(
-            context, queue, options.filters, self._where, is_request=named, is_recorded=self._is_recorded
+            context, queue, options.filters, self._where, is_request=bool(self._request), is_recorded=self._is_recorded
         )
         self._exclusive = False
         self._until = 0.0
@@ -292,8 +292,7 @@ class Dequeue:
         self, client_session: ClientSession, shard: int, limit: int, factory: MessageFactory[M], final: bool
     ) -> Plan[tuple[list[M], bool]]:
         """Return the messages of one shard, and whether the shard may have more."""
-        context, cursor = self._context, b""
-        token = os.urandom(16)
+        context, cursor, token = self._context, b"", os.urandom(16)
         share = min(limit, limits.CALL_MESSAGES)
         if self._named is not None and (part := self._parts.get(shard, 0)):
             client_session = self._named.session(part)
@@ -327,6 +326,7 @@ class Dequeue:
                 self._room.count(entries, messages, is_repeated=self._is_recorded and status == _REPEATED)
                 return messages, more
             cursor = reply.value[1]
+            yield ContinueWalk(has_messages=self._room.has_messages)
 
     def _parse_reply(self, shard: int, reply: Reply) -> tuple[int, int, list[tuple[bytes, bytes]]]:
         """Return the status, the time of the reply by the shard's clock, and field and record of each message."""

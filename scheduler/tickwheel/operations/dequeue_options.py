@@ -112,6 +112,8 @@ class AnswerRoom:
 
     def __init__(self, max_bytes: int | None) -> None:
         self.max_bytes = max_bytes
+        self.has_messages = False
+        """Whether the call has leased messages."""
         self._leased = 0
         self._is_repeated = False
 
@@ -144,6 +146,7 @@ class AnswerRoom:
         self, entries: Iterable[tuple[bytes, bytes]], messages: Sequence[LeasedMessage], *, is_repeated: bool
     ) -> None:
         """Count the messages of a script call, given as fields and records, and as messages."""
+        self.has_messages |= bool(messages)
         self._is_repeated = is_repeated
         if self.max_bytes is not None and not is_repeated:
             self._leased += sum(len(stored) for _, stored in entries)

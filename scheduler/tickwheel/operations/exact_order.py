@@ -7,7 +7,7 @@ from tickwheel import limits
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import call_shards
-from tickwheel.plan import Plan, Request
+from tickwheel.plan import ContinueWalk, Plan, Request
 
 _BOUNDS = Struct(">HI")
 _ORDER = Struct(">QHI")
@@ -43,6 +43,8 @@ def shares_per_shard(
             orders += [(*order, shard) for order in _ORDER.iter_unpack(packed_orders)]
             if short:
                 known_up_to.append(orders[-1])
+        if cursors:
+            yield ContinueWalk(len(cursors))
     orders.sort()
     certain = [order for order in orders if not known_up_to or order <= min(known_up_to)]
     chosen = certain[:limit]

@@ -13,7 +13,7 @@ from tickwheel.model.results import ForecastMinute, Lateness
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import read_shard
 from tickwheel.operations.locate import read_message
-from tickwheel.plan import Plan, Request, Round, pairs_from_flat
+from tickwheel.plan import ContinueWalk, Plan, Request, Round, pairs_from_flat
 from tickwheel.storage import record
 from tickwheel.storage.keys import queues_key
 
@@ -122,6 +122,7 @@ def depth(context: NamespaceContext, queue: str, where: Mapping[str, str] | None
             total += part
             if not cursor:
                 break
+            yield ContinueWalk()
     return total
 
 

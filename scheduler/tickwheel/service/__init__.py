@@ -30,7 +30,7 @@ request_fields        fields that several requests have
 resolve_queue         the namespace and queue that a request names
 namespaces            the open namespaces of the process
 dequeue_batch         many dequeue requests in one call
-stream_credit         flow control of a dequeue stream
+stream_credit         flow control of a dequeue stream, and the limit of open streams
 
 micro_batcher         batches of concurrent items
 enqueue_batcher       batches of enqueues of single messages

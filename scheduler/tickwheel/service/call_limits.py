@@ -1,7 +1,6 @@
 """The limits of the calls of one process, by their callers."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -13,6 +12,7 @@ from urllib.parse import unquote
 
 from tickwheel import limits
 from tickwheel.errors import LimitExceeded
+from tickwheel.plan import ContinueWalk
 from tickwheel.rpc.message_copies import MessageCopies
 from tickwheel.service.authorization import CALL
 from tickwheel.service.fair_limit import CallerTurns, FairLimit
@@ -147,6 +147,7 @@ class AnswerLimits:
         # Bytes of the answers that are built at a time, except for those whose caller has a turn.
         self.building = 0
         self._turns = CallerTurns(limits.CALLER_ANSWERS)
+        self.walks = CallerTurns(limits.CALLER_WALKS)
         self._lines = CallerTurns(1)
 
     def check(self) -> None:
@@ -197,13 +198,16 @@ class Turn:
     Use it in an ``async with`` statement, which raises LimitExceeded if the caller has left too many answers unread.
     """
 
-    __slots__ = ("_answers", "_counted", "_semaphore", "_size")
+    __slots__ = ("_answers", "_counted", "_is_continued", "_semaphore", "_size", "walk")
 
     def __init__(self, answers: AnswerLimits, size: int) -> None:
         self._answers = answers
         self._size = size
         self._counted = 0
         self._semaphore: asyncio.Semaphore | None = None
+        # Held while the call continues a walk.
+        self.walk: asyncio.Semaphore | None = None
+        self._is_continued = False
 
     async def __aenter__(self) -> None:
         await self.begin()
@@ -230,12 +234,46 @@ class Turn:
             raise
 
     def end(self) -> None:
-        """End the turn, if the call has it."""
+        """End the turn, if the call has it, and the walk of the call."""
         self._answers.building -= self._counted
         self._counted = 0
         if self._semaphore is not None:
             self._semaphore.release()
             self._semaphore = None
+        self._end_walk()
+
+    async def continue_walk(self, step: ContinueWalk) -> None:
+        """Charge the caller for the next round of the plan, which continues a walk. Before the second round of a
+        walk, wait for other walks of the caller and, as a request of a stream does, until the rate allows a message.
+
+        Raises LimitExceeded as `begin` does.
+        """
+        quota = CALL.get()[0].quota
+        if self.walk is not None:
+            quota.charge(step.shards)
+        else:
+            # Calls that wait must not delay those that read messages.
+            self.end()
+            walk = self._answers.walks.of(name_current_caller())
+            await walk.acquire()
+            self.walk = walk
+            if step.has_messages:
+                quota.charge(step.shards)
+            else:
+                await quota.wait_and_take(step.shards)
+            await self.begin()
+        self._is_continued = True
+
+    def begin_step(self) -> None:
+        """Note that the next step of the plan begins. The walk ends unless the step continues it."""
+        if not self._is_continued:
+            self._end_walk()
+        self._is_continued = False
+
+    def _end_walk(self) -> None:
+        if self.walk is not None:
+            self.walk.release()
+            self.walk = None
 
 
 class WaitLimit(ConcurrencyLimit):
@@ -271,42 +309,6 @@ class WaitLimit(ConcurrencyLimit):
                 " service: retry later, or set `waiting` of the token in the tokens file",
                 RETRY_AFTER_MS,
             )
-
-
-class StreamLimit:
-    """The limit of the open streams of a token without the limit `waiting`.
-
-    gRPC takes memory for a request as soon as a stream reads and the client has announced the size of the request. The
-    service cannot distinguish a stream whose request never arrives whole from an idle stream. So only their number
-    limits the memory.
-    """
-
-    def __init__(self) -> None:
-        self._open: Counter[str] = Counter()
-
-    @contextmanager
-    def hold(self) -> Iterator[None]:
-        """Hold a stream of the current call's token in the ``with`` block. Raises LimitExceeded if it has too many."""
-        caller, _ = CALL.get()
-        # A service without tokens trusts its callers.
-        if not caller.digest:
-            yield
-            return
-        if caller.quota.wait_limit.limit is None and self._open[caller.name] >= limits.STREAMS:
-            raise LimitExceeded(
-                f"token {caller.name!r} has {self._open[caller.name]:,} streams, and a token without the limit"
-                f" `waiting` may have at most {limits.STREAMS} in a process of the service, because each stream can"
-                f" take {limits.REQUEST_BYTES // 2**20} MiB of memory: end a stream, or call Dequeue or EnqueueBatch"
-                " instead, or set `waiting` of the token in the tokens file",
-                RETRY_AFTER_MS,
-            )
-        self._open[caller.name] += 1
-        try:
-            yield
-        finally:
-            self._open[caller.name] -= 1
-            if not self._open[caller.name]:
-                del self._open[caller.name]
 
 
 def name_caller(context: Any) -> str:

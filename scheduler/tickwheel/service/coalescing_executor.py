@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tickwheel.errors import TickwheelError, Unavailable
-from tickwheel.plan import AwaitWakeup, Command, Reply, Request
+from tickwheel.plan import AwaitWakeup, Command, ContinueWalk, Reply, Request
 from tickwheel.redis.asyncio_executor import AsyncRedisExecutor
 from tickwheel.service.call_limits import TURN
 from tickwheel.service.micro_batcher import MicroBatcher
@@ -41,7 +41,13 @@ class CoalescingExecutor(AsyncRedisExecutor):
         self._batchers: dict[str, MicroBatcher[_PlanRound, list[Reply] | BaseException]] = {}
 
     async def _execute_step(self, step: object, already_applied: bool) -> Any:
-        if not isinstance(step, AwaitWakeup) or (turn := TURN.get()) is None:
+        turn = TURN.get()
+        if turn is None:
+            return await super()._execute_step(step, already_applied)
+        if isinstance(step, ContinueWalk):
+            return await turn.continue_walk(step)
+        turn.begin_step()
+        if not isinstance(step, AwaitWakeup):
             return await super()._execute_step(step, already_applied)
         # Calls that wait for messages must not delay those that read messages.
         turn.end()
@@ -61,7 +67,10 @@ class CoalescingExecutor(AsyncRedisExecutor):
         *,
         resent: bool = False,
     ) -> list[Reply]:
-        server = None if allow_partial or resent else self._server(requests)
+        turn = TURN.get()
+        # A call of a walk is long, so it would delay the rounds of other plans.
+        is_walking = turn is not None and turn.walk is not None
+        server = None if allow_partial or resent or is_walking else self._server(requests)
         if server is None:
             return await self.uncoalesced.round(requests, already_applied, allow_partial, resent=resent)
         batcher = self._batchers.get(server)

@@ -24,7 +24,7 @@ from tickwheel.runtime.log_fields import log_fields
 from tickwheel.service import grpc_options
 from tickwheel.service.authentication import AuthenticatingHandler
 from tickwheel.service.authorization import CALL, TokenStore
-from tickwheel.service.call_limits import AnswerLimits, CallLimits, RequestLimits, StreamLimit, Turn, WaitLimit
+from tickwheel.service.call_limits import AnswerLimits, CallLimits, RequestLimits, Turn, WaitLimit
 from tickwheel.service.call_observer import CallObserver
 from tickwheel.service.counters import Counters
 from tickwheel.service.fair_limit import FairLimit
@@ -35,6 +35,7 @@ from tickwheel.service.queue_handlers import QueueHandlers
 from tickwheel.service.request_reader import QueueName, RequestReader
 from tickwheel.service.resolve_queue import DEFAULT
 from tickwheel.service.standard_services import StandardServices
+from tickwheel.service.stream_credit import StreamLimit
 from tickwheel.service.token_file import TokenFile
 from tickwheel.service.token_quota import TokenQuota
 

@@ -1,14 +1,17 @@
 """Flow control of a dequeue stream. Each request of the client grants credit, and each message sent uses one unit."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from tickwheel import limits
-from tickwheel.errors import InvalidArgument
+from tickwheel.errors import InvalidArgument, LimitExceeded
 from tickwheel.model import validation
 from tickwheel.runtime.event_loop import abandon
+from tickwheel.service.authorization import CALL
+from tickwheel.service.token_quota import RETRY_AFTER_MS
 from tickwheel.v1.message_service_pb2 import DequeueStreamRequest
 
 
@@ -85,3 +88,39 @@ class StreamCredit:
             )
         self._credit = credit
         self._changed.set()
+
+
+class StreamLimit:
+    """The limit of the open streams of a token without the limit `waiting`.
+
+    gRPC takes memory for a request as soon as a stream reads and the client has announced the size of the request. The
+    service cannot distinguish a stream whose request never arrives whole from an idle stream. So only their number
+    limits the memory.
+    """
+
+    def __init__(self) -> None:
+        self._open: Counter[str] = Counter()
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Hold a stream of the current call's token in the ``with`` block. Raises LimitExceeded if it has too many."""
+        caller, _ = CALL.get()
+        # A service without tokens trusts its callers.
+        if not caller.digest:
+            yield
+            return
+        if caller.quota.wait_limit.limit is None and self._open[caller.name] >= limits.STREAMS:
+            raise LimitExceeded(
+                f"token {caller.name!r} has {self._open[caller.name]:,} streams, and a token without the limit"
+                f" `waiting` may have at most {limits.STREAMS} in a process of the service, because each stream can"
+                f" take {limits.REQUEST_BYTES // 2**20} MiB of memory: end a stream, or call Dequeue or EnqueueBatch"
+                " instead, or set `waiting` of the token in the tokens file",
+                RETRY_AFTER_MS,
+            )
+        self._open[caller.name] += 1
+        try:
+            yield
+        finally:
+            self._open[caller.name] -= 1
+            if not self._open[caller.name]:
+                del self._open[caller.name]
