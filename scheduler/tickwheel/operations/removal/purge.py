@@ -19,6 +19,7 @@ from tickwheel.storage.record import State
 PURGE_STATES = tuple(state.label for state in State if state is not State.RUNNING)
 _PURGE = Struct(">BHHI")
 _COUNT = Struct(">I")
+_START = b"0"
 _PAGE = 250
 # Shards whose counts are read in one round.
 _SHARDS_AT_ONCE = 64
@@ -41,7 +42,8 @@ class Purge:
         self._mask = sum(1 << state for state in State if state.label in labels)
         self._is_deletion = False
         self._shard, self._cursor = parse_page_token(token, context.shards)
-        self._is_in_shard = False
+        # Other shards than that of a cursor may be empty, and are then skipped.
+        self._is_in_shard = self._cursor != _START
         self.ended = False
 
     @classmethod
@@ -120,7 +122,7 @@ class Purge:
             self._advance(shards.stop)
 
     def _advance(self, shard: int) -> None:
-        self._shard, self._cursor, self._is_in_shard = shard, b"0", False
+        self._shard, self._cursor, self._is_in_shard = shard, _START, False
         self.ended = shard >= self._context.shards
 
 
