@@ -21,7 +21,7 @@ from tickwheel.operations.context import RELAYED, NamespaceContext
 from tickwheel.operations.dispatch import call_metadata_shard, call_shards
 from tickwheel.operations.inspect import counts
 from tickwheel.operations.queues import configure, publish_config
-from tickwheel.operations.removal.purge import Purge, deletion_undone_error
+from tickwheel.operations.removal.purge import Purge, not_deleting_error
 from tickwheel.operations.removal.queue_numbers import numbers_in_history, placeholder_name, placeholder_settings
 from tickwheel.operations.sessions import RequestSessions, Sessions
 from tickwheel.plan import Plan, Request
@@ -41,7 +41,7 @@ class QueueDeletion:
         self._context = context
         self._queue = queue
         self._purges = validation.boolean("purge", purge)
-        self._has_begun = bool(token)
+        self._has_begun = self._is_continued = bool(token)
         self._purge = Purge.of_deletion(context, queue, "" if token == _END else token)
         self._purge.ended = token == _END
         self.ended = False
@@ -102,6 +102,7 @@ class QueueDeletion:
     def _finish(self) -> Plan[None]:
         context, queue = self._context, self._queue
         config = yield from context.fetch_config(queue)
+        self._check_deleting(config)
         if context.history >= RELAYED and config.number in (yield from numbers_in_history(context)):
             raise QueueNotEmpty(
                 f"queue {queue!r} has events that are not yet relayed to Kafka: the queue stays blocked until then;"
@@ -109,8 +110,7 @@ class QueueDeletion:
             )
 
         def build(config: QueueConfig, shard: int) -> Request:
-            if not config.deleting:
-                raise deletion_undone_error(queue)
+            self._check_deleting(config)
             args: list[bytes | int | str] = [config.packed_version, 0 if self._purges else 1]
             return Request(shard, context.call("drop_queue", shard, queue, args), durable=True)
 
@@ -132,5 +132,9 @@ class QueueDeletion:
         ]
         reply = yield from call_metadata_shard(context, "delete_queue", args)
         if reply.value[1]:
-            raise deletion_undone_error(queue)
+            raise not_deleting_error(queue, is_continued=False)
         context.configs.pop(queue, None)
+
+    def _check_deleting(self, config: QueueConfig) -> None:
+        if not config.deleting:
+            raise not_deleting_error(self._queue, self._is_continued)

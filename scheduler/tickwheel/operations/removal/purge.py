@@ -41,6 +41,7 @@ class Purge:
         labels = check_states(states)
         self._mask = sum(1 << state for state in State if state.label in labels)
         self._is_deletion = False
+        self._is_continued = bool(token)
         self._shard, self._cursor = parse_page_token(token, context.shards)
         # Other shards than that of a cursor may be empty, and are then skipped.
         self._is_in_shard = self._cursor != _START
@@ -69,8 +70,7 @@ class Purge:
                 return 0
 
         def build(config: QueueConfig, _: int, session: bytes) -> ScriptCall:
-            if self._is_deletion and not config.deleting:
-                raise deletion_undone_error(self._queue)
+            self._check_deleting(config)
             most = limits.CALL_MESSAGES if config.exclusive_key is None else limits.CALL_INDEXED
             params = _PURGE.pack(self._mask, _PAGE, most, limits.CALL_ENTRIES)
             return "purge", [config.context(self._context.history), session, params, self._cursor]
@@ -106,6 +106,7 @@ class Purge:
         config = yield from self._context.fetch_config(self._queue)
         if known is not None and known.uid != config.uid:
             raise self._context.queue_recreated_error(self._queue, config)
+        self._check_deleting(config)
         while not self.ended:
             shards = range(self._shard, min(self._shard + _SHARDS_AT_ONCE, self._context.shards))
             replies = yield Round(
@@ -120,6 +121,10 @@ class Purge:
                     self._advance(shard)
                     return
             self._advance(shards.stop)
+
+    def _check_deleting(self, config: QueueConfig) -> None:
+        if self._is_deletion and not config.deleting:
+            raise not_deleting_error(self._queue, self._is_continued)
 
     def _advance(self, shard: int) -> None:
         self._shard, self._cursor, self._is_in_shard = shard, _START, False
@@ -144,8 +149,18 @@ def check_states(states: Iterable[str] | None) -> tuple[str, ...]:
     return tuple(label for label in PURGE_STATES if label in states)
 
 
-def deletion_undone_error(queue: str) -> TickwheelError:
-    """Return the error for a queue whose deletion another program has undone."""
+def not_deleting_error(queue: str, is_continued: bool) -> TickwheelError:
+    """Return the error for a step of a deletion if the queue is not being deleted.
+
+    ``is_continued``: the step has a token, perhaps of an earlier deletion. Otherwise, another program has undone the
+    deletion.
+    """
+    if is_continued:
+        return InvalidArgument(
+            f"page_token continues no deletion: queue {queue!r} is not being deleted. The deletion of this token has"
+            " ended, or another program has updated or unblocked the queue since then; begin a new deletion without a"
+            " page_token"
+        )
     return TickwheelError(
         f"queue {queue!r} is not being deleted any more: another program has updated or unblocked the queue during the"
         " deletion; end this program, and delete the queue again"
