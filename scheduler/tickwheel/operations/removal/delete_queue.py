@@ -16,14 +16,14 @@ Every step is bounded. A deletion that was cut off is repeated from its start. T
 from tickwheel.errors import DataLoss, QueueNotEmpty
 from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig
-from tickwheel.operations.answered_calls import register_call
+from tickwheel.operations.answered_calls import run_once
 from tickwheel.operations.context import RELAYED, NamespaceContext
 from tickwheel.operations.dispatch import call_metadata_shard, call_shards
 from tickwheel.operations.inspect import counts
 from tickwheel.operations.queues import configure, publish_config
 from tickwheel.operations.removal.purge import Purge, not_deleting_error
 from tickwheel.operations.removal.queue_numbers import numbers_in_history, placeholder_name, placeholder_settings
-from tickwheel.operations.sessions import RequestSessions, Sessions
+from tickwheel.operations.sessions import Sessions
 from tickwheel.plan import Plan, Request
 
 _FINISHED = ("completed", "cancelled")
@@ -53,15 +53,13 @@ class QueueDeletion:
 
     def next(self, sessions: Sessions | None = None) -> Plan[int]:
         """Take the next step. Return the number of messages that the step has removed."""
-        if isinstance(sessions, RequestSessions):
-            yield from register_call(self._context, self._queue, sessions)
         if not self._has_begun:
-            yield from self._mark()
+            yield from run_once(self._context, self._queue, sessions, self._mark)
             self._has_begun = True
             return 0
         if not self._purge.ended:
             return (yield from self._purge.next(sessions))
-        yield from self._finish()
+        yield from run_once(self._context, self._queue, sessions, self._finish)
         self.ended = True
         return 0
 

@@ -8,7 +8,7 @@ from tickwheel import limits
 from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig
-from tickwheel.operations.answered_calls import answered_shards
+from tickwheel.operations.answered_calls import ENDED, answered_shards, record_end
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import ScriptCall, call_shards_once
 from tickwheel.operations.page_token import format_page_token, parse_page_token
@@ -67,6 +67,8 @@ class Purge:
         if not self._is_in_shard:
             yield from self._skip_empty_shards()
             if self.ended:
+                if isinstance(sessions, RequestSessions):
+                    yield from record_end(self._context, self._queue, sessions)
                 return 0
 
         def build(config: QueueConfig, _: int, session: bytes) -> ScriptCall:
@@ -77,6 +79,10 @@ class Purge:
 
         # A message that is purged twice is gone, so a call whose session has expired is simply executed again.
         [reply] = yield from call_shards_once(self._context, self._queue, [self._shard], build, sessions, reopens=True)
+        if reply.value == ENDED:
+            # In the first call, all remaining shards were empty.
+            self._advance(self._context.shards)
+            return 0
         if not isinstance(reply.value, bytes) or not re.fullmatch(rb"(?s:.{4})[0-9]*", reply.value):
             raise InvalidArgument(
                 "the request_id belongs to another call: keep the name in it, and use a new number for each different"
@@ -89,7 +95,7 @@ class Purge:
         return removed
 
     def _find_answer(self, sessions: RequestSessions) -> Plan[None]:
-        """Register the call. If it is a repeated call, move to the shard that has answered the call.
+        """Register the call. If it is a repeated call, move to the shard that has stored the answer.
 
         This shard may be empty by now. Without its answer, the repeated call would purge the next shard.
         """
