@@ -8,6 +8,7 @@ import pytest
 
 from tickwheel import (
     DataLoss,
+    InvalidArgument,
     LeaseLost,
     Message,
     NewMessage,
@@ -170,6 +171,19 @@ def test_a_deletion_that_an_older_client_undid_fails_without_damage(
     with pytest.raises(TickwheelError, match="not being deleted any more"):
         finish()
     assert queue.enqueue(id="again").created
+
+
+@pytest.mark.parametrize("token", ["0:0", "0:7", "end"])
+@pytest.mark.parametrize("messages", [0, 10])
+def test_a_token_does_not_continue_the_deletion_of_a_queue_that_is_not_being_deleted(
+    queue: Queue, direct_client: Tickwheel, token: str, messages: int
+) -> None:
+    queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(messages))
+    before = queue.config()
+    with pytest.raises(InvalidArgument, match="page_token continues no deletion"):
+        direct_client._run(QueueDeletion(direct_client._context, "q", True, token).next())
+    assert queue.config() == before
+    assert queue.counts()["pending"] == messages
 
 
 def test_a_deleted_queue_can_be_created_again_with_another_configuration(

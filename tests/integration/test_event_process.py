@@ -15,7 +15,7 @@ from tests.property.mutants import Mutant, load_mutant
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Queue, Tickwheel
 from tickwheel.doctor import audit
-from tickwheel.driver import corrupt_entries, unknown_queues
+from tickwheel.driver import corrupt_entries, server_clock, unknown_queues
 from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.event_process import EventProcess, LockFileElection
 from tickwheel.event_process.assembly import open_event_process
@@ -225,6 +225,26 @@ def test_drivers_of_a_namespace_that_is_recreated_with_other_shards_end(
                     lambda: tickwheel.queue("q").counts()["pending"] == 40,
                     "the next event process drives all four shards",
                 )
+
+
+@pytest.mark.parametrize("is_claimed_first", [False, True])
+def test_a_driver_whose_shard_lies_idle_notices_that_the_namespace_is_recreated_with_more_shards(
+    tickwheel_server: PrivateServer,
+    namespace: str,
+    tmp_path: Path,
+    server: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    is_claimed_first: bool,
+) -> None:
+    monkeypatch.setattr(server_clock, "PROBE_IDLE_MS", 100)
+    with run_driver(tickwheel_server, namespace, tmp_path / "lock") as driving:
+        eventually(driving.epoch, "driving")
+        tickwheel_server.clear(namespace)
+        if is_claimed_first:
+            eventually(lambda: server.hexists(shard_key(namespace, 0, "clock"), "fence"), "the shard is claimed again")
+        Tickwheel(tickwheel_server.url, namespace=namespace, shards=4).close()
+        driving.thread.join(20)
+        assert "recreated with 4 shards" in str(driving.error)
 
 
 SWAPPED: dict[str, dict[str, Any]] = {"first": {}, "second": {"exclusive_key": "of"}}

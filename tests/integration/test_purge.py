@@ -95,6 +95,13 @@ def test_a_purge_of_more_messages_than_one_call_may_remove(queue: Queue) -> None
     assert not any(queue.counts().values())
 
 
+def test_a_purge_reaches_a_message_behind_many_messages_that_it_leaves(queue: Queue) -> None:
+    queue.enqueue_many(NewMessage(id=f"p{n}") for n in range(3_000))
+    queue.enqueue(id="invisible", delay=timedelta(hours=1))
+    assert queue.purge(["invisible"]) == 1
+    assert queue.counts()["pending"] == 3_000
+
+
 def test_a_purge_leaves_other_queues_alone(queue: Queue, tw: Tickwheel) -> None:
     other = tw.create_queue("other")
     other.enqueue_many(NewMessage(id=f"m{n}") for n in range(10))

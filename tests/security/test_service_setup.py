@@ -1,5 +1,6 @@
 """`tickwheel serve` with incomplete or invalid options: it reports the problem, exits with 2, and never listens."""
 
+import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,7 @@ def folder(tmp_path: Path) -> Path:
         (tmp_path / name).chmod(0o600)
     (tmp_path / "empty").write_text("")
     (tmp_path / "empty").chmod(0o600)
+    os.mkfifo(tmp_path / "pipe", 0o600)
     return tmp_path
 
 
@@ -45,7 +47,11 @@ def folder(tmp_path: Path) -> Path:
         ("--tls-cert {cert} --tls-key {key} --tls-client-ca {none}", "TLS cannot be used with"),
         ("--tls-cert {cert} --tls-key {key} --tls-client-ca {empty}", "TLS cannot be used with"),
         ("--tls-cert {cert} --tls-key {key} --tokens {none}", "cannot be read"),
-        ("--tls-cert {cert} --tls-key {key} --tokens {folder}", "cannot be read"),
+        ("--tls-cert {cert} --tls-key {key} --tokens {folder}", "cannot be read: it must be a regular file"),
+        ("--tls-cert {cert} --tls-key {key} --tokens {pipe}", "a symbolic link to one, and is a pipe"),
+        ("--tls-cert {cert} --tls-key {pipe}", "a symbolic link to one, and is a pipe"),
+        ("--tls-cert {pipe} --tls-key {key}", "a symbolic link to one, and is a pipe"),
+        ("--tls-cert {cert} --tls-key {key} --tls-client-ca {pipe}", "a symbolic link to one, and is a pipe"),
         ("--tokens {empty}", "must contain at least one [[token]] table"),
         ("--max-connections 0", "--max-connections"),
         ("--max-waiting 0", "--max-waiting"),
@@ -59,7 +65,7 @@ def folder(tmp_path: Path) -> Path:
 )
 def test_inconsistent_or_missing_options_are_refused(folder: Path, options: str, message: str) -> None:
     arguments = options.format(
-        folder=folder, **{name: folder / name for name in ("cert", "key", "stranger", "empty", "none")}
+        folder=folder, **{name: folder / name for name in ("cert", "key", "stranger", "empty", "none", "pipe")}
     )
     check_refused(arguments.split(), message)
 

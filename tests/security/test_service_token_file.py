@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 import threading
+import tomllib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -187,33 +188,67 @@ def test_after_any_error_of_reading_the_file_later_changes_are_loaded(
         eventually(lambda: not is_unknown(added), "the new token is valid")
 
 
+class SlowRead:
+    """Each read of a token file lasts until the end of the ``with`` block. `began` is set when a read has begun."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.began, self._may_end = threading.Event(), threading.Event()
+        loads = tomllib.loads
+
+        def load(text: str, **options: Any) -> dict[str, Any]:
+            self.began.set()
+            self._may_end.wait()
+            return loads(text, **options)
+
+        monkeypatch.setattr("tomllib.loads", load)
+
+    def __enter__(self) -> "SlowRead":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._may_end.set()
+
+
 def test_the_service_answers_calls_while_it_reads_the_changed_file(
-    service: ServiceThread, file: Path, tmp_path: Path
+    service: ServiceThread, file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The file is a pipe for a moment, so that it takes as long to read as the test wants."""
-    pipe, link, changed = (tmp_path / name for name in ("pipe", "link", "changed"))
-    os.mkfifo(pipe, 0o600)
-    link.symlink_to(pipe)
-    changed.touch(0o600)
-    changed.write_text(entry(KEPT, ROLES, HERE) + entry(ADDED, ROLES, HERE))
-    with client(service, KEPT, namespace=NAMESPACE) as kept:
-        link.replace(file)
-        with eventually(lambda: open_if_read(pipe), "the service reads the file") as writer:
-            kept.queue("jobs").counts()
-            # The service must not open the pipe again.
-            changed.replace(file)
-            writer.write(file.read_bytes())
+    monkeypatch.setattr(token_file, "SLOW_READ_S", 0.1)
+    with client(service, KEPT, namespace=NAMESPACE) as kept, SlowRead(monkeypatch) as read:
+        file.write_text(entry(KEPT, ROLES, HERE) + entry(ADDED, ROLES, HERE))
+        assert read.began.wait(20)
+        kept.queue("jobs").counts()
+        eventually(lambda: "could not be read within 0.1 s" in caplog.text, "the log reports the slow read")
     with grpc.insecure_channel(service.target) as channel:
         added = generic_client(channel, ADDED)
         eventually(lambda: not is_unknown(added), "the new token is valid")
+    assert caplog.text.count("could not be read within 0.1 s") == 1
+    assert caplog.text.count("is readable again, after") == 1
 
 
-def open_if_read(pipe: Path) -> Any:
-    """Open a named pipe for writing. Return None if nothing reads the pipe."""
-    try:
-        return os.fdopen(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK), "wb")
-    except OSError:
-        return None
+def test_the_service_stops_although_a_read_of_the_file_does_not_end(
+    service: ServiceThread, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SlowRead(monkeypatch) as read:
+        file.write_text(entry(KEPT, ROLES, HERE))
+        assert read.began.wait(20)
+        service.stop()
+
+
+def test_a_pipe_in_place_of_the_file_is_refused_and_later_changes_are_loaded(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tokens = TokenFile(file)
+    file.unlink()
+    os.mkfifo(file, 0o600)
+    for _ in range(2):
+        tokens.reload_if_changed()
+    [line] = [record.getMessage() for record in caplog.records if record.name == "tickwheel.service"]
+    assert "it must be a regular file, or a symbolic link to one, and is a pipe" in line
+    file.unlink()
+    file.touch(0o600)
+    file.write_text(entry(ADDED, ROLES, HERE))
+    tokens.reload_if_changed()
+    assert tokens.token_store.authenticate([("authorization", f"Bearer {ADDED}")])
 
 
 class CountedName(str):

@@ -7,7 +7,9 @@ from tickwheel.errors import TickwheelError
 
 
 class NamespaceRecreated(TickwheelError):
-    """The namespace was recreated with other shards: an event process that drives the old shards must restart."""
+    """The namespace was recreated with other shards, or is being deleted. An event process that drives the old shards
+    must end.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,8 @@ class QueueRef:
 class QueueLookup(Protocol):
     """Finds queues by number.
 
-    `lookup` and `renew` may call the metadata shard. They raise the errors of such a call, or `NamespaceRecreated`.
+    `lookup`, `renew` and `check_shards` may call the metadata shard. They raise the errors of such a call,
+    or `NamespaceRecreated`.
     """
 
     unreadable_rows: int
@@ -40,4 +43,10 @@ class QueueLookup(Protocol):
         """Read the queue from the metadata shard, and update the version of its configuration that ``shard`` stores.
 
         Return the queue; None if the metadata shard has no such queue.
+        """
+
+    def check_shards(self) -> bool:
+        """Raise `NamespaceRecreated` if the namespace has another number of shards than this process drives.
+
+        Return False if the metadata shard has lost the number: the namespace can still be recreated.
         """

@@ -86,18 +86,29 @@ class QueueDirectory:
                 self._read()
             return {name: config for name, config in self._configs.values() if config.sink is not None}
 
+    def check_shards(self) -> bool:
+        """Raise NamespaceRecreated if the namespace has another number of shards than this process drives.
+
+        Return False if the metadata shard has lost the number: the namespace can still be recreated.
+        """
+        shards = self._io.run(fetch_shard_count(self._context))
+        if shards is None or shards == self._context.shards:
+            return shards is not None
+        name = self._context.namespace
+        raise NamespaceRecreated(
+            f"namespace {name!r} was recreated with {shards} shards, and this event process was started when it had"
+            f" {self._context.shards}: restart the event process"
+            if shards
+            else f"namespace {name!r} is being deleted: end its event processes"
+        )
+
     def _reload(self) -> None:
         with self._lock:
             self._read()
 
     def _read(self) -> None:
         began = monotonic_ms()
-        shards = self._io.run(fetch_shard_count(self._context))
-        if shards is not None and shards != self._context.shards:
-            raise NamespaceRecreated(
-                f"namespace {self._context.namespace!r} was recreated with {shards} shards, and this event process was"
-                f" started when it had {self._context.shards}: restart the event process"
-            )
+        self.check_shards()
         rows = self._io.run(read_rows(self._context))
         log_unreadable(self._context, rows)
         self.unreadable_rows = len(rows.unreadable)

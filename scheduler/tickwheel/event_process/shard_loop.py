@@ -8,6 +8,7 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from math import inf
 from threading import Event
 from typing import Any, Final
 
@@ -39,6 +40,8 @@ RESIGN_AFTER_MS: Final = 3_000
 # same epoch by an operator's error (lock files on two hosts), their numbers differ, so the scripts reject the calls of
 # one of the two processes.
 _FIRST_NUMBERS: Final = 2**21
+# Pause before the number of shards is compared again, in ms.
+_CHECK_SHARDS_MS: Final = 1_000
 
 Connect = Callable[[int], "Redis"]
 
@@ -79,6 +82,8 @@ class ShardLoop:
         self._fenced_by_epoch = 0
         # The latest epoch of this process that was logged as outdated since the last accepted claim.
         self._outdated_epoch = 0
+        # When to compare the number of shards, on the monotonic clock.
+        self._check_shards_at = inf
         self._number = random.SystemRandom().randrange(_FIRST_NUMBERS) << 32
 
     def run(self) -> None:
@@ -191,7 +196,30 @@ class ShardLoop:
                 # The shard accepts the epochs of this election, perhaps since `tickwheel shards reset-epoch`.
                 self._fenced_by_epoch = self._outdated_epoch = 0
                 self._start_sidecars(driver)
+                # If a namespace is recreated, its metadata shard has lost the fence, so the loop of this shard claims.
+                self._check_shards_at = 0 if self._shard == 0 else inf
+            if monotonic_ms() >= self._check_shards_at:
+                self._check_shards()
             self.stats.held, self.stats.clock_steps = self.clock.guard.is_holding, self.clock.guard.steps
+
+    def _check_shards(self) -> None:
+        """Raise NamespaceRecreated if the namespace has another number of shards: nobody would drive the new shards.
+
+        Check again later if the namespace does not exist: this shard was claimed before the namespace is recreated.
+        """
+        self._check_shards_at = monotonic_ms() + _CHECK_SHARDS_MS
+        try:
+            if self._config.queues.check_shards():
+                self._check_shards_at = inf
+        except NamespaceRecreated:
+            raise
+        except (RedisError, OSError, TickwheelError) as error:
+            # The wheel needs only this shard.
+            _log.log(
+                _log_throttle.level(f"shards: {error}"),
+                "shard %d: the number of the namespace's shards cannot be compared; trying again: %s",
+                *(self._shard, error),
+            )
 
     def _start_sidecars(self, driver: ShardDriver) -> None:
         # Sidecars with earlier fences are harmless, because the scripts reject their calls. Do not wait for a sidecar

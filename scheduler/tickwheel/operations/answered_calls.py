@@ -2,27 +2,30 @@
 
 A shard itself returns its first answer to a repeated call, and rejects another call with the same number. It does not
 know what the other shards have answered. So the service registers each call on the *registration shard* of its slot,
-unless the call concerns only this shard.
+unless the call concerns only this shard. If no shard stores an answer to a call, the registration shard stores that the
+call has ended.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from struct import Struct
 from typing import Final
 
 from tickwheel.errors import SessionExpired
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.sessions import NamedCall, RequestSessions
+from tickwheel.operations.sessions import NamedCall, RequestSessions, Sessions
 from tickwheel.plan import Plan, Reply, Request, Round
 from tickwheel.storage.keys import session_key
 from tickwheel.storage.script_errors import SESSIONOLD
 
+ENDED: Final = b"ended"
 _SEQUENCE: Final = Struct(">Q")
 
 
 def register_call(
     context: NamespaceContext, queue: str, sessions: RequestSessions, shards: Collection[int] = ()
-) -> Plan[None]:
-    """Register a call on its registration shard, unless it is registered already.
+) -> Plan[bool]:
+    """Register a call on its registration shard, unless it is registered already. Return whether the call is a repeated
+    call, to which the registration shard has stored an answer.
 
     ``shards`` are all shards that the call concerns. If the registration shard is the only one, its script compares and
     stores the digest, so the call need not be registered. Raises as `answered_shards` does, before a shard executes the
@@ -31,7 +34,7 @@ def register_call(
     named = sessions.call
     registrar = named.registration_shard(context.shards)
     if sessions.is_registered or set(shards) == {registrar}:
-        return
+        return False
     # A program that dequeues from Redis directly registers no call. A single shard compares the digest itself.
     compared = set(shards) - {registrar} if len(shards) > 1 else set()
     registered, *digests = yield Round(
@@ -41,6 +44,28 @@ def register_call(
     for reply in digests:
         named.refuse_other_call(queue, reply.value)
     sessions.is_registered = True
+    return registered.value is not None
+
+
+def run_once(
+    context: NamespaceContext, queue: str, sessions: Sessions | None, step: Callable[[], Plan[None]]
+) -> Plan[None]:
+    """Execute a step to which no shard stores an answer, unless ``sessions`` are those of a repeated call."""
+    if not isinstance(sessions, RequestSessions):
+        yield from step()
+    elif not (yield from register_call(context, queue, sessions)):
+        yield from step()
+        yield from record_end(context, queue, sessions)
+
+
+def record_end(context: NamespaceContext, queue: str, sessions: RequestSessions) -> Plan[None]:
+    """Make the registration shard store ENDED as the answer to a call that has ended, and to which no shard has stored
+    an answer. Without this answer, the repeated call would be executed again.
+    """
+    named = sessions.call
+    request = _registration(context, named.registration_shard(context.shards), named, ENDED)
+    [recorded] = yield Round([request])
+    _raise_if_refused(recorded, queue, named)
 
 
 def answered_shards(context: NamespaceContext, queue: str, named: NamedCall, *, registers: bool) -> Plan[list[int]]:
@@ -71,10 +96,10 @@ def answered_shards(context: NamespaceContext, queue: str, named: NamedCall, *, 
     return [shard for shard, sequence in last.items() if sequence == named.sequence]
 
 
-def _registration(context: NamespaceContext, registrar: int, named: NamedCall) -> Request:
-    key, argument, _ = named.session().begin_call(context.namespace, registrar)
+def _registration(context: NamespaceContext, registrar: int, named: NamedCall, answer: bytes = b"") -> Request:
+    key, session, _ = named.session().begin_call(context.namespace, registrar)
     call = context.call(
-        "register_call", registrar, "", [b"", argument], key, named.digest_key(context.namespace, registrar)
+        "register_call", registrar, "", [answer, session], key, named.digest_key(context.namespace, registrar)
     )
     return Request(registrar, call, durable=True)
 

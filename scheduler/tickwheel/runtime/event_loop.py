@@ -6,6 +6,8 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future
+from threading import Thread
 from traceback import extract_tb
 from typing import Any, TypeVar
 
@@ -29,6 +31,26 @@ async def run_in_thread(work: Callable[[], T]) -> T:
     """
     # Not asyncio.to_thread: if its task is cancelled, as at the end of `asyncio.run`, the thread continues alone.
     return await finish_despite_cancel(asyncio.get_running_loop().run_in_executor(None, work))
+
+
+async def run_in_daemon_thread(work: Callable[[], T]) -> T:
+    """Run ``work`` in a thread of its own and return its result.
+
+    If the task is cancelled, the thread continues alone. It does not keep the process from ending, so ``work`` may hang
+    indefinitely, for example on a file of an unreachable file system.
+    """
+    done: Future[T] = Future()
+    # A cancellation must not change the future, which the thread still sets.
+    done.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    return await asyncio.wrap_future(done)
 
 
 async def finish_despite_cancel(future: asyncio.Future[T]) -> T:

@@ -8,6 +8,7 @@ from typing import Final
 from tickwheel.errors import InvalidArgument
 from tickwheel.runtime.loopback import is_loopback
 
+_KINDS: Final = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
 _KUBERNETES: Final = (
     "For a Kubernetes secret, set defaultMode: 0440, and fsGroup to a group that the container's user gets"
 )
@@ -23,17 +24,30 @@ def check_certificate(cert: Path | None, key: Path | None, client_ca: Path | Non
 
 
 def check_readable(name: str, path: Path | None) -> None:
-    """Raise InvalidArgument if this user cannot read the file. A missing file is not checked.
+    """Raise InvalidArgument if this user cannot read the file, or if it is not a regular file. A missing file is not
+    checked.
 
     The file may be a symbolic link, may belong to root, and may be readable only by a group of this user, as Kubernetes
     mounts secrets.
     """
     status = _status(path)
-    if status is not None and not os.access(str(path), os.R_OK):
+    if path is None or status is None:
+        return
+    check_regular_status(name, path, status)
+    if not os.access(path, os.R_OK):
         raise InvalidArgument(
             f"{name} {path} cannot be read by this user ({os.geteuid()}): it has owner {status.st_uid}, group"
             f" {status.st_gid} and mode {stat.filemode(status.st_mode)}. Allow this user or one of its groups to read"
             f" the file. {_KUBERNETES}"
+        )
+
+
+def check_regular_status(name: str, path: Path, status: os.stat_result) -> None:
+    """Raise InvalidArgument if the status is not that of a regular file. A read of a pipe or a device may never end."""
+    if not stat.S_ISREG(status.st_mode):
+        raise InvalidArgument(
+            f"{name} {path} cannot be read: it must be a regular file, or a symbolic link to one, and is"
+            f" {_KINDS.get(stat.S_IFMT(status.st_mode), 'a device')}"
         )
 
 

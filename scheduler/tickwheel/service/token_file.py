@@ -34,6 +34,7 @@ import hashlib
 import logging
 import os
 import re
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -43,12 +44,12 @@ from typing import Any, Final
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
-from tickwheel.runtime.event_loop import run_in_thread
+from tickwheel.runtime.event_loop import run_in_daemon_thread
 from tickwheel.runtime.foreign_data import decode_toml
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.service.authorization import Caller, Grant, Role, TokenStore
 from tickwheel.service.shared_quota import SharedQuotas
-from tickwheel.service.startup_checks import check_private_status
+from tickwheel.service.startup_checks import check_private_status, check_regular_status
 
 _GRANT_FIELDS: Final = {"roles", "queues", "namespaces"}
 _FIELDS: Final = {
@@ -63,6 +64,8 @@ _FIELDS: Final = {
     "auto_created_queues",
 }
 POLL_INTERVAL_S: Final = 1.0
+# A read that takes longer is logged: the file system is probably unreachable.
+SLOW_READ_S: Final = 5.0
 _PATTERN: Final = re.compile(r"[A-Za-z0-9._*?!\[\]-]{1,256}")
 _log = logging.getLogger("tickwheel.service")
 
@@ -84,8 +87,7 @@ class TokenFile:
         while True:
             await asyncio.sleep(POLL_INTERVAL_S)
             try:
-                # To parse thousands of tokens takes long, and calls must not wait meanwhile.
-                self._replace(await run_in_thread(self._read_if_changed))
+                self._replace(await self._read_in_thread())
             except Exception:
                 # Only a bug in Tickwheel leads here. Without this handler, the task would end, and no later change of
                 # the file would be loaded.
@@ -93,6 +95,34 @@ class TokenFile:
                     "the token file cannot be reloaded because of a bug; the tokens stay unchanged",
                     extra=log_fields("tokens refused"),
                 )
+
+    async def _read_in_thread(self) -> list[Caller] | None:
+        """Run `_read_if_changed`. Log once if it takes long, and again at its end.
+
+        To parse thousands of tokens takes long, and calls must not wait meanwhile. The file system may not answer at
+        all, and then the service must still be able to stop.
+        """
+        began = time.monotonic()
+        reading = asyncio.ensure_future(run_in_daemon_thread(self._read_if_changed))
+        try:
+            await asyncio.wait([reading], timeout=SLOW_READ_S)
+            if not reading.done():
+                _log.error(
+                    "the token file %s could not be read within %g s; the tokens stay unchanged until the file is read:"
+                    " check its file system",
+                    *(self._path, SLOW_READ_S),
+                    extra=log_fields("tokens unreadable", seconds=SLOW_READ_S),
+                )
+                await asyncio.wait([reading])
+                seconds = time.monotonic() - began
+                _log.warning(
+                    "the token file %s is readable again, after %.0f s",
+                    *(self._path, seconds),
+                    extra=log_fields("tokens readable", seconds=round(seconds, 1)),
+                )
+            return await reading
+        finally:
+            reading.cancel()
 
     def reload_if_changed(self) -> None:
         """Reload the file if it has changed. An invalid file is logged once for each change, and changes no token."""
@@ -130,12 +160,15 @@ class TokenFile:
 def read(path: Path) -> list[Caller]:
     """Return the callers that the file defines.
 
-    Raises InvalidArgument if the file is unreadable or invalid, or if every user of the machine can read or change it.
+    Raises InvalidArgument if the file is unreadable or invalid, if it is not a regular file, or if every user of the
+    machine can read or change it.
     """
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_open_without_waiting) as file:
             # The status of the open file: the name may stand for another file at the next moment.
-            check_private_status("the token file", path, os.fstat(file.fileno()))
+            status = os.fstat(file.fileno())
+            check_regular_status("the token file", path, status)
+            check_private_status("the token file", path, status)
             text = file.read()
     except OSError as error:
         raise InvalidArgument(f"the token file {path} cannot be read: {error.strerror}") from error
@@ -152,6 +185,11 @@ def read(path: Path) -> list[Caller]:
         raise InvalidArgument(f"{path} contains the same sha256 twice: each token must have its own")
     check_names(path, callers)
     return callers
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    # Without the flag, the call would wait until a pipe has a writer. The flag has no effect on regular files.
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def check_names(path: Path, callers: Iterable[Caller]) -> None:

@@ -16,14 +16,14 @@ Every step is bounded. A deletion that was cut off is repeated from its start. T
 from tickwheel.errors import DataLoss, QueueNotEmpty
 from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig
-from tickwheel.operations.answered_calls import register_call
+from tickwheel.operations.answered_calls import run_once
 from tickwheel.operations.context import RELAYED, NamespaceContext
 from tickwheel.operations.dispatch import call_metadata_shard, call_shards
 from tickwheel.operations.inspect import counts
 from tickwheel.operations.queues import configure, publish_config
-from tickwheel.operations.removal.purge import Purge, deletion_undone_error
+from tickwheel.operations.removal.purge import Purge, not_deleting_error
 from tickwheel.operations.removal.queue_numbers import numbers_in_history, placeholder_name, placeholder_settings
-from tickwheel.operations.sessions import RequestSessions, Sessions
+from tickwheel.operations.sessions import Sessions
 from tickwheel.plan import Plan, Request
 
 _FINISHED = ("completed", "cancelled")
@@ -41,7 +41,7 @@ class QueueDeletion:
         self._context = context
         self._queue = queue
         self._purges = validation.boolean("purge", purge)
-        self._has_begun = bool(token)
+        self._has_begun = self._is_continued = bool(token)
         self._purge = Purge.of_deletion(context, queue, "" if token == _END else token)
         self._purge.ended = token == _END
         self.ended = False
@@ -53,15 +53,13 @@ class QueueDeletion:
 
     def next(self, sessions: Sessions | None = None) -> Plan[int]:
         """Take the next step. Return the number of messages that the step has removed."""
-        if isinstance(sessions, RequestSessions):
-            yield from register_call(self._context, self._queue, sessions)
         if not self._has_begun:
-            yield from self._mark()
+            yield from run_once(self._context, self._queue, sessions, self._mark)
             self._has_begun = True
             return 0
         if not self._purge.ended:
             return (yield from self._purge.next(sessions))
-        yield from self._finish()
+        yield from run_once(self._context, self._queue, sessions, self._finish)
         self.ended = True
         return 0
 
@@ -102,6 +100,7 @@ class QueueDeletion:
     def _finish(self) -> Plan[None]:
         context, queue = self._context, self._queue
         config = yield from context.fetch_config(queue)
+        self._check_deleting(config)
         if context.history >= RELAYED and config.number in (yield from numbers_in_history(context)):
             raise QueueNotEmpty(
                 f"queue {queue!r} has events that are not yet relayed to Kafka: the queue stays blocked until then;"
@@ -109,8 +108,7 @@ class QueueDeletion:
             )
 
         def build(config: QueueConfig, shard: int) -> Request:
-            if not config.deleting:
-                raise deletion_undone_error(queue)
+            self._check_deleting(config)
             args: list[bytes | int | str] = [config.packed_version, 0 if self._purges else 1]
             return Request(shard, context.call("drop_queue", shard, queue, args), durable=True)
 
@@ -132,5 +130,9 @@ class QueueDeletion:
         ]
         reply = yield from call_metadata_shard(context, "delete_queue", args)
         if reply.value[1]:
-            raise deletion_undone_error(queue)
+            raise not_deleting_error(queue, is_continued=False)
         context.forget_queue(queue)
+
+    def _check_deleting(self, config: QueueConfig) -> None:
+        if not config.deleting:
+            raise not_deleting_error(self._queue, self._is_continued)

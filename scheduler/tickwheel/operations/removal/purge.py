@@ -8,7 +8,7 @@ from tickwheel import limits
 from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig
-from tickwheel.operations.answered_calls import answered_shards
+from tickwheel.operations.answered_calls import ENDED, answered_shards, record_end
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import ScriptCall, call_shards_once
 from tickwheel.operations.page_token import format_page_token, parse_page_token
@@ -19,6 +19,7 @@ from tickwheel.storage.record import State
 PURGE_STATES = tuple(state.label for state in State if state is not State.RUNNING)
 _PURGE = Struct(">BHHI")
 _COUNT = Struct(">I")
+_START = b"0"
 _PAGE = 250
 # Shards whose counts are read in one round.
 _SHARDS_AT_ONCE = 64
@@ -40,8 +41,10 @@ class Purge:
         labels = check_states(states)
         self._mask = sum(1 << state for state in State if state.label in labels)
         self._is_deletion = False
+        self._is_continued = bool(token)
         self._shard, self._cursor = parse_page_token(token, context.shards)
-        self._is_in_shard = False
+        # Other shards than that of a cursor may be empty, and are then skipped.
+        self._is_in_shard = self._cursor != _START
         self.ended = False
 
     @classmethod
@@ -65,17 +68,22 @@ class Purge:
         if not self._is_in_shard and self._cursor == b"0":
             yield from self._skip_empty_shards()
             if self.ended:
+                if isinstance(sessions, RequestSessions):
+                    yield from record_end(self._context, self._queue, sessions)
                 return 0
 
         def build(config: QueueConfig, _: int, session: bytes) -> ScriptCall:
-            if self._is_deletion and not config.deleting:
-                raise deletion_undone_error(self._queue)
+            self._check_deleting(config)
             most = limits.CALL_MESSAGES if config.exclusive_key is None else limits.CALL_INDEXED
             params = _PURGE.pack(self._mask, _PAGE, most, limits.CALL_ENTRIES)
             return "purge", [config.context(self._context.history), session, params, self._cursor]
 
         # A message that is purged twice is gone, so a call whose session has expired is simply executed again.
         [reply] = yield from call_shards_once(self._context, self._queue, [self._shard], build, sessions, reopens=True)
+        if reply.value == ENDED:
+            # In the first call, all remaining shards were empty.
+            self._advance(self._context.shards)
+            return 0
         if not isinstance(reply.value, bytes) or not re.fullmatch(rb"(?s:.{4})[0-9]*", reply.value):
             raise InvalidArgument(
                 "the request_id belongs to another call: keep the name in it, and use a new number for each different"
@@ -88,7 +96,7 @@ class Purge:
         return removed
 
     def _find_answer(self, sessions: RequestSessions) -> Plan[None]:
-        """Register the call. If it is a repeated call, move to the shard that has answered the call.
+        """Register the call. If it is a repeated call, move to the shard that has stored the answer.
 
         This shard may be empty by now. Without its answer, the repeated call would purge the next shard.
         """
@@ -105,6 +113,7 @@ class Purge:
         config = yield from self._context.fetch_config(self._queue)
         if known is not None and known.uid != config.uid:
             raise self._context.queue_recreated_error(self._queue, config)
+        self._check_deleting(config)
         while not self.ended:
             shards = range(self._shard, min(self._shard + _SHARDS_AT_ONCE, self._context.shards))
             replies = yield Round(
@@ -120,8 +129,12 @@ class Purge:
                     return
             self._advance(shards.stop)
 
+    def _check_deleting(self, config: QueueConfig) -> None:
+        if self._is_deletion and not config.deleting:
+            raise not_deleting_error(self._queue, self._is_continued)
+
     def _advance(self, shard: int) -> None:
-        self._shard, self._cursor, self._is_in_shard = shard, b"0", False
+        self._shard, self._cursor, self._is_in_shard = shard, _START, False
         self.ended = shard >= self._context.shards
 
 
@@ -143,8 +156,18 @@ def check_states(states: Iterable[str] | None) -> tuple[str, ...]:
     return tuple(label for label in PURGE_STATES if label in states)
 
 
-def deletion_undone_error(queue: str) -> TickwheelError:
-    """Return the error for a queue whose deletion another program has undone."""
+def not_deleting_error(queue: str, is_continued: bool) -> TickwheelError:
+    """Return the error for a step of a deletion if the queue is not being deleted.
+
+    ``is_continued``: the step has a token, perhaps of an earlier deletion. Otherwise, another program has undone the
+    deletion.
+    """
+    if is_continued:
+        return InvalidArgument(
+            f"page_token continues no deletion: queue {queue!r} is not being deleted. The deletion of this token has"
+            " ended, or another program has updated or unblocked the queue since then; begin a new deletion without a"
+            " page_token"
+        )
     return TickwheelError(
         f"queue {queue!r} is not being deleted any more: another program has updated or unblocked the queue during the"
         " deletion; end this program, and delete the queue again"
