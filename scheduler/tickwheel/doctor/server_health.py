@@ -8,7 +8,7 @@ from tickwheel.doctor.finding import Finding
 from tickwheel.doctor.keyspace import may_scan
 from tickwheel.errors import Forbidden, TickwheelError
 from tickwheel.model.security_releases import find_vulnerability
-from tickwheel.operations.attestation import explain_missing_attestation, read_append_settings
+from tickwheel.operations.attestation import FSYNC, explain_missing_attestation, read_append_settings
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.server_checks import VERSION_MIN
 from tickwheel.operations.server_info import read_info
@@ -43,7 +43,7 @@ def read_server(context: NamespaceContext, shard: int) -> Plan[ServerFacts]:
         if values is None:
             facts.attested = (yield from explain_missing_attestation(context.namespace, shard)) is None
         else:
-            facts.settings = {"appendonly": values[0], "appendfsync": values[1]}
+            facts.settings = values
     try:
         facts.followed_shards = frozenset((yield from followed_shards(context, shard)))
     except Forbidden:
@@ -113,10 +113,12 @@ def _durability(facts: ServerFacts) -> Finding:
         )
     replicas = facts.info.get("connected_slaves", "0")
     levels = [
-        *(["fsync"] if (appendonly, facts.settings.get("appendfsync")) == ("yes", "always") else []),
+        *(["fsync"] if facts.settings == FSYNC else []),
         *([f"replica:{replicas}"] if replicas != "0" else []),
     ]
     aof = f"appendfsync {facts.settings.get('appendfsync')}" if appendonly == "yes" else "no append-only file"
+    if appendonly == "yes" and facts.settings.get("no-appendfsync-on-rewrite") == "yes":
+        aof += ", but no fsync during a rewrite: for fsync, run `CONFIG SET no-appendfsync-on-rewrite no`"
     supported = f"supports the durability {' and '.join(levels) if levels else 'memory'}"
     return Finding("durability", "ok", f"{supported} ({aof}, {replicas} replicas)")
 
