@@ -198,8 +198,10 @@ def test_a_driven_namespace_is_refused(
             "the process follows the inboxes",
         )
         eventually(lambda: all(stats.epoch for stats in process.health().values()), "the health has each claim")
-        with pytest.raises(NamespaceInUse, match="is being driven"):
+        with pytest.raises(NamespaceInUse, match="is being driven: connection") as refused:
             deleting.delete_namespace()
+        ids = {client["id"] for client in server.client_list() if client["name"].startswith("tickwheel-events:")}
+        assert str(refused.value).endswith(tuple(f"`CLIENT KILL ID {id_}`" for id_ in ids))
     assert client.queue("a").enqueue().created
     client.delete_namespace()
 

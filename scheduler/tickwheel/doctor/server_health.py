@@ -12,7 +12,7 @@ from tickwheel.operations.attestation import FSYNC, explain_missing_attestation,
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.server_checks import VERSION_MIN
 from tickwheel.operations.server_info import read_info
-from tickwheel.operations.shard_status import followed_shards
+from tickwheel.operations.shard_status import list_followers
 from tickwheel.plan import ListPrimaries, Plan, Request, Round
 
 _MEMORY_SHARE = 0.8
@@ -27,6 +27,8 @@ class ServerFacts:
     now_ms: int = 0
     followed_shards: frozenset[int] | None = frozenset()
     """The shards from whose inbox an event process reads at present. None: this user may not run CLIENT LIST."""
+    following_users: frozenset[str] = frozenset()
+    """The users of the connections that read from these inboxes. Every user with a password can pretend to be one."""
     may_scan: bool = True
     attested: bool = False
     """Only if ``settings`` are missing: an administrator has attested that the server supports ``fsync``."""
@@ -45,7 +47,9 @@ def read_server(context: NamespaceContext, shard: int) -> Plan[ServerFacts]:
         else:
             facts.settings = values
     try:
-        facts.followed_shards = frozenset((yield from followed_shards(context, shard)))
+        followers = yield from list_followers(context, shard)
+        facts.followed_shards = frozenset(follower.shard for follower in followers)
+        facts.following_users = frozenset(follower.user for follower in followers)
     except Forbidden:
         facts.followed_shards = None
     except TickwheelError:

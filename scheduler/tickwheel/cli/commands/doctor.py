@@ -66,6 +66,7 @@ def doctor(
         facts = servers[0].facts
         followed = [server.facts.followed_shards for server in servers]
         facts.followed_shards = None if None in followed else frozenset(n for shards in followed for n in shards or ())
+        facts.following_users = frozenset(user for server in servers for user in server.facts.following_users)
         exists, usable = True, False
         with report.phase("namespace"):
             exists = usable = io.run(read_namespace(context))

@@ -19,7 +19,7 @@ from tickwheel.model.validation import preview
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.namespace import namespace_not_found_error
 from tickwheel.operations.removal.queue_numbers import read_configs
-from tickwheel.operations.shard_status import followed_shards
+from tickwheel.operations.shard_status import list_followers
 from tickwheel.plan import ListPrimaries, Plan, Request, Round, send_request
 from tickwheel.runtime.chunks import iter_chunks
 from tickwheel.storage.keys import (
@@ -108,7 +108,7 @@ class NamespaceDeletion:
         context = self._context
         for shard in (yield ListPrimaries()).values():
             try:
-                followed = yield from followed_shards(context, shard)
+                followers = yield from list_followers(context, shard)
                 # Later steps find the keys with SCAN, and remove them. If a command was refused then, only a part would
                 # be removed. No key has this name; users for clients and the service may not access it.
                 yield from send_request(Request(shard, command=("SCAN", "0", "COUNT", 1)))
@@ -120,11 +120,8 @@ class NamespaceDeletion:
                     " namespace: run `tickwheel namespace delete` as an administrator of the server, with a URL of"
                     " Redis, not of the service"
                 ) from error
-            if followed:
-                raise NamespaceInUse(
-                    f"namespace {context.namespace!r} is being driven: `tickwheel shards` names the event process of"
-                    f" shard {min(followed)}; end all event processes first"
-                )
+            if followers:
+                raise NamespaceInUse(f"namespace {context.namespace!r} is being driven: {followers[0].explanation}")
         if history == b"relay":
             lengths = yield Round(
                 [Request(n, command=("XLEN", shard_key(context.namespace, n, "events"))) for n in range(context.shards)]
