@@ -17,7 +17,7 @@ from tickwheel import limits
 from tickwheel.errors import Forbidden, InvalidArgument, NamespaceInUse
 from tickwheel.model.validation import preview
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.namespace import namespace_not_found_error
+from tickwheel.operations.namespace import is_other_format, namespace_not_found_error, other_format_error
 from tickwheel.operations.removal.queue_numbers import read_configs
 from tickwheel.operations.shard_status import list_followers
 from tickwheel.plan import ListPrimaries, Plan, Request, Round, send_request
@@ -78,11 +78,17 @@ class NamespaceDeletion:
         return (yield from self._remove_versions())
 
     def _hide(self) -> Plan[None]:
-        """Read the number of shards. In the first step, check the namespace, and hide the number from its clients."""
+        """Read the number of shards. In the first step, check the namespace, and hide the number from its clients.
+
+        Raises TickwheelError if the format of the namespace is that of another version. A format that is damaged or
+        missing is no obstacle: a deletion is also the remedy for damage.
+        """
         key = namespace_key(self._context.namespace)
-        fields = ("shards", "deleting", "history", "deletion")
+        fields = ("format", "shards", "deleting", "history", "deletion")
         reply = yield from send_request(Request(0, command=("HMGET", key, *fields)))
-        shards, deleting, history, mark = reply.value
+        format_, shards, deleting, history, mark = reply.value
+        if is_other_format(format_):
+            raise other_format_error(self._context, format_)
         if self._phase and shards is not None and (shards != b"0" or mark != self._mark.encode()):
             raise InvalidArgument(
                 f"page_token belongs to another deletion than the present one of namespace {self._context.namespace!r},"
