@@ -120,6 +120,13 @@ def test_doctor_changes_nothing_in_a_damaged_namespace(run: Run, keys: Keys) -> 
     assert keys.server.hgetall(keys("namespace")) == before
 
 
+def test_a_damaged_route_is_not_an_error_of_the_command_line(run: Run, keys: Keys) -> None:
+    keys.server.hset(keys("settings"), "route:mail.send", "{")
+    assert "replace it with `tickwheel route set`, or remove it" in run("route", "list", code=1).stderr
+    run("route", "unset", "mail.send")
+    run("route", "list")
+
+
 def test_doctor_reads_nothing_of_a_namespace_of_another_format(run: Run, keys: Keys) -> None:
     keys.server.hset(keys("namespace"), "format", "3")
     # A later version may store the settings of a queue in another form.
