@@ -143,9 +143,26 @@ def test_a_server_that_does_not_write_before_it_answers_loses_its_attestation(
     doctor("--attest")
     server.call("CONFIG", "SET", "appendfsync", "everysec")
     text = doctor("--attest", code=1).stdout
-    assert "fsync needs appendonly yes and appendfsync always, not yes and everysec" in text
+    assert "this server has appendfsync everysec: run `CONFIG SET appendfsync always`" in text
     assert server.call("HGET", namespace_key(NAMESPACE), "attested") == ""
     with pytest.raises(NotDurable):
+        open_durably(server)
+
+
+def test_a_server_without_fsync_during_a_rewrite_is_not_attested(server: ValkeyServer, doctor: Doctor) -> None:
+    server.call("CONFIG", "SET", "no-appendfsync-on-rewrite", "yes")
+    text = doctor("--attest", code=1).stdout
+    assert "this server has no-appendfsync-on-rewrite yes: run `CONFIG SET no-appendfsync-on-rewrite no`" in text
+    assert "for fsync, run `CONFIG SET no-appendfsync-on-rewrite no`" in text
+    with pytest.raises(NotDurable):
+        open_durably(server)
+
+
+def test_the_attestation_of_an_earlier_version_does_not_count(server: ValkeyServer) -> None:
+    run_id = server.call("INFO", "server")["run_id"]
+    # Earlier versions did not check no-appendfsync-on-rewrite.
+    server.call("HSET", namespace_key(NAMESPACE), "attested", f"{run_id}:0:0")
+    with pytest.raises(NotDurable, match="the attestation is of an earlier version of Tickwheel"):
         open_durably(server)
 
 
@@ -159,7 +176,7 @@ def test_a_user_with_config_get_needs_no_attestation(server: ValkeyServer) -> No
     server.call("ACL", "SETUSER", SERVICE.name, "+config|get")
     open_durably(server)
     server.call("CONFIG", "SET", "appendfsync", "everysec")
-    with pytest.raises(NotDurable, match="this server has appendonly yes and appendfsync everysec"):
+    with pytest.raises(NotDurable, match="this server has appendfsync everysec"):
         open_durably(server)
 
 

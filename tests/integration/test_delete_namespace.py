@@ -21,6 +21,7 @@ from tickwheel import (
     NewMessage,
     QueueNotFound,
     Tickwheel,
+    TickwheelError,
 )
 from tickwheel.events import Transition
 from tickwheel.events.deduplication import Deduplicator
@@ -198,8 +199,10 @@ def test_a_driven_namespace_is_refused(
             "the process follows the inboxes",
         )
         eventually(lambda: all(stats.epoch for stats in process.health().values()), "the health has each claim")
-        with pytest.raises(NamespaceInUse, match="is being driven"):
+        with pytest.raises(NamespaceInUse, match="is being driven: connection") as refused:
             deleting.delete_namespace()
+        ids = {client["id"] for client in server.client_list() if client["name"].startswith("tickwheel-events:")}
+        assert str(refused.value).endswith(tuple(f"`CLIENT KILL ID {id_}`" for id_ in ids))
     assert client.queue("a").enqueue().created
     client.delete_namespace()
 
@@ -230,6 +233,8 @@ def test_a_namespace_with_events_that_are_not_relayed_is_refused(
         {"deletion": b"\xff"},
         {"deletion": "x" * 5_000},
         {"deletion": "0123456789abcdef:"},
+        {"format": b"\xff"},
+        {"format": "9" * 5_000},
     ],
 )
 def test_a_namespace_with_a_damaged_record_is_deleted_with_all_its_keys(
@@ -254,6 +259,43 @@ def test_a_namespace_with_a_damaged_record_is_deleted_with_all_its_keys(
     server.delete(*other)
     with pytest.raises(NamespaceNotFound):
         client.delete_namespace()
+
+
+@pytest.mark.parametrize("over", ["redis", "grpc"])
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_a_namespace_of_another_format_is_not_deleted(
+    open_client: Open, server: Any, namespace: str, service: ServiceThread, over: str, steps: int
+) -> None:
+    client = open_client()
+    deleting = client if over == "redis" else open_client(service.url)
+    fill(client)
+    deletion = NamespaceDeletion(NamespaceContext(namespace))
+    for _ in range(steps):
+        client._run(deletion.next())
+    server.hset(shard_key(namespace, 0, "namespace"), "format", "3")
+    before = sorted(keys(server, namespace))
+    text = "'format' is b'3', and this version reads 2"
+    with pytest.raises(TickwheelError, match=text):
+        deleting.delete_namespace()
+    with pytest.raises(TickwheelError, match=text):
+        client._run(deletion.next())
+    assert sorted(keys(server, namespace)) == before
+    server.hset(shard_key(namespace, 0, "namespace"), "format", "2")
+    deleting.delete_namespace()
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_a_deletion_continues_without_a_stored_format(
+    open_client: Open, server: Any, namespace: str, steps: int
+) -> None:
+    client = open_client()
+    fill(client)
+    deletion = NamespaceDeletion(NamespaceContext(namespace))
+    for _ in range(steps):
+        client._run(deletion.next())
+    server.hdel(shard_key(namespace, 0, "namespace"), "format")
+    client.delete_namespace()
+    assert keys(server, namespace) == []
 
 
 def test_a_missing_namespace_is_reported(open_client: Open, tickwheel_server: PrivateServer) -> None:

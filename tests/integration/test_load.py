@@ -22,7 +22,7 @@ from tests.integration.service_thread import ServiceThread
 from tests.integration.stalled_load import run_stalled_load
 from tests.support.wait_until import eventually
 from tests.unit.load_scenarios import erlang_c
-from tickwheel import Tickwheel
+from tickwheel import NewMessage, Tickwheel
 from tickwheel.cli.app import app
 from tickwheel.testing import PrivateServer
 
@@ -319,6 +319,40 @@ def test_a_queue_with_messages_of_other_programs_is_refused(
         tickwheel.create_queue("q", max_attempts=5).enqueue(b"not of the load")
     done = load("textbook.toml", "--url", tickwheel_server.url, "--namespace", driven_namespace, code=2)
     assert "queue 'q' of this namespace has unfinished messages, which the workers of the load would" in done.stderr
+
+
+@pytest.mark.parametrize("polls", [False, True])
+def test_a_run_ends_when_another_program_enqueues_messages_and_leaves_them_unharmed(
+    tmp_path: Path, tickwheel_server: PrivateServer, driven_namespace: str, polls: bool
+) -> None:
+    content = TEXTBOOK.replace("6s", "1m")
+    if polls:
+        content = content.partition("[[workers]]")[0] + "polls = { per_second = 50, batch = 10 }"
+    (tmp_path / "textbook.toml").write_text(content)
+    where = ["--url", tickwheel_server.url, "--namespace", driven_namespace]
+    with (
+        Tickwheel(tickwheel_server.url, namespace=driven_namespace, drive=False) as tickwheel,
+        subprocess.Popen(
+            [*TICKWHEEL, "load", "textbook.toml", *where, "--json"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
+        queue = tickwheel.queue("q")
+        with tickwheel_server.client() as client:
+            eventually(lambda: client.exists(f"{driven_namespace}:{{0}}:q:q:counts"), "the load runs", within=30)
+        # Payloads that no load can read: too short, JSON, and bytes that mean a run of some seconds.
+        contents = [b"", b"x", b'{"order": 17, "customer": 42}', bytes(8) + b"\x40\x10" + bytes(10)]
+        queue.enqueue_many([NewMessage(content, id=f"real-{n}") for n, content in enumerate(contents)])
+        output, complaint = process.communicate(timeout=ENDS_S)
+        assert process.returncode == 1, complaint
+        assert re.search("queue 'q' has messages of other programs, such as 'real-[0-3]'", complaint)
+        run = json.loads(output)["run"]
+        assert run["ended"] == "a worker received messages of other programs"
+        states = {(one.state, one.attempt) for one in (queue.get(f"real-{n}") for n in range(len(contents)))}
+        assert states == {("pending", 0)}
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_polls_without_an_answer_are_counted_with_the_time_of_their_wait(
             await stall(tickwheel_server)
             start = monotonic()
             scenario = one_queue(polls=Polls(100.0, 1, concurrency))
-            worker = Worker(scenario, scenario.workers[0], "polls", tickwheel, meter, start)
+            worker = Worker(scenario, scenario.workers[0], "polls", tickwheel, meter, start, "load")
             polling = asyncio.create_task(Poller(scenario, scenario.queues[0], worker, 0, 1).run())
             # More polls than may be in flight at once.
             await asyncio.wait({polling}, timeout=1.0)

@@ -229,21 +229,23 @@ def waits(queue: Queue) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("appendonly", "appendfsync", "fit"),
-    [("yes", "always", True), ("yes", "everysec", False), ("yes", "no", False), ("no", "always", False)],
+    ("name", "value"),
+    [("appendfsync", "everysec"), ("appendfsync", "no"), ("appendonly", "no"), ("no-appendfsync-on-rewrite", "yes")],
 )
 def test_durability_fsync_requires_a_server_that_writes_before_it_replies(
-    private: PrivateServer, admin: Any, appendonly: str, appendfsync: str, fit: bool
+    private: PrivateServer, admin: Any, name: str, value: str
 ) -> None:
-    admin.config_set("appendfsync", appendfsync)
-    admin.config_set("appendonly", appendonly)
-    if fit:
-        Tickwheel(private.url, durability="fsync").close()
-        return
-    with pytest.raises(NotDurable, match=f"this server has appendonly {appendonly} and appendfsync {appendfsync}"):
+    fit = {"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "no"}
+    for setting in (fit | {name: value}).items():
+        admin.config_set(*setting)
+    with pytest.raises(NotDurable, match=f"this server has {name} {value}: run `CONFIG SET {name} {fit[name]}`"):
         Tickwheel(private.url, durability="fsync")
     assert admin.dbsize() == 0
     Tickwheel(private.url, durability="memory").close()
+    admin.config_set(name, fit[name])
+    Tickwheel(private.url, durability="fsync").close()
+    # The server refuses to stop while it writes its first append-only file.
+    eventually(lambda: not admin.info("persistence")["aof_rewrite_in_progress"], "the append-only file is complete")
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "allkeys-random"])

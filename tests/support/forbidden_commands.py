@@ -160,6 +160,7 @@ FORBIDDEN: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     ),
     "read types and expiries of keys": ((SERVICE, EVENTS), (f"TYPE {OWN}", f"PTTL {OWN}", f"XINFO STREAM {OWN}")),
     "read the inbox as an event process does": ((SERVICE, OPERATOR), (f"XREAD STREAMS {OWN} 0",)),
+    # `HELLO 3 SETNAME` does the same. No server can refuse this command: see tests/security/test_acl_forged_names.py.
     "take the name of an event process": (
         (SERVICE, OPERATOR),
         (f"CLIENT SETNAME tickwheel-events:{NAMESPACE}:0",),

@@ -26,7 +26,7 @@ INFO = {
     "maxmemory": "0",
     "maxmemory_policy": "noeviction",
 }
-SETTINGS = {"appendonly": "yes", "appendfsync": "always"}
+SETTINGS = {"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "no"}
 SHARD = ShardFacts(0, b"", "", NOW, 0, b"", None, 0, locked=True)
 
 
@@ -59,6 +59,20 @@ def test_an_attestation_replaces_the_settings_that_a_user_may_not_read() -> None
     facts = ServerFacts(INFO, {}, NOW, attested=True)
     [finding] = [f for f in check_server(facts, NOW, 1.0, 1_000) if f.check == "durability"]
     assert (finding.verdict, "fsync" in finding.text) == ("ok", True)
+
+
+def test_a_server_without_fsync_during_a_rewrite_does_not_support_the_durability_fsync() -> None:
+    texts = [
+        finding.text
+        for setting in ("no", "yes")
+        for finding in check_server(
+            ServerFacts(INFO, SETTINGS | {"no-appendfsync-on-rewrite": setting}, NOW), NOW, 1.0, 1_000
+        )
+        if finding.check == "durability"
+    ]
+    assert texts[0].startswith("supports the durability fsync (appendfsync always, ")
+    assert texts[1].startswith("supports the durability memory (appendfsync always, ")
+    assert "`CONFIG SET no-appendfsync-on-rewrite no`" in texts[1]
 
 
 def test_the_checks_that_the_rights_of_the_user_exclude_are_named() -> None:

@@ -112,10 +112,20 @@ class CeleryQueue:
                 left += len(raw) - self._taken
 
     def unacked_items(self) -> Iterator[list[CeleryQueueItem]]:
-        """Return the messages that workers have taken from the queue and not acknowledged, in pages."""
+        """Return the messages that workers have taken from the queue and not acknowledged, in pages.
+
+        Unreadable entries, whose queue is unknown, are among them. They cannot be moved.
+        """
         items = []
         for tag, raw in self._redis.hscan_iter(self._unacked, count=_PAGE):
-            if _queue_of(raw) == self.queue:
+            queue = _queue_of(raw)
+            if queue is None:
+                refusal = (
+                    f"the entry {tag!r:.100} of the hash {self._unacked!r} is not a message of kombu, so its queue is"
+                    " unknown: remove the entry with HDEL if no queue needs it"
+                )
+                items.append(CeleryQueueItem(raw, self._unacked, tag, CeleryMessage({}, ""), refusal))
+            elif queue == self.queue:
                 items.append(_parse(raw, self._unacked, tag))
         yield from iter_chunks(items, _PAGE)
 
@@ -279,11 +289,12 @@ def _unwrap(raw: bytes) -> bytes:
         return raw
 
 
-def _queue_of(raw: bytes) -> str:
+def _queue_of(raw: bytes) -> str | None:
+    """Return the queue of an unacknowledged message, or None if the bytes are unreadable."""
     try:
         return str(decode_message(raw)[2])
     except (ValueError, LookupError, TypeError):
-        return ""
+        return None
 
 
 def _parse(raw: bytes, key: str, tag: bytes | None) -> CeleryQueueItem:

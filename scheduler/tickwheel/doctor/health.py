@@ -272,7 +272,9 @@ def _driver(shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> 
         return Finding("driver", "ok", f"no work waits; whether an event process runs was not checked; {epochs}")
     missing = [str(shard.number) for shard in unlocked if shard.number not in facts.followed_shards]
     if not missing:
-        return Finding("driver", "ok", f"event processes follow every shard's inbox; {epochs}")
+        users = ", ".join(map(repr, sorted(facts.following_users - {"default"})))
+        text = "event processes follow every shard's inbox" + (f", connected as {users}" if users else "")
+        return Finding("driver", "ok", f"{text}; {epochs}")
     which = f" of shard {', '.join(missing)}" if len(missing) < len(shards) else ""
     return Finding("driver", "warning", f"no event process{which} was detected, but no work waits; {epochs}")
 

@@ -8,11 +8,11 @@ from tickwheel.doctor.finding import Finding
 from tickwheel.doctor.keyspace import may_scan
 from tickwheel.errors import Forbidden, TickwheelError
 from tickwheel.model.security_releases import find_vulnerability
-from tickwheel.operations.attestation import explain_missing_attestation, read_append_settings
+from tickwheel.operations.attestation import FSYNC, explain_missing_attestation, read_append_settings
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.server_checks import VERSION_MIN
 from tickwheel.operations.server_info import read_info
-from tickwheel.operations.shard_status import followed_shards
+from tickwheel.operations.shard_status import list_followers
 from tickwheel.plan import ListPrimaries, Plan, Request, Round
 
 _MEMORY_SHARE = 0.8
@@ -27,6 +27,8 @@ class ServerFacts:
     now_ms: int = 0
     followed_shards: frozenset[int] | None = frozenset()
     """The shards from whose inbox an event process reads at present. None: this user may not run CLIENT LIST."""
+    following_users: frozenset[str] = frozenset()
+    """The users of the connections that read from these inboxes. Every user with a password can pretend to be one."""
     may_scan: bool = True
     attested: bool = False
     """Only if ``settings`` are missing: an administrator has attested that the server supports ``fsync``."""
@@ -43,9 +45,11 @@ def read_server(context: NamespaceContext, shard: int) -> Plan[ServerFacts]:
         if values is None:
             facts.attested = (yield from explain_missing_attestation(context.namespace, shard)) is None
         else:
-            facts.settings = {"appendonly": values[0], "appendfsync": values[1]}
+            facts.settings = values
     try:
-        facts.followed_shards = frozenset((yield from followed_shards(context, shard)))
+        followers = yield from list_followers(context, shard)
+        facts.followed_shards = frozenset(follower.shard for follower in followers)
+        facts.following_users = frozenset(follower.user for follower in followers)
     except Forbidden:
         facts.followed_shards = None
     except TickwheelError:
@@ -113,10 +117,12 @@ def _durability(facts: ServerFacts) -> Finding:
         )
     replicas = facts.info.get("connected_slaves", "0")
     levels = [
-        *(["fsync"] if (appendonly, facts.settings.get("appendfsync")) == ("yes", "always") else []),
+        *(["fsync"] if facts.settings == FSYNC else []),
         *([f"replica:{replicas}"] if replicas != "0" else []),
     ]
     aof = f"appendfsync {facts.settings.get('appendfsync')}" if appendonly == "yes" else "no append-only file"
+    if appendonly == "yes" and facts.settings.get("no-appendfsync-on-rewrite") == "yes":
+        aof += ", but no fsync during a rewrite: for fsync, run `CONFIG SET no-appendfsync-on-rewrite no`"
     supported = f"supports the durability {' and '.join(levels) if levels else 'memory'}"
     return Finding("durability", "ok", f"{supported} ({aof}, {replicas} replicas)")
 

@@ -240,6 +240,7 @@ def _server_arguments(data_dir: Path, log_path: Path, appendfsync: Appendfsync) 
         "logfile": str(log_path),
         "appendonly": "yes",
         "appendfsync": appendfsync,
+        "no-appendfsync-on-rewrite": "no",
         # The server drops an incomplete last entry of the append-only file. With `always`, such an entry was never
         # acknowledged.
         "aof-load-truncated": "yes",

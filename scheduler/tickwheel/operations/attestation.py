@@ -1,13 +1,15 @@
 """Attestations of ``fsync``: what an administrator's `tickwheel doctor --attest` saw, for users without CONFIG GET.
 
-Only CONFIG GET shows `appendfsync`, and CONFIG GET also shows the passwords of the server. So the users of `tickwheel
-acl` may not run it. An administrator attests that a server writes to its disk before it answers. The metadata shard
-stores the attestation: the run id of each such server, which changes with each start, and the number of its calls of
-CONFIG SET and CONFIG RESETSTAT. If one of them changes, the attestation is out of date. CONFIG RESETSTAT forgets the
-calls of CONFIG SET, so a server on which it was run is not attested until its next start.
+Only CONFIG GET shows the settings of `FSYNC`, and CONFIG GET also shows the passwords of the server. So the users of
+`tickwheel acl` may not run it. An administrator attests that a server writes to its disk before it answers. The
+metadata shard stores the attestation: the run id of each such server, which changes with each start, the number of its
+calls of CONFIG SET and CONFIG RESETSTAT, and the version of `FSYNC`. If one of them changes, the attestation is out of
+date. CONFIG RESETSTAT forgets the calls of CONFIG SET, so a server on which it was run is not attested until its next
+start.
 """
 
 import re
+from collections.abc import Mapping
 
 from tickwheel.errors import Forbidden
 from tickwheel.operations.server_info import read_info
@@ -15,8 +17,11 @@ from tickwheel.plan import ListPrimaries, Plan, Reply, Request, Round, send_requ
 from tickwheel.storage.keys import namespace_key
 
 FIELD = "attested"
-_SETTINGS = ("appendonly", "appendfsync")
-FSYNC = ("yes", "always")
+# With `no-appendfsync-on-rewrite yes`, the server does not write to its disk while it rewrites its append-only file, or
+# saves a snapshot.
+FSYNC = {"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "no"}
+# Rises when `FSYNC` changes, so that earlier attestations no longer count.
+_ATTESTED_SETTINGS = "2"
 _SECTIONS = ("server", "persistence", "commandstats")
 _CALLS = re.compile(r"calls=(\d+)")
 _NO_RIGHT = "nothing was stored, because this user may not run CONFIG GET: use an administrator of the server"
@@ -26,13 +31,28 @@ _RESET = (
 )
 
 
-def read_append_settings(shard: int) -> Plan[tuple[str, ...] | None]:
-    """Return `appendonly` and `appendfsync` of the server, or None if the user may not run CONFIG GET."""
+def read_append_settings(shard: int) -> Plan[dict[str, str] | None]:
+    """Return the settings of the server that `FSYNC` names, or None if the user may not run CONFIG GET."""
     try:
-        replies: list[Reply] = yield Round([Request(shard, command=("CONFIG", "GET", name)) for name in _SETTINGS])
+        replies: list[Reply] = yield Round([Request(shard, command=("CONFIG", "GET", name)) for name in FSYNC])
     except Forbidden:
         return None
-    return tuple(reply.value[1].decode() if reply.value else "unknown" for reply in replies)
+    values = (reply.value[1].decode() if reply.value else "unknown" for reply in replies)
+    return dict(zip(FSYNC, values, strict=True))
+
+
+def explain_unfit_settings(settings: Mapping[str, str]) -> str | None:
+    """Return None if these settings of a server support ``fsync``, and otherwise the wrong ones and the remedy."""
+    wrong = [name for name, value in FSYNC.items() if settings.get(name) != value]
+    if not wrong:
+        return None
+    needed = [f"{name} {value}" for name, value in FSYNC.items()]
+    remedies = [f"`CONFIG SET {name} {FSYNC[name]}`" for name in wrong]
+    return (
+        f"fsync needs {', '.join(needed[:-1])} and {needed[-1]}; this server has"
+        f" {' and '.join(f'{name} {settings.get(name)}' for name in wrong)}: run {' and '.join(remedies)} as an"
+        " administrator, and change the configuration file of the server, too"
+    )
 
 
 def attest(namespace: str) -> Plan[dict[str, str]]:
@@ -50,10 +70,8 @@ def attest(namespace: str) -> Plan[dict[str, str]]:
         settings = yield from read_append_settings(shard)
         if settings is None:
             reasons[name] = _NO_RIGHT
-        elif settings != FSYNC:
-            reasons[name] = (
-                f"not stored: fsync needs appendonly yes and appendfsync always, not {' and '.join(settings)}"
-            )
+        elif (unfit := explain_unfit_settings(settings)) is not None:
+            reasons[name] = f"not stored: {unfit}"
         elif _was_reset(info):
             reasons[name] = f"not stored: {_RESET}"
         else:
@@ -77,7 +95,10 @@ def explain_missing_attestation(namespace: str, shard: int) -> Plan[str | None]:
     if _fingerprint(info) in attested:
         return None
     if any(entry.partition(":")[0] == info["run_id"] for entry in attested):
-        return "settings of the server may have changed since its attestation (CONFIG SET or CONFIG RESETSTAT was run)"
+        return (
+            "settings of the server may have changed since its attestation (CONFIG SET or CONFIG RESETSTAT was run), or"
+            " the attestation is of an earlier version of Tickwheel, which checked fewer settings"
+        )
     return "there is no attestation of this server, or the server was restarted since its attestation"
 
 
@@ -91,8 +112,10 @@ def _was_reset(info: dict[str, str]) -> bool:
 
 
 def _fingerprint(info: dict[str, str]) -> str:
-    """Return the run id of the server, and the number of calls since its start that may have changed its settings."""
-    return ":".join([info["run_id"], _count_calls(info, "set"), _count_calls(info, "resetstat")])
+    """Return the run id of the server, the number of calls since its start that may have changed its settings, and the
+    version of the attested settings.
+    """
+    return ":".join([info["run_id"], _count_calls(info, "set"), _count_calls(info, "resetstat"), _ATTESTED_SETTINGS])
 
 
 def _count_calls(info: dict[str, str], command: str) -> str:

@@ -110,6 +110,22 @@ def namespace_not_found_error(context: NamespaceContext) -> NamespaceNotFound:
     )
 
 
+def is_other_format(stored: bytes | None) -> bool:
+    """Return whether another version of Tickwheel has written the namespace. A value that is no number is damage."""
+    return stored is not None and re.fullmatch(rb"[0-9]{1,9}", stored) is not None and int(stored) != FORMAT
+
+
+def has_other_format(context: NamespaceContext) -> Plan[bool]:
+    """Return whether the stored format of the namespace is that of another version (`is_other_format`)."""
+    reply = yield from send_request(Request(0, command=("HGET", namespace_key(context.namespace), "format")))
+    return is_other_format(reply.value)
+
+
+def other_format_error(context: NamespaceContext, stored: bytes | None) -> TickwheelError:
+    """Return the error for a namespace whose stored format this version does not read."""
+    return _invalid_field_error(context, "format", stored, f"this version reads {FORMAT}")
+
+
 def _exists(values: list[bytes | None]) -> bool:
     return any(value is not None for value in values)
 
@@ -153,7 +169,7 @@ def _decode_fields(context: NamespaceContext, values: list[bytes | None]) -> dic
     fields = dict(zip(_FIELDS, values, strict=True))
     # The format comes first: another format may allow other values.
     if fields["format"] != str(FORMAT).encode():
-        raise _invalid_field_error(context, "format", fields["format"], f"this version reads {FORMAT}")
+        raise other_format_error(context, fields["format"])
     if fields["shards"] == b"0":
         raise NamespaceGone(
             f"namespace {context.namespace!r} is being deleted: repeat `tickwheel namespace delete` if it was cut off;"

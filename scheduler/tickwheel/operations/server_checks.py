@@ -5,7 +5,11 @@ from dataclasses import dataclass
 
 from tickwheel.errors import Forbidden, InvalidArgument, NotDurable, TickwheelError
 from tickwheel.model import validation
-from tickwheel.operations.attestation import FSYNC, explain_missing_attestation, read_append_settings
+from tickwheel.operations.attestation import (
+    explain_missing_attestation,
+    explain_unfit_settings,
+    read_append_settings,
+)
 from tickwheel.operations.server_info import read_info
 from tickwheel.plan import ListPrimaries, Plan, Request, send_request
 from tickwheel.storage.keys import queue_key, shard_key
@@ -88,9 +92,5 @@ def _check_fsync(namespace: str, shard: int) -> Plan[None]:
                 " user run CONFIG GET (which shows the passwords in the server's settings, too), or use another"
                 " durability"
             )
-    elif settings != FSYNC:
-        appendonly, appendfsync = settings
-        raise NotDurable(
-            "durability 'fsync' needs a server with appendonly yes and appendfsync always; this server has"
-            f" appendonly {appendonly} and appendfsync {appendfsync}"
-        )
+    elif (unfit := explain_unfit_settings(settings)) is not None:
+        raise NotDurable(f"durability {unfit}")

@@ -1,6 +1,5 @@
 """Status of shards for operators: leader, inbox and lateness of each shard; and the reset of a shard's epoch."""
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +35,29 @@ class ShardStatus:
     lateness: Lateness
 
 
+@dataclass(frozen=True, slots=True)
+class Follower:
+    """A connection with the name of a shard's event process whose last command was to read an inbox.
+
+    Every user can give a connection this name (HELLO 3 SETNAME), so a follower may be no event process. It counts
+    nevertheless: a command must not go on while an event process runs.
+    """
+
+    shard: int
+    client_id: str
+    user: str
+    address: str
+
+    @property
+    def explanation(self) -> str:
+        """The reason why commands that need an idle shard are refused, and the remedies."""
+        return (
+            f"connection {self.client_id} of user {self.user!r} from {self.address} reads the inbox of shard"
+            f" {self.shard}. End all event processes first: `tickwheel shards` names them. If this connection is not of"
+            f" an event process, end it as an administrator of the server: `CLIENT KILL ID {self.client_id}`"
+        )
+
+
 def shard_statuses(context: NamespaceContext) -> Plan[list[ShardStatus]]:
     """Return the status of every shard, read in one round."""
     queues = list((yield from list_queues(context)))
@@ -51,16 +73,19 @@ def shard_statuses(context: NamespaceContext) -> Plan[list[ShardStatus]]:
     return [_to_status(shard, *answers) for shard, answers in values.items()]
 
 
-def followed_shards(context: NamespaceContext, server_shard: int) -> Plan[Counter[int]]:
-    """Return how many processes now read the inbox of each shard, for the shards on the server of ``server_shard``.
+def list_followers(context: NamespaceContext, server_shard: int) -> Plan[list[Follower]]:
+    """Return the connections that now read the inboxes of shards, for the shards on the server of ``server_shard``.
 
     Raises Forbidden if the user may not run CLIENT LIST.
     """
     reply = yield from send_request(Request(server_shard, command=("CLIENT", "LIST")))
-    clients = [line.split(" ") for line in reply.value.decode().splitlines() if " cmd=xread " in line]
-    names = [word.removeprefix("name=") for client in clients for word in client if word.startswith("name=")]
-    shards = [shard_from_client_name(context.namespace, name) for name in names]
-    return Counter(shard for shard in shards if shard is not None)
+    followers = []
+    for line in reply.value.decode(errors="backslashreplace").splitlines():
+        client = {name: value for name, _, value in (word.partition("=") for word in line.split(" "))}
+        shard = shard_from_client_name(context.namespace, client.get("name", ""))
+        if shard is not None and client.get("cmd") == "xread":
+            followers.append(Follower(shard, client["id"], client.get("user", "default"), client.get("addr", "")))
+    return followers
 
 
 def reset_epoch(context: NamespaceContext, shard: int) -> Plan[bool]:

@@ -16,7 +16,7 @@ import msgspec
 
 from tickwheel import limits
 from tickwheel.client import Tickwheel
-from tickwheel.errors import InvalidArgument, TickwheelError
+from tickwheel.errors import DataLoss, InvalidArgument, TickwheelError
 from tickwheel.model import validation
 
 CELERY, TICKWHEEL = "celery", "tickwheel"
@@ -122,4 +122,7 @@ def _parse(name: str, text: str) -> Route:
     try:
         return msgspec.json.decode(text, type=Route)
     except (msgspec.DecodeError, InvalidArgument, RecursionError) as error:
-        raise InvalidArgument(f"setting {name!r} is not a route: {error}; set it by `tickwheel route set`") from error
+        raise DataLoss(
+            f"setting {name!r} is not a route: {error}; replace it with `tickwheel route set`, or remove it with"
+            " `tickwheel route unset`"
+        ) from error

@@ -120,6 +120,49 @@ def test_doctor_changes_nothing_in_a_damaged_namespace(run: Run, keys: Keys) -> 
     assert keys.server.hgetall(keys("namespace")) == before
 
 
+def test_a_damaged_route_is_not_an_error_of_the_command_line(run: Run, keys: Keys) -> None:
+    keys.server.hset(keys("settings"), "route:mail.send", "{")
+    assert "replace it with `tickwheel route set`, or remove it" in run("route", "list", code=1).stderr
+    run("route", "unset", "mail.send")
+    run("route", "list")
+
+
+def test_doctor_reads_nothing_of_a_namespace_of_another_format(run: Run, keys: Keys) -> None:
+    keys.server.hset(keys("namespace"), "format", "3")
+    # A later version may store the settings of a queue in another form.
+    keys.server.hset(keys("queues"), "p", "another form")
+    bad = [finding for finding in document(run("doctor", "--json", code=1)) if finding["verdict"] == "bad"]
+    assert [finding["check"] for finding in bad] == ["namespace"]
+    assert "'format' is b'3', and this version reads 2" in bad[0]["text"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "counts",
+        "messages p",
+        "queue list",
+        "queue purge p --yes",
+        "queue delete p --purge --yes",
+        "namespace delete --yes",
+        "shards",
+        "shards reset-epoch --yes",
+        "explain p m",
+        "setting list",
+        "enqueue p x",
+        "dequeue p",
+    ],
+)
+def test_commands_refuse_a_namespace_of_another_format(run: Run, keys: Keys, command: str) -> None:
+    def contents() -> dict[bytes, object]:
+        return {key: keys.server.dump(key) for key in keys.server.scan_iter(f"{keys.namespace}:*", count=10_000)}
+
+    keys.server.hset(keys("namespace"), "format", "3")
+    before = contents()
+    assert "'format' is b'3', and this version reads 2" in run(*command.split(), code=1).stderr
+    assert contents() == before
+
+
 @pytest.mark.parametrize("name", ["shards", "history", "format", "auto_create", "clock_guard_ms"])
 def test_a_client_refuses_a_damaged_namespace_and_names_the_field(
     tickwheel_server: PrivateServer, keys: Keys, name: str

@@ -17,6 +17,7 @@ def test_the_server_keeps_the_settings_that_the_guarantees_need(data_dir: Path) 
         "port": "0",
         "appendonly": "yes",
         "appendfsync": "always",
+        "no-appendfsync-on-rewrite": "no",
         "aof-load-truncated": "yes",
         "save": "",
         "dir": str(data_dir),

@@ -250,6 +250,26 @@ def test_calls_reserved_by_celery_workers_are_moved_once_the_workers_are_gone(de
     assert deployment.tickwheel.queue("later").get(waiting).state == "pending"
 
 
+def test_old_entries_of_unacked_are_moved_or_named_and_never_returned_to_their_queue(deployment: Shop) -> None:
+    """Without workers, nothing may move a message but the import: kombu would return old ones to their queue."""
+    entries = {"good": json.dumps([message("a"), "", "celery"]), "bad": b"\xff\xfejunk", "deep": "[" * 5_000}
+    deployment.broker.hset("unacked", mapping=entries)
+    # For kombu, the workers have held the messages for longer than an hour.
+    deployment.broker.zadd("unacked_index", dict.fromkeys(entries, 1))
+    [report] = import_(deployment, "--dry-run", "--unacked", code=1)
+    assert report["moved"] == 1
+    assert deployment.broker.hlen("unacked") == 3
+    assert deployment.broker.llen("celery") == 0
+    [report] = import_(deployment, "--unacked", code=1)
+    assert report["moved"] == 1
+    assert sorted(skipped["reason"].partition(" is not")[0] for skipped in report["refused"]) == [
+        "the entry b'bad' of the hash 'unacked'",
+        "the entry b'deep' of the hash 'unacked'",
+    ]
+    assert sorted(deployment.broker.hkeys("unacked")) == [b"bad", b"deep"]
+    assert sorted(deployment.broker.zrange("unacked_index", 0, -1)) == [b"bad", b"deep"]
+
+
 def test_an_import_that_is_killed_repeatedly_moves_every_message_once(deployment: Shop) -> None:
     ids = [shop.note.delay(str(n)).id for n in range(800)]
     ids += [shop.note.apply_async((str(n),), countdown=3_600).id for n in range(200)]

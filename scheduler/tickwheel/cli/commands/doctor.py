@@ -24,7 +24,7 @@ from tickwheel.doctor.shard_reader import report_damage
 from tickwheel.embedded.file_lock import is_free
 from tickwheel.operations.attestation import attest as attest_servers
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.namespace import namespace_not_found_error, read_namespace
+from tickwheel.operations.namespace import has_other_format, namespace_not_found_error, read_namespace
 from tickwheel.operations.removal.queue_numbers import read_rows
 from tickwheel.redis.blocking_executor import RedisExecutor
 from tickwheel.redis.pools import ConnectionPools
@@ -66,8 +66,10 @@ def doctor(
         facts = servers[0].facts
         followed = [server.facts.followed_shards for server in servers]
         facts.followed_shards = None if None in followed else frozenset(n for shards in followed for n in shards or ())
-        exists, usable = True, False
+        facts.following_users = frozenset(user for server in servers for user in server.facts.following_users)
+        exists, usable, is_foreign = True, False, False
         with report.phase("namespace"):
+            is_foreign = io.run(has_other_format(context))
             exists = usable = io.run(read_namespace(context))
         with report.phase("server"):
             for server in servers:
@@ -79,7 +81,8 @@ def doctor(
             shards = _shards(context, io, client_settings, facts.now_ms, report)
             with report.phase("driver"):
                 report.add(check_shards(context, shards, facts, embedded=client_settings.url is None))
-        if exists:
+        # The data of another version of Tickwheel is not damaged, although this version cannot read it.
+        if exists and not is_foreign:
             with report.phase("queues"):
                 report.add(check_queues(io.run(read_rows(context))))
         if usable and not quick:

@@ -21,6 +21,7 @@ from tickwheel.runtime.text_escape import escape_unprintable
 
 commands = typer.Typer(no_args_is_help=True, help="Import messages from other systems.")
 _PING_S = 1.0
+_NEVER_S = 10**11
 _SCHEMES = ("redis", "rediss", "unix", "redis+socket")
 
 
@@ -163,7 +164,11 @@ def _check_no_worker(url: str, key_prefix: str) -> None:
         parts = urlsplit(url)
         url = f"redis+socket://{parts.netloc}{parts.path}?virtual_host={parse_qs(parts.query).get('db', ['0'])[0]}"
     with Celery(broker=url, set_as_current=False) as app:
-        app.conf.broker_transport_options = {"global_keyprefix": key_prefix} if key_prefix else {}
+        # While kombu waits for an answer, it reads the messages that workers have held for at least this time, and
+        # returns them to their queues. No message is that old.
+        app.conf.broker_transport_options = {"visibility_timeout": _NEVER_S} | (
+            {"global_keyprefix": key_prefix} if key_prefix else {}
+        )
         names = sorted(name for reply in app.control.ping(timeout=_PING_S) for name in reply)
     if names:
         raise CommandError(f"Celery workers are running and hold messages: stop {', '.join(names)} first")

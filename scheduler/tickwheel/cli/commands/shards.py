@@ -11,7 +11,7 @@ from tickwheel.cli.output import format_lateness, lateness_fields, print_json, p
 from tickwheel.cli.parameter_types import format_duration
 from tickwheel.cli.target import Target
 from tickwheel.client.admin import Admin
-from tickwheel.operations.shard_status import ShardStatus, followed_shards, reset_epoch, shard_statuses
+from tickwheel.operations.shard_status import ShardStatus, list_followers, reset_epoch, shard_statuses
 
 commands = typer.Typer()
 
@@ -67,7 +67,7 @@ def _refuse_if_driven(admin: Admin, *, unattended: bool) -> str:
     """
     for shard in range(admin.context.shards):
         try:
-            followers = admin.run(followed_shards(admin.context, shard))[shard]
+            followers = [item for item in admin.run(list_followers(admin.context, shard)) if item.shard == shard]
         except Forbidden:
             if unattended:
                 raise CommandError(
@@ -76,9 +76,7 @@ def _refuse_if_driven(admin: Admin, *, unattended: bool) -> str:
                 ) from None
             return " (not checked, because this user may not run CLIENT LIST: is every event process ended?)"
         if followers:
-            raise CommandError(
-                f"shard {shard} is being driven: `tickwheel shards` names the process; end the process first"
-            )
+            raise CommandError(f"shard {shard} is being driven: {followers[0].explanation}")
     return ""
 
 

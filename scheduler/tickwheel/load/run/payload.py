@@ -5,6 +5,8 @@ from struct import Struct
 # Due time: seconds since the start of the run, on the clock that all processes of the run share. Run time: seconds.
 # Failures: number of attempts that fail.
 _CONTENT = Struct(">ddI")
+# Minimum size of a payload of the run.
+BYTES_MIN = _CONTENT.size
 
 
 def pack(due_s: float, run_s: float, failures: int, size: int) -> bytes:

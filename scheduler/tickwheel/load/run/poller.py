@@ -34,14 +34,16 @@ class Poller:
         """Calls without an answer, by planned time."""
 
     async def run(self) -> None:
-        """Poll until cancelled."""
+        """Poll until cancelled, or until a worker of this process has received messages of another program."""
         try:
-            while True:
+            while not self._worker.has_foreign:
                 await asyncio.sleep(max(0.0, self._planned_s - self._worker.now()))
                 while self._planned_s <= self._worker.now():
                     await self._permits.acquire()
                     self._begin(self._planned_s)
                     self._started += 1
+            # The calls in flight may receive messages of the other program, too, and release them.
+            await asyncio.gather(*self._in_flight)
         finally:
             for task in self._in_flight:
                 task.cancel()
@@ -72,8 +74,8 @@ class Poller:
         worker.measurements.counts["dequeue calls"] += 1
         self._record_answer("dequeue" if messages else "dequeue empty", planned_s)
         if messages:
-            worker.record_delivery(self._queue, messages)
             try:
+                await worker.accept(self._queue, messages)
                 await worker.work(self._queue, messages)
             except TickwheelError as error:
                 worker.measurements.error(error)

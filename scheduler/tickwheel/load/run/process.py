@@ -74,14 +74,19 @@ class LoadProcess:
             for n in range(group.count):
                 if number % parts == part:
                     name = f"{group.name[:40]}-{n + 1}"
-                    duties.append(Worker(scenario, group, name, self._tickwheel, self._measurements, start).run())
+                    duties.append(self._worker(group, name, start).run())
                 number += 1
         for queue in scenario.queues:
             if queue.polls is not None:
                 group = WorkerGroup("polls", [queue.name])
-                worker = Worker(scenario, group, f"polls-{part + 1}", self._tickwheel, self._measurements, start)
+                worker = self._worker(group, f"polls-{part + 1}", start)
                 duties.append(Poller(scenario, queue, worker, part, parts).run())
         return duties
+
+    def _worker(self, group: WorkerGroup, name: str, start: float) -> Worker:
+        return Worker(
+            self._scenario, group, name, self._tickwheel, self._measurements, start, prefix=self._job["prefix"]
+        )
 
     async def _report_progress(self) -> None:
         while True:

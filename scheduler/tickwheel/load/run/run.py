@@ -13,6 +13,7 @@ from tickwheel import InvalidArgument, TickwheelError, aio
 from tickwheel.load.run.measurements import Measurements
 from tickwheel.load.run.processes import LoadProcesses
 from tickwheel.load.run.run_result import LIVE_STATES, RunResult, Sample
+from tickwheel.load.run.worker import FOREIGN, ForeignMessages
 from tickwheel.load.scenario import arrivals
 from tickwheel.load.scenario.scenario import QueueLoad, Scenario
 from tickwheel.load.scenario.source import Source
@@ -85,6 +86,9 @@ async def run(
         for result in processes.results.values():
             outcome.measurements.merge(result)
         outcome.problems += processes.problems
+    foreign = outcome.measurements.error_texts.get(ForeignMessages.__name__)
+    if foreign is not None:
+        outcome.problems.append(foreign)
     counts = outcome.measurements.counts
     outcome.cpu = {
         name: counts[f"cpu_us/{name}"] / counts[f"real_us/{name}"]
@@ -159,6 +163,9 @@ class _RunMonitor:
             return True
         if self._processes.problems:
             outcome.ended = "a process of the load ended"
+            return True
+        if any(progress["counts"].get(FOREIGN) for progress in self._processes.progress.values()):
+            outcome.ended = "a worker received messages of other programs"
             return True
         if scenario.max_seconds is not None and moment >= scenario.max_seconds:
             outcome.ended = f"the limit of {scenario.max_seconds:g} s was reached"

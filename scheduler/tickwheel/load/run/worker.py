@@ -4,6 +4,9 @@ The payload of each message contains its planned run time. The messages of a bat
 worker, the simulated worker completes messages that finish shortly after each other in one call, and extends leases
 during a long run.
 A worker is a closed loop: its next call depends on the last answer.
+
+A message that is not of the run belongs to another program. The worker releases the message, and all workers of the
+process stop, so that they do not lease the message again and again. The run then ends.
 """
 
 import asyncio
@@ -17,15 +20,25 @@ from tickwheel.load.capacity.selector import make_selector
 from tickwheel.load.run import payload
 from tickwheel.load.run.measurements import Measurements
 from tickwheel.load.scenario.scenario import QueueLoad, Scenario, WorkerGroup
+from tickwheel.model.validation import preview
 
 # Messages finished within this interval are completed in one call.
 _COMPLETE_INTERVAL_S = 0.05
 # Pause after an error, so that an unreachable server is not called in a tight loop.
 _RETRY_S = 0.2
+# The counter of delivered messages that are not of the run.
+FOREIGN = "foreign messages"
+
+
+class ForeignMessages(TickwheelError):
+    """A queue of the load has messages that the load did not enqueue."""
 
 
 class Worker:
-    """One worker of a group. ``start`` is the start of the run on this host's monotonic clock."""
+    """One worker of a group. ``start`` is the start of the run on this host's monotonic clock.
+
+    ``prefix`` is the prefix of the ids of the run's messages.
+    """
 
     def __init__(
         self,
@@ -35,6 +48,7 @@ class Worker:
         tickwheel: aio.Tickwheel,
         measurements: Measurements,
         start: float,
+        prefix: str,
     ) -> None:
         self._selector = make_selector(group, scenario.queues)
         self._scenario = scenario
@@ -43,14 +57,20 @@ class Worker:
         self.tickwheel = tickwheel
         self.measurements = measurements
         self._start = start
+        self._prefix = prefix
 
     def now(self) -> float:
         """Return real seconds since the start of the run."""
         return monotonic() - self._start
 
+    @property
+    def has_foreign(self) -> bool:
+        """Whether a worker of this process has received messages of another program."""
+        return self.measurements.counts[FOREIGN] > 0
+
     async def run(self) -> None:
-        """Work until cancelled."""
-        while True:
+        """Work until cancelled, or until `has_foreign`."""
+        while not self.has_foreign:
             try:
                 await self._turn()
             except QueueBlocked:
@@ -99,22 +119,42 @@ class Worker:
         return await self._dequeue(queue, timedelta(seconds=self._scenario.long_poll(queue)))
 
     async def _dequeue(self, queue: QueueLoad, wait: timedelta | None) -> list[aio.Message]:
+        if self.has_foreign:
+            return []
         messages = await self.tickwheel.queue(queue.name).dequeue(
             queue.batch, where=self._group.where or None, wait=wait, worker=self._name
         )
         self.measurements.counts["dequeue calls"] += 1
-        self.record_delivery(queue, messages)
+        await self.accept(queue, messages)
         return messages
 
-    def record_delivery(self, queue: QueueLoad, messages: list[aio.Message]) -> None:
-        """Record messages that were delivered."""
+    async def accept(self, queue: QueueLoad, messages: list[aio.Message]) -> None:
+        """Record messages that were delivered.
+
+        If a message is not of the run, release all of them instead, and raise ForeignMessages. A release uses up no
+        attempt, so the messages are unharmed.
+        """
         moment = self.now()
+        foreign = [message for message in messages if not self._is_ours(message)]
+        if foreign:
+            self.measurements.counts[FOREIGN] += len(foreign)
+            try:
+                await self.tickwheel.queue(queue.name).release_many(messages)
+            except TickwheelError as error:
+                self.measurements.error(error)
+            raise ForeignMessages(
+                f"queue {queue.name!r} has messages of other programs, such as {preview(foreign[0].id)}: use a"
+                " namespace in which no other program uses the queues of the scenario"
+            )
         for message in messages:
             self.measurements.counts["delivered"] += 1
             self.measurements.add(f"delivered/{queue.name}", moment)
             if message.attempt == 1:
                 due_s, _, _ = payload.unpack(message.payload)
                 self.measurements.latency_at(f"wait/{queue.name}", moment - due_s, moment)
+
+    def _is_ours(self, message: aio.Message) -> bool:
+        return message.id.startswith(self._prefix) and len(message.payload) >= payload.BYTES_MIN
 
     async def work(self, queue: QueueLoad, batch: list[aio.Message]) -> None:
         """Run a batch: for each message, sleep, then complete or fail the message. During a long run, extend leases."""

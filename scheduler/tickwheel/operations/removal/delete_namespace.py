@@ -17,9 +17,9 @@ from tickwheel import limits
 from tickwheel.errors import Forbidden, InvalidArgument, NamespaceInUse
 from tickwheel.model.validation import preview
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.namespace import namespace_not_found_error
+from tickwheel.operations.namespace import is_other_format, namespace_not_found_error, other_format_error
 from tickwheel.operations.removal.queue_numbers import read_configs
-from tickwheel.operations.shard_status import followed_shards
+from tickwheel.operations.shard_status import list_followers
 from tickwheel.plan import ListPrimaries, Plan, Request, Round, send_request
 from tickwheel.runtime.chunks import iter_chunks
 from tickwheel.storage.keys import (
@@ -78,11 +78,17 @@ class NamespaceDeletion:
         return (yield from self._remove_versions())
 
     def _hide(self) -> Plan[None]:
-        """Read the number of shards. In the first step, check the namespace, and hide the number from its clients."""
+        """Read the number of shards. In the first step, check the namespace, and hide the number from its clients.
+
+        Raises TickwheelError if the format of the namespace is that of another version. A format that is damaged or
+        missing is no obstacle: a deletion is also the remedy for damage.
+        """
         key = namespace_key(self._context.namespace)
-        fields = ("shards", "deleting", "history", "deletion")
+        fields = ("format", "shards", "deleting", "history", "deletion")
         reply = yield from send_request(Request(0, command=("HMGET", key, *fields)))
-        shards, deleting, history, mark = reply.value
+        format_, shards, deleting, history, mark = reply.value
+        if is_other_format(format_):
+            raise other_format_error(self._context, format_)
         if self._phase and shards is not None and (shards != b"0" or mark != self._mark.encode()):
             raise InvalidArgument(
                 f"page_token belongs to another deletion than the present one of namespace {self._context.namespace!r},"
@@ -108,7 +114,7 @@ class NamespaceDeletion:
         context = self._context
         for shard in (yield ListPrimaries()).values():
             try:
-                followed = yield from followed_shards(context, shard)
+                followers = yield from list_followers(context, shard)
                 # Later steps find the keys with SCAN, and remove them. If a command was refused then, only a part would
                 # be removed. No key has this name; users for clients and the service may not access it.
                 yield from send_request(Request(shard, command=("SCAN", "0", "COUNT", 1)))
@@ -120,11 +126,8 @@ class NamespaceDeletion:
                     " namespace: run `tickwheel namespace delete` as an administrator of the server, with a URL of"
                     " Redis, not of the service"
                 ) from error
-            if followed:
-                raise NamespaceInUse(
-                    f"namespace {context.namespace!r} is being driven: `tickwheel shards` names the event process of"
-                    f" shard {min(followed)}; end all event processes first"
-                )
+            if followers:
+                raise NamespaceInUse(f"namespace {context.namespace!r} is being driven: {followers[0].explanation}")
         if history == b"relay":
             lengths = yield Round(
                 [Request(n, command=("XLEN", shard_key(context.namespace, n, "events"))) for n in range(context.shards)]
