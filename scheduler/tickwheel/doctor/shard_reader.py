@@ -7,6 +7,7 @@ from struct import error as StructError
 from typing import Any, TypeVar
 
 from tickwheel.doctor.expected_entries import ExpectedEntries, expected_entries
+from tickwheel.doctor.overdue import OverdueMessages
 from tickwheel.errors import Forbidden, TickwheelError, Unavailable
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
@@ -40,6 +41,7 @@ class ShardReader:
     queues: Queues
     findings: Findings
     may_scan: bool = True
+    overdue: OverdueMessages = dataclass_field(default_factory=dict)
     decoded: dict[tuple[bytes, bytes], ExpectedEntries] = dataclass_field(default_factory=dict)
 
     def key(self, name: str) -> str:
