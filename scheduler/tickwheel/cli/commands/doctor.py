@@ -200,7 +200,7 @@ def _open_server(target: Target) -> Iterator[tuple[ClientSettings, RedisExecutor
     )
     processes = LocalProcesses(client_settings)
     server_url = processes.open()
-    servers = ConnectionPools(server_url, is_embedded=processes.server is not None)
+    servers = ConnectionPools(server_url, client_settings.answer_s, is_embedded=processes.server is not None)
     io = RedisExecutor(servers, client_settings.display_url, client_settings.timeout_s)
     try:
         yield client_settings, io
