@@ -18,18 +18,11 @@ from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
 from tickwheel.doctor import LIVE_PASSES, audit
 from tickwheel.doctor.finding import Finding
-from tickwheel.doctor.health import (
-    ShardFacts,
-    check_queues,
-    check_shards,
-    read_shard,
-    recheck,
-    watch_overdue,
-    watch_undriven,
-)
+from tickwheel.doctor.health import ShardFacts, check_queues, check_shards, read_shard
 from tickwheel.doctor.overdue import OverdueMessages, overdue_finding
 from tickwheel.doctor.server_health import check_server, list_servers, read_server
 from tickwheel.doctor.shard_reader import report_damage
+from tickwheel.doctor.shard_watch import recheck, watch_overdue, watch_undriven
 from tickwheel.embedded.file_lock import is_free
 from tickwheel.operations.attestation import attest as attest_servers
 from tickwheel.operations.context import NamespaceContext
