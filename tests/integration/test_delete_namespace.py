@@ -26,6 +26,7 @@ from tickwheel import (
 from tickwheel.events import Transition
 from tickwheel.events.deduplication import Deduplicator
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.removal import delete_namespace
 from tickwheel.operations.removal.delete_namespace import NamespaceDeletion
 from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer
@@ -154,18 +155,34 @@ def test_the_token_of_a_deletion_does_not_delete_the_namespace_that_was_created_
     for token in tokens[:-1]:
         with pytest.raises(InvalidArgument, match="page_token belongs to another deletion"):
             new._run(NamespaceDeletion(NamespaceContext(namespace), token).next())
+    assert contents(namespace) == before
     # Another deletion of the new namespace has begun, too.
     new._run(NamespaceDeletion(NamespaceContext(namespace)).next())
+    begun = contents(namespace)
     for token in tokens[:-1]:
         with pytest.raises(InvalidArgument, match="page_token belongs to another deletion"):
             new._run(NamespaceDeletion(NamespaceContext(namespace), token).next())
-    assert contents(namespace).keys() == before.keys()
+    assert contents(namespace) == begun
     new.delete_namespace()
 
 
-def test_a_client_that_knows_the_configuration_adds_nothing_after_the_versions_are_gone(
+def test_a_client_that_knows_the_configuration_adds_nothing_after_the_first_step(
     open_client: Open, server: Any, namespace: str
 ) -> None:
+    old = open_client()
+    fill(old)
+    old._run(NamespaceDeletion(NamespaceContext(namespace)).next())
+    for _ in range(10):
+        with pytest.raises(NamespaceGone, match="no longer exists"):
+            old.queue("a").enqueue()
+    assert not [key for key in keys(server, namespace) if key.endswith(b":config")]
+    old.delete_namespace()
+
+
+def test_the_next_steps_remove_the_versions_that_the_first_step_has_left(
+    open_client: Open, server: Any, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delete_namespace, "_KEYS", 0)
     old = open_client()
     fill(old)
     deletion = NamespaceDeletion(NamespaceContext(namespace))

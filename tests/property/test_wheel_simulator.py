@@ -10,10 +10,13 @@ import pytest
 from tests.property.wheel_mutants import MUTANTS
 from tests.property.wheel_namespace import WheelNamespace
 from tests.property.wheel_simulator import Process, Simulation
+from tickwheel.doctor.slots_in_use import SLOT_MS, SlotsInUse, read_slots
 from tickwheel.driver import filing, firing, inbox_buffer, shard_driver
 from tickwheel.driver.commands import Command, ReadStream
 from tickwheel.driver.shard_driver import ShardDriver
+from tickwheel.storage.keys import shard_key
 from tickwheel.storage.scripts import Call
+from tickwheel.storage.wheel_levels import LOWEST, length, number, serve_time, start
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.property
@@ -180,6 +183,46 @@ def test_after_days_without_a_driver_promotion_starts_at_once_with_the_oldest_me
     assert before_the_first < 40
     assert world.pending() == 6_000
     assert world.left_behind() == {"inbox": 0, "slots": []}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_slots_wait_only_if_no_driver_runs(tickwheel_server: PrivateServer, seed: int) -> None:
+    with WheelNamespace(tickwheel_server, seed) as world:
+        process = Process(world, ShardDriver, None, 0)
+        for _ in range(40):
+            world.act()
+            run_until(process, world, world.monotonic + world.random.choice([1, 100, 5_000, 300_000, 20_000_000]))
+            assert slots_in_use(world).waiting_ms(world.server_ms) < 100
+        run_until(process, world, world.monotonic + 3 * inbox_buffer.ROTATE_MS)
+        # The driver has stopped, and everything is filed.
+        for due in sorted(world.waiting().values()):
+            overdue_ms = length(LOWEST) + SLOT_MS + 1
+            assert slots_in_use(world).waiting_ms(due + overdue_ms) > SLOT_MS
+
+
+def test_each_step_of_a_slow_cascade_moves_the_slots(world: WheelNamespace) -> None:
+    process = Process(world, ShardDriver, None, 0)
+    slot = number(4, world.server_ms) + 2
+    for _ in range(5):
+        world.enqueue([start(4, slot) - world.server_ms] * 1_000)
+    cascaded = world.monotonic + serve_time(4, slot) - world.server_ms
+    run_until(process, world, cascaded - 1)
+
+    before, moves = slots_in_use(world), 0
+    while (4, slot) in before.slots:
+        steps = run_until(process, world, world.monotonic + 5)
+        now = slots_in_use(world)
+        cascades = [step for step in steps if isinstance(step, Call) and step.script.name == "cascade_slot"]
+        assert now.has_moved(before) == bool(cascades)
+        before, moves = now, moves + bool(cascades)
+    assert moves >= 5
+
+
+def slots_in_use(world: WheelNamespace) -> SlotsInUse:
+    context = world.client._context
+    members = world.redis.zrange(shard_key(context.namespace, 0, "slots"), 0, -1)
+    slots: SlotsInUse = world.client._run(read_slots(context, 0, members, world.server_ms))
+    return slots
 
 
 def run_until(process: Process, world: WheelNamespace, monotonic_ms: float) -> list[Command]:

@@ -46,10 +46,10 @@ class WheelNamespace:
         self._shard_keys = {name: keys.shard_key(namespace, 0, name) for name in keys.SHARD_KEYS}
         self._shown: int | None = None
         self._show_time()
-        self._client = Tickwheel(server.url, namespace=namespace, clock=CLOCK)
-        self._plain = self._client.create_queue("plain")
-        self._exclusive = self._client.create_queue("exclusive", exclusive_key="v", max_attempts=2)
-        self.queues = FixedQueues(self._client)
+        self.client = Tickwheel(server.url, namespace=namespace, clock=CLOCK)
+        self._plain = self.client.create_queue("plain")
+        self._exclusive = self.client.create_queue("exclusive", exclusive_key="v", max_attempts=2)
+        self.queues = FixedQueues(self.client)
         self._leased: list[Message] = []
         self._ids: list[tuple[Queue, str, str | None]] = []
 
@@ -59,7 +59,7 @@ class WheelNamespace:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         self._server.clear(self.namespace)
         self._link.close()
-        self._client.close()
+        self.client.close()
         self.redis.close()
         os.close(self._woken)
         os.close(self._wake)

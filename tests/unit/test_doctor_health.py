@@ -8,6 +8,7 @@ import pytest
 from tickwheel.doctor.health import ShardFacts, check_queues, check_shards
 from tickwheel.doctor.server_health import ServerFacts, check_server
 from tickwheel.doctor.shard_reader import report_damage
+from tickwheel.doctor.slots_in_use import SlotsInUse
 from tickwheel.errors import Forbidden, TickwheelError, Unavailable
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
@@ -27,7 +28,7 @@ INFO = {
     "maxmemory_policy": "noeviction",
 }
 SETTINGS = {"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "no"}
-SHARD = ShardFacts(0, b"", "", NOW, 0, b"", None, 0, locked=True)
+SHARD = ShardFacts(0, b"", "", NOW, 0, b"", SlotsInUse(), 0, locked=True)
 
 
 @pytest.mark.parametrize(

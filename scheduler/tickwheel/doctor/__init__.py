@@ -5,6 +5,9 @@ bounded memory, and changes nothing. It reports findings; the CLI prints them, a
 
 server_health     checks of a server: version, role, memory, durability, clock
 health            checks of the shards and queues: driver, clock guard, inbox, outbox, blocked queues, sinks
+shard_watch       shards without progress, which are read again for a few seconds
+slots_in_use      how long the slots of the wheel have waited for a driver
+overdue           messages whose time has passed, although the wheel has not moved
 keyspace          the name and the type of each key
 timers            the timer of every message that waits for a time: in the inbox or in the right slot
 messages          each record, and the index entries, counters and bodies that it implies
@@ -21,6 +24,7 @@ from tickwheel.doctor.history import check_history
 from tickwheel.doctor.indexes import check_indexes
 from tickwheel.doctor.keyspace import check_keys, may_scan
 from tickwheel.doctor.messages import check_messages
+from tickwheel.doctor.overdue import OverdueMessages
 from tickwheel.doctor.shard_reader import Findings, ShardReader
 from tickwheel.doctor.shard_values import check_values
 from tickwheel.doctor.small_shards import SHARDS_TOGETHER, find_small, run_together
@@ -36,23 +40,24 @@ __all__ = ["LIVE_PASSES", "audit"]
 LIVE_PASSES = 3
 
 
-def audit(core: NamespaceContext, *, passes: int = 1) -> Plan[list[str]]:
+def audit(core: NamespaceContext, *, passes: int = 1, overdue: OverdueMessages | None = None) -> Plan[list[str]]:
     """Return the findings of an audit of the namespace, one line each, sorted. The list is empty if the data is intact.
 
     If no client or event process uses the namespace, one pass is exact. Otherwise set ``passes`` to LIVE_PASSES: a
     problem is reported only if every pass finds it, and counters that change during a pass are not checked. The memory
-    is bounded, and the time grows with the size of the namespace.
+    is bounded, and the time grows with the size of the namespace. ``overdue`` receives the messages that the first pass
+    finds overdue.
     """
-    findings = yield from _check_namespace(core)
+    findings = yield from _check_namespace(core, {} if overdue is None else overdue)
     for _ in range(passes - 1):
         if not findings:
             break
-        again = yield from _check_namespace(core)
+        again = yield from _check_namespace(core, {})
         findings = {location: text for location, text in again.items() if location in findings}
     return sorted(findings.values())
 
 
-def _check_namespace(context: NamespaceContext) -> Plan[Findings]:
+def _check_namespace(context: NamespaceContext, overdue: OverdueMessages) -> Plan[Findings]:
     findings: Findings = {}
     metadata_shard = ShardReader(context, 0, {}, findings)
     rows = yield from metadata_shard.run_check("queues", read_rows(context))
@@ -64,7 +69,7 @@ def _check_namespace(context: NamespaceContext) -> Plan[Findings]:
     scans = yield from may_scan(0)
     usable = yield from metadata_shard.run_check("keys", check_keys(context, queues, findings, scans=scans))
     if usable:
-        shards = [ShardReader(context, number, queues, findings, scans) for number in range(context.shards)]
+        shards = [ShardReader(context, number, queues, findings, scans, overdue) for number in range(context.shards)]
         small = yield from find_small(shards)
         for group in iter_chunks(small, SHARDS_TOGETHER):
             yield from run_together([_check_shard(shard) for shard in group])

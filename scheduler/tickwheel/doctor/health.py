@@ -1,12 +1,11 @@
 """Health checks of shards and queues. The functions read facts about the shards of a namespace, and then judge them."""
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tickwheel.doctor.finding import Finding
 from tickwheel.doctor.server_health import ServerFacts
-from tickwheel.doctor.timers import slot_of
+from tickwheel.doctor.slots_in_use import SLOT_MS, SlotsInUse, read_slots, slots_command
 from tickwheel.errors import InvalidArgument
 from tickwheel.model.sink_url import validate_sink_url
 from tickwheel.operations.context import RELAYED, NamespaceContext, outbox_of
@@ -14,16 +13,11 @@ from tickwheel.operations.removal.queue_numbers import QueueRows
 from tickwheel.plan import Plan, Request, Round
 from tickwheel.storage.fence import FENCE_BYTES, epoch_of, is_fence
 from tickwheel.storage.keys import shard_key
-from tickwheel.storage.wheel_levels import length, start
 
-# A driver files an entry of the inbox within two seconds of reading it, unless its host is very busy. So a shard whose
-# timers have waited is checked again for twice that time before it counts as undriven.
-RECHECK_S, RECHECK_PAUSE_S = 4.0, 0.1
-# A driver files a new timer at most two seconds after reading it, and removes a slot soon after the slot's end. If
-# there is work that is older than these limits, either no driver runs, or a driver has just started and has found old
-# work. So `recheck` checks for progress.
+# A driver files a new timer at most two seconds after reading it. If an entry of the inbox or a slot (`SlotsInUse`)
+# has waited for longer than the limits, either no driver runs, or a driver has just started and has found old work. So
+# `recheck` checks for progress.
 _INBOX_MS = 5_000
-_SLOT_MS = 10_000
 # Maximum number of unreadable queues that get a finding of their own.
 _UNREADABLE_QUEUES = 20
 
@@ -42,7 +36,7 @@ class ShardFacts:
     high_ms: int
     inbox: int
     oldest_new: bytes
-    oldest_slot_end_ms: int | None
+    slots: SlotsInUse
     outbox: int
     locked: bool
     driven: bool = False
@@ -59,18 +53,19 @@ class ShardFacts:
         waits = []
         if self.oldest_new and now_ms - _entry_ms(self.oldest_new) > _INBOX_MS:
             waits.append(now_ms - _entry_ms(self.oldest_new))
-        if self.oldest_slot_end_ms is not None and now_ms - self.oldest_slot_end_ms > _SLOT_MS:
-            waits.append(now_ms - self.oldest_slot_end_ms)
+        if self.slots.waiting_ms(now_ms) > SLOT_MS:
+            waits.append(self.slots.waiting_ms(now_ms))
         return max(waits, default=None)
 
     def has_moved(self, before: "ShardFacts") -> bool:
-        """Return whether a driver has claimed the shard, fired timers, removed a slot or filed timers since ``before``.
+        """Return whether a driver has claimed the shard, fired timers, changed a slot or filed timers since ``before``.
 
         Only drivers make these changes.
         """
-        activity = [(facts.fence, facts.high_ms, facts.oldest_slot_end_ms) for facts in (before, self)]
+        if (before.fence, before.high_ms) != (self.fence, self.high_ms) or self.slots.has_moved(before.slots):
+            return True
         # If the inbox was empty, a new first entry comes from an enqueue and not from a driver.
-        return activity[0] != activity[1] or (before.oldest_new != b"" and before.oldest_new != self.oldest_new)
+        return before.oldest_new not in (b"", self.oldest_new)
 
 
 def read_shard(context: NamespaceContext, number: int, is_locked: Callable[[int], bool]) -> Plan[ShardFacts]:
@@ -84,19 +79,16 @@ def read_shard(context: NamespaceContext, number: int, is_locked: Callable[[int]
             Request(number, command=("HMGET", key("clock"), "fence", "election", "high", "outbox", "dropped", "held")),
             Request(number, command=("XLEN", key("inbox"))),
             Request(number, command=("XRANGE", key("inbox"), "-", "+", "COUNT", 1)),
-            Request(number, command=("ZRANGE", key("slots"), 0, 0)),
+            Request(number, command=slots_command(context, number)),
             Request(number, command=("XLEN", key("events"))),
+            Request(number, command=("TIME",)),
         ]
     )
-    (fence, election, high, *counted), inbox, oldest, slots, outbox = (reply.value for reply in replies)
+    (fence, election, high, *counted), inbox, oldest, slots, outbox, time = (reply.value for reply in replies)
     if fence is not None and not is_fence(fence):
         raise ValueError(f"the field 'fence' of the key 'clock' is {fence!r}, not {FENCE_BYTES} bytes with two numbers")
     if high is not None and not high.isdigit():
         raise ValueError(f"the field 'high' of the key 'clock' is {high!r}, not a whole number")
-    slot_end = None
-    if slots:
-        level, slot = slot_of(slots[0])
-        slot_end = start(level, slot) + length(level)
     return ShardFacts(
         number=number,
         fence=fence or b"",
@@ -104,7 +96,7 @@ def read_shard(context: NamespaceContext, number: int, is_locked: Callable[[int]
         high_ms=int(high or 0),
         inbox=inbox,
         oldest_new=oldest[0][0] if oldest else b"",
-        oldest_slot_end_ms=slot_end,
+        slots=(yield from read_slots(context, number, slots, int(time[0]) * 1000)),
         outbox=outbox,
         outbox_bytes=int(counted[0] or 0),
         dropped=int(counted[1] or 0),
@@ -118,38 +110,12 @@ def undriven(shards: list[ShardFacts], now_ms: int) -> list[ShardFacts]:
     return [shard for shard in shards if not shard.driven and shard.waiting_ms(now_ms) is not None]
 
 
-def recheck(context: NamespaceContext, shard: ShardFacts, is_locked: Callable[[int], bool]) -> Plan[ShardFacts]:
-    """Read the shard again. If a driver has made progress since ``shard`` was read, return the new facts.
+def held_shards(shards: list[ShardFacts], followed: frozenset[int] | None) -> list[ShardFacts]:
+    """Return the shards whose event process runs, but makes no progress, because its clock guard holds.
 
-    ``driven`` is set in the new facts. Without progress, return ``shard``.
+    If ``followed``, the shards from whose inbox an event process reads, is unknown, the event process may run.
     """
-    now = yield from read_shard(context, shard.number, is_locked)
-    return replace(now, driven=True) if now.has_moved(shard) else shard
-
-
-def watch_undriven(
-    shards: dict[int, ShardFacts],
-    now_ms: int,
-    *,
-    embedded: bool,
-    read_again: Callable[[ShardFacts], ShardFacts | None],
-) -> None:
-    """Read undriven shards again until their drivers make progress, for up to RECHECK_S.
-
-    Updates ``shards``, and removes a shard that is unreadable (``read_again`` returns None).
-    """
-    until = time.monotonic() + RECHECK_S
-    while time.monotonic() < until:
-        # An embedded namespace without an event process is healthy: its wheel is driven only while programs use it.
-        waiting = [shard for shard in undriven(list(shards.values()), now_ms) if shard.locked or not embedded]
-        if not waiting:
-            return
-        time.sleep(RECHECK_PAUSE_S)
-        for shard in waiting:
-            del shards[shard.number]
-            facts = read_again(shard)
-            if facts is not None:
-                shards[shard.number] = facts
+    return [shard for shard in shards if shard.held and (shard.locked or followed is None or shard.number in followed)]
 
 
 def check_shards(
@@ -158,9 +124,7 @@ def check_shards(
     """Check the driver, inbox, outbox and clock of the shards. Yield nothing if no shard was readable."""
     if not shards:
         return
-    followed = facts.followed_shards
-    # If the followers are unknown, the guard of the last driver counts: the driver may run.
-    held = [shard for shard in shards if shard.held and (shard.locked or followed is None or shard.number in followed)]
+    held = held_shards(shards, facts.followed_shards)
     # The driver of a held shard runs, although it makes no progress.
     yield _driver([replace(s, driven=True) if s in held else s for s in shards], facts, embedded=embedded)
     if held:
@@ -269,14 +233,17 @@ def _driver(shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> 
         )
         return Finding("driver", "ok", f"an event process drives the namespace, {by}; {epochs}")
     if facts.followed_shards is None:
-        return Finding("driver", "ok", f"no work waits; whether an event process runs was not checked; {epochs}")
+        return Finding(
+            "driver", "ok", f"no work has waited for long; whether an event process runs was not checked; {epochs}"
+        )
     missing = [str(shard.number) for shard in unlocked if shard.number not in facts.followed_shards]
     if not missing:
         users = ", ".join(map(repr, sorted(facts.following_users - {"default"})))
         text = "event processes follow every shard's inbox" + (f", connected as {users}" if users else "")
         return Finding("driver", "ok", f"{text}; {epochs}")
     which = f" of shard {', '.join(missing)}" if len(missing) < len(shards) else ""
-    return Finding("driver", "warning", f"no event process{which} was detected, but no work waits; {epochs}")
+    text = f"no event process{which} was detected, but no work has waited for long; {epochs}"
+    return Finding("driver", "warning", text)
 
 
 def _entry_ms(entry_id: bytes) -> int:

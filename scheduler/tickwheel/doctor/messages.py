@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from tickwheel.doctor.expected_entries import ExpectedEntries
+from tickwheel.doctor.overdue import OverdueInShard
 from tickwheel.doctor.shard_reader import ShardReader, Walk
 from tickwheel.doctor.timers import TimerBloomFilter
 from tickwheel.plan import Command, Plan, pairs_from_flat
@@ -80,6 +81,8 @@ def _fingerprint(shard: ShardReader) -> Plan[list[Any]]:
 
 def _walk(shard: ShardReader, timers: TimerBloomFilter) -> Plan[_Tally]:
     tally = _Tally()
+    [[seconds, _]] = yield from shard.execute([("TIME",)])
+    overdue = OverdueInShard(int(seconds) * 1000)
     walk = Walk(shard, "HSCAN", shard.key("messages"))
     while not walk.ended:
         commands: list[Command] = []
@@ -96,6 +99,7 @@ def _walk(shard: ShardReader, timers: TimerBloomFilter) -> Plan[_Tally]:
                 shard.add_finding(f"queue {queue}, message {field[2:]!r}", str(error))
                 continue
             tally.add(message)
+            overdue.add(message)
             _check_record(shard, message, timers)
             for message_commands, check in _expectations(shard, message):
                 checks.append((message, check, len(message_commands)))
@@ -106,6 +110,8 @@ def _walk(shard: ShardReader, timers: TimerBloomFilter) -> Plan[_Tally]:
             for where, text in check(answers[offset : offset + length]):
                 shard.add_finding(f"{message.label}, {where}", text)
             offset += length
+    if overdue.count:
+        shard.overdue[shard.number] = overdue
     return tally
 
 

@@ -7,7 +7,8 @@ from struct import error as StructError
 from typing import Any, TypeVar
 
 from tickwheel.doctor.expected_entries import ExpectedEntries, expected_entries
-from tickwheel.errors import Forbidden, TickwheelError, Unavailable
+from tickwheel.doctor.overdue import OverdueMessages
+from tickwheel.errors import Forbidden, NamespaceGone, TickwheelError, Unavailable
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.plan import Command, Plan, Request, Round, pairs_from_flat
@@ -40,6 +41,7 @@ class ShardReader:
     queues: Queues
     findings: Findings
     may_scan: bool = True
+    overdue: OverdueMessages = dataclass_field(default_factory=dict)
     decoded: dict[tuple[bytes, bytes], ExpectedEntries] = dataclass_field(default_factory=dict)
 
     def key(self, name: str) -> str:
@@ -104,12 +106,15 @@ class ShardReader:
 def report_damage(report: Callable[[str], None]) -> Iterator[None]:
     """Call ``report`` with a text if the ``with`` block meets damaged data, and end the block.
 
-    Unavailable and Forbidden do not indicate damage, so these errors propagate.
+    A namespace that is being deleted is reported, too. Unavailable and Forbidden do not indicate damage, so these
+    errors propagate.
     """
     try:
         yield
     except (Unavailable, Forbidden):
         raise
+    except NamespaceGone as error:
+        report(str(error))
     except DAMAGE as error:
         report(f"the data is damaged and was not checked further: {error}")
 

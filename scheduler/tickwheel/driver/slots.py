@@ -9,7 +9,7 @@ both in Redis and in this copy.
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from tickwheel.storage.wheel_levels import HIGHEST, LOWEST, lead_time, start
+from tickwheel.storage.wheel_levels import HIGHEST, LOWEST, serve_time, start
 
 
 @dataclass(slots=True, eq=False)
@@ -77,7 +77,7 @@ class Slots:
         earliest: Slot | None = None
         for level in range(HIGHEST, lowest - 1, -1):
             slot = self._head(level)
-            if slot is None or slot.start_ms > now_ms + lead_time(level):
+            if slot is None or serve_time(level, slot.number) > now_ms:
                 continue
             if earliest is None or slot.start_ms < earliest.start_ms:
                 earliest = slot
@@ -86,7 +86,7 @@ class Slots:
     def next_start(self, lowest: int = LOWEST) -> int | None:
         """Return the time, in ms of the shard's clock, at which the next slot with work is due to be served."""
         heads = (self._head(level) for level in range(lowest, HIGHEST + 1))
-        return min((slot.start_ms - lead_time(slot.level) for slot in heads if slot), default=None)
+        return min((serve_time(slot.level, slot.number) for slot in heads if slot), default=None)
 
     def _head(self, level: int) -> Slot | None:
         work = self._work[level]

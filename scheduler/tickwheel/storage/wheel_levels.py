@@ -50,6 +50,11 @@ def lead_time(level: int) -> int:
     return length(max(level - 1, LOWEST))
 
 
+def serve_time(level: int, slot_number: int) -> int:
+    """Return the time from which a driver serves the slot: cascades it or, on level 2, reads it."""
+    return start(level, slot_number) - lead_time(level)
+
+
 def is_near(time_ms: int, now_ms: int) -> bool:
     """Return whether a timer belongs in memory: its time is in the current or next slot of level 2, or in the past."""
     return number(LOWEST, time_ms) <= number(LOWEST, now_ms) + 1

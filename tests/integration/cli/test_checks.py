@@ -2,8 +2,10 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +16,8 @@ from services.valkey import ValkeyServer
 from tests.integration.cli.command_runner import Run, document
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.removal.delete_namespace import NamespaceDeletion
 from tickwheel.storage.keys import queue_key, shard_key
 from tickwheel.testing import PrivateServer
 
@@ -175,3 +179,22 @@ def test_bench_measures_and_leaves_nothing_behind(
     assert all(rate > 0 for rates in measured["per_second"].values() for rate in rates.values())
     with tickwheel_server.client() as client:
         assert list(client.scan_iter(match="bench-*")) == []
+
+
+def test_doctor_reports_a_deletion_that_was_cut_off(run: Run, cli_client: Tickwheel) -> None:
+    run("enqueue", "jobs", "x")
+    deletion = NamespaceDeletion(NamespaceContext(cli_client._context.namespace))
+    cli_client._run(deletion.next())
+    findings = document(run("doctor", "--json", code=1))
+    [text] = [finding["text"] for finding in findings if finding["verdict"] == "bad"]
+    assert "is being deleted: repeat `tickwheel namespace delete` if it was cut off" in text
+    assert "damaged" not in text
+
+
+def test_the_timeout_limits_the_wait_of_doctor_for_a_server_that_does_not_answer(run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        started = time.monotonic()
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}"
+        result = run("doctor", "--url", url, "--timeout", "500ms", code=3)
+    assert time.monotonic() - started < 4
+    assert "0.5 s" in result.stderr

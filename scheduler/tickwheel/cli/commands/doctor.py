@@ -18,9 +18,11 @@ from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
 from tickwheel.doctor import LIVE_PASSES, audit
 from tickwheel.doctor.finding import Finding
-from tickwheel.doctor.health import ShardFacts, check_queues, check_shards, read_shard, recheck, watch_undriven
+from tickwheel.doctor.health import ShardFacts, check_queues, check_shards, read_shard
+from tickwheel.doctor.overdue import OverdueMessages, overdue_finding
 from tickwheel.doctor.server_health import check_server, list_servers, read_server
 from tickwheel.doctor.shard_reader import report_damage
+from tickwheel.doctor.shard_watch import recheck, watch_overdue, watch_undriven
 from tickwheel.embedded.file_lock import is_free
 from tickwheel.operations.attestation import attest as attest_servers
 from tickwheel.operations.context import NamespaceContext
@@ -67,7 +69,7 @@ def doctor(
         followed = [server.facts.followed_shards for server in servers]
         facts.followed_shards = None if None in followed else frozenset(n for shards in followed for n in shards or ())
         facts.following_users = frozenset(user for server in servers for user in server.facts.following_users)
-        exists, usable, is_foreign = True, False, False
+        exists, usable, is_foreign, embedded = True, False, False, client_settings.url is None
         with report.phase("namespace"):
             is_foreign = io.run(has_other_format(context))
             exists = usable = io.run(read_namespace(context))
@@ -78,16 +80,27 @@ def doctor(
             report.add([Finding("namespace", "ok", f"{context.namespace}, shards: {context.shards}")])
             if attest:
                 report.add(_attestations(context, io))
-            shards = _shards(context, io, client_settings, facts.now_ms, report)
+            is_locked = _is_locked(client_settings)
+            read_again = _read_again(context, io, is_locked, report)
+            shards = _shards(context, io, is_locked, report)
+            watch_undriven(shards, facts.now_ms, embedded=embedded, read_again=read_again)
             with report.phase("driver"):
-                report.add(check_shards(context, shards, facts, embedded=client_settings.url is None))
+                report.add(check_shards(context, list(shards.values()), facts, embedded=embedded))
         # The data of another version of Tickwheel is not damaged, although this version cannot read it.
         if exists and not is_foreign:
             with report.phase("queues"):
                 report.add(check_queues(io.run(read_rows(context))))
         if usable and not quick:
             with report.phase("records"):
-                report.add(_audit(context, io))
+                overdue: OverdueMessages = {}
+                report.add(_audit(context, io, overdue))
+                stalled = watch_overdue(
+                    shards, overdue, facts.followed_shards, embedded=embedded, read_again=read_again
+                )
+                if stalled:
+                    report.add(
+                        [overdue_finding(overdue, [s.number for s in stalled], locked=any(s.locked for s in stalled))]
+                    )
     if target.json:
         print_json([asdict(finding) for finding in report.findings])
     if not exists:
@@ -141,26 +154,31 @@ def _attestations(context: NamespaceContext, io: RedisExecutor) -> Iterator[Find
 
 
 def _shards(
-    context: NamespaceContext, io: RedisExecutor, client_settings: ClientSettings, now_ms: int, report: _Report
-) -> list[ShardFacts]:
-    """Read the facts of the shards. Shards with waiting work are read again (`watch_undriven`)."""
-    is_locked = _is_locked(client_settings)
+    context: NamespaceContext, io: RedisExecutor, is_locked: Callable[[int], bool], report: _Report
+) -> dict[int, ShardFacts]:
+    """Return the facts of the readable shards, by number."""
     shards: dict[int, ShardFacts] = {}
     for number in range(context.shards):
         with report.phase(f"shard {number}"):
             shards[number] = io.run(read_shard(context, number, is_locked))
+    return shards
+
+
+def _read_again(
+    context: NamespaceContext, io: RedisExecutor, is_locked: Callable[[int], bool], report: _Report
+) -> Callable[[ShardFacts], ShardFacts | None]:
+    """Return a function that reads a shard again (`recheck`). The function returns None if the shard is unreadable."""
 
     def read_again(shard: ShardFacts) -> ShardFacts | None:
         with report.phase(f"shard {shard.number}"):
             return io.run(recheck(context, shard, is_locked))
         return None
 
-    watch_undriven(shards, now_ms, embedded=client_settings.url is None, read_again=read_again)
-    return [shards[number] for number in sorted(shards)]
+    return read_again
 
 
-def _audit(context: NamespaceContext, io: RedisExecutor) -> Iterator[Finding]:
-    problems = io.run(audit(context, passes=LIVE_PASSES))
+def _audit(context: NamespaceContext, io: RedisExecutor, overdue: OverdueMessages) -> Iterator[Finding]:
+    problems = io.run(audit(context, passes=LIVE_PASSES, overdue=overdue))
     if not problems:
         yield Finding("records", "ok", "messages, indexes, counters, timers and events agree")
     for line in problems[:_LINES]:
@@ -178,7 +196,7 @@ def _open_server(target: Target) -> Iterator[tuple[ClientSettings, RedisExecutor
     )
     processes = LocalProcesses(client_settings)
     server_url = processes.open()
-    servers = ConnectionPools(server_url, is_embedded=processes.server is not None)
+    servers = ConnectionPools(server_url, client_settings.answer_s, is_embedded=processes.server is not None)
     io = RedisExecutor(servers, client_settings.display_url, client_settings.timeout_s)
     try:
         yield client_settings, io

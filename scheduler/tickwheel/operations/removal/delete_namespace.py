@@ -5,13 +5,17 @@ forget the versions of the configurations, so every call of a client reads a con
 namespace is gone. Then each primary is searched for keys of the namespace. The stored number of shards may be wrong, so
 all shards count. The keys of the metadata are the last.
 
+The first step also removes up to 20,000 versions, in the same round trip. So if the deletion is cut off after the step,
+no client that was open before adds messages, unless the namespace has more versions. The servers of a cluster may do
+their parts of the step in any order, and a client may then store a version again: later steps remove all versions.
+
 The first step also stores a random mark, which each token contains. So a token continues only the deletion that made
 it: not the namespace that somebody has created after that deletion, and no namespace that is in use.
 """
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tickwheel import limits
 from tickwheel.errors import Forbidden, InvalidArgument, NamespaceInUse
@@ -41,6 +45,8 @@ _MARK_BYTES = 8
 _COUNT = re.compile(rb"[0-9]{1,5}")
 _VERSIONS, _SEARCH, _METADATA = "versions", "search", "metadata"
 _PAGE = 1_000
+# The maximum number of versions that the first step removes.
+_KEYS = 20_000
 
 
 class NamespaceDeletion:
@@ -63,10 +69,10 @@ class NamespaceDeletion:
 
     def next(self) -> Plan[int]:
         """Take the next step. Return the number of keys that the step has removed."""
-        yield from self._hide()
+        hidden = yield from self._hide()
         if not self._phase:
             self._phase, self._shard = _VERSIONS, self._context.shards - 1
-            return 0
+            return hidden
         if self._phase == _SEARCH:
             return (yield from self._remove_page())
         if self._phase == _METADATA:
@@ -77,11 +83,12 @@ class NamespaceDeletion:
             raise InvalidArgument(f"page_token must be the token of the previous page, not {preview(self.token)}")
         return (yield from self._remove_versions())
 
-    def _hide(self) -> Plan[None]:
+    def _hide(self) -> Plan[int]:
         """Read the number of shards. In the first step, check the namespace, and hide the number from its clients.
 
-        Raises TickwheelError if the format of the namespace is that of another version. A format that is damaged or
-        missing is no obstacle: a deletion is also the remedy for damage.
+        Return the number of versions that the first step has removed. Raises TickwheelError if the format of the
+        namespace is that of another version. A format that is damaged or missing is no obstacle: a deletion is also
+        the remedy for damage.
         """
         key = namespace_key(self._context.namespace)
         fields = ("format", "shards", "deleting", "history", "deletion")
@@ -101,14 +108,23 @@ class NamespaceDeletion:
         if count is not None and _COUNT.fullmatch(count) and 1 <= int(count) <= limits.SHARDS_MAX:
             self._context.shards = int(count)
         if self._phase:
-            return
+            return 0
         if self._is_checked:
             yield from self._check_unused(history)
         # A deletion that was cut off has stored a mark, with which its client may still continue.
         is_mark = mark is not None and _MARK.fullmatch(mark)
         self._mark = mark.decode() if is_mark else os.urandom(_MARK_BYTES).hex()
         hide = ("HSET", key, "deleting", self._context.shards, "deletion", self._mark, "shards", 0)
-        yield from send_request(Request(0, command=hide))
+        names = list((yield from read_configs(self._context)))[: _KEYS // self._context.shards]
+        versions = self._version_keys(range(self._context.shards), names)
+        unlinks = [Request(shard, command=("UNLINK", *keys)) for shard, keys in versions.items() if keys]
+        _, *removed = yield Round([Request(0, command=hide), *unlinks])
+        return sum(reply.value for reply in removed)
+
+    def _version_keys(self, shards: Iterable[int], names: Iterable[str]) -> dict[int, list[str]]:
+        """Return the keys with the versions of these queues, by shard."""
+        namespace = self._context.namespace
+        return {shard: [queue_key(namespace, shard, name, "config") for name in names] for shard in shards}
 
     def _check_unused(self, history: bytes | None) -> Plan[None]:
         context = self._context
@@ -140,10 +156,10 @@ class NamespaceDeletion:
                 )
 
     def _remove_versions(self) -> Plan[int]:
-        namespace, shard, removed = self._context.namespace, self._shard, 0
+        removed = 0
         names = list((yield from read_configs(self._context)))
         for chunk in iter_chunks(names, _PAGE):
-            removed += yield from _unlink({shard: [queue_key(namespace, shard, name, "config") for name in chunk]})
+            removed += yield from _unlink(self._version_keys([self._shard], chunk))
         self._shard -= 1
         if self._shard < 0:
             self._phase = _SEARCH
