@@ -1,6 +1,5 @@
 """`tickwheel doctor`: check the server, the leaders of the shards, and the records of a namespace."""
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
@@ -19,7 +18,7 @@ from tickwheel.client.settings import ClientSettings
 from tickwheel.doctor import LIVE_PASSES, audit
 from tickwheel.doctor.finding import Finding
 from tickwheel.doctor.health import ShardFacts, check_queues, check_shards, read_shard, recheck, watch_undriven
-from tickwheel.doctor.server_health import check_server, list_servers, read_server
+from tickwheel.doctor.server_health import check_server, list_servers, read_followed_shards, read_server
 from tickwheel.doctor.shard_reader import report_damage
 from tickwheel.embedded.file_lock import is_free
 from tickwheel.operations.attestation import attest as attest_servers
@@ -63,9 +62,6 @@ def doctor(
     with _open_server(target) as (client_settings, io):
         context = NamespaceContext(client_settings.namespace)
         servers = [_Server(context, io, name, shard) for name, shard in io.run(list_servers()).items()]
-        facts = servers[0].facts
-        followed = [server.facts.followed_shards for server in servers]
-        facts.followed_shards = None if None in followed else frozenset(n for shards in followed for n in shards or ())
         exists, usable = True, False
         with report.phase("namespace"):
             exists = usable = io.run(read_namespace(context))
@@ -76,9 +72,11 @@ def doctor(
             report.add([Finding("namespace", "ok", f"{context.namespace}, shards: {context.shards}")])
             if attest:
                 report.add(_attestations(context, io))
-            shards = _shards(context, io, client_settings, facts.now_ms, report)
+            shards = _shards(context, io, client_settings, report)
+            # After the shards, so that an event process that drives one of them is found, even if it has just started.
+            followed = _followed_shards(context, io, servers)
             with report.phase("driver"):
-                report.add(check_shards(context, shards, facts, embedded=client_settings.url is None))
+                report.add(check_shards(context, shards, followed, embedded=client_settings.url is None))
         if exists:
             with report.phase("queues"):
                 report.add(check_queues(io.run(read_rows(context))))
@@ -95,18 +93,16 @@ def doctor(
 
 
 class _Server:
-    """The facts that one server reported, the duration of the calls, and the time of this host after the calls."""
+    """The facts that one server reported, and its name."""
 
     def __init__(self, context: NamespaceContext, io: RedisExecutor, name: str, shard: int) -> None:
-        started = time.perf_counter()
+        self.shard = shard
         self.facts = io.run(read_server(context, shard))
-        self._answered_ms = (time.perf_counter() - started) * 1000
-        self._host_ms = time.time_ns() // 1_000_000
         self._name = name
 
     def findings(self, guard_ms: int) -> Iterator[Finding]:
         """Yield the findings about the server. The text names the server if there are several."""
-        for finding in check_server(self.facts, self._host_ms, self._answered_ms, guard_ms):
+        for finding in check_server(self.facts, guard_ms):
             yield replace(finding, text=f"{self._name}: {finding.text}") if self._name else finding
 
 
@@ -138,7 +134,7 @@ def _attestations(context: NamespaceContext, io: RedisExecutor) -> Iterator[Find
 
 
 def _shards(
-    context: NamespaceContext, io: RedisExecutor, client_settings: ClientSettings, now_ms: int, report: _Report
+    context: NamespaceContext, io: RedisExecutor, client_settings: ClientSettings, report: _Report
 ) -> list[ShardFacts]:
     """Read the facts of the shards. Shards with waiting work are read again (`watch_undriven`)."""
     is_locked = _is_locked(client_settings)
@@ -152,8 +148,19 @@ def _shards(
             return io.run(recheck(context, shard, is_locked))
         return None
 
-    watch_undriven(shards, now_ms, embedded=client_settings.url is None, read_again=read_again)
+    watch_undriven(shards, embedded=client_settings.url is None, read_again=read_again)
     return [shards[number] for number in sorted(shards)]
+
+
+def _followed_shards(context: NamespaceContext, io: RedisExecutor, servers: list[_Server]) -> frozenset[int] | None:
+    """Return the shards of all servers from whose inbox an event process reads; None if a server does not list them."""
+    followed: frozenset[int] = frozenset()
+    for server in servers:
+        of_server = io.run(read_followed_shards(context, server.shard))
+        if of_server is None:
+            return None
+        followed |= of_server
+    return followed
 
 
 def _audit(context: NamespaceContext, io: RedisExecutor) -> Iterator[Finding]:
@@ -196,5 +203,5 @@ def _is_locked(client_settings: ClientSettings) -> Callable[[int], bool]:
 
 def _print(finding: Finding) -> None:
     mark, style = _MARKS[finding.verdict]
-    line = Text.assemble((f"{mark:<8}", style), (f"{finding.check:<11}", "bold"), escape_unprintable(finding.text))
+    line = Text.assemble((f"{mark:<8}", style), (f"{finding.check:<12}", "bold"), escape_unprintable(finding.text))
     console().print(line, soft_wrap=True)
