@@ -9,7 +9,8 @@
 -- ARGV[4]  name of the claiming process, for display
 -- ARGV[5]  time that the clock guard trusts, in ms: stored as `high`, so that the guard protects due times (enqueue.lua)
 --          before the first timer fires. Without this argument `high` stays as it is
--- ARGV[6]  with ARGV[5]: 1 if the clock guard holds, otherwise 0. Stored as `held`, for display
+-- ARGV[6]  with ARGV[5]: by how many ms the server's clock is ahead of that time if the clock guard holds, otherwise 0.
+--          Stored as `held`, for display. Event processes of earlier versions stored 1 for any hold
 -- Reply    now; the latest time that the clock guard has trusted, or before the first claim the time at which the
 --          namespace was created; the accepted lead. All in ms; empty if not stored. Then the name of each corrupt field
 --          and the first bytes of its value: another program has written the field, and this claim has removed or
@@ -72,10 +73,10 @@ end
 redis.call('HSET', clock, 'fence', ARGV[1], 'election', ARGV[2], 'owner', ARGV[4])
 if ARGV[5] then
     redis.call('HSET', clock, 'high', ARGV[5])
-    if ARGV[6] == '1' then
-        redis.call('HSET', clock, 'held', 1)
-    else
+    if ARGV[6] == '0' then
         redis.call('HDEL', clock, 'held')
+    else
+        redis.call('HSET', clock, 'held', ARGV[6])
     end
 end
 if ARGV[3] == '0' then

@@ -8,7 +8,7 @@
 -- ARGV[3]  id of the first entry to keep
 -- ARGV[4]  bytes of the entries before ARGV[3]
 -- Reply    entries trimmed, or -1 if the first entry is not ARGV[2]; entries left; their bytes; transitions dropped so
---          far; age in ms of the oldest entry, or 0 if there is none
+--          far; age in ms of the oldest entry, and its id; 0 and '' if there is none
 -- Errors   FENCED
 -- Cost     O(1) for each entry trimmed
 local trimmed = 0
@@ -31,5 +31,15 @@ if length == 0 and counters[1] and counters[1] ~= '0' then
     redis.call('HSET', clock, 'outbox', 0)
 end
 local oldest_entry = redis.call('XRANGE', events, '-', '+', 'COUNT', 1)[1]
-local age = oldest_entry and math.max(0, now - tonumber(oldest_entry[1]:match('^%d+'))) or 0
-return { trimmed, length, tonumber(counters[1]) or 0, tonumber(counters[2]) or 0, age }
+local age, oldest_id = 0, ''
+if oldest_entry then
+    oldest_id = oldest_entry[1]
+    local added, packed = tonumber(oldest_id:match('^%d+')), oldest_entry[2][2]
+    if #packed >= 7 and (packed:byte() == 3 or packed:byte() == 4) then
+        -- The time of the call (_transition). Ids never go back with the server's clock: if the clock was ahead and was
+        -- corrected, the ids of new entries stay ahead of the clock.
+        added = struct.unpack('>I6', packed, 2)
+    end
+    age = math.max(0, now - added)
+end
+return { trimmed, length, tonumber(counters[1]) or 0, tonumber(counters[2]) or 0, age, oldest_id }

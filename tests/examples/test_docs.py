@@ -29,21 +29,30 @@ def run(command: list[str], folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_the_python_of_a_page_runs_from_top_to_bottom(page: str, tmp_path: Path) -> None:
+def run_python(page: str, folder: Path) -> None:
     # A block that begins with the name of a file is that file.
     program = "\n".join(block for block in blocks(page, "python") if not block.startswith("# "))
-    run([sys.executable, "-c", program], tmp_path)
+    run([sys.executable, "-c", program], folder)
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_the_commands_of_a_page_run(page: str, tmp_path: Path) -> None:
+def run_commands(page: str, folder: Path) -> None:
     for block in blocks(page, "sh"):
         commands = [line for line in block.splitlines() if line.startswith("tickwheel ")]
         # The tests of the worker's pages start the commands that run in the background.
         commands = [line for line in commands if " & " not in line]
         if commands:
-            run(["sh", "-ec", "\n".join(commands)], tmp_path)
+            run(["sh", "-ec", "\n".join(commands)], folder)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_python_of_a_page_runs_from_top_to_bottom_and_then_its_commands(page: str, tmp_path: Path) -> None:
+    run_python(page, tmp_path)
+    run_commands(page, tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_of_a_page_run_without_its_python(page: str, tmp_path: Path) -> None:
+    run_commands(page, tmp_path)
 
 
 def test_the_scenario_of_a_page_is_valid(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A server's clock steps under a real event process: no message is early, and an operator can accept the step."""
 
 import json
+import re
 import signal
 import sys
 import threading
@@ -30,6 +31,7 @@ ROOT = Path(__file__).parents[2]
 NAMESPACE = "stepped"
 HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)
+MS = timedelta(milliseconds=1)
 
 
 class SteppedClock:
@@ -260,10 +262,18 @@ def test_doctor_names_the_shard_whose_clock_guard_holds_until_the_clock_agrees_a
         driver.wait_until_logged("promotion is held")
         eventually(lambda: clock.is_shown_as_held, "the shard shows that the guard holds")
         findings = doctor_findings(private)
-        assert findings["clock guard"]["verdict"] == "bad"
-        # Doctor compares the trusted time with the real clock of the server, which has no step.
-        assert findings["clock guard"]["text"].startswith("shard 0: the server's clock is ")
+        guard = findings["clock guard"]
+        assert guard["verdict"] == "bad"
+        size = re.match(r"shard 0: the server's clock stepped ([\d,]+) ms ahead", guard["text"])
+        assert size is not None
+        assert abs(int(size[1].replace(",", "")) - HOUR // MS) < 1_000
+        # Doctor compares this host's clock with the real clock of the server, which has no step.
+        assert "agrees with this host's clock now" in guard["text"]
         assert findings["driver"]["verdict"] == "ok"
+        assert "the clock guard of the last one held" in jobs.explain("within the step").reason
+        # However long the guard holds, the size is that of the step.
+        wait_until(datetime.now(UTC) + SECOND)
+        assert doctor_findings(private)["clock guard"] == guard
         clock.step_to(timedelta())
         eventually(lambda: "clock guard" not in doctor_findings(private), "doctor no longer names the shard")
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
 from tickwheel import LeaseLost, Queue, Tickwheel
+from tickwheel.storage.keys import shard_key
 from tickwheel.storage.sharding import shard_of
 from tickwheel.testing import VirtualClock
 
@@ -65,6 +67,16 @@ def test_explain_reports_a_due_message_that_was_not_promoted(queue: Queue, clock
     )
     clock.run_due()
     assert queue.explain("m").code == "next"
+
+
+def test_explain_names_the_clock_guard_if_it_held(
+    tw: Tickwheel, queue: Queue, clock: VirtualClock, server: Any
+) -> None:
+    queue.enqueue(id="m", delay=SECOND)
+    clock.set(clock.now + SECOND)
+    for shard in range(tw._context.shards):
+        server.hset(shard_key(tw._context.namespace, shard, "clock"), "held", 3_001)
+    assert "no event process has promoted it yet (the clock guard of the last one held" in queue.explain("m").reason
 
 
 def test_explain_reports_an_ended_back_off_without_promotion(queue: Queue, clock: VirtualClock) -> None:

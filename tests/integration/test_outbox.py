@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.outbox import read_outbox
+from tests.support.wait_until import eventually
 from tickwheel import InvalidArgument, NewMessage, OutboxFull, Tickwheel
 from tickwheel.doctor import audit
 from tickwheel.storage.fence import pack_fence
@@ -73,6 +74,26 @@ def test_every_byte_of_the_outbox_is_counted(open_one: Open, server: Any) -> Non
     tickwheel.queue("q").dequeue()[0].complete()
     size = sum(len(entry) for _, entry in entries(tickwheel, server))
     assert clock_of(tickwheel, server, "outbox") == size > 0
+
+
+def test_the_age_of_the_outbox_is_true_after_the_servers_clock_was_ahead(open_one: Open, server: Any) -> None:
+    tickwheel = open_one()
+    keys = [shard_key(tickwheel._context.namespace, 0, name) for name in ("clock", "events")]
+    server.hset(keys[0], "fence", pack_fence(1, 1))
+    seconds, _ = server.time()
+    added = server.xadd(keys[1], {"e": b"x"}, id=f"{(seconds + 600) * 1000}-0")
+    server.xdel(keys[1], added)
+    tickwheel.queue("q").enqueue()
+    [(entry_id, _)] = entries(tickwheel, server)
+    assert entry_id > added
+
+    def age_ms() -> int:
+        *_, age_ms, oldest_id = server.register_script(load("trim_outbox").source)(keys, [pack_fence(1, 1), "", "", 0])
+        assert oldest_id == entry_id
+        return int(age_ms)
+
+    eventually(lambda: age_ms() > 20, "the entry gets older")
+    assert age_ms() < 60_000
 
 
 def test_a_namespace_without_a_relay_counts_no_bytes(open_one: Open, server: Any) -> None:

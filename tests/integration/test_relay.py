@@ -108,6 +108,23 @@ def test_every_transition_is_published_by_the_schema_and_only_then_trimmed(
     }
 
 
+def test_the_age_of_the_outbox_grows_even_if_its_oldest_entry_is_ahead_of_the_servers_clock(
+    tw: Tickwheel, tickwheel_server: PrivateServer, server: Any, tmp_path: Path
+) -> None:
+    namespace = tw._context.namespace
+    tw.queue("plain").enqueue()
+    [events_key] = [key for n in range(2) if server.exists(key := shard_key(namespace, n, "events"))]
+    [(_, fields)] = server.xrange(events_key)
+    server.delete(events_key)
+    seconds, _ = server.time()
+    ahead_ms = (seconds + 600) * 1000
+    entry = fields[b"e"][:1] + ahead_ms.to_bytes(6) + fields[b"e"][7:]
+    server.xadd(events_key, {"e": entry}, id=f"{ahead_ms}-0")
+    unreachable = KafkaProducers("127.0.0.1:1", "none")
+    with run_event_process(tickwheel_server.url, namespace, tmp_path / "lock", unreachable) as process:
+        eventually(lambda: any(s.outbox_age_ms > 500 for s in process.health().values()), "the metric grows")
+
+
 def test_read_yields_each_transition_once_and_in_order(
     tw: Tickwheel, server: Any, kafka: Kafka, topic: str, relaying: Relaying
 ) -> None:

@@ -5,8 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from tickwheel.doctor.health import ShardFacts, check_queues, check_shards
+from tickwheel.doctor.clock_reading import ClockReading
+from tickwheel.doctor.finding import Finding
+from tickwheel.doctor.followers import Followers
+from tickwheel.doctor.health import check_queues, check_shards
 from tickwheel.doctor.server_health import ServerFacts, check_server
+from tickwheel.doctor.shard_facts import ShardFacts
 from tickwheel.doctor.shard_reader import report_damage
 from tickwheel.doctor.slots_in_use import SlotsInUse
 from tickwheel.errors import Forbidden, TickwheelError, Unavailable
@@ -18,6 +22,7 @@ from tickwheel.storage.fence import pack_fence
 pytestmark = pytest.mark.unit
 
 NOW = 1_700_000_000_000
+HOUR = 3_600_000
 INFO = {
     "server_name": "valkey",
     "redis_version": "7.2.4",
@@ -28,7 +33,19 @@ INFO = {
     "maxmemory_policy": "noeviction",
 }
 SETTINGS = {"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "no"}
-SHARD = ShardFacts(0, b"", "", NOW, 0, b"", SlotsInUse(), 0, locked=True)
+CLOCK = ClockReading(NOW, NOW, NOW)
+SHARD = ShardFacts(0, b"", "", NOW, 0, b"", SlotsInUse(), 0, locked=True, clock=CLOCK)
+
+
+def clock_ahead(ahead_ms: int, answered_ms: int = 0) -> ClockReading:
+    """Return a reading of a clock that was ahead of this host's clock when the request was sent."""
+    return ClockReading(NOW, NOW - ahead_ms, NOW - ahead_ms + answered_ms)
+
+
+def judge(shards: list[ShardFacts], followed: frozenset[int] | None = frozenset()) -> dict[str, Finding]:
+    """Return the findings of `check_shards`, by check."""
+    context, followers = NamespaceContext("tw"), Followers(followed)
+    return {f.check: f for f in check_shards(context, shards, followers, embedded=False)}
 
 
 @pytest.mark.parametrize(
@@ -49,7 +66,7 @@ def test_a_server_is_judged_by_its_info(
     info: dict[str, str], settings: dict[str, str | None], check: str, verdict: str
 ) -> None:
     known = {name: value for name, value in (SETTINGS | settings).items() if value is not None}
-    verdicts = {f.check: f.verdict for f in check_server(ServerFacts(INFO | info, known, NOW), NOW, 1.0, 1_000)}
+    verdicts = {f.check: f.verdict for f in check_server(ServerFacts(INFO | info, known, CLOCK), 1_000)}
     assert verdicts[check] == verdict
     assert [other for other, verdict_of_other in verdicts.items() if verdict_of_other != "ok"] == (
         [] if verdict == "ok" else [check]
@@ -57,8 +74,8 @@ def test_a_server_is_judged_by_its_info(
 
 
 def test_an_attestation_replaces_the_settings_that_a_user_may_not_read() -> None:
-    facts = ServerFacts(INFO, {}, NOW, attested=True)
-    [finding] = [f for f in check_server(facts, NOW, 1.0, 1_000) if f.check == "durability"]
+    facts = ServerFacts(INFO, {}, CLOCK, attested=True)
+    [finding] = [f for f in check_server(facts, 1_000) if f.check == "durability"]
     assert (finding.verdict, "fsync" in finding.text) == ("ok", True)
 
 
@@ -66,9 +83,7 @@ def test_a_server_without_fsync_during_a_rewrite_does_not_support_the_durability
     texts = [
         finding.text
         for setting in ("no", "yes")
-        for finding in check_server(
-            ServerFacts(INFO, SETTINGS | {"no-appendfsync-on-rewrite": setting}, NOW), NOW, 1.0, 1_000
-        )
+        for finding in check_server(ServerFacts(INFO, SETTINGS | {"no-appendfsync-on-rewrite": setting}, CLOCK), 1_000)
         if finding.check == "durability"
     ]
     assert texts[0].startswith("supports the durability fsync (appendfsync always, ")
@@ -77,8 +92,8 @@ def test_a_server_without_fsync_during_a_rewrite_does_not_support_the_durability
 
 
 def test_the_checks_that_the_rights_of_the_user_exclude_are_named() -> None:
-    facts = ServerFacts(INFO, SETTINGS, NOW, followed_shards=None, may_scan=False)
-    [finding] = [f for f in check_server(facts, NOW, 1.0, 1_000) if f.check == "rights"]
+    facts = ServerFacts(INFO, SETTINGS, CLOCK, may_list_clients=False, may_scan=False)
+    [finding] = [f for f in check_server(facts, 1_000) if f.check == "rights"]
     assert finding.verdict == "warning"
     assert "(SCAN)" in finding.text
     assert "(CLIENT LIST)" in finding.text
@@ -86,47 +101,142 @@ def test_the_checks_that_the_rights_of_the_user_exclude_are_named() -> None:
 
 def test_unknown_event_processes_of_idle_shards_raise_no_alarm() -> None:
     shard = replace(SHARD, fence=pack_fence(3, 1), locked=False)
-    facts = ServerFacts(now_ms=NOW, followed_shards=None)
-    [finding] = [f for f in check_shards(NamespaceContext("tw"), [shard], facts, embedded=False) if f.check == "driver"]
+    finding = judge([shard], None)["driver"]
     assert (finding.verdict, "was not checked" in finding.text) == ("ok", True)
 
 
 @pytest.mark.parametrize(
-    ("apart_ms", "verdict"), [(1_000, "ok"), (-1_000, "ok"), (1_001, "warning"), (-1_001, "warning")]
+    ("clock", "verdict", "text"),
+    [
+        (clock_ahead(1_000), "ok", "differ by at most 1,000 ms"),
+        (clock_ahead(-1_000), "ok", "differ by at most 1,000 ms"),
+        (clock_ahead(1_001), "warning", "is at least 1,001 ms ahead of this host's clock"),
+        (clock_ahead(-1_001), "warning", "is at least 1,001 ms behind this host's clock"),
+        (clock_ahead(3_000, answered_ms=1_000), "warning", "is at least 2,000 ms ahead of"),
+        (clock_ahead(-2_000, answered_ms=1_000), "warning", "is at least 2,000 ms behind"),
+        # The server may have read its clock when it received the request, or just before it sent the reply.
+        (clock_ahead(0, answered_ms=5_000), "ok", "differ by at most 5,000 ms"),
+        (clock_ahead(5_000, answered_ms=5_000), "ok", "differ by at most 5,000 ms"),
+    ],
 )
-def test_a_clock_within_its_guard_is_ok(apart_ms: int, verdict: str) -> None:
-    facts = ServerFacts(INFO, SETTINGS, NOW + apart_ms)
-    assert {f.check: f.verdict for f in check_server(facts, NOW, 1.0, 1_000)}["clock"] == verdict
+def test_a_clock_is_reported_only_if_the_duration_of_the_answer_does_not_explain_the_difference(
+    clock: ClockReading, verdict: str, text: str
+) -> None:
+    [finding] = [f for f in check_server(ServerFacts(INFO, SETTINGS, clock), 1_000) if f.check == "clock"]
+    assert finding.verdict == verdict
+    assert text in finding.text
 
 
 @pytest.mark.parametrize(("back_ms", "is_reported"), [(1_000, False), (1_001, True)])
 def test_a_clock_that_was_set_back_is_detected_by_the_high_water_mark(back_ms: int, is_reported: bool) -> None:
-    shards = [SHARD, replace(SHARD, number=1, high_ms=NOW + back_ms)]
-    verdicts = {
-        f.check: f.verdict
-        for f in check_shards(NamespaceContext("tw"), shards, ServerFacts(now_ms=NOW), embedded=False)
-    }
-    assert verdicts.get("clock mark") == ("bad" if is_reported else None)
+    findings = judge([SHARD, replace(SHARD, number=1, high_ms=NOW + back_ms, clock=clock_ahead(-back_ms))])
+    assert ("clock mark" in findings) == is_reported
+    if is_reported:
+        assert findings["clock mark"].verdict == "bad"
+        assert findings["clock mark"].text.startswith(f"shard 1: the wheel has reached a time that is {back_ms:,} ms")
+
+
+def test_a_clock_that_was_set_back_to_the_time_of_this_host_is_a_warning() -> None:
+    finding = judge([replace(SHARD, high_ms=NOW + 60_000)])["clock mark"]
+    assert finding.verdict == "warning"
+    assert finding.text.endswith("It agrees with this host's clock now")
+
+
+def test_each_shard_is_compared_with_its_own_reading_of_its_servers_clock() -> None:
+    later = ClockReading(NOW + HOUR, NOW, NOW)
+    assert "clock mark" not in judge([SHARD, replace(SHARD, number=1, high_ms=NOW + HOUR, clock=later)])
 
 
 @pytest.mark.parametrize("seen", ["lock", "inbox"])
 def test_a_shard_whose_clock_guard_holds_is_named_and_its_driver_counts_as_alive(seen: str) -> None:
-    waiting = replace(
-        SHARD, fence=pack_fence(3, 1), oldest_new=b"1-0", high_ms=NOW - 5_000, held=True, locked=seen == "lock"
-    )
-    facts = ServerFacts(now_ms=NOW, followed_shards=frozenset({SHARD.number} if seen == "inbox" else ()))
-    findings = {f.check: f for f in check_shards(NamespaceContext("tw"), [waiting], facts, embedded=False)}
+    waiting = replace(SHARD, fence=pack_fence(3, 1), oldest_new=b"1-0", held_ms=5_000, locked=seen == "lock")
+    findings = judge([waiting], frozenset({SHARD.number} if seen == "inbox" else ()))
     assert findings["driver"].verdict == "ok"
     assert findings["clock guard"].verdict == "bad"
-    assert findings["clock guard"].text.startswith("shard 0: the server's clock is 5,000 ms ahead")
+    assert findings["clock guard"].text.startswith("shard 0: the server's clock stepped 5,000 ms ahead of the time")
+
+
+@pytest.mark.parametrize(
+    ("held_ms", "size"),
+    [
+        ((3_001, 3_001), "3,001 ms ahead of the time"),
+        ((3_001, 2_999), "up to 3,001 ms ahead of the time"),
+        ((1, 3_001), "3,001 ms ahead of the time"),
+        # An event process of an earlier version does not store the size.
+        ((1, 1), "ahead of the time"),
+    ],
+)
+def test_the_size_of_a_step_is_the_stored_one_however_long_the_guard_holds(held_ms: tuple[int, int], size: str) -> None:
+    shards = [replace(SHARD, number=n, high_ms=NOW - HOUR, held_ms=step) for n, step in enumerate(held_ms)]
+    assert judge(shards)["clock guard"].text.startswith(f"shard 0, 1: the server's clock stepped {size}")
+
+
+@pytest.mark.parametrize(
+    ("clock", "agrees"),
+    [(CLOCK, True), (clock_ahead(5_000), False), (clock_ahead(5_000, answered_ms=5_000), False)],
+    ids=["agrees", "differs", "unknown"],
+)
+def test_a_held_clock_that_agrees_with_this_hosts_clock_is_called_probably_right(
+    clock: ClockReading, agrees: bool
+) -> None:
+    text = judge([replace(SHARD, held_ms=5_000, clock=clock)])["clock guard"].text
+    assert ("agrees with this host's clock now" in text) == agrees
+    assert ("Correct the clock" in text) != agrees
+    assert "kill -USR1" in text
+
+
+@pytest.mark.parametrize(
+    ("oldest_new", "due_ms", "waiting_ms"),
+    [
+        (NOW, NOW + HOUR, None),
+        (NOW - 5_000, NOW - 5_000, None),
+        (NOW - 5_001, NOW + HOUR, 5_001),
+        (NOW - 1, NOW - 6_000, 6_000),
+        (NOW - 6_000, None, 6_000),
+        # The id is ahead of the clock, so the age of the entry is unknown.
+        (NOW + HOUR, NOW + HOUR, 0),
+        (NOW + HOUR, None, 0),
+        (NOW + HOUR, NOW - 14_000, 14_000),
+    ],
+)
+def test_an_entry_of_the_inbox_waits_if_it_is_old_or_overdue_or_if_its_age_is_unknown(
+    oldest_new: int, due_ms: int | None, waiting_ms: int | None
+) -> None:
+    shard = replace(SHARD, oldest_new=b"%d-0" % oldest_new, oldest_due_ms=due_ms)
+    assert shard.waiting_ms == waiting_ms
+
+
+@pytest.mark.parametrize(("due_ms", "text"), [(NOW + HOUR, "timers wait,"), (NOW - 14_000, "been due for 14 s,")])
+def test_a_shard_with_an_unknown_wait_and_without_progress_has_no_driver(due_ms: int, text: str) -> None:
+    waiting = replace(SHARD, locked=False, oldest_new=b"%d-7" % (NOW + HOUR), oldest_due_ms=due_ms)
+    finding = judge([waiting])["driver"]
+    assert finding.verdict == "bad"
+    assert text in finding.text
+    assert judge([replace(waiting, driven=True)])["driver"].verdict != "bad"
 
 
 def test_a_guard_that_held_when_its_event_process_died_is_not_named() -> None:
-    waiting = replace(SHARD, fence=pack_fence(3, 1), oldest_new=b"1-0", held=True, locked=False)
-    facts = ServerFacts(now_ms=NOW)
-    findings = {f.check: f for f in check_shards(NamespaceContext("tw"), [waiting], facts, embedded=False)}
+    waiting = replace(SHARD, fence=pack_fence(3, 1), oldest_new=b"1-0", held_ms=5_000, locked=False)
+    findings = judge([waiting])
     assert findings["driver"].verdict == "bad"
     assert "clock guard" not in findings
+
+
+@pytest.mark.parametrize(
+    ("followed", "text"),
+    [
+        ({0, 1}, "is connected to the shard, but is frozen"),
+        ({0}, "no event process drives the shard"),
+        ((), "no event"),
+    ],
+)
+def test_an_event_process_that_is_connected_but_makes_no_progress_is_not_called_missing(
+    followed: set[int], text: str
+) -> None:
+    shards = [replace(SHARD, number=n, locked=False, oldest_new=b"1-0") for n in range(2)]
+    finding = judge(shards, frozenset(followed))["driver"]
+    assert finding.verdict == "bad"
+    assert text in finding.text
 
 
 @pytest.mark.parametrize(
@@ -161,10 +271,16 @@ def test_drivers_on_other_hosts_are_detected_by_the_inboxes_that_they_read(
 ) -> None:
     fence = pack_fence(3, 1)
     shards = [replace(SHARD, number=number, fence=fence, locked=False) for number in range(2)]
-    facts = ServerFacts(now_ms=NOW, followed_shards=frozenset(followed))
-    [finding] = [f for f in check_shards(NamespaceContext("tw"), shards, facts, embedded=False) if f.check == "driver"]
+    finding = judge(shards, frozenset(followed))["driver"]
     assert finding.verdict == verdict
     assert finding.text.startswith(text)
+
+
+def test_a_queue_in_deletion_is_reported_as_being_deleted_and_not_as_blocked() -> None:
+    configs = {"tmp": QueueConfig().marked_for_deletion(), "work": QueueConfig(enqueue_blocked=True)}
+    [finding] = check_queues(QueueRows(configs, []))
+    assert finding.verdict == "warning"
+    assert finding.text == "2 in all; blocked: work (enqueue); being deleted: tmp"
 
 
 def test_queues_with_a_sink_are_reported() -> None:

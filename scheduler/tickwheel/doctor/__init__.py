@@ -16,6 +16,7 @@ shard_values      values that no message implies: clock, fence, lateness
 history           a replay of the events, compared with the states of the records
 expected_entries  the index entries that a record implies
 finding           the result of a health check
+clock_reading     the time of a server, compared with the time of this host
 shard_reader      one shard, read in pages, and the findings
 small_shards      shards that fit into one page, several of them checked in the same round trips
 """

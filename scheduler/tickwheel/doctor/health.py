@@ -1,113 +1,23 @@
 """Health checks of shards and queues. The functions read facts about the shards of a namespace, and then judge them."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
 from tickwheel.doctor.finding import Finding
-from tickwheel.doctor.server_health import ServerFacts
-from tickwheel.doctor.slots_in_use import SLOT_MS, SlotsInUse, read_slots, slots_command
+from tickwheel.doctor.followers import Followers
+from tickwheel.doctor.shard_facts import ShardFacts
 from tickwheel.errors import InvalidArgument
 from tickwheel.model.sink_url import validate_sink_url
 from tickwheel.operations.context import RELAYED, NamespaceContext, outbox_of
 from tickwheel.operations.removal.queue_numbers import QueueRows
-from tickwheel.plan import Plan, Request, Round
-from tickwheel.storage.fence import FENCE_BYTES, epoch_of, is_fence
-from tickwheel.storage.keys import shard_key
 
-# A driver files a new timer at most two seconds after reading it. If an entry of the inbox or a slot (`SlotsInUse`)
-# has waited for longer than the limits, either no driver runs, or a driver has just started and has found old work. So
-# `recheck` checks for progress.
-_INBOX_MS = 5_000
 # Maximum number of unreadable queues that get a finding of their own.
 _UNREADABLE_QUEUES = 20
 
 
-@dataclass(slots=True)
-class ShardFacts:
-    """Facts about one shard.
-
-    ``locked``: a process of this host holds the election lock of the shard. ``driven``: a driver made progress between
-    two reads. ``held``: the last driver's clock guard held.
-    """
-
-    number: int
-    fence: bytes
-    election: str
-    high_ms: int
-    inbox: int
-    oldest_new: bytes
-    slots: SlotsInUse
-    outbox: int
-    locked: bool
-    driven: bool = False
-    held: bool = False
-    outbox_bytes: int = 0
-    dropped: int = 0
-
-    @property
-    def epoch(self) -> int:
-        return epoch_of(self.fence) if self.fence else 0
-
-    def waiting_ms(self, now_ms: int) -> int | None:
-        """Return the longest wait, in ms, of work that a driver would have done by now, or None without such work."""
-        waits = []
-        if self.oldest_new and now_ms - _entry_ms(self.oldest_new) > _INBOX_MS:
-            waits.append(now_ms - _entry_ms(self.oldest_new))
-        if self.slots.waiting_ms(now_ms) > SLOT_MS:
-            waits.append(self.slots.waiting_ms(now_ms))
-        return max(waits, default=None)
-
-    def has_moved(self, before: "ShardFacts") -> bool:
-        """Return whether a driver has claimed the shard, fired timers, changed a slot or filed timers since ``before``.
-
-        Only drivers make these changes.
-        """
-        if (before.fence, before.high_ms) != (self.fence, self.high_ms) or self.slots.has_moved(before.slots):
-            return True
-        # If the inbox was empty, a new first entry comes from an enqueue and not from a driver.
-        return before.oldest_new not in (b"", self.oldest_new)
-
-
-def read_shard(context: NamespaceContext, number: int, is_locked: Callable[[int], bool]) -> Plan[ShardFacts]:
-    """Return the facts about one shard. Raises ValueError if a value does not have the format that scripts write."""
-
-    def key(name: str) -> str:
-        return shard_key(context.namespace, number, name)
-
-    replies = yield Round(
-        [
-            Request(number, command=("HMGET", key("clock"), "fence", "election", "high", "outbox", "dropped", "held")),
-            Request(number, command=("XLEN", key("inbox"))),
-            Request(number, command=("XRANGE", key("inbox"), "-", "+", "COUNT", 1)),
-            Request(number, command=slots_command(context, number)),
-            Request(number, command=("XLEN", key("events"))),
-            Request(number, command=("TIME",)),
-        ]
-    )
-    (fence, election, high, *counted), inbox, oldest, slots, outbox, time = (reply.value for reply in replies)
-    if fence is not None and not is_fence(fence):
-        raise ValueError(f"the field 'fence' of the key 'clock' is {fence!r}, not {FENCE_BYTES} bytes with two numbers")
-    if high is not None and not high.isdigit():
-        raise ValueError(f"the field 'high' of the key 'clock' is {high!r}, not a whole number")
-    return ShardFacts(
-        number=number,
-        fence=fence or b"",
-        election=election.decode() if election else "",
-        high_ms=int(high or 0),
-        inbox=inbox,
-        oldest_new=oldest[0][0] if oldest else b"",
-        slots=(yield from read_slots(context, number, slots, int(time[0]) * 1000)),
-        outbox=outbox,
-        outbox_bytes=int(counted[0] or 0),
-        dropped=int(counted[1] or 0),
-        held=counted[2] is not None,
-        locked=is_locked(number),
-    )
-
-
-def undriven(shards: list[ShardFacts], now_ms: int) -> list[ShardFacts]:
+def undriven(shards: list[ShardFacts]) -> list[ShardFacts]:
     """Return the shards with waiting work and without progress of a driver."""
-    return [shard for shard in shards if not shard.driven and shard.waiting_ms(now_ms) is not None]
+    return [shard for shard in shards if not shard.driven and shard.waiting_ms is not None]
 
 
 def held_shards(shards: list[ShardFacts], followed: frozenset[int] | None) -> list[ShardFacts]:
@@ -115,37 +25,63 @@ def held_shards(shards: list[ShardFacts], followed: frozenset[int] | None) -> li
 
     If ``followed``, the shards from whose inbox an event process reads, is unknown, the event process may run.
     """
-    return [shard for shard in shards if shard.held and (shard.locked or followed is None or shard.number in followed)]
+    return [
+        shard
+        for shard in shards
+        if shard.held_ms is not None and (shard.locked or followed is None or shard.number in followed)
+    ]
 
 
 def check_shards(
-    context: NamespaceContext, shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool
+    context: NamespaceContext, shards: list[ShardFacts], followers: Followers, *, embedded: bool
 ) -> Iterator[Finding]:
     """Check the driver, inbox, outbox and clock of the shards. Yield nothing if no shard was readable."""
     if not shards:
         return
-    held = held_shards(shards, facts.followed_shards)
+    held = held_shards(shards, followers.shards)
     # The driver of a held shard runs, although it makes no progress.
-    yield _driver([replace(s, driven=True) if s in held else s for s in shards], facts, embedded=embedded)
+    yield _driver([replace(s, driven=True) if s in held else s for s in shards], followers, embedded=embedded)
     if held:
-        which, ahead = ", ".join(str(s.number) for s in held), facts.now_ms - min(s.high_ms for s in held)
-        yield Finding(
-            "clock guard",
-            "bad",
-            f"shard {which}: the server's clock is {ahead:,} ms ahead of the time that the event process trusts, so no"
-            " message is promoted. Correct the clock. If it is right, send SIGUSR1 to the event process",
-        )
+        yield _clock_guard(held, context.clock_guard_ms)
     inbox = sum(shard.inbox for shard in shards)
     yield Finding("inbox", "ok", f"entries with new timers that wait to be filed: {inbox:,}")
     yield _outbox(context, shards)
-    back = max(shard.high_ms for shard in shards) - facts.now_ms
-    if back > context.clock_guard_ms:
-        yield Finding(
-            "clock mark",
-            "bad",
-            f"the wheel has reached a time that is {back:,} ms ahead of the server's clock: the clock was set back, and"
-            " messages will be late by this amount",
+    back = [shard for shard in shards if shard.mark_ahead_ms > context.clock_guard_ms]
+    if back:
+        yield _clock_mark(back, context.clock_guard_ms)
+
+
+def _clock_guard(held: list[ShardFacts], guard_ms: int) -> Finding:
+    # Event processes of an earlier version store 1 instead of the size of the step.
+    steps = [shard.held_ms for shard in held if shard.held_ms is not None and shard.held_ms > guard_ms]
+    size = f"{'up to ' if min(steps) < max(steps) else ''}{max(steps):,} ms " if steps else ""
+    text = (
+        f"shard {_numbers(held)}: the server's clock stepped {size}ahead of the time that the event process trusts, so"
+        " messages that fall due are not promoted, and leases do not end"
+    )
+    if all(shard.clock.agrees(guard_ms) for shard in held):
+        remedy = (
+            "The server's clock agrees with this host's clock now, so it is probably right. If it is, accept it: send"
+            " SIGUSR1 to the event process (kill -USR1)"
         )
+    else:
+        remedy = "Correct the clock. If it is right, send SIGUSR1 to the event process (kill -USR1)"
+    return Finding("clock guard", "bad", f"{text}. {remedy}")
+
+
+def _clock_mark(back: list[ShardFacts], guard_ms: int) -> Finding:
+    furthest = max(shard.mark_ahead_ms for shard in back)
+    text = (
+        f"shard {_numbers(back)}: the wheel has reached a time that is {furthest:,} ms ahead of the server's clock, so"
+        " the clock was set back"
+    )
+    if all(shard.clock.agrees(guard_ms) for shard in back):
+        return Finding("clock mark", "warning", f"{text}. It agrees with this host's clock now")
+    return Finding("clock mark", "bad", f"{text}. Correct the clock: if it is behind, messages are late by this amount")
+
+
+def _numbers(shards: list[ShardFacts]) -> str:
+    return ", ".join(str(shard.number) for shard in shards)
 
 
 def _outbox(context: NamespaceContext, shards: list[ShardFacts]) -> Finding:
@@ -178,10 +114,12 @@ def check_queues(rows: QueueRows) -> Iterator[Finding]:
     blocked = [
         f"{name} ({' and '.join(w for w in ('enqueue', 'dequeue') if getattr(config, f'{w}_blocked'))})"
         for name, config in configs.items()
-        if config.enqueue_blocked or config.dequeue_blocked
+        if (config.enqueue_blocked or config.dequeue_blocked) and not config.deleting
     ]
+    deleting = [name for name, config in configs.items() if config.deleting]
     text = f"{len(configs):,} in all" + (f"; blocked: {', '.join(blocked)}" if blocked else "")
-    yield Finding("queues", "warning" if blocked else "ok", text)
+    text += f"; being deleted: {', '.join(deleting)}" if deleting else ""
+    yield Finding("queues", "warning" if blocked or deleting else "ok", text)
     yield from _check_sinks({name: config.sink for name, config in configs.items() if config.sink is not None})
 
 
@@ -200,8 +138,8 @@ def _check_sinks(sinks: dict[str, str]) -> Iterator[Finding]:
         yield Finding("sinks", "warning", f"{text}. The first is {refusals[0]}")
 
 
-def _driver(shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> Finding:
-    late = undriven(shards, facts.now_ms)
+def _driver(shards: list[ShardFacts], followers: Followers, *, embedded: bool) -> Finding:
+    late = undriven(shards)
     unlocked = [shard for shard in shards if not shard.locked]
     epochs = f"epoch {max(shard.epoch for shard in shards)}"
     if embedded and not any(shard.locked for shard in late) and unlocked:
@@ -213,15 +151,15 @@ def _driver(shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> 
             " or `tickwheel events`, starts",
         )
     if late:
-        longest = max(shard.waiting_ms(facts.now_ms) or 0 for shard in late)
-        which = ", ".join(str(shard.number) for shard in late)
-        text = (
-            f"shard {which}: timers have waited for {longest / 1000:,.0f} s, and the wheel made no progress during the"
-            " check"
-        )
+        longest = max(shard.waiting_ms or 0 for shard in late)
+        waited = f"have waited or been due for {longest / 1000:,.0f} s" if longest else "wait"
+        text = f"shard {_numbers(late)}: timers {waited}, and the wheel made no progress during the check"
         if any(shard.locked for shard in late):
             text += "; a process of this host holds the lock, but is frozen or stuck: check the log of the process"
             return Finding("driver", "warning", text)
+        if followers.shards and all(shard.number in followers.shards for shard in late):
+            text += "; an event process is connected to the shard, but is frozen or stuck: check the log of the process"
+            return Finding("driver", "bad", text)
         return Finding("driver", "bad", f"{text}; no event process drives the shard: run `tickwheel events`")
     if not unlocked:
         return Finding("driver", "ok", f"a process of this host drives every shard, {epochs}")
@@ -232,19 +170,15 @@ def _driver(shards: list[ShardFacts], facts: ServerFacts, *, embedded: bool) -> 
             "elected with ZooKeeper" if shards[0].election == "zookeeper" else "with another lock file than this host's"
         )
         return Finding("driver", "ok", f"an event process drives the namespace, {by}; {epochs}")
-    if facts.followed_shards is None:
+    if followers.shards is None:
         return Finding(
             "driver", "ok", f"no work has waited for long; whether an event process runs was not checked; {epochs}"
         )
-    missing = [str(shard.number) for shard in unlocked if shard.number not in facts.followed_shards]
+    missing = [str(shard.number) for shard in unlocked if shard.number not in followers.shards]
     if not missing:
-        users = ", ".join(map(repr, sorted(facts.following_users - {"default"})))
+        users = ", ".join(map(repr, sorted(followers.users - {"default"})))
         text = "event processes follow every shard's inbox" + (f", connected as {users}" if users else "")
         return Finding("driver", "ok", f"{text}; {epochs}")
     which = f" of shard {', '.join(missing)}" if len(missing) < len(shards) else ""
     text = f"no event process{which} was detected, but no work has waited for long; {epochs}"
     return Finding("driver", "warning", text)
-
-
-def _entry_ms(entry_id: bytes) -> int:
-    return int(entry_id.partition(b"-")[0])

@@ -3,17 +3,20 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import ceil
 
+from tickwheel.doctor.clock_reading import ClockReading
 from tickwheel.doctor.finding import Finding
+from tickwheel.doctor.followers import read_followers
 from tickwheel.doctor.keyspace import may_scan
-from tickwheel.errors import Forbidden, TickwheelError
+from tickwheel.errors import TickwheelError
 from tickwheel.model.security_releases import find_vulnerability
 from tickwheel.operations.attestation import FSYNC, explain_missing_attestation, read_append_settings
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.server_checks import VERSION_MIN
 from tickwheel.operations.server_info import read_info
-from tickwheel.operations.shard_status import list_followers
 from tickwheel.plan import ListPrimaries, Plan, Request, Round
+from tickwheel.runtime.time import wall_ms
 
 _MEMORY_SHARE = 0.8
 
@@ -24,11 +27,8 @@ class ServerFacts:
 
     info: dict[str, str] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
-    now_ms: int = 0
-    followed_shards: frozenset[int] | None = frozenset()
-    """The shards from whose inbox an event process reads at present. None: this user may not run CLIENT LIST."""
-    following_users: frozenset[str] = frozenset()
-    """The users of the connections that read from these inboxes. Every user with a password can pretend to be one."""
+    clock: ClockReading = field(default_factory=ClockReading)
+    may_list_clients: bool = True
     may_scan: bool = True
     attested: bool = False
     """Only if ``settings`` are missing: an administrator has attested that the server supports ``fsync``."""
@@ -37,23 +37,18 @@ class ServerFacts:
 def read_server(context: NamespaceContext, shard: int) -> Plan[ServerFacts]:
     """Return the facts about the server of a shard. Facts that this user may not read are left out."""
     facts = ServerFacts()
-    [clock] = yield Round([Request(shard, command=("TIME",))])
-    facts.now_ms = int(clock.value[0]) * 1000 + int(clock.value[1]) // 1000
     facts.info = yield from read_info(shard)
+    # The connection is open now, so the duration of this call is that of one answer.
+    sent_ms = wall_ms()
+    [time] = yield Round([Request(shard, command=("TIME",))])
+    facts.clock = ClockReading.of_reply(time.value, sent_ms)
     with suppress(TickwheelError):
         values = yield from read_append_settings(shard)
         if values is None:
             facts.attested = (yield from explain_missing_attestation(context.namespace, shard)) is None
         else:
             facts.settings = values
-    try:
-        followers = yield from list_followers(context, shard)
-        facts.followed_shards = frozenset(follower.shard for follower in followers)
-        facts.following_users = frozenset(follower.user for follower in followers)
-    except Forbidden:
-        facts.followed_shards = None
-    except TickwheelError:
-        facts.followed_shards = frozenset()
+    facts.may_list_clients = (yield from read_followers(context, [shard])).shards is not None
     facts.may_scan = yield from may_scan(shard)
     return facts
 
@@ -64,11 +59,11 @@ def list_servers() -> Plan[dict[str, int]]:
     return servers
 
 
-def check_server(facts: ServerFacts, host_ms: int, answered_ms: float, guard_ms: int) -> Iterator[Finding]:
+def check_server(facts: ServerFacts, guard_ms: int) -> Iterator[Finding]:
     """Check the version, role, memory, durability and clock of a server."""
     info = facts.info
     name, version = info.get("server_name", "redis").capitalize(), info.get("redis_version", "0")
-    summary = f"{name} {info.get('valkey_version', version)}, answers in {answered_ms:.1f} ms"
+    summary = f"{name} {info.get('valkey_version', version)}, answers in {facts.clock.answered_ms:.1f} ms"
     recent = tuple(int(part) for part in version.split(".")[:2]) >= VERSION_MIN
     yield Finding("server", "ok" if recent else "bad", summary + ("" if recent else ": version 7.0 or newer is needed"))
     vulnerability = find_vulnerability(info)
@@ -79,14 +74,17 @@ def check_server(facts: ServerFacts, host_ms: int, answered_ms: float, guard_ms:
     yield _memory(facts)
     yield _durability(facts)
     yield from _rights(facts)
-    offset_ms = facts.now_ms - host_ms
-    near = abs(offset_ms) <= guard_ms
-    yield Finding(
-        "clock",
-        "ok" if near else "warning",
-        f"the server's clock is {abs(offset_ms)} ms {'ahead of' if offset_ms >= 0 else 'behind'} this host's clock"
-        + ("" if near else f", more than the clock guard of {guard_ms} ms: check NTP on both hosts"),
-    )
+    yield _clock(facts.clock, guard_ms)
+
+
+def _clock(clock: ClockReading, guard_ms: int) -> Finding:
+    least, most = clock.ahead_ms
+    if clock.agrees(guard_ms) is not False:
+        bound = ceil(max(abs(least), abs(most)))
+        return Finding("clock", "ok", f"the server's clock and this host's clock differ by at most {bound:,} ms")
+    apart = f"{least:,.0f} ms ahead of" if least > 0 else f"{-most:,.0f} ms behind"
+    text = f"the server's clock is at least {apart} this host's clock, more than the clock guard of {guard_ms:,} ms"
+    return Finding("clock", "warning", f"{text}: check NTP on both hosts")
 
 
 def _memory(facts: ServerFacts) -> Finding:
@@ -135,7 +133,7 @@ def _rights(facts: ServerFacts) -> Iterator[Finding]:
             if facts.may_scan
             else ["keys that Tickwheel does not write, sessions, and slots outside the wheel (SCAN)"]
         ),
-        *([] if facts.followed_shards is not None else ["event processes of idle shards (CLIENT LIST)"]),
+        *([] if facts.may_list_clients else ["event processes of idle shards (CLIENT LIST)"]),
     ]
     if unchecked:
         yield Finding(

@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from tickwheel.doctor.health import ShardFacts, held_shards, read_shard, undriven
+from tickwheel.doctor.health import held_shards, undriven
+from tickwheel.doctor.shard_facts import ShardFacts, read_shard
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.plan import Plan
 
@@ -16,15 +17,14 @@ RECHECK_S, RECHECK_PAUSE_S = 4.0, 0.1
 def recheck(context: NamespaceContext, shard: ShardFacts, is_locked: Callable[[int], bool]) -> Plan[ShardFacts]:
     """Read the shard again. If a driver has made progress since ``shard`` was read, return the new facts.
 
-    ``driven`` is set in the new facts. Without progress, return ``shard``.
+    ``driven`` is set in the new facts. Without progress, return ``shard``, only with the present state of the lock.
     """
     now = yield from read_shard(context, shard.number, is_locked)
-    return replace(now, driven=True) if now.has_moved(shard) else shard
+    return replace(now, driven=True) if now.has_moved(shard) else replace(shard, locked=now.locked)
 
 
 def watch_undriven(
     shards: dict[int, ShardFacts],
-    now_ms: int,
     *,
     embedded: bool,
     read_again: Callable[[ShardFacts], ShardFacts | None],
@@ -36,7 +36,7 @@ def watch_undriven(
 
     def waiting() -> list[ShardFacts]:
         # An embedded namespace without an event process is healthy: its wheel is driven only while programs use it.
-        return [shard for shard in undriven(list(shards.values()), now_ms) if shard.locked or not embedded]
+        return [shard for shard in undriven(list(shards.values())) if shard.locked or not embedded]
 
     _watch(shards, waiting, read_again)
 

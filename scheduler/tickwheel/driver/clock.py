@@ -15,6 +15,10 @@ class Clock(Protocol):
         """Whether the clock guard holds, because the server's clock is not trusted."""
 
     @property
+    def ahead_ms(self) -> int:
+        """By how many ms the server's clock is ahead of the trusted clock."""
+
+    @property
     def monotonic(self) -> Callable[[], float]:
         """A monotonic clock, for waits and for periodic work."""
 

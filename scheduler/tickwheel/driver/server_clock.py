@@ -64,6 +64,10 @@ class ServerClock:
     def is_holding(self) -> bool:
         return self.guard.is_holding
 
+    @property
+    def ahead_ms(self) -> int:
+        return self.guard.ahead_ms
+
     def monotonic_at(self, time_ms: int) -> float:
         return self._probed_at + PROBE_HOLDING_MS if self.guard.is_holding else self.guard.monotonic_at(time_ms)
 

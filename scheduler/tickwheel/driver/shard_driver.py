@@ -102,7 +102,7 @@ class ShardDriver:
             # Only now is it known how far the clock guard trusts the server's clock. The second call stores this time,
             # before the first timer fires.
             is_holding = self._clock.is_holding
-            args = [args[0], "", args[2], self._clock.now(), int(is_holding)]
+            args = [args[0], "", args[2], self._clock.now(), max(1, self._clock.ahead_ms) if is_holding else 0]
             yield from self._shard.call_fenced(self._claim, args)
         except DataLoss:
             # The shard did not compare the fences: a repaired shard accepts the same claim.

@@ -14,6 +14,7 @@ from tickwheel.storage.fence import epoch_of, is_fence, shard_from_client_name
 from tickwheel.storage.keys import queue_key, shard_key
 from tickwheel.storage.scripts import bind, load
 from tickwheel.storage.stored_text import decode_text
+from tickwheel.storage.stream_id import age_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class ShardStatus:
     ``owner`` (host:pid), ``election`` (the kind of election) and ``epoch`` belong to the last claim of the shard. If
     the shard was never claimed, these fields are "" and 0. ``inbox`` is the number of entries with timers that are
     not filed yet; a driver files them within seconds. ``oldest_ms`` is the age of the oldest entry; None if the inbox
-    is empty.
+    is empty, or if the age is unknown (`stream_id.age_ms`).
     """
 
     shard: int
@@ -99,15 +100,16 @@ def _status_commands(namespace: str, shard: int, queues: Iterable[str]) -> list[
     """Return the commands whose replies `_to_status` takes, in its order."""
     inbox = shard_key(namespace, shard, "inbox")
     return [
-        ("TIME",),
         ("HMGET", shard_key(namespace, shard, "clock"), "fence", "election", "owner"),
         ("XLEN", inbox),
         ("XRANGE", inbox, "-", "+", "COUNT", 1),
+        # After the inbox, because then no id of the inbox is ahead of a correct clock.
+        ("TIME",),
         *(("HGETALL", queue_key(namespace, shard, queue, "lateness")) for queue in queues),
     ]
 
 
-def _to_status(shard: int, time: Any, claim: Any, length: int, oldest: Any, *lateness: Any) -> ShardStatus:
+def _to_status(shard: int, claim: Any, length: int, oldest: Any, time: Any, *lateness: Any) -> ShardStatus:
     fence, election, owner = claim
     if fence is not None and not is_fence(fence):
         raise DataLoss(f"the fence of shard {shard} is damaged: {fence!r}; run `tickwheel doctor` to list all damage")
@@ -124,6 +126,6 @@ def _to_status(shard: int, time: Any, claim: Any, length: int, oldest: Any, *lat
         epoch_of(fence) if fence else 0,
         decode_text(f"the election of shard {shard}", election or b""),
         length,
-        max(0, now_ms - int(oldest[0][0].partition(b"-")[0])) if oldest else None,
+        age_ms(oldest[0][0], now_ms) if oldest else None,
         late,
     )

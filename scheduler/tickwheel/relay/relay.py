@@ -173,6 +173,7 @@ class Relay:
         self._wake = WakePipe()
         self._trim_script = shard.script("trim_outbox")
         self._stats_at = self._trimmed_at = self._read_at = -STATS_INTERVAL_MS
+        self._oldest_id, self._oldest_since = b"", 0.0
 
     def wake(self) -> None:
         self._wake.set()
@@ -324,15 +325,14 @@ class Relay:
     def _trim_and_measure(self, connection: ShardConnection, first: bytes, rest: bytes, size: int) -> int:
         """Trim the outbox and refresh its counters. Return the script's first result: negative if the range is gone."""
         call = bind(self._trim_script, self._shard.keys, [self._shard.fence, first, rest, size])
-        trimmed, entries, left, dropped, age_ms = self._execute(connection, call)
+        trimmed, entries, left, dropped, age_ms, oldest_id = self._execute(connection, call)
+        self._stats_at = now = monotonic_ms()
+        if oldest_id != self._oldest_id:
+            self._oldest_id, self._oldest_since = oldest_id, now
         stats = self._stats
-        stats.outbox_entries, stats.outbox_bytes, stats.outbox_dropped, stats.outbox_age_ms = (
-            entries,
-            left,
-            dropped,
-            age_ms,
-        )
-        self._stats_at = monotonic_ms()
+        stats.outbox_entries, stats.outbox_bytes, stats.outbox_dropped = entries, left, dropped
+        # If the server's clock was ahead when the entry was added, only the time since it was first found is known.
+        stats.outbox_age_ms = max(age_ms, int(now - self._oldest_since)) if oldest_id else 0
         before, self._level = self._level, next_level(left, self._limit, self._level)
         if self._level is not before:
             self._level.log_change(_log, self._shard.number, left, self._limit, drops=self._drops)

@@ -22,6 +22,7 @@ class ManualClock:
         return time_ms
 
     is_holding = False
+    ahead_ms = 0
     unsaved_offset = None
 
     def on_claimed(self, server_ms: int, high_ms: int | None, accepted_ms: int) -> None:

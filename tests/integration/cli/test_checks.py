@@ -7,7 +7,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,10 @@ from services.valkey import ValkeyServer
 from tests.integration.cli.command_runner import Run, document
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
+from tickwheel.doctor.followers import Followers
+from tickwheel.doctor.health import check_shards
+from tickwheel.doctor.server_health import read_server
+from tickwheel.doctor.shard_facts import read_shard
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.removal.delete_namespace import NamespaceDeletion
 from tickwheel.storage.keys import queue_key, shard_key
@@ -68,17 +74,17 @@ def test_doctor_does_not_create_the_namespace_that_it_checks(run: Run, tickwheel
 
 
 @pytest.fixture
-def old_timer(run: Run, cli_client: Tickwheel, tickwheel_server: PrivateServer) -> Callable[[], None]:
-    """Put a timer into the inbox as if it had been there for ten seconds."""
+def old_timer(run: Run, cli_client: Tickwheel, tickwheel_server: PrivateServer) -> Callable[..., None]:
+    """Put a timer into the inbox as if it had been there for ten seconds, or with another age by its id."""
 
-    def put() -> None:
+    def put(age_s: int = 10) -> None:
         run("enqueue", "jobs", "x", "--delay", "1h")
         with tickwheel_server.client() as client:
             inbox = shard_key(cli_client._context.namespace, 0, "inbox")
             [(_, fields)] = client.xrange(inbox)
             client.delete(inbox)
             seconds, _ = client.time()
-            client.xadd(inbox, fields, id=f"{(seconds - 10) * 1000}-1")
+            client.xadd(inbox, fields, id=f"{(seconds - age_s) * 1000}-1")
 
     return put
 
@@ -123,6 +129,50 @@ def test_doctor_raises_no_alarm_when_an_event_process_has_just_started(
         wait_for_claim()
         verdict, text = driver_finding(run)
     assert (verdict, text.split(",")[0]) == ("ok", "a process of this host drives every shard")
+
+
+def test_doctor_reports_that_no_process_drives_although_the_clock_was_ahead_before(
+    run: Run, old_timer: Callable[..., None]
+) -> None:
+    old_timer(-600)
+    verdict, text = driver_finding(run, code=1)
+    assert verdict == "bad"
+    assert "timers wait, and the wheel made no progress during the check; no event process drives the shard" in text
+    [shard] = document(run("shards", "--json"))
+    assert (shard["inbox"], shard["oldest_ms"]) == (1, None)
+    assert "unknown" in run("shards").stdout
+
+
+def test_doctor_raises_no_alarm_for_a_driven_shard_whose_clock_was_ahead_before(
+    cli_client: Tickwheel,
+    run: Run,
+    old_timer: Callable[..., None],
+    wait_for_claim: Callable[[], None],
+    tickwheel_server: PrivateServer,
+) -> None:
+    with Tickwheel(tickwheel_server.url, namespace=cli_client._context.namespace, drive=True):
+        wait_for_claim()
+        old_timer(-600)
+        assert driver_finding(run)[0] == "ok"
+
+
+def test_doctor_compares_the_time_of_the_wheel_with_the_clock_of_the_same_moment(
+    cli_client: Tickwheel, tickwheel_server: PrivateServer, server: Any
+) -> None:
+    context = cli_client._context
+    queue, clock = cli_client.queue("jobs"), shard_key(context.namespace, 0, "clock")
+    facts = cli_client._run(read_server(context, 0))
+
+    def has_advanced() -> bool:
+        """Drive the wheel to the present time, and return whether it is far from the time of ``facts``."""
+        queue.enqueue(delay=timedelta(milliseconds=10))
+        return int(server.hget(clock, "high") or 0) > facts.clock.server_ms + 1.5 * context.clock_guard_ms
+
+    with Tickwheel(tickwheel_server.url, namespace=context.namespace, drive=True):
+        eventually(has_advanced, "the wheel advances while doctor reads")
+        shard = cli_client._run(read_shard(context, 0, lambda _: True))
+    findings = {finding.check: finding for finding in check_shards(context, [shard], Followers(), embedded=False)}
+    assert findings.keys() == {"driver", "inbox", "outbox"}
 
 
 def test_doctor_recognizes_an_event_process_with_another_lock_file(

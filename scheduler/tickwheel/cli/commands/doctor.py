@@ -1,6 +1,5 @@
 """`tickwheel doctor`: check the server, the leaders of the shards, and the records of a namespace."""
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
@@ -18,9 +17,11 @@ from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
 from tickwheel.doctor import LIVE_PASSES, audit
 from tickwheel.doctor.finding import Finding
-from tickwheel.doctor.health import ShardFacts, check_queues, check_shards, read_shard
+from tickwheel.doctor.followers import read_followers
+from tickwheel.doctor.health import check_queues, check_shards
 from tickwheel.doctor.overdue import OverdueMessages, overdue_finding
 from tickwheel.doctor.server_health import check_server, list_servers, read_server
+from tickwheel.doctor.shard_facts import ShardFacts, read_shard
 from tickwheel.doctor.shard_reader import report_damage
 from tickwheel.doctor.shard_watch import recheck, watch_overdue, watch_undriven
 from tickwheel.embedded.file_lock import is_free
@@ -65,10 +66,6 @@ def doctor(
     with _open_server(target) as (client_settings, io):
         context = NamespaceContext(client_settings.namespace)
         servers = [_Server(context, io, name, shard) for name, shard in io.run(list_servers()).items()]
-        facts = servers[0].facts
-        followed = [server.facts.followed_shards for server in servers]
-        facts.followed_shards = None if None in followed else frozenset(n for shards in followed for n in shards or ())
-        facts.following_users = frozenset(user for server in servers for user in server.facts.following_users)
         exists, usable, is_foreign, embedded = True, False, False, client_settings.url is None
         with report.phase("namespace"):
             is_foreign = io.run(has_other_format(context))
@@ -83,9 +80,11 @@ def doctor(
             is_locked = _is_locked(client_settings)
             read_again = _read_again(context, io, is_locked, report)
             shards = _shards(context, io, is_locked, report)
-            watch_undriven(shards, facts.now_ms, embedded=embedded, read_again=read_again)
+            watch_undriven(shards, embedded=embedded, read_again=read_again)
+            # After the shards, so that an event process that drives one of them is found, even if it has just started.
+            followers = io.run(read_followers(context, [server.shard for server in servers]))
             with report.phase("driver"):
-                report.add(check_shards(context, list(shards.values()), facts, embedded=embedded))
+                report.add(check_shards(context, list(shards.values()), followers, embedded=embedded))
         # The data of another version of Tickwheel is not damaged, although this version cannot read it.
         if exists and not is_foreign:
             with report.phase("queues"):
@@ -94,9 +93,7 @@ def doctor(
             with report.phase("records"):
                 overdue: OverdueMessages = {}
                 report.add(_audit(context, io, overdue))
-                stalled = watch_overdue(
-                    shards, overdue, facts.followed_shards, embedded=embedded, read_again=read_again
-                )
+                stalled = watch_overdue(shards, overdue, followers.shards, embedded=embedded, read_again=read_again)
                 if stalled:
                     report.add(
                         [overdue_finding(overdue, [s.number for s in stalled], locked=any(s.locked for s in stalled))]
@@ -111,18 +108,16 @@ def doctor(
 
 
 class _Server:
-    """The facts that one server reported, the duration of the calls, and the time of this host after the calls."""
+    """The facts that one server reported, and its name."""
 
     def __init__(self, context: NamespaceContext, io: RedisExecutor, name: str, shard: int) -> None:
-        started = time.perf_counter()
+        self.shard = shard
         self.facts = io.run(read_server(context, shard))
-        self._answered_ms = (time.perf_counter() - started) * 1000
-        self._host_ms = time.time_ns() // 1_000_000
         self._name = name
 
     def findings(self, guard_ms: int) -> Iterator[Finding]:
         """Yield the findings about the server. The text names the server if there are several."""
-        for finding in check_server(self.facts, self._host_ms, self._answered_ms, guard_ms):
+        for finding in check_server(self.facts, guard_ms):
             yield replace(finding, text=f"{self._name}: {finding.text}") if self._name else finding
 
 
@@ -217,5 +212,5 @@ def _is_locked(client_settings: ClientSettings) -> Callable[[int], bool]:
 
 def _print(finding: Finding) -> None:
     mark, style = _MARKS[finding.verdict]
-    line = Text.assemble((f"{mark:<8}", style), (f"{finding.check:<11}", "bold"), escape_unprintable(finding.text))
+    line = Text.assemble((f"{mark:<8}", style), (f"{finding.check:<12}", "bold"), escape_unprintable(finding.text))
     console().print(line, soft_wrap=True)

@@ -16,13 +16,19 @@ from tickwheel.operations.shard_status import ShardStatus, list_followers, reset
 commands = typer.Typer()
 
 
-@default_command(commands, "tickwheel shards", "tickwheel shards --json | jq '.[] | select(.oldest_ms > 5000)'")
+@default_command(
+    commands,
+    "tickwheel shards",
+    "tickwheel shards --json | jq '.[] | select(.inbox > 0 and (.oldest_ms // 5001) > 5000)'",
+)
 def shards(target: Target) -> None:
     """Show the leader of each shard, its inbox of new timers, and how late messages were.
 
     The owner is the event process that claimed the shard last. In a driven shard, a new timer leaves the inbox within
-    seconds. So if the oldest timer of the inbox keeps getting older, the shard is not driven. Lateness is the time from
-    the due time of a message until the message was deliverable. The lateness columns show upper bounds, in ms.
+    seconds. So if the oldest timer of the inbox keeps getting older, the shard is not driven. If the server's clock was
+    ahead and was corrected, this age can be unknown for some time: `tickwheel doctor` then checks whether the shard is
+    driven. Lateness is the time from the due time of a message until the message was deliverable. The lateness columns
+    show upper bounds, in ms.
     """
     with target.require_redis("shards").open() as tickwheel:
         admin = Admin(tickwheel)
@@ -93,5 +99,6 @@ def _document(view: ShardStatus) -> dict[str, object]:
 
 
 def _row(view: ShardStatus) -> tuple[object, ...]:
-    age = "" if view.oldest_ms is None else format_duration(view.oldest_ms)
+    unknown = "unknown" if view.inbox else ""
+    age = unknown if view.oldest_ms is None else format_duration(view.oldest_ms)
     return view.shard, view.owner, view.epoch, view.election, view.inbox, age, *format_lateness(view.lateness)
