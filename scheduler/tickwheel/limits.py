@@ -104,6 +104,9 @@ ANSWERS_AT_ONCE = 16 * 1024 * 1024
 CALLER_ANSWERS = 2
 # Walks of an index that go on at a time for each caller, after the first script call of each.
 CALLER_WALKS = 1
+# The longest time, in seconds, for which a walk waits until the rate of its token allows its second script call. Calls
+# that wait, and the stop of the service, wait for it, too.
+WALK_WAIT_S = 2.0
 # An answer of the service with leased messages ends after this number of bytes, and a page of a list of messages after
 # `PAGE_BYTES`. Each has at least one message. By default, gRPC clients reject answers above 4 MiB.
 ANSWER_BYTES = 3 * 1024 * 1024

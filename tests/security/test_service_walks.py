@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -25,7 +26,7 @@ from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security
 
-SLOW, FREE, OTHER = (f"tw_{name}-Of-Walks" for name in "abc")
+SLOW, FREE, OTHER, LAST = (f"tw_{name}-Of-Walks" for name in "abce")
 RATED = {name: f"tw_{name}-Of-Walks" for name in ("GetDepth", "Dequeue", "DequeueBatch")}
 NAMESPACE = "service-walks"
 # A call reads at most this number of index entries. No message has both pairs of the filter, so that a walk takes
@@ -47,6 +48,7 @@ def service(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFa
         entry(SLOW, roles, here + f"messages_per_second = 1\nburst = {MANY}"),
         entry(FREE, roles, here),
         entry(OTHER, roles, here),
+        entry(LAST, roles, here + "messages_per_second = 1\nburst = 5"),
         *(entry(token, roles, here + "messages_per_second = 1\nburst = 5") for token in RATED.values()),
     )
     with (
@@ -105,8 +107,9 @@ def test_the_walks_of_a_caller_go_on_one_after_the_other(
 
 
 def test_a_caller_whose_walks_wait_for_its_rate_delays_no_other_caller(
-    service: ServiceThread, channel: grpc.Channel, tickwheel_server: PrivateServer
+    service: ServiceThread, channel: grpc.Channel, tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(limits, "WALK_WAIT_S", 600.0)
     other = generic_client(channel, OTHER)
     with tickwheel_server.client() as client, ThreadPoolExecutor(MANY) as threads:
 
@@ -126,6 +129,53 @@ def test_a_caller_whose_walks_wait_for_its_rate_delays_no_other_caller(
             assert other.call("Dequeue", **WALK) == {"deliveries": []}
             assert in_flight(service, "GetDepth") == MANY - 1
         assert sum(walk.exception() is None for walk in walks) == 1
+
+
+@pytest.mark.parametrize(
+    ("rest", "code"),
+    [
+        pytest.param(None, grpc.StatusCode.UNAUTHENTICATED, id="removed"),
+        pytest.param('queues = ["other"]', grpc.StatusCode.UNAVAILABLE, id="narrowed"),
+    ],
+)
+@pytest.mark.usefixtures("service")
+def test_a_walk_that_waits_ends_if_its_token_is_removed_or_changes(
+    tickwheel_server: PrivateServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rest: str | None,
+    code: grpc.StatusCode,
+) -> None:
+    monkeypatch.setattr(limits, "WALK_WAIT_S", 600.0)
+    fields = f'namespaces = ["{NAMESPACE}"]\nmessages_per_second = 1\nburst = {MANY}\n'
+    token, other = "tw_d-Of-Walks", entry(OTHER, '["consume"]')
+    tokens = write_token_file(tmp_path, entry(token, '["consume"]', fields), other)
+    with (
+        ServiceThread(tickwheel_server.url, tokens=tokens) as serving,
+        grpc.insecure_channel(serving.target) as channel,
+        ThreadPoolExecutor(MANY) as threads,
+        tickwheel_server.client() as redis,
+    ):
+        with paused(redis):
+            walks = walk_many(generic_client(channel, token), threads)
+            eventually(lambda: in_flight(serving, "GetDepth") == MANY, "all calls wait for the Redis server")
+        eventually(lambda: in_flight(serving, "GetDepth") == MANY - 1, "one walk has ended, the others wait")
+        write_token_file(tmp_path, other, *([] if rest is None else [entry(token, '["consume"]', fields + rest)]))
+        ended = [walk.exception(20) for walk in walks]
+    assert [error.code() for error in ended if isinstance(error, grpc.RpcError)] == [code] * (MANY - 1)
+
+
+def test_a_walk_waits_for_the_rate_only_for_a_short_time(
+    service: ServiceThread, channel: grpc.Channel, tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "WALK_WAIT_S", 0.1)
+    last = generic_client(channel, LAST)
+    with tickwheel_server.client() as redis, ThreadPoolExecutor(5) as threads:
+        with paused(redis):
+            walks = [threads.submit(last.call, "GetDepth", **WALK, timeout=20) for _ in range(5)]
+            eventually(lambda: in_flight(service, "GetDepth") == 5, "all calls wait for the Redis server")
+        # Each walk overdraws the rate by ten messages, so the last one would otherwise wait for more than 20 s.
+        assert {walk.result()["pending"] for walk in walks} == {"0"}
 
 
 def retry_info(refused: Any) -> RetryInfo:

@@ -76,7 +76,7 @@ SERVICE_ROWS = {
     "walks": "one walk of each caller goes on at a time; the others wait. A *walk* is a `GetDepth` with a filter, or a"
     " dequeue with a filter, that needs several script calls on a shard, because a script call reads at most"
     f" {limits.CALL_ENTRIES:,} index entries. The first script call does not wait. A walk begins its second one when"
-    " the token is within its rate",
+    f" the token is within its rate, or after {limits.WALK_WAIT_S:g} s",
     "the request of a call": f"must arrive within {limits.REQUEST_ARRIVAL_S:g} s after the headers of the call, and of"
     f" a health check within {limits.HEALTH_ARRIVAL_S:g} s",
     "other calls in flight": "– ; a call is in flight until its client has read the answer. Other calls may also use"

@@ -244,24 +244,22 @@ class Turn:
 
     async def continue_walk(self, step: ContinueWalk) -> None:
         """Charge the caller for the next round of the plan, which continues a walk. Before the second round of a
-        walk, wait for other walks of the caller and, as a request of a stream does, until the rate allows a message.
+        walk, wait for other walks of the caller, and wait for a short time until the rate allows a message.
 
-        Raises LimitExceeded as `begin` does.
+        Raises LimitExceeded as `begin` does, and the errors of `until_token_expires`.
         """
-        quota = CALL.get()[0].quota
-        if self.walk is not None:
-            quota.charge(step.shards)
-        else:
-            # Calls that wait must not delay those that read messages.
-            self.end()
-            walk = self._answers.walks.of(name_current_caller())
-            await walk.acquire()
-            self.walk = walk
-            if step.has_messages:
-                quota.charge(step.shards)
+        caller, _ = CALL.get()
+        async with caller.until_token_expires():
+            if self.walk is not None:
+                caller.quota.charge(step.shards)
             else:
-                await quota.wait_and_take(step.shards)
-            await self.begin()
+                # Calls that wait must not delay those that read messages.
+                self.end()
+                walk = self._answers.walks.of(name_current_caller())
+                await walk.acquire()
+                self.walk = walk
+                await caller.quota.wait_and_take(step.shards, 0.0 if step.has_messages else limits.WALK_WAIT_S)
+                await self.begin()
         self._is_continued = True
 
     def begin_step(self) -> None:

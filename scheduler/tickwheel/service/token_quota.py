@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from math import inf
 from typing import Final
 
 from tickwheel.errors import LimitExceeded, TickwheelError, Unauthenticated, Unavailable
@@ -13,6 +14,7 @@ from tickwheel.errors import LimitExceeded, TickwheelError, Unauthenticated, Una
 # The pause before a retry, for a client that exceeds a limit of calls or of their bytes. It is a guess: the time at
 # which another call ends is unknown.
 RETRY_AFTER_MS: Final = 1_000
+_LOOK_AGAIN_S: Final = 1.0
 
 
 class TokenBucket:
@@ -128,12 +130,18 @@ class TokenQuota:
         if self._bucket is not None:
             self._bucket.take(count, time.monotonic(), always=True)
 
-    async def wait_and_take(self, count: int) -> None:
-        """Charge one request of a stream for ``count`` messages. Wait while the token is over its rate: flow control
-        then slows the client down.
+    async def wait_and_take(self, count: int, longest_s: float = inf) -> None:
+        """Charge ``count`` messages. Wait while the token is over its rate, but at most ``longest_s``.
+
+        For a request of a stream: flow control then slows the client down.
         """
-        while seconds := self._wait_s(count, time.monotonic()):
-            await asyncio.sleep(seconds)
+        until = time.monotonic() + longest_s
+        while seconds := self._wait_s(count, now := time.monotonic()):
+            if now >= until:
+                self.charge(count)
+                return
+            # The limits of the token may change meanwhile.
+            await asyncio.sleep(min(seconds, until - now, _LOOK_AGAIN_S))
 
     @asynccontextmanager
     async def track_call(self, rights: object, expires_in_s: float | None) -> AsyncIterator[None]:
@@ -146,9 +154,11 @@ class TokenQuota:
             # The token file was reloaded after the call was authenticated.
             kind, text = self._revoked_error if self._rights is None else self._changed_error
             raise kind(text)
+        if expires_in_s is not None and expires_in_s <= 0:
+            raise Unauthenticated(self._expired_text)
         now = asyncio.get_running_loop().time()
         limit = asyncio.timeout_at(None if expires_in_s is None else now + expires_in_s)
-        self._tracked_calls[limit] = Unauthenticated, f"token {self._name!r} has expired"
+        self._tracked_calls[limit] = Unauthenticated, self._expired_text
         try:
             async with limit:
                 yield
@@ -168,6 +178,10 @@ class TokenQuota:
     @property
     def _revoked_error(self) -> tuple[type[TickwheelError], str]:
         return Unauthenticated, f"token {self._name!r} is no longer valid"
+
+    @property
+    def _expired_text(self) -> str:
+        return f"token {self._name!r} has expired"
 
     @property
     def _changed_error(self) -> tuple[type[TickwheelError], str]:
