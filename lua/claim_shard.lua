@@ -10,7 +10,8 @@
 -- ARGV[5]  time that the clock guard trusts, in ms: stored as `high`, so that the guard protects due times (enqueue.lua)
 --          before the first timer fires. Without this argument `high` stays as it is
 -- ARGV[6]  with ARGV[5]: by how many ms the server's clock is ahead of that time if the clock guard holds, otherwise 0.
---          Stored as `held`, for display. Event processes of earlier versions stored 1 for any hold
+--          Stored as `held`, for display, with the fence: a claim of an earlier version does not remove the field, which
+--          does not count any more if the shard has another fence
 -- Reply    now; the latest time that the clock guard has trusted, or before the first claim the time at which the
 --          namespace was created; the accepted lead. All in ms; empty if not stored. Then the name of each corrupt field
 --          and the first bytes of its value: another program has written the field, and this claim has removed or
@@ -76,7 +77,7 @@ if ARGV[5] then
     if ARGV[6] == '0' then
         redis.call('HDEL', clock, 'held')
     else
-        redis.call('HSET', clock, 'held', ARGV[6])
+        redis.call('HSET', clock, 'held', ARGV[6] .. ARGV[1])
     end
 end
 if ARGV[3] == '0' then

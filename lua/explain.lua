@@ -6,8 +6,8 @@
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  name of the message: its field in `messages` without the queue's number
 -- Reply    {one string of three numbers: now I6, number of messages ahead in `ready` I6, number ahead in the exclusive
---          value I6 (2^48-1: does not apply); record; name of the holder; record of the holder; the field `held` of
---          the clock: empty, unless the clock guard of the last event process held (claim_shard)}
+--          value I6 (2^48-1: does not apply); record; name of the holder; record of the holder; 1 if the clock
+--          guard of the last event process held (claim_shard), else 0}
 -- Errors   STALECONFIG
 -- Cost     O(log N)
 local NONE = 281474976710655
@@ -38,4 +38,5 @@ if record ~= '' then
     end
 end
 local position = pack('>I6I6I6', now, ahead_in_ready, ahead_in_value)
-return { position, record, holder, holder_record, call('HGET', clock, 'held') or '' }
+local held, fence = unpack(call('HMGET', clock, 'held', 'fence'))
+return { position, record, holder, holder_record, held and fence and sub(held, -16) == fence and 1 or 0 }

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tickwheel import LeaseLost, Queue, Tickwheel
+from tickwheel.storage.fence import pack_fence
 from tickwheel.storage.keys import shard_key
 from tickwheel.storage.sharding import shard_of
 from tickwheel.testing import VirtualClock
@@ -74,9 +75,14 @@ def test_explain_names_the_clock_guard_if_it_held(
 ) -> None:
     queue.enqueue(id="m", delay=SECOND)
     clock.set(clock.now + SECOND)
-    for shard in range(tw._context.shards):
-        server.hset(shard_key(tw._context.namespace, shard, "clock"), "held", 3_001)
+    keys = [shard_key(tw._context.namespace, shard, "clock") for shard in range(tw._context.shards)]
+    for key in keys:
+        server.hset(key, mapping={"fence": pack_fence(1, 1), "held": b"3001" + pack_fence(1, 1)})
     assert "no event process has promoted it yet (the clock guard of the last one held" in queue.explain("m").reason
+    # An event process of an earlier version claims the shard. It does not know the field.
+    for key in keys:
+        server.hset(key, "fence", pack_fence(2, 1))
+    assert "no event process has promoted it yet (is one running?)" in queue.explain("m").reason
 
 
 def test_explain_reports_an_ended_back_off_without_promotion(queue: Queue, clock: VirtualClock) -> None:

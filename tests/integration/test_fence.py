@@ -100,7 +100,7 @@ def test_before_the_first_claim_the_trusted_time_is_that_of_the_namespaces_creat
         for trusted in (b"%d" % created, b"17"):
             claim = ["a lock", "", "host:1", "17", "1"]
             assert server.eval(script.source, 1, key, pack_fence(1, 1), *claim)[1] == trusted
-        assert server.hget(key, "held") == b"1"
+        assert server.hget(key, "held") == b"1" + pack_fence(1, 1)
         server.eval(script.source, 1, key, pack_fence(1, 1), *claim[:3], "18", "0")
         assert (server.hget(key, "high"), server.hget(key, "held")) == (b"18", None)
 

@@ -161,9 +161,6 @@ def test_a_shard_whose_clock_guard_holds_is_named_and_its_driver_counts_as_alive
     [
         ((3_001, 3_001), "3,001 ms ahead of the time"),
         ((3_001, 2_999), "up to 3,001 ms ahead of the time"),
-        ((1, 3_001), "3,001 ms ahead of the time"),
-        # An event process of an earlier version does not store the size.
-        ((1, 1), "ahead of the time"),
     ],
 )
 def test_the_size_of_a_step_is_the_stored_one_however_long_the_guard_holds(held_ms: tuple[int, int], size: str) -> None:

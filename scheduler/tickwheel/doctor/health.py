@@ -52,11 +52,10 @@ def check_shards(
 
 
 def _clock_guard(held: list[ShardFacts], guard_ms: int) -> Finding:
-    # Event processes of an earlier version store 1 instead of the size of the step.
-    steps = [shard.held_ms for shard in held if shard.held_ms is not None and shard.held_ms > guard_ms]
-    size = f"{'up to ' if min(steps) < max(steps) else ''}{max(steps):,} ms " if steps else ""
+    steps = [shard.held_ms or 0 for shard in held]
+    size = f"{'up to ' if min(steps) < max(steps) else ''}{max(steps):,} ms"
     text = (
-        f"shard {_numbers(held)}: the server's clock stepped {size}ahead of the time that the event process trusts, so"
+        f"shard {_numbers(held)}: the server's clock stepped {size} ahead of the time that the event process trusts, so"
         " messages that fall due are not promoted, and leases do not end"
     )
     if all(shard.clock.agrees(guard_ms) for shard in held):

@@ -17,6 +17,8 @@ from tickwheel.storage.timer import CorruptTimers, parse_entry
 # has waited for longer than the limits, either no driver runs, or a driver has just started and has found old work. So
 # `recheck` checks for progress.
 _INBOX_MS = 5_000
+# Times have at most this number of digits.
+_DIGITS = 16
 
 
 @dataclass(slots=True)
@@ -118,10 +120,19 @@ def read_shard(context: NamespaceContext, number: int, is_locked: Callable[[int]
         outbox=outbox,
         outbox_bytes=int(counted[0] or 0),
         dropped=int(counted[1] or 0),
-        held_ms=None if counted[2] is None else int(counted[2]) if counted[2].isdigit() else 0,
+        held_ms=_held_ms(counted[2] or b"", fence),
         locked=is_locked(number),
         clock=clock,
     )
+
+
+def _held_ms(stored: bytes, fence: bytes | None) -> int | None:
+    """Return how far the server's clock was ahead when the clock guard began to hold.
+
+    None: it does not hold, or another process has claimed the shard since then.
+    """
+    ahead, held_by = stored[:-FENCE_BYTES], stored[-FENCE_BYTES:]
+    return int(ahead) if held_by == fence and ahead.isdigit() and len(ahead) <= _DIGITS else None
 
 
 def _earliest_ms(packed: bytes) -> int | None:

@@ -122,7 +122,8 @@ class CallRetry:
 def foreign_status_error(display_url: str, code: grpc.StatusCode, details: str | None) -> TickwheelError:
     """Return the error for a status that no Tickwheel service returns. Another service or a proxy has returned it."""
     return TickwheelError(
-        f"{display_url} returned the status {code.name}: {details}; check that the url leads to a Tickwheel service"
+        f"{display_url} returned the status {code.name}: {details}; check that the url leads to a Tickwheel service,"
+        " whose version is not earlier than that of this client"
     )
 
 
