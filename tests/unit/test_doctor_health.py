@@ -8,7 +8,8 @@ import pytest
 from tickwheel.doctor.clock_reading import ClockReading
 from tickwheel.doctor.finding import Finding
 from tickwheel.doctor.followers import Followers
-from tickwheel.doctor.health import check_queues, check_shards
+from tickwheel.doctor.health import check_overdue, check_queues, check_shards
+from tickwheel.doctor.overdue import OverdueInShard
 from tickwheel.doctor.server_health import ServerFacts, check_server
 from tickwheel.doctor.shard_facts import ShardFacts
 from tickwheel.doctor.shard_reader import report_damage
@@ -71,6 +72,26 @@ def test_a_server_is_judged_by_its_info(
     assert [other for other, verdict_of_other in verdicts.items() if verdict_of_other != "ok"] == (
         [] if verdict == "ok" else [check]
     )
+
+
+@pytest.mark.parametrize(
+    ("second", "verdict", "text"),
+    [
+        ("state=online,offset=7,lag=10", "ok", "replica:2 (appendfsync always, 2 replicas)"),
+        (
+            "state=online,offset=7,lag=11",
+            "warning",
+            "1 replicas): 1 of 2 replicas are not online, or have not answered",
+        ),
+        ("state=wait_bgsave,offset=0,lag=0", "warning", "replica:1 (appendfsync always, 1 replicas): 1 of 2"),
+    ],
+)
+def test_only_replicas_that_answer_support_a_durability(second: str, verdict: str, text: str) -> None:
+    first = "ip=10.0.0.2,port=6379,state=online,offset=7,lag=0,type=replica"
+    info = INFO | {"connected_slaves": "2", "slave0": first, "slave1": f"ip=10.0.0.3,port=6379,{second}"}
+    [finding] = [f for f in check_server(ServerFacts(info, SETTINGS, CLOCK), 1_000) if f.check == "durability"]
+    assert finding.verdict == verdict
+    assert text in finding.text
 
 
 def test_an_attestation_replaces_the_settings_that_a_user_may_not_read() -> None:
@@ -234,6 +255,25 @@ def test_an_event_process_that_is_connected_but_makes_no_progress_is_not_called_
     finding = judge(shards, frozenset(followed))["driver"]
     assert finding.verdict == "bad"
     assert text in finding.text
+
+
+@pytest.mark.parametrize(
+    ("election", "followed", "text"),
+    [
+        ("zookeeper", {0}, "an event process is connected to the shard, but is frozen or stuck"),
+        ("zookeeper", (), "run `tickwheel events --election zk://...`, with the URL of"),
+        ("lock", (), "run `tickwheel events`"),
+    ],
+)
+def test_the_driver_and_overdue_messages_have_the_same_explanation(
+    election: str, followed: set[int], text: str
+) -> None:
+    stalled = replace(SHARD, locked=False, oldest_new=b"1-0", election=election)
+    followers = Followers(frozenset(followed))
+    [finding] = check_overdue({0: OverdueInShard(NOW, 1, "message 'm'")}, [stalled], followers)
+    explanation = finding.text.split("; ", 1)[1].split(". An example: ")[0]
+    assert text in explanation
+    assert judge([stalled], frozenset(followed))["driver"].text.endswith(explanation)
 
 
 @pytest.mark.parametrize(

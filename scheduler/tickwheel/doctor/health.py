@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tickwheel.doctor.finding import Finding
+from tickwheel.doctor.finding import Finding, Verdict
 from tickwheel.doctor.followers import Followers
+from tickwheel.doctor.overdue import OverdueMessages
 from tickwheel.doctor.shard_facts import ShardFacts
 from tickwheel.errors import InvalidArgument
 from tickwheel.model.sink_url import validate_sink_url
@@ -49,6 +50,16 @@ def check_shards(
     back = [shard for shard in shards if shard.mark_ahead_ms > context.clock_guard_ms]
     if back:
         yield _clock_mark(back, context.clock_guard_ms)
+
+
+def check_overdue(overdue: OverdueMessages, stalled: list[ShardFacts], followers: Followers) -> Iterator[Finding]:
+    """Report the overdue messages of the shards ``stalled``, whose wheels have made no progress."""
+    if not stalled:
+        return
+    count, first = sum(overdue[shard.number].count for shard in stalled), stalled[0].number
+    text = f"messages that are due, or whose leases have ended, but that the wheel does not move: {count:,}"
+    example = f"An example: shard {first}, {overdue[first].example}"
+    yield Finding("overdue", "bad", f"{text}; {_explain_stall(stalled, followers)}. {example}")
 
 
 def _clock_guard(held: list[ShardFacts], guard_ms: int) -> Finding:
@@ -137,6 +148,21 @@ def _check_sinks(sinks: dict[str, str]) -> Iterator[Finding]:
         yield Finding("sinks", "warning", f"{text}. The first is {refusals[0]}")
 
 
+def _explain_stall(stalled: list[ShardFacts], followers: Followers) -> str:
+    """Return why the wheels of these shards make no progress, and the remedy."""
+    frozen = "but is frozen or stuck: check the log of the process"
+    if any(shard.locked for shard in stalled):
+        return f"a process of this host holds the lock, {frozen}"
+    abandoned = [shard for shard in stalled if shard.number not in (followers.shards or ())]
+    if not abandoned:
+        return f"an event process is connected to the shard, {frozen}"
+    command = "`tickwheel events`"
+    if any(shard.election == "zookeeper" for shard in abandoned):
+        # The shards reject an event process with another kind of election.
+        command = "`tickwheel events --election zk://...`, with the URL of the namespace's other event processes"
+    return f"no event process drives the shard: run {command}"
+
+
 def _driver(shards: list[ShardFacts], followers: Followers, *, embedded: bool) -> Finding:
     late = undriven(shards)
     unlocked = [shard for shard in shards if not shard.locked]
@@ -153,13 +179,8 @@ def _driver(shards: list[ShardFacts], followers: Followers, *, embedded: bool) -
         longest = max(shard.waiting_ms or 0 for shard in late)
         waited = f"have waited or been due for {longest / 1000:,.0f} s" if longest else "wait"
         text = f"shard {_numbers(late)}: timers {waited}, and the wheel made no progress during the check"
-        if any(shard.locked for shard in late):
-            text += "; a process of this host holds the lock, but is frozen or stuck: check the log of the process"
-            return Finding("driver", "warning", text)
-        if followers.shards and all(shard.number in followers.shards for shard in late):
-            text += "; an event process is connected to the shard, but is frozen or stuck: check the log of the process"
-            return Finding("driver", "bad", text)
-        return Finding("driver", "bad", f"{text}; no event process drives the shard: run `tickwheel events`")
+        verdict: Verdict = "warning" if any(shard.locked for shard in late) else "bad"
+        return Finding("driver", verdict, f"{text}; {_explain_stall(late, followers)}")
     if not unlocked:
         return Finding("driver", "ok", f"a process of this host drives every shard, {epochs}")
     if not any(shard.epoch for shard in shards):

@@ -1,13 +1,12 @@
 """Messages that are overdue: Invisible messages past their due times, and Running ones past the ends of their leases.
 
 The audit collects them. Under load, a driver promotes messages late, too, so they are a finding only if the wheel of
-their shard has made no progress.
+their shard has made no progress (`health.check_overdue`).
 """
 
 from dataclasses import dataclass
 
 from tickwheel.doctor.expected_entries import ExpectedEntries
-from tickwheel.doctor.finding import Finding
 from tickwheel.storage.record import State
 
 # A driver promotes a message within milliseconds, unless it has a backlog.
@@ -35,22 +34,3 @@ class OverdueInShard:
 
 # By shard. Only shards with overdue messages.
 OverdueMessages = dict[int, OverdueInShard]
-
-
-def overdue_finding(overdue: OverdueMessages, stalled: list[int], *, locked: bool) -> Finding:
-    """Report the overdue messages of the shards ``stalled``, whose wheels have made no progress.
-
-    ``locked``: a process of this host holds the lock of one of these shards.
-    """
-    count, example = sum(overdue[number].count for number in stalled), overdue[stalled[0]].example
-    reason = (
-        "a process of this host holds the lock, but is frozen or stuck: check the log of the process"
-        if locked
-        else "no event process drives the shard: run `tickwheel events`"
-    )
-    return Finding(
-        "overdue",
-        "bad",
-        f"messages that are due, or whose leases have ended, but that the wheel does not move: {count:,}; {reason}."
-        f" An example: shard {stalled[0]}, {example}",
-    )

@@ -1,5 +1,6 @@
 """Health checks of a server. The functions read facts about the server, and then judge them."""
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,6 +20,9 @@ from tickwheel.plan import ListPrimaries, Plan, Request, Round
 from tickwheel.runtime.time import wall_ms
 
 _MEMORY_SHARE = 0.8
+# The server's default of min-replicas-max-lag.
+_LAG_S = 10
+_REPLICA, _REPLICA_FIELD = re.compile("slave[0-9]+"), re.compile("([a-z_]+)=([^,]*)")
 
 
 @dataclass(slots=True)
@@ -113,16 +117,26 @@ def _durability(facts: ServerFacts) -> Finding:
             "unknown, because this user may not run CONFIG GET, and there is no valid attestation: run `tickwheel"
             " doctor --attest` as an administrator of the server",
         )
-    replicas = facts.info.get("connected_slaves", "0")
+    connected, replicas = int(facts.info.get("connected_slaves", 0)), _count_current_replicas(facts.info)
     levels = [
         *(["fsync"] if facts.settings == FSYNC else []),
-        *([f"replica:{replicas}"] if replicas != "0" else []),
+        *([f"replica:{replicas}"] if replicas else []),
     ]
     aof = f"appendfsync {facts.settings.get('appendfsync')}" if appendonly == "yes" else "no append-only file"
     if appendonly == "yes" and facts.settings.get("no-appendfsync-on-rewrite") == "yes":
         aof += ", but no fsync during a rewrite: for fsync, run `CONFIG SET no-appendfsync-on-rewrite no`"
     supported = f"supports the durability {' and '.join(levels) if levels else 'memory'}"
-    return Finding("durability", "ok", f"{supported} ({aof}, {replicas} replicas)")
+    text = f"{supported} ({aof}, {replicas} replicas)"
+    if replicas < connected:
+        text += f": {connected - replicas} of {connected} replicas are not online, or have not answered for {_LAG_S} s"
+        return Finding("durability", "warning", f"{text}: check these replicas")
+    return Finding("durability", "ok", text)
+
+
+def _count_current_replicas(info: dict[str, str]) -> int:
+    """Return the number of replicas that are online, and whose last answer is not old."""
+    replicas = (dict(_REPLICA_FIELD.findall(value)) for name, value in info.items() if _REPLICA.fullmatch(name))
+    return sum(each.get("state") == "online" and int(each.get("lag", 0)) <= _LAG_S for each in replicas)
 
 
 def _rights(facts: ServerFacts) -> Iterator[Finding]:

@@ -18,8 +18,8 @@ from tickwheel.client.settings import ClientSettings
 from tickwheel.doctor import LIVE_PASSES, audit
 from tickwheel.doctor.finding import Finding
 from tickwheel.doctor.followers import read_followers
-from tickwheel.doctor.health import check_queues, check_shards
-from tickwheel.doctor.overdue import OverdueMessages, overdue_finding
+from tickwheel.doctor.health import check_overdue, check_queues, check_shards
+from tickwheel.doctor.overdue import OverdueMessages
 from tickwheel.doctor.server_health import check_server, list_servers, read_server
 from tickwheel.doctor.shard_facts import ShardFacts, read_shard
 from tickwheel.doctor.shard_reader import report_damage
@@ -94,10 +94,7 @@ def doctor(
                 overdue: OverdueMessages = {}
                 report.add(_audit(context, io, overdue))
                 stalled = watch_overdue(shards, overdue, followers.shards, embedded=embedded, read_again=read_again)
-                if stalled:
-                    report.add(
-                        [overdue_finding(overdue, [s.number for s in stalled], locked=any(s.locked for s in stalled))]
-                    )
+                report.add(check_overdue(overdue, stalled, followers))
     if target.json:
         print_json([asdict(finding) for finding in report.findings])
     if not exists:
