@@ -51,7 +51,7 @@ class Membership:
         self._name = name
         self._shards = shards
         self._on_event = on_event
-        # Any thread may read the number of times that the data of a node was ignored because it cannot be read.
+        # Any thread may read the number of times that a node was ignored because no event process writes such a node.
         self.unreadable_nodes = 0
 
     def refresh(self, unreachable_shards: Set[int], *, leaving: bool) -> MembershipView:
@@ -76,12 +76,24 @@ class Membership:
         members = {
             name: self._parse_unreachable_shards(name, result[0])
             for name, result in zip(names, results, strict=True)
-            if not isinstance(result, ZooKeeperError)
+            if not isinstance(result, ZooKeeperError) and self.is_of_session(f"{self._nodes.members}/{name}", result[1])
         }
         if members.get(self._member, unreachable_shards) != unreachable_shards:
             session.await_result(client.set_async(own, description), own)
             members[self._member] = frozenset(unreachable_shards)
         return MembershipView(members, self._update_assignment(members, *current))
+
+    def is_of_session(self, node: str, stat: ZnodeStat) -> bool:
+        """Return whether a member's session owns the node. Count and log any other node: such a node never ends."""
+        if stat.ephemeralOwner:
+            return True
+        self.unreadable_nodes += 1
+        _log.log(
+            _log_throttle.level(f"foreign {node}"),
+            "ZooKeeper: node %s is ignored, because no event process has created it (it is not ephemeral): delete it",
+            node,
+        )
+        return False
 
     def _parse_unreachable_shards(self, member: str, description: bytes) -> frozenset[int]:
         """Return a member's unreachable shards from the data of its node.

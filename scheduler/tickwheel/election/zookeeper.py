@@ -56,6 +56,8 @@ class ZooKeeperElection:
         self._is_established = False
         self._problem_log = ElectionProblemLog()
         self._assignment: Assignment = [None] * shards
+        # The children of the shards' nodes that are no candidates, because no session owns them.
+        self._foreign_nodes: set[str] = set()
         # Used by all threads, under the lock.
         self._changed = threading.Condition()
         self._shard_states = [ShardElectionState() for _ in range(shards)]
@@ -71,7 +73,7 @@ class ZooKeeperElection:
 
     @property
     def unreadable_nodes(self) -> int:
-        """How often this member ignored the data of a node because no event process writes such data."""
+        """How often this member ignored a node or its data because no event process writes such a node."""
         return self._membership.unreadable_nodes
 
     def acquire(self, shard: int, stop: threading.Event, on_loss: Callable[[], None]) -> ZooKeeperLeadership | None:
@@ -257,8 +259,10 @@ class ZooKeeperElection:
         for shard, (wanted, leadership), candidates in zip(
             shards, shard_states, self._session.await_all(requests), strict=True
         ):
+            node = self._nodes.shard(shard)
+            names = self._session.result_or_raise(candidates, node)
             step = candidacy.next_step(
-                self._session.result_or_raise(candidates, self._nodes.shard(shard)),
+                [name for name in names if f"{node}/{name}" not in self._foreign_nodes],
                 self.member,
                 assigned_to=self._assignment[shard],
                 wanted=wanted,
@@ -299,8 +303,11 @@ class ZooKeeperElection:
             done = None
         with self._changed:
             match step:
-                case candidacy.WatchPredecessor() if done is not None:
-                    return
+                case candidacy.WatchPredecessor(candidate) if done is not None:
+                    node = f"{self._nodes.shard(shard)}/{candidate}"
+                    if self._membership.is_of_session(node, done):
+                        return
+                    self._foreign_nodes.add(node)
                 case candidacy.ClaimLeadership(candidate) if done is not None:
                     if losses == self._losses and self._shard_states[shard].wanted:
                         self._on_won(shard, candidate, done[1].version)

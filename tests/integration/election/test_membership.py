@@ -162,3 +162,18 @@ def test_an_election_continues_after_a_bug_and_logs_the_traceback(
         assert raised.is_set()
     assert "a bug" in caplog.text
     assert "Traceback" in caplog.text
+
+
+def test_nodes_that_no_session_owns_are_no_members_and_no_candidates(
+    url: ZooKeeperUrl, watcher: KazooClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = f"{url.path}/{NAMESPACE}"
+    member, candidate = f"{path}/members/{'a' * 32}", f"{path}/shards/0/x-0000000000"
+    for node in (member, candidate):
+        watcher.create(node, b'{"name": "x", "avoids": []}', makepath=True)
+    with Member(url, NAMESPACE, SHARDS) as one, Member(url, NAMESPACE, SHARDS) as another:
+        settle([one, another], SHARDS)
+        assert one.election.unreadable_nodes + another.election.unreadable_nodes >= 3
+    for node in (member, candidate):
+        assert f"node {node} is ignored, because no event process has created it" in caplog.text
+    assert watcher.exists(member)
