@@ -181,6 +181,13 @@ Step = (
 Plan = Generator[Step, Any, T]
 
 
+@dataclass(slots=True)
+class Effects:
+    """Whether a call has changed data. If the call runs several plans, all of them share the object."""
+
+    applied: bool = False
+
+
 class PlanRun(Generic[T]):
     """Steps through a plan. The executor runs each step and sets ``answer``, or ``error`` if the step raised one."""
 

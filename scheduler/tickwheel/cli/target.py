@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from tickwheel import Tickwheel
 from tickwheel.cli.parameter_types import parse_duration
+from tickwheel.client.admin import Admin
 from tickwheel.errors import InvalidArgument
 from tickwheel.rpc.url import is_grpc_url
 
@@ -86,13 +87,13 @@ class Target:
         durability: str | None = None,
         **namespace: Any,
     ) -> Tickwheel:
-        """Open a client of the namespace. Only CREATING_COMMANDS create a missing namespace.
+        """Open a client of the namespace, whose calls count as one. Only CREATING_COMMANDS create a missing namespace.
 
         With ``drive`` and an embedded server, its event process runs while the client is open, so that timers fire.
 
         ``namespace`` holds settings of a new namespace. `Tickwheel` checks them against an existing one.
         """
-        return Tickwheel(
+        tickwheel = Tickwheel(
             self.url,
             namespace=self.namespace or "tw",
             data_dir=self.data_dir,
@@ -102,6 +103,8 @@ class Target:
             timeout=TIMEOUT if self.timeout is None else self.timeout,
             **namespace,
         )
+        Admin(tickwheel).join_calls()
+        return tickwheel
 
 
 def _parse_timeout(text: str) -> timedelta:

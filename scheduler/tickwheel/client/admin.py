@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from tickwheel.client import connect
@@ -10,7 +11,7 @@ from tickwheel.client.blocking import Tickwheel
 from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.plan import Plan
+from tickwheel.plan import Effects, Plan
 
 T = TypeVar("T")
 
@@ -36,6 +37,13 @@ class Admin:
         """The operations of the client, as plans."""
         return self._tickwheel._backend
 
+    def join_calls(self) -> None:
+        """From now on, let all calls of the client count as one call.
+
+        Once one of them has changed data, ``may_have_happened`` is true for each Unavailable.
+        """
+        self._tickwheel._effects = Effects()
+
     def run(self, plan: Plan[T]) -> T:
         """Run a plan and return its result. Raises the errors of the plan, and Unavailable."""
         return self._tickwheel._run(plan)
@@ -43,7 +51,7 @@ class Admin:
 
 @contextmanager
 def unopened_backend(settings: ClientSettings) -> Iterator[tuple[Backend, Callable[[Plan[Any]], Any]]]:
-    """Yield a backend whose namespace is not opened, and the function that runs its plans.
+    """Yield a backend whose namespace is not opened, and the function that runs its plans. They count as one call.
 
     A namespace that is being deleted cannot be opened.
     """
@@ -53,7 +61,7 @@ def unopened_backend(settings: ClientSettings) -> Iterator[tuple[Backend, Callab
     try:
         io = connect.blocking_executor(settings, context, processes, server_url)
         try:
-            yield connect.select_backend(settings, context), io.run
+            yield connect.select_backend(settings, context), partial(io.run, effects=Effects())
         finally:
             io.close()
     finally:

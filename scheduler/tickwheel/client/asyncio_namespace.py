@@ -4,12 +4,12 @@ from typing import Any, TypeVar
 
 from tickwheel.client import connect
 from tickwheel.client.asyncio_queue import Queue
-from tickwheel.client.backend import Backend
+from tickwheel.client.backend import Backend, Remover
 from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
 from tickwheel.errors import TickwheelError
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.plan import Plan
+from tickwheel.plan import Effects, Plan
 
 T = TypeVar("T")
 
@@ -23,6 +23,8 @@ class NamespaceMethods:
         self._context = NamespaceContext(client_settings.namespace, clock=clock)
         self._untraced_backend = connect.select_backend(client_settings, self._context)
         self._io: Any = None
+        # If all calls of the client count as one call (`Admin.join_calls`): the effects of this call.
+        self._effects: Effects | None = None
 
     def queue(self, name: str) -> Queue:
         """Return the queue ``name``, without a call to the server. Raises InvalidArgument."""
@@ -61,11 +63,7 @@ class NamespaceMethods:
         another configuration. Raises QueueNotFound, QueueNotEmpty, OutboxFull, InvalidArgument; DataLoss if
         the counters of the queue are damaged and ``purge`` is off.
         """
-        deletion = self._backend.delete_queue(self.queue(name).name, purge)
-        removed = 0
-        while not deletion.ended:
-            removed += await self._run(deletion.next())
-        return removed
+        return await self._remove_all(self._backend.delete_queue(self.queue(name).name, purge))
 
     async def delete_namespace(self) -> int:
         """Delete the namespace with all its data, and return the number of removed keys. Then close this client.
@@ -74,11 +72,7 @@ class NamespaceMethods:
         namespace get errors from then on. If the deletion fails, repeat it, or run ``tickwheel namespace delete``.
         Raises NamespaceNotFound, NamespaceInUse, Forbidden.
         """
-        deletion = self._backend.delete_namespace()
-        removed = 0
-        while not deletion.ended:
-            removed += await self._run(deletion.next())
-        return removed
+        return await self._remove_all(self._backend.delete_namespace())
 
     async def settings(self) -> dict[str, str]:
         """Return all settings of the namespace, by name.
@@ -100,7 +94,16 @@ class NamespaceMethods:
     def _backend(self) -> Backend:
         return connect.with_tracing(self._untraced_backend)
 
-    async def _run(self, plan: Plan[T]) -> T:
+    async def _remove_all(self, remover: Remover) -> int:
+        """Run all steps of a removal as one call, and return the number of removed messages or keys."""
+        effects = self._effects or Effects()
+        removed = 0
+        while not remover.ended:
+            removed += await self._run(remover.next(), effects)
+        return removed
+
+    async def _run(self, plan: Plan[T], effects: Effects | None = None) -> T:
+        """Run a plan. ``effects``: those of the call, if the plan is a part of a call."""
         # asyncio: only this client needs the check. The blocking client is open from the start, and its executor
         # rejects calls after `close`.
         if self._io is None:
@@ -109,5 +112,5 @@ class NamespaceMethods:
                 f"{self!r} is closed, or not opened yet: use the client in `async with`, or await its open()"
             )
 
-        result: T = await self._io.run(plan)
+        result: T = await self._io.run(plan, effects or self._effects)
         return result

@@ -227,11 +227,7 @@ class Queue:
         may stay. If the call fails, a part of the messages may be removed: repeat the call. Raises QueueNotFound,
         OutboxFull, InvalidArgument.
         """
-        purge = self._tickwheel._backend.purge(self.name, states)
-        removed = 0
-        while not purge.ended:
-            removed += await self._tickwheel._run(purge.next())
-        return removed
+        return await self._tickwheel._remove_all(self._tickwheel._backend.purge(self.name, states))
 
     async def counts(self) -> dict[str, int]:
         """Return the number of messages in each state: invisible, pending, running, completed, cancelled, errored."""

@@ -5,12 +5,12 @@
 from typing import Any, TypeVar
 
 from tickwheel.client import connect
-from tickwheel.client.backend import Backend
+from tickwheel.client.backend import Backend, Remover
 from tickwheel.client.blocking_queue import Queue
 from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.plan import Plan
+from tickwheel.plan import Effects, Plan
 
 T = TypeVar("T")
 
@@ -24,6 +24,8 @@ class NamespaceMethods:
         self._context = NamespaceContext(client_settings.namespace, clock=clock)
         self._untraced_backend = connect.select_backend(client_settings, self._context)
         self._io: Any = None
+        # If all calls of the client count as one call (`Admin.join_calls`): the effects of this call.
+        self._effects: Effects | None = None
 
     def queue(self, name: str) -> Queue:
         """Return the queue ``name``, without a call to the server. Raises InvalidArgument."""
@@ -62,11 +64,7 @@ class NamespaceMethods:
         another configuration. Raises QueueNotFound, QueueNotEmpty, OutboxFull, InvalidArgument; DataLoss if
         the counters of the queue are damaged and ``purge`` is off.
         """
-        deletion = self._backend.delete_queue(self.queue(name).name, purge)
-        removed = 0
-        while not deletion.ended:
-            removed += self._run(deletion.next())
-        return removed
+        return self._remove_all(self._backend.delete_queue(self.queue(name).name, purge))
 
     def delete_namespace(self) -> int:
         """Delete the namespace with all its data, and return the number of removed keys. Then close this client.
@@ -75,11 +73,7 @@ class NamespaceMethods:
         namespace get errors from then on. If the deletion fails, repeat it, or run ``tickwheel namespace delete``.
         Raises NamespaceNotFound, NamespaceInUse, Forbidden.
         """
-        deletion = self._backend.delete_namespace()
-        removed = 0
-        while not deletion.ended:
-            removed += self._run(deletion.next())
-        return removed
+        return self._remove_all(self._backend.delete_namespace())
 
     def settings(self) -> dict[str, str]:
         """Return all settings of the namespace, by name.
@@ -101,6 +95,15 @@ class NamespaceMethods:
     def _backend(self) -> Backend:
         return connect.with_tracing(self._untraced_backend)
 
-    def _run(self, plan: Plan[T]) -> T:
-        result: T = self._io.run(plan)
+    def _remove_all(self, remover: Remover) -> int:
+        """Run all steps of a removal as one call, and return the number of removed messages or keys."""
+        effects = self._effects or Effects()
+        removed = 0
+        while not remover.ended:
+            removed += self._run(remover.next(), effects)
+        return removed
+
+    def _run(self, plan: Plan[T], effects: Effects | None = None) -> T:
+        """Run a plan. ``effects``: those of the call, if the plan is a part of a call."""
+        result: T = self._io.run(plan, effects or self._effects)
         return result

@@ -92,7 +92,7 @@ def list_followers(context: NamespaceContext, server_shard: int) -> Plan[list[Fo
 def reset_epoch(context: NamespaceContext, shard: int) -> Plan[bool]:
     """Remove the last claim of the shard. Return whether there was one."""
     call = bind(load("reset_epoch", context.clock), {"clock": shard_key(context.namespace, shard, "clock")}, [])
-    reply = yield from send_request(Request(shard, call))
+    reply = yield from send_request(Request(shard, call, durable=True))
     return bool(reply.value)
 
 

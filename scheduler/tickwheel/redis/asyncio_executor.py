@@ -8,6 +8,7 @@ from tickwheel.plan import (
     BROKEN_ANSWER,
     AwaitWakeup,
     BeginSearch,
+    Effects,
     EndSearch,
     ForwardWakeup,
     ListPrimaries,
@@ -61,8 +62,8 @@ class AsyncRedisExecutor:
         """Whether this process created the executor. False in a process that was forked afterwards."""
         return self._process_guard.owned_by_this_process
 
-    async def run(self, plan: Plan[T]) -> T:
-        """Run a plan and return its result.
+    async def run(self, plan: Plan[T], effects: Effects | None = None) -> T:
+        """Run a plan and return its result. ``effects``: those of the call, if the plan is a part of a call.
 
         asyncio: raises TickwheelError in another event loop than the client's.
         """
@@ -76,13 +77,13 @@ class AsyncRedisExecutor:
         cancel_count = task.cancelling()
 
         plan_run = PlanRun(plan, self._display_url)
-        # Whether an earlier round has changed data. The call then has had an effect even if a later round fails.
-        already_applied = False
+        # If an earlier round has changed data, the call has had an effect even if a later round fails.
+        effects = effects or Effects()
         while (step := plan_run.next_step()) is not None:
             try:
-                plan_run.answer = await self._execute_step(step, already_applied)
+                plan_run.answer = await self._execute_step(step, effects.applied)
                 if isinstance(step, Round):
-                    already_applied = already_applied or had_effect(step.requests, plan_run.answer)
+                    effects.applied = effects.applied or had_effect(step.requests, plan_run.answer)
             except BaseException as raised:
                 plan_run.error = raised
             # asyncio: redis-py may have lost the cancellation, because it connects under `wait_for`. Before Python

@@ -7,6 +7,7 @@ then call `finish_attempt`, until `is_done`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from redis.exceptions import AskError
 
@@ -46,10 +47,18 @@ class ServerBatch:
         return self.loads + [command for _, request_commands in self.requests for command in request_commands]
 
 
+# The plain commands of plans that change data.
+_WRITES: Final = frozenset({"HSET", "HSETNX", "UNLINK", "XTRIM"})
+
+
 def had_effect(requests: Sequence[Request], replies: Sequence[Reply | None]) -> bool:
-    """Return whether a request changed data: it is ``durable`` (`Request`), and its reply is no error and not empty."""
+    """Return whether a request changed data: it can do so, and its reply is no error and not empty.
+
+    A call of a script can do so if it is ``durable`` (`Request`).
+    """
     for request, reply in zip(requests, replies, strict=True):
-        if request.durable and reply and reply.value and reply.error is None:
+        writes = request.durable or (request.command is not None and request.command[0] in _WRITES)
+        if writes and reply and reply.value and reply.error is None:
             return True
     return False
 

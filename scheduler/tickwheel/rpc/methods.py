@@ -25,6 +25,10 @@ class Method:
     client_streaming: bool
     server_streaming: bool
 
+    @property
+    def may_change_data(self) -> bool:
+        return not self.name.startswith(("Get", "List", "Explain"))
+
 
 def methods_of(service: Any) -> list[Method]:
     """Return the RPCs of a service."""

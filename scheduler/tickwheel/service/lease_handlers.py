@@ -10,7 +10,7 @@ from tickwheel.model.validation import integer, message_id, text
 from tickwheel.operations import settle
 from tickwheel.operations.answered_calls import register_call
 from tickwheel.operations.resume_lease import check_token, resume_lease
-from tickwheel.plan import Plan
+from tickwheel.plan import Effects, Plan
 from tickwheel.rpc import message_conversion
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.service.request_fields import exclusive_value, request_sessions
@@ -41,11 +41,13 @@ class LeaseHandlers:
             shards = {settle.shard_of_message(namespace.context, message) for message in leased_messages}
             await namespace.run(register_call(namespace.context, request.queue, sessions, shards))
         states = []
+        effects = Effects()
         for item, message in zip(items, leased_messages, strict=True):
             retry_in = message_conversion.duration_from_proto(item, "retry_in_ms")
             try:
                 label = await namespace.run(
-                    settle.fail(namespace.context, message, item.error, retry_in, item.final, sessions)
+                    settle.fail(namespace.context, message, item.error, retry_in, item.final, sessions),
+                    effects,
                 )
             except LeaseLost:
                 label = None

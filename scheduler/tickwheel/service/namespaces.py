@@ -18,7 +18,7 @@ from tickwheel.operations.namespace_options import NamespaceOptions
 from tickwheel.operations.removal.delete_namespace import NamespaceDeletion
 from tickwheel.operations.server_checks import check_server
 from tickwheel.operations.server_info import find_vulnerabilities
-from tickwheel.plan import Plan
+from tickwheel.plan import Effects, Plan
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools
 from tickwheel.redis.wakeup_task import WakeupTask
 from tickwheel.service.call_limits import AnswerLimits, Turn
@@ -59,9 +59,9 @@ class Namespace:
         )
         self.poll_coalescer = PollCoalescer(self.run, self.dequeue)
 
-    async def run(self, plan: Plan[T]) -> T:
-        """Run a plan."""
-        return await self._executor.run(plan)
+    async def run(self, plan: Plan[T], effects: Effects | None = None) -> T:
+        """Run a plan. ``effects``: those of the call, if the plan is a part of a call."""
+        return await self._executor.run(plan, effects)
 
     async def dequeue(self, dequeue: Dequeue) -> list[LeasedMessage]:
         """Run a dequeue in a turn, and return the leased messages. If its options set a wait, the dequeue waits for

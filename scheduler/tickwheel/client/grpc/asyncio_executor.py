@@ -10,7 +10,7 @@ import grpc.aio
 from tickwheel import tracing
 from tickwheel.client.grpc.channel_calls import ChannelCalls
 from tickwheel.client.grpc.dequeue_batcher import DequeueBatcher
-from tickwheel.plan import Plan, PlanRun, Step, broken_answer_error
+from tickwheel.plan import Effects, Plan, PlanRun, Step, broken_answer_error
 from tickwheel.runtime.event_loop import run_in_thread, wrong_loop_error
 
 # grpc has one poller thread for all event loops of a process. The thread reports the end of a cancelled call to the
@@ -34,21 +34,25 @@ class AsyncGrpcExecutor(ChannelCalls):
         # The number of calls in flight. A cancelled call stays counted, because grpc reports its end later.
         self._open_calls = 0
 
-    async def run(self, plan: Plan[T]) -> T:
-        """Run a plan and return its result. Raises TickwheelError if the client belongs to another event loop."""
+    async def run(self, plan: Plan[T], effects: Effects | None = None) -> T:
+        """Run a plan and return its result. ``effects``: those of the call, if the plan is a part of a call.
+
+        Raises TickwheelError if the client belongs to another event loop.
+        """
         if asyncio.get_running_loop() is not self._loop:
             self._process_guard.check()
             raise wrong_loop_error(self._display_url)
         plan_run = PlanRun(plan, self._display_url)
+        effects = effects or Effects()
         while (step := plan_run.next_step()) is not None:
             try:
-                plan_run.answer = await self._call(step)
+                plan_run.answer = await self._call(step, effects)
             except BaseException as raised:
                 plan_run.error = raised
         return plan_run.result
 
-    async def _call(self, step: Step) -> Any:
-        retry = self._begin_call(step)
+    async def _call(self, step: Step, effects: Effects) -> Any:
+        retry = self._begin_call(step, effects)
         while True:
             self._open_calls += 1
             try:

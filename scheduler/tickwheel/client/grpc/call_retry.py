@@ -8,7 +8,7 @@ import grpc
 
 from tickwheel.client.grpc.handshake_probe import HandshakeProbe
 from tickwheel.errors import LimitExceeded, TickwheelError, Unavailable
-from tickwheel.plan import RpcCall
+from tickwheel.plan import Effects, RpcCall
 from tickwheel.redis.retry_budget import RetryBudget, log
 from tickwheel.redis.url import first_node_only
 from tickwheel.rpc.methods import METHODS
@@ -40,6 +40,7 @@ class CallRetry:
     """The attempts of one call.
 
     The call is retried for ``seconds``. A dequeue with a wait is retried until ``seconds`` after the end of the wait.
+    ``effects`` are those of the earlier RPCs of the same call of the client.
     """
 
     call: RpcCall
@@ -47,6 +48,7 @@ class CallRetry:
     seconds: float
     log_throttle: LogThrottle
     handshake: HandshakeProbe
+    effects: Effects
     _attempts: RetryBudget = field(init=False)
     _until: float = field(init=False)
     _sent: bool = False
@@ -81,7 +83,7 @@ class CallRetry:
         if isinstance(error, Unavailable):
             # The service has used up its own timeout for the call. This client's timeout may be longer.
             self._sent = self._sent or error.may_have_happened
-            return self._attempts.backoff_or_raise(error, self._sent)
+            return self._attempts.backoff_or_raise(error, self._sent or self.effects.applied)
         code, details = failed.code(), failed.details()
         if error is None and code is grpc.StatusCode.RESOURCE_EXHAUSTED and str(details).startswith(_TOO_MANY):
             error = LimitExceeded(f"{self.display_url} has too many calls in flight: {details}", _TOO_MANY_MS)
@@ -95,13 +97,15 @@ class CallRetry:
         if permanent_error is not None and not self._sent:
             raise permanent_error from None
         self._sent = self._sent or not str(details).startswith(_NOT_SENT)
-        return self._attempts.backoff_or_raise(AttemptFailed(f"{code.name}: {details}"), self._sent)
+        failure = AttemptFailed(f"{code.name}: {details}")
+        return self._attempts.backoff_or_raise(failure, self._sent or self.effects.applied)
 
     def should_probe(self, failed: Any) -> bool:
         """Return whether `HandshakeProbe.probe_tls` could find out why the attempt failed."""
         return not self._sent and self.handshake.should_probe(str(failed.details()))
 
     def record_success(self) -> None:
+        self.effects.applied = self.effects.applied or METHODS[self.call.method].may_change_data
         self._attempts.on_answer()
         self.handshake.record_success()
 

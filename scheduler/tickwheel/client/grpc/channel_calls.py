@@ -4,7 +4,7 @@ from typing import Any
 
 from tickwheel.client.grpc.call_retry import CallRetry, not_supported_error
 from tickwheel.client.grpc.handshake_probe import HandshakeProbe
-from tickwheel.plan import RpcCall, Step
+from tickwheel.plan import Effects, RpcCall, Step
 from tickwheel.rpc.methods import METHODS
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.runtime.process_guard import ProcessGuard
@@ -42,10 +42,10 @@ class ChannelCalls:
         """Whether this process created the executor. It is False in a process that was forked afterwards."""
         return self._process_guard.owned_by_this_process
 
-    def _begin_call(self, step: Step) -> CallRetry:
+    def _begin_call(self, step: Step, effects: Effects) -> CallRetry:
         """Return the CallRetry of a call. Raises TickwheelError if the step is not a call, or the client is closed."""
         if not isinstance(step, RpcCall):
             raise not_supported_error(self._display_url)
-        retry = CallRetry(step, self._display_url, self._seconds, self._log_throttle, self._handshake)
-        self._process_guard.check()
+        retry = CallRetry(step, self._display_url, self._seconds, self._log_throttle, self._handshake, effects)
+        self._process_guard.check(effects.applied)
         return retry
