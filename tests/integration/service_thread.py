@@ -16,8 +16,9 @@ class ServiceThread:
     """Serves from `start` to `stop`."""
 
     def __init__(self, url: str, clock: str = "_clock", host: str = "127.0.0.1", **settings: Any) -> None:
-        """``settings`` are the settings of `Server`, and ``timeout``, the timeout of its calls to Redis."""
-        self._client_settings = ClientSettings.validate(url, "tw", None, None, None, settings.pop("timeout", None))
+        """``settings``: those of `Server`, and the ``timeout`` and the ``durability`` of its calls to Redis."""
+        durability, timeout = settings.pop("durability", None), settings.pop("timeout", None)
+        self._client_settings = ClientSettings.validate(url, "tw", None, durability, None, timeout)
         self._host = host
         self._settings = settings | {"clock": clock}
         self._started = threading.Event()

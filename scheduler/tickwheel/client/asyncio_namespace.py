@@ -20,7 +20,9 @@ class NamespaceMethods:
     def __init__(self, client_settings: ClientSettings, clock: str) -> None:
         self._client_settings = client_settings
         self._processes = LocalProcesses(client_settings)
-        self._context = NamespaceContext(client_settings.namespace, clock=clock)
+        self._context = NamespaceContext(
+            client_settings.namespace, clock=clock, replicas=client_settings.durability.replicas
+        )
         self._untraced_backend = connect.select_backend(client_settings, self._context)
         self._io: Any = None
         # If all calls of the client count as one call (`Admin.join_calls`): the effects of this call.

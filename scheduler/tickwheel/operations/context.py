@@ -43,8 +43,10 @@ CLOCK_FRAGMENTS = ("_clock", "_clock_test")
 class NamespaceContext:
     """The shared state of one client. Thread-safe: cached objects are replaced, never changed."""
 
-    def __init__(self, namespace: str, *, clock: str = "_clock") -> None:
+    def __init__(self, namespace: str, *, clock: str = "_clock", replicas: int = 0) -> None:
+        """``replicas``: how many replicas the client's durability demands."""
         self.namespace = namespace
+        self.replicas = replicas
         self.clock = validation.one_of("clock", clock, CLOCK_FRAGMENTS)
         self.shards = 1
         # Set when the client finds that its namespace no longer exists or has another number of shards.

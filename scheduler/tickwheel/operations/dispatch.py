@@ -6,7 +6,7 @@ session has expired on the shard, the call is sent again in a new session, unles
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tickwheel import limits
 from tickwheel.errors import QueueBlocked, QueueNotFound, SessionExpired, TickwheelError
@@ -16,9 +16,9 @@ from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.removal.queue_numbers import LAST_VERSION
 from tickwheel.operations.sessions import ClientSession, RequestSessions, Sessions
 from tickwheel.plan import Plan, Reply, Request, Round, send_request
-from tickwheel.storage.keys import namespace_key, queues_key, settings_key
+from tickwheel.storage.keys import namespace_key, queues_key, settings_key, shard_key
 from tickwheel.storage.script_errors import BLOCKED, SESSIONEXPIRED, SESSIONOLD, RetryCondition
-from tickwheel.storage.scripts import bind, load
+from tickwheel.storage.scripts import Call, bind, load
 
 # The name and the arguments of a script. Inner functions use the alias, because Python evaluates their annotations at
 # each call of the outer function.
@@ -212,6 +212,22 @@ def call_metadata_shard(
     if reply.error is not None and reply.error.code != handles:
         raise context.metadata_error(reply.error)
     return reply
+
+
+def confirm_earlier_changes(context: NamespaceContext, shards: Iterable[int]) -> Plan[None]:
+    """Wait until as many replicas as the client's durability demands have all earlier changes of the shards.
+
+    For a call that finds nothing to change: an earlier call may have made the change, and may have raised NotDurable.
+    Raises NotDurable.
+    """
+    barrier = load("replication_barrier")
+    requests = [
+        Request(shard, Call(barrier, [shard_key(context.namespace, shard, "clock")], []), durable=True)
+        for shard in shards
+        if context.replicas
+    ]
+    if requests:
+        yield Round(requests)
 
 
 def read_shard(

@@ -14,7 +14,12 @@ from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig, parse
 from tickwheel.model.queue_config_update import apply_update
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.dispatch import call_metadata_shard, push_config_version, queue_deleting_error
+from tickwheel.operations.dispatch import (
+    call_metadata_shard,
+    confirm_earlier_changes,
+    push_config_version,
+    queue_deleting_error,
+)
 from tickwheel.operations.removal.queue_numbers import prepare_number, read_configs
 from tickwheel.plan import Plan
 from tickwheel.storage.script_errors import NUMBERSGIVEN
@@ -47,6 +52,7 @@ def create(
         else:
             updated = apply_update(queue, existing, settings, update=update)
             if updated is None:
+                yield from confirm_earlier_changes(context, [0])
                 if update:
                     # A program that ended between the steps of its update may not have published the configuration.
                     shards = range(context.shards)
@@ -63,7 +69,9 @@ def ensure(context: NamespaceContext, queue: str, limit: CreationLimit | None = 
     Raises Forbidden if the creation would exceed the ``limit`` of the caller's token.
     Raises QueueNotFound if the queue is missing and the namespace was opened with ``auto_create=False``.
     """
-    known = context.configs.get(queue) or (yield from context.load_config(queue))
+    known = context.configs.get(queue)
+    if known is None and (known := (yield from context.load_config(queue))) is not None:
+        yield from confirm_earlier_changes(context, [0])
     if known is not None:
         return known
     if not context.auto_create:
@@ -93,6 +101,8 @@ def set_blocks(context: NamespaceContext, queue: str, enqueue: bool | None, dequ
             enqueue_blocked=existing.enqueue_blocked if enqueue is None else enqueue,
             dequeue_blocked=existing.dequeue_blocked if dequeue is None else dequeue,
         )
+        if wanted == existing:
+            yield from confirm_earlier_changes(context, [0])
         if wanted == existing or (yield from configure(context, queue, wanted, existing.version)):
             return (yield from publish_config(context, queue))
 

@@ -129,7 +129,7 @@ class Namespaces:
     async def open(self, name: str, options: NamespaceOptions) -> Namespace:
         """Open the namespace with the plan `open_namespace`, which creates the namespace or checks its settings."""
         name = validation.plain_name("namespace", name or "tw")
-        context = NamespaceContext(name, clock=self._clock)
+        context = NamespaceContext(name, clock=self._clock, replicas=self._client_settings.durability.replicas)
         executor = self._make_executor()
         executor.wakeups = wakeups = WakeupTask(self._servers, context.channels)
         await executor.run(open_namespace(context, options))

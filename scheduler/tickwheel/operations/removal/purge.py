@@ -10,10 +10,10 @@ from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.answered_calls import ENDED, answered_shards, record_end
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.dispatch import ScriptCall, call_shards_once
+from tickwheel.operations.dispatch import ScriptCall, call_shards_once, confirm_earlier_changes
 from tickwheel.operations.page_token import format_page_token, parse_page_token
 from tickwheel.operations.sessions import RequestSessions, Sessions
-from tickwheel.plan import Plan, Request, Round, pairs_from_flat
+from tickwheel.plan import Plan, Reply, Request, Round, pairs_from_flat
 from tickwheel.storage.record import State
 
 PURGE_STATES = tuple(state.label for state in State if state is not State.RUNNING)
@@ -119,15 +119,18 @@ class Purge:
             replies = yield Round(
                 [Request(shard, self._context.call("counts", shard, self._queue, [])) for shard in shards]
             )
-            for shard, reply in zip(shards, replies, strict=True):
-                # An unreadable counter does not prove that there are no messages.
-                if any(
-                    count != b"0" and _BITS.get(state, 0) & self._mask
-                    for state, count in pairs_from_flat(reply.value[1])
-                ):
-                    self._advance(shard)
-                    return
-            self._advance(shards.stop)
+            filled = (shard for shard, reply in zip(shards, replies, strict=True) if self._may_have_messages(reply))
+            following = next(filled, shards.stop)
+            yield from confirm_earlier_changes(self._context, range(self._shard, following))
+            self._advance(following)
+            if following < shards.stop:
+                return
+
+    def _may_have_messages(self, counts: Reply) -> bool:
+        # An unreadable counter does not prove that there are no messages.
+        return any(
+            count != b"0" and _BITS.get(state, 0) & self._mask for state, count in pairs_from_flat(counts.value[1])
+        )
 
     def _check_deleting(self, config: QueueConfig) -> None:
         if self._is_deletion and not config.deleting:
