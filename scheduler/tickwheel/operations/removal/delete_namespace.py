@@ -23,7 +23,7 @@ from tickwheel.model.validation import preview
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.namespace import is_other_format, namespace_not_found_error, other_format_error
 from tickwheel.operations.removal.queue_numbers import read_configs
-from tickwheel.operations.shard_status import list_followers
+from tickwheel.operations.shard_status import find_followers
 from tickwheel.plan import ListPrimaries, Plan, Request, Round, send_request
 from tickwheel.runtime.chunks import iter_chunks
 from tickwheel.storage.keys import (
@@ -128,22 +128,22 @@ class NamespaceDeletion:
 
     def _check_unused(self, history: bytes | None) -> Plan[None]:
         context = self._context
-        for shard in (yield ListPrimaries()).values():
-            try:
-                followers = yield from list_followers(context, shard)
-                # Later steps find the keys with SCAN, and remove them. If a command was refused then, only a part would
-                # be removed. No key has this name; users for clients and the service may not access it.
+        try:
+            followers = yield from find_followers(context)
+            # Later steps find the keys with SCAN, and remove them. If a command was refused then, only a part would be
+            # removed. No key has this name; users for clients and the service may not access it.
+            for shard in (yield ListPrimaries()).values():
                 yield from send_request(Request(shard, command=("SCAN", "0", "COUNT", 1)))
                 no_key = f"{shard_prefix(context.namespace, shard)}none"
                 yield from send_request(Request(shard, command=("UNLINK", no_key)))
-            except Forbidden as error:
-                raise Forbidden(
-                    f"{error}; the deletion of a namespace needs CLIENT LIST, SCAN and access to every key of the"
-                    " namespace: run `tickwheel namespace delete` as an administrator of the server, with a URL of"
-                    " Redis, not of the service"
-                ) from error
-            if followers:
-                raise NamespaceInUse(f"namespace {context.namespace!r} is being driven: {followers[0].explanation}")
+        except Forbidden as error:
+            raise Forbidden(
+                f"{error}; the deletion of a namespace needs CLIENT LIST, SCAN and access to every key of the"
+                " namespace: run `tickwheel namespace delete` as an administrator of the server,"
+                " with a URL of Redis, not of the service"
+            ) from error
+        if followers:
+            raise NamespaceInUse(f"namespace {context.namespace!r} is being driven: {followers[0].explanation}")
         if history == b"relay":
             lengths = yield Round(
                 [Request(n, command=("XLEN", shard_key(context.namespace, n, "events"))) for n in range(context.shards)]
