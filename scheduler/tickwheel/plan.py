@@ -65,7 +65,11 @@ class Round:
 
 @dataclass(slots=True)
 class ListPrimaries:
-    """List the primaries. The answer maps the name of each primary to a shard whose requests go to this primary."""
+    """List the primaries, as the cluster reports them now.
+
+    The answer maps the name of each primary to a shard whose requests go to this primary. The name of a single server
+    is empty.
+    """
 
 
 @dataclass(slots=True, eq=False)
@@ -127,6 +131,13 @@ class AwaitWakeup:
 
 
 @dataclass(slots=True)
+class Pause:
+    """Sleep for ``seconds``."""
+
+    seconds: float
+
+
+@dataclass(slots=True)
 class ForwardWakeup:
     """Pass the wake-up of a waiter to a waiter with another filter, because no message matched this filter."""
 
@@ -173,6 +184,7 @@ Step = (
     | EndSearch
     | Subscribe
     | AwaitWakeup
+    | Pause
     | ForwardWakeup
     | Unsubscribe
     | ContinueWalk

@@ -9,7 +9,7 @@ def read_info(shard: int, *sections: str) -> Plan[dict[str, str]]:
     """Return the fields of these sections of INFO, or of the default sections, of the server of the shard."""
     commands: list[Command] = [("INFO", section) for section in sections] or [("INFO",)]
     replies: list[Reply] = yield Round([Request(shard, command=command) for command in commands])
-    return _parse(replies)
+    return parse_info(replies)
 
 
 def find_vulnerabilities() -> Plan[list[str]]:
@@ -25,12 +25,13 @@ def find_vulnerabilities() -> Plan[list[str]]:
         return []
     warnings = []
     for name, reply in zip(servers, replies, strict=True):
-        text = None if reply is None else find_vulnerability(_parse([reply]))
+        text = None if reply is None else find_vulnerability(parse_info([reply]))
         if text is not None:
             warnings.append(f"{name}: {text}" if name else text)
     return warnings
 
 
-def _parse(replies: list[Reply]) -> dict[str, str]:
+def parse_info(replies: list[Reply]) -> dict[str, str]:
+    """Return the fields in these replies to INFO."""
     lines = [line for reply in replies for line in reply.value.decode().splitlines()]
     return dict(line.split(":", 1) for line in lines if ":" in line)

@@ -1,20 +1,30 @@
 """Status of shards for operators: leader, inbox and lateness of each shard; and the reset of a shard's epoch."""
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tickwheel.errors import DataLoss
 from tickwheel.model.results import Lateness
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.inspect import histogram
 from tickwheel.operations.queues import list_queues
-from tickwheel.plan import Command, Plan, Reply, Request, Round, pairs_from_flat, send_request
+from tickwheel.operations.server_info import read_info
+from tickwheel.plan import Command, ListPrimaries, Pause, Plan, Reply, Request, Round, pairs_from_flat, send_request
 from tickwheel.storage.fence import epoch_of, is_fence, shard_from_client_name
 from tickwheel.storage.keys import queue_key, shard_key
 from tickwheel.storage.scripts import bind, load
 from tickwheel.storage.stored_text import decode_text
 from tickwheel.storage.stream_id import age_ms
+
+# Time within which an event process connects to a server again that was started or promoted: its calls to the previous
+# server end within 5 s (`stream_tail.DEAD_MS`, `pools.ANSWER_S`), and the longest wait before its next attempt is 2 s
+# (`Backoff`).
+RECONNECT_S: Final = 8.0
+_PAUSE_S: Final = 0.5
+
+_log = logging.getLogger("tickwheel.operations")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +97,40 @@ def list_followers(context: NamespaceContext, server_shard: int) -> Plan[list[Fo
         if shard is not None and client.get("cmd") == "xread":
             followers.append(Follower(shard, client["id"], client.get("user", "default"), client.get("addr", "")))
     return followers
+
+
+def find_followers(context: NamespaceContext) -> Plan[list[Follower]]:
+    """Return the connections that read the inboxes of shards, on all primaries.
+
+    If a primary was started or promoted, event processes may not be connected to it yet. Unless one is found, check
+    again until RECONNECT_S after the start. A server does not report when it was promoted, so the time after a
+    promotion counts from the first check. Raises Forbidden if the user may not run CLIENT LIST.
+    """
+    waited_s = 0.0
+    # When the checks have begun, by the process of the server and its promotion.
+    first_checks: dict[tuple[str, str], float] = {}
+    while True:
+        followers: list[Follower] = []
+        left_s = 0.0
+        for shard in (yield ListPrimaries()).values():
+            followers += yield from list_followers(context, shard)
+            info = yield from read_info(shard, "server", "replication")
+            age_s = float(info["uptime_in_seconds"])
+            # The identity of the replication before the promotion; zeros if there was none.
+            promotion = info.get("master_replid2", "").strip("0")
+            if promotion:
+                age_s = min(age_s, waited_s - first_checks.setdefault((info["run_id"], promotion), waited_s))
+            left_s = max(left_s, RECONNECT_S - age_s)
+        if followers or left_s <= 0:
+            return followers
+        if not waited_s:
+            _log.warning(
+                "a server of namespace %s was restarted or promoted: checking for up to %.0f s whether event processes"
+                " connect again",
+                *(context.namespace, left_s),
+            )
+        yield Pause(_PAUSE_S)
+        waited_s += _PAUSE_S
 
 
 def reset_epoch(context: NamespaceContext, shard: int) -> Plan[bool]:

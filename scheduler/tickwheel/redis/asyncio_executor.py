@@ -12,6 +12,7 @@ from tickwheel.plan import (
     EndSearch,
     ForwardWakeup,
     ListPrimaries,
+    Pause,
     Plan,
     PlanRun,
     Reply,
@@ -112,6 +113,8 @@ class AsyncRedisExecutor:
                 return await self.wakeups.subscribe(queue, where, caller, exists=exists)
             case AwaitWakeup(waiter, seconds):
                 await waiter.wait(seconds)
+            case Pause(seconds):
+                await asyncio.sleep(seconds)
             case ForwardWakeup(waiter):
                 waiter.forward()
             case Unsubscribe(waiter):
@@ -140,6 +143,10 @@ class AsyncRedisExecutor:
             allow_partial=allow_partial,
             resent=resent,
         )
+        return await self._complete(round_trip, already_applied)
+
+    async def _complete(self, round_trip: RoundTrip, already_applied: bool = False) -> list[Reply]:
+        """Send the requests of a round trip until all are answered. See `round`."""
         retry_budget = RetryBudget(self._display_url, self._seconds, self._log_throttle)
         self._process_guard.check(already_applied)
         while True:
@@ -209,8 +216,10 @@ class AsyncRedisExecutor:
 
     async def _list_primaries(self) -> dict[str, int]:
         if self._servers.topology.is_cluster:
-            # Any answered request fills the topology.
-            await self.round([Request(0, command=("PING",))])
+            # No request of this client may have noticed yet that a hash slot has moved.
+            round_trip = RoundTrip([Request(0, command=("PING",))], self._servers.topology, self._replicas)
+            round_trip.slots_stale = True
+            await self._complete(round_trip)
         return self._servers.topology.representative_shards()
 
     async def close(self) -> None:

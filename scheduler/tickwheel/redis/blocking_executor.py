@@ -14,6 +14,7 @@ from tickwheel.plan import (
     EndSearch,
     ForwardWakeup,
     ListPrimaries,
+    Pause,
     Plan,
     PlanRun,
     Reply,
@@ -89,6 +90,8 @@ class RedisExecutor:
                 return self.wakeups.subscribe(queue, where, caller, exists=exists)
             case AwaitWakeup(waiter, seconds):
                 waiter.wait(seconds)
+            case Pause(seconds):
+                time.sleep(seconds)
             case ForwardWakeup(waiter):
                 waiter.forward()
             case Unsubscribe(waiter):
@@ -117,6 +120,10 @@ class RedisExecutor:
             allow_partial=allow_partial,
             resent=resent,
         )
+        return self._complete(round_trip, already_applied)
+
+    def _complete(self, round_trip: RoundTrip, already_applied: bool = False) -> list[Reply]:
+        """Send the requests of a round trip until all are answered. See `round`."""
         retry_budget = RetryBudget(self._display_url, self._seconds, self._log_throttle)
         self._process_guard.check(already_applied)
         while True:
@@ -186,8 +193,10 @@ class RedisExecutor:
 
     def _list_primaries(self) -> dict[str, int]:
         if self._servers.topology.is_cluster:
-            # Any answered request fills the topology.
-            self.round([Request(0, command=("PING",))])
+            # No request of this client may have noticed yet that a hash slot has moved.
+            round_trip = RoundTrip([Request(0, command=("PING",))], self._servers.topology, self._replicas)
+            round_trip.slots_stale = True
+            self._complete(round_trip)
         return self._servers.topology.representative_shards()
 
     def close(self) -> None:

@@ -1,5 +1,6 @@
 """`tickwheel namespace delete`."""
 
+import logging
 from typing import Annotated
 
 import typer
@@ -11,6 +12,7 @@ from tickwheel.cli.removal_progress import remove_all
 from tickwheel.cli.target import TIMEOUT, Target
 from tickwheel.client.admin import unopened_backend
 from tickwheel.client.settings import ClientSettings
+from tickwheel.runtime.log_format import log_to_stderr
 from tickwheel.runtime.text_escape import escape_unprintable
 
 commands = typer.Typer(no_args_is_help=True, help="Delete namespaces.")
@@ -27,6 +29,7 @@ def delete(
     End all event processes of the namespace first. If the namespace relays its events to Kafka, let the relay publish
     all events before.
     """
+    log_to_stderr(json=target.json, lowest=logging.WARNING)
     name = target.namespace or "tw"
     timeout = TIMEOUT if target.timeout is None else target.timeout
     settings = ClientSettings.validate(target.url, name, target.data_dir, None, False, timeout)

@@ -1,5 +1,6 @@
 """`tickwheel shards`: leader, inbox and lateness of each shard; `tickwheel shards reset-epoch`."""
 
+import logging
 from typing import Annotated
 
 import typer
@@ -11,7 +12,8 @@ from tickwheel.cli.output import format_lateness, lateness_fields, print_json, p
 from tickwheel.cli.parameter_types import format_duration
 from tickwheel.cli.target import Target
 from tickwheel.client.admin import Admin
-from tickwheel.operations.shard_status import ShardStatus, list_followers, reset_epoch, shard_statuses
+from tickwheel.operations.shard_status import ShardStatus, find_followers, reset_epoch, shard_statuses
+from tickwheel.runtime.log_format import log_to_stderr
 
 commands = typer.Typer()
 
@@ -52,6 +54,7 @@ def reset(
     event process that still has an old epoch. Otherwise an old and a new leader could take a shard from each other
     again and again.
     """
+    log_to_stderr(json=target.json, lowest=logging.WARNING)
     with target.require_redis("shards").open() as tickwheel:
         admin = Admin(tickwheel)
         context = admin.context
@@ -71,18 +74,17 @@ def _refuse_if_driven(admin: Admin, *, unattended: bool) -> str:
 
     If the command is ``unattended``, nobody reads the remark: raise CommandError instead.
     """
-    for shard in range(admin.context.shards):
-        try:
-            followers = [item for item in admin.run(list_followers(admin.context, shard)) if item.shard == shard]
-        except Forbidden:
-            if unattended:
-                raise CommandError(
-                    "cannot check whether the shards are driven, because this user may not run CLIENT LIST: run the"
-                    " command as an administrator of the server, or without --yes"
-                ) from None
-            return " (not checked, because this user may not run CLIENT LIST: is every event process ended?)"
-        if followers:
-            raise CommandError(f"shard {shard} is being driven: {followers[0].explanation}")
+    try:
+        followers = admin.run(find_followers(admin.context))
+    except Forbidden:
+        if unattended:
+            raise CommandError(
+                "cannot check whether the shards are driven, because this user may not run CLIENT LIST: run the"
+                " command as an administrator of the server, or without --yes"
+            ) from None
+        return " (not checked, because this user may not run CLIENT LIST: is every event process ended?)"
+    if followers:
+        raise CommandError(f"shard {followers[0].shard} is being driven: {followers[0].explanation}")
     return ""
 
 

@@ -4,4 +4,6 @@ purge.py              end and remove the messages of a queue
 delete_queue.py       delete a queue
 queue_numbers.py      numbers of deleted queues
 delete_namespace.py   delete a namespace
+key_search.py         find and remove the keys of a namespace on all primaries
+placement.py          the processes of the primaries and their hash slots
 """

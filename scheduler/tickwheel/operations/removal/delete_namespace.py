@@ -2,8 +2,9 @@
 
 The first step hides the number of shards, which every client compares when it reads a configuration. Then the shards
 forget the versions of the configurations, so every call of a client reads a configuration, and learns that the
-namespace is gone. Then each primary is searched for keys of the namespace. The stored number of shards may be wrong, so
-all shards count. The keys of the metadata are the last.
+namespace is gone. Then all primaries are searched for keys of the namespace (`KeySearch`). The stored number of
+shards may be wrong, so all shards count. The keys of the metadata are the last, in the same step as the end of the
+searches.
 
 The first step also removes up to 20,000 versions, in the same round trip. So if the deletion is cut off after the step,
 no client that was open before adds messages, unless the namespace has more versions. The servers of a cluster may do
@@ -15,35 +16,28 @@ it: not the namespace that somebody has created after that deletion, and no name
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 from tickwheel import limits
 from tickwheel.errors import Forbidden, InvalidArgument, NamespaceInUse
 from tickwheel.model.validation import preview
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.namespace import is_other_format, namespace_not_found_error, other_format_error
+from tickwheel.operations.removal.key_search import KeySearch, unlink
+from tickwheel.operations.removal.placement import read_placement
 from tickwheel.operations.removal.queue_numbers import read_configs
-from tickwheel.operations.shard_status import list_followers
+from tickwheel.operations.shard_status import find_followers
 from tickwheel.plan import ListPrimaries, Plan, Request, Round, send_request
 from tickwheel.runtime.chunks import iter_chunks
-from tickwheel.storage.keys import (
-    keys_pattern,
-    namespace_key,
-    queue_key,
-    queues_key,
-    settings_key,
-    shard_key,
-    shard_of_key,
-    shard_prefix,
-)
+from tickwheel.storage.keys import namespace_key, queue_key, queues_key, settings_key, shard_key, shard_prefix
 
-# Earlier versions removed the keys of one shard after the other, in the phase "keys". Because of the other name, they
-# reject a token of this version, with which they would leave keys of other shards.
-_TOKEN = re.compile(r"(versions|search|metadata):([0-9]{1,5}):([0-9]{1,20}):([0-9a-f]{16})")
+# Earlier versions searched each primary once, and left keys that had moved. Their tokens have other fields, so neither
+# they nor this version continue a deletion of the other.
+_TOKEN = re.compile(r"(versions|search)/([0-9]{1,5})/([0-9a-f]{16})/([0-9a-f:]{1,64})")
 _MARK = re.compile(rb"[0-9a-f]{16}")
 _MARK_BYTES = 8
 _COUNT = re.compile(rb"[0-9]{1,5}")
-_VERSIONS, _SEARCH, _METADATA = "versions", "search", "metadata"
+_VERSIONS, _SEARCH = "versions", "search"
 _PAGE = 1_000
 # The maximum number of versions that the first step removes.
 _KEYS = 20_000
@@ -59,13 +53,16 @@ class NamespaceDeletion:
         """
         self._context = context
         self._is_checked = is_checked
-        self._phase, self._shard, self._cursor, self._mark = _parse_token(token)
+        self._phase, self._shard, self._mark = "", 0, ""
+        self._search = KeySearch(context.namespace, self._metadata_keys())
         self.ended = False
+        if token:
+            self._continue(token)
 
     @property
     def token(self) -> str:
         """The position of the deletion; empty at the end."""
-        return "" if self.ended else f"{self._phase}:{self._shard}:{self._cursor.decode()}:{self._mark}"
+        return "" if self.ended else f"{self._phase}/{self._shard}/{self._mark}/{self._search.token}"
 
     def next(self) -> Plan[int]:
         """Take the next step. Return the number of keys that the step has removed."""
@@ -74,14 +71,24 @@ class NamespaceDeletion:
             self._phase, self._shard = _VERSIONS, self._context.shards - 1
             return hidden
         if self._phase == _SEARCH:
-            return (yield from self._remove_page())
-        if self._phase == _METADATA:
-            removed = yield from _unlink({0: self._metadata_keys()})
-            self.ended = True
+            removed = yield from self._search.next()
+            if self._search.ended:
+                removed += yield from unlink({0: self._metadata_keys()})
+                self.ended = True
             return removed
         if self._shard >= self._context.shards:
-            raise InvalidArgument(f"page_token must be the token of the previous page, not {preview(self.token)}")
+            raise _token_error(self.token)
         return (yield from self._remove_versions())
+
+    def _continue(self, token: str) -> None:
+        """Continue the deletion from the position of the token."""
+        if (match := _TOKEN.fullmatch(token)) is None:
+            raise _token_error(token)
+        self._phase, self._shard, self._mark = match[1], int(match[2]), match[3]
+        try:
+            self._search = KeySearch(self._context.namespace, self._metadata_keys(), match[4])
+        except ValueError:
+            raise _token_error(token) from None
 
     def _hide(self) -> Plan[int]:
         """Read the number of shards. In the first step, check the namespace, and hide the number from its clients.
@@ -128,22 +135,23 @@ class NamespaceDeletion:
 
     def _check_unused(self, history: bytes | None) -> Plan[None]:
         context = self._context
-        for shard in (yield ListPrimaries()).values():
-            try:
-                followers = yield from list_followers(context, shard)
-                # Later steps find the keys with SCAN, and remove them. If a command was refused then, only a part would
-                # be removed. No key has this name; users for clients and the service may not access it.
+        try:
+            followers = yield from find_followers(context)
+            # Later steps find the keys with SCAN, and remove them. If a command was refused then, only a part would be
+            # removed. No key has this name; users for clients and the service may not access it.
+            yield from read_placement()
+            for shard in (yield ListPrimaries()).values():
                 yield from send_request(Request(shard, command=("SCAN", "0", "COUNT", 1)))
                 no_key = f"{shard_prefix(context.namespace, shard)}none"
                 yield from send_request(Request(shard, command=("UNLINK", no_key)))
-            except Forbidden as error:
-                raise Forbidden(
-                    f"{error}; the deletion of a namespace needs CLIENT LIST, SCAN and access to every key of the"
-                    " namespace: run `tickwheel namespace delete` as an administrator of the server, with a URL of"
-                    " Redis, not of the service"
-                ) from error
-            if followers:
-                raise NamespaceInUse(f"namespace {context.namespace!r} is being driven: {followers[0].explanation}")
+        except Forbidden as error:
+            raise Forbidden(
+                f"{error}; the deletion of a namespace needs CLIENT LIST, SCAN, on a cluster CLUSTER NODES, and access"
+                " to every key of the namespace: run `tickwheel namespace delete` as an administrator of the server,"
+                " with a URL of Redis, not of the service"
+            ) from error
+        if followers:
+            raise NamespaceInUse(f"namespace {context.namespace!r} is being driven: {followers[0].explanation}")
         if history == b"relay":
             lengths = yield Round(
                 [Request(n, command=("XLEN", shard_key(context.namespace, n, "events"))) for n in range(context.shards)]
@@ -159,40 +167,15 @@ class NamespaceDeletion:
         removed = 0
         names = list((yield from read_configs(self._context)))
         for chunk in iter_chunks(names, _PAGE):
-            removed += yield from _unlink(self._version_keys([self._shard], chunk))
+            removed += yield from unlink(self._version_keys([self._shard], chunk))
         self._shard -= 1
         if self._shard < 0:
-            self._phase = _SEARCH
-            # The primaries are searched in descending order of their representative shards, so that of shard 0 is last.
-            self._shard = max((yield ListPrimaries()).values())
-        return removed
-
-    def _remove_page(self) -> Plan[int]:
-        """Remove the next page of keys on the primary of `_shard`."""
-        namespace = self._context.namespace
-        command = ("SCAN", self._cursor, "MATCH", keys_pattern(namespace), "COUNT", _PAGE)
-        self._cursor, keys = (yield from send_request(Request(self._shard, command=command))).value
-        metadata_keys = self._metadata_keys()
-        by_shard: dict[int, list[bytes]] = {}
-        for key in keys:
-            shard = shard_of_key(namespace, key)
-            if shard is not None and key not in metadata_keys:
-                by_shard.setdefault(shard, []).append(key)
-        removed = yield from _unlink(by_shard)
-        if self._cursor == b"0":
-            left = [shard for shard in (yield ListPrimaries()).values() if shard < self._shard]
-            self._phase, self._shard = (_SEARCH, max(left)) if left else (_METADATA, 0)
+            self._phase, self._shard = _SEARCH, 0
         return removed
 
     def _metadata_keys(self) -> list[bytes]:
         namespace = self._context.namespace
         return [key.encode() for key in (settings_key(namespace), queues_key(namespace), namespace_key(namespace))]
-
-
-def _unlink(by_shard: Mapping[int, Sequence[bytes | str]]) -> Plan[int]:
-    """Remove keys, given by their shards. Return the number of keys that existed."""
-    requests = [Request(shard, command=("UNLINK", *keys)) for shard, keys in by_shard.items()]
-    return sum(reply.value for reply in (yield Round(requests))) if requests else 0
 
 
 def delete_namespace(context: NamespaceContext) -> Plan[None]:
@@ -202,9 +185,5 @@ def delete_namespace(context: NamespaceContext) -> Plan[None]:
         yield from deletion.next()
 
 
-def _parse_token(token: str) -> tuple[str, int, bytes, str]:
-    if not token:
-        return "", 0, b"0", ""
-    if (match := _TOKEN.fullmatch(token)) is None:
-        raise InvalidArgument(f"page_token must be the token of the previous page, not {preview(token)}")
-    return match[1], int(match[2]), match[3].encode(), match[4]
+def _token_error(token: str) -> InvalidArgument:
+    return InvalidArgument(f"page_token must be the token of the previous page, not {preview(token)}")
