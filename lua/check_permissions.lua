@@ -12,7 +12,7 @@ local commands = {
     { 'XADD', clock, '*', '', '' }, { 'XTRIM', clock, 'MAXLEN', 0 }, { 'XRANGE', clock, '-', '+' }, { 'XLEN', clock },
     { 'ZADD', clock, 0, '' }, { 'ZREM', clock, '' }, { 'ZREMRANGEBYRANK', clock, 0, 0 }, { 'ZRANGE', clock, 0, 0 },
     { 'ZRANGEBYLEX', clock, '-', '+' }, { 'ZLEXCOUNT', clock, '-', '+' }, { 'ZRANK', clock, '' }, { 'ZSCORE', clock, '' },
-    { 'SPUBLISH', wake, '' }, { 'TIME' }, { 'MULTI' }, { 'EXEC' },
+    { 'SPUBLISH', wake, '' }, { 'TIME' }, { 'INFO' }, { 'MULTI' }, { 'EXEC' },
 }
 local denied_commands = {}
 for n = 1, #commands do

@@ -4,21 +4,18 @@
 -- A call reads one page of the shard's messages. If a call reaches its budget in the middle of the page, the reply
 -- contains the cursor of the same page: the next call finds only the rest of the messages.
 -- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake call_digest?
--- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _readable_records _session_replay _require_outbox_room
+-- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _readable_records _session_replay _require_outbox_room _scan_cursor
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]  states of the messages to remove B (bit n: state n), messages of a page I2, maximum number of messages to
 --          remove I2, budget in index entries I4 (WEIGHT in _ready_indexes)
--- ARGV[4]  cursor of the page: 0, or the cursor of the previous reply
+-- ARGV[4]  cursor of the page: 0, or the cursor of the previous reply (_scan_cursor)
 -- Reply    one string: number of removed messages I4, then the cursor of the next call; empty if there is no
 --          further page
 -- Errors   STALECONFIG, STREAMENDED, SESSIONEXPIRED, SESSIONOLD, OTHERCALL, OUTBOXFULL
 -- Cost     O(messages of a page), O(log N) for each removed message and pair
 local states, page_size, messages_left, entries_left = read('>BI2I2I4', ARGV[3])
--- A backslash takes the special meaning from a byte of the pattern.
-local pattern = '\\' .. sub(queue_number, 1, 1) .. '\\' .. sub(queue_number, 2, 2) .. '*'
-local page = call('HSCAN', messages, ARGV[4], 'MATCH', pattern, 'COUNT', page_size)
-local next_cursor, names_and_records = page[1] ~= '0' and page[1] or '', page[2]
+local names_and_records, next_cursor, same_cursor = scan_page(queue_number, ARGV[4], page_size)
 -- Frees the exclusive value if the message holds it, which its record does not show.
 local function free_value_of_damaged(field)
     local has_name, value, id_at = pcall(read, '>I2c0', field, 3)
@@ -51,7 +48,7 @@ for n = 1, #names_and_records, 2 do
         pair_count = state == PENDING and pair_count or 0
         entries_left, messages_left = entries_left - WEIGHT * (1 + pair_count), messages_left - 1
         if (entries_left < 0 or messages_left < 0) and #removed_messages > 0 then
-            next_cursor = ARGV[4]
+            next_cursor = same_cursor
             break
         end
         changed_records[field] = false

@@ -212,7 +212,8 @@ class Queue:
     async def messages(self, state: str | None = None) -> AsyncIterator[MessageView]:
         """Iterate over the messages of the queue, or only over those in ``state``.
 
-        The iteration reads every message of the namespace.
+        The iteration reads every message of the namespace. A message that exists during the whole iteration is
+        returned, possibly twice.
         """
         pager = self._tickwheel._backend.pages(self.name, state)
         while not pager.ended:

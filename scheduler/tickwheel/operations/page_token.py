@@ -5,20 +5,24 @@ import re
 from tickwheel.errors import InvalidArgument
 from tickwheel.model.validation import preview
 
-_TOKEN = re.compile(r"([0-9]{1,5}):([0-9]{1,20})")
+# A token of an earlier version has no process of the server (`lua/_scan_cursor.lua`) in its cursor.
+_TOKEN = re.compile(r"([0-9]{1,5}):((?:[0-9a-f]{8}-)?([0-9]{1,20}))")
+
+
+START = b"0"
 
 
 def format_page_token(shard: int, cursor: bytes) -> str:
-    """Return the token of a position: a shard, and the cursor of HSCAN in the messages of the shard."""
+    """Return the token of a position: a shard, and the cursor in the messages of the shard."""
     return f"{shard}:{cursor.decode()}"
 
 
 def parse_page_token(token: str, shards: int) -> tuple[int, bytes]:
     """Return the shard and the cursor of a token; an empty token is the start. Raises InvalidArgument."""
     if not token:
-        return 0, b"0"
+        return 0, START
     match = _TOKEN.fullmatch(token)
     # Redis has cursors of 64 bits.
-    if match is None or int(match[1]) >= shards or int(match[2]) >= 2**64:
+    if match is None or int(match[1]) >= shards or int(match[3]) >= 2**64:
         raise InvalidArgument(f"page_token must be the token of the previous page, not {preview(token)}")
     return int(match[1]), match[2].encode()

@@ -7,7 +7,7 @@ from tickwheel.model import validation
 from tickwheel.model.message import MessageView
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.inspect import raise_if_damaged, to_message_view
-from tickwheel.operations.page_token import format_page_token, parse_page_token
+from tickwheel.operations.page_token import START, format_page_token, parse_page_token
 from tickwheel.plan import Plan, Request, Round, pairs_from_flat, send_request
 from tickwheel.storage.keys import shard_key
 from tickwheel.storage.record import BODY, State, body_field
@@ -19,8 +19,9 @@ _PAGE = 500
 class Scan:
     """A position in the scan of one queue.
 
-    A message that exists during the whole scan is returned. A message that is created or deleted during the scan may or
-    may not be returned.
+    A message that exists during the whole scan is returned, possibly twice: if the server of a shard restarts or
+    another server takes over, the scan of the shard starts from its first page. A message that is created or deleted
+    during the scan may or may not be returned.
     """
 
     def __init__(
@@ -48,12 +49,10 @@ class Scan:
         context = self._context
         # A cached configuration can be that of a former queue of this name, with another number.
         config = yield from context.fetch_config(self._queue)
-        key = shard_key(context.namespace, self._shard, "messages")
-        pattern = b"".join(b"\\" + bytes([byte]) for byte in _NUMBER.pack(config.number)) + b"*"
         count, size = _PAGE, limits.PAGE_BYTES + 1
         while size > limits.PAGE_BYTES and count:
-            command = ("HSCAN", key, self._cursor, "MATCH", pattern, "COUNT", count)
-            cursor, flat = (yield from send_request(Request(self._shard, command=command))).value
+            call = context.call("scan", self._shard, self._queue, [_NUMBER.pack(config.number), self._cursor, count])
+            flat, cursor = (yield from send_request(Request(self._shard, call))).value
             stored_page, fields = self._select(flat)
             size = yield from self._measure(fields)
             # The payloads are too large for one page: read a smaller one from the same position.
@@ -65,8 +64,8 @@ class Scan:
             to_message_view(self._queue, name[2:], stored, payloads.get(name, b""), exclusive)
             for name, stored in stored_page
         ]
-        if self._cursor == b"0":
-            self._shard += 1
+        if not self._cursor:
+            self._shard, self._cursor = self._shard + 1, START
             self.ended = self._shard >= context.shards
         return views
 

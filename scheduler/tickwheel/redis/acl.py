@@ -20,12 +20,12 @@ _SCRIPTS: Final = (
     "llen lrange ltrim rpush",
     "xadd xtrim xrange xlen",
     "zadd zrem zremrangebyrank zrange zrangebylex zlexcount zrank zscore",
-    "spublish time multi exec",
+    "spublish time info multi exec",
 )
 # The commands that every process sends outside scripts. SCAN, CLIENT LIST and CONFIG GET are not among them: the server
 # cannot limit these commands to one namespace. The programs work without them, and report what they cannot check.
 _CLIENT: Final = (
-    "evalsha script|load ping select info wait asking cluster|slots",
+    "evalsha script|load ping select wait asking cluster|slots",
     "ssubscribe sunsubscribe hsetnx hscan zcount",
 )
 _EVENTS: Final = ("xread client|setname",)

@@ -78,8 +78,9 @@ def messages(
 ) -> None:
     """List the messages of a queue, in no particular order.
 
-    The command reads every message of the namespace, so it is for people and tools, not for workers. With --json, the
-    output has one line for each message, in the format of `get --json`.
+    The command reads every message of the namespace, so it is for people and tools, not for workers. A message that
+    exists during the whole command is listed, possibly twice. With --json, the output has one line for each message, in
+    the format of `get --json`.
     """
     with target.open() as tickwheel:
         handle = tickwheel.queue(queue)

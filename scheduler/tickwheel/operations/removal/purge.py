@@ -11,7 +11,7 @@ from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.answered_calls import ENDED, answered_shards, record_end
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import ScriptCall, call_shards_once, confirm_earlier_changes
-from tickwheel.operations.page_token import format_page_token, parse_page_token
+from tickwheel.operations.page_token import START, format_page_token, parse_page_token
 from tickwheel.operations.sessions import RequestSessions, Sessions
 from tickwheel.plan import Plan, Reply, Request, Round, pairs_from_flat
 from tickwheel.storage.record import State
@@ -19,8 +19,9 @@ from tickwheel.storage.record import State
 PURGE_STATES = tuple(state.label for state in State if state is not State.RUNNING)
 _PURGE = Struct(">BHHI")
 _COUNT = Struct(">I")
-_START = b"0"
 _PAGE = 250
+# The end of a deletion's token if its present walk has removed messages.
+_HAS_REMOVED = "+"
 # Shards whose counts are read in one round.
 _SHARDS_AT_ONCE = 64
 # The bit of each state in the mask, by the state's field in the counters of a queue.
@@ -31,7 +32,8 @@ class Purge:
     """A position in the purge of one queue.
 
     A message that is in one of the states during the whole purge is removed. A message that is enqueued or changes its
-    state during the purge may stay.
+    state during the purge may stay. The purge of a deletion repeats its walk through the shards until their counters
+    are 0, or a whole walk removes nothing, so that only damaged counters are left.
     """
 
     def __init__(self, context: NamespaceContext, queue: str, states: Iterable[str] | None, token: str = "") -> None:
@@ -41,31 +43,35 @@ class Purge:
         labels = check_states(states)
         self._mask = sum(1 << state for state in State if state.label in labels)
         self._is_deletion = False
+        # Whether the present walk of a deletion has removed messages.
+        self._has_removed = False
         self._is_continued = bool(token)
         self._shard, self._cursor = parse_page_token(token, context.shards)
         # Other shards than that of a cursor may be empty, and are then skipped.
-        self._is_in_shard = self._cursor != _START
+        self._is_in_shard = self._cursor != START
         self.ended = False
 
     @classmethod
     def of_deletion(cls, context: NamespaceContext, queue: str, token: str = "") -> "Purge":
         """Return the purge of a queue that is being deleted: of all messages, also those that are Running."""
-        purge = cls(context, queue, None, token)
+        purge = cls(context, queue, None, token.removesuffix(_HAS_REMOVED))
         purge._mask |= 1 << State.RUNNING
         purge._is_deletion = True
+        purge._has_removed = token.endswith(_HAS_REMOVED)
         return purge
 
     @property
     def token(self) -> str:
         """The position of the purge; empty at the end."""
-        return "" if self.ended else format_page_token(self._shard, self._cursor)
+        if self.ended:
+            return ""
+        return format_page_token(self._shard, self._cursor) + (_HAS_REMOVED if self._has_removed else "")
 
     def next(self, sessions: Sessions | None = None) -> Plan[int]:
         """Remove the messages of the next page, and return their number. It can be 0 before the end."""
         if isinstance(sessions, RequestSessions):
             yield from self._find_answer(sessions)
-        # A page token may point into the shard.
-        if not self._is_in_shard and self._cursor == b"0":
+        if not self._is_in_shard:
             yield from self._skip_empty_shards()
             if self.ended:
                 if isinstance(sessions, RequestSessions):
@@ -82,17 +88,19 @@ class Purge:
         [reply] = yield from call_shards_once(self._context, self._queue, [self._shard], build, sessions, reopens=True)
         if reply.value == ENDED:
             # In the first call, all remaining shards were empty.
+            self._has_removed = False
             self._advance(self._context.shards)
             return 0
-        if not isinstance(reply.value, bytes) or not re.fullmatch(rb"(?s:.{4})[0-9]*", reply.value):
+        if not isinstance(reply.value, bytes) or not re.fullmatch(rb"(?s:.{4})(?:[0-9a-f]{8}-)?[0-9]*", reply.value):
             raise InvalidArgument(
                 "the request_id belongs to another call: keep the name in it, and use a new number for each different"
                 " call"
             )
         self._cursor, self._is_in_shard = reply.value[_COUNT.size :], True
+        removed: int = _COUNT.unpack_from(reply.value)[0]
+        self._has_removed |= self._is_deletion and removed > 0
         if not self._cursor:
             self._advance(self._shard + 1)
-        removed: int = _COUNT.unpack_from(reply.value)[0]
         return removed
 
     def _find_answer(self, sessions: RequestSessions) -> Plan[None]:
@@ -137,7 +145,10 @@ class Purge:
             raise not_deleting_error(self._queue, self._is_continued)
 
     def _advance(self, shard: int) -> None:
-        self._shard, self._cursor, self._is_in_shard = shard, _START, False
+        if shard >= self._context.shards and self._has_removed:
+            # The next walk skips the shards whose counters are 0.
+            shard, self._has_removed = 0, False
+        self._shard, self._cursor, self._is_in_shard = shard, START, False
         self.ended = shard >= self._context.shards
 
 
