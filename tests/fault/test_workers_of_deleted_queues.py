@@ -104,3 +104,21 @@ def test_a_worker_loses_the_leases_of_a_deleted_queue_and_does_not_start_its_mes
         eventually(lambda: worker.log.count("before it ran") == 2, f"the other leases are lost\n{worker.log}")
         assert [words[:2] for words in worker.record] == [["began", first], ["lost", first]]
         assert worker.stop(30) == 0
+
+
+def test_a_worker_of_a_deleted_namespace_does_not_repeat_an_error_at_each_attempt(
+    tickwheel_server: PrivateServer, tickwheel: Tickwheel, tmp_path: Path
+) -> None:
+    send(tickwheel, wait_for, str(tmp_path))
+    with run_worker(tickwheel_server.url, tickwheel, tmp_path, "--verbose", "--threads", "2") as worker:
+        worker.wait_until_recorded("ended")
+        tickwheel.delete_namespace()
+
+        def attempts() -> list[str]:
+            return [line for line in worker.log.splitlines() if "cannot take messages" in line]
+
+        eventually(lambda: len(attempts()) >= 6, f"the consumers have tried three times\n{worker.log}", 30)
+        errors = [line.partition("cannot take messages")[2] for line in attempts() if " ERROR " in line]
+        assert errors
+        assert len(errors) == len(set(errors))
+        assert worker.stop(30) == 0

@@ -19,7 +19,16 @@ from tickwheel import limits
 from tickwheel.client import Message, Queue, Tickwheel
 from tickwheel.errors import LeaseLost, NamespaceGone, NamespaceNotFound, QueueNotFound, TickwheelError
 from tickwheel.runtime.log_fields import log_fields
-from tickwheel.worker.ipc import BatchFinished, BatchTaken, MessageLease, OccurrenceHandled, Ready, ReportReader
+from tickwheel.worker.ipc import (
+    BatchFinished,
+    BatchTaken,
+    Ended,
+    MessageLease,
+    OccurrenceHandled,
+    Ready,
+    ReportReader,
+    StartFailed,
+)
 from tickwheel.worker.shared_state import BatchState, MessageState, SharedState
 from tickwheel.worker.stats import Stats
 
@@ -79,6 +88,9 @@ class LeaseRenewer:
         self._on_ready = on_ready
         self._stats = stats
         self._ready_report: Ready | None = None
+        self.start_failure: StartFailed | None = None
+        # Whether the process has reported that it ends as intended.
+        self.has_ended = False
         self._tickwheel: Tickwheel | None = None
         # By batch index, which is a place in the shared memory: the last batch that had this place, and its leases.
         self._batches: dict[int, BatchTaken] = {}
@@ -150,6 +162,10 @@ class LeaseRenewer:
                         _log.warning(
                             "cannot renew leases yet, retrying: %s", error, extra=log_fields("leases not renewed")
                         )
+                case StartFailed():
+                    self.start_failure = report
+                case Ended():
+                    self.has_ended = True
                 case BatchTaken():
                     now, leases = time.monotonic(), []
                     batch_state = self._shared_state.batches[report.batch_index]
