@@ -15,7 +15,7 @@ from tickwheel import NewMessage, Tickwheel, Unavailable, aio
 from tickwheel.cli import enqueue_file
 from tickwheel.cli.app import app
 from tickwheel.cli.commands import shards
-from tickwheel.cli.exit_codes import ExitCode
+from tickwheel.client.exit_codes import ExitCode
 from tickwheel.client.grpc.grpc_remover import GrpcRemover
 from tickwheel.client.redis_backend import RedisBackend
 from tickwheel.operations.removal.delete_namespace import NamespaceDeletion

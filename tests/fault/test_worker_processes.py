@@ -256,8 +256,9 @@ def test_a_message_with_any_bad_payload_fails_and_the_next_task_runs(deployment:
         assert worker.stop(30) == 0
 
 
-def test_a_child_process_of_a_failed_task_is_killed(deployment: WorkerDeployment) -> None:
-    dying, after = deployment.send(worker_app.leave_a_child_and_die), deployment.send(worker_app.double, 4)
+@pytest.mark.parametrize("task", [worker_app.leave_a_child_and_die, worker_app.leave_a_child_and_exit])
+def test_a_child_process_of_a_failed_task_is_killed(deployment: WorkerDeployment, task: Task[..., object]) -> None:
+    dying, after = deployment.send(task), deployment.send(worker_app.double, 4)
     with deployment.worker() as worker:
         deployment.wait_for_state(dying, "errored")
         assert deployment.wait_for_state(after, "completed").attempt == 1

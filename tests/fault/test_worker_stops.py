@@ -1,14 +1,18 @@
 """`tickwheel worker`: the attempts of tasks that a stop or a kill of their processes ends."""
 
+import os
 import signal
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from tests.fault import worker_app
+from tests.fault.faulty_server import FaultyServer
 from tests.fault.worker_processes import Worker, WorkerDeployment, is_process
 from tests.support.wait_until import eventually
+from tickwheel import Tickwheel
 
 pytestmark = pytest.mark.fault
 
@@ -115,5 +119,42 @@ def test_a_task_next_to_a_task_killed_at_its_time_limit_runs_again_immediately(d
 def test_a_worker_whose_server_does_not_answer_gives_up_after_its_timeout(deployment: WorkerDeployment) -> None:
     # The app would retry for half a minute.
     with deployment.worker("--url", "redis://127.0.0.1:1", "--timeout", "200ms", TIMEOUT="30") as worker:
-        assert worker.wait(25) == 2
+        assert worker.wait(25) == 3
         assert "redis://127.0.0.1:1" in worker.log
+
+
+def test_a_worker_whose_server_refuses_its_queues_exits_as_other_commands_do(
+    faulty: FaultyServer, tmp_path: Path
+) -> None:
+    with Tickwheel(faulty.url, namespace="full"), faulty.client() as server:
+        server.config_set("maxmemory", "1")
+    with Worker(faulty.url, "full", tmp_path) as worker:
+        assert worker.wait(30) == 1
+        assert "memory" in worker.log
+
+
+def test_a_worker_whose_app_ends_its_process_at_the_first_start_reports_this_and_exits(
+    deployment: WorkerDeployment,
+) -> None:
+    flag = deployment.folder / "flag"
+    flag.touch()
+    with deployment.worker(EXIT_IF=str(flag)) as worker:
+        assert worker.wait(30) == 2
+        assert "its worker process ended with code 0 before the app was loaded" in worker.log
+        assert worker.record == [["import"]]
+
+
+def test_processes_that_end_with_code_0_are_restarted_after_pauses_that_the_log_reports(
+    deployment: WorkerDeployment,
+) -> None:
+    flag = deployment.folder / "flag"
+    with deployment.worker(EXIT_IF=str(flag)) as worker:
+        deployment.wait_for_state(deployment.send(worker_app.double, 1), "completed")
+        flag.touch()
+        [child] = worker.children
+        os.kill(child, signal.SIGKILL)
+        worker.wait_until_recorded("import", 3)
+        eventually(lambda: worker.log.count("ended with code 0; restarting in") >= 3, "the log reports each end", 30)
+        flag.unlink()
+        deployment.wait_for_state(deployment.send(worker_app.double, 2), "completed")
+        assert worker.stop(30) == 0

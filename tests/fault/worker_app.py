@@ -1,6 +1,7 @@
 """The app for the worker tests: tasks that wait, hang, block the interpreter or kill their process.
 
-Each task appends lines to the file that RECORD names: an action, and the id and attempt of its message.
+Each task appends lines to the file that RECORD names: an action, and the id and attempt of its message. If the file
+that EXIT_IF names exists, the import of the app ends the process with code 0.
 """
 
 import asyncio
@@ -52,6 +53,11 @@ def write(line: str) -> None:
     """Append a whole line to the record, so that the line survives a crash of the process."""
     with RECORD.open("a") as file:
         file.write(f"{line}\n")
+
+
+if Path(os.environ.get("EXIT_IF", "/no-such-file")).exists():
+    write("import")
+    sys.exit(0)
 
 
 class LastQueueSelector(QueueSelector[TaskQueue]):
@@ -234,6 +240,17 @@ def leave_a_child_and_die() -> None:
         os._exit(0)
     write(f"child {child}")
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(queue="work", max_attempts=1)
+def leave_a_child_and_exit() -> None:
+    """Ends the process as if no error had occurred."""
+    child = os.fork()
+    if child == 0:
+        time.sleep(300)
+        os._exit(0)
+    write(f"child {child}")
+    os._exit(0)
 
 
 @app.task(queue="work", max_attempts=1)

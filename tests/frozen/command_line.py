@@ -74,7 +74,8 @@ def _parameter(parameter: Any) -> dict[str, Any]:
 
 def exit_codes() -> dict[str, Any]:
     """Return the exit codes, and the exit code of each public error. Follows `tickwheel.cli.exit_codes`."""
-    from tickwheel.cli.exit_codes import ExitCode, exit_code
+    from tickwheel.cli.exit_codes import exit_code
+    from tickwheel.client.exit_codes import ExitCode
 
     ends = {name: int(exit_code(kind("x"))) for name, kind in vars(errors).items() if _is_error(kind)}
     ends["EmbeddedServerError"] = int(exit_code(EmbeddedServerError("x", data_dir=Path("data"))))

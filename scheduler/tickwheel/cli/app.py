@@ -41,9 +41,10 @@ from tickwheel.cli.commands import (
     token,
     worker,
 )
-from tickwheel.cli.exit_codes import EXIT_CODES_HELP, CommandError, ExitCode
+from tickwheel.cli.exit_codes import EXIT_CODES_HELP, CommandError
 from tickwheel.cli.output import is_json, print_failure, use_json
 from tickwheel.cli.standard_streams import prepare_streams
+from tickwheel.client.exit_codes import ExitCode
 from tickwheel.runtime.log_format import print_uncaught
 from tickwheel.runtime.text_escape import escape_unprintable
 

@@ -1,36 +1,15 @@
-"""Exit codes, and the error line on stderr."""
+"""The exit code of each error, and the error line on stderr."""
 
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import IntEnum
 
 import typer
 
 from tickwheel.cli.output import print_failure
-from tickwheel.embedded import EmbeddedServerError
-from tickwheel.errors import (
-    InvalidArgument,
-    MessageNotFound,
-    NamespaceNotFound,
-    QueueNotFound,
-    TickwheelError,
-    Unavailable,
-)
-
-
-class ExitCode(IntEnum):
-    """Exit code of a command. The parser of the command line also exits with 2."""
-
-    OK = 0
-    REFUSED = 1
-    USAGE = 2
-    UNAVAILABLE = 3
-    NOT_FOUND = 4
-    INTERRUPTED = 130
-    BROKEN_PIPE = 141
-
+from tickwheel.client.exit_codes import ExitCode, exit_code_of
+from tickwheel.errors import TickwheelError
 
 EXIT_CODES_HELP = """\b
 Exit codes:
@@ -63,21 +42,13 @@ def report_errors() -> Iterator[None]:
         raise typer.Exit(ExitCode.BROKEN_PIPE) from error
     except KeyboardInterrupt as error:
         raise typer.Exit(ExitCode.INTERRUPTED) from error
-    except (CommandError, TickwheelError, EmbeddedServerError, OSError) as error:
+    except (CommandError, TickwheelError, OSError) as error:
         print_failure(error)
         raise typer.Exit(exit_code(error)) from error
 
 
 def exit_code(error: Exception) -> ExitCode:
     """Return the exit code of an error."""
-    match error:
-        case CommandError():
-            return error.code
-        case NamespaceNotFound() | QueueNotFound() | MessageNotFound():
-            return ExitCode.NOT_FOUND
-        case Unavailable() | EmbeddedServerError():
-            return ExitCode.UNAVAILABLE
-        case InvalidArgument():
-            return ExitCode.USAGE
-        case _:
-            return ExitCode.REFUSED
+    if isinstance(error, CommandError):
+        return error.code
+    return exit_code_of(error) if isinstance(error, TickwheelError) else ExitCode.REFUSED

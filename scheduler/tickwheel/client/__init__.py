@@ -19,6 +19,7 @@ and Valkey are in `tickwheel.redis`.
     redis_backend.py       RedisBackend: operations as script calls on the shards
     tracing_backend.py     TracingBackend: spans around the operations of another backend
     local_processes.py     the embedded server and the event process that a client starts
+    exit_codes.py          ExitCode: the exit codes of programs that errors end
     admin.py               Admin: plans of administrative commands
     grpc/                  GrpcBackend, its executors, and the retries of calls
 """

@@ -143,7 +143,8 @@ class Queue:
         """Complete the messages; ``results`` has one result, or None, for each message.
 
         If leases are lost, the other messages are completed, and LeaseLost is raised at the end. The ``lost`` of the
-        error lists the messages whose leases are lost.
+        error lists the messages whose leases are lost. Leases of a deleted queue are lost. If the call has no other
+        leases, QueueNotFound is raised.
         """
         self._tickwheel._run(self._tickwheel._backend.complete(messages, results))
 

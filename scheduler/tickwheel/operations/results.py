@@ -1,19 +1,28 @@
 """Results that scripts return for each message, and the errors that some of them represent."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from struct import Struct
 from typing import TypeVar
 
-from tickwheel.errors import InvalidArgument, InvalidTransition, MessageNotFound, TickwheelError
+from tickwheel.errors import (
+    InvalidArgument,
+    InvalidTransition,
+    LeaseLost,
+    MessageNotFound,
+    QueueNotFound,
+    TickwheelError,
+)
 from tickwheel.model import validation
-from tickwheel.model.message import label
+from tickwheel.model.message import LeasedMessage, label
 from tickwheel.model.results import Change
 from tickwheel.model.state_machine import describe_sources
 from tickwheel.operations.sessions import RequestSessions, Sessions
+from tickwheel.plan import Plan
 from tickwheel.storage.record import State
 from tickwheel.storage.script_errors import OTHER_CALL_ADVICE
 
 T = TypeVar("T")
+L = TypeVar("L", bound=LeasedMessage)
 RESULT = Struct(">BBIHI")
 _MAX_STATE = max(State)
 DONE, ALREADY, NOT_FOUND, INVALID, LOST, CONFLICT = range(6)
@@ -84,3 +93,41 @@ def raise_first_error(results: Sequence[Change | TickwheelError]) -> list[Change
             raise result
         changed.append(result)
     return changed
+
+
+def queue_identity(message: LeasedMessage) -> tuple[str, int]:
+    """Return the name and the number of the message's queue. A recreated queue has another number."""
+    return message.queue, message._queue_number
+
+
+def call_each_queue(calls: Iterable[tuple[Sequence[L], Plan[Sequence[L]]]]) -> Plan[None]:
+    """Run a plan for the messages of each queue. A plan returns the messages whose lease is lost.
+
+    If a queue no longer exists, its plan raises QueueNotFound, and all of its leases are lost.
+    Raises LeaseLost at the end if leases are lost, or QueueNotFound if none of the queues exists.
+    """
+    lost: list[L] = []
+    missing: QueueNotFound | None = None
+    exists = False
+    for messages, plan in calls:
+        try:
+            lost += yield from plan
+            exists = True
+        except QueueNotFound as error:
+            lost += messages
+            missing = missing or error
+    if missing is not None and not exists:
+        raise missing
+    raise_lease_lost(lost)
+
+
+def raise_lease_lost(lost: Sequence[LeasedMessage]) -> None:
+    """Raise LeaseLost if ``lost`` is not empty."""
+    if lost:
+        first = lost[0]
+        raise LeaseLost(
+            f"the lease on message {first.id!r} of queue {first.queue!r} (attempt {first.attempt}) is lost: it ended,"
+            " or the message was finished or cancelled, or its queue was deleted"
+            + (f"; the leases on {len(lost) - 1} more messages are lost, too" if len(lost) > 1 else ""),
+            lost,
+        )

@@ -7,14 +7,24 @@ from struct import Struct
 from typing import TypeVar
 
 from tickwheel import limits
-from tickwheel.errors import InvalidArgument, LeaseLost
+from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
 from tickwheel.model.message import LeasedMessage, label
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.retry_backoff import draw_backoff_ms
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import ScriptCall, call_shards, call_shards_once
-from tickwheel.operations.results import ALREADY, DONE, LOST, NOT_FOUND, chunks_by_shard, unpack_results
+from tickwheel.operations.results import (
+    ALREADY,
+    DONE,
+    LOST,
+    NOT_FOUND,
+    call_each_queue,
+    chunks_by_shard,
+    queue_identity,
+    raise_lease_lost,
+    unpack_results,
+)
 from tickwheel.operations.sessions import Sessions
 from tickwheel.plan import Plan, Request
 from tickwheel.storage.sharding import shard_of
@@ -128,28 +138,35 @@ def _settle(
 
     If some leases are lost, raises LeaseLost after all other messages are settled.
     """
-    lost: list[LeasedMessage] = []
-    for queue, of_queue in groupby(items, lambda item: item[0].queue):
-        config = yield from context.config(queue)
+
+    def settle_queue(of_queue: list[Item]) -> Plan[list[LeasedMessage]]:
+        lost: list[LeasedMessage] = []
+        config = yield from _config_of_leases(context, [message for message, _ in of_queue])
         limit = call_limit if config.exclusive_key is None else limits.CALL_EXCLUSIVE
-        for part in chunks_by_shard(list(of_queue), lambda item: shard_of_message(context, item[0]), limit):
-            codes = yield from call(queue, part)
+        for part in chunks_by_shard(of_queue, lambda item: shard_of_message(context, item[0]), limit):
+            codes = yield from call(of_queue[0][0].queue, part)
             for shard_items, shard_codes in zip(part.values(), codes, strict=True):
                 lost += _select_lost([message for message, _ in shard_items], shard_codes)
-    raise_lease_lost(lost)
+        return lost
+
+    queues = [list(of_queue) for _, of_queue in groupby(items, lambda item: queue_identity(item[0]))]
+    yield from call_each_queue(([message for message, _ in queue], settle_queue(queue)) for queue in queues)
 
 
-def extend(context: NamespaceContext, messages: Sequence[LeasedMessage], duration: timedelta) -> Plan[None]:
+def extend(
+    context: NamespaceContext,
+    messages: Sequence[LeasedMessage],
+    duration: timedelta,
+    sessions: Sessions | None = None,
+) -> Plan[None]:
     """Move the end of each lease to ``duration`` from now, unless the lease ends later anyway.
 
     If some leases are lost, raises LeaseLost after all other leases are extended.
     """
     check_leased("extend_many", messages)
-    lost: list[LeasedMessage] = []
-    for _, of_queue in groupby(messages, lambda message: message.queue):
-        part = list(of_queue)
-        lost += apply_lease_ends(part, (yield from extend_leases(context, part, duration)))
-    raise_lease_lost(lost)
+    extension = _extension(validation.duration_ms("duration", duration, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX))
+    queues = [list(of_queue) for _, of_queue in groupby(messages, queue_identity)]
+    yield from call_each_queue((queue, _extend_queue(context, queue, extension, sessions)) for queue in queues)
 
 
 def apply_lease_ends(messages: Sequence[L], ends: Sequence[int | None]) -> list[L]:
@@ -172,22 +189,16 @@ def _ends(results: Iterable[Result]) -> list[int | None]:
     return [None if code in (LOST, NOT_FOUND) else until for code, _, _, until in results]
 
 
-def extend_leases(
-    context: NamespaceContext,
-    messages: Sequence[LeasedMessage],
-    duration: timedelta,
-    sessions: Sessions | None = None,
-) -> Plan[list[int | None]]:
-    """Extend the leases of any number of messages of one queue. Return the new ends: None if the lease is lost."""
-    extension = _extension(validation.duration_ms("duration", duration, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX))
-    ends: dict[int, int | None] = {}
-    placed = list(enumerate(messages))
-    for part in chunks_by_shard(placed, lambda item: shard_of_message(context, item[1]), limits.CALL_MESSAGES):
-        messages_by_shard = {shard: [message for _, message in of_shard] for shard, of_shard in part.items()}
-        results = yield from _leased_calls(context, "extend", messages_by_shard, extension, sessions)
+def _extend_queue(
+    context: NamespaceContext, messages: Sequence[L], extension: Builder, sessions: Sessions | None
+) -> Plan[list[L]]:
+    """Extend the leases of any number of messages of one queue. Return the messages whose lease is lost."""
+    lost: list[L] = []
+    for part in chunks_by_shard(messages, lambda message: shard_of_message(context, message), limits.CALL_MESSAGES):
+        results = yield from _leased_calls(context, "extend", part, extension, sessions)
         for shard, of_shard in part.items():
-            ends.update(zip((n for n, _ in of_shard), _ends(results[shard]), strict=True))
-    return [ends[n] for n in range(len(messages))]
+            lost += apply_lease_ends(of_shard, _ends(results[shard]))
+    return lost
 
 
 def _extension(ms: int) -> Builder:
@@ -267,7 +278,9 @@ def _leased_calls(
 
     All shards are called in one round, so an unreachable server does not delay the others.
     """
-    queue = next(iter(part.values()))[0].queue
+    messages = next(iter(part.values()))
+    queue = messages[0].queue
+    yield from _config_of_leases(context, messages)
 
     def build_call(config: QueueConfig, shard: int, session: bytes) -> ScriptCall:
         items = _items(context, queue, config, part[shard])
@@ -278,6 +291,18 @@ def _leased_calls(
         shard: list(unpack_results(reply.value, len(part[shard]), sessions))
         for shard, reply in zip(part, replies, strict=True)
     }
+
+
+def _config_of_leases(context: NamespaceContext, messages: Sequence[LeasedMessage]) -> Plan[QueueConfig]:
+    """Return the configuration of the queue of the messages. Raises QueueNotFound if this queue no longer exists."""
+    name, number = queue_identity(messages[0])
+    config = yield from context.config(name)
+    if config.number != number:
+        # The cached configuration can be older than the leases.
+        config = yield from context.fetch_config(name)
+    if config.number != number:
+        raise context.queue_recreated_error(name, config)
+    return config
 
 
 def _items(
@@ -305,18 +330,6 @@ def shard_of_message(context: NamespaceContext, message: LeasedMessage) -> int:
 
 def _select_lost(part: Sequence[L], codes: Sequence[int]) -> list[L]:
     return [message for message, code in zip(part, codes, strict=True) if code in (LOST, NOT_FOUND)]
-
-
-def raise_lease_lost(lost: Sequence[LeasedMessage]) -> None:
-    """Raise LeaseLost if ``lost`` is not empty."""
-    if lost:
-        first = lost[0]
-        raise LeaseLost(
-            f"the lease on message {first.id!r} of queue {first.queue!r} (attempt {first.attempt}) is lost: it ended,"
-            " or the message was finished or cancelled"
-            + (f"; the leases on {len(lost) - 1} more messages are lost, too" if len(lost) > 1 else ""),
-            lost,
-        )
 
 
 def _time(ms: int) -> bytes:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tickwheel import limits
-from tickwheel.errors import LeaseLost
+from tickwheel.errors import LeaseLost, QueueNotFound
 from tickwheel.model.message import LeasedMessage
 from tickwheel.model.validation import integer, message_id, text
 from tickwheel.operations import settle
@@ -40,7 +40,8 @@ class LeaseHandlers:
         if sessions is not None:
             shards = {settle.shard_of_message(namespace.context, message) for message in leased_messages}
             await namespace.run(register_call(namespace.context, request.queue, sessions, shards))
-        states = []
+        states: list[str | None] = []
+        missing: list[QueueNotFound] = []
         effects = Effects()
         for item, message in zip(items, leased_messages, strict=True):
             retry_in = message_conversion.duration_from_proto(item, "retry_in_ms")
@@ -51,8 +52,14 @@ class LeaseHandlers:
                 )
             except LeaseLost:
                 label = None
-            states.append(message_conversion.state_to_proto(label))
-        return calls.FailResponse(states=states)
+            except QueueNotFound as error:
+                # The leases of another number of the queue may be good.
+                label = None
+                missing.append(error)
+            states.append(label)
+        if missing and len(missing) == len(items):
+            raise missing[0]
+        return calls.FailResponse(states=map(message_conversion.state_to_proto, states))
 
     async def release(self, request: calls.ReleaseRequest) -> calls.ReleaseResponse:
         namespace, leased_messages = await self._resolve_leases(request, request.leases)
@@ -61,15 +68,11 @@ class LeaseHandlers:
 
     async def extend(self, request: calls.ExtendRequest) -> calls.ExtendResponse:
         namespace, leased_messages = await self._resolve_leases(request, request.leases)
-        ends = await namespace.run(
-            settle.extend_leases(
-                namespace.context,
-                leased_messages,
-                message_conversion.duration_from_proto(request, "duration_ms"),
-                request_sessions(request),
-            )
-        )
-        return calls.ExtendResponse(lease_until_ms=[until or 0 for until in ends])
+        duration = message_conversion.duration_from_proto(request, "duration_ms")
+        plan = settle.extend(namespace.context, leased_messages, duration, request_sessions(request))
+        lost = set(await _lost_indexes(namespace, leased_messages, plan))
+        ends = [0 if n in lost else message._lease_until_ms for n, message in enumerate(leased_messages)]
+        return calls.ExtendResponse(lease_until_ms=ends)
 
     @on_queue
     async def get_lease(

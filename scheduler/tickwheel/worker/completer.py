@@ -80,11 +80,12 @@ class Completer:
             while len(tasks) < _MAX_TASKS and not self._finished.empty():
                 tasks.append(self._finished.get())
             running = None not in tasks
-            by_queue = defaultdict[str, list[FinishedTask]](list)
+            # Of two queues with the same name, the older one was deleted, and the calls for its messages fail.
+            by_queue = defaultdict[tuple[str, int], list[FinishedTask]](list)
             for task in tasks:
                 if task is not None:
-                    by_queue[task.message.queue].append(task)
-            for name, queue_tasks in by_queue.items():
+                    by_queue[task.message.queue, task.message._queue_number].append(task)
+            for (name, _), queue_tasks in by_queue.items():
                 self._settle_queue(name, queue_tasks)
 
     def _settle_queue(self, name: str, tasks: list[FinishedTask]) -> None:

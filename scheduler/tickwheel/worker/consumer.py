@@ -11,6 +11,7 @@ from functools import partial
 from tickwheel.client import Message
 from tickwheel.errors import LeaseLost, QueueBlocked, QueueNotFound, TickwheelError
 from tickwheel.runtime.log_fields import log_fields, log_message
+from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.run_context import Outcome
 from tickwheel.tasks.runner import Runner, call_hook
@@ -22,6 +23,8 @@ from tickwheel.worker.shared_state import BATCHES_PER_CONSUMER, BatchState, Mess
 from tickwheel.worker.stats import UNKNOWN
 
 _log = logging.getLogger("tickwheel.worker")
+# For all consumers of the process.
+_log_throttle = LogThrottle()
 # The maximum wait of one dequeue call, so that a waiting consumer notices a stop request in time.
 _MAX_WAIT = timedelta(seconds=1)
 _PAUSE_S = 1.0
@@ -77,7 +80,8 @@ class Consumer:
                 try:
                     self._consume_queue(select(self._selector, self._has_work))
                 except TickwheelError as error:
-                    _log.error("cannot take messages, retrying: %s", error, extra=log_fields("nothing taken"))
+                    level = logging.ERROR if _log_throttle.should_log(str(error)) else logging.DEBUG
+                    _log.log(level, "cannot take messages, retrying: %s", error, extra=log_fields("nothing taken"))
                     self._stopping.wait(_PAUSE_S)
         except BaseException:
             # An error of the app's selector or middleware. The messages that were taken and not run are released below.

@@ -19,6 +19,16 @@ class Ready(msgspec.Struct, tag=True, array_like=True):
     tasks: list[str]
 
 
+class StartFailed(msgspec.Struct, tag=True, array_like=True):
+    """The process has printed why it cannot start. ``exit_code`` is that of a command that ends for this reason."""
+
+    exit_code: int
+
+
+class Ended(msgspec.Struct, tag=True, array_like=True):
+    """The process ends as intended: it was stopped, or has reached its memory limit. All messages are settled."""
+
+
 class MessageLease(msgspec.Struct, array_like=True):
     """A message whose lease must be renewed. The lease lasts ``lease_s`` seconds. See `LeasedMessage.by_lease`."""
 
@@ -62,7 +72,7 @@ class OccurrenceHandled(msgspec.Struct, tag=True, array_like=True):
     outcome: str
 
 
-Report = Ready | BatchTaken | BatchFinished | OccurrenceHandled
+Report = Ready | StartFailed | Ended | BatchTaken | BatchFinished | OccurrenceHandled
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
 

@@ -16,10 +16,19 @@ from datetime import timedelta
 from itertools import chain
 
 from tickwheel import limits
-from tickwheel.client import Message, Tickwheel
-from tickwheel.errors import LeaseLost, TickwheelError
+from tickwheel.client import Message, Queue, Tickwheel
+from tickwheel.errors import LeaseLost, NamespaceGone, NamespaceNotFound, QueueNotFound, TickwheelError
 from tickwheel.runtime.log_fields import log_fields
-from tickwheel.worker.ipc import BatchFinished, BatchTaken, MessageLease, OccurrenceHandled, Ready, ReportReader
+from tickwheel.worker.ipc import (
+    BatchFinished,
+    BatchTaken,
+    Ended,
+    MessageLease,
+    OccurrenceHandled,
+    Ready,
+    ReportReader,
+    StartFailed,
+)
 from tickwheel.worker.shared_state import BatchState, MessageState, SharedState
 from tickwheel.worker.stats import Stats
 
@@ -79,11 +88,15 @@ class LeaseRenewer:
         self._on_ready = on_ready
         self._stats = stats
         self._ready_report: Ready | None = None
+        self.start_failure: StartFailed | None = None
+        # Whether the process has reported that it ends as intended.
+        self.has_ended = False
         self._tickwheel: Tickwheel | None = None
         # By batch index, which is a place in the shared memory: the last batch that had this place, and its leases.
         self._batches: dict[int, BatchTaken] = {}
         self._leases: dict[int, list[_Lease]] = {}
-        self._queues: set[str] = set()
+        # The queues of the leases so far, by name and number: a recreated queue has another number.
+        self._queues: set[tuple[str, int]] = set()
         self._executor = executor
         self._in_flight: set[Future[None]] = set()
         # The monotonic time from which leases are no longer renewed: the process has closed or misused the pipe.
@@ -149,6 +162,10 @@ class LeaseRenewer:
                         _log.warning(
                             "cannot renew leases yet, retrying: %s", error, extra=log_fields("leases not renewed")
                         )
+                case StartFailed():
+                    self.start_failure = report
+                case Ended():
+                    self.has_ended = True
                 case BatchTaken():
                     now, leases = time.monotonic(), []
                     batch_state = self._shared_state.batches[report.batch_index]
@@ -156,9 +173,9 @@ class LeaseRenewer:
                         lease_s = min(max(message.lease_s, _MIN_LEASE_S), _MAX_LEASE_S)
                         # Renew the first leases of a queue immediately. The client then has the configuration of the
                         # queue, and can renew later leases even if the server of the configuration is unreachable.
-                        wait_s = min(lease_s / 3, _FIRST_RENEWAL_S) if message.queue in self._queues else 0
+                        wait_s = min(lease_s / 3, _FIRST_RENEWAL_S) if _queue_identity(message) in self._queues else 0
                         leases.append(_Lease(message, batch_state, report.number, index, lease_s, now + wait_s))
-                    self._queues.update(message.queue for message in report.messages)
+                    self._queues.update(map(_queue_identity, report.messages))
                     self._batches[report.batch_index] = report
                     self._leases[report.batch_index] = leases
                 case BatchFinished():
@@ -168,14 +185,14 @@ class LeaseRenewer:
 
     def _renew(self) -> None:
         now = time.monotonic()
-        due: dict[tuple[str, float], list[_Lease]] = {}
+        due: dict[tuple[tuple[str, int], float], list[_Lease]] = {}
         for lease in chain.from_iterable(self._leases.values()):
             if now >= lease.renew_at and lease.is_held():
-                due.setdefault((lease.message.queue, lease.lease_s), []).append(lease)
+                due.setdefault((_queue_identity(lease.message), lease.lease_s), []).append(lease)
                 # `_extend` sets the time of the next renewal.
                 lease.renew_at = math.inf
         self._in_flight = {call for call in self._in_flight if not call.done()}
-        for (queue, lease_s), leases in due.items():
+        for ((queue, _), lease_s), leases in due.items():
             self._in_flight.add(self._executor.submit(self._extend, queue, lease_s, leases))
 
     def _extend(self, queue: str, lease_s: float, leases: list[_Lease]) -> None:
@@ -183,9 +200,15 @@ class LeaseRenewer:
         messages = [_to_message(lease.message) for lease in leases]
         began, lost = time.monotonic(), set()
         try:
-            self.open_client().queue(queue).extend_many(messages, timedelta(seconds=lease_s))
+            _extend_many(self.open_client().queue(queue), messages, timedelta(seconds=lease_s))
         except LeaseLost as error:
             lost = set(map(id, error.lost))
+        except (QueueNotFound, NamespaceNotFound, NamespaceGone) as error:
+            _log.warning(
+                "%d leases of queue %s are lost: %s", len(messages), queue, error,
+                extra=log_fields("leases lost", queue=queue),
+            )  # fmt: skip
+            lost = set(map(id, messages))
         except Exception as error:
             _log.warning(
                 "cannot renew %d leases of queue %s, retrying: %s", len(messages), queue, error,
@@ -204,6 +227,19 @@ class LeaseRenewer:
                 batch_state.mark_lost(index)
                 lease.renew_at = math.inf
                 self._stats.record_renewal(False)
+
+
+def _extend_many(queue: Queue, messages: list[Message], duration: timedelta) -> None:
+    try:
+        queue.extend_many(messages, duration)
+    except QueueNotFound:
+        # The client can raise this error once for a recreated queue with the number of the deleted queue. Such a queue
+        # exists if its namespace was recreated. Then the leases are good, and the repeated call renews them.
+        queue.extend_many(messages, duration)
+
+
+def _queue_identity(message: MessageLease) -> tuple[str, int]:
+    return message.queue, message.queue_number
 
 
 def _to_message(lease: MessageLease) -> Message:

@@ -15,12 +15,14 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from tickwheel.client.exit_codes import ExitCode, exit_code_of
 from tickwheel.errors import TickwheelError
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.runtime.log_format import log_to_stderr, print_error
@@ -32,16 +34,13 @@ from tickwheel.worker.app_loader import load_app, load_selector, select_queues
 from tickwheel.worker.async_runner import AsyncTaskLoop
 from tickwheel.worker.completer import Completer
 from tickwheel.worker.consumer import Consumer
-from tickwheel.worker.ipc import OccurrenceHandled, Ready, ReportWriter
+from tickwheel.worker.ipc import Ended, OccurrenceHandled, Ready, ReportWriter, StartFailed
 from tickwheel.worker.schedule_runner import ScheduleRunner
 from tickwheel.worker.selectors import QueueSelector
 from tickwheel.worker.shared_state import BATCHES_PER_CONSUMER, SharedState
 from tickwheel.worker.time_limit import AlarmLimit, ThreadLimits
 
 _log = logging.getLogger("tickwheel.worker")
-# Exit codes. RECYCLE: start another process immediately. CANNOT_START: the app or its configuration is wrong.
-RECYCLE = 75
-CANNOT_START = 78
 # The options of the app's client that the supervisor's client uses, too.
 _SHARED_OPTIONS = ("url", "namespace", "data_dir", "durability")
 
@@ -69,7 +68,7 @@ class ProcessConfig(msgspec.Struct, kw_only=True):
 
 
 def main() -> int:
-    """Run the process. Return its exit code: 0, RECYCLE or CANNOT_START."""
+    """Run the process. Return its exit code: 0, or the reason why the process cannot start."""
     config = msgspec.json.decode(_read_line(), type=ProcessConfig)
     # Programs that tasks start must not inherit these descriptors and standard input: a program could keep the pipe
     # open, or read the input that comes from the supervisor.
@@ -84,6 +83,7 @@ def main() -> int:
     handle_in_thread({signal.SIGTERM: stopping.set})
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_supervisor, args=(supervisor, stopping, config.drain_s), daemon=True).start()
+    reports = ReportWriter(config.report_fd)
     try:
         app = load_app(config.app)
         # If the server is embedded, the supervisor drives its wheel.
@@ -97,8 +97,12 @@ def main() -> int:
             app.declared(queue.name)
     except TickwheelError as error:
         print_error(error, json=config.json)
-        return CANNOT_START
-    return _work(config, app, queues, selector_class, stopping)
+        reports.send(StartFailed(exit_code_of(error)))
+        return exit_code_of(error)
+    _work(config, app, queues, selector_class, reports, stopping)
+    with suppress(BrokenPipeError):
+        reports.send(Ended())
+    return 0
 
 
 def _work(
@@ -106,15 +110,15 @@ def _work(
     app: TaskApp,
     queues: list[TaskQueue],
     selector_class: type[QueueSelector[TaskQueue]],
+    reports: ReportWriter,
     stopping: threading.Event,
-) -> int:
-    reports = ReportWriter(config.report_fd)
+) -> None:
     shared_state = SharedState(config.consumers, config.shared_state_fd)
     client_options = {name: app.where.get(name) for name in _SHARED_OPTIONS}
     client_options["data_dir"] = None if client_options["data_dir"] is None else str(client_options["data_dir"])
     reports.send(Ready(client_options, [queue.name for queue in queues], list(app.tasks)))
     worker = f"{socket.gethostname()[:40]}:{os.getpid()}"
-    async_tasks, completer, recycling = AsyncTaskLoop(), Completer(app.tickwheel), threading.Event()
+    async_tasks, completer = AsyncTaskLoop(), Completer(app.tickwheel)
 
     def check_memory() -> None:
         limit = config.memory_limit
@@ -125,7 +129,6 @@ def _work(
                 limit >> 20,
                 extra=log_fields("memory limit", memory=used, limit=limit),
             )
-            recycling.set()
             stopping.set()
 
     # An alarm is a signal, and only the main thread receives signals. A single consumer runs in the main thread. If
@@ -159,7 +162,6 @@ def _work(
         completer.close()
         call_hook(app, "shutdown", app)
         app.close()
-    return RECYCLE if recycling.is_set() else 0
 
 
 def _run(consumers: list[Consumer]) -> None:
@@ -186,7 +188,7 @@ def _read_line() -> bytes:
     with open(0, "rb", buffering=0, closefd=False) as standard_input:
         line = standard_input.readline()
     if not line.endswith(b"\n"):
-        raise SystemExit(CANNOT_START)
+        raise SystemExit(ExitCode.REFUSED)
     return line
 
 

@@ -20,13 +20,14 @@ from typing import Final
 import msgspec
 
 from tickwheel.client import Tickwheel
+from tickwheel.client.exit_codes import ExitCode
 from tickwheel.runtime.backoff import Backoff
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.runtime.signals import signal_name
 from tickwheel.worker.ipc import Ready
 from tickwheel.worker.lease_renewer import LeaseRenewer
 from tickwheel.worker.orphan_settler import Interruption, settle_after_exit
-from tickwheel.worker.process import RECYCLE, ProcessConfig
+from tickwheel.worker.process import ProcessConfig
 from tickwheel.worker.shared_state import SharedState
 from tickwheel.worker.stats import Stats
 
@@ -75,6 +76,8 @@ class Supervisor:
         self._started: set[int] = set()
         self._restart_at = [0.0] * count
         self._backoffs = [Backoff(*_RESTART_BACKOFF_S) for _ in range(count)]
+        # Whether a process has loaded the app. Then the arguments are valid, and later failures are temporary.
+        self._was_ready = False
         self._client: Tickwheel | None = None
         self._lock = threading.Lock()
         self._exit_code = 0
@@ -90,7 +93,7 @@ class Supervisor:
         self._wake.set()
 
     def run(self) -> int:
-        """Run until `stop`. Return the exit code: 0, or 2 if no process can start because the arguments are wrong."""
+        """Run until `stop`. Return the exit code: 0, or that of the first process if no process has ever started."""
         try:
             while self._stops == 0 or any(self._processes):
                 self._apply_stop_request()
@@ -188,6 +191,7 @@ class Supervisor:
 
     def _open_client(self, report: Ready) -> Tickwheel:
         with self._lock:
+            self._was_ready = True
             if self._client is None:
                 # If the server is embedded, this client also drives its wheel.
                 self._client = Tickwheel(**{**report.client_options, "drive": None, "timeout": self._timeout})
@@ -206,13 +210,12 @@ class Supervisor:
             return
         code = process.popen.wait()
         os.close(process.input)
-        renewer, was_ready = process.renewer, process.renewer.is_ready
+        renewer = process.renewer
+        renewer.stop()
         exit_reason, culprit = process.kill_reason or _exit_reason(code), process.culprit
-        has_failed = code not in (0, RECYCLE)
-        if has_failed:
+        if not renewer.has_ended:
             # Kill the programs that the tasks of the process have started, because the tasks will run again.
             _kill(process.popen)
-        renewer.stop()
 
         def interruption(batch_index: int, message_index: int) -> Interruption:
             if exit_reason == _STOPPED:
@@ -226,11 +229,14 @@ class Supervisor:
         renewer.close()
         process.shared_state.close()
         self._stats.record_exit()
-        if not has_failed:
+        if renewer.has_ended:
             self._backoffs[n].reset()
-        elif not was_ready and self._client is None and self._stops == 0 and code > 0:
-            # Another start would fail in the same way.
-            self._exit_code = 2
+        elif self._stops == 0 and not self._was_ready and code >= 0:
+            # Another start would probably fail in the same way.
+            failure = renewer.start_failure
+            self._exit_code = ExitCode.USAGE if failure is None else failure.exit_code
+            if failure is None:
+                _log.error("%s before the app was loaded", exit_reason, extra=log_fields("process not started"))
             self.stop()
         elif self._stops == 0:
             if time.monotonic() - process.started > _LONG_LIFE_S:

@@ -1,6 +1,9 @@
 """Runs a command in tests and reads its output."""
 
 import json
+import os
+import pty
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +18,24 @@ Start = Callable[..., ServingProgram]
 TICKWHEEL = (sys.executable, "-m", "tickwheel")
 ENDS_S = 30
 ENCODE = ("--exclusive-key", "project")
+
+
+def answer_on_terminal(answer: str, *args: str) -> tuple[int, str]:
+    """Run a command whose standard input is a terminal, and answer its question.
+
+    Return the exit code, and the text on stdout and stderr.
+    """
+    main, terminal = pty.openpty()
+    try:
+        os.write(main, f"{answer}\n".encode())
+        command = [*TICKWHEEL, *args]
+        ended = subprocess.run(
+            command, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=ENDS_S, check=False
+        )
+    finally:
+        os.close(terminal)
+        os.close(main)
+    return ended.returncode, ended.stdout.decode()
 
 
 def documents(result: Result) -> list[Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.cli.command_runner import Run, document
+from tests.integration.cli.command_runner import Run, answer_on_terminal, document
 from tickwheel import Tickwheel
 from tickwheel.redis.acl import users
 from tickwheel.storage.fence import pack_fence
@@ -79,8 +79,8 @@ def test_epochs_are_reset_only_after_a_person_confirms_that_no_process_drives(
     refused = run("shards", "reset-epoch", "--yes", code=1).stderr
     assert "this user may not run CLIENT LIST: run the command as an administrator" in refused
     assert admin.hexists(clock, "fence")
-    done = run("shards", "reset-epoch", stdin="y\n")
-    assert "is every event process ended?" in done.stderr
+    code, text = answer_on_terminal("y", "shards", "reset-epoch")
+    assert (code, "is every event process ended?" in text) == (0, True)
     assert not admin.hexists(clock, "fence")
 
 

@@ -1,5 +1,6 @@
 """`tickwheel shards` and `tickwheel shards reset-epoch`."""
 
+import json
 import os
 import socket
 from contextlib import AbstractContextManager
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from services.zookeeper import ZooKeeper
-from tests.integration.cli.command_runner import Run, document
+from tests.integration.cli.command_runner import Run, answer_on_terminal, document
 from tests.support.event_process_thread import run_event_process
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
@@ -77,9 +78,12 @@ def test_epochs_are_reset_after_a_confirmation_if_no_process_drives(
     with run_driver(cli_client, tmp_path / "lock") as process:
         wait_until_it_drives(process)
         eventually(refused, "the reset is refused")
-    assert "nothing was changed" in run("shards", "reset-epoch", stdin="n\n", code=1).stderr
+    error = json.loads(run("--json", "shards", "reset-epoch", stdin="y\n", code=1).stderr)
+    assert "there is no terminal to ask, so confirm with --yes" in str(error)
+    code, text = answer_on_terminal("n", "shards", "reset-epoch")
+    assert (code, "nothing was changed" in text) == (1, True)
     assert document(run("shards", "--json"))[0]["epoch"] == 1
-    assert "1 of 1 shards" in run("shards", "reset-epoch", stdin="y\n").stdout
+    assert "1 of 1 shards" in answer_on_terminal("y", "shards", "reset-epoch")[1]
     assert document(run("shards", "--json", "reset-epoch", "--yes"))["forgotten"] == []
     [shard] = document(run("shards", "--json"))
     # The kind of election is reset too: another kind may drive the shard now.

@@ -9,7 +9,7 @@ import typer
 from tickwheel import InvalidArgument, Message
 from tickwheel.cli.arguments import Name
 from tickwheel.cli.command import command
-from tickwheel.cli.exit_codes import CommandError, ExitCode
+from tickwheel.cli.exit_codes import CommandError
 from tickwheel.cli.output import (
     format_moment,
     format_pairs,
@@ -20,6 +20,7 @@ from tickwheel.cli.output import (
 )
 from tickwheel.cli.parameter_types import option_parser, pairs, parse_duration
 from tickwheel.cli.target import Target
+from tickwheel.client.exit_codes import ExitCode
 
 # An event process that this command starts needs less than this time until it has promoted the overdue messages.
 _CATCH_UP = timedelta(seconds=2)

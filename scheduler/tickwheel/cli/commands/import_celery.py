@@ -12,9 +12,10 @@ import typer
 from tickwheel import InvalidArgument, Tickwheel, limits
 from tickwheel.celery.importer import CeleryQueue, Importer, Report
 from tickwheel.cli.command import command
-from tickwheel.cli.exit_codes import CommandError, ExitCode
+from tickwheel.cli.exit_codes import CommandError
 from tickwheel.cli.output import format_count, print_json, print_status
 from tickwheel.cli.target import Target
+from tickwheel.client.exit_codes import ExitCode
 from tickwheel.model.validation import preview_url
 from tickwheel.redis.url import validate_redis_url
 from tickwheel.runtime.text_escape import escape_unprintable

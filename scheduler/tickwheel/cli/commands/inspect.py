@@ -9,7 +9,7 @@ import typer
 from tickwheel import Lateness, MessageView, Queue
 from tickwheel.cli.arguments import ExclusiveValue, Id, Name
 from tickwheel.cli.command import command
-from tickwheel.cli.exit_codes import CommandError, ExitCode
+from tickwheel.cli.exit_codes import CommandError
 from tickwheel.cli.output import (
     format_lateness,
     format_moment,
@@ -25,6 +25,7 @@ from tickwheel.cli.output import (
 )
 from tickwheel.cli.parameter_types import pairs
 from tickwheel.cli.target import Target
+from tickwheel.client.exit_codes import ExitCode
 
 _WITHHELD = "withheld, like the result: the token needs the role consume or admin on this queue"
 _UNTIL = {"invisible": "invisible until", "running": "leased until"}

@@ -18,12 +18,13 @@ import typer
 
 from tickwheel import InvalidArgument, aio
 from tickwheel.cli.command import command
-from tickwheel.cli.exit_codes import CommandError, ExitCode
+from tickwheel.cli.exit_codes import CommandError
 from tickwheel.cli.load_progress import View, open_view, print_report
 from tickwheel.cli.output import print_json, print_status
 from tickwheel.cli.parameter_types import option_parser, parse_duration
 from tickwheel.cli.scratch_namespace import delete_scratch
 from tickwheel.cli.target import Target
+from tickwheel.client.exit_codes import ExitCode
 from tickwheel.rpc.url import is_grpc_url
 
 if TYPE_CHECKING:

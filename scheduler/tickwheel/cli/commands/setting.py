@@ -5,9 +5,10 @@ from typing import Annotated
 import typer
 
 from tickwheel.cli.command import command
-from tickwheel.cli.exit_codes import CommandError, ExitCode
+from tickwheel.cli.exit_codes import CommandError
 from tickwheel.cli.output import print_json, print_status, print_table
 from tickwheel.cli.target import Target
+from tickwheel.client.exit_codes import ExitCode
 from tickwheel.runtime.text_escape import escape_unprintable
 
 commands = typer.Typer(no_args_is_help=True, help="Read and change the settings of the namespace.")

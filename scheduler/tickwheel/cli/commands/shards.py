@@ -7,6 +7,7 @@ import typer
 
 from tickwheel import Forbidden
 from tickwheel.cli.command import command, default_command
+from tickwheel.cli.confirmation import confirm
 from tickwheel.cli.exit_codes import CommandError
 from tickwheel.cli.output import format_lateness, lateness_fields, print_json, print_table
 from tickwheel.cli.parameter_types import format_duration
@@ -60,8 +61,7 @@ def reset(
         context = admin.context
         unchecked = _refuse_if_driven(admin, unattended=yes)
         label = f"the epochs of {context.shards} shards of namespace {context.namespace!r}{unchecked}"
-        if not yes and not typer.confirm(f"Forget {label}?", err=True):
-            raise CommandError("nothing was changed")
+        confirm(f"Forget {label}?", yes=yes)
         forgotten = [shard for shard in range(context.shards) if admin.run(reset_epoch(context, shard))]
     if target.json:
         print_json({"forgotten": forgotten})
@@ -80,7 +80,7 @@ def _refuse_if_driven(admin: Admin, *, unattended: bool) -> str:
         if unattended:
             raise CommandError(
                 "cannot check whether the shards are driven, because this user may not run CLIENT LIST: run the"
-                " command as an administrator of the server, or without --yes"
+                " command as an administrator of the server, or on a terminal without --yes"
             ) from None
         return " (not checked, because this user may not run CLIENT LIST: is every event process ended?)"
     if followers:

@@ -24,6 +24,7 @@ from tickwheel.operations.enqueue import RefusedMessage, check_refused
 from tickwheel.operations.namespace_options import NamespaceOptions
 from tickwheel.operations.removal.purge import check_states
 from tickwheel.operations.reschedule import check_new_times
+from tickwheel.operations.results import call_each_queue, raise_lease_lost
 from tickwheel.operations.resume_lease import check_token
 from tickwheel.operations.settings import setting_name, setting_value
 from tickwheel.operations.settle import (
@@ -31,7 +32,6 @@ from tickwheel.operations.settle import (
     check_final,
     check_leased,
     error_text,
-    raise_lease_lost,
     result_texts,
 )
 from tickwheel.plan import Plan, RpcCall
@@ -41,6 +41,7 @@ from tickwheel.runtime.chunks import iter_chunks
 from tickwheel.storage.record import State
 from tickwheel.v1 import message_pb2 as messages, message_service_pb2 as calls, queue_service_pb2 as admin
 
+L = TypeVar("L", bound=LeasedMessage)
 M = TypeVar("M", bound=LeasedMessage)
 
 
@@ -133,27 +134,30 @@ class GrpcBackend:
         self, leased_messages: Sequence[LeasedMessage], results: Sequence[str | None] | None = None
     ) -> Plan[None]:
         check_leased("complete_many", leased_messages)
-        lost: list[LeasedMessage] = []
-        for queue, chunk in chunk_leases(leased_messages, result_texts(leased_messages, results)):
+
+        def complete_chunk(queue: str, leased: Sequence[L], texts: Sequence[bytes | None]) -> Plan[list[L]]:
             request = calls.CompleteRequest(
                 **self._queue_fields(queue),
-                leases=[message_conversion.lease_to_proto(message) for message, _ in chunk],
-                results={n: result.decode() for n, (_, result) in enumerate(chunk) if result is not None},
+                leases=map(message_conversion.lease_to_proto, leased),
+                results={n: text.decode() for n, text in enumerate(texts) if text is not None},
             )
             reply = yield RpcCall("Complete", request)
-            lost += (chunk[n][0] for n in reply.lost)
-        raise_lease_lost(lost)
+            return [leased[n] for n in reply.lost]
+
+        chunks = chunk_leases(leased_messages, result_texts(leased_messages, results))
+        yield from call_each_queue((leased, complete_chunk(queue, leased, texts)) for queue, leased, texts in chunks)
 
     def release(self, leased_messages: Sequence[LeasedMessage]) -> Plan[None]:
         check_leased("release_many", leased_messages)
-        lost: list[LeasedMessage] = []
-        for queue, chunk in chunk_leases(leased_messages):
-            leases = [message_conversion.lease_to_proto(message) for message, _ in chunk]
-            reply = yield from self._call_once(
-                "Release", calls.ReleaseRequest(**self._queue_fields(queue), leases=leases)
-            )
-            lost += (chunk[n][0] for n in reply.lost)
-        raise_lease_lost(lost)
+
+        def release_chunk(queue: str, leased: Sequence[L]) -> Plan[list[L]]:
+            leases = map(message_conversion.lease_to_proto, leased)
+            request = calls.ReleaseRequest(**self._queue_fields(queue), leases=leases)
+            reply = yield from self._call_once("Release", request)
+            return [leased[n] for n in reply.lost]
+
+        chunks = chunk_leases(leased_messages)
+        yield from call_each_queue((leased, release_chunk(queue, leased)) for queue, leased, _ in chunks)
 
     def fail(self, message: LeasedMessage, error: str | None, retry_in: timedelta | None, final: bool) -> Plan[str]:
         text = error_text(error).decode()
@@ -169,14 +173,15 @@ class GrpcBackend:
     def extend(self, leased_messages: Sequence[LeasedMessage], duration: timedelta) -> Plan[None]:
         check_leased("extend_many", leased_messages)
         ms = validation.duration_ms("duration", duration, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
-        lost: list[LeasedMessage] = []
-        for queue, chunk in chunk_leases(leased_messages):
-            leased = [message for message, _ in chunk]
+
+        def extend_chunk(queue: str, leased: Sequence[L]) -> Plan[list[L]]:
             leases = map(message_conversion.lease_to_proto, leased)
             request = calls.ExtendRequest(**self._queue_fields(queue), leases=leases, duration_ms=ms)
             reply = yield from self._call_once("Extend", request)
-            lost += apply_lease_ends(leased, reply.lease_until_ms)
-        raise_lease_lost(lost)
+            return apply_lease_ends(leased, reply.lease_until_ms)
+
+        chunks = chunk_leases(leased_messages)
+        yield from call_each_queue((leased, extend_chunk(queue, leased)) for queue, leased, _ in chunks)
 
     def cancel_many(
         self, queue: str, ids: Sequence[str], exclusive_value: str | None, release: bool

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, repeat
-from typing import Final
+from typing import Final, TypeVar
 
 from tickwheel.model.message import LeasedMessage, NewMessage
 from tickwheel.operations.enqueue import check_new
+from tickwheel.operations.results import queue_identity
 from tickwheel.plan import iter_argument
 from tickwheel.rpc import message_conversion
 from tickwheel.runtime.chunks import iter_chunks
@@ -15,6 +16,7 @@ from tickwheel.v1 import message_pb2 as messages
 # requests of up to 4 MiB.
 BATCH_MESSAGES: Final = 1_000
 _BATCH_BYTES: Final = 3 * 1024 * 1024
+L = TypeVar("L", bound=LeasedMessage)
 
 
 def chunk_new_messages(new_messages: Iterable[NewMessage]) -> Iterator[list[messages.NewMessage]]:
@@ -38,10 +40,10 @@ def chunk_new_messages(new_messages: Iterable[NewMessage]) -> Iterator[list[mess
 
 
 def chunk_leases(
-    leased_messages: Sequence[LeasedMessage], results: Sequence[bytes | None] | None = None
-) -> Iterator[tuple[str, list[tuple[LeasedMessage, bytes | None]]]]:
-    """Yield the queue and the messages of each request, each message with its result."""
+    leased_messages: Sequence[L], results: Sequence[bytes | None] | None = None
+) -> Iterator[tuple[str, list[L], list[bytes | None]]]:
+    """Yield the queue, the messages and the results of each request. The messages have the same number of the queue."""
     pairs = zip(leased_messages, repeat(None) if results is None else results, strict=False)
-    for queue, group in groupby(pairs, lambda item: item[0].queue):
+    for (queue, _), group in groupby(pairs, lambda item: queue_identity(item[0])):
         for chunk in iter_chunks(list(group), BATCH_MESSAGES):
-            yield queue, chunk
+            yield queue, [message for message, _ in chunk], [result for _, result in chunk]

@@ -1,0 +1,29 @@
+"""The app for the tests of workers whose queue is deleted. Each thread takes one message of "single" at a time."""
+
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from tests.fault.worker_app import record
+from tickwheel.tasks import TaskApp, current
+
+app = TaskApp(timeout=timedelta(seconds=30))
+app.queue("single", lease=timedelta(seconds=2), batch=1, iterations=1)
+app.queue("batch", lease=timedelta(seconds=2), batch=10)
+
+
+@app.task(queue="single")
+def wait_for(path: str) -> None:
+    """Runs until a file exists, also if the lease is lost."""
+    record("began")
+    while not Path(path).exists():
+        time.sleep(0.01)
+    record("ended")
+
+
+@app.task(queue="batch")
+def wait_until_lost() -> None:
+    record("began")
+    while not current().is_lost():
+        time.sleep(0.01)
+    record("lost")

@@ -1,0 +1,124 @@
+"""`tickwheel worker`: the leases of a worker whose queue or namespace is deleted, and those of a recreated queue."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.fault.deletion_app import app, wait_for, wait_until_lost
+from tests.fault.faulty_server import FaultyServer
+from tests.fault.worker_processes import Worker
+from tests.integration.service_thread import ServiceThread
+from tests.support.wait_until import eventually
+from tickwheel import Tickwheel
+from tickwheel.tasks import Task
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.fault
+
+
+@pytest.fixture(params=["direct", "service"])
+def url(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> Iterator[str]:
+    """The URL of the worker."""
+    if request.param == "direct":
+        yield tickwheel_server.url
+        return
+    with ServiceThread(tickwheel_server.url) as service:
+        yield service.url
+
+
+@pytest.fixture
+def tickwheel(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Tickwheel]:
+    with Tickwheel(tickwheel_server.url, namespace=namespace) as client:
+        yield client
+
+
+def run_worker(url: str, tickwheel: Tickwheel, folder: Path, *options: str) -> Worker:
+    return Worker(url, tickwheel._context.namespace, folder, *options, app="tests.fault.deletion_app:app")
+
+
+def send(tickwheel: Tickwheel, task: Task[..., object], *args: object) -> str:
+    """Send a task. Create its queue if necessary."""
+    queue = tickwheel.create_queue(task.queue, update=True, **app.queues[task.queue].config)
+    return queue.enqueue(task.message(args, {}).payload).id
+
+
+def test_a_worker_renews_leases_of_a_recreated_queue_while_it_runs_a_task_of_the_deleted_queue(
+    url: str, tickwheel: Tickwheel, tmp_path: Path
+) -> None:
+    go, queue = tmp_path / "go", tickwheel.queue("single")
+    send(tickwheel, wait_for, str(go))
+    with run_worker(url, tickwheel, tmp_path, "--threads", "2", "--queue", "single") as worker:
+        worker.wait_until_recorded("began")
+        tickwheel.delete_queue("single", purge=True)
+        good = send(tickwheel, wait_for, str(go))
+        worker.wait_until_recorded("began", 2)
+        lease_end = queue.get(good).until
+        assert lease_end is not None
+        later = lease_end + timedelta(seconds=4)
+        eventually(lambda: (queue.get(good).until or lease_end) > later, f"the lease is renewed\n{worker.log}", 15)
+        go.touch()
+        eventually(lambda: queue.get(good).state == "completed", "the task of the recreated queue completes", 15)
+        assert queue.get(good).attempt == 1
+        assert len(worker.list_actions("began")) == 2
+
+
+def test_a_task_of_a_recreated_queue_is_completed_together_with_a_task_of_the_deleted_queue(
+    faulty: FaultyServer, tmp_path: Path
+) -> None:
+    blocking, go = tmp_path / "blocking", tmp_path / "go"
+    with Tickwheel(faulty.url, namespace="deleted") as tickwheel:
+        queue = tickwheel.queue("single")
+        send(tickwheel, wait_for, str(go))
+        with run_worker(faulty.url, tickwheel, tmp_path, "--threads", "3", "--queue", "single") as worker:
+            worker.wait_until_recorded("began")
+            tickwheel.delete_queue("single", purge=True)
+            good = [send(tickwheel, wait_for, str(path)) for path in (blocking, go)]
+            worker.wait_until_recorded("began", 3)
+            with faulty.paused():
+                # The completion of the first task waits for the server. The next call then completes all others.
+                blocking.touch()
+                worker.wait_until_recorded("ended", 1)
+                go.touch()
+                worker.wait_until_recorded("ended", 3)
+            eventually(
+                lambda: {queue.get(id).state for id in good} == {"completed"}, f"both complete\n{worker.log}", 10
+            )
+            assert {queue.get(id).attempt for id in good} == {1}
+            assert worker.stop(30) == 0
+
+
+@pytest.mark.parametrize("deleted", ["queue", "namespace"])
+def test_a_worker_loses_the_leases_of_a_deleted_queue_and_does_not_start_its_messages(
+    url: str, tickwheel: Tickwheel, tmp_path: Path, deleted: str
+) -> None:
+    first, *_ = [send(tickwheel, wait_until_lost) for _ in range(3)]
+    with run_worker(url, tickwheel, tmp_path, "--queue", "batch") as worker:
+        worker.wait_until_recorded("began")
+        if deleted == "queue":
+            tickwheel.delete_queue("batch", purge=True)
+        else:
+            tickwheel.delete_namespace()
+        worker.wait_until_recorded("lost")
+        eventually(lambda: worker.log.count("before it ran") == 2, f"the other leases are lost\n{worker.log}")
+        assert [words[:2] for words in worker.record] == [["began", first], ["lost", first]]
+        assert worker.stop(30) == 0
+
+
+def test_a_worker_of_a_deleted_namespace_does_not_repeat_an_error_at_each_attempt(
+    tickwheel_server: PrivateServer, tickwheel: Tickwheel, tmp_path: Path
+) -> None:
+    send(tickwheel, wait_for, str(tmp_path))
+    with run_worker(tickwheel_server.url, tickwheel, tmp_path, "--verbose", "--threads", "2") as worker:
+        worker.wait_until_recorded("ended")
+        tickwheel.delete_namespace()
+
+        def attempts() -> list[str]:
+            return [line for line in worker.log.splitlines() if "cannot take messages" in line]
+
+        eventually(lambda: len(attempts()) >= 6, f"the consumers have tried three times\n{worker.log}", 30)
+        errors = [line.partition("cannot take messages")[2] for line in attempts() if " ERROR " in line]
+        assert errors
+        assert len(errors) == len(set(errors))
+        assert worker.stop(30) == 0
