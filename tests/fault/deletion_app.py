@@ -2,9 +2,8 @@
 
 import time
 from datetime import timedelta
-from pathlib import Path
 
-from tests.fault.worker_app import record
+from tests.fault.worker_app import record, run_until_exists
 from tickwheel.tasks import TaskApp, current
 
 app = TaskApp(timeout=timedelta(seconds=30))
@@ -15,10 +14,7 @@ app.queue("batch", lease=timedelta(seconds=2), batch=10)
 @app.task(queue="single")
 def wait_for(path: str) -> None:
     """Runs until a file exists, also if the lease is lost."""
-    record("began")
-    while not Path(path).exists():
-        time.sleep(0.01)
-    record("ended")
+    run_until_exists(path)
 
 
 @app.task(queue="batch")

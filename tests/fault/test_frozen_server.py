@@ -1,11 +1,8 @@
 """A server that is frozen over a due time: everything that is recorded shows when the change really happened."""
 
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.event_process_thread import run_event_process
+from tests.support.frozen_server import frozen
 from tests.support.outbox import read_outbox
 from tests.support.wait_until import eventually
 from tickwheel import Message, Queue, Tickwheel
@@ -33,17 +31,6 @@ WAIT = 20 * SECOND
 def private() -> Iterator[PrivateServer]:
     with PrivateServer() as server:
         yield server
-
-
-@contextmanager
-def frozen(server: Any) -> Iterator[None]:
-    """Stop the server with SIGSTOP, and continue it at the end."""
-    pid = server.info("server")["process_id"]
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 def warm_up(queue: Queue) -> None:

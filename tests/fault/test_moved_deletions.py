@@ -1,6 +1,7 @@
 """Hash slots move, or servers fail over or restart, between two pages of a namespace's deletion: no key is left."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -119,41 +120,43 @@ def test_the_keys_of_a_slot_that_moves_to_an_unknown_primary_are_removed(cluster
         check_empty(cluster)
 
 
-@pytest.mark.usefixtures("no_pauses")
-def test_a_deletion_does_not_end_while_a_slot_moves_key_by_key(
-    cluster: RedisCluster,
-) -> None:
+@contextmanager
+def begun_migration(cluster: RedisCluster) -> Iterator[tuple[Tickwheel, Deletion, SlotMigration]]:
+    """Yield a client, a deletion that has searched one primary, and the begun migration of a slot to this primary.
+
+    The block must finish the migration and the deletion.
+    """
     with Tickwheel(cluster.url, namespace=NAMESPACE, shards=SHARDS) as tickwheel:
         fill(tickwheel)
         deletion = Deletion(tickwheel)
         searched, shard = search_one_primary(cluster, deletion)
         migration = SlotMigration(cluster, hash_slot(shard), searched)
         migration.begin()
+        yield tickwheel, deletion, migration
+        check_empty(cluster)
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_a_deletion_does_not_end_while_a_slot_moves_key_by_key(cluster: RedisCluster) -> None:
+    with begun_migration(cluster) as (_, deletion, migration):
         migration.move()
         for _ in range(10):
             assert deletion.take_page() == 0
             assert not deletion.ended
         migration.finish()
         deletion.finish()
-        check_empty(cluster)
 
 
 @pytest.mark.usefixtures("no_pauses")
 def test_a_deletion_of_which_no_search_is_undisturbed_ends_with_an_error_and_can_be_repeated(
     cluster: RedisCluster,
 ) -> None:
-    with Tickwheel(cluster.url, namespace=NAMESPACE, shards=SHARDS) as tickwheel:
-        fill(tickwheel)
-        deletion = Deletion(tickwheel)
-        searched, shard = search_one_primary(cluster, deletion)
-        migration = SlotMigration(cluster, hash_slot(shard), searched)
-        migration.begin()
+    with begun_migration(cluster) as (tickwheel, deletion, migration):
         with pytest.raises(TickwheelError, match=r"is not finished after 40 searches.* Repeat the deletion"):
             deletion.finish()
         migration.move()
         migration.finish()
         tickwheel.delete_namespace()
-        check_empty(cluster)
 
 
 def test_the_search_of_a_primary_that_fails_over_begins_again(cluster: RedisCluster) -> None:

@@ -101,13 +101,17 @@ def fail_in_thread(text: str) -> None:
     record("joined")
 
 
-@app.task(queue="work")
-def wait_for(path: str) -> None:
-    """Runs until a file exists."""
+def run_until_exists(path: str) -> None:
     record("began")
     while not Path(path).exists():
         time.sleep(0.01)
     record("ended")
+
+
+@app.task(queue="work")
+def wait_for(path: str) -> None:
+    """Runs until a file exists."""
+    run_until_exists(path)
 
 
 @app.task(queue="work")
@@ -232,24 +236,24 @@ def read_input() -> str:
     return subprocess.run(["cat"], stdout=subprocess.PIPE, check=True).stdout.decode()
 
 
-@app.task(queue="work", max_attempts=1)
-def leave_a_child_and_die() -> None:
+def leave_a_child() -> None:
     child = os.fork()
     if child == 0:
         time.sleep(300)
         os._exit(0)
     write(f"child {child}")
+
+
+@app.task(queue="work", max_attempts=1)
+def leave_a_child_and_die() -> None:
+    leave_a_child()
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 @app.task(queue="work", max_attempts=1)
 def leave_a_child_and_exit() -> None:
     """Ends the process as if no error had occurred."""
-    child = os.fork()
-    if child == 0:
-        time.sleep(300)
-        os._exit(0)
-    write(f"child {child}")
+    leave_a_child()
     os._exit(0)
 
 

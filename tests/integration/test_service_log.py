@@ -48,8 +48,8 @@ def test_rejected_streams_whose_clients_send_more_requests_write_few_lines(
     with ServingProgram(tmp_path, *SERVE, tickwheel_server.url, "--json") as service:
         with grpc.insecure_channel(service.target) as channel:
             client = GenericClient(channel)
-            client.call("CreateQueue", queue="orders", settings={"indexed": {"keys": ["shop"]}})
-            first = {"queue": "orders", "where": {"of": "1"}, "credit": 1}
+            client.call("CreateQueue", queue="indexed-orders", settings={"indexed": {"keys": ["shop"]}})
+            first = {"queue": "indexed-orders", "where": {"of": "1"}, "credit": 1}
             for _ in range(100):
                 is_rejected = Event()
                 requests: Any = chain([first], [{}] * 20, iter(is_rejected.wait, True))

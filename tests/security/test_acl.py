@@ -17,6 +17,7 @@ from services.serving_program import SERVE, ServingProgram
 from services.valkey import ValkeyServer
 from tests.fault.worker_processes import Worker
 from tests.integration.service_thread import ServiceThread
+from tests.security.acl_server import serve_with_users
 from tests.support.event_process_thread import run_event_process
 from tests.support.kafka_topics import make_topic
 from tests.support.wait_until import eventually
@@ -38,12 +39,8 @@ ELSEWHERE = {"asking", "cluster|slots", "wait", "sunsubscribe", "client|setname"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
-    """A Valkey server with these users. The tests themselves connect as the default user."""
     folder = tmp_path_factory.mktemp("acl")
-    file = folder / "users.acl"
-    rules = [user.rule for user in (SERVICE, EVENTS, OPERATOR)]
-    file.write_text("\n".join(["user default on nopass ~* &* +@all", *rules]) + "\n")
-    with ValkeyServer("valkey", folder, {"aclfile": str(file), "appendfsync": "always"}) as server:
+    with serve_with_users(folder, (SERVICE, EVENTS, OPERATOR), {"appendfsync": "always"}) as server:
         yield server
 
 

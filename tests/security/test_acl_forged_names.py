@@ -14,6 +14,7 @@ import pytest
 import redis
 
 from services.valkey import ValkeyServer
+from tests.security.acl_server import serve_with_users
 from tickwheel import NamespaceInUse, Tickwheel
 from tickwheel.redis.acl import User, users
 from tickwheel.storage.fence import client_name, pack_fence
@@ -28,11 +29,7 @@ SERVICE, EVENTS, OPERATOR = users("other")
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
-    folder = tmp_path_factory.mktemp("forged")
-    file = folder / "users.acl"
-    rules = [user.rule for user in (SERVICE, EVENTS, OPERATOR)]
-    file.write_text("\n".join(["user default on nopass ~* &* +@all", *rules]) + "\n")
-    with ValkeyServer("valkey", folder, {"aclfile": str(file)}) as server:
+    with serve_with_users(tmp_path_factory.mktemp("forged"), (SERVICE, EVENTS, OPERATOR)) as server:
         yield server
 
 

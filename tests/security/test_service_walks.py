@@ -2,11 +2,8 @@
 at a time, so that no caller keeps the Redis server busy.
 """
 
-import os
-import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +15,7 @@ from google.rpc.status_pb2 import Status
 from tests.integration.generic_client import GenericClient
 from tests.integration.service_thread import ServiceThread
 from tests.security.tokens import entry, generic_client, write_token_file
+from tests.support.frozen_server import frozen
 from tests.support.jobs_namespace import jobs_namespace
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Tickwheel, limits
@@ -67,17 +65,6 @@ def in_flight(service: ServiceThread, name: str) -> int:
     return service.server.counters.methods[name].in_flight
 
 
-@contextmanager
-def paused(client: Any) -> Iterator[None]:
-    """Stop the process of the Redis server in the ``with`` block."""
-    pid = client.info("server")["process_id"]
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
 def walk_many(client: GenericClient, threads: ThreadPoolExecutor) -> list[Any]:
     return [threads.submit(client.call, "GetDepth", **WALK, timeout=60) for _ in range(MANY)]
 
@@ -119,7 +106,7 @@ def test_a_caller_whose_walks_wait_for_its_rate_delays_no_other_caller(
 
         before = script_calls()
         with grpc.insecure_channel(service.target, [("grpc.use_local_subchannel_pool", 1)]) as slow_channel:
-            with paused(client):
+            with frozen(client):
                 walks = walk_many(generic_client(slow_channel, SLOW), threads)
                 eventually(lambda: in_flight(service, "GetDepth") == MANY, "all calls wait for the Redis server")
             # Every first call is made, also those for which the process has no more room to build answers. The calls
@@ -156,7 +143,7 @@ def test_a_walk_that_waits_ends_if_its_token_is_removed_or_changes(
         ThreadPoolExecutor(MANY) as threads,
         tickwheel_server.client() as redis,
     ):
-        with paused(redis):
+        with frozen(redis):
             walks = walk_many(generic_client(channel, token), threads)
             eventually(lambda: in_flight(serving, "GetDepth") == MANY, "all calls wait for the Redis server")
         eventually(lambda: in_flight(serving, "GetDepth") == MANY - 1, "one walk has ended, the others wait")
@@ -171,7 +158,7 @@ def test_a_walk_waits_for_the_rate_only_for_a_short_time(
     monkeypatch.setattr(limits, "WALK_WAIT_S", 0.1)
     last = generic_client(channel, LAST)
     with tickwheel_server.client() as redis, ThreadPoolExecutor(5) as threads:
-        with paused(redis):
+        with frozen(redis):
             walks = [threads.submit(last.call, "GetDepth", **WALK, timeout=20) for _ in range(5)]
             eventually(lambda: in_flight(service, "GetDepth") == 5, "all calls wait for the Redis server")
         # Each walk overdraws the rate by ten messages, so the last one would otherwise wait for more than 20 s.

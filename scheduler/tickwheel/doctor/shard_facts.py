@@ -64,8 +64,8 @@ class ShardFacts:
             longest = max(age or 0, late, 0)
             if age is None or longest > _INBOX_MS:
                 waits.append(longest)
-        if self.slots.waiting_ms(now_ms) > SLOT_MS:
-            waits.append(self.slots.waiting_ms(now_ms))
+        if (slot_wait := self.slots.waiting_ms(now_ms)) > SLOT_MS:
+            waits.append(slot_wait)
         return max(waits, default=None)
 
     @property

@@ -5,11 +5,9 @@ import re
 from tickwheel.errors import InvalidArgument
 from tickwheel.model.validation import preview
 
+START = b"0"
 # A token of an earlier version has no process of the server (`lua/_scan_cursor.lua`) in its cursor.
 _TOKEN = re.compile(r"([0-9]{1,5}):((?:[0-9a-f]{8}-)?([0-9]{1,20}))")
-
-
-START = b"0"
 
 
 def format_page_token(shard: int, cursor: bytes) -> str:
