@@ -87,6 +87,9 @@ def test_an_error_shortens_a_long_value() -> None:
 
 @pytest.mark.parametrize("timer", [0, -1, 5, 10**40, -(10**40)])
 def test_an_int_that_is_not_a_timer_cancels_nothing(timer: int) -> None:
+    # The first timer of a process can be 0.
+    other: TimingWheel[str] = TimingWheel(0)
+    other.add(0, "of another wheel")
     wheel: TimingWheel[str] = TimingWheel(0)
     wheel.add(0, "due")
     wheel.add(5, "later")
