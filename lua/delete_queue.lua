@@ -3,11 +3,11 @@
 -- of the queue, because timers with this number may still be on the wheel.
 -- KEYS: namespace queues
 -- ARGV[1]  name of the queue
--- ARGV[2]  version that the caller read
+-- ARGV[2]  version I4, uid c4 that the caller read
 -- ARGV[3]  name of the placeholder
 -- ARGV[4]  settings of the placeholder, opaque
 -- ARGV[5]  number of shards that the caller expects
--- Reply    {1 if deleted, else 0; the stored configuration if it has another version, otherwise empty}
+-- Reply    {1 if deleted, else 0; the stored configuration if it has another version or uid, otherwise empty}
 -- Errors   NAMESPACEGONE
 -- Cost     O(1)
 if redis.call('HGET', namespace, 'shards') ~= ARGV[5] then
@@ -16,7 +16,7 @@ end
 local stored = redis.call('HGET', queues, ARGV[1])
 if not stored then
     return { 0, '' }
-elseif struct.unpack('>I4', stored) ~= tonumber(ARGV[2]) then
+elseif string.sub(stored, 1, 8) ~= ARGV[2] then
     return { 0, stored }
 end
 redis.call('HDEL', queues, ARGV[1])

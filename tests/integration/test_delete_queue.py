@@ -22,6 +22,7 @@ from tickwheel import (
     limits,
 )
 from tickwheel.doctor import audit
+from tickwheel.operations.queues import configure, publish_config
 from tickwheel.operations.removal.delete_queue import QueueDeletion
 from tickwheel.storage.keys import queue_key, shard_key
 from tickwheel.storage.transition import OutboxTransition
@@ -112,7 +113,7 @@ def test_a_worker_loses_its_lease_during_the_deletion_and_afterwards(
     running = bring("running", queue)
     assert running is not None
     deletion = QueueDeletion(direct_client._context, "q", True)
-    while deletion.token != "end":
+    while not deletion.token.endswith("/end"):
         direct_client._run(deletion.next())
     with pytest.raises(LeaseLost):
         running.complete()
@@ -173,17 +174,46 @@ def test_a_deletion_that_an_older_client_undid_fails_without_damage(
     assert queue.enqueue(id="again").created
 
 
-@pytest.mark.parametrize("token", ["0:0", "0:7", "end"])
+@pytest.mark.parametrize("position", ["0:0", "0:7", "end"])
 @pytest.mark.parametrize("messages", [0, 10])
 def test_a_token_does_not_continue_the_deletion_of_a_queue_that_is_not_being_deleted(
-    queue: Queue, direct_client: Tickwheel, token: str, messages: int
+    queue: Queue, direct_client: Tickwheel, position: str, messages: int
 ) -> None:
     queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(messages))
     before = queue.config()
+    mark = direct_client._run(direct_client._context.fetch_config("q")).packed_version.hex()
     with pytest.raises(InvalidArgument, match="page_token continues no deletion"):
-        direct_client._run(QueueDeletion(direct_client._context, "q", True, token).next())
+        direct_client._run(QueueDeletion(direct_client._context, "q", True, f"{mark}/{position}").next())
     assert queue.config() == before
     assert queue.counts()["pending"] == messages
+
+
+@pytest.mark.parametrize("token", ["0:0", "end", "/end", "0123456789abcde/end", "0123456789abcdef/"])
+def test_a_token_of_another_form_is_refused(queue: Queue, direct_client: Tickwheel, token: str) -> None:
+    begin(direct_client, "q", 1)
+    with pytest.raises(InvalidArgument, match="page_token must be the token of the previous page"):
+        direct_client._run(QueueDeletion(direct_client._context, "q", True, token).next())
+
+
+@pytest.mark.parametrize("steps", [1, 2, 200])
+def test_a_token_does_not_continue_the_next_deletion_of_the_same_queue(
+    queue: Queue, tw: Tickwheel, direct_client: Tickwheel, steps: int
+) -> None:
+    first = QueueDeletion(direct_client._context, "q", True)
+    for _ in range(steps):
+        if not first.token.endswith("/end"):
+            direct_client._run(first.next())
+    # The first deletion is undone, as by a deletion without `purge` that finds a message.
+    context = direct_client._context
+    marked = direct_client._run(context.fetch_config("q"))
+    assert direct_client._run(configure(context, "q", marked.unmarked(), marked))
+    direct_client._run(publish_config(context, "q"))
+    queue.enqueue(id="m")
+    begin(direct_client, "q", 1)
+    with pytest.raises(InvalidArgument, match="page_token continues no deletion"):
+        direct_client._run(QueueDeletion(context, "q", True, first.token).next())
+    assert queue.counts()["pending"] == 1
+    tw.delete_queue("q", purge=True)
 
 
 def test_a_deleted_queue_can_be_created_again_with_another_configuration(

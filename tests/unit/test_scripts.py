@@ -15,7 +15,11 @@ NAMES = scripts.names()
 FRAGMENTS = sorted(entry.name[:-4] for entry in scripts.folder().iterdir() if entry.name.startswith("_"))
 # Keys other than those of shards and queues: a client's session and the digest of its call, keys of the metadata shard,
 # parts of the wheel.
-OTHER_KEYS = {"hash", "session", "call_digest?", "namespace", "queues", "settings", "slot", "lists...", "children..."}
+OTHER_KEYS = {
+    *("hash", "session", "call_digest?", "namespace", "queues", "settings", "slot", "lists...", "children..."),
+    # All kinds of keys of a shard.
+    "removed...",
+}
 # These add messages or queues, so the server rejects them if its memory is full. The others may free memory.
 NEEDS_MEMORY = {"enqueue", "create_queue", "reschedule"}
 

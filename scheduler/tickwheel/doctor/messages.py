@@ -17,7 +17,17 @@ Problems = Iterator[tuple[str, str]]
 AnswerCheck = Callable[[list[Any]], Problems]
 
 _FENCED = {b"fence", b"election", b"owner"}
-_CLOCK_FIELDS = _FENCED | {b"seq", b"outbox", b"dropped", b"high", b"created", b"held", b"accepted", b"barriers"}
+_CLOCK_FIELDS = _FENCED | {
+    b"seq",
+    b"outbox",
+    b"dropped",
+    b"high",
+    b"created",
+    b"held",
+    b"accepted",
+    b"barriers",
+    b"deletion",
+}
 # Maximum number of recounts. A walk can return an entry twice while the hash is resized; the recount is then repeated.
 _RECOUNTS = 3
 

@@ -2,8 +2,7 @@
 
 A shard itself returns its first answer to a repeated call, and rejects another call with the same number. It does not
 know what the other shards have answered. So the service registers each call on the *registration shard* of its slot,
-unless the call concerns only this shard. If no shard stores an answer to a call, the registration shard stores that the
-call has ended.
+unless the call concerns only this shard. If no shard stores an answer to a call, the registration shard stores one.
 """
 
 from collections.abc import Callable, Collection
@@ -23,9 +22,9 @@ _SEQUENCE: Final = Struct(">Q")
 
 def register_call(
     context: NamespaceContext, queue: str, sessions: RequestSessions, shards: Collection[int] = ()
-) -> Plan[bool]:
-    """Register a call on its registration shard, unless it is registered already. Return whether the call is a repeated
-    call, to which the registration shard has stored an answer.
+) -> Plan[bytes | None]:
+    """Register a call on its registration shard, unless it is registered already. Return the answer that the shard has
+    stored to the call, or None.
 
     ``shards`` are all shards that the call concerns. If the registration shard is the only one, its script compares and
     stores the digest, so the call need not be registered. Raises as `answered_shards` does, before a shard executes the
@@ -34,7 +33,7 @@ def register_call(
     named = sessions.call
     registrar = named.registration_shard(context.shards)
     if sessions.is_registered or set(shards) == {registrar}:
-        return False
+        return None
     # A program that dequeues from Redis directly registers no call. A single shard compares the digest itself.
     compared = set(shards) - {registrar} if len(shards) > 1 else set()
     registered, *digests = yield Round(
@@ -44,26 +43,28 @@ def register_call(
     for reply in digests:
         named.refuse_other_call(queue, reply.value)
     sessions.is_registered = True
-    return registered.value is not None
+    answer: bytes | None = registered.value
+    return answer
 
 
 def run_once(
-    context: NamespaceContext, queue: str, sessions: Sessions | None, step: Callable[[], Plan[None]]
-) -> Plan[None]:
-    """Execute a step to which no shard stores an answer, unless ``sessions`` are those of a repeated call."""
-    if not isinstance(sessions, RequestSessions):
-        yield from step()
-    elif not (yield from register_call(context, queue, sessions)):
-        yield from step()
-        yield from record_end(context, queue, sessions)
-
-
-def record_end(context: NamespaceContext, queue: str, sessions: RequestSessions) -> Plan[None]:
-    """Make the registration shard store ENDED as the answer to a call that has ended, and to which no shard has stored
-    an answer. Without this answer, the repeated call would be executed again.
+    context: NamespaceContext, queue: str, sessions: Sessions | None, step: Callable[[], Plan[bytes]]
+) -> Plan[bytes]:
+    """Execute a step to which no shard stores an answer, unless ``sessions`` are those of a repeated call. Return the
+    answer of the step, which the registration shard stores.
     """
-    named = sessions.call
-    request = _registration(context, named.registration_shard(context.shards), named, ENDED)
+    if not isinstance(sessions, RequestSessions):
+        return (yield from step())
+    answer = yield from register_call(context, queue, sessions)
+    if answer is None:
+        answer = yield from step()
+        yield from _store_answer(context, queue, sessions.call, answer)
+    return answer
+
+
+def _store_answer(context: NamespaceContext, queue: str, named: NamedCall, answer: bytes) -> Plan[None]:
+    """Make the registration shard store the answer to a call. Without it, the repeated call would be executed again."""
+    request = _registration(context, named.registration_shard(context.shards), named, answer)
     [recorded] = yield Round([request])
     _raise_if_refused(recorded, queue, named)
 

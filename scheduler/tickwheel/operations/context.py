@@ -148,7 +148,7 @@ class NamespaceContext:
         """Return a queue's current configuration from the metadata shard. Raises QueueNotFound."""
         config = yield from self.load_config(queue)
         if config is None:
-            raise QueueNotFound(f"there is no queue {queue!r} in namespace {self.namespace!r}")
+            raise self.queue_not_found_error(queue)
         return config
 
     def exists(self, queue: str) -> Plan[bool]:
@@ -157,6 +157,10 @@ class NamespaceContext:
             return queue in self.configs or (yield from self.load_config(queue)) is not None
         except QueueNotFound:
             return False
+
+    def queue_not_found_error(self, queue: str) -> QueueNotFound:
+        """Return the error for a queue that does not exist."""
+        return QueueNotFound(f"there is no queue {queue!r} in namespace {self.namespace!r}")
 
     def queue_recreated_error(self, queue: str, config: QueueConfig) -> QueueNotFound:
         """Return the error for a call that was packed for an earlier queue of this name, which no longer exists."""

@@ -22,5 +22,10 @@ def parse_page_token(token: str, shards: int) -> tuple[int, bytes]:
     match = _TOKEN.fullmatch(token)
     # Redis has cursors of 64 bits.
     if match is None or int(match[1]) >= shards or int(match[3]) >= 2**64:
-        raise InvalidArgument(f"page_token must be the token of the previous page, not {preview(token)}")
+        raise page_token_error(token)
     return int(match[1]), match[2].encode()
+
+
+def page_token_error(token: str) -> InvalidArgument:
+    """Return the error for a token of another form."""
+    return InvalidArgument(f"page_token must be the token of the previous page, not {preview(token)}")

@@ -58,7 +58,7 @@ def create(
                     shards = range(context.shards)
                     yield from push_config_version(context, queue, existing, shards, allow_partial=True)
                 return existing
-            changed = yield from configure(context, queue, updated, existing.version)
+            changed = yield from configure(context, queue, updated, existing)
         if changed:
             return (yield from publish_config(context, queue))
 
@@ -103,7 +103,7 @@ def set_blocks(context: NamespaceContext, queue: str, enqueue: bool | None, dequ
         )
         if wanted == existing:
             yield from confirm_earlier_changes(context, [0])
-        if wanted == existing or (yield from configure(context, queue, wanted, existing.version)):
+        if wanted == existing or (yield from configure(context, queue, wanted, existing)):
             return (yield from publish_config(context, queue))
 
 
@@ -137,9 +137,9 @@ def _create(
         placeholder = yield from prepare_number(context)
 
 
-def configure(context: NamespaceContext, queue: str, config: QueueConfig, expected_version: int) -> Plan[bool]:
-    """Change the configuration. Return False if the queue has another version."""
+def configure(context: NamespaceContext, queue: str, config: QueueConfig, previous: QueueConfig) -> Plan[bool]:
+    """Replace the configuration ``previous``. Return False if the queue has another version, or was recreated."""
     reply = yield from call_metadata_shard(
-        context, "update_queue", [queue, expected_version, config.to_bytes(), context.shards]
+        context, "update_queue", [queue, previous.packed_version, config.to_bytes(), context.shards]
     )
     return bool(reply.value[0])

@@ -11,25 +11,27 @@ no client that was open before adds messages, unless the namespace has more vers
 their parts of the step in any order, and a client may then store a version again: later steps remove all versions.
 
 The first step also stores a random mark, which each token contains. So a token continues only the deletion that made
-it: not the namespace that somebody has created after that deletion, and no namespace that is in use.
+it: not the namespace that somebody has created after that deletion, and no namespace that is in use. The scripts that
+remove keys compare the mark, too: a process may stop for a long time between its comparison and its removal.
 """
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tickwheel import limits
 from tickwheel.errors import Forbidden, InvalidArgument, NamespaceInUse
-from tickwheel.model.validation import preview
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.namespace import is_other_format, namespace_not_found_error, other_format_error
-from tickwheel.operations.removal.key_search import KeySearch, unlink
+from tickwheel.operations.page_token import page_token_error
+from tickwheel.operations.removal.key_search import KeySearch
 from tickwheel.operations.removal.placement import read_placement
 from tickwheel.operations.removal.queue_numbers import read_configs
 from tickwheel.operations.shard_status import find_followers
 from tickwheel.plan import ListPrimaries, Plan, Request, Round, send_request
 from tickwheel.runtime.chunks import iter_chunks
 from tickwheel.storage.keys import namespace_key, queue_key, queues_key, settings_key, shard_key, shard_prefix
+from tickwheel.storage.scripts import bind, load
 
 # Earlier versions searched each primary once, and left keys that had moved. Their tokens have other fields, so neither
 # they nor this version continue a deletion of the other.
@@ -54,7 +56,12 @@ class NamespaceDeletion:
         self._context = context
         self._is_checked = is_checked
         self._phase, self._shard, self._mark = "", 0, ""
-        self._search = KeySearch(context.namespace, self._metadata_keys())
+        self._metadata = {
+            "settings": settings_key(context.namespace),
+            "queues": queues_key(context.namespace),
+            "namespace": namespace_key(context.namespace),
+        }
+        self._search = self._make_search()
         self.ended = False
         if token:
             self._continue(token)
@@ -71,24 +78,27 @@ class NamespaceDeletion:
             self._phase, self._shard = _VERSIONS, self._context.shards - 1
             return hidden
         if self._phase == _SEARCH:
-            removed = yield from self._search.next()
+            removed = yield from self._search.next(self._mark)
             if self._search.ended:
-                removed += yield from unlink({0: self._metadata_keys()})
+                removed += yield from self._remove_metadata()
                 self.ended = True
             return removed
         if self._shard >= self._context.shards:
-            raise _token_error(self.token)
+            raise page_token_error(self.token)
         return (yield from self._remove_versions())
 
     def _continue(self, token: str) -> None:
         """Continue the deletion from the position of the token."""
         if (match := _TOKEN.fullmatch(token)) is None:
-            raise _token_error(token)
+            raise page_token_error(token)
         self._phase, self._shard, self._mark = match[1], int(match[2]), match[3]
         try:
-            self._search = KeySearch(self._context.namespace, self._metadata_keys(), match[4])
+            self._search = self._make_search(match[4])
         except ValueError:
-            raise _token_error(token) from None
+            raise page_token_error(token) from None
+
+    def _make_search(self, token: str = KeySearch.START) -> KeySearch:
+        return KeySearch(self._context.namespace, {key.encode() for key in self._metadata.values()}, token)
 
     def _hide(self) -> Plan[int]:
         """Read the number of shards. In the first step, check the namespace, and hide the number from its clients.
@@ -97,17 +107,14 @@ class NamespaceDeletion:
         namespace is that of another version. A format that is damaged or missing is no obstacle: a deletion is also
         the remedy for damage.
         """
-        key = namespace_key(self._context.namespace)
+        key = self._metadata["namespace"]
         fields = ("format", "shards", "deleting", "history", "deletion")
         reply = yield from send_request(Request(0, command=("HMGET", key, *fields)))
         format_, shards, deleting, history, mark = reply.value
         if is_other_format(format_):
             raise other_format_error(self._context, format_)
         if self._phase and shards is not None and (shards != b"0" or mark != self._mark.encode()):
-            raise InvalidArgument(
-                f"page_token belongs to another deletion than the present one of namespace {self._context.namespace!r},"
-                " if there is one: begin a new deletion without a page_token"
-            )
+            raise self._other_deletion_error()
         if shards is None and (self._phase or (self._is_checked and history is None)):
             raise namespace_not_found_error(self._context)
         count = deleting if shards == b"0" else shards
@@ -116,22 +123,26 @@ class NamespaceDeletion:
             self._context.shards = int(count)
         if self._phase:
             return 0
+        # A deletion that was cut off has stored a mark, with which its client may still continue.
+        if mark is None or not _MARK.fullmatch(mark):
+            mark = os.urandom(_MARK_BYTES).hex().encode()
+            yield from send_request(Request(0, command=("HSET", key, "deletion", mark)))
+        self._mark = mark.decode()
         if self._is_checked:
             yield from self._check_unused(history)
-        # A deletion that was cut off has stored a mark, with which its client may still continue.
-        is_mark = mark is not None and _MARK.fullmatch(mark)
-        self._mark = mark.decode() if is_mark else os.urandom(_MARK_BYTES).hex()
-        hide = ("HSET", key, "deleting", self._context.shards, "deletion", self._mark, "shards", 0)
+        hide = Request(0, bind(load("hide_namespace"), self._metadata, [self._mark, self._context.shards]))
         names = list((yield from read_configs(self._context)))[: _KEYS // self._context.shards]
-        versions = self._version_keys(range(self._context.shards), names)
-        unlinks = [Request(shard, command=("UNLINK", *keys)) for shard, keys in versions.items() if keys]
-        _, *removed = yield Round([Request(0, command=hide), *unlinks])
+        # If the namespace is another one by now, its clients store the versions again.
+        hidden, *removed = yield Round([hide, *self._unlink_versions(range(self._context.shards), names)])
+        if not hidden.value:
+            raise self._other_deletion_error()
         return sum(reply.value for reply in removed)
 
-    def _version_keys(self, shards: Iterable[int], names: Iterable[str]) -> dict[int, list[str]]:
-        """Return the keys with the versions of these queues, by shard."""
+    def _unlink_versions(self, shards: Iterable[int], names: Sequence[str]) -> list[Request]:
+        """Return the requests that remove the versions of these queues on these shards."""
         namespace = self._context.namespace
-        return {shard: [queue_key(namespace, shard, name, "config") for name in names] for shard in shards}
+        keys = {shard: [queue_key(namespace, shard, name, "config") for name in names] for shard in shards}
+        return [Request(shard, command=("UNLINK", *keys[shard])) for shard in keys if names]
 
     def _check_unused(self, history: bytes | None) -> Plan[None]:
         context = self._context
@@ -167,15 +178,30 @@ class NamespaceDeletion:
         removed = 0
         names = list((yield from read_configs(self._context)))
         for chunk in iter_chunks(names, _PAGE):
-            removed += yield from unlink(self._version_keys([self._shard], chunk))
+            replies = yield Round(self._unlink_versions([self._shard], chunk))
+            removed += sum(reply.value for reply in replies)
         self._shard -= 1
         if self._shard < 0:
             self._phase, self._shard = _SEARCH, 0
         return removed
 
-    def _metadata_keys(self) -> list[bytes]:
-        namespace = self._context.namespace
-        return [key.encode() for key in (settings_key(namespace), queues_key(namespace), namespace_key(namespace))]
+    def _remove_metadata(self) -> Plan[int]:
+        reply = yield from send_request(Request(0, bind(load("remove_metadata"), self._metadata, [self._mark])))
+        removed: int = reply.value
+        if removed < 0:
+            raise self._other_deletion_error()
+        return removed
+
+    def _other_deletion_error(self) -> InvalidArgument:
+        if not self._phase:
+            return InvalidArgument(
+                f"another program has begun or ended a deletion of namespace {self._context.namespace!r} during this"
+                " call: begin a new deletion if the namespace still exists"
+            )
+        return InvalidArgument(
+            f"page_token belongs to another deletion than the present one of namespace {self._context.namespace!r},"
+            " if there is one: begin a new deletion without a page_token"
+        )
 
 
 def delete_namespace(context: NamespaceContext) -> Plan[None]:
@@ -183,7 +209,3 @@ def delete_namespace(context: NamespaceContext) -> Plan[None]:
     deletion = NamespaceDeletion(context, is_checked=False)
     while not deletion.ended:
         yield from deletion.next()
-
-
-def _token_error(token: str) -> InvalidArgument:
-    return InvalidArgument(f"page_token must be the token of the previous page, not {preview(token)}")

@@ -11,22 +11,30 @@ Every step is bounded. A deletion that was cut off is repeated from its start. T
    needs the name of the queue.
 4. Every shard removes the keys of the queue, if the queue has no messages there.
 5. The metadata shard replaces the configuration by a placeholder for the number of the queue (`queue_numbers.py`).
+
+The token of a deletion has the version and the uid of the marked configuration. Every later step compares both. So a
+late copy of a step changes neither a queue that was created again, nor one whose deletion was undone.
 """
 
-from tickwheel.errors import DataLoss, QueueNotEmpty
+import re
+
+from tickwheel.errors import DataLoss, InvalidArgument, QueueNotEmpty, TickwheelError
 from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig
-from tickwheel.operations.answered_calls import run_once
+from tickwheel.operations.answered_calls import ENDED, run_once
 from tickwheel.operations.context import RELAYED, NamespaceContext
 from tickwheel.operations.dispatch import call_metadata_shard, call_shards
 from tickwheel.operations.inspect import counts
+from tickwheel.operations.page_token import page_token_error
 from tickwheel.operations.queues import configure, publish_config
-from tickwheel.operations.removal.purge import Purge, not_deleting_error
+from tickwheel.operations.removal.purge import Purge
 from tickwheel.operations.removal.queue_numbers import numbers_in_history, placeholder_name, placeholder_settings
 from tickwheel.operations.sessions import Sessions
 from tickwheel.plan import Plan, Request
 
 _FINISHED = ("completed", "cancelled")
+# The mark, then the position of the purge, or _END after the purge.
+_TOKEN = re.compile(r"([0-9a-f]{16})/(.+)")
 _END = "end"
 
 
@@ -41,48 +49,68 @@ class QueueDeletion:
         self._context = context
         self._queue = queue
         self._purges = validation.boolean("purge", purge)
-        self._has_begun = self._is_continued = bool(token)
-        self._purge = Purge.of_deletion(context, queue, "" if token == _END else token)
-        self._purge.ended = token == _END
+        # The version and the uid of the marked configuration; empty before the first step.
+        self._mark = b""
+        self._is_continued = bool(token)
+        position = ""
+        if token:
+            if (match := _TOKEN.fullmatch(token)) is None:
+                raise page_token_error(token)
+            self._mark, position = bytes.fromhex(match[1]), match[2]
+        self._purge = Purge.of_deletion(context, queue, self._check_mark, "" if position == _END else position)
+        self._purge.ended = position == _END
         self.ended = False
 
     @property
     def token(self) -> str:
         """The position of the deletion; empty at the end."""
-        return "" if self.ended else self._purge.token or _END
+        return "" if self.ended else f"{self._mark.hex()}/{self._purge.token or _END}"
 
     def next(self, sessions: Sessions | None = None) -> Plan[int]:
         """Take the next step. Return the number of messages that the step has removed."""
-        if not self._has_begun:
-            yield from run_once(self._context, self._queue, sessions, self._mark)
-            self._has_begun = True
+        context, queue = self._context, self._queue
+        if not self._mark:
+            # The queue is read before the call is registered. So a late copy of a call marks no queue that was created
+            # after the registration.
+            config = yield from context.load_config(queue)
+            self._mark = yield from run_once(context, queue, sessions, lambda: self._mark_queue(config))
             return 0
         if not self._purge.ended:
+            # The cached configuration may be older than the mark, or newer.
+            self._check_mark((yield from context.fetch_config(queue)))
             return (yield from self._purge.next(sessions))
-        yield from run_once(self._context, self._queue, sessions, self._finish)
+        yield from run_once(context, queue, sessions, self._finish)
         self.ended = True
         return 0
 
-    def _mark(self) -> Plan[None]:
-        """Mark the queue as `deleting`.
+    def _mark_queue(self, config: QueueConfig | None) -> Plan[bytes]:
+        """Mark the queue as `deleting`, if it is still the queue of this configuration. Return the mark.
 
         Without ``purge``, raises QueueNotEmpty if messages are not finished, and DataLoss if the counters are damaged.
         """
         context, queue = self._context, self._queue
-        while not (config := (yield from context.fetch_config(queue))).deleting:
+        if config is None:
+            raise context.queue_not_found_error(queue)
+        uid = config.uid
+        while not config.deleting:
             yield from self._check_finished()
-            if (yield from configure(context, queue, config.marked_for_deletion(), config.version)):
+            if (yield from configure(context, queue, config.marked_for_deletion(), config)):
                 break
+            config = yield from context.fetch_config(queue)
+            if config.uid != uid:
+                raise context.queue_recreated_error(queue, config)
         marked = yield from publish_config(context, queue)
+        if marked.uid != uid or not marked.deleting:
+            raise self._not_deleting_error()
         try:
             # Other programs may have enqueued messages before the shards knew the mark. The program that stored the
             # mark may have ended before this check.
             yield from self._check_finished()
         except (QueueNotEmpty, DataLoss):
-            if marked.deleting:
-                yield from configure(context, queue, marked.unmarked(), marked.version)
-                yield from publish_config(context, queue)
+            yield from configure(context, queue, marked.unmarked(), marked)
+            yield from publish_config(context, queue)
             raise
+        return marked.packed_version
 
     def _check_finished(self) -> Plan[None]:
         if self._purges:
@@ -97,10 +125,10 @@ class QueueDeletion:
                 " leases"
             )
 
-    def _finish(self) -> Plan[None]:
+    def _finish(self) -> Plan[bytes]:
         context, queue = self._context, self._queue
         config = yield from context.fetch_config(queue)
-        self._check_deleting(config)
+        self._check_mark(config)
         if context.history >= RELAYED and config.number in (yield from numbers_in_history(context)):
             raise QueueNotEmpty(
                 f"queue {queue!r} has events that are not yet relayed to Kafka: the queue stays blocked until then;"
@@ -108,8 +136,8 @@ class QueueDeletion:
             )
 
         def build(config: QueueConfig, shard: int) -> Request:
-            self._check_deleting(config)
-            args: list[bytes | int | str] = [config.packed_version, 0 if self._purges else 1]
+            self._check_mark(config)
+            args: list[bytes | int | str] = [self._mark, 0 if self._purges else 1]
             return Request(shard, context.call("drop_queue", shard, queue, args), durable=True)
 
         replies = yield from call_shards(context, queue, range(context.shards), build)
@@ -119,20 +147,27 @@ class QueueDeletion:
                 f"queue {queue!r} still has {left:,} messages after the purge: another program works on the queue, or"
                 " its counts are damaged; delete the queue again, with purge=True (--purge) if this error remains"
             )
-        # The shards accepted this version.
-        config = yield from context.config(queue)
         args: list[bytes | int | str] = [
-            queue,
-            config.version,
-            placeholder_name(config),
-            placeholder_settings(),
-            context.shards,
+            *(queue, self._mark, placeholder_name(config), placeholder_settings(), context.shards)
         ]
         reply = yield from call_metadata_shard(context, "delete_queue", args)
         if reply.value[1]:
-            raise not_deleting_error(queue, is_continued=False)
+            raise self._not_deleting_error()
         context.forget_queue(queue)
+        return ENDED
 
-    def _check_deleting(self, config: QueueConfig) -> None:
-        if not config.deleting:
-            raise not_deleting_error(self._queue, self._is_continued)
+    def _check_mark(self, config: QueueConfig) -> None:
+        if not config.deleting or config.packed_version != self._mark:
+            raise self._not_deleting_error()
+
+    def _not_deleting_error(self) -> TickwheelError:
+        if self._is_continued:
+            return InvalidArgument(
+                f"page_token continues no deletion: queue {self._queue!r} is not being deleted, or another deletion has"
+                " begun. The deletion of this token has ended, or another program has updated or unblocked the queue"
+                " since then; begin a new deletion without a page_token"
+            )
+        return TickwheelError(
+            f"queue {self._queue!r} is not being deleted any more: another program has updated or unblocked the queue"
+            " during the deletion; end this program, and delete the queue again"
+        )

@@ -2,15 +2,20 @@
 
 Each search visits all primaries. A search in which the placement of the data changed, or which has found keys, is
 followed by another search. So after the last search, no key is left.
+
+Before a page removes keys, an earlier page has stored the mark of the deletion on their shards (`lua/remove_keys.lua`).
+So a page that a stopped process sends late, after the deletion, removes nothing of a new namespace.
 """
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from tickwheel.errors import TickwheelError
 from tickwheel.operations.removal.placement import Placement, read_placement
 from tickwheel.plan import Pause, Plan, Request, Round, send_request
-from tickwheel.storage.keys import keys_pattern, shard_of_key
+from tickwheel.storage.keys import keys_pattern, shard_key, shard_of_key
+from tickwheel.storage.scripts import Call, bind, load
 
 _TOKEN = re.compile(r"([0-9]{1,2}):([0-9a-f]{16})?:([0-9a-f]{16})?:([0-9]{1,20}):([01])")
 _PAGE = 1_000
@@ -22,7 +27,9 @@ _PAUSE_S = 0.5
 class KeySearch:
     """A position in the searches for the keys of a namespace, except ``kept`` keys."""
 
-    def __init__(self, namespace: str, kept: Collection[bytes], token: str = "0:::0:0") -> None:
+    START = "0:::0:0"
+
+    def __init__(self, namespace: str, kept: Collection[bytes], token: str = START) -> None:
         """Start at the position of the `token`. Raises ValueError if the token has another format."""
         if (match := _TOKEN.fullmatch(token)) is None:
             raise ValueError(token)
@@ -39,8 +46,10 @@ class KeySearch:
     def token(self) -> str:
         return f"{self._searches}:{self._digest}:{self._primary}:{self._cursor.decode()}:{self._has_found:d}"
 
-    def next(self) -> Plan[int]:
+    def next(self, mark: str) -> Plan[int]:
         """Remove the next page of keys. Return the number of keys that the page has removed.
+
+        If some shards do not have the ``mark`` of the deletion yet, mark them; the next call takes the same page.
 
         Raises TickwheelError if there is no end of the searches.
         """
@@ -52,17 +61,32 @@ class KeySearch:
             return 0
         command = ("SCAN", self._cursor, "MATCH", keys_pattern(self._namespace), "COUNT", _PAGE)
         request = Request(placement.shards[self._primary], command=command)
-        self._cursor, keys = (yield from send_request(request)).value
-        by_shard: dict[int, list[bytes]] = {}
+        cursor, keys = (yield from send_request(request)).value
+        # Keys in bytes, because another program may have written keys that are no text.
+        by_shard: dict[int, list[Any]] = {}
         for key in keys:
             shard = shard_of_key(self._namespace, key)
             if shard is not None and key not in self._kept:
                 by_shard.setdefault(shard, []).append(key)
-        removed = yield from unlink(by_shard)
+        removed = yield from self._remove(by_shard, mark)
         self._has_found = self._has_found or bool(by_shard)
-        if self._cursor == b"0":
-            yield from self._end_primary(placement)
-        return removed
+        unmarked = [shard for shard, count in removed.items() if count < 0]
+        if unmarked:
+            yield Round([Request(shard, self._call("mark_deletion", shard, mark)) for shard in unmarked])
+        else:
+            self._cursor = cursor
+            if cursor == b"0":
+                yield from self._end_primary(placement)
+        return sum(count for count in removed.values() if count > 0)
+
+    def _remove(self, by_shard: Mapping[int, Sequence[Any]], mark: str) -> Plan[dict[int, int]]:
+        """Remove keys, given by their shards. Return how many keys existed on each shard; -1 if it has another mark."""
+        requests = [Request(shard, self._call("remove_keys", shard, mark, keys)) for shard, keys in by_shard.items()]
+        replies = (yield Round(requests)) if requests else []
+        return {shard: reply.value for shard, reply in zip(by_shard, replies, strict=True)}
+
+    def _call(self, script: str, shard: int, mark: str, keys: Sequence[Any] = ()) -> Call:
+        return bind(load(script), {"clock": shard_key(self._namespace, shard, "clock")}, [mark], keys)
 
     def _begin(self, placement: Placement | None) -> Plan[None]:
         """Begin a search, or wait if the placement is not clear."""
@@ -91,9 +115,3 @@ class KeySearch:
             self.ended = True
         else:
             yield from self._begin(after)
-
-
-def unlink(by_shard: Mapping[int, Sequence[bytes | str]]) -> Plan[int]:
-    """Remove keys, given by their shards. Return the number of keys that existed."""
-    requests = [Request(shard, command=("UNLINK", *keys)) for shard, keys in by_shard.items()]
-    return sum(reply.value for reply in (yield Round(requests))) if requests else 0
