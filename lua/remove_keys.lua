@@ -5,12 +5,13 @@
 -- without this key no mark is necessary.
 -- KEYS: clock removed...
 -- ARGV[1]  mark of the deletion
--- Reply    number of removed keys, or -1 if the shard does not have the mark
+-- Reply    {number of removed keys; -1 if the shard does not have the mark, then with the field `created`, empty if
+--          missing}
 -- Cost     O(keys)
 
 -- Another program may have stored a value of another type. No event process and no client can use such a shard.
 local fields = redis.pcall('HLEN', clock)
 if type(fields) == 'number' and fields > 0 and redis.call('HGET', clock, 'deletion') ~= ARGV[1] then
-    return -1
+    return { -1, redis.call('HGET', clock, 'created') or '' }
 end
-return redis.call('UNLINK', unpack(removed))
+return { redis.call('UNLINK', unpack(removed)) }

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from tests.support.held_plan import HeldPlan, scripts_of
-from tickwheel import InvalidArgument, NewMessage, SessionExpired, Tickwheel, TickwheelError
+from tickwheel import (
+    InvalidArgument,
+    NamespaceNotFound,
+    NewMessage,
+    QueueNotEmpty,
+    SessionExpired,
+    Tickwheel,
+    TickwheelError,
+)
 from tickwheel.doctor import audit
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.removal.delete_namespace import NamespaceDeletion
@@ -187,8 +195,8 @@ def test_a_late_step_of_a_namespace_deletion_changes_nothing_of_the_next_namespa
     open_client: Open, namespace: str, step: int, shards: int
 ) -> None:
     """The process stops before each round trip of the step."""
-    # The first step reads the namespace, and stores its mark.
-    round_trips = 0 if step else 2
+    # A late first step that has not read anything is executed in full.
+    round_trips = 0 if step else 1
     late = open_client(SHARDS)
     while True:
         old = open_client(SHARDS)
@@ -226,3 +234,85 @@ def test_a_late_last_step_does_not_end_the_deletion_of_the_next_namespace(open_c
         held.finish()
     delete_namespace(new, token)
     assert open_client().queues() == []
+
+
+# The first step whose page finds keys. The steps before are the begin and one for each shard.
+SEARCH = 1 + SHARDS
+
+
+@pytest.mark.parametrize("first", range(1, 8))
+def test_two_late_copies_of_a_page_do_not_mark_and_remove_keys_of_the_next_namespace(
+    open_client: Open, namespace: str, first: int
+) -> None:
+    late = open_client()
+    for second in range(1, 8):
+        old = open_client()
+        fill(old)
+        token = delete_namespace(old, "", SEARCH)
+        copies = [HeldPlan(late, NamespaceDeletion(NamespaceContext(namespace), token).next()) for _ in range(2)]
+        for copy, round_trips in zip(copies, (first, second), strict=True):
+            copy.run_steps(round_trips)
+        delete_namespace(old, token)
+        fill(new := open_client())
+        for copy in copies:
+            with suppress(InvalidArgument):
+                copy.finish()
+        assert ids(new) == sorted(IDS), f"stopped after {first} and {second} round trips"
+        new.delete_namespace()
+
+
+@pytest.mark.parametrize("step", range(7))
+def test_a_late_step_of_a_namespace_deletion_leaves_no_key(
+    open_client: Open, namespace: str, server: Any, step: int
+) -> None:
+    late, round_trips, is_held = open_client(), 1, True
+    while is_held:
+        fill(old := open_client())
+        token = delete_namespace(old, "", step)
+        held = HeldPlan(late, NamespaceDeletion(NamespaceContext(namespace), token).next())
+        is_held = held.run_steps(round_trips)
+        if is_held:
+            delete_namespace(old, token)
+            with suppress(InvalidArgument, NamespaceNotFound):
+                held.finish()
+            assert list(server.scan_iter(match=f"{namespace}:*", count=10_000)) == []
+            round_trips += 1
+
+
+@pytest.mark.parametrize("script", ["register_call", "update_queue", "sync_queue_version"])
+def test_a_late_first_step_does_not_mark_a_queue_whose_deletion_was_undone(open_client: Open, script: str) -> None:
+    late, other = open_client(), open_client()
+    fill(other)
+    steps = Steps(other, make_deletion)
+    late_deletion, plan = steps.prepare(late)
+    repeated = steps.prepare(open_client())
+    held = HeldPlan(late, plan)
+    assert held.run_until_script(script)
+    steps.take(1)
+    with pytest.raises(QueueNotEmpty):
+        other.delete_queue("q")
+    held.finish()
+    other._run(repeated[1])
+    assert late_deletion.token == repeated[0].token == steps.token
+    assert not other.queue("q").config().deleting
+    other.queue("q").enqueue()
+
+
+@pytest.mark.parametrize("is_created_again", [False, True])
+def test_a_repeated_last_step_of_a_deletion_returns_the_first_answer(open_client: Open, is_created_again: bool) -> None:
+    first, other = open_client(), open_client()
+    fill(other)
+    steps = Steps(other, make_deletion)
+    while not steps.token.endswith("/end"):
+        steps.take(1)
+    held = HeldPlan(first, steps.prepare(first)[1])
+    # The process ends before it stores its answer.
+    assert held.run_until_script("delete_queue")
+    held.run_steps(1)
+    another = open_client()
+    if is_created_again:
+        fill(another)
+    assert steps.take(1) == 0
+    assert steps.ended
+    assert len(another.queues()) == is_created_again
+    assert not is_created_again or ids(another) == sorted(IDS)

@@ -48,25 +48,33 @@ def register_call(
 
 
 def run_once(
-    context: NamespaceContext, queue: str, sessions: Sessions | None, step: Callable[[], Plan[bytes]]
-) -> Plan[bytes]:
+    context: NamespaceContext, queue: str, sessions: Sessions | None, step: Callable[[], Plan[bytes | None]]
+) -> Plan[bytes | None]:
     """Execute a step to which no shard stores an answer, unless ``sessions`` are those of a repeated call. Return the
     answer of the step, which the registration shard stores.
+
+    A step that returns None is not answered: the caller may execute it again.
     """
     if not isinstance(sessions, RequestSessions):
         return (yield from step())
+    sessions.is_registered = False
     answer = yield from register_call(context, queue, sessions)
     if answer is None:
         answer = yield from step()
-        yield from _store_answer(context, queue, sessions.call, answer)
+        if answer is not None:
+            answer = yield from _store_answer(context, queue, sessions.call, answer)
     return answer
 
 
-def _store_answer(context: NamespaceContext, queue: str, named: NamedCall, answer: bytes) -> Plan[None]:
-    """Make the registration shard store the answer to a call. Without it, the repeated call would be executed again."""
+def _store_answer(context: NamespaceContext, queue: str, named: NamedCall, answer: bytes) -> Plan[bytes]:
+    """Make the registration shard store the answer to a call. Return the stored answer: the first one counts.
+
+    Without a stored answer, the repeated call would be executed again.
+    """
     request = _registration(context, named.registration_shard(context.shards), named, answer)
     [recorded] = yield Round([request])
     _raise_if_refused(recorded, queue, named)
+    return answer if recorded.value is None else bytes(recorded.value)
 
 
 def answered_shards(context: NamespaceContext, queue: str, named: NamedCall, *, registers: bool) -> Plan[list[int]]:

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from tickwheel import limits
 from tickwheel.errors import Forbidden, InvalidArgument, NamespaceInUse
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.namespace import is_other_format, namespace_not_found_error, other_format_error
+from tickwheel.operations.namespace import FORMAT, is_other_format, namespace_not_found_error, other_format_error
 from tickwheel.operations.page_token import page_token_error
 from tickwheel.operations.removal.key_search import KeySearch
 from tickwheel.operations.removal.placement import read_placement
@@ -36,7 +36,6 @@ from tickwheel.storage.scripts import bind, load
 # Earlier versions searched each primary once, and left keys that had moved. Their tokens have other fields, so neither
 # they nor this version continue a deletion of the other.
 _TOKEN = re.compile(r"(versions|search)/([0-9]{1,5})/([0-9a-f]{16})/([0-9a-f:]{1,64})")
-_MARK = re.compile(rb"[0-9a-f]{16}")
 _MARK_BYTES = 8
 _COUNT = re.compile(rb"[0-9]{1,5}")
 _VERSIONS, _SEARCH = "versions", "search"
@@ -73,12 +72,13 @@ class NamespaceDeletion:
 
     def next(self) -> Plan[int]:
         """Take the next step. Return the number of keys that the step has removed."""
-        hidden = yield from self._hide()
         if not self._phase:
+            hidden = yield from self._begin()
             self._phase, self._shard = _VERSIONS, self._context.shards - 1
             return hidden
+        yield from self._read()
         if self._phase == _SEARCH:
-            removed = yield from self._search.next(self._mark)
+            removed = yield from self._search.next(self._mark, self._read)
             if self._search.ended:
                 removed += yield from self._remove_metadata()
                 self.ended = True
@@ -100,34 +100,20 @@ class NamespaceDeletion:
     def _make_search(self, token: str = KeySearch.START) -> KeySearch:
         return KeySearch(self._context.namespace, {key.encode() for key in self._metadata.values()}, token)
 
-    def _hide(self) -> Plan[int]:
-        """Read the number of shards. In the first step, check the namespace, and hide the number from its clients.
+    def _begin(self) -> Plan[int]:
+        """Check the namespace, and hide the number of its shards from its clients.
 
-        Return the number of versions that the first step has removed. Raises TickwheelError if the format of the
-        namespace is that of another version. A format that is damaged or missing is no obstacle: a deletion is also
+        Return the number of removed versions. A format that is damaged or missing is no obstacle: a deletion is also
         the remedy for damage.
         """
-        key = self._metadata["namespace"]
-        fields = ("format", "shards", "deleting", "history", "deletion")
-        reply = yield from send_request(Request(0, command=("HMGET", key, *fields)))
+        args: list[bytes | int | str] = [os.urandom(_MARK_BYTES).hex(), FORMAT, 0 if self._is_checked else 1]
+        reply = yield from send_request(Request(0, bind(load("begin_deletion"), self._metadata, args)))
         format_, shards, deleting, history, mark = reply.value
-        if is_other_format(format_):
-            raise other_format_error(self._context, format_)
-        if self._phase and shards is not None and (shards != b"0" or mark != self._mark.encode()):
-            raise self._other_deletion_error()
-        if shards is None and (self._phase or (self._is_checked and history is None)):
+        self._check_format(format_)
+        if shards is None and history is None and self._is_checked:
             raise namespace_not_found_error(self._context)
-        count = deleting if shards == b"0" else shards
-        # A wrong number is harmless: the search finds the keys of all shards.
-        if count is not None and _COUNT.fullmatch(count) and 1 <= int(count) <= limits.SHARDS_MAX:
-            self._context.shards = int(count)
-        if self._phase:
-            return 0
-        # A deletion that was cut off has stored a mark, with which its client may still continue.
-        if mark is None or not _MARK.fullmatch(mark):
-            mark = os.urandom(_MARK_BYTES).hex().encode()
-            yield from send_request(Request(0, command=("HSET", key, "deletion", mark)))
         self._mark = mark.decode()
+        self._adopt_shards(shards, deleting)
         if self._is_checked:
             yield from self._check_unused(history)
         hide = Request(0, bind(load("hide_namespace"), self._metadata, [self._mark, self._context.shards]))
@@ -137,6 +123,27 @@ class NamespaceDeletion:
         if not hidden.value:
             raise self._other_deletion_error()
         return sum(reply.value for reply in removed)
+
+    def _read(self) -> Plan[None]:
+        """Read the namespace's own fields after the first step. Raises InvalidArgument if they have another mark."""
+        command = ("HMGET", self._metadata["namespace"], "format", "shards", "deleting", "deletion")
+        format_, shards, deleting, mark = (yield from send_request(Request(0, command=command))).value
+        self._check_format(format_)
+        if shards is None:
+            raise namespace_not_found_error(self._context)
+        if shards != b"0" or mark != self._mark.encode():
+            raise self._other_deletion_error()
+        self._adopt_shards(shards, deleting)
+
+    def _check_format(self, stored: bytes | None) -> None:
+        if is_other_format(stored):
+            raise other_format_error(self._context, stored)
+
+    def _adopt_shards(self, shards: bytes | None, deleting: bytes | None) -> None:
+        """Take the number of shards from the fields. A wrong number is harmless: the search finds all keys."""
+        count = deleting if shards == b"0" else shards
+        if count is not None and _COUNT.fullmatch(count) and 1 <= int(count) <= limits.SHARDS_MAX:
+            self._context.shards = int(count)
 
     def _unlink_versions(self, shards: Iterable[int], names: Sequence[str]) -> list[Request]:
         """Return the requests that remove the versions of these queues on these shards."""

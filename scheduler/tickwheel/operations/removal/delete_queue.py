@@ -17,15 +17,16 @@ late copy of a step changes neither a queue that was created again, nor one whos
 """
 
 import re
+from functools import partial
 
 from tickwheel.errors import DataLoss, InvalidArgument, QueueNotEmpty, TickwheelError
 from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig
+from tickwheel.model.validation import preview
 from tickwheel.operations.answered_calls import ENDED, run_once
 from tickwheel.operations.context import RELAYED, NamespaceContext
 from tickwheel.operations.dispatch import call_metadata_shard, call_shards
 from tickwheel.operations.inspect import counts
-from tickwheel.operations.page_token import page_token_error
 from tickwheel.operations.queues import configure, publish_config
 from tickwheel.operations.removal.purge import Purge
 from tickwheel.operations.removal.queue_numbers import numbers_in_history, placeholder_name, placeholder_settings
@@ -55,7 +56,10 @@ class QueueDeletion:
         position = ""
         if token:
             if (match := _TOKEN.fullmatch(token)) is None:
-                raise page_token_error(token)
+                raise InvalidArgument(
+                    f"page_token must be the token of the previous page, not {preview(token)}: begin a new deletion"
+                    " without a page_token if the token is of an earlier version"
+                )
             self._mark, position = bytes.fromhex(match[1]), match[2]
         self._purge = Purge.of_deletion(context, queue, self._check_mark, "" if position == _END else position)
         self._purge.ended = position == _END
@@ -70,10 +74,7 @@ class QueueDeletion:
         """Take the next step. Return the number of messages that the step has removed."""
         context, queue = self._context, self._queue
         if not self._mark:
-            # The queue is read before the call is registered. So a late copy of a call marks no queue that was created
-            # after the registration.
-            config = yield from context.load_config(queue)
-            self._mark = yield from run_once(context, queue, sessions, lambda: self._mark_queue(config))
+            yield from self._begin(sessions)
             return 0
         if not self._purge.ended:
             # The cached configuration may be older than the mark, or newer.
@@ -83,24 +84,38 @@ class QueueDeletion:
         self.ended = True
         return 0
 
-    def _mark_queue(self, config: QueueConfig | None) -> Plan[bytes]:
-        """Mark the queue as `deleting`, if it is still the queue of this configuration. Return the mark.
+    def _begin(self, sessions: Sessions | None) -> Plan[None]:
+        """Mark the queue. Repeat this if other programs change the queue meanwhile.
 
+        The queue is read before the call is registered. So a late copy of an answered call marks no queue that was
+        created, or whose deletion was undone, after the answer.
+        """
+        context, queue = self._context, self._queue
+        first = config = yield from context.load_config(queue)
+        mark: bytes | None = None
+        while mark is None:
+            mark = yield from run_once(context, queue, sessions, partial(self._mark_queue, first, config))
+            if mark is None:
+                config = yield from context.load_config(queue)
+        self._mark = mark
+
+    def _mark_queue(self, first: QueueConfig | None, config: QueueConfig | None) -> Plan[bytes | None]:
+        """Mark the queue as `deleting`, and return the mark, or None if another program has changed the queue.
+
+        ``first`` is the configuration at the start of the call, and ``config`` the last one that was read.
         Without ``purge``, raises QueueNotEmpty if messages are not finished, and DataLoss if the counters are damaged.
         """
         context, queue = self._context, self._queue
-        if config is None:
+        if first is None or config is None:
             raise context.queue_not_found_error(queue)
-        uid = config.uid
-        while not config.deleting:
+        if config.uid != first.uid:
+            raise context.queue_recreated_error(queue, config)
+        if not config.deleting:
             yield from self._check_finished()
-            if (yield from configure(context, queue, config.marked_for_deletion(), config)):
-                break
-            config = yield from context.fetch_config(queue)
-            if config.uid != uid:
-                raise context.queue_recreated_error(queue, config)
+            if not (yield from configure(context, queue, config.marked_for_deletion(), config)):
+                return None
         marked = yield from publish_config(context, queue)
-        if marked.uid != uid or not marked.deleting:
+        if marked.uid != config.uid or not marked.deleting:
             raise self._not_deleting_error()
         try:
             # Other programs may have enqueued messages before the shards knew the mark. The program that stored the
@@ -127,7 +142,10 @@ class QueueDeletion:
 
     def _finish(self) -> Plan[bytes]:
         context, queue = self._context, self._queue
-        config = yield from context.fetch_config(queue)
+        config = yield from context.load_config(queue)
+        if config is None or config.uid != self._mark[4:]:
+            # Another process has taken the last step.
+            return ENDED
         self._check_mark(config)
         if context.history >= RELAYED and config.number in (yield from numbers_in_history(context)):
             raise QueueNotEmpty(

@@ -3,12 +3,13 @@
 Each search visits all primaries. A search in which the placement of the data changed, or which has found keys, is
 followed by another search. So after the last search, no key is left.
 
-Before a page removes keys, an earlier page has stored the mark of the deletion on their shards (`lua/remove_keys.lua`).
-So a page that a stopped process sends late, after the deletion, removes nothing of a new namespace.
+Before a page removes keys, an earlier page has stored the mark of the deletion on their shards (`lua/remove_keys.lua`,
+`lua/mark_deletion.lua`). So a process that stops in the middle of a page, and continues after the deletion, neither
+removes keys of a new namespace nor marks its shards.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from tickwheel.errors import TickwheelError
@@ -46,10 +47,11 @@ class KeySearch:
     def token(self) -> str:
         return f"{self._searches}:{self._digest}:{self._primary}:{self._cursor.decode()}:{self._has_found:d}"
 
-    def next(self, mark: str) -> Plan[int]:
+    def next(self, mark: str, check_mark: Callable[[], Plan[Any]]) -> Plan[int]:
         """Remove the next page of keys. Return the number of keys that the page has removed.
 
         If some shards do not have the ``mark`` of the deletion yet, mark them; the next call takes the same page.
+        ``check_mark`` raises an error if the metadata shard has another mark by now.
 
         Raises TickwheelError if there is no end of the searches.
         """
@@ -68,25 +70,27 @@ class KeySearch:
             shard = shard_of_key(self._namespace, key)
             if shard is not None and key not in self._kept:
                 by_shard.setdefault(shard, []).append(key)
-        removed = yield from self._remove(by_shard, mark)
+        removed = 0
+        unmarked: dict[int, bytes] = {}
+        requests = [Request(shard, self._call("remove_keys", shard, [mark], keys)) for shard, keys in by_shard.items()]
+        for shard, reply in zip(by_shard, (yield Round(requests)) if requests else [], strict=True):
+            if reply.value[0] < 0:
+                unmarked[shard] = reply.value[1]
+            else:
+                removed += reply.value[0]
         self._has_found = self._has_found or bool(by_shard)
-        unmarked = [shard for shard, count in removed.items() if count < 0]
         if unmarked:
-            yield Round([Request(shard, self._call("mark_deletion", shard, mark)) for shard in unmarked])
+            yield from check_mark()
+            calls = {shard: self._call("mark_deletion", shard, [mark, time]) for shard, time in unmarked.items()}
+            yield Round([Request(shard, call) for shard, call in calls.items()])
         else:
             self._cursor = cursor
             if cursor == b"0":
                 yield from self._end_primary(placement)
-        return sum(count for count in removed.values() if count > 0)
+        return removed
 
-    def _remove(self, by_shard: Mapping[int, Sequence[Any]], mark: str) -> Plan[dict[int, int]]:
-        """Remove keys, given by their shards. Return how many keys existed on each shard; -1 if it has another mark."""
-        requests = [Request(shard, self._call("remove_keys", shard, mark, keys)) for shard, keys in by_shard.items()]
-        replies = (yield Round(requests)) if requests else []
-        return {shard: reply.value for shard, reply in zip(by_shard, replies, strict=True)}
-
-    def _call(self, script: str, shard: int, mark: str, keys: Sequence[Any] = ()) -> Call:
-        return bind(load(script), {"clock": shard_key(self._namespace, shard, "clock")}, [mark], keys)
+    def _call(self, script: str, shard: int, args: Sequence[bytes | str], keys: Sequence[Any] = ()) -> Call:
+        return bind(load(script), {"clock": shard_key(self._namespace, shard, "clock")}, args, keys)
 
     def _begin(self, placement: Placement | None) -> Plan[None]:
         """Begin a search, or wait if the placement is not clear."""
