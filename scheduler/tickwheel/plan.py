@@ -76,11 +76,13 @@ class ListPrimaries:
 class Search:
     """A search of a dequeue that waits and has a filter. An equal search of another call may answer the search.
 
+    ``caller``: the service delays the searches of a caller, so each caller has its own, and none waits for others.
     ``final``: the call does not wait any longer. ``woken``: a wake-up is the reason for the search.
     """
 
     queue: str
     where: bytes
+    caller: str
     final: bool
     woken: bool
     is_answered: bool = False

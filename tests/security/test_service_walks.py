@@ -19,12 +19,13 @@ from tests.support.frozen_server import frozen
 from tests.support.jobs_namespace import jobs_namespace
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Tickwheel, limits
+from tickwheel.redis import shared_searches
 from tickwheel.storage.scripts import load
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security
 
-SLOW, FREE, OTHER, LAST = (f"tw_{name}-Of-Walks" for name in "abce")
+SLOW, FREE, OTHER, LAST, WAITING = (f"tw_{name}-Of-Walks" for name in "abcef")
 RATED = {name: f"tw_{name}-Of-Walks" for name in ("GetDepth", "Dequeue", "DequeueBatch")}
 NAMESPACE = "service-walks"
 # A call reads at most this number of index entries. No message has both pairs of the filter, so that a walk takes
@@ -47,6 +48,7 @@ def service(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFa
         entry(FREE, roles, here),
         entry(OTHER, roles, here),
         entry(LAST, roles, here + "messages_per_second = 1\nburst = 5"),
+        entry(WAITING, roles, here + f"messages_per_second = 1\nburst = {MANY + 1}"),
         *(entry(token, roles, here + "messages_per_second = 1\nburst = 5") for token in RATED.values()),
     )
     with (
@@ -67,6 +69,11 @@ def in_flight(service: ServiceThread, name: str) -> int:
 
 def walk_many(client: GenericClient, threads: ThreadPoolExecutor) -> list[Any]:
     return [threads.submit(client.call, "GetDepth", **WALK, timeout=60) for _ in range(MANY)]
+
+
+def count_script_calls(redis: Any) -> int:
+    calls: int = redis.info("commandstats")["cmdstat_evalsha"]["calls"]
+    return calls
 
 
 def cursors(monitor: Any, server: PrivateServer) -> Iterator[str]:
@@ -99,19 +106,16 @@ def test_a_caller_whose_walks_wait_for_its_rate_delays_no_other_caller(
     monkeypatch.setattr(limits, "WALK_WAIT_S", 600.0)
     other = generic_client(channel, OTHER)
     with tickwheel_server.client() as client, ThreadPoolExecutor(MANY) as threads:
-
-        def script_calls() -> int:
-            calls: int = client.info("commandstats")["cmdstat_evalsha"]["calls"]
-            return calls
-
-        before = script_calls()
+        before = count_script_calls(client)
         with grpc.insecure_channel(service.target, [("grpc.use_local_subchannel_pool", 1)]) as slow_channel:
             with frozen(client):
                 walks = walk_many(generic_client(slow_channel, SLOW), threads)
                 eventually(lambda: in_flight(service, "GetDepth") == MANY, "all calls wait for the Redis server")
             # Every first call is made, also those for which the process has no more room to build answers. The calls
             # of the first walk overdraw the rate by ten seconds.
-            eventually(lambda: script_calls() - before >= MANY + STEPS - 1, "one walk has ended, the others wait")
+            eventually(
+                lambda: count_script_calls(client) - before >= MANY + STEPS - 1, "one walk has ended, the others wait"
+            )
             assert other.call("GetDepth", **WALK) == {"pending": "0"}
             assert other.call("Dequeue", **WALK) == {"deliveries": []}
             assert in_flight(service, "GetDepth") == MANY - 1
@@ -163,6 +167,50 @@ def test_a_walk_waits_for_the_rate_only_for_a_short_time(
             eventually(lambda: in_flight(service, "GetDepth") == 5, "all calls wait for the Redis server")
         # Each walk overdraws the rate by ten messages, so the last one would otherwise wait for more than 20 s.
         assert {walk.result()["pending"] for walk in walks} == {"0"}
+
+
+def test_a_search_that_waits_for_the_rate_of_its_caller_does_not_delay_the_equal_search_of_another_caller(
+    service: ServiceThread, channel: grpc.Channel, tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "WALK_WAIT_S", 600.0)
+    # Searches do not go on beside slow ones either.
+    monkeypatch.setattr(shared_searches, "SWEEP_S", 600.0)
+    other = generic_client(channel, OTHER)
+    with (
+        tickwheel_server.client() as redis,
+        ThreadPoolExecutor(MANY + 1) as threads,
+        grpc.insecure_channel(service.target, [("grpc.use_local_subchannel_pool", 1)]) as waiting_channel,
+    ):
+        waiting = generic_client(waiting_channel, WAITING)
+        before = count_script_calls(redis)
+        with frozen(redis):
+            walk_many(waiting, threads)
+            search = threads.submit(waiting.call, "Dequeue", **WALK, wait_ms=60_000, timeout=60)
+            eventually(lambda: in_flight(service, "GetDepth") == MANY, "all calls wait for the Redis server")
+            eventually(lambda: in_flight(service, "Dequeue") == 1, "the search waits for the Redis server")
+        # The calls of the first walk overdraw the rate by ten seconds.
+        eventually(lambda: count_script_calls(redis) - before >= MANY + STEPS, "one walk has ended, the others wait")
+        assert other.call("Dequeue", **WALK, wait_ms=100, timeout=5) == {"deliveries": []}
+        assert not search.done()
+
+
+@pytest.mark.usefixtures("service")
+def test_a_stop_answers_the_calls_whose_walks_wait_in_line(tickwheel_server: PrivateServer, tmp_path: Path) -> None:
+    fields = f'namespaces = ["{NAMESPACE}"]\nmessages_per_second = 1\nburst = {MANY}\n'
+    token = "tw_g-Of-Walks"
+    tokens = write_token_file(tmp_path, entry(token, '["consume"]', fields))
+    with (
+        ServiceThread(tickwheel_server.url, tokens=tokens) as serving,
+        grpc.insecure_channel(serving.target) as channel,
+        ThreadPoolExecutor(MANY) as threads,
+        tickwheel_server.client() as redis,
+    ):
+        with frozen(redis):
+            walks = walk_many(generic_client(channel, token), threads)
+            eventually(lambda: in_flight(serving, "GetDepth") == MANY, "all calls wait for the Redis server")
+        eventually(lambda: in_flight(serving, "GetDepth") == MANY - 1, "one walk has ended, the others wait")
+        serving.stop()
+        assert {walk.result(20)["pending"] for walk in walks} == {"0"}
 
 
 def retry_info(refused: Any) -> RetryInfo:

@@ -1,5 +1,7 @@
 """Equal searches of waiting dequeues: which of them run, and which of them an empty search answers."""
 
+from itertools import product
+
 import pytest
 
 from tickwheel.plan import Search
@@ -19,7 +21,7 @@ class Calls:
 
     def begin(self, names: str, *, final: bool = False, woken: bool = False) -> None:
         for name in names:
-            search = self._by_name[name] = Search("q", b"filter", final, woken)
+            search = self._by_name[name] = Search("q", b"filter", "", final, woken)
             self.searches.begin(search, lambda: None, is_subscribed=self.is_subscribed)
 
     def end(self, name: str, *, outcome: bool | None, is_complete: bool = True) -> None:
@@ -201,9 +203,10 @@ def test_a_search_that_does_not_end_stops_no_other_call(monkeypatch: pytest.Monk
     assert calls.running == "abcd"
 
 
-def test_calls_of_other_filters_and_queues_do_not_wait() -> None:
+def test_calls_of_other_filters_and_queues_and_callers_do_not_wait() -> None:
     searches = SharedSearches()
-    calls = [Search(queue, where, False, False) for queue in "qr" for where in (b"x", b"y")]
+    searched = product("qr", (b"x", b"y"), ("token 'a'", "token 'b'"))
+    calls = [Search(queue, where, caller, False, False) for queue, where, caller in searched]
 
     for call in calls:
         searches.begin(call, lambda: None, is_subscribed=True)
@@ -215,7 +218,7 @@ def test_the_number_of_remembered_filters_is_limited() -> None:
     searches = SharedSearches()
 
     for n in range(3_000):
-        call = Search("q", str(n).encode(), False, False)
+        call = Search("q", str(n).encode(), "", False, False)
         searches.begin(call, lambda: None, is_subscribed=True)
         searches.end(call, is_subscribed=True)
 

@@ -167,7 +167,7 @@ def test_a_server_that_must_not_be_used_ends_all_waits(state: SubscriptionState)
 
 
 def begin(state: SubscriptionState) -> Search:
-    search = Search("work", b"filter", False, True)
+    search = Search("work", b"filter", "", False, True)
     state.subscriptions.begin_search(search, lambda: None)
     return search
 

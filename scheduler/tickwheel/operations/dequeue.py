@@ -164,7 +164,7 @@ class Dequeue:
         must_call = not self._options.wait_ms or self._is_recorded or client_session.has_unanswered_call(0)
         if must_call or not self._options.filters:
             return (yield from self._dequeue_available(client_session, factory, final))
-        search = Search(self._queue, self._where, final, woken and not final)
+        search = Search(self._queue, self._where, self._caller, final, woken and not final)
         try:
             yield BeginSearch(search)
             messages = yield from self._dequeue_available(client_session, factory, final, search)

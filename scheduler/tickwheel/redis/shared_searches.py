@@ -1,4 +1,4 @@
-"""The searches of the waiting dequeues of this process, by queue and filter: equal searches are made once. No I/O.
+"""The searches of the waiting dequeues of this process, by queue, filter and caller: equal ones are made once. No I/O.
 
 A search for a filter may read many index entries and find nothing. An *empty* search is one that found nothing. It
 answers equal searches of other calls in two cases:
@@ -27,7 +27,7 @@ _TRUSTED_S = 30.0
 
 
 class _Group:
-    """The searches for one queue and filter."""
+    """The searches of one caller for one queue and filter."""
 
     __slots__ = ("began", "nothing_since", "queued", "running", "slow_at", "trusted_until", "width")
 
@@ -74,7 +74,7 @@ class SharedSearches:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._groups: dict[tuple[str, bytes], _Group] = {}
+        self._groups: dict[tuple[str, bytes, str], _Group] = {}
         # All announcements and losses are numbered. By queue: the number of the last announcement. The begin of a
         # subscription counts as one, because announcements before may have been lost.
         self._last = 0
@@ -171,7 +171,7 @@ class SharedSearches:
         return max(self._announcements.get(search.queue, 0), self._lost)
 
     def _group(self, search: Search) -> _Group:
-        key = search.queue, search.where
+        key = search.queue, search.where, search.caller
         if (group := self._groups.get(key)) is None:
             if len(self._groups) >= _MAX_GROUPS:
                 self._groups = {key: group for key, group in self._groups.items() if group.running or group.queued}

@@ -148,6 +148,8 @@ class AnswerLimits:
         self.building = 0
         self._turns = CallerTurns(limits.CALLER_ANSWERS)
         self.walks = CallerTurns(limits.CALLER_WALKS)
+        self.is_draining = False
+        """Whether the service stops: walks then do not wait for the rate of their caller."""
         self._lines = CallerTurns(1)
 
     def check(self) -> None:
@@ -258,7 +260,8 @@ class Turn:
                 walk = self._answers.walks.of(name_current_caller())
                 await walk.acquire()
                 self.walk = walk
-                await caller.quota.wait_and_take(step.shards, 0.0 if step.has_messages else limits.WALK_WAIT_S)
+                waits = not step.has_messages and not self._answers.is_draining
+                await caller.quota.wait_and_take(step.shards, limits.WALK_WAIT_S if waits else 0.0)
                 await self.begin()
         self._is_continued = True
 
