@@ -204,6 +204,9 @@ def watched(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> 
         tw._run(register_call(tw._context, "plain", RequestSessions(RequestId.parse("a:1").call("plain", "Any", b""))))
         # An operator sends this script.
         tw._run(reset_epoch(tw._context, 0))
+        with sandbox(tickwheel_server, shards=request.param) as (deleted, _):
+            deleted.queue("q").enqueue_many(NewMessage(id=f"m{n}") for n in range(20))
+            deleted.delete_namespace()
         return list(calls(monitor.lines(), names))
 
 

@@ -173,7 +173,7 @@ def test_a_search_that_waits_for_the_rate_of_its_caller_does_not_delay_the_equal
     service: ServiceThread, channel: grpc.Channel, tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "WALK_WAIT_S", 600.0)
-    # Searches do not go on beside slow ones either.
+    # No further search of the caller begins while one is slow.
     monkeypatch.setattr(shared_searches, "SWEEP_S", 600.0)
     other = generic_client(channel, OTHER)
     with (

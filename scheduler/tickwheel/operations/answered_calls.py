@@ -44,6 +44,8 @@ def register_call(
         named.refuse_other_call(queue, reply.value)
     sessions.is_registered = True
     answer: bytes | None = registered.value
+    if not isinstance(answer, bytes | None):
+        raise TypeError(answer)
     return answer
 
 

@@ -132,9 +132,7 @@ class Arrivals:
 
 
 class AnswerLimits:
-    """The limits of the answers of one process: those that the process builds at a time, and those that their clients
-    have not read.
-    """
+    """The limits of one process: for answers that it builds at a time, and for those that clients have not read."""
 
     def __init__(self) -> None:
         # An answer is counted when it is complete, so a caller can have more bytes than its share.
@@ -148,8 +146,8 @@ class AnswerLimits:
         self.building = 0
         self._turns = CallerTurns(limits.CALLER_ANSWERS)
         self.walks = CallerTurns(limits.CALLER_WALKS)
+        # Whether the service stops: walks then do not wait for the rate of their caller.
         self.is_draining = False
-        """Whether the service stops: walks then do not wait for the rate of their caller."""
         self._lines = CallerTurns(1)
 
     def check(self) -> None:
@@ -260,8 +258,8 @@ class Turn:
                 walk = self._answers.walks.of(name_current_caller())
                 await walk.acquire()
                 self.walk = walk
-                waits = not step.has_messages and not self._answers.is_draining
-                await caller.quota.wait_and_take(step.shards, limits.WALK_WAIT_S if waits else 0.0)
+                is_urgent = step.has_messages or self._answers.is_draining
+                await caller.quota.wait_and_take(step.shards, 0.0 if is_urgent else limits.WALK_WAIT_S)
                 await self.begin()
         self._is_continued = True
 

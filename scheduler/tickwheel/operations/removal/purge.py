@@ -12,7 +12,7 @@ from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import ScriptCall, call_shards_once
 from tickwheel.operations.page_token import START, format_page_token, parse_page_token
-from tickwheel.operations.sessions import Sessions
+from tickwheel.operations.sessions import RequestSessions, Sessions
 from tickwheel.plan import Plan
 from tickwheel.storage.record import State
 
@@ -20,6 +20,8 @@ PURGE_STATES = tuple(state.label for state in State if state is not State.RUNNIN
 _PURGE = Struct(">BHHI")
 _COUNT = Struct(">I")
 _PAGE = 250
+# A page has fewer than 65,536 messages.
+_REPLY = re.compile(rb"\0\0(?s:.{2})(?:[0-9a-f]{8}-)?[0-9]*")
 # The end of a deletion's token if its present walk has removed messages.
 _HAS_REMOVED = "+"
 
@@ -81,7 +83,9 @@ class Purge:
 
         # A message that is purged twice is gone, so a call whose session has expired is simply executed again.
         [reply] = yield from call_shards_once(self._context, self._queue, [self._shard], build, sessions, reopens=True)
-        if not isinstance(reply.value, bytes) or not re.fullmatch(rb"(?s:.{4})(?:[0-9a-f]{8}-)?[0-9]*", reply.value):
+        if not isinstance(reply.value, bytes) or not _REPLY.fullmatch(reply.value):
+            if not isinstance(sessions, RequestSessions):
+                raise ValueError(reply.value)
             raise InvalidArgument(
                 "the request_id belongs to another call: keep the name in it, and use a new number for each different"
                 " call"
