@@ -11,6 +11,7 @@ import pytest
 from tests.support.held_plan import HeldPlan, scripts_of
 from tickwheel import (
     InvalidArgument,
+    NamespaceInUse,
     NamespaceNotFound,
     NewMessage,
     QueueNotEmpty,
@@ -25,6 +26,7 @@ from tickwheel.operations.removal.delete_queue import QueueDeletion
 from tickwheel.operations.removal.purge import Purge
 from tickwheel.operations.sessions import RequestId, RequestSessions
 from tickwheel.plan import Plan
+from tickwheel.storage.keys import namespace_key
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -316,3 +318,21 @@ def test_a_repeated_last_step_of_a_deletion_returns_the_first_answer(open_client
     assert steps.ended
     assert len(another.queues()) == is_created_again
     assert not is_created_again or ids(another) == sorted(IDS)
+
+
+def test_a_late_first_step_does_not_hide_a_namespace_whose_deletion_was_refused(
+    tickwheel_server: PrivateServer, namespace: str, server: Any
+) -> None:
+    with (
+        Tickwheel(tickwheel_server.url, namespace=namespace, history="relay") as late,
+        Tickwheel(tickwheel_server.url, namespace=namespace) as other,
+    ):
+        held = HeldPlan(late, NamespaceDeletion(NamespaceContext(namespace)).next())
+        assert held.run_until_script("hide_namespace")
+        other.queue("q").enqueue(id="m")
+        with pytest.raises(NamespaceInUse, match="not relayed"):
+            other.delete_namespace()
+        assert not server.hexists(namespace_key(namespace), "deletion")
+        with pytest.raises(InvalidArgument, match="another program has begun or ended a deletion"):
+            held.finish()
+        assert other.queue("q").enqueue(id="n").created

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tickwheel import InvalidTransition, LeaseLost, Message, NewMessage, Queue, Tickwheel
+from tickwheel import InvalidTransition, LeaseLost, Message, NamespaceInUse, NewMessage, Queue, Tickwheel
 from tickwheel.operations.answered_calls import register_call
 from tickwheel.operations.dispatch import push_config_version
 from tickwheel.operations.sessions import RequestId, RequestSessions
@@ -204,8 +204,11 @@ def watched(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> 
         tw._run(register_call(tw._context, "plain", RequestSessions(RequestId.parse("a:1").call("plain", "Any", b""))))
         # An operator sends this script.
         tw._run(reset_epoch(tw._context, 0))
-        with sandbox(tickwheel_server, shards=request.param) as (deleted, _):
+        with sandbox(tickwheel_server, shards=request.param, history="relay") as (deleted, _):
             deleted.queue("q").enqueue_many(NewMessage(id=f"m{n}") for n in range(20))
+            with pytest.raises(NamespaceInUse):
+                deleted.delete_namespace()
+            server.delete(*(deleted._context.keys(shard, "q")["events"] for shard in range(request.param)))
             deleted.delete_namespace()
         return list(calls(monitor.lines(), names))
 

@@ -60,3 +60,17 @@ def test_equal_unhandled_errors_are_logged_once_whatever_their_texts_and_others_
         asyncio.run(run())
     assert [record.exc_info and record.exc_info[0] for record in caplog.records] == [ZeroDivisionError, ValueError]
     assert all(record.name == "tickwheel" and record.levelname == "ERROR" for record in caplog.records)
+
+
+def test_an_error_that_grpc_logs_is_logged_once_whatever_its_method(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("grpc._cython.cygrpc")
+
+    async def run() -> None:
+        throttle_unhandled_errors(asyncio.get_running_loop())
+        for number in range(100):
+            logger.error("the answer was not sent by method [%d]" % number)  # noqa: UP031
+            logging.getLogger("other.library").error("another error")
+
+    asyncio.run(run())
+    names = [record.name for record in caplog.records]
+    assert (names.count(logger.name), names.count("other.library")) == (1, 100)

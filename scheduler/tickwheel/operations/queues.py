@@ -4,7 +4,7 @@ The metadata shard stores the configurations. Every shard has a copy of their ve
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -107,9 +107,12 @@ def set_blocks(context: NamespaceContext, queue: str, enqueue: bool | None, dequ
             return (yield from publish_config(context, queue))
 
 
-def list_queues(context: NamespaceContext) -> Plan[dict[str, QueueConfig]]:
-    """Return the configuration of every queue of the namespace, by name."""
-    configs = {name: config for name, config in (yield from read_configs(context)).items() if not config.deleted}
+def list_queues(
+    context: NamespaceContext, is_wanted: Callable[[str], bool] = lambda _: True
+) -> Plan[dict[str, QueueConfig]]:
+    """Return the configuration of every queue of the namespace whose name is wanted, by name."""
+    found = yield from read_configs(context, is_wanted)
+    configs = {name: config for name, config in found.items() if not config.deleted}
     context.cache_configs(configs)
     return dict(sorted(configs.items()))
 

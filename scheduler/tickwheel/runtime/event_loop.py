@@ -85,6 +85,9 @@ def _retrieve_error(future: asyncio.Future[Any]) -> None:
 def throttle_unhandled_errors(loop: asyncio.AbstractEventLoop) -> None:
     """Let the event loop log errors that no code handles at most once in 30 s for each place in the code.
 
+    gRPC logs an error, too, for each answer that it cannot send, because its client has ended the call. Each of its
+    texts is logged at most once in 30 s. A text ends at a bracket: the name of a method follows.
+
     Otherwise, a client whose calls cause such an error could fill the log with tracebacks.
     """
     log_throttle = LogThrottle()
@@ -105,6 +108,9 @@ def throttle_unhandled_errors(loop: asyncio.AbstractEventLoop) -> None:
         )
 
     loop.set_exception_handler(log_error)
+    logging.getLogger("grpc._cython.cygrpc").addFilter(
+        lambda record: log_throttle.should_log(str(record.msg).partition("[")[0])
+    )
 
 
 async def open_standard_input() -> asyncio.StreamReader:

@@ -1,5 +1,7 @@
 """The RPCs of QueueService. Each handler runs a plan on the namespace, as in `message_handlers`."""
 
+import asyncio
+from functools import partial
 from typing import Final
 
 from tickwheel.errors import InvalidArgument
@@ -23,6 +25,9 @@ from tickwheel.v1 import queue_service_pb2 as admin
 
 # Fields of the request that are passed on as they are.
 _NAMESPACE_FIELDS: Final = ("shards", "history", "auto_create", "outbox_full")
+
+# Queues that are converted without a pause. This takes about 5 ms.
+_QUEUES_AT_ONCE: Final = 200
 
 
 class QueueHandlers:
@@ -62,9 +67,14 @@ class QueueHandlers:
 
     async def list_queues(self, request: admin.ListQueuesRequest) -> admin.ListQueuesResponse:
         namespace = await resolve_namespace(self.namespaces, request)
-        configs = await namespace.run(queues.list_queues(namespace.context))
-        permitted = [item for item in configs.items() if has_role(Role.READ, request, item[0])]
-        return admin.ListQueuesResponse(queues=[queue_conversion.queue_to_proto(*item) for item in permitted])
+        is_permitted = partial(has_role, Role.READ, request)
+        response = admin.ListQueuesResponse()
+        for item in (await namespace.run(queues.list_queues(namespace.context, is_permitted))).items():
+            response.queues.append(queue_conversion.queue_to_proto(*item))
+            if len(response.queues) % _QUEUES_AT_ONCE == 0:
+                # Other calls go on.
+                await asyncio.sleep(0)
+        return response
 
     async def list_settings(self, request: admin.ListSettingsRequest) -> admin.ListSettingsResponse:
         namespace = await resolve_namespace(self.namespaces, request)

@@ -18,6 +18,7 @@ from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
 
 from tests.integration.cli.command_runner import ENDS_S, TICKWHEEL, Start
 from tests.integration.generic_client import GenericClient
+from tests.security.http2 import DeafClient
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.service.token_file import TokenFile
@@ -209,3 +210,18 @@ def test_serve_creates_its_namespace_with_the_given_shards(
     start("serve", "--url", tickwheel_server.url, "--listen", "127.0.0.1:0", *options)
     with Tickwheel(tickwheel_server.url, namespace=namespace, existing=True) as tickwheel:
         assert tickwheel._context.shards == 4
+
+
+def test_clients_that_end_calls_while_they_are_answered_do_not_fill_the_log(
+    start: Start, tickwheel_server: PrivateServer
+) -> None:
+    service = start("serve", "--url", tickwheel_server.url, "--listen", "127.0.0.1:0")
+    with grpc.insecure_channel(service.target) as channel:
+        for _ in range(5):
+            deaf = DeafClient(service.target)
+            deaf.call("/grpc.health.v1.Health/Check", HealthCheckRequest(), 50)
+            assert HealthStub(channel).Check(HealthCheckRequest()).status == SERVING
+            deaf.close()
+    service.send_signal(signal.SIGTERM)
+    assert service.wait(ENDS_S) == 0
+    assert service.log.count("Traceback") <= 1

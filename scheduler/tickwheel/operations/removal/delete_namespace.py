@@ -18,6 +18,7 @@ remove keys compare the mark, too: a process may stop for a long time between it
 import os
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tickwheel import limits
 from tickwheel.errors import Forbidden, InvalidArgument, NamespaceInUse
@@ -106,16 +107,20 @@ class NamespaceDeletion:
         Return the number of removed versions. A format that is damaged or missing is no obstacle: a deletion is also
         the remedy for damage.
         """
-        args: list[bytes | int | str] = [os.urandom(_MARK_BYTES).hex(), FORMAT, 0 if self._is_checked else 1]
-        reply = yield from send_request(Request(0, bind(load("begin_deletion"), self._metadata, args)))
-        format_, shards, deleting, history, mark = reply.value
+        mark = os.urandom(_MARK_BYTES).hex()
+        fields = yield from self._call_on_metadata("begin_deletion", mark, FORMAT, 0 if self._is_checked else 1)
+        format_, shards, deleting, history, stored_mark = fields
         self._check_format(format_)
         if shards is None and history is None and self._is_checked:
             raise namespace_not_found_error(self._context)
-        self._mark = mark.decode()
+        self._mark = stored_mark.decode()
         self._adopt_shards(shards, deleting)
         if self._is_checked:
-            yield from self._check_unused(history)
+            try:
+                yield from self._check_unused(history)
+            except (Forbidden, NamespaceInUse):
+                yield from self._call_on_metadata("withdraw_deletion", self._mark)
+                raise
         hide = Request(0, bind(load("hide_namespace"), self._metadata, [self._mark, self._context.shards]))
         names = list((yield from read_configs(self._context)))[: _KEYS // self._context.shards]
         # If the namespace is another one by now, its clients store the versions again.
@@ -193,11 +198,13 @@ class NamespaceDeletion:
         return removed
 
     def _remove_metadata(self) -> Plan[int]:
-        reply = yield from send_request(Request(0, bind(load("remove_metadata"), self._metadata, [self._mark])))
-        removed: int = reply.value
+        removed: int = yield from self._call_on_metadata("remove_metadata", self._mark)
         if removed < 0:
             raise self._other_deletion_error()
         return removed
+
+    def _call_on_metadata(self, script: str, *args: int | str) -> Plan[Any]:
+        return (yield from send_request(Request(0, bind(load(script), self._metadata, args)))).value
 
     def _other_deletion_error(self) -> InvalidArgument:
         if not self._phase:

@@ -16,7 +16,7 @@ The relay calls no script with the version: it compares its cache with the metad
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from struct import Struct
 
@@ -25,7 +25,7 @@ from tickwheel.errors import DataLoss, InvalidArgument, TickwheelError
 from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig, stored_number
 from tickwheel.operations.context import RELAYED, NamespaceContext
-from tickwheel.plan import Plan, Request, Round, pairs_from_flat, send_request
+from tickwheel.plan import Pause, Plan, Request, Round, pairs_from_flat, send_request
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.storage.keys import queues_key, shard_key
 from tickwheel.storage.stored_text import decode_text
@@ -35,6 +35,8 @@ from tickwheel.storage.transition import queue_number_of
 LAST_VERSION = 2**32 - 1
 _VERSION = Struct(">I4s")
 _PAGE = 1_000
+# Rows that are decoded without a pause. This takes about 5 ms.
+_ROWS_AT_ONCE = 100
 
 _log = logging.getLogger("tickwheel.operations")
 # Shared by all namespaces.
@@ -59,16 +61,22 @@ class QueueRows:
     unreadable: list[str]
 
 
-def read_rows(context: NamespaceContext) -> Plan[QueueRows]:
-    """Read the configuration of every queue and of every placeholder. An unreadable row hides no other row."""
+def read_rows(context: NamespaceContext, is_wanted: Callable[[str], bool] = lambda _: True) -> Plan[QueueRows]:
+    """Read the configuration of every queue and of every placeholder whose name is wanted.
+
+    An unreadable row hides no other row. The plan pauses from time to time, so that other calls of an event loop go on.
+    """
     key = queues_key(context.namespace)
     reply = yield from send_request(Request(0, command=("HGETALL", key)))
     label = f"the name of a queue of namespace {context.namespace!r}"
     rows = QueueRows({}, [])
-    for stored_name, stored in pairs_from_flat(reply.value):
+    for n, (stored_name, stored) in enumerate(pairs_from_flat(reply.value)):
+        if n % _ROWS_AT_ONCE == _ROWS_AT_ONCE - 1:
+            yield Pause(0)
         try:
             name = validation.plain_name(label, decode_text(label, stored_name))
-            rows.configs[name] = QueueConfig.from_bytes(name, stored)
+            if is_wanted(name):
+                rows.configs[name] = QueueConfig.from_bytes(name, stored)
         except (DataLoss, InvalidArgument) as error:
             rows.unreadable.append(
                 f"the row {stored_name!r:.80} of the key {key} is unreadable: {error}; restore the row, or remove it as"
@@ -77,9 +85,11 @@ def read_rows(context: NamespaceContext) -> Plan[QueueRows]:
     return rows
 
 
-def read_configs(context: NamespaceContext) -> Plan[dict[str, QueueConfig]]:
+def read_configs(
+    context: NamespaceContext, is_wanted: Callable[[str], bool] = lambda _: True
+) -> Plan[dict[str, QueueConfig]]:
     """Return the readable configurations of `read_rows`. The log names the unreadable rows."""
-    rows = yield from read_rows(context)
+    rows = yield from read_rows(context, is_wanted)
     log_unreadable(context, rows)
     return rows.configs
 
