@@ -11,7 +11,8 @@ from typing import Any
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS = b"\0\0\0\4\0\0\0\0\0"
 _WINDOW_MAX = 2**31 - 1
-_DATA, _HEADERS, _SETTINGS, _PING, _WINDOW_UPDATE = 0, 1, 4, 6, 8
+_DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _WINDOW_UPDATE = 0, 1, 3, 4, 6, 8
+_CANCEL = 8
 _INITIAL_WINDOW = 4
 # Size of the head of a frame.
 _HEAD = 9
@@ -128,6 +129,11 @@ class DeafClient:
         for _ in range(count):
             self._stream += 2
             self._send(frame(_HEADERS, 4, self._stream, block) + frame(_DATA, not is_open, self._stream, data))
+
+    def cancel(self) -> None:
+        """End all calls, whose answers the server cannot send."""
+        for stream in range(1, self._stream + 1, 2):
+            self._send(frame(_RST_STREAM, 0, stream, struct.pack(">I", _CANCEL)))
 
     def listen(self) -> None:
         """Read all answers from now on."""

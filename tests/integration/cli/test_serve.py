@@ -217,10 +217,13 @@ def test_clients_that_end_calls_while_they_are_answered_do_not_fill_the_log(
 ) -> None:
     service = start("serve", "--url", tickwheel_server.url, "--listen", "127.0.0.1:0")
     with grpc.insecure_channel(service.target) as channel:
+        health: Any = HealthStub(channel)
         for _ in range(5):
             deaf = DeafClient(service.target)
             deaf.call("/grpc.health.v1.Health/Check", HealthCheckRequest(), 50)
-            assert HealthStub(channel).Check(HealthCheckRequest()).status == SERVING
+            assert health.Check(HealthCheckRequest()).status == SERVING
+            deaf.cancel()
+            assert health.Check(HealthCheckRequest()).status == SERVING
             deaf.close()
     service.send_signal(signal.SIGTERM)
     assert service.wait(ENDS_S) == 0
