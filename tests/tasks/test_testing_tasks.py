@@ -189,3 +189,12 @@ def test_middleware_may_veto(tasks: TaskTester, veto: Exception, state: str) -> 
     tasks.run_due()
     assert effects == []
     assert app.tickwheel.queue("mail").get(result.id).state == state
+
+
+def test_less_than_a_millisecond_makes_no_task_due(tasks: TaskTester, clock: VirtualClock) -> None:
+    send.later(timedelta(milliseconds=1), user=7)
+    start = clock.now
+    assert tasks.advance(timedelta(microseconds=999)) == []
+    assert clock.now == start
+    assert len(tasks.advance(timedelta(microseconds=1_999))) == 1
+    assert clock.now == start + timedelta(milliseconds=1)

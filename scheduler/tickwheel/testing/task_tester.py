@@ -84,7 +84,10 @@ class TaskTester:
         return outcomes
 
     def advance(self, duration: timedelta) -> list[Outcome]:
-        """Advance the clock, and run every task at its due time. Return the outcomes in order."""
+        """Advance the clock, and run every task at its due time. Return the outcomes in order.
+
+        ``duration`` is rounded down to the millisecond.
+        """
         outcomes = self.run_due()
         self._clock.advance(duration, lambda: outcomes.extend(self.run_due()))
         return outcomes
