@@ -8,7 +8,7 @@ import pytest
 
 from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.model.message import LeasedMessage
-from tickwheel.tasks import Middleware, Outcome, Reject, Retry, RetryLater, Run, Skip, TaskApp, current
+from tickwheel.tasks import Middleware, Outcome, Reject, Retry, RetryLater, Run, Skip, Task, TaskApp, current
 from tickwheel.testing import VirtualClock
 from tickwheel.testing.task_tester import TaskTester
 
@@ -52,6 +52,37 @@ def forever() -> None:
 
 @app.task(queue="encode", metadata=["project"])
 def encode(project: str) -> None: ...
+
+
+@app.task(queue="mail")
+def cancel(id: str) -> None:
+    app.declared("mail").cancel(id)
+
+
+@app.task(queue="mail")
+def cancel_itself() -> str:
+    app.declared("mail").cancel(current().message.id)
+    effects.append(f"lost: {current().is_lost()}")
+    return "of no consequence"
+
+
+@app.task(queue="mail")
+async def cancel_itself_async() -> str:
+    await asyncio.to_thread(app.declared("mail").cancel, current().message.id)
+    effects.append(f"lost: {current().is_lost()}")
+    return "of no consequence"
+
+
+@app.task(queue="encode", metadata=["project"])
+def cancel_itself_exclusively(project: str) -> None:
+    app.declared("encode").cancel(current().message.id, project)
+    effects.append(f"lost: {current().is_lost()}")
+
+
+@app.task(queue="mail")
+def delete_queue() -> None:
+    app.tickwheel.delete_queue("mail", purge=True)
+    effects.append(f"lost: {current().is_lost()}")
 
 
 @pytest.fixture
@@ -189,3 +220,104 @@ def test_middleware_may_veto(tasks: TaskTester, veto: Exception, state: str) -> 
     tasks.run_due()
     assert effects == []
     assert app.tickwheel.queue("mail").get(result.id).state == state
+
+
+def test_a_task_that_another_task_cancels_does_not_run(tasks: TaskTester) -> None:
+    cancel.now("reminder-7")
+    send.with_options(id="reminder-7").now(7)
+    send.now(8)
+    assert [outcome.error for outcome in tasks.run_due()] == [None, None]
+    assert effects == ["welcome 8"]
+    assert app.tickwheel.queue("mail").get("reminder-7").state == "cancelled"
+
+
+@pytest.mark.parametrize("task", [cancel_itself, cancel_itself_async], ids=["sync", "async"])
+def test_a_task_that_is_cancelled_while_it_runs_stays_cancelled_and_the_others_run(
+    tasks: TaskTester, task: Task[[], str]
+) -> None:
+    result = task.now()
+    send.now(8)
+    assert [outcome.error for outcome in tasks.run_due()] == [None, None]
+    assert effects == ["lost: True", "welcome 8"]
+    assert app.tickwheel.queue("mail").get(result.id).state == "cancelled"
+
+
+def test_a_task_of_an_exclusive_queue_notices_its_cancellation_and_frees_its_value(tasks: TaskTester) -> None:
+    cancel_itself_exclusively.now("p1")
+    encode.now("p1")
+    assert len(tasks.run_due()) == 2
+    assert effects == ["lost: True"]
+
+
+def test_a_task_that_is_not_cancelled_has_its_lease(tasks: TaskTester) -> None:
+    lost: list[bool] = []
+
+    class ReadingMiddleware(Middleware):
+        def before_task(self, run: Run) -> None:
+            lost.append(run.is_lost())
+
+    app.add_middleware(ReadingMiddleware())
+    flaky.now(1)
+    tasks.advance(2 * MINUTE)
+    assert lost == [False, False]
+
+
+def test_a_task_that_deletes_its_queue_is_no_error(tasks: TaskTester) -> None:
+    delete_queue.now()
+    send.now(7)
+    assert [outcome.error for outcome in tasks.run_due()] == [None]
+    assert effects == ["lost: True"]
+
+
+def test_a_blocked_queue_is_skipped_until_it_is_unblocked(tasks: TaskTester) -> None:
+    send.now(7)
+    chain.now(0)
+    app.declared("mail").block(enqueue=False)
+    assert len(tasks.advance(DAY)) == 1
+    assert [sent_task.arguments for sent_task in tasks.sent()] == [{"user": 7}]
+    app.declared("mail").unblock()
+    tasks.run_due()
+    assert effects == ["left 0", "welcome 7"]
+
+
+def test_if_the_queue_of_the_schedules_is_blocked_the_other_tasks_run(
+    tickwheel_tasks: Callable[[TaskApp], TaskTester],
+) -> None:
+    effects.clear()
+    scheduled = TaskApp()
+
+    @scheduled.task
+    def note(text: str) -> None:
+        effects.append(text)
+
+    scheduled.every(MINUTE, note.call("by schedule"), name="minutely")
+    tasks = tickwheel_tasks(scheduled)
+    tasks.run_due()
+    queue = scheduled.declared(scheduled.schedule_queue)
+    queue.block()
+    note.now("by a call")
+    tasks.advance(2 * MINUTE)
+    assert effects == ["by a call"]
+    queue.unblock()
+    tasks.run_due()
+    assert effects[1:2] == ["by schedule"]
+
+
+def test_messages_that_are_no_calls_of_the_app_are_not_listed_and_fail(tasks: TaskTester) -> None:
+    send.now(7)
+    payloads = [b"\xff", b"{}", b'{"task": "of another app"}', b'{"task": "%b"}' % send.name.encode()]
+    for payload in payloads:
+        app.declared("mail").enqueue(payload)
+    assert [sent_task.arguments for sent_task in tasks.sent()] == [{"user": 7}]
+    assert [sent_task.arguments for sent_task in tasks.sent(send)] == [{"user": 7}]
+    assert sum(outcome.error is not None for outcome in tasks.run_due()) == len(payloads)
+    assert effects == ["welcome 7"]
+
+
+def test_less_than_a_millisecond_makes_no_task_due(tasks: TaskTester, clock: VirtualClock) -> None:
+    send.later(timedelta(milliseconds=1), user=7)
+    start = clock.now
+    assert tasks.advance(timedelta(microseconds=999)) == []
+    assert clock.now == start
+    assert len(tasks.advance(timedelta(microseconds=1_999))) == 1
+    assert clock.now == start + timedelta(milliseconds=1)

@@ -22,7 +22,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _PREVIEW_CHARS = 80
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}")
-_DAYS_MAX = 100_000
 _UNITS = {
     "day": timedelta(days=1),
     "hour": timedelta(hours=1),
@@ -198,14 +197,13 @@ def describe_ms(ms: int) -> str:
     return describe_duration(timedelta(milliseconds=ms))
 
 
-def duration_ms(label: str, value: object, minimum: int, maximum: int) -> int:
-    """Return a timedelta in whole milliseconds, rounded up so that nothing happens early."""
+def duration_ms(label: str, value: object, minimum: int, maximum: int, *, round_up: bool = True) -> int:
+    """Return a timedelta in whole milliseconds, by default rounded up so that nothing happens early."""
     if isinstance(value, WireDuration):
         return integer(f"{label}_ms", int(value), minimum, maximum)
     if not isinstance(value, timedelta):
         raise InvalidArgument(f"{label} must be a datetime.timedelta, not {type(value).__name__} {preview(value)}")
-    # The longest timedelta cannot be negated, so the number of days is compared first.
-    ms = -(-value // _MS) if abs(value.days) <= _DAYS_MAX else maximum + 1
+    ms = value // _MS + (round_up and value % _MS > timedelta(0))
     # A negative duration of less than 1 ms rounds to zero, so the sign of the original value is checked, too.
     if value.days < 0 or not minimum <= ms <= maximum:
         raise InvalidArgument(

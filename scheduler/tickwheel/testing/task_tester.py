@@ -1,24 +1,28 @@
 """Tasks in a test: lists the calls that an app has sent, and runs them in the test's process when they are due."""
 
+import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
+from itertools import islice
 from typing import Any
 
 from tickwheel.client import Message, Tickwheel
-from tickwheel.errors import QueueNotFound, TickwheelError
+from tickwheel.errors import LeaseLost, MessageNotFound, QueueBlocked, QueueNotFound, TickwheelError
 from tickwheel.model.message import MessageView
+from tickwheel.runtime.log_fields import log_message
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.run_context import Outcome
 from tickwheel.tasks.runner import Runner
-from tickwheel.tasks.signature import read_envelope
+from tickwheel.tasks.signature import ArgumentsRefused, read_envelope
 from tickwheel.tasks.task import Task
 from tickwheel.testing.virtual_clock import FRAGMENT, VirtualClock
 from tickwheel.worker.async_runner import AsyncTaskLoop
 from tickwheel.worker.schedule_runner import ScheduleRunner
 
-_BATCH = 100
+_log = logging.getLogger("tickwheel.worker")
 # Without this maximum, tasks that enqueue each other with no delay would run indefinitely.
 _MAX_RUNS = 100_000
 
@@ -51,40 +55,38 @@ class TaskTester:
     def sent(self, task: Task[..., Any] | None = None) -> list[SentTask]:
         """Return the calls that wait to run, the earliest due first. With ``task``, return only calls of that task.
 
-        Calls that have run or were cancelled are not included.
+        Calls that have run or were cancelled are not included. Messages that do not call a task of the app with
+        arguments that fit the task are not included either. `run_due` fails them, as a worker does.
         """
-        sent_tasks = []
-        for message in self._waiting():
-            envelope = read_envelope(message.payload)
-            if task is None or envelope.task == task.name:
-                arguments = self._app.tasks[envelope.task].signature.read(envelope.args)
-                sent_tasks.append(
-                    SentTask(envelope.task, arguments, message.queue, message.id, message.due, message.metadata)
-                )
+        sent_tasks = [
+            sent_task
+            for message in self._waiting()
+            if (sent_task := self._read_call(message)) is not None and (task is None or sent_task.task == task.name)
+        ]
         return sorted(sent_tasks, key=lambda sent_task: (sent_task.due, sent_task.id))
 
     def run_due(self) -> list[Outcome]:
         """Run all tasks that are due, and the tasks that these enqueue without a delay. Return the outcomes in order.
 
         The clock does not move. The first call starts the schedules. An error in a task fails the task, as in a
-        worker, and is the ``error`` of its outcome. Raises TickwheelError after 100,000 runs.
+        worker, and is the ``error`` of its outcome. A task that was cancelled before it began does not run. If a task
+        was cancelled while it ran, its outcome is returned, but the message stays cancelled. Queues that are blocked
+        for dequeue are skipped. Raises TickwheelError after 100,000 runs.
         """
         self._clock.run_due()
-        self._schedule_runner.ensure_occurrences(self._clock.now)
+        with suppress(QueueBlocked):
+            self._schedule_runner.ensure_occurrences(self._clock.now)
         self._clock.run_due()
         outcomes: list[Outcome] = []
-        while messages := self._pending():
-            for message in messages:
-                outcomes.append(self._run(message))
-                if len(outcomes) >= _MAX_RUNS:
-                    raise TickwheelError(
-                        f"{_MAX_RUNS} tasks have run, and more are due: check for tasks that enqueue each other"
-                    )
+        while self._run_turn(outcomes):
             self._clock.run_due()
         return outcomes
 
     def advance(self, duration: timedelta) -> list[Outcome]:
-        """Advance the clock, and run every task at its due time. Return the outcomes in order."""
+        """Advance the clock, and run every task at its due time. Return the outcomes in order.
+
+        ``duration`` is rounded down to the millisecond.
+        """
         outcomes = self.run_due()
         self._clock.advance(duration, lambda: outcomes.extend(self.run_due()))
         return outcomes
@@ -96,24 +98,64 @@ class TaskTester:
                 if message.state in ("invisible", "pending"):
                     yield message
 
-    def _pending(self) -> list[Message]:
-        while self._app.schedules and self._schedule_runner.fire_due():
-            self._clock.run_due()
-        for name in sorted(self._app.queues, key=lambda name: -self._app.queues[name].weight):
-            try:
-                if messages := self._tickwheel.queue(name).dequeue(_BATCH, worker="test"):
-                    return messages
-            except QueueNotFound:
-                continue
-        return []
+    def _read_call(self, message: MessageView) -> SentTask | None:
+        """Return the call of a task that a message is, or None if the message is no such call."""
+        try:
+            envelope = read_envelope(message.payload)
+            if (task := self._app.tasks.get(envelope.task)) is None:
+                return None
+            arguments = task.signature.read(envelope.args)
+        except ArgumentsRefused:
+            return None
+        return SentTask(task.name, arguments, message.queue, message.id, message.due, message.metadata)
+
+    def _run_turn(self, outcomes: list[Outcome]) -> bool:
+        """Fire the due schedules, and run a turn of the first queue by weight that has messages. Append the outcomes.
+
+        Return whether a queue had messages.
+        """
+        if self._app.schedules:
+            with suppress(QueueBlocked):
+                while self._schedule_runner.fire_due():
+                    self._clock.run_due()
+        earlier = len(outcomes)
+        for queue in sorted(self._app.queues.values(), key=lambda queue: -queue.weight):
+            for message in islice(iter(partial(self._take, queue.name), None), queue.iterations * queue.batch):
+                outcomes.append(self._run(message))
+                if len(outcomes) >= _MAX_RUNS:
+                    raise TickwheelError(
+                        f"{_MAX_RUNS} tasks have run, and more are due: check for tasks that enqueue each other"
+                    )
+            if len(outcomes) > earlier:
+                return True
+        return False
+
+    def _take(self, queue: str) -> Message | None:
+        # Only one message, because its task can cancel or reschedule the messages that would run after it.
+        with suppress(QueueBlocked, QueueNotFound):
+            for message in self._tickwheel.queue(queue).dequeue(worker="test"):
+                return message
+        return None
 
     def _run(self, message: Message) -> Outcome:
-        outcome = self._runner.run(message)
-        if outcome.error is None:
-            message.complete(outcome.result)
-        else:
-            message.fail(outcome.error, outcome.retry_in, final=outcome.final)
+        outcome = self._runner.run(message, lambda: self._is_lost(message))
+        try:
+            if outcome.error is None:
+                message.complete(outcome.result)
+            else:
+                message.fail(outcome.error, outcome.retry_in, final=outcome.final)
+        except (LeaseLost, QueueNotFound):
+            # For example, the task has cancelled or settled its own message, or deleted the queue.
+            log_message(_log.warning, "lease lost", message, "its outcome is discarded, as its lease was lost")
         return outcome
+
+    def _is_lost(self, message: Message) -> bool:
+        # A worker notices a lost lease when it renews the lease. Here, the clock stands still while a task runs.
+        try:
+            view = self._tickwheel.queue(message.queue).get(message.id, message.exclusive_value)
+        except (MessageNotFound, QueueNotFound):
+            return True
+        return view.state != "running" or view.attempt != message.attempt
 
 
 @contextmanager

@@ -58,10 +58,12 @@ class VirtualClock:
         from another one is included if it falls due by the end of ``duration``. ``each`` is called after each
         point in time at which a transition may have happened, before the clock moves on.
 
-        The call takes as long as the work, not as long as ``duration``. Raises InvalidArgument if ``duration`` is
-        negative.
+        ``duration`` is rounded down to the millisecond, so that no message becomes Pending early. The call takes as
+        long as the work, not as long as ``duration``. Raises InvalidArgument if ``duration`` is negative.
         """
-        target = self._manual_clock.now_ms + validation.duration_ms("duration", duration, 0, 2 * limits.DELAY_MS_MAX)
+        # Delays are rounded up. If the duration were rounded up, too, a delay could end before it is over.
+        maximum = 2 * limits.DELAY_MS_MAX
+        target = self._manual_clock.now_ms + validation.duration_ms("duration", duration, 0, maximum, round_up=False)
         self.run_due()
         while (earliest := min(wakes := [wheel.next_wake() for wheel in self._wheels])) <= target:
             self._advance_to(max(ceil(earliest), self._manual_clock.now_ms + 1))
