@@ -18,6 +18,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from tickwheel.errors import TickwheelError
 from tickwheel.model.message import LeasedMessage
 from tickwheel.tasks import Middleware, Outcome, Reject, Retry, RetryLater, TaskApp, TaskQueue, current
 from tickwheel.worker.selectors import QueueSelector, Selection
@@ -86,6 +87,49 @@ async def double_async(n: int) -> int:
     await asyncio.sleep(0)
     record("double_async")
     return 2 * n
+
+
+def close_app_and_send(n: int) -> None:
+    """Closes the app as a function of a library does, which programs call, too."""
+    with app:
+        double.now(n)
+    app.close()
+
+
+@app.task(queue="work")
+def close_app(n: int) -> None:
+    close_app_and_send(n)
+
+
+@app.task(queue="work")
+async def close_app_async(n: int) -> None:
+    async with app:
+        await double.anow(n)
+    await app.aclose()
+
+
+@app.task(queue="work")
+def close_app_in_own_loop(n: int) -> None:
+    async def send() -> None:
+        async with app:
+            client = await app._clients.client_async()
+            await double.anow(n)
+        # Nothing else could close the client of this loop.
+        try:
+            await client.queues()
+        except TickwheelError:
+            record("closed")
+
+    asyncio.run(send())
+
+
+@app.task(queue="work")
+def move_app(n: int) -> None:
+    """Sends a task to another namespace."""
+    where = app.where["namespace"]
+    app.move(namespace=f"{where}-other")
+    double.now(n)
+    app.move(namespace=where)
 
 
 @app.task(queue="work")

@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from tickwheel.client import Tickwheel
 from tickwheel.client.exit_codes import ExitCode, exit_code_of
 from tickwheel.errors import TickwheelError
 from tickwheel.runtime.log_fields import log_fields
@@ -99,7 +100,9 @@ def main() -> int:
         print_error(error, json=config.json)
         reports.send(StartFailed(exit_code_of(error)))
         return exit_code_of(error)
-    _work(config, app, queues, selector_class, reports, stopping)
+    async_tasks = AsyncTaskLoop()
+    with app._clients.keep_open(lambda: async_tasks.loop) as tickwheel:
+        _work(config, app, tickwheel, async_tasks, queues, selector_class, reports, stopping)
     with suppress(BrokenPipeError):
         reports.send(Ended())
     return 0
@@ -108,6 +111,8 @@ def main() -> int:
 def _work(
     config: ProcessConfig,
     app: TaskApp,
+    tickwheel: Tickwheel,
+    async_tasks: AsyncTaskLoop,
     queues: list[TaskQueue],
     selector_class: type[QueueSelector[TaskQueue]],
     reports: ReportWriter,
@@ -118,7 +123,7 @@ def _work(
     client_options["data_dir"] = None if client_options["data_dir"] is None else str(client_options["data_dir"])
     reports.send(Ready(client_options, [queue.name for queue in queues], list(app.tasks)))
     worker = f"{socket.gethostname()[:40]}:{os.getpid()}"
-    async_tasks, completer = AsyncTaskLoop(), Completer(app.tickwheel)
+    completer = Completer(tickwheel)
 
     def check_memory() -> None:
         limit = config.memory_limit
@@ -137,6 +142,7 @@ def _work(
     consumers = [
         Consumer(
             app,
+            tickwheel,
             selector_class(queues, random.Random()),
             Runner(app, async_tasks.run, time_limit),
             completer,
@@ -161,7 +167,6 @@ def _work(
         schedule_runner.close()
         completer.close()
         call_hook(app, "shutdown", app)
-        app.close()
 
 
 def _run(consumers: list[Consumer]) -> None:
