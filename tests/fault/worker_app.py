@@ -1,7 +1,8 @@
 """The app for the worker tests: tasks that wait, hang, block the interpreter or kill their process.
 
 Each task appends lines to the file that RECORD names: an action, and the id and attempt of its message. If the file
-that EXIT_IF names exists, the import of the app ends the process with code 0.
+that EXIT_IF names exists, the import of the app ends the process with code 0. The import of the app lasts as long as
+the file that LOAD_WHILE names exists. Then it fails if FAIL_LOAD is set.
 """
 
 import asyncio
@@ -59,6 +60,14 @@ def write(line: str) -> None:
 if Path(os.environ.get("EXIT_IF", "/no-such-file")).exists():
     write("import")
     sys.exit(0)
+
+
+if (loading := Path(os.environ.get("LOAD_WHILE", "/no-such-file"))).exists():
+    write("loading")
+    while loading.exists():
+        time.sleep(0.01)
+    if os.environ.get("FAIL_LOAD"):
+        app.queue("schedules")
 
 
 class LastQueueSelector(QueueSelector[TaskQueue]):

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -84,7 +83,7 @@ def main() -> int:
     handle_in_thread({signal.SIGTERM: stopping.set})
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_supervisor, args=(supervisor, stopping, config.drain_s), daemon=True).start()
-    reports = ReportWriter(config.report_fd)
+    reports = ReportWriter(config.report_fd, stopping.set)
     try:
         app = load_app(config.app)
         # If the server is embedded, the supervisor drives its wheel.
@@ -103,8 +102,7 @@ def main() -> int:
     async_tasks = AsyncTaskLoop()
     with app._clients.keep_open(lambda: async_tasks.loop) as tickwheel:
         _work(config, app, tickwheel, async_tasks, queues, selector_class, reports, stopping)
-    with suppress(BrokenPipeError):
-        reports.send(Ended())
+    reports.send(Ended())
     return 0
 
 
