@@ -71,7 +71,7 @@ def test_a_worker_renews_leases_of_all_its_queues_on_the_servers_that_are_up(clu
             queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(10))
             batches.append(queue.dequeue(10))
         renewer = LeaseRenewer(state, reading, lambda report: renewing, stats, calls)
-        reports = ReportWriter(writing)
+        reports = ReportWriter(writing, lambda: None)
         reports.send(Ready({}, [batch[0].queue for batch in batches], []))
         for n, batch in enumerate(batches):
             state.batches[n].begin(1, len(batch))

@@ -32,6 +32,43 @@ def test_processes_of_a_killed_worker_exit_and_its_messages_are_redelivered(depl
         assert deployment.wait_for_state(running, "completed").attempt == 2
 
 
+@pytest.mark.parametrize("fails", [False, True], ids=["loads", "fails"])
+def test_a_process_whose_supervisor_is_killed_while_the_app_loads_ends_without_a_traceback(
+    deployment: WorkerDeployment, fails: bool
+) -> None:
+    loading = deployment.folder / "loading"
+    loading.touch()
+    environment = {"LOAD_WHILE": str(loading)} | ({"FAIL_LOAD": "yes"} if fails else {})
+    with deployment.worker("--drain", "60s", **environment) as worker:
+        worker.wait_until_recorded("loading")
+        [child] = worker.children
+        worker.send_signal(signal.SIGKILL)
+        worker.wait(10)
+        loading.unlink()
+        eventually(lambda: not is_process(child), "the process has ended", 30)
+        errors = [line for line in worker.log.splitlines() if "is reserved for the app's schedules" in line]
+    assert worker.log.splitlines() == errors
+    assert bool(errors) == fails
+
+
+def test_a_process_whose_supervisor_is_killed_while_a_task_runs_settles_its_messages_and_ends_without_a_traceback(
+    deployment: WorkerDeployment,
+) -> None:
+    go = deployment.folder / "go"
+    running = deployment.send(worker_app.wait_for, str(go))
+    others = [deployment.send(worker_app.double, n) for n in range(3)]
+    with deployment.worker("--drain", "60s") as worker:
+        worker.wait_until_recorded("began")
+        [child] = worker.children
+        worker.send_signal(signal.SIGKILL)
+        worker.wait(10)
+        go.touch()
+        eventually(lambda: not is_process(child), "the process has ended", 30)
+    assert "Traceback" not in worker.log
+    assert deployment.message(running).state == "completed"
+    assert [(deployment.message(id).state, deployment.message(id).attempt) for id in others] == [("pending", 0)] * 3
+
+
 def test_a_terminated_worker_finishes_running_tasks_and_releases_the_others(deployment: WorkerDeployment) -> None:
     go = deployment.folder / "go"
     running = deployment.send(worker_app.wait_for, str(go))

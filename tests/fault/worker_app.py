@@ -1,7 +1,8 @@
 """The app for the worker tests: tasks that wait, hang, block the interpreter or kill their process.
 
 Each task appends lines to the file that RECORD names: an action, and the id and attempt of its message. If the file
-that EXIT_IF names exists, the import of the app ends the process with code 0.
+that EXIT_IF names exists, the import of the app ends the process with code 0. The import of the app lasts as long as
+the file that LOAD_WHILE names exists. Then it fails if FAIL_LOAD is set.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from tickwheel.errors import TickwheelError
 from tickwheel.model.message import LeasedMessage
 from tickwheel.tasks import Middleware, Outcome, Reject, Retry, RetryLater, TaskApp, TaskQueue, current
 from tickwheel.worker.selectors import QueueSelector, Selection
@@ -60,6 +62,14 @@ if Path(os.environ.get("EXIT_IF", "/no-such-file")).exists():
     sys.exit(0)
 
 
+if (loading := Path(os.environ.get("LOAD_WHILE", "/no-such-file"))).exists():
+    write("loading")
+    while loading.exists():
+        time.sleep(0.01)
+    if os.environ.get("FAIL_LOAD"):
+        app.queue("schedules")
+
+
 class LastQueueSelector(QueueSelector[TaskQueue]):
     """Checks all queues, and chooses the last."""
 
@@ -86,6 +96,49 @@ async def double_async(n: int) -> int:
     await asyncio.sleep(0)
     record("double_async")
     return 2 * n
+
+
+def close_app_and_send(n: int) -> None:
+    """Closes the app as a function of a library does, which programs call, too."""
+    with app:
+        double.now(n)
+    app.close()
+
+
+@app.task(queue="work")
+def close_app(n: int) -> None:
+    close_app_and_send(n)
+
+
+@app.task(queue="work")
+async def close_app_async(n: int) -> None:
+    async with app:
+        await double.anow(n)
+    await app.aclose()
+
+
+@app.task(queue="work")
+def close_app_in_own_loop(n: int) -> None:
+    async def send() -> None:
+        async with app:
+            client = await app._clients.client_async()
+            await double.anow(n)
+        # Nothing else could close the client of this loop.
+        try:
+            await client.queues()
+        except TickwheelError:
+            record("closed")
+
+    asyncio.run(send())
+
+
+@app.task(queue="work")
+def move_app(n: int) -> None:
+    """Sends a task to another namespace."""
+    where = app.where["namespace"]
+    app.move(namespace=f"{where}-other")
+    double.now(n)
+    app.move(namespace=where)
 
 
 @app.task(queue="work")

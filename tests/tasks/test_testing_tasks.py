@@ -6,11 +6,12 @@ from datetime import timedelta
 
 import pytest
 
+from tickwheel import Tickwheel
 from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.model.message import LeasedMessage
 from tickwheel.tasks import Middleware, Outcome, Reject, Retry, RetryLater, Run, Skip, Task, TaskApp, current
 from tickwheel.testing import VirtualClock
-from tickwheel.testing.task_tester import TaskTester
+from tickwheel.testing.task_tester import TaskTester, open_task_tester
 
 pytestmark = pytest.mark.integration
 
@@ -48,6 +49,23 @@ def chain(left: int) -> None:
 @app.task
 def forever() -> None:
     forever.now()
+
+
+@app.task
+def close_app(user: int) -> str:
+    """Closes the app, and then uses a queue that it opened before."""
+    mail = app.declared("mail")
+    with app:
+        send.now(user)
+    return str(mail.counts()["pending"])
+
+
+@app.task
+async def close_app_async(user: int) -> str:
+    mail = await app._clients.ensure_queue_async("mail")
+    async with app:
+        await send.anow(user)
+    return str((await mail.counts())["pending"])
 
 
 @app.task(queue="encode", metadata=["project"])
@@ -122,6 +140,26 @@ def test_async_tasks_run_too_and_can_be_sent_from_async_code(tasks: TaskTester) 
     asyncio.run(handle_request())
     tasks.advance(2 * DAY)
     assert effects == ["async send_async 7", "async send_async 8"]
+
+
+@pytest.mark.parametrize("task", [close_app, close_app_async], ids=["sync", "async"])
+def test_a_task_that_closes_its_app_leaves_the_client_open_as_in_a_worker(
+    tasks: TaskTester, task: Task[..., str]
+) -> None:
+    task.now(7)
+    assert [outcome.error for outcome in tasks.run_due()] == [None, None]
+    assert effects == ["welcome 7"]
+
+
+def test_the_clients_of_an_app_are_closed_at_the_end_of_its_test(tickwheel: Tickwheel, clock: VirtualClock) -> None:
+    with open_task_tester(app, tickwheel, clock) as tasks:
+        client = app.tickwheel
+        send_async.now(7)
+        tasks.run_due()
+        app.close()
+        assert app.tickwheel is client
+    with pytest.raises(TickwheelError, match="is closed"):
+        client.queues()
 
 
 def test_a_task_sent_by_a_task_runs_at_its_own_time(tasks: TaskTester, clock: VirtualClock) -> None:

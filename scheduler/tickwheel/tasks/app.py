@@ -223,7 +223,7 @@ class TaskApp:
 
     @property
     def tickwheel(self) -> Tickwheel:
-        """The client of the app. The first use opens it."""
+        """The client of the app. The first use opens it. Close the app, not this client."""
         return self._clients.client()
 
     @property
@@ -234,9 +234,9 @@ class TaskApp:
     def move(self, **where: Any) -> None:
         """Change arguments of the client, for example ``url``. Arguments that are not given stay.
 
-        Closes the blocking client, which all threads share. The clients of event loops are dropped without being
-        closed, because only their own loop can close them. To close them, call `aclose` in each loop first. Raises
-        InvalidArgument.
+        Closes the blocking client, which all threads share, as `close` does. The clients of event loops are dropped
+        without being closed, because only their own loop can close them. To close them, call `aclose` in each loop
+        first. Raises InvalidArgument.
         """
         self._clients.move(where)
 
@@ -264,11 +264,19 @@ class TaskApp:
         return self._clients.ensure_queue(validation.plain_name("a queue's name", name))
 
     def close(self) -> None:
-        """Close the client. The next call opens another one."""
+        """Close the client. The next call opens another one.
+
+        In a worker process, the tasks share the client with the worker. So `close` closes nothing there, and neither
+        does the end of a ``with`` block: the worker closes the client at its end. A `TaskTester` does the same.
+        """
         self._clients.close()
 
     async def aclose(self) -> None:
-        """Close the client of the running event loop, and the blocking client."""
+        """Close the client of the running event loop, and the blocking client.
+
+        In a worker process, `aclose` closes only the client of an event loop that a task has started itself. See
+        `close`.
+        """
         await self._clients.aclose()
 
     def __enter__(self) -> Self:

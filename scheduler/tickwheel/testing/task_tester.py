@@ -49,7 +49,8 @@ class TaskTester:
         self._app = app
         self._tickwheel = tickwheel
         self._clock = clock
-        self._runner = Runner(app, AsyncTaskLoop().run)
+        self._async_tasks = AsyncTaskLoop()
+        self._runner = Runner(app, self._async_tasks.run)
         self._schedule_runner = ScheduleRunner(app)
 
     def sent(self, task: Task[..., Any] | None = None) -> list[SentTask]:
@@ -160,11 +161,16 @@ class TaskTester:
 
 @contextmanager
 def open_task_tester(app: TaskApp, tickwheel: Tickwheel, clock: VirtualClock) -> Iterator[TaskTester]:
-    """Connect an app to a sandbox for the duration of the ``with`` block, and yield the tester that runs its tasks."""
+    """Connect an app to a sandbox for the duration of the ``with`` block, and yield the tester that runs its tasks.
+
+    As in a worker, the app's clients stay open until the end of the block, even if a task closes the app.
+    """
     client_options = app.where
     settings = tickwheel._client_settings
     app.move(url=settings.url, namespace=settings.namespace, clock=FRAGMENT)
+    tester = TaskTester(app, tickwheel, clock)
     try:
-        yield TaskTester(app, tickwheel, clock)
+        with app._clients.keep_open(lambda: tester._async_tasks.loop):
+            yield tester
     finally:
         app.move(**{"clock": "_clock", **client_options})

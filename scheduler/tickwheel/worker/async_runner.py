@@ -3,32 +3,37 @@
 import asyncio
 import threading
 from collections.abc import Awaitable
-from functools import cached_property
 from typing import Any
 
 from tickwheel.tasks.exceptions import TimeLimitExceeded
 
 
 class AsyncTaskLoop:
-    """An event loop in its own thread. The first async task starts the loop."""
+    """An event loop in its own thread. The first async task starts the loop. ``loop`` is None before."""
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
 
     def run(self, awaitable: Awaitable[Any], limit_s: float) -> Any:
         """Run an awaitable on the loop and wait for its result in the calling thread.
 
         If the awaitable takes longer than ``limit_s`` seconds, cancel it and raise TimeLimitExceeded.
         """
-        future = asyncio.run_coroutine_threadsafe(_run_with_limit(awaitable, limit_s), self._loop)
+        future = asyncio.run_coroutine_threadsafe(_run_with_limit(awaitable, limit_s), self._start())
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
 
-    @cached_property
-    def _loop(self) -> asyncio.AbstractEventLoop:
-        loop = asyncio.new_event_loop()
-        threading.Thread(target=loop.run_forever, name="tickwheel-async-tasks", daemon=True).start()
-        return loop
+    def _start(self) -> asyncio.AbstractEventLoop:
+        # Without the lock, the first tasks of two consumers could start two loops.
+        with self._lock:
+            if self.loop is None:
+                self.loop = asyncio.new_event_loop()
+                threading.Thread(target=self.loop.run_forever, name="tickwheel-async-tasks", daemon=True).start()
+            return self.loop
 
 
 async def _run_with_limit(awaitable: Awaitable[Any], limit_s: float) -> Any:

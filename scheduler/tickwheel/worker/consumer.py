@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 
-from tickwheel.client import Message
+from tickwheel.client import Message, Tickwheel
 from tickwheel.errors import LeaseLost, QueueBlocked, QueueNotFound, TickwheelError
 from tickwheel.runtime.log_fields import log_fields, log_message
 from tickwheel.runtime.log_throttle import LogThrottle
@@ -40,6 +40,7 @@ class Consumer:
     def __init__(
         self,
         app: TaskApp,
+        tickwheel: Tickwheel,
         selector: QueueSelector[TaskQueue],
         runner: Runner,
         completer: Completer,
@@ -55,6 +56,7 @@ class Consumer:
         name that is stored with leased messages. ``on_batch_end`` is called after each batch.
         """
         self._app = app
+        self._tickwheel = tickwheel
         self._selector = selector
         self._runner = runner
         self._completer = completer
@@ -99,7 +101,7 @@ class Consumer:
         for name in self._prefetched.keys() - {queue.name}:
             # The selector asked about this queue and chose another. Release the batch: nothing renews its leases yet.
             with suppress(LeaseLost):
-                self._app.tickwheel.queue(name).release_many(self._prefetched.pop(name))
+                self._tickwheel.queue(name).release_many(self._prefetched.pop(name))
         messages = self._prefetched.pop(queue.name, None) or self._wait(queue)
         for n in range(queue.iterations):
             if n:
@@ -125,7 +127,7 @@ class Consumer:
 
     def _take(self, queue: TaskQueue, wait: timedelta | None = None) -> list[Message]:
         try:
-            return self._app.tickwheel.queue(queue.name).dequeue(queue.batch, wait=wait, worker=self._worker)
+            return self._tickwheel.queue(queue.name).dequeue(queue.batch, wait=wait, worker=self._worker)
         except (QueueBlocked, QueueNotFound):
             # Nothing can be taken now. The queue may be created or unblocked soon.
             if wait is not None:

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Any
 
@@ -78,22 +78,23 @@ _DECODER: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
 
 
 class ReportWriter:
-    """The end of the pipe in the worker process."""
+    """The end of the pipe in the worker process. If the supervisor has ended, `send` calls ``on_supervisor_end``."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, on_supervisor_end: Callable[[], object]) -> None:
         self._fd = fd
+        self._on_supervisor_end = on_supervisor_end
         self._lock = threading.Lock()
 
     def send(self, *reports: Report) -> None:
-        """Write the reports one after the other, with no other report in between.
-
-        Raises BrokenPipeError if the supervisor has ended.
-        """
+        """Write the reports one after the other, with no other report in between."""
         raws = [_ENCODER.encode(report) for report in reports]
         left = memoryview(b"".join([part for raw in raws for part in (_LENGTH.pack(len(raw)), raw)]))
-        with self._lock:
-            while left:
-                left = left[os.write(self._fd, left) :]
+        try:
+            with self._lock:
+                while left:
+                    left = left[os.write(self._fd, left) :]
+        except BrokenPipeError:
+            self._on_supervisor_end()
 
 
 class ReportReader:

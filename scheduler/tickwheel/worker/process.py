@@ -15,13 +15,13 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from tickwheel.client import Tickwheel
 from tickwheel.client.exit_codes import ExitCode, exit_code_of
 from tickwheel.errors import TickwheelError
 from tickwheel.runtime.log_fields import log_fields
@@ -83,7 +83,7 @@ def main() -> int:
     handle_in_thread({signal.SIGTERM: stopping.set})
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_supervisor, args=(supervisor, stopping, config.drain_s), daemon=True).start()
-    reports = ReportWriter(config.report_fd)
+    reports = ReportWriter(config.report_fd, stopping.set)
     try:
         app = load_app(config.app)
         # If the server is embedded, the supervisor drives its wheel.
@@ -99,15 +99,18 @@ def main() -> int:
         print_error(error, json=config.json)
         reports.send(StartFailed(exit_code_of(error)))
         return exit_code_of(error)
-    _work(config, app, queues, selector_class, reports, stopping)
-    with suppress(BrokenPipeError):
-        reports.send(Ended())
+    async_tasks = AsyncTaskLoop()
+    with app._clients.keep_open(lambda: async_tasks.loop) as tickwheel:
+        _work(config, app, tickwheel, async_tasks, queues, selector_class, reports, stopping)
+    reports.send(Ended())
     return 0
 
 
 def _work(
     config: ProcessConfig,
     app: TaskApp,
+    tickwheel: Tickwheel,
+    async_tasks: AsyncTaskLoop,
     queues: list[TaskQueue],
     selector_class: type[QueueSelector[TaskQueue]],
     reports: ReportWriter,
@@ -118,7 +121,7 @@ def _work(
     client_options["data_dir"] = None if client_options["data_dir"] is None else str(client_options["data_dir"])
     reports.send(Ready(client_options, [queue.name for queue in queues], list(app.tasks)))
     worker = f"{socket.gethostname()[:40]}:{os.getpid()}"
-    async_tasks, completer = AsyncTaskLoop(), Completer(app.tickwheel)
+    completer = Completer(tickwheel)
 
     def check_memory() -> None:
         limit = config.memory_limit
@@ -137,6 +140,7 @@ def _work(
     consumers = [
         Consumer(
             app,
+            tickwheel,
             selector_class(queues, random.Random()),
             Runner(app, async_tasks.run, time_limit),
             completer,
@@ -161,7 +165,6 @@ def _work(
         schedule_runner.close()
         completer.close()
         call_hook(app, "shutdown", app)
-        app.close()
 
 
 def _run(consumers: list[Consumer]) -> None:
