@@ -129,6 +129,16 @@ def wait_until_decided(service: ServiceThread, name: str, count: int) -> None:
     )
 
 
+def wait_until_refused(service: ServiceThread, name: str, count: int, held: int) -> None:
+    """Wait until ``held`` of ``count`` calls that never end have places, and the others have ended.
+
+    A call that is refused counts as in flight until its client has received the refusal.
+    """
+    eventually(
+        lambda: (in_flight(service, name), refused(service, name)) == (held, count - held), "the others are refused"
+    )
+
+
 def refused(service: ServiceThread, name: str) -> int:
     return service.server.counters.methods[name].codes.get("RESOURCE_EXHAUSTED", 0)
 
@@ -171,10 +181,12 @@ def test_health_checks_of_many_addresses_leave_each_other_address_some_of_both_k
     monkeypatch.setattr(limits, "HEALTH_ARRIVAL_S", 600.0)
     name = taken.removeprefix("/grpc.health.v1.").replace("/", ".")
     with ExitStack() as stack:
+        held = 0
         for number, source in enumerate(SOURCES, 1):
+            # An address may have as many places as it leaves free, and a few in any case.
+            held += max((WATCHES - held) // 2, limits.CALLER_CALLS)
             stack.enter_context(closing(Stranger(service.target, taken, None, WATCHES, source=source)))
-            wait_until_decided(service, name, number * WATCHES)
-        held = in_flight(service, name)
+            wait_until_refused(service, name, number * WATCHES, held)
         assert held >= WATCHES
         check_health(channel, taken)
         eventually(lambda: in_flight(service, name) == held, "the call has ended")
