@@ -336,3 +336,23 @@ def test_a_late_first_step_does_not_hide_a_namespace_whose_deletion_was_refused(
         with pytest.raises(InvalidArgument, match="another program has begun or ended a deletion"):
             held.finish()
         assert other.queue("q").enqueue(id="n").created
+
+
+def test_the_first_stored_answer_of_a_step_counts(open_client: Open) -> None:
+    late, other = open_client(), open_client()
+    fill(other)
+    steps = Steps(other, make_deletion)
+    late_deletion, plan = steps.prepare(late)
+    repeated, repeated_plan = steps.prepare(open_client())
+    held = HeldPlan(late, plan)
+    assert held.run_until_script("sync_queue_version")
+    # The process stops before it stores its answer. The deletion is undone, and the call begins it again.
+    assert held.run_until_script("register_call")
+    with pytest.raises(QueueNotEmpty):
+        open_client().delete_queue("q")
+    steps.take(1)
+    held.finish()
+    other._run(repeated_plan)
+    assert late_deletion.token == repeated.token == steps.token
+    steps.take()
+    assert other.queues() == []
