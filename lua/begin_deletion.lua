@@ -8,14 +8,13 @@
 -- ARGV[3]  1 to store the mark also if there is no namespace, else 0
 -- Reply    values of the fields format, shards, deleting, history, deletion; nil if missing
 -- Cost     O(1)
-local function fields()
-    return redis.call('HMGET', namespace, 'format', 'shards', 'deleting', 'history', 'deletion')
-end
-local format, shards, _, history, mark = unpack(fields())
+local stored = redis.call('HMGET', namespace, 'format', 'shards', 'deleting', 'history', 'deletion')
+local format, shards, _, history, mark = unpack(stored)
 -- A format that is no number is damage.
 local has_other_format = format and #format <= 9 and string.find(format, '^%d+$') and tonumber(format) ~= tonumber(ARGV[2])
 local is_marked = mark and #mark == 16 and string.find(mark, '^[0-9a-f]+$')
 if not has_other_format and not is_marked and (shards or history or ARGV[3] == '1') then
     redis.call('HSET', namespace, 'deletion', ARGV[1])
+    stored[5] = ARGV[1]
 end
-return fields()
+return stored

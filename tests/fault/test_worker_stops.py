@@ -17,14 +17,20 @@ from tickwheel import Tickwheel
 pytestmark = pytest.mark.fault
 
 
+def kill_supervisor(worker: Worker) -> int:
+    """Kill the supervisor of a worker. Return the pid of its process."""
+    [child] = worker.children
+    worker.send_signal(signal.SIGKILL)
+    worker.wait(10)
+    return child
+
+
 def test_processes_of_a_killed_worker_exit_and_its_messages_are_redelivered(deployment: WorkerDeployment) -> None:
     go = deployment.folder / "go"
     running = deployment.send(worker_app.wait_for, str(go))
     with deployment.worker("--drain", "100ms") as worker:
         worker.wait_until_recorded("began")
-        [child] = worker.children
-        worker.send_signal(signal.SIGKILL)
-        worker.wait(10)
+        child = kill_supervisor(worker)
         eventually(lambda: not is_process(child), "the process has ended", 10)
         deployment.wait_for_state(running, "pending")
         go.touch()
@@ -41,9 +47,7 @@ def test_a_process_whose_supervisor_is_killed_while_the_app_loads_ends_without_a
     environment = {"LOAD_WHILE": str(loading)} | ({"FAIL_LOAD": "yes"} if fails else {})
     with deployment.worker("--drain", "60s", **environment) as worker:
         worker.wait_until_recorded("loading")
-        [child] = worker.children
-        worker.send_signal(signal.SIGKILL)
-        worker.wait(10)
+        child = kill_supervisor(worker)
         loading.unlink()
         eventually(lambda: not is_process(child), "the process has ended", 30)
         errors = [line for line in worker.log.splitlines() if "is reserved for the app's schedules" in line]
@@ -59,9 +63,7 @@ def test_a_process_whose_supervisor_is_killed_while_a_task_runs_settles_its_mess
     others = [deployment.send(worker_app.double, n) for n in range(3)]
     with deployment.worker("--drain", "60s") as worker:
         worker.wait_until_recorded("began")
-        [child] = worker.children
-        worker.send_signal(signal.SIGKILL)
-        worker.wait(10)
+        child = kill_supervisor(worker)
         go.touch()
         eventually(lambda: not is_process(child), "the process has ended", 30)
     assert "Traceback" not in worker.log

@@ -1,13 +1,12 @@
 """Deletion of a queue without ``purge``: messages that arrive during the deletion stay, and the queue works again."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
+from tests.support.held_plan import HeldPlan
 from tickwheel import Queue, QueueBlocked, QueueNotEmpty, Tickwheel, TickwheelError
 from tickwheel.operations.removal.delete_queue import QueueDeletion
-from tickwheel.plan import Plan, Round
 
 pytestmark = pytest.mark.integration
 
@@ -28,29 +27,18 @@ def kill() -> None:
     raise Killed
 
 
-def run_until(plan: Plan[Any], calls: list[tuple[str, Callable[[], object]]]) -> Plan[Any]:
-    """Run the plan. Before its first call of the first script in ``calls``, call the function of this script, and
-    then continue with the next script in the same manner.
-    """
-    answer = None
-    while True:
-        try:
-            step = plan.send(answer)
-        except StopIteration as end:
-            return end.value
-        requests = step.requests if isinstance(step, Round) else []
-        if calls and any(request.call and request.call.script.name == calls[0][0] for request in requests):
-            calls.pop(0)[1]()
-        answer = yield step
-
-
 def delete(client: Tickwheel, *calls: tuple[str, Callable[[], object]]) -> None:
-    """Delete the queue "q" without ``purge``, and call functions during the deletion (see `run_until`)."""
+    """Delete the queue "q" without ``purge``. Before the first call of the first script in ``calls``, call the function
+    of this script, and then continue with the next script in the same manner.
+    """
     left = list(calls)
     deletion = QueueDeletion(client._context, "q", False)
     try:
         while not deletion.ended:
-            client._run(run_until(deletion.next(), left))
+            held = HeldPlan(client, deletion.next())
+            while left and held.run_until_script(left[0][0]):
+                left.pop(0)[1]()
+            held.finish()
     finally:
         assert not left, "the deletion did not call all of these scripts"
 

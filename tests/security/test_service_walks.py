@@ -4,6 +4,7 @@ at a time, so that no caller keeps the Redis server busy.
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security
 
-SLOW, FREE, OTHER, LAST, WAITING = (f"tw_{name}-Of-Walks" for name in "abcef")
+SLOW, FREE, OTHER, WALKING, LAST, WAITING = (f"tw_{name}-Of-Walks" for name in "abcdef")
 RATED = {name: f"tw_{name}-Of-Walks" for name in ("GetDepth", "Dequeue", "DequeueBatch")}
 NAMESPACE = "service-walks"
 # A call reads at most this number of index entries. No message has both pairs of the filter, so that a walk takes
@@ -35,6 +36,7 @@ APART = {"x": "1", "y": "1"}
 QUEUE = {"namespace": NAMESPACE, "queue": "jobs"}
 WALK = QUEUE | {"where": APART}
 MANY = 30
+WALKING_FIELDS = f'namespaces = ["{NAMESPACE}"]\nmessages_per_second = 1\nburst = {MANY}\n'
 REQUEST = WALK | {"request_id": "batch:1", "first_attempt": True}
 
 
@@ -69,6 +71,26 @@ def in_flight(service: ServiceThread, name: str) -> int:
 
 def walk_many(client: GenericClient, threads: ThreadPoolExecutor) -> list[Any]:
     return [threads.submit(client.call, "GetDepth", **WALK, timeout=60) for _ in range(MANY)]
+
+
+@contextmanager
+def walks_in_line(server: PrivateServer, folder: Path, *entries: str) -> Iterator[tuple[ServiceThread, list[Any]]]:
+    """Start a service with WALKING and the tokens of the ``entries``. Yield the service and the walks of WALKING.
+
+    One of the walks has ended. The others wait for the rate of the token.
+    """
+    tokens = write_token_file(folder, entry(WALKING, '["consume"]', WALKING_FIELDS), *entries)
+    with (
+        ServiceThread(server.url, tokens=tokens) as serving,
+        grpc.insecure_channel(serving.target) as channel,
+        ThreadPoolExecutor(MANY) as threads,
+        server.client() as redis,
+    ):
+        with frozen(redis):
+            walks = walk_many(generic_client(channel, WALKING), threads)
+            eventually(lambda: in_flight(serving, "GetDepth") == MANY, "all calls wait for the Redis server")
+        eventually(lambda: in_flight(serving, "GetDepth") == MANY - 1, "one walk has ended, the others wait")
+        yield serving, walks
 
 
 def count_script_calls(redis: Any) -> int:
@@ -138,20 +160,10 @@ def test_a_walk_that_waits_ends_if_its_token_is_removed_or_changes(
     code: grpc.StatusCode,
 ) -> None:
     monkeypatch.setattr(limits, "WALK_WAIT_S", 600.0)
-    fields = f'namespaces = ["{NAMESPACE}"]\nmessages_per_second = 1\nburst = {MANY}\n'
-    token, other = "tw_d-Of-Walks", entry(OTHER, '["consume"]')
-    tokens = write_token_file(tmp_path, entry(token, '["consume"]', fields), other)
-    with (
-        ServiceThread(tickwheel_server.url, tokens=tokens) as serving,
-        grpc.insecure_channel(serving.target) as channel,
-        ThreadPoolExecutor(MANY) as threads,
-        tickwheel_server.client() as redis,
-    ):
-        with frozen(redis):
-            walks = walk_many(generic_client(channel, token), threads)
-            eventually(lambda: in_flight(serving, "GetDepth") == MANY, "all calls wait for the Redis server")
-        eventually(lambda: in_flight(serving, "GetDepth") == MANY - 1, "one walk has ended, the others wait")
-        write_token_file(tmp_path, other, *([] if rest is None else [entry(token, '["consume"]', fields + rest)]))
+    other = entry(OTHER, '["consume"]')
+    with walks_in_line(tickwheel_server, tmp_path, other) as (_, walks):
+        changed = [] if rest is None else [entry(WALKING, '["consume"]', WALKING_FIELDS + rest)]
+        write_token_file(tmp_path, other, *changed)
         ended = [walk.exception(20) for walk in walks]
     assert [error.code() for error in ended if isinstance(error, grpc.RpcError)] == [code] * (MANY - 1)
 
@@ -196,19 +208,7 @@ def test_a_search_that_waits_for_the_rate_of_its_caller_does_not_delay_the_equal
 
 @pytest.mark.usefixtures("service")
 def test_a_stop_answers_the_calls_whose_walks_wait_in_line(tickwheel_server: PrivateServer, tmp_path: Path) -> None:
-    fields = f'namespaces = ["{NAMESPACE}"]\nmessages_per_second = 1\nburst = {MANY}\n'
-    token = "tw_g-Of-Walks"
-    tokens = write_token_file(tmp_path, entry(token, '["consume"]', fields))
-    with (
-        ServiceThread(tickwheel_server.url, tokens=tokens) as serving,
-        grpc.insecure_channel(serving.target) as channel,
-        ThreadPoolExecutor(MANY) as threads,
-        tickwheel_server.client() as redis,
-    ):
-        with frozen(redis):
-            walks = walk_many(generic_client(channel, token), threads)
-            eventually(lambda: in_flight(serving, "GetDepth") == MANY, "all calls wait for the Redis server")
-        eventually(lambda: in_flight(serving, "GetDepth") == MANY - 1, "one walk has ended, the others wait")
+    with walks_in_line(tickwheel_server, tmp_path) as (serving, walks):
         serving.stop()
         assert {walk.result(20)["pending"] for walk in walks} == {"0"}
 

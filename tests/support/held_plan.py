@@ -14,15 +14,14 @@ class HeldPlan:
         self._client = client
         self._plan = plan
         self._step: Any = plan.send(None)
+        self._has_ended = False
+        self._result: Any = None
 
     def run_until(self, is_here: Callable[[Any], bool]) -> bool:
         """Run the steps before the first one for which ``is_here`` is true. Return False if the plan has ended."""
-        try:
-            while not is_here(self._step):
-                self._advance()
-        except StopIteration:
-            return False
-        return True
+        while not self._has_ended and not is_here(self._step):
+            self._advance()
+        return not self._has_ended
 
     def run_until_script(self, name: str) -> bool:
         """Run the steps before the first one that calls this script. Return False if the plan has ended."""
@@ -35,19 +34,20 @@ class HeldPlan:
 
     def finish(self) -> Any:
         """Run the remaining steps. Return the result of the plan."""
-        try:
-            while True:
-                self._advance()
-        except StopIteration as end:
-            return end.value
+        while not self._has_ended:
+            self._advance()
+        return self._result
 
     def _advance(self) -> None:
         try:
-            answer = self._client._run(_one(self._step))
-        except Exception as error:
-            self._step = self._plan.throw(error)
-        else:
-            self._step = self._plan.send(answer)
+            try:
+                answer = self._client._run(_one(self._step))
+            except Exception as error:
+                self._step = self._plan.throw(error)
+            else:
+                self._step = self._plan.send(answer)
+        except StopIteration as end:
+            self._has_ended, self._result = True, end.value
 
 
 def scripts_of(step: Any) -> list[str]:

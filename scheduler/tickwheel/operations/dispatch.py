@@ -16,7 +16,7 @@ from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.removal.queue_numbers import LAST_VERSION
 from tickwheel.operations.sessions import ClientSession, RequestSessions, Sessions
 from tickwheel.plan import Plan, Reply, Request, Round, send_request
-from tickwheel.storage.keys import namespace_key, queues_key, settings_key, shard_key
+from tickwheel.storage.keys import metadata_keys, queues_key, shard_key
 from tickwheel.storage.script_errors import BLOCKED, SESSIONEXPIRED, SESSIONOLD, RetryCondition
 from tickwheel.storage.scripts import Call, bind, load
 
@@ -202,12 +202,7 @@ def call_metadata_shard(
 
     Raises the error of the script, unless the caller ``handles`` its code.
     """
-    namespace = context.namespace
-    keys = {
-        "namespace": namespace_key(namespace),
-        "queues": queues_key(namespace),
-        "settings": settings_key(namespace),
-    }
+    keys = metadata_keys(context.namespace)
     reply = yield from send_request(Request(0, bind(load(name, context.clock), keys, args), durable=True))
     if reply.error is not None and reply.error.code != handles:
         raise context.metadata_error(reply.error)

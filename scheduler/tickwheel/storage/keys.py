@@ -99,3 +99,12 @@ def queues_key(namespace: str) -> str:
 def settings_key(namespace: str) -> str:
     """Return the key of the namespace's settings: name -> value."""
     return shard_prefix(namespace, 0) + "settings"
+
+
+def metadata_keys(namespace: str) -> dict[str, str]:
+    """Return the keys that are on the metadata shard only: the name that scripts declare -> the key."""
+    return {
+        "namespace": namespace_key(namespace),
+        "queues": queues_key(namespace),
+        "settings": settings_key(namespace),
+    }

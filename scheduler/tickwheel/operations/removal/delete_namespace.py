@@ -31,7 +31,7 @@ from tickwheel.operations.removal.queue_numbers import read_configs
 from tickwheel.operations.shard_status import find_followers
 from tickwheel.plan import ListPrimaries, Plan, Request, Round, send_request
 from tickwheel.runtime.chunks import iter_chunks
-from tickwheel.storage.keys import namespace_key, queue_key, queues_key, settings_key, shard_key, shard_prefix
+from tickwheel.storage.keys import metadata_keys, queue_key, shard_key, shard_prefix
 from tickwheel.storage.scripts import bind, load
 
 # Earlier versions searched each primary once, and left keys that had moved. Their tokens have other fields, so neither
@@ -56,11 +56,7 @@ class NamespaceDeletion:
         self._context = context
         self._is_checked = is_checked
         self._phase, self._shard, self._mark = "", 0, ""
-        self._metadata = {
-            "settings": settings_key(context.namespace),
-            "queues": queues_key(context.namespace),
-            "namespace": namespace_key(context.namespace),
-        }
+        self._metadata = metadata_keys(context.namespace)
         self._search = self._make_search()
         self.ended = False
         if token:
