@@ -227,7 +227,8 @@ def test_one_timer_for_which_a_script_fails_does_not_delay_the_others(
         ):
             eventually(lambda: queue.counts()["pending"] == 99, "the other messages are Pending")
             eventually(lambda: "names the damaged records" in caplog.text, "the log names the failing timer")
-            assert process.health()[0].in_memory == 1
+            # The driver counts its timers at the end of a round, after the line of the log.
+            eventually(lambda: process.health()[0].in_memory == 1, "the failing timer stays in memory")
     lines = [record for record in caplog.records if "names the damaged records" in record.message]
     assert [line.levelno for line in lines][:1] == [logging.ERROR]
 
