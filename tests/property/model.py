@@ -156,7 +156,9 @@ class QueueModel:
             entry.due = entry.until = due
         if deadline is not None or deadline_in is not None:
             entry.deadline = deadline if deadline_in is None else now + deadline_in
-        held_back = delay is None and due is not None and self._is_beyond(due, high)
+        # A step of the clock makes a message ready neither by a new absolute due time nor by the time that it has already.
+        is_guarded = due is not None or entry.state == INVISIBLE
+        held_back = delay is None and is_guarded and self._is_beyond(entry.until, high)
         becomes = PENDING if entry.until <= now and not held_back else INVISIBLE
         entry.becomes("reschedule", becomes, now, **entry.times())
         return entry.state, entry.version, entry.due
