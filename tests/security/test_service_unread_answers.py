@@ -283,8 +283,9 @@ def test_an_unread_response_of_a_batch_counts_once_also_while_it_waits_for_other
         deaf = stack.enter_context(closing(DeafClient(small.target, HOSTILE)))
         deaf.call("DequeueBatch", request)
         eventually(lambda: sum(leased(other, queue) for queue in queues) == 2 * each, "all are leased")
-        eventually(lambda: not answers.building, "both responses are written or wait for it")
         expected = 2 * each * len(PAYLOAD)
+        eventually(lambda: answers.bytes.total > expected, "both responses are counted")
+        eventually(lambda: not answers.building, "both responses are written or wait for it")
         assert expected < answers.bytes.total < 1.1 * expected
     eventually(lambda: not answers.bytes.total, "the call has ended with its connection")
 

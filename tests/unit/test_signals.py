@@ -135,5 +135,5 @@ def _waiting_program(preparation: str) -> Iterator["subprocess.Popen[bytes]"]:
 
 def _next_byte(process: "subprocess.Popen[bytes]") -> bytes:
     assert process.stdout is not None
-    assert select.select([process.stdout], [], [], 10)[0], "the program did not answer in 10 s"
+    assert select.select([process.stdout], [], [], 60)[0], "the program did not answer in 60 s"
     return process.stdout.read(1)
