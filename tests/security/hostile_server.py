@@ -22,6 +22,7 @@ SHAPES: dict[str, bytes] = {
     "array of nil": b"*3\r\n$-1\r\n$-1\r\n$-1\r\n",
     "array of bytes": b"*3\r\n$2\r\n\xff\xff\r\n:1\r\n$0\r\n\r\n",
     "nested arrays": b"*1\r\n" * 50 + b":1\r\n",
+    "deeply nested arrays": b"*1\r\n" * 100_000 + b":1\r\n",
     "error": b"-ERR hello\r\n",
     "error without text": b"-\r\n",
     "moved": b"-MOVED nonsense\r\n",

@@ -111,6 +111,8 @@ def service(tickwheel_server: PrivateServer, tmp_path_factory: pytest.TempPathFa
                 made = tickwheel.create_queue(queue, forecast=True, retention=timedelta(hours=1))
                 made.enqueue(b"payload", id="done")
                 made.dequeue()[0].complete("result")
+                made.enqueue(id="failed", max_attempts=1)
+                made.dequeue()[0].fail("no such region")
                 made.enqueue(b"payload", id="kept", delay=timedelta(hours=1), metadata={"region": "eu"})
     with ServiceThread(tickwheel_server.url, tokens=tokens) as serving:
         yield serving
@@ -209,12 +211,14 @@ def test_a_payload_and_a_result_are_withheld_from_the_tokens_of_the_table(
         fields, row = {"namespace": namespace, "queue": queue}, TABLE["GetMessage"]
         if row.permit(TOKENS[token], namespace, queue):
             listed = clients[token].call("ListMessages", **fields)["messages"]
-            single = [clients[token].call("GetMessage", **fields, id=id_)["message"] for id_ in ("kept", "done")]
+            single = [clients[token].call("GetMessage", **fields, id=id_)["message"] for id_ in ("kept", "done", "failed")]
             withheld = not TABLE["GetMessage"].permit_payload(TOKENS[token], namespace, queue)
             for messages in (single, listed):
                 by_id = {message["id"]: message for message in messages}
                 assert by_id["kept"]["payload"] == ("" if withheld else PAYLOAD_BASE64)
                 assert by_id["done"].get("result") == (None if withheld else "result")
+                # The role `read` sees the error of a message.
+                assert by_id["failed"]["error"] == "no such region"
                 assert {message["payload_withheld"] for message in messages} == {withheld}
                 assert by_id["kept"]["metadata"] == {"region": "eu"}
 

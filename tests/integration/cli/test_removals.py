@@ -7,21 +7,32 @@ from contextlib import suppress
 
 import pytest
 
-from tests.integration.cli.command_runner import ENDS_S, TICKWHEEL, Run, document
+from tests.integration.cli.command_runner import ENDS_S, TICKWHEEL, Run, answer_on_terminal, document
 from tickwheel import NewMessage, Tickwheel
 from tickwheel.operations.removal.delete_namespace import NamespaceDeletion
 from tickwheel.operations.removal.delete_queue import QueueDeletion
 
 pytestmark = pytest.mark.integration
 
+REMOVALS = (("queue", "purge", "jobs"), ("queue", "delete", "jobs", "--purge"), ("namespace", "delete"))
+
 
 def test_without_a_terminal_and_without_yes_nothing_is_removed(run: Run, cli_client: Tickwheel) -> None:
     cli_client.queue("jobs").enqueue(id="m")
-    for command in (("queue", "purge", "jobs"), ("queue", "delete", "jobs", "--purge"), ("namespace", "delete")):
+    for command in REMOVALS:
         refused = run(*command, code=1, stdin="y\n")
         assert "Nothing was changed" in refused.stderr
         assert "--yes" in refused.stderr
     assert cli_client.queue("jobs").counts()["pending"] == 1
+
+
+@pytest.mark.parametrize("command", REMOVALS, ids=" ".join)
+def test_a_removal_asks_on_a_terminal(cli_client: Tickwheel, command: tuple[str, ...]) -> None:
+    cli_client.queue("jobs").enqueue(id="m")
+    code, text = answer_on_terminal("n", *command)
+    assert (code, cli_client.queue("jobs").counts()["pending"]) == (1, 1), text
+    code, text = answer_on_terminal("y", *command)
+    assert (code, "removed" in text) == (0, True), text
 
 
 def test_purge_removes_messages_of_the_given_states(run: Run, cli_client: Tickwheel) -> None:
