@@ -156,7 +156,7 @@ class QueueModel:
             entry.due = entry.until = due
         if deadline is not None or deadline_in is not None:
             entry.deadline = deadline if deadline_in is None else now + deadline_in
-        # A step of the clock makes a message ready neither by a new absolute due time nor by the time that it has already.
+        # A step of the clock makes a message ready neither by a new absolute due time nor by its former time.
         is_guarded = due is not None or entry.state == INVISIBLE
         held_back = delay is None and is_guarded and self._is_beyond(entry.until, high)
         becomes = PENDING if entry.until <= now and not held_back else INVISIBLE

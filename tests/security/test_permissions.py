@@ -84,7 +84,7 @@ FIELDS: Final[dict[str, dict[str, Any]]] = {
     "ListSettings": {},
     "GetSetting": {"name": "setting"},
     "SetSetting": {"name": "setting", "value": "new"},
-    "PurgeQueue": {"states": ["STATE_ERRORED"]},
+    "PurgeQueue": {"states": ["STATE_CANCELLED"]},
     "DeleteQueue": {},
     # With this token, a permitted call deletes nothing.
     "DeleteNamespace": {"page_token": "?"},
@@ -211,7 +211,8 @@ def test_a_payload_and_a_result_are_withheld_from_the_tokens_of_the_table(
         fields, row = {"namespace": namespace, "queue": queue}, TABLE["GetMessage"]
         if row.permit(TOKENS[token], namespace, queue):
             listed = clients[token].call("ListMessages", **fields)["messages"]
-            single = [clients[token].call("GetMessage", **fields, id=id_)["message"] for id_ in ("kept", "done", "failed")]
+            ids = ("kept", "done", "failed")
+            single = [clients[token].call("GetMessage", **fields, id=id_)["message"] for id_ in ids]
             withheld = not TABLE["GetMessage"].permit_payload(TOKENS[token], namespace, queue)
             for messages in (single, listed):
                 by_id = {message["id"]: message for message in messages}

@@ -121,8 +121,8 @@ def test_the_waiting_calls_of_all_processes_count_and_those_of_a_killed_process_
             again.extend(filter(None, map(open_stream, connect(stack, service[1], WAITER))))
             return len(again) == WAITING
 
-        # Each successor gives the calls of its predecessor back when it starts, so one may accept calls before that.
-        eventually(open_more, "the calls of both killed processes are given back", within=60)
+        # The calls of a killed process count until its successor starts, and the other successor may start before.
+        eventually(open_more, "the calls of both killed processes no longer count", within=60)
 
 
 def test_a_token_without_a_limit_has_at_most_half_of_the_waiting_calls_of_all_processes(

@@ -14,19 +14,19 @@ from tickwheel.operations.removal.delete_queue import QueueDeletion
 
 pytestmark = pytest.mark.integration
 
-REMOVALS = (("queue", "purge", "jobs"), ("queue", "delete", "jobs", "--purge"), ("namespace", "delete"))
+COMMANDS = (("queue", "purge", "jobs"), ("queue", "delete", "jobs", "--purge"), ("namespace", "delete"))
 
 
 def test_without_a_terminal_and_without_yes_nothing_is_removed(run: Run, cli_client: Tickwheel) -> None:
     cli_client.queue("jobs").enqueue(id="m")
-    for command in REMOVALS:
+    for command in COMMANDS:
         refused = run(*command, code=1, stdin="y\n")
         assert "Nothing was changed" in refused.stderr
         assert "--yes" in refused.stderr
     assert cli_client.queue("jobs").counts()["pending"] == 1
 
 
-@pytest.mark.parametrize("command", REMOVALS, ids=" ".join)
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_a_removal_asks_on_a_terminal(cli_client: Tickwheel, command: tuple[str, ...]) -> None:
     cli_client.queue("jobs").enqueue(id="m")
     code, text = answer_on_terminal("n", *command)
