@@ -85,7 +85,16 @@ def test_with_purge_all_messages_end_by_events(queue: Queue, tw: Tickwheel, brin
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("2", "x"), ("2", "-7"), ("2", "9" * 30), ("2", "9" * 5_000), ("1", "nan"), ("foo", "bar"), ("99", "5")],
+    [
+        ("2", "x"),
+        ("2", "-7"),
+        ("2", "4000"),
+        ("2", "9" * 30),
+        ("2", "9" * 5_000),
+        ("1", "nan"),
+        ("foo", "bar"),
+        ("99", "5"),
+    ],
 )
 def test_damaged_counters_do_not_keep_a_queue_from_being_deleted_with_purge(
     queue: Queue, tw: Tickwheel, server: Any, direct_client: Tickwheel, history: History, field: str, value: str
@@ -193,6 +202,26 @@ def test_a_token_of_another_form_is_refused(queue: Queue, direct_client: Tickwhe
     begin(direct_client, "q", 1)
     with pytest.raises(InvalidArgument, match="page_token must be the token of the previous page"):
         direct_client._run(QueueDeletion(direct_client._context, "q", True, token).next())
+
+
+def test_a_token_that_skips_the_purge_leaves_no_message(
+    queue: Queue, direct_client: Tickwheel, server: Any, history: History
+) -> None:
+    queue.enqueue_many(NewMessage(bytes(2_000), id=f"m{n}") for n in range(300))
+    context = direct_client._context
+    deletion = QueueDeletion(context, "q", True)
+    direct_client._run(deletion.next())
+    removed, token = 0, deletion.token.replace("0:0", "end")
+    while token:
+        deletion = QueueDeletion(context, "q", True, token)
+        removed += direct_client._run(deletion.next())
+        token = deletion.token
+    assert removed == 300
+    assert names_of_keys(server, direct_client, "q") == []
+    for shard in range(context.shards):
+        for key in ("messages", "bodies"):
+            assert server.hlen(shard_key(context.namespace, shard, key)) == 0
+    assert history("m0")[-1].to_state is None
 
 
 @pytest.mark.parametrize("steps", [1, 2, 200])

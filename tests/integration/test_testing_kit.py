@@ -1,6 +1,8 @@
 """The promises of the test kit to the tests of other programs."""
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -207,3 +209,17 @@ def test_a_private_server_may_be_closed_twice() -> None:
     server.close()
     server.close()
     assert not server.folder.exists()
+
+
+def test_a_private_server_is_closed_though_a_forked_process_continues() -> None:
+    server = PrivateServer()
+    fork = os.fork()
+    if fork == 0:
+        signal.pause()
+        os._exit(0)
+    try:
+        server.close()
+        assert not server.folder.exists()
+    finally:
+        os.kill(fork, signal.SIGKILL)
+        os.waitpid(fork, 0)

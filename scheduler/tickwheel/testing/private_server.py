@@ -1,5 +1,6 @@
 """A private Valkey server for tests. It ends with the program that started it, even if that program is killed."""
 
+import os
 import subprocess
 import tempfile
 import time
@@ -7,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
+from weakref import WeakSet
 
 import redis
 
@@ -52,10 +54,13 @@ class PrivateServer:
         self._process = subprocess.Popen(
             ["sh", "-c", _UNTIL_EOF, "sh", str(self.folder), str(get_binary_path()), *options],
             stdin=subprocess.PIPE,
+            # A buffer has a lock, which another thread may hold during a fork.
+            bufsize=0,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        _servers.add(self)
         try:
             self._wait_until_ready()
         except BaseException:
@@ -75,9 +80,12 @@ class PrivateServer:
 
     def close(self) -> None:
         """Stop the server and remove its folder. A second call does nothing."""
+        self._close_input()
+        self._process.wait(_STOP_S)
+
+    def _close_input(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(_STOP_S)
 
     def _wait_until_ready(self) -> None:
         until = time.monotonic() + _START_S
@@ -100,3 +108,17 @@ class PrivateServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+# A process forked from this one must close its copies of the pipes. Otherwise the servers would run until the end of
+# that process.
+_servers: WeakSet[PrivateServer] = WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for server in list(_servers):
+        server._close_input()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

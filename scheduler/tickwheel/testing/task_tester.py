@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -163,14 +163,21 @@ class TaskTester:
 def open_task_tester(app: TaskApp, tickwheel: Tickwheel, clock: VirtualClock) -> Iterator[TaskTester]:
     """Connect an app to a sandbox for the duration of the ``with`` block, and yield the tester that runs its tasks.
 
-    As in a worker, the app's clients stay open until the end of the block, even if a task closes the app.
+    As in a worker, the app's clients stay open until the end of the block, even if a task closes the app. At the end of
+    the block, the asyncio tasks that the tasks have left behind are cancelled.
     """
     client_options = app.where
     settings = tickwheel._client_settings
     app.move(url=settings.url, namespace=settings.namespace, clock=FRAGMENT)
     tester = TaskTester(app, tickwheel, clock)
     try:
-        with app._clients.keep_open(lambda: tester._async_tasks.loop):
-            yield tester
+        # The loop is closed before the app has its own URL again. Otherwise an asyncio task that was left behind could
+        # reach the real system.
+        with closing(tester._async_tasks), app._clients.keep_open(lambda: tester._async_tasks.loop):
+            try:
+                yield tester
+            finally:
+                # Before the clients are closed, which the tasks may need to end.
+                tester._async_tasks.cancel_tasks()
     finally:
         app.move(**{"clock": "_clock", **client_options})

@@ -3,9 +3,13 @@
 import asyncio
 import threading
 from collections.abc import Awaitable
+from concurrent.futures import wait
 from typing import Any
 
 from tickwheel.tasks.exceptions import TimeLimitExceeded
+
+# A task may ignore its cancellation, or block the event loop.
+_STOP_S = 2.0
 
 
 class AsyncTaskLoop:
@@ -14,6 +18,7 @@ class AsyncTaskLoop:
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
 
     def run(self, awaitable: Awaitable[Any], limit_s: float) -> Any:
         """Run an awaitable on the loop and wait for its result in the calling thread.
@@ -27,13 +32,44 @@ class AsyncTaskLoop:
             future.cancel()
             raise
 
+    def cancel_tasks(self) -> None:
+        """Cancel all asyncio tasks on the loop, and wait until they have ended, for at most 2 s."""
+        if self.loop is not None:
+            cancelling = asyncio.run_coroutine_threadsafe(_cancel_other_tasks(), self.loop)
+            wait([cancelling], _STOP_S)
+            cancelling.cancel()
+
+    def close(self) -> None:
+        """Stop the loop, also if asyncio tasks still run on it, and end its thread. No task continues afterwards.
+
+        If a task blocks the loop for more than 2 s, the thread ends later, as soon as the task awaits.
+        """
+        if self.loop is not None and self._thread is not None:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join(_STOP_S)
+
     def _start(self) -> asyncio.AbstractEventLoop:
         # Without the lock, the first tasks of two consumers could start two loops.
         with self._lock:
             if self.loop is None:
                 self.loop = asyncio.new_event_loop()
-                threading.Thread(target=self.loop.run_forever, name="tickwheel-async-tasks", daemon=True).start()
+                self._thread = threading.Thread(
+                    target=_run_until_stopped, args=[self.loop], name="tickwheel-async-tasks", daemon=True
+                )
+                self._thread.start()
             return self.loop
+
+
+def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.close()
+
+
+async def _cancel_other_tasks() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 async def _run_with_limit(awaitable: Awaitable[Any], limit_s: float) -> Any:

@@ -1,6 +1,7 @@
 """Deletes a queue: marks the queue, ends its messages, removes its keys, and at last removes its configuration.
 
-Every step is bounded. A deletion that was cut off is repeated from its start. The order keeps the data consistent:
+Every step is bounded, except the last one if counters are damaged. A deletion that was cut off is repeated from its
+start. The order keeps the data consistent:
 
 1. The metadata shard marks the queue as `deleting`, and every shard learns the new version. Since then, every shard
    refuses enqueue and dequeue. Older clients see a queue that is blocked for both. Without ``purge``, the deletion then
@@ -9,7 +10,9 @@ Every step is bounded. A deletion that was cut off is repeated from its start. T
 2. The purge (`purge.py`) ends all messages by events.
 3. In a namespace with the history `relay`, the deletion fails until the relay has published these events: the relay
    needs the name of the queue.
-4. Every shard removes the keys of the queue, if the queue has no messages there.
+4. Every shard removes the keys of the queue, if its counts show no messages of the queue. Otherwise, either the counts
+   are damaged, or the token skips a part of the purge, because a caller of the service has changed the token. So the
+   deletion purges the queue again. If this finds no message, the counts are damaged, and the shards ignore them.
 5. The metadata shard replaces the configuration by a placeholder for the number of the queue (`queue_numbers.py`).
 
 The token of a deletion has the version and the uid of the marked configuration. Every later step compares both. So a
@@ -80,9 +83,25 @@ class QueueDeletion:
             # The cached configuration may be older than the mark, or newer.
             self._check_mark((yield from context.fetch_config(queue)))
             return (yield from self._purge.next(sessions))
-        yield from run_once(context, queue, sessions, self._finish)
+        if (yield from run_once(context, queue, sessions, self._finish)) is None:
+            removed = yield from self._purge_again()
+            if removed:
+                return removed
+            yield from run_once(context, queue, sessions, partial(self._finish, counts_are_damaged=True))
         self.ended = True
         return 0
+
+    def _purge_again(self) -> Plan[int]:
+        """Begin a new purge, up to the first page with messages, and return their number. It is 0 if there are none.
+
+        The pages must be part of one step: a token that continues the search could skip messages.
+        """
+        purge = Purge.of_deletion(self._context, self._queue, self._check_mark)
+        removed = 0
+        while not removed and not purge.ended:
+            removed = yield from purge.next()
+        self._purge = purge
+        return removed
 
     def _begin(self, sessions: Sessions | None) -> Plan[None]:
         """Mark the queue. Repeat this if other programs change the queue meanwhile.
@@ -140,7 +159,8 @@ class QueueDeletion:
                 " leases"
             )
 
-    def _finish(self) -> Plan[bytes]:
+    def _finish(self, counts_are_damaged: bool = False) -> Plan[bytes | None]:
+        """Remove the queue. Return None if the counts show messages, and a purge must check whether this is true."""
         context, queue = self._context, self._queue
         config = yield from context.load_config(queue)
         if config is None or config.uid != self._mark[4:]:
@@ -155,11 +175,13 @@ class QueueDeletion:
 
         def build(config: QueueConfig, shard: int) -> Request:
             self._check_mark(config)
-            args: list[bytes | int | str] = [self._mark, 0 if self._purges else 1]
+            args: list[bytes | int | str] = [self._mark, 0 if counts_are_damaged else 1]
             return Request(shard, context.call("drop_queue", shard, queue, args), durable=True)
 
         replies = yield from call_shards(context, queue, range(context.shards), build)
         left = sum(reply.value for reply in replies)
+        if left and self._purges:
+            return None
         if left:
             raise QueueNotEmpty(
                 f"queue {queue!r} still has {left:,} messages after the purge: another program works on the queue, or"
