@@ -121,7 +121,7 @@ async def close_app_async(n: int) -> None:
 def close_app_in_own_loop(n: int) -> None:
     async def send() -> None:
         async with app:
-            client = await app._clients.client_async()
+            client = await app._clients.current.client_async()
             await double.anow(n)
         # Nothing else could close the client of this loop.
         try:
@@ -139,6 +139,21 @@ def move_app(n: int) -> None:
     app.move(namespace=f"{where}-other")
     double.now(n)
     app.move(namespace=where)
+
+
+@app.task(queue="work")
+def move_and_close_app(n: int) -> None:
+    """Closes the app while its client is in another namespace, and then uses the client, as another thread may do."""
+    where = app.where["namespace"]
+    app.move(namespace=f"{where}-other")
+    client = app.tickwheel
+    close_app_and_send(n)
+    client.queues()
+    app.move(namespace=where)
+    # The worker uses this client.
+    client = app.tickwheel
+    app.close()
+    client.queues()
 
 
 @app.task(queue="work")
