@@ -42,7 +42,7 @@ class RecordingMiddleware(Middleware):
 
 
 class SlowMiddleware(Middleware):
-    """Takes as long as the arguments of the task say."""
+    """Takes as many seconds as the arguments of the task demand."""
 
     def before_task(self, run: Run) -> None:
         time.sleep(run.arguments.get("before_s", 0))

@@ -70,9 +70,7 @@ class Runner:
             log_message(_log.exception, "task failed", message, "failed outside of its task")
             return Outcome(_UNKNOWN, time.perf_counter() - began, error=truncate_utf8(describe_error(error)))
 
-    def _run(
-        self, message: LeasedMessage, is_lost: Callable[[], bool], on_part: OnPart, began: float
-    ) -> Outcome:
+    def _run(self, message: LeasedMessage, is_lost: Callable[[], bool], on_part: OnPart, began: float) -> Outcome:
         name = _UNKNOWN
         try:
             envelope = read_envelope(message.payload)
