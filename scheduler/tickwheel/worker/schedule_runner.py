@@ -121,6 +121,8 @@ class ScheduleRunner:
         """
         if not self._app.schedules:
             return
+        # The queue may have been deleted. Without this call, the client would create a queue with other settings.
+        self._clients.forget_queue(self._app.schedule_queue)
         while self.fire_due() and not self._stopping.is_set():
             pass
         self._enqueue_occurrences([(schedule, schedule.next(now), None) for schedule in self._app.schedules.values()])
