@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.fault import recurring_app
 from tests.fault.event_processes import EventProcessChild
 from tests.fault.flaky_proxy import FlakyProxy
 from tests.fault.worker_processes import Worker
@@ -96,6 +97,21 @@ def test_each_second_fires_once_without_overlap_while_processes_are_killed(deplo
     assert {len(times) for times in begun.values()} == {1}
     for earlier, later in pairwise(sorted(begun)):
         assert done[earlier][0] <= begun[later][0]
+
+
+def test_schedules_continue_while_a_task_has_moved_the_app(deployment: RecurringDeployment, tmp_path: Path) -> None:
+    back = tmp_path / "back"
+    worker = deployment.start_worker()
+    eventually(lambda: deployment.events_of("tick"), "the schedule has fired", 30)
+    message = recurring_app.move_until.message((str(back),), {})
+    deployment.tickwheel.queue("work").enqueue_many([message])
+    worker.wait_until_recorded("moved")
+    fired = len(deployment.events_of("tick"))
+    eventually(lambda: len(deployment.events_of("tick")) > fired + 2, "the schedule fires in its namespace")
+    back.touch()
+    worker.wait_until_recorded("returned")
+    until = datetime.now(UTC).timestamp()
+    eventually(lambda: has_all(deployment.events_of("tick"), until), "each second has fired")
 
 
 def hourly() -> TaskApp:

@@ -37,10 +37,11 @@ def test_a_task_that_closes_its_app_is_settled_and_so_are_all_later_tasks(
     assert "Traceback" not in worker.log
 
 
+@pytest.mark.parametrize("task", [worker_app.move_app, worker_app.move_and_close_app], ids=["moved", "closed"])
 def test_a_task_that_moves_its_app_is_settled_and_so_are_all_later_tasks(
-    deployment: WorkerDeployment, tickwheel_server: PrivateServer
+    deployment: WorkerDeployment, tickwheel_server: PrivateServer, task: Task[..., object]
 ) -> None:
-    moving = deployment.send(worker_app.move_app, 1)
+    moving = deployment.send(task, 1)
     try:
         with deployment.worker() as worker:
             assert deployment.wait_for_state(moving, "completed").attempt == 1

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any
 
 from tickwheel.errors import TickwheelError
 from tickwheel.model.message import LeasedMessage
-from tickwheel.tasks import Middleware, Outcome, Reject, Retry, RetryLater, TaskApp, TaskQueue, current
+from tickwheel.tasks import Middleware, Outcome, Reject, Retry, RetryLater, Run, TaskApp, TaskQueue, current
 from tickwheel.worker.selectors import QueueSelector, Selection
 
 
@@ -41,11 +41,22 @@ class RecordingMiddleware(Middleware):
         write(f"ran {queue} {len(outcomes)}")
 
 
+class SlowMiddleware(Middleware):
+    """Takes as many seconds as the arguments of the task demand."""
+
+    def before_task(self, run: Run) -> None:
+        time.sleep(run.arguments.get("before_s", 0))
+
+    def after_task(self, run: Run, outcome: Outcome) -> None:
+        time.sleep(run.arguments.get("after_s", 0))
+
+
 RECORD = Path(os.environ.get("RECORD", "/dev/null"))
 TIMEOUT = timedelta(seconds=float(os.environ.get("TIMEOUT", "30")))
 app = TaskApp(timeout=TIMEOUT)
 WORK: dict[str, Any] = {"lease": timedelta(seconds=1), "backoff": timedelta(0)}
 app.queue("work", batch=10, **WORK)
+app.add_middleware(SlowMiddleware())
 if os.environ.get("MIDDLEWARE"):
     app.add_middleware(RecordingMiddleware())
 app.queue("other", weight=5, lease=timedelta(seconds=1))
@@ -121,7 +132,7 @@ async def close_app_async(n: int) -> None:
 def close_app_in_own_loop(n: int) -> None:
     async def send() -> None:
         async with app:
-            client = await app._clients.client_async()
+            client = await app._clients.current.client_async()
             await double.anow(n)
         # Nothing else could close the client of this loop.
         try:
@@ -139,6 +150,21 @@ def move_app(n: int) -> None:
     app.move(namespace=f"{where}-other")
     double.now(n)
     app.move(namespace=where)
+
+
+@app.task(queue="work")
+def move_and_close_app(n: int) -> None:
+    """Closes the app while its client is in another namespace, and then uses the client, as another thread may do."""
+    where = app.where["namespace"]
+    app.move(namespace=f"{where}-other")
+    client = app.tickwheel
+    close_app_and_send(n)
+    client.queues()
+    app.move(namespace=where)
+    # The worker uses this client.
+    client = app.tickwheel
+    app.close()
+    client.queues()
 
 
 @app.task(queue="work")
@@ -222,6 +248,19 @@ def ignore_time_limit() -> None:
     """Stays in C code without the GIL, so that other threads continue, for longer than the worker waits."""
     record("began")
     ctypes.CDLL(None).sleep(300)
+
+
+@app.task(queue="work", time_limit=timedelta(seconds=2), max_attempts=1)
+def take_time(seconds: float, before_s: float = 0, after_s: float = 0) -> None:
+    """Runs for some seconds. The middleware takes more."""
+    time.sleep(seconds)
+
+
+@app.task(queue="work", time_limit=timedelta(seconds=2), max_attempts=1)
+def take_time_twice(seconds: float) -> Awaitable[None]:
+    """Runs for some seconds, and returns an awaitable that takes as long."""
+    time.sleep(seconds)
+    return asyncio.sleep(seconds)
 
 
 @app.task(queue="work", max_attempts=3)

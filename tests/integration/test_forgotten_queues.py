@@ -23,8 +23,8 @@ from tickwheel.redis.pools import ConnectionPools
 from tickwheel.runtime.time import monotonic_ms
 from tickwheel.service import counters, enqueue_batcher, poll_coalescer
 from tickwheel.sinks.registry import SinkRegistry
-from tickwheel.tasks import app_clients
-from tickwheel.tasks.app_clients import AppClients
+from tickwheel.tasks import client_group
+from tickwheel.tasks.client_group import ClientGroup
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -171,8 +171,8 @@ def test_an_event_process_keeps_a_limited_number_of_queues_whose_sink_it_refuses
 def test_a_producer_of_tasks_keeps_a_limited_number_of_queues(
     tickwheel_server: PrivateServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_clients, "_ENSURED_MAX", KEPT)
-    clients = AppClients({"url": tickwheel_server.url, "namespace": namespace, "drive": False}, lambda name: {})
+    monkeypatch.setattr(client_group, "_ENSURED_MAX", KEPT)
+    clients = ClientGroup({"url": tickwheel_server.url, "namespace": namespace, "drive": False}, lambda name: {})
     for number in range(10):
         clients.ensure_queue(f"gone-{number}")
         clients.client().delete_queue(f"gone-{number}")

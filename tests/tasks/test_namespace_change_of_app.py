@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def test_calls_in_an_open_event_loop_go_to_the_new_target_of_a_moved_app(
 
     async def move() -> None:
         await note.anow("before")
-        client = await app._clients.client_async()
+        client = await app._clients.current.client_async()
         await asyncio.to_thread(app.move, namespace=namespaces[1])
         await note.anow("after")
         await client.close()
@@ -58,3 +59,29 @@ def test_a_declared_queue_that_was_deleted_is_created_again(
             note.now("after")
             assert tickwheel.queue("default").config().max_attempts == 7
             assert tickwheel.queue("default").counts()["pending"] == 1
+
+
+class MovingApp(TaskApp):
+    """An app that moves to ``target`` while it creates its first queue, as a task in another thread can do."""
+
+    target: str | None = None
+
+    def _config(self, name: str) -> Mapping[str, Any]:
+        if (target := self.target) is not None:
+            self.target = None
+            self.move(namespace=target)
+            self.tickwheel.queues()
+        return super()._config(name)
+
+
+def test_an_app_that_moves_during_the_creation_of_a_queue_creates_the_queue_in_its_new_namespace_too(
+    tickwheel_server: PrivateServer, namespaces: list[str]
+) -> None:
+    app = MovingApp(tickwheel_server.url, namespace=namespaces[0], drive=False)
+    app.queue("work", exclusive_key="user")
+    # In a worker, the client of the first namespace stays open.
+    with app._clients.keep_open(lambda: None):
+        app.target = namespaces[1]
+        app.declared("work")
+        assert app.where["namespace"] == namespaces[1]
+        assert app.declared("work").config().exclusive_key == "user"

@@ -96,6 +96,16 @@ def test_no_time_before_the_first_worker_is_missed(scheduled_app: ScheduledApp) 
     assert scheduled_app.fired() == [NOON + HOUR]
 
 
+def test_a_schedule_fires_again_after_its_queue_was_deleted(scheduled_app: ScheduledApp) -> None:
+    scheduled_app.declare(missed="all")
+    scheduled_app.handle_due()
+    scheduled_app.tickwheel.delete_queue("schedules", purge=True)
+    scheduled_app.handle_due()
+    scheduled_app.clock.advance(HOUR)
+    scheduled_app.handle_due()
+    assert scheduled_app.fired() == [NOON + HOUR]
+
+
 def test_late_firings_do_not_shift_later_times(scheduled_app: ScheduledApp) -> None:
     scheduled_app.declare(MINUTE, missed="all")
     scheduled_app.handle_due()

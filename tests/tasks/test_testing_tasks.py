@@ -62,7 +62,7 @@ def close_app(user: int) -> str:
 
 @app.task
 async def close_app_async(user: int) -> str:
-    mail = await app._clients.ensure_queue_async("mail")
+    mail = await app._clients.current.ensure_queue_async("mail")
     async with app:
         await send.anow(user)
     return str((await mail.counts())["pending"])

@@ -17,7 +17,8 @@ This package declares tasks, sends calls, and runs one leased message (`Runner`)
 in `tickwheel.worker`.
 
 app.py               `TaskApp`: the tasks, queues and schedules of a program
-app_clients.py       the clients of an app, for threads and for event loops
+app_clients.py       the clients of an app, which can move to other options
+client_group.py      the clients with the same options, for threads and for event loops
 task.py              `Task`: a function that can be called later
 signature.py         the arguments of a task: encoding, decoding, checks
 task_queue.py        `TaskQueue`: how workers take messages from a queue

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
 
 from tickwheel.client import Queue, Tickwheel
-from tickwheel.errors import InvalidArgument, QueueNotFound
+from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
 from tickwheel.model.message import EnqueueResult, NewMessage
 from tickwheel.tasks import celery_routes
@@ -224,44 +224,36 @@ class TaskApp:
     @property
     def tickwheel(self) -> Tickwheel:
         """The client of the app. The first use opens it. Close the app, not this client."""
-        return self._clients.client()
+        return self._clients.current.client()
 
     @property
     def where(self) -> dict[str, Any]:
         """A copy of the arguments that the app passes to its client."""
-        return dict(self._clients.options)
+        return dict(self._clients.current.options)
 
     def move(self, **where: Any) -> None:
         """Change arguments of the client, for example ``url``. Arguments that are not given stay.
 
         Closes the blocking client, which all threads share, as `close` does. The clients of event loops are dropped
         without being closed, because only their own loop can close them. To close them, call `aclose` in each loop
-        first. Raises InvalidArgument.
+        first. In a worker process, the worker and its schedules stay where they are, and so does their client. Raises
+        InvalidArgument.
         """
         self._clients.move(where)
 
     def enqueue(self, task: Task[..., Any], message: NewMessage) -> EnqueueResult:
         """Send a message of a task, for `Task.now`, `Task.later` and `Task.at`. Raises errors like `Queue.enqueue`."""
         self._check_call(task, message)
-        try:
-            return self.declared(task.queue).enqueue_many([message])[0]
-        except QueueNotFound:
-            # This app has created the queue, and the queue or its namespace was deleted later. Create the queue again.
-            self._clients.forget_queue(task.queue)
-            return self.declared(task.queue).enqueue_many([message])[0]
+        return self._clients.current.enqueue(task.queue, message)
 
     async def aenqueue(self, task: Task[..., Any], message: NewMessage) -> EnqueueResult:
         """Send a message of a task like `enqueue`, with the client of the running event loop."""
         self._check_call(task, message)
-        try:
-            return (await (await self._clients.ensure_queue_async(task.queue)).enqueue_many([message]))[0]
-        except QueueNotFound:
-            self._clients.forget_queue(task.queue)
-            return (await (await self._clients.ensure_queue_async(task.queue)).enqueue_many([message]))[0]
+        return await self._clients.current.enqueue_async(task.queue, message)
 
     def declared(self, name: str) -> Queue:
         """Return a queue of the app. Create or update the queue first, unless this client has done so already."""
-        return self._clients.ensure_queue(validation.plain_name("a queue's name", name))
+        return self._clients.current.ensure_queue(validation.plain_name("a queue's name", name))
 
     def close(self) -> None:
         """Close the client. The next call opens another one.

@@ -27,6 +27,7 @@ _UNKNOWN = "?"
 # Runs an awaitable to its end. Raises TimeLimitExceeded if it takes longer than the limit, in seconds.
 RunAwaitable = Callable[[Awaitable[Any], float], Any]
 TimeLimit = Callable[[float], AbstractContextManager[None]]
+OnPart = Callable[[float], None]
 
 
 class Runner:
@@ -52,25 +53,24 @@ class Runner:
         self,
         message: LeasedMessage,
         is_lost: Callable[[], bool] = lambda: False,
-        on_start: Callable[[float], None] = lambda limit_s: None,
+        on_part: OnPart = lambda limit_s: None,
     ) -> Outcome:
         """Run the task of a message and return its outcome. Raises no error of the task, its arguments or middleware.
 
-        Before any code of the app runs, ``on_start`` is called with the time limit, in seconds. It is not called if the
-        app has no such task. ``is_lost`` returns whether the lease of the message is lost.
+        A run has three parts: the code of the app that runs before the task, the task itself, and the code that runs
+        after it. At the start of each part, ``on_part`` is called with the time limit, in seconds. It is not called if
+        the app has no such task. ``is_lost`` returns whether the lease of the message is lost.
         """
         began = time.perf_counter()
         try:
-            return self._run(message, is_lost, on_start, began)
+            return self._run(message, is_lost, on_part, began)
         except BaseException as error:
             # For example an error in the class of an argument, or a BaseException of a middleware. No message may stop
             # a consumer.
             log_message(_log.exception, "task failed", message, "failed outside of its task")
             return Outcome(_UNKNOWN, time.perf_counter() - began, error=truncate_utf8(describe_error(error)))
 
-    def _run(
-        self, message: LeasedMessage, is_lost: Callable[[], bool], on_start: Callable[[float], None], began: float
-    ) -> Outcome:
+    def _run(self, message: LeasedMessage, is_lost: Callable[[], bool], on_part: OnPart, began: float) -> Outcome:
         name = _UNKNOWN
         try:
             envelope = read_envelope(message.payload)
@@ -82,28 +82,24 @@ class Runner:
                 raise ArgumentsRefused(
                     f"this worker's app has no task {preview(name)}; number of its tasks: {len(self._app.tasks)}"
                 )
-            limit_s = task.time_limit.total_seconds()
-            on_start(limit_s)
+            on_part(task.time_limit.total_seconds())
             run = Run(task, message, task.signature.read(envelope.args), is_lost)
         except ArgumentsRefused as error:
             # Fail with retries: during a deployment, workers of the old and of the new version run at the same time.
             log_message(_log.warning, "task refused", message, "%s", error, task=name)
             return Outcome(name, time.perf_counter() - began, error=truncate_utf8(str(error)))
-        outcome = self._execute(run, began, limit_s)
+        outcome = self._execute(run, on_part, began)
         call_hook(self._app, "after_task", run, outcome)
         return outcome
 
-    def _execute(self, run: Run, began: float, limit_s: float) -> Outcome:
+    def _execute(self, run: Run, on_part: OnPart, began: float) -> Outcome:
         outcome = Outcome(run.task.name)
         token = CURRENT_RUN.set(run)
         try:
             for middleware in self._app.middleware:
                 middleware.before_task(run)
             with tracing.processing(run.message):
-                with self._time_limit(limit_s):
-                    value = run.task.function(**run.arguments)
-                if value is not None and inspect.isawaitable(value):
-                    value = self._run_awaitable(value, limit_s)
+                value = self._call(run, on_part)
             outcome.result = _encode_result(run, value)
         except Skip:
             pass
@@ -119,6 +115,20 @@ class Runner:
             CURRENT_RUN.reset(token)
             outcome.seconds = time.perf_counter() - began
         return outcome
+
+    def _call(self, run: Run, on_part: OnPart) -> Any:
+        """Call the function of the task. If the function returns an awaitable, run the awaitable in the time left."""
+        limit_s = run.task.time_limit.total_seconds()
+        on_part(limit_s)
+        ends = time.monotonic() + limit_s
+        try:
+            with self._time_limit(limit_s):
+                value = run.task.function(**run.arguments)
+            if value is not None and inspect.isawaitable(value):
+                value = self._run_awaitable(value, ends - time.monotonic())
+            return value
+        finally:
+            on_part(limit_s)
 
 
 def call_hook(app: TaskApp, hook: str, *args: object) -> None:

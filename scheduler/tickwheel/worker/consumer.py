@@ -139,26 +139,22 @@ class Consumer:
         self._number += 1
         self._completer.wait(self._batches[batch_index])
         batch_state = self._batch_states[batch_index]
-        # The report comes first. The supervisor ignores the batch state until `begin` has set the number of the batch.
         batch = self._batches[batch_index] = UnsettledBatch(batch_state, len(messages))
-        self._send_reports(
-            BatchTaken(self._first_batch_index + batch_index, self._number, list(map(_to_message_lease, messages)))
-        )
-        batch_state.begin(self._number, len(messages))
-        self._run_or_release(queue, batch_state, batch, messages)
-        self._on_batch_end()
-
-    def _run_or_release(
-        self, queue: str, batch_state: BatchState, batch: UnsettledBatch, messages: list[Message]
-    ) -> None:
         left = iter(list(enumerate(messages)))
         try:
+            # The report comes first. The supervisor ignores the batch state until `begin` has set the number of the
+            # batch.
+            self._send_reports(
+                BatchTaken(self._first_batch_index + batch_index, self._number, list(map(_to_message_lease, messages)))
+            )
+            batch_state.begin(self._number, len(messages))
             call_hook(self._app, "before_batch", queue, messages)
             self._run_tasks(queue, batch_state, batch, left)
         finally:
-            # After an error in code of the app, release the messages that are left.
+            # After an error, release the messages that are left.
             for message_index, message in left:
                 self._completer.put(FinishedTask(batch, message_index, message, None))
+        self._on_batch_end()
 
     def _run_tasks(
         self, queue: str, batch_state: BatchState, batch: UnsettledBatch, left: Iterator[tuple[int, Message]]

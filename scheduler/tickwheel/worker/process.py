@@ -100,8 +100,8 @@ def main() -> int:
         reports.send(StartFailed(exit_code_of(error)))
         return exit_code_of(error)
     async_tasks = AsyncTaskLoop()
-    with app._clients.keep_open(lambda: async_tasks.loop) as tickwheel:
-        _work(config, app, tickwheel, async_tasks, queues, selector_class, reports, stopping)
+    with app._clients.keep_open(lambda: async_tasks.loop) as clients:
+        _work(config, app, clients.client(), async_tasks, queues, selector_class, reports, stopping)
     reports.send(Ended())
     return 0
 
@@ -122,6 +122,10 @@ def _work(
     reports.send(Ready(client_options, [queue.name for queue in queues], list(app.tasks)))
     worker = f"{socket.gethostname()[:40]}:{os.getpid()}"
     completer = Completer(tickwheel)
+    # Before any code of the app runs, because the code can move the app.
+    schedule_runner = ScheduleRunner(
+        app, worker, lambda schedule, outcome: reports.send(OccurrenceHandled(schedule, outcome))
+    )
 
     def check_memory() -> None:
         limit = config.memory_limit
@@ -155,9 +159,6 @@ def _work(
     ]
     for middleware in app.middleware:
         middleware.startup(app)
-    schedule_runner = ScheduleRunner(
-        app, worker, lambda schedule, outcome: reports.send(OccurrenceHandled(schedule, outcome))
-    )
     schedule_runner.start()
     try:
         _run(consumers)

@@ -82,6 +82,8 @@ _RECORDS = msgspec.json.Decoder(OccurrenceRecord)
 class ScheduleRunner:
     """Fires the schedules of an app, in its own thread from `start` to `close`.
 
+    If the app moves to another namespace, its schedules stay in the namespace that the app has now.
+
     ``on_outcome`` is called with the name of the schedule and the outcome of each occurrence. If the app has no such
     schedule, the name is `stats.UNKNOWN`.
     """
@@ -93,6 +95,8 @@ class ScheduleRunner:
         on_outcome: Callable[[str, OccurrenceOutcome], None] = lambda name, fate: None,
     ) -> None:
         self._app = app
+        # A task can move the app to another namespace. The schedules stay here.
+        self._clients = app._clients.current
         self._worker = worker
         self._on_outcome = on_outcome
         self._stopping = threading.Event()
@@ -117,13 +121,15 @@ class ScheduleRunner:
         """
         if not self._app.schedules:
             return
+        # The queue may have been deleted. Without this call, the client would create a queue with other settings.
+        self._clients.forget_queue(self._app.schedule_queue)
         while self.fire_due() and not self._stopping.is_set():
             pass
         self._enqueue_occurrences([(schedule, schedule.next(now), None) for schedule in self._app.schedules.values()])
 
     def fire_due(self, wait: timedelta | None = None) -> int:
         """Handle up to 10 due occurrences, and return their number. ``wait`` limits the wait for the first."""
-        queue = self._app.declared(self._app.schedule_queue)
+        queue = self._clients.ensure_queue(self._app.schedule_queue)
         messages = queue.dequeue(_BATCH, lease=_LEASE, wait=wait, worker=self._worker)
         for message in messages:
             self.handle(message)
@@ -210,7 +216,7 @@ class ScheduleRunner:
         elif fires:
             outcome = OccurrenceOutcome.FIRED
             try:
-                self._app.enqueue(schedule.call.task, schedule.firing(at))
+                self._clients.enqueue(schedule.call.task.queue, schedule.firing(at))
             except IdConflict:
                 # Another version of the app, which calls the task with other arguments, has enqueued this firing. Or
                 # another program has used its id.
@@ -234,7 +240,7 @@ class ScheduleRunner:
         occurrence reads the right time from the result of the previous occurrence (`_previous_firing`).
         """
         try:
-            self._app.declared(self._app.schedule_queue).enqueue_many(
+            self._clients.ensure_queue(self._app.schedule_queue).enqueue_many(
                 [schedule.occurrence(at, last) for schedule, at, last in new]
             )
         except IdConflict as error:
@@ -278,14 +284,14 @@ class ScheduleRunner:
     def _is_unfinished(self, schedule: Schedule, last: datetime) -> bool:
         firing, name = schedule.firing(last), schedule.call.task.queue
         # Only a message with metadata can be in an exclusive queue.
-        key = self._app.declared(name).config().exclusive_key if firing.metadata else None
+        key = self._clients.ensure_queue(name).config().exclusive_key if firing.metadata else None
         value = firing.metadata[key] if firing.metadata and key else None
         message = self._find(name, schedule.firing_id(last), value)
         return message is not None and message.state not in _FINISHED
 
     def _find(self, queue: str, id: str, exclusive_value: str | None = None) -> MessageView | None:
         try:
-            return self._app.tickwheel.queue(queue).get(id, exclusive_value)
+            return self._clients.client().queue(queue).get(id, exclusive_value)
         except (MessageNotFound, QueueNotFound):
             return None
 

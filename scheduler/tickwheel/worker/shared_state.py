@@ -77,7 +77,7 @@ class BatchState:
         self._batch.number = number
 
     def start(self, message_index: int, limit_s: float) -> None:
-        """Mark the start of a task."""
+        """Mark the start of a task, or of a part of its run (see `Runner.run`): the limit applies to each part."""
         self._states[message_index] = MessageState.RUNNING
         running = self._running
         running.limit_s = limit_s
@@ -97,7 +97,7 @@ class BatchState:
         return MessageState(self._states[message_index])
 
     def overdue_task(self, now: float) -> tuple[int, float] | None:
-        """Return the message index and the start of the running task if it is over its time limit, else None.
+        """Return the message index and the start of the running part of a task if it is over the limit, else None.
 
         The process may write the fields of the next task during the read: trust a result only if two reads return it.
         """

@@ -1,0 +1,137 @@
+"""The clients with one set of options, and the queues that they have created.
+
+An app that moves to other options gets another group. A worker keeps its group, so that a task that moves the app moves
+neither the worker nor its schedules.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from tickwheel import aio, limits
+from tickwheel.client import Queue, Tickwheel
+from tickwheel.errors import Forbidden, QueueNotFound
+from tickwheel.model.message import EnqueueResult, NewMessage
+
+_ENSURED_MAX = limits.QUEUES_MAX
+# At the end of a worker, a task that was left behind may block the event loop, which then closes no client.
+_CLOSE_S: Final = 1.0
+
+
+class ClientGroup:
+    """One client for all threads, and one for each event loop. A forked process opens its own client."""
+
+    def __init__(self, options: Mapping[str, Any], queue_config: Callable[[str], Mapping[str, Any]]) -> None:
+        """``queue_config`` returns the configuration of a queue of the app by its name."""
+        self.options = dict(options)
+        self._queue_config = queue_config
+        self._lock = threading.Lock()
+        self._client: Tickwheel | None = None
+        self._pid = os.getpid()
+        self._async_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, aio.Tickwheel] = WeakKeyDictionary()
+        self._ensured_queues: set[str] = set()
+
+    def client(self) -> Tickwheel:
+        """Return the client for threads. Open it if this process has none."""
+        with self._lock:
+            if self._client is None or self._pid != os.getpid():
+                self._ensured_queues.clear()
+                self._client, self._pid = Tickwheel(**self.options), os.getpid()
+            return self._client
+
+    async def client_async(self) -> aio.Tickwheel:
+        """Return the client of the running event loop. Open it if the loop has none."""
+        loop = asyncio.get_running_loop()
+        client = self._async_clients.get(loop)
+        if client is None:
+            client = self._async_clients[loop] = aio.Tickwheel(**self.options)
+        return await client.open()
+
+    def ensure_queue(self, name: str) -> Queue:
+        """Return a queue of the app. Create or update it at its first use."""
+        tickwheel = self.client()
+        queue = tickwheel.queue(name)
+        if name not in self._ensured_queues:
+            try:
+                tickwheel.create_queue(name, update=True, **self._queue_config(name))
+            except Forbidden:
+                # A producer needs no permission to create queues if a worker or an operator has created the queue.
+                with _explain_missing_queue(name):
+                    queue.config()
+            self._mark_ensured(name)
+        return queue
+
+    async def ensure_queue_async(self, name: str) -> aio.Queue:
+        """Return a queue like `ensure_queue`, for asyncio."""
+        tickwheel = await self.client_async()
+        queue = tickwheel.queue(name)
+        if name not in self._ensured_queues:
+            try:
+                await tickwheel.create_queue(name, update=True, **self._queue_config(name))
+            except Forbidden:
+                with _explain_missing_queue(name):
+                    await queue.config()
+            self._mark_ensured(name)
+        return queue
+
+    def enqueue(self, queue: str, message: NewMessage) -> EnqueueResult:
+        """Send a message to a queue of the app. Raises errors like `Queue.enqueue`."""
+        try:
+            return self.ensure_queue(queue).enqueue_many([message])[0]
+        except QueueNotFound:
+            # This group has created the queue, and the queue or its namespace was deleted later. Create it again.
+            self.forget_queue(queue)
+            return self.ensure_queue(queue).enqueue_many([message])[0]
+
+    async def enqueue_async(self, queue: str, message: NewMessage) -> EnqueueResult:
+        """Send a message like `enqueue`, with the client of the running event loop."""
+        try:
+            return (await (await self.ensure_queue_async(queue)).enqueue_many([message]))[0]
+        except QueueNotFound:
+            self.forget_queue(queue)
+            return (await (await self.ensure_queue_async(queue)).enqueue_many([message]))[0]
+
+    def forget_queue(self, name: str) -> None:
+        """Make the next call create or update the queue again."""
+        self._ensured_queues.discard(name)
+
+    def close(self) -> None:
+        """Close the client for threads. The next call opens another one."""
+        with self._lock:
+            client, self._client = self._client, None
+            self._ensured_queues.clear()
+        if client is not None and self._pid == os.getpid():
+            client.close()
+
+    async def close_async(self) -> None:
+        """Close the client of the running event loop. The next call opens another one."""
+        if (client := self._async_clients.pop(asyncio.get_running_loop(), None)) is not None:
+            await client.close()
+
+    def close_in_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Close the client of an event loop that runs in another thread."""
+        if loop in self._async_clients:
+            with suppress(TimeoutError):
+                asyncio.run_coroutine_threadsafe(self.close_async(), loop).result(_CLOSE_S)
+
+    def _mark_ensured(self, name: str) -> None:
+        if len(self._ensured_queues) >= _ENSURED_MAX:
+            # A namespace has no more queues, so some of these were deleted.
+            self._ensured_queues.clear()
+        self._ensured_queues.add(name)
+
+
+@contextmanager
+def _explain_missing_queue(name: str) -> Iterator[None]:
+    """Replace a QueueNotFound by one that explains how to create the queue."""
+    try:
+        yield
+    except QueueNotFound as error:
+        raise QueueNotFound(
+            f"queue {name!r} does not exist, and this token may not create it: start a worker, or have the queue"
+            " created by `tickwheel queue create`"
+        ) from error
