@@ -4,4 +4,4 @@
 -- KEYS: clock
 -- Reply    1 if there was a claim, else 0
 -- Cost     O(1)
-return math.min(redis.call('HDEL', clock, 'fence', 'election', 'owner'), 1)
+return math.min(redis.call('HDEL', clock, 'fence', 'election', 'owner', 'holder'), 1)

@@ -18,6 +18,7 @@ from tickwheel.driver.config import DriverConfig
 from tickwheel.driver.run_steps import Execute, run_steps
 from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.driver.shard_driver import ShardDriver
+from tickwheel.election.claims import EpochClaims
 from tickwheel.event_process.queue_directory import QueueDirectory
 from tickwheel.runtime.time import monotonic_ms
 from tickwheel.storage.keys import shard_key
@@ -112,7 +113,7 @@ class ManualTimeShard:
         """Return a driver that has taken over the shard's wheel, and its connection."""
         namespace = self.tickwheel._context.namespace
         config = DriverConfig(namespace, shard, queues, "bench", clock_fragment="_clock_test")
-        driver = ShardDriver(config, self.clock, epoch=None, connection=1)
+        driver = ShardDriver(config, self.clock, EpochClaims(None, first_number=1))
         link = ShardConnection(Redis.from_url(self.server.url, protocol=2), self._wake_read_fd)
         run_steps(driver.claim(), link.execute)
         run_steps(driver.take_over(), link.execute)

@@ -10,19 +10,28 @@ from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.redis.url import VARIABLE
 from tickwheel.storage.keys import shard_key
 
+ROOT = Path(__file__).parents[2]
+
 
 class EventProcessChild(Process):
     """`python -m tickwheel.event_process`, killed at the end.
 
     ``lock`` is the lock file of the leader, and names the log. With ``election``, it only names the log.
+    ``module`` is the program.
     """
 
     def __init__(
-        self, url: str, namespace: str, lock: Path, *options: str, election: ZooKeeperUrl | None = None
+        self,
+        url: str,
+        namespace: str,
+        lock: Path,
+        *options: str,
+        election: ZooKeeperUrl | str | None = None,
+        module: str = "tickwheel.event_process",
     ) -> None:
-        command = [sys.executable, "-m", "tickwheel.event_process", "--namespace", namespace, *options]
+        command = [sys.executable, "-m", module, "--namespace", namespace, *options]
         command += ["--lock", str(lock)] if election is None else ["--election", str(election)]
-        super().__init__(lock.name, command, lock.parent, environment={VARIABLE: url})
+        super().__init__(lock.name, command, lock.parent, environment={VARIABLE: url}, cwd=ROOT)
 
     def __exit__(self, *_: object) -> None:
         self.kill()

@@ -9,7 +9,7 @@ from redis import Redis
 
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
-from tickwheel.driver.commands import ReadFence
+from tickwheel.driver.commands import ReadClaim
 from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.election.lock_file import default_lock
 from tickwheel.storage.keys import shard_key
@@ -23,7 +23,7 @@ def test_connections_of_shards_are_not_taken_from_the_pool_of_the_client(tickwhe
     with Redis.from_url(tickwheel_server.url, protocol=2, max_connections=1) as client:
         for _ in range(5):
             link = ShardConnection(client, woken)
-            assert link.execute(ReadFence("none")) is None
+            assert link.execute(ReadClaim("none")) == [None, None, None]
             assert client.ping()
             link.close()
     os.close(woken)

@@ -337,7 +337,7 @@ def test_a_lock_file_is_free_after_a_release_and_after_an_abandoned_acquisition(
     election, stopped = LockFileElection(tmp_path / "lock"), threading.Event()
     leadership = election.acquire(3, stopped)
     assert leadership is not None
-    assert (leadership.epoch, leadership.lost) == (None, False)
+    assert (leadership.claims.epoch, leadership.lost) == (None, False)
     assert election.acquire(4, stopped) is not None
 
     stopped.set()

@@ -15,6 +15,7 @@ from tickwheel.driver.config import DriverConfig
 from tickwheel.driver.inbox_buffer import ROTATE_MS
 from tickwheel.driver.server_clock import ServerClock
 from tickwheel.driver.shard_driver import ShardDriver
+from tickwheel.election.claims import EpochClaims
 from tickwheel.errors import Fenced
 from tickwheel.storage.script_errors import ScriptError
 from tickwheel.storage.scripts import Call
@@ -28,17 +29,16 @@ class Process:
     def __init__(self, world: WheelNamespace, driver_class: type[ShardDriver], epoch: int | None, number: int) -> None:
         self._world = world
         self._driver_class = driver_class
-        self._number = number
+        self._claims = EpochClaims(epoch, number)
         wrong_by = world.random.choice([0, 0, 0, -700, 700])
         self.clock = ServerClock(monotonic=lambda: world.monotonic, wall=lambda: world.true_ms + wrong_by)
         self.alive = True
-        self._start(epoch)
+        self._start()
 
     def reconnect(self) -> Command | None:
         """Break the connection. Return the command in flight if the server has not executed it yet."""
         under_way = None if self._carried_out or isinstance(self.command, ReadStream) else self.command
-        self._number += 1
-        self._start(self.driver.epoch)
+        self._start()
         return under_way
 
     def step(self) -> bool:
@@ -53,9 +53,9 @@ class Process:
         """The time until which the process waits for the inbox, or None if it does not wait."""
         return self.command.until_ms if isinstance(self.command, ReadStream) else None
 
-    def _start(self, epoch: int | None) -> None:
+    def _start(self) -> None:
         config = DriverConfig(self._world.namespace, 0, self._world.queues, "lockfile", clock_fragment=CLOCK)
-        self.driver = self._driver_class(config, self.clock, epoch=epoch, connection=self._number)
+        self.driver = self._driver_class(config, self.clock, self._claims)
         self._steps = self.driver.run()
         self._set(next(self._steps))
 

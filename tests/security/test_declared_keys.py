@@ -16,6 +16,8 @@ from tickwheel.operations.sessions import RequestId, RequestSessions
 from tickwheel.operations.shard_status import reset_epoch
 from tickwheel.plan import Request, send_request
 from tickwheel.storage import scripts
+from tickwheel.storage.fence import pack_fence
+from tickwheel.storage.keys import election_key
 from tickwheel.storage.scripts import Call
 from tickwheel.testing import PrivateServer, VirtualClock, sandbox
 from tickwheel.testing.virtual_clock import FRAGMENT
@@ -202,6 +204,19 @@ def watched(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> 
         tw._run(send_request(Request(0, call=Call(scripts.load("trim_outbox", "_clock_test"), keys, args))))
         # The service sends this script before a call with a request id.
         tw._run(register_call(tw._context, "plain", RequestSessions(RequestId.parse("a:1").call("plain", "Any", b""))))
+        # The members of an election by lease send these scripts.
+        claim: list[bytes | int | str] = [pack_fence(9, 9), "lease", "", "host:1", 1, 0, "member", b""]
+        tw._run(reset_epoch(tw._context, 0))
+        election = election_key(tw._context.namespace)
+        of_election: list[tuple[str, str, list[bytes | int | str]]] = [
+            ("attend_election", election, ["member", "join", b"row", 1, b"", b"x" * 20]),
+            ("attend_election", election, ["other", "leave", b"", 0, b"", b"", "member", b"row"]),
+            ("claim_shard_by_lease", keys[0], claim),
+            ("release_shard", keys[0], [claim[0]]),
+        ]
+        for name, key, arguments in of_election:
+            tw._run(send_request(Request(0, call=Call(scripts.load(name, "_clock_test"), [key], arguments))))
+        server.delete(election)
         # An operator sends this script.
         tw._run(reset_epoch(tw._context, 0))
         with sandbox(tickwheel_server, shards=request.param, history="relay") as (deleted, _):

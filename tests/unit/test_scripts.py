@@ -16,7 +16,18 @@ FRAGMENTS = sorted(entry.name[:-4] for entry in scripts.folder().iterdir() if en
 # Keys other than those of shards and queues: a client's session and the digest of its call, keys of the metadata shard,
 # parts of the wheel.
 OTHER_KEYS = {
-    *("hash", "session", "call_digest?", "namespace", "queues", "settings", "slot", "lists...", "children..."),
+    *(
+        "hash",
+        "session",
+        "call_digest?",
+        "namespace",
+        "queues",
+        "settings",
+        "election",
+        "slot",
+        "lists...",
+        "children...",
+    ),
     # All kinds of keys of a shard.
     "removed...",
 }
@@ -156,7 +167,7 @@ def test_a_script_declares_only_known_keys_each_once(name: str) -> None:
 
 def test_scripts_that_wait_for_replicas_have_a_hash_as_first_key() -> None:
     # `queues` has a field for each queue, and no other field.
-    others = {"replication_barrier", "check_permissions", "raise_queue_version"}
+    others = {"replication_barrier", "check_permissions", "raise_queue_version", "attend_election"}
     firsts = {declared(name, "KEYS")[0] for name in NAMES if name not in others}
     assert firsts <= {"clock", "namespace", "messages", "config"}
 

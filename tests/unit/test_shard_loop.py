@@ -13,18 +13,21 @@ from tests.support.in_thread import in_thread
 from tests.support.wait_until import eventually
 from tickwheel.driver.config import DriverConfig
 from tickwheel.driver.server_clock import ServerClock
+from tickwheel.election.claims import EpochClaims
+from tickwheel.election.election import OnFenced, UnwatchedLeadership
 from tickwheel.event_process import shard_loop
 from tickwheel.event_process.shard_loop import Connect, ShardLoop
 
 pytestmark = pytest.mark.unit
 
 
-class OneLeadership:
+class OneLeadership(UnwatchedLeadership):
     """An election that this process wins once. Another process can reach the shard, so `resign` ends the leadership."""
 
     kind = "test"
     unreadable_nodes = 0
-    epoch = 1
+    on_fenced = OnFenced.COMPARE
+    claims = EpochClaims(1)
     lost = False
 
     def acquire(self, shard: int, stop: threading.Event, on_loss: Callable[[], None]) -> "OneLeadership | None":

@@ -14,6 +14,12 @@ from tickwheel.operations.removal.queue_numbers import QueueRows
 
 # Maximum number of unreadable queues that get a finding of their own.
 _UNREADABLE_QUEUES = 20
+# By the kind of election, if it is not a lock file.
+_ELECTED = {"zookeeper": "elected with ZooKeeper", "lease": "elected by lease"}
+_COMMANDS = {
+    "zookeeper": "`tickwheel events --election zk://...`, with the URL of the namespace's other event processes",
+    "lease": "`tickwheel events --election lease`",
+}
 
 
 def undriven(shards: list[ShardFacts]) -> list[ShardFacts]:
@@ -156,10 +162,10 @@ def _explain_stall(stalled: list[ShardFacts], followers: Followers) -> str:
     abandoned = [shard for shard in stalled if shard.number not in (followers.shards or ())]
     if not abandoned:
         return f"an event process is connected to the shard, {frozen}"
-    command = "`tickwheel events`"
-    if any(shard.election == "zookeeper" for shard in abandoned):
-        # The shards reject an event process with another kind of election.
-        command = "`tickwheel events --election zk://...`, with the URL of the namespace's other event processes"
+    # The shards reject an event process with another kind of election.
+    command = next(
+        (_COMMANDS[shard.election] for shard in abandoned if shard.election in _COMMANDS), "`tickwheel events`"
+    )
     return f"no event process drives the shard: run {command}"
 
 
@@ -186,9 +192,7 @@ def _driver(shards: list[ShardFacts], followers: Followers, *, embedded: bool) -
     if not any(shard.epoch for shard in shards):
         return Finding("driver", "warning", "no event process has ever driven the namespace; run `tickwheel events`")
     if any(shard.driven for shard in unlocked):
-        by = (
-            "elected with ZooKeeper" if shards[0].election == "zookeeper" else "with another lock file than this host's"
-        )
+        by = _ELECTED.get(shards[0].election, "with another lock file than this host's")
         return Finding("driver", "ok", f"an event process drives the namespace, {by}; {epochs}")
     if followers.shards is None:
         return Finding(

@@ -16,7 +16,7 @@ from tickwheel.storage.sharding import shard_of
 Problems = Iterator[tuple[str, str]]
 AnswerCheck = Callable[[list[Any]], Problems]
 
-_FENCED = {b"fence", b"election", b"owner"}
+_FENCED = {b"fence", b"election", b"owner", b"holder"}
 _CLOCK_FIELDS = _FENCED | {
     b"seq",
     b"outbox",

@@ -4,7 +4,7 @@ executes the commands; in tests of the driver, the simulator executes them.
 Replies:
 
 Call             the result of the script
-ReadFence        the packed fence, or None
+ReadClaim        the values of CLAIM_FIELDS
 ReadStream       a list of (entry id, packed timers or events)
 ReadSlots        a list of slot names
 ReadSlot         a list of chunks of packed timers
@@ -19,8 +19,8 @@ from tickwheel.storage.scripts import Call
 
 
 @dataclass(frozen=True, slots=True)
-class ReadFence:
-    """Reads the shard's current fence."""
+class ReadClaim:
+    """Reads the shard's last claim."""
 
     clock_key: str
 
@@ -65,7 +65,7 @@ class WaitForReplicas:
     timeout_ms: int
 
 
-Command = Call | ReadFence | ReadStream | ReadSlots | ReadSlot | WaitForReplicas
+Command = Call | ReadClaim | ReadStream | ReadSlots | ReadSlot | WaitForReplicas
 
 # The generators of the driver yield commands. After each command, the generator is sent the reply, or `ScriptError` is
 # raised in it. `DutySteps` return whether there was any work. `MoveSteps` return the approximate number of timers that

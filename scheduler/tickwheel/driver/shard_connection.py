@@ -23,9 +23,10 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from tickwheel.driver.commands import Command, ReadFence, ReadSlot, ReadSlots, ReadStream, WaitForReplicas
+from tickwheel.driver.commands import Command, ReadClaim, ReadSlot, ReadSlots, ReadStream, WaitForReplicas
 from tickwheel.driver.stream_tail import Entries, RawConnection, StreamTail, parse_entries
 from tickwheel.errors import DataLoss
+from tickwheel.storage.fence import CLAIM_FIELDS
 from tickwheel.storage.key_types import WRONGTYPE, type_probes, wrong_type_text
 from tickwheel.storage.script_errors import ScriptError
 from tickwheel.storage.scripts import Call
@@ -81,8 +82,41 @@ class ShardConnection:
         except ResponseError as error:
             if isinstance(command, Call | WaitForReplicas) or not str(error).startswith(WRONGTYPE):
                 raise
-            key = command.clock_key if isinstance(command, ReadFence) else command.key
+            key = command.clock_key if isinstance(command, ReadClaim) else command.key
             raise DataLoss(self._find_wrong_type([key])) from error
+
+    def execute_together(self, commands: Sequence[Call | ReadClaim]) -> list[Any]:
+        """Return the replies to these commands, which are sent in one round trip.
+
+        The reply to a command that fails is its error. After an error of redis-py, close this object.
+        """
+        words: list[tuple[Any, ...]] = []
+        for command in commands:
+            if isinstance(command, Call):
+                if command.script.sha not in self._loaded_scripts:
+                    self._load(command)
+                words.append(_evaluate(command))
+            else:
+                words.append(("HMGET", command.clock_key, *CLAIM_FIELDS))
+        connection = self._call_connection
+        connection.send_packed_command(connection.pack_commands(words))
+        replies: list[Any] = []
+        for _ in words:
+            try:
+                replies.append(connection.read_response(disable_decoding=True))
+            except ResponseError as error:
+                replies.append(error)
+        # A command that was rejected has done nothing.
+        return [
+            self._retry(command) if isinstance(reply, ResponseError) else reply
+            for command, reply in zip(commands, replies, strict=True)
+        ]
+
+    def _retry(self, command: Call | ReadClaim) -> Any:
+        try:
+            return self.execute(command)
+        except (ScriptError, DataLoss) as error:
+            return error
 
     def _find_wrong_type(self, keys: Sequence[str]) -> str:
         """Return the text of the error about the key, among these keys, that has a wrong type."""
@@ -105,8 +139,8 @@ class ShardConnection:
                 return self._send_command("LRANGE", key, first, first + count - 1)
             case ReadSlots(key, first, count):
                 return self._send_command("ZRANGE", key, first, first + count - 1)
-            case ReadFence(key):
-                return self._send_command("HGET", key, "fence")
+            case ReadClaim(key):
+                return self._send_command("HMGET", key, *CLAIM_FIELDS)
             case WaitForReplicas(count, timeout_ms):
                 return self._send_command("WAIT", count, timeout_ms)
 
@@ -116,10 +150,9 @@ class ShardConnection:
         return parse_entries(reply)
 
     def _call(self, call: Call) -> Any:
-        script = call.script
-        evaluate = ("EVALSHA", script.sha, len(call.keys), *call.keys, *call.args)
+        evaluate = _evaluate(call)
         try:
-            if script.sha not in self._loaded_scripts:
+            if call.script.sha not in self._loaded_scripts:
                 self._load(call)
             try:
                 return self._send_command(*evaluate)
@@ -154,6 +187,10 @@ class ShardConnection:
         self._connections.append(connection)
         connection.connect()
         return connection
+
+
+def _evaluate(call: Call) -> tuple[Any, ...]:
+    return "EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.args
 
 
 def make_connection(client: Redis, name: str = "") -> RawConnection:

@@ -12,11 +12,12 @@ has its *final answer* when a script has acted on the timer or has ignored it as
 over. Such a timer may be deleted.
 """
 
-from typing import Final
+from collections.abc import Generator
+from typing import Any, Final
 
 from tickwheel.driver.batch_size import AdaptiveBatchSize
 from tickwheel.driver.clock import Clock
-from tickwheel.driver.commands import DutySteps, MoveSteps, ReadFence, ReadSlot, ReadSlots, ReadStream, Steps
+from tickwheel.driver.commands import Command, DutySteps, MoveSteps, ReadClaim, ReadSlot, ReadSlots, ReadStream, Steps
 from tickwheel.driver.config import DriverConfig
 from tickwheel.driver.corrupt_entries import CorruptEntries
 from tickwheel.driver.filing import CHUNK_TIMERS, Filing
@@ -24,8 +25,9 @@ from tickwheel.driver.firing import TimerFirer
 from tickwheel.driver.inbox_buffer import Entry, InboxBuffer, timers_to_file
 from tickwheel.driver.loaded_timers import LoadedTimers
 from tickwheel.driver.slots import Slot, Slots
-from tickwheel.errors import DataLoss, TickwheelError
-from tickwheel.storage.fence import epoch_after, pack_fence
+from tickwheel.election.claims import Claims
+from tickwheel.errors import DataLoss, Fenced, TickwheelError
+from tickwheel.storage.fence import StoredClaim
 from tickwheel.storage.stream_id import HIGHEST_ID, id_after
 from tickwheel.storage.timer import HEAD_BYTES, CorruptTimers, Kind, parse_entry
 from tickwheel.storage.wheel_levels import LOWEST, RADIX, is_near, name, parse, start
@@ -55,17 +57,15 @@ NEW_INBOX: Final = b"+"
 class ShardDriver:
     """Drives one shard with one fence. After a newer driver has claimed the shard, commands raise `Fenced`."""
 
-    def __init__(self, config: DriverConfig, clock: Clock, *, epoch: int | None, connection: int) -> None:
-        """If ``epoch`` is None, the driver takes the epoch after the shard's current one."""
-        self.epoch = epoch
+    def __init__(self, config: DriverConfig, clock: Clock, claims: Claims) -> None:
         self.claimed = self.claim_refused = False
-        self._connection = connection
+        self._claims = claims
         self._config = config
         self._clock = clock
         self._stats = config.stats
         self._shard = config.make_fenced_shard()
         self._file, self._cascade, self._drop_slot, self._claim = map(
-            self._shard.script, ("file_timers", "cascade_slot", "drop_slot", "claim_shard")
+            self._shard.script, ("file_timers", "cascade_slot", "drop_slot", claims.script)
         )
         self._inbox_batch_size = AdaptiveBatchSize(READ_TIMERS)
         self._more_in_inbox = False
@@ -86,32 +86,36 @@ class ShardDriver:
 
     def claim(self) -> Steps:
         """Claim the shard: store this driver's fence as the fence of the shard."""
-        if self.epoch is None:
-            self.epoch = epoch_after((yield ReadFence(self._shard.keys["clock"])))
-        self._shard.fence = pack_fence(self.epoch, self._connection)
         try:
-            unsaved_offset = self._clock.unsaved_offset
-            args: list[int | str] = [
-                self._config.election,
-                "" if unsaved_offset is None else unsaved_offset,
-                self._config.owner,
-            ]
-            now, high, accepted, *corrupt = yield from self._shard.call_fenced(self._claim, args)
+            if not self._shard.fence:
+                yield from self._choose_fence()
+            accepted = "" if self._clock.unsaved_offset is None else self._clock.unsaved_offset
+            now, high, accepted_lead, *corrupt = yield from self._call_claim(accepted, "", 0)
             self._corrupt_entries.report_replaced(corrupt)
-            self._clock.on_claimed(int(now), int(high) if high else None, int(accepted or 0))
+            self._clock.on_claimed(int(now), int(high) if high else None, int(accepted_lead or 0))
             # Only now is it known how far the clock guard trusts the server's clock. The second call stores this time,
             # before the first timer fires.
             is_holding = self._clock.is_holding
-            args = [args[0], "", args[2], self._clock.now(), max(1, self._clock.ahead_ms) if is_holding else 0]
-            yield from self._shard.call_fenced(self._claim, args)
+            yield from self._call_claim("", self._clock.now(), max(1, self._clock.ahead_ms) if is_holding else 0)
         except DataLoss:
             # The shard did not compare the fences: a repaired shard accepts the same claim.
             raise
         except TickwheelError:
             self.claim_refused = True
             raise
+        self._claims.confirm()
         self.claimed, self._shows_hold = True, is_holding
-        self._stats.epoch = self.epoch
+        self._stats.epoch = self._claims.epoch or 0
+
+    def _choose_fence(self) -> Steps:
+        stored = StoredClaim.parse((yield ReadClaim(self._shard.keys["clock"])))
+        if (fence := self._claims.next_fence(stored)) is None:
+            raise Fenced(f"shard {self._shard.number} is held by epoch {stored.epoch}", stored.epoch)
+        self._shard.fence = fence
+
+    def _call_claim(self, accepted: int | str, *trusted: int | str) -> Generator[Command, Any, Any]:
+        args = [self._config.election, accepted, self._config.owner, *trusted, *self._claims.arguments()]
+        return (yield from self._shard.call_fenced(self._claim, args))
 
     def take_over(self) -> Steps:
         """Start with no timers in memory: mark all slots as unread. The first read of the inbox begins at its start."""

@@ -7,7 +7,7 @@ are distributed over the others, and no other shard moves.
 """
 
 import json
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from tickwheel.runtime.foreign_data import decode_json
 
@@ -23,25 +23,50 @@ def assign(members: Mapping[str, Set[int]], shards: int, previous: Sequence[str 
     A shard is assigned to a member that can reach the shard, if there is one. Loads may differ by more than one if some
     members cannot reach all shards.
     """
-    if not members:
-        return [None] * shards
-    unreachable_by_all = frozenset.intersection(*map(frozenset[int], members.values()))
-    unreachable = {member: frozenset(own_shards) - unreachable_by_all for member, own_shards in sorted(members.items())}
-    assigned: dict[str, list[int]] = {member: [] for member in unreachable}
+    return assign_by_rank([members], shards, previous)
+
+
+def assign_by_rank(ranks: Sequence[Mapping[str, Set[int]]], shards: int, previous: Sequence[str | None]) -> Assignment:
+    """Return the assignment like `assign`, for members of several ranks, the first rank first.
+
+    A member gets only shards that no member of an earlier rank can reach. A shard that nobody can reach is assigned as
+    if the first rank could reach it.
+    """
+    unreachable_by_all = {
+        shard
+        for shard in range(shards)
+        if all(shard in unreachable for members in ranks for unreachable in members.values())
+    }
+    driven_by: dict[int, str] = {}
+    for members in ranks:
+        avoided = {member: frozenset(avoids) - unreachable_by_all for member, avoids in members.items()}
+        left = [
+            shard
+            for shard in range(shards)
+            if shard not in driven_by and any(shard not in unreachable for unreachable in avoided.values())
+        ]
+        driven_by |= _distribute(avoided, left, previous)
+    return [driven_by.get(shard) for shard in range(shards)]
+
+
+def _distribute(
+    members: Mapping[str, Set[int]], shards: Iterable[int], previous: Sequence[str | None]
+) -> dict[int, str]:
+    """Assign each of the shards to a member. At least one member can reach each shard."""
+    assigned: dict[str, list[int]] = {member: [] for member in sorted(members)}
     free = []
-    for shard in range(shards):
+    for shard in shards:
         member = previous[shard] if shard < len(previous) else None
-        if member is not None and member in unreachable and shard not in unreachable[member]:
+        if member is not None and member in members and shard not in members[member]:
             assigned[member].append(shard)
         else:
             free.append(shard)
     for shard in free:
-        takers = (member for member in assigned if shard not in unreachable[member])
+        takers = (member for member in assigned if shard not in members[member])
         assigned[min(takers, key=lambda member: len(assigned[member]))].append(shard)
-    while _move_one(assigned, unreachable):
+    while _move_one(assigned, members):
         pass
-    driven_by = {shard: member for member, own_shards in assigned.items() for shard in own_shards}
-    return [driven_by[shard] for shard in range(shards)]
+    return {shard: member for member, own_shards in assigned.items() for shard in own_shards}
 
 
 def pack(assignment: Assignment) -> bytes:

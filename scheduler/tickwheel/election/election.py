@@ -6,16 +6,29 @@ A shard rarely has two leaders at once. If it has, the fence in Redis rejects th
 import os
 import socket
 from collections.abc import Callable
+from enum import Enum
 from threading import Event
 from typing import Protocol
+
+from tickwheel.election.claims import Claims
+
+
+class OnFenced(Enum):
+    """What a leader does if the shard rejects its claim because the shard has another fence."""
+
+    END = "end"  # the process ends: two processes believe that they hold the lock
+    COMPARE = "compare"  # the loop compares the epochs: the election's state may be lost
+    STAND = "stand"  # the loop waits for the next leadership
 
 
 class Leadership(Protocol):
     """The right to drive one shard, won in an election."""
 
+    on_fenced: OnFenced
+
     @property
-    def epoch(self) -> int | None:
-        """The epoch of this win. If the election has no epochs, None: the driver takes the next epoch of the shard."""
+    def claims(self) -> Claims:
+        """How the leader claims the shard."""
 
     @property
     def lost(self) -> bool:
@@ -23,8 +36,24 @@ class Leadership(Protocol):
         commands that the leader sends later.
         """
 
+    def begin_wait(self) -> None:
+        """Record that the leader's loop waits for its server or for a timer."""
+
+    def end_wait(self) -> None:
+        """Record that the leader's loop works."""
+
     def release(self) -> None:
         """Release the leadership, so that another process can have it immediately."""
+
+
+class UnwatchedLeadership:
+    """The parts of a leadership whose election does not watch the leader's loop."""
+
+    def begin_wait(self) -> None:
+        """Do nothing."""
+
+    def end_wait(self) -> None:
+        """Do nothing."""
 
 
 class Election(Protocol):

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
+from tickwheel.election.claims import EpochClaims
+from tickwheel.election.election import OnFenced, UnwatchedLeadership
 from tickwheel.election.lock_folder import former_lock, lock_folder
 from tickwheel.embedded.file_lock import FileLock
 from tickwheel.runtime.private_file import check_single_name
@@ -82,13 +84,14 @@ class LockFileElection:
         """Do nothing: there are no resources besides the leaderships."""
 
 
-class LockFileLeadership:
+class LockFileLeadership(UnwatchedLeadership):
     """A held lock. It cannot be lost while the process lives."""
 
-    epoch = None
+    on_fenced = OnFenced.END
     lost = False
 
     def __init__(self, *locks: FileLock) -> None:
+        self.claims = EpochClaims(None)
         self._locks = locks
 
     def release(self) -> None:

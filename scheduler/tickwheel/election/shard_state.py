@@ -7,16 +7,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 
+from tickwheel.election.claims import EpochClaims
+from tickwheel.election.election import OnFenced, UnwatchedLeadership
 
-@dataclass(slots=True, eq=False)
-class ZooKeeperLeadership:
+
+class ZooKeeperLeadership(UnwatchedLeadership):
     """The leadership of a shard. It is lost when the session ends, or when the assigned member can take over."""
 
-    epoch: int
-    candidate: str
-    on_loss: Callable[[], None]
-    release: Callable[[], None]
-    lost: bool = False
+    on_fenced = OnFenced.COMPARE
+
+    def __init__(self, epoch: int, candidate: str, on_loss: Callable[[], None], release: Callable[[], None]) -> None:
+        self.epoch = epoch
+        self.candidate = candidate
+        self.on_loss = on_loss
+        self.release = release
+        self.lost = False
+        self.claims = EpochClaims(epoch)
 
     def lose(self) -> None:
         """Mark the leadership as lost, and notify the leader's loop."""

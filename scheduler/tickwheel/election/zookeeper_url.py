@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Self
 
+from tickwheel.election.lease_options import SESSION_TIMEOUT, check_session_timeout
 from tickwheel.errors import InvalidArgument
 from tickwheel.model.validation import preview, preview_url
 
 DEFAULT_PATH: Final = "/tickwheel"
 DEFAULT_PORT: Final = 2181
-SESSION_TIMEOUT: Final = timedelta(seconds=4)
-_SESSION_TIMEOUTS: Final = (timedelta(seconds=1), timedelta(minutes=1))
 _HOST: Final = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{1,5}))?")
 _PATH: Final = re.compile(r"(/[A-Za-z0-9._-]+)+")
 
@@ -40,12 +39,7 @@ class ZooKeeperUrl:
             raise InvalidArgument(
                 "an election URL has no user, password or options: leave out the parts with '@' or '?'"
             )
-        minimum, maximum = _SESSION_TIMEOUTS
-        if not minimum <= session_timeout <= maximum:
-            raise InvalidArgument(
-                f"a session time-out must be from {minimum.total_seconds():g} to {maximum.total_seconds():g} s, not"
-                f" {session_timeout.total_seconds():g} s"
-            )
+        check_session_timeout(session_timeout)
         servers, slash, rest = url.removeprefix("zk://").partition("/")
         path = f"/{rest.rstrip('/')}" if rest.strip("/") else DEFAULT_PATH
         if not _PATH.fullmatch(path) or {".", "..", "zookeeper"} & set(path.split("/")):

@@ -5,14 +5,16 @@ reconnects with a back-off after errors. Two sidecars, the relay and the forward
 wheel in their own threads, and their failures do not stop the wheel. The wheel itself is in `driver`, the elections in
 `election`, the relay in `relay` and the sinks in `sinks`.
 
-supervisor.py       the event process: start and stop of the loops of its shards
-shard_loop.py       the loop of one shard: election, then driver
-sidecar.py          a task next to the wheel, restarted after errors
-queue_directory.py  the queues of a namespace, read from the metadata shard
-assembly.py         an event process from its options
-metrics.py          the metrics of an event process
-main.py             the program: its options and its signals
-__main__.py         the program `python -m tickwheel.event_process`
+supervisor.py        the event process: start and stop of the loops of its shards
+shard_loop.py        the loop of one shard: election, then driver
+lease_election.py    election by lease, in one thread
+lease_connection.py  the connections of an election by lease
+sidecar.py           a task next to the wheel, restarted after errors
+queue_directory.py   the queues of a namespace, read from the metadata shard
+assembly.py          an event process from its options
+metrics.py           the metrics of an event process
+main.py              the program: its options and its signals
+__main__.py          the program `python -m tickwheel.event_process`
 """
 
 from tickwheel.driver.queue_lookup import QueueLookup as Queues, QueueRef

@@ -10,10 +10,13 @@ from redis import Redis
 
 from tickwheel.driver.fenced_shard import FencedShard
 from tickwheel.driver.stats import WheelStats
+from tickwheel.election.lease_member import CALLS_PER_LEASE
+from tickwheel.election.lease_options import LeaseOptions
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.embedded import EmbeddedServer
 from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.event_process import Election, EventProcess, LockFileElection
+from tickwheel.event_process.lease_election import LeaseElection
 from tickwheel.event_process.queue_directory import QueueDirectory
 from tickwheel.event_process.shard_loop import Connect
 from tickwheel.event_process.sidecar import Sidecar, StartSidecar
@@ -32,6 +35,7 @@ from tickwheel.sinks.registry import ALL_TOPICS, SinkRegistry
 from tickwheel.storage.keys import shard_key
 
 _CALL_TIMEOUT_S = 5.0
+ElectionOptions = Path | LeaseOptions | ZooKeeperUrl
 
 _log = logging.getLogger("tickwheel.driving")
 
@@ -40,7 +44,7 @@ _log = logging.getLogger("tickwheel.driving")
 def open_event_process(
     url: str | None,
     namespace: str,
-    election: Path | ZooKeeperUrl,
+    election: ElectionOptions,
     data_dir: Path | None = None,
     *,
     context: NamespaceContext | None = None,
@@ -52,7 +56,9 @@ def open_event_process(
 ) -> Iterator[EventProcess]:
     """Build an event process for all shards of a namespace, and close its connections at the end of the block.
 
-    ``election`` is a lock file, for one host, or the URL of ZooKeeper. If ``data_dir`` is set, the event process keeps
+    ``election`` is a lock file, for one host, or the options of an election by lease, or the URL of ZooKeeper.
+
+    If ``data_dir`` is set, the event process keeps
     the embedded server of this directory running, and uses this server; ``url`` is then its URL or None. ``context`` is
     the open namespace, if the caller has opened the namespace already. ``clock`` is the Lua fragment with which scripts
     read the time; only tests change it.
@@ -76,13 +82,21 @@ def open_event_process(
             io.run(open_namespace(context, NamespaceOptions()))
         for warning in io.run(find_vulnerabilities()):
             _log.warning("%s", warning)
-        yield _assemble(context, io, election, restart_embedded_server, producers, replicas, relays, sink_topics)
+        if isinstance(election, LeaseOptions):
+            # A call that hangs must not take longer than the time between two calls of the election.
+            timeout_s = election.session_timeout_s / CALLS_PER_LEASE
+            election_io = DriverExecutor(ConnectionPools(url, timeout_s), redact(url), timeout_s)
+            stack.callback(election_io.close)
+            chosen: Election = _lease_election(election, context, election_io)
+        else:
+            chosen = _election(election, context, io)
+        yield _assemble(context, io, chosen, restart_embedded_server, producers, replicas, relays, sink_topics)
 
 
 def _assemble(
     context: NamespaceContext,
     io: DriverExecutor,
-    election: Path | ZooKeeperUrl,
+    election: Election,
     restart_embedded_server: Callable[[], None] | None,
     producers: KafkaProducers | None,
     replicas: int,
@@ -116,7 +130,7 @@ def _assemble(
         range(context.shards),
         queues=queues,
         companions=sidecars,
-        election=_election(election, context, io),
+        election=election,
         clock_guard_ms=context.clock_guard_ms,
         clock_fragment=context.clock,
     )
@@ -160,6 +174,19 @@ def _forwarder_starter(
         )
 
     return start_forwarder
+
+
+def _lease_election(options: LeaseOptions, context: NamespaceContext, io: DriverExecutor) -> LeaseElection:
+    def connect(shard: int) -> "Redis":
+        return io.connect(shard, shard_key(context.namespace, shard, "clock"))
+
+    return LeaseElection(
+        connect,
+        context.namespace,
+        context.shards,
+        rank=options.rank,
+        lease_ms=1000 * options.session_timeout_s,
+    )
 
 
 def _election(chosen: Path | ZooKeeperUrl, context: NamespaceContext, io: DriverExecutor) -> Election:

@@ -1,7 +1,7 @@
 """Run an event process for a namespace, as a program of its own or as the child of a client.
 
-TICKWHEEL_URL=… python -m tickwheel.event_process --namespace NAME (--lock FILE | --election zk://…) [--data-dir DIR]
-    [--until-eof] [--kafka HOST:PORT [--topic TOPIC]]
+TICKWHEEL_URL=… python -m tickwheel.event_process --namespace NAME (--lock FILE | --election lease | --election zk://…)
+    [--data-dir DIR] [--until-eof] [--kafka HOST:PORT [--topic TOPIC]]
 """
 
 import argparse
@@ -16,10 +16,11 @@ from pathlib import Path
 from redis.exceptions import RedisError
 
 from tickwheel.client.encryption import check_encryption
+from tickwheel.election.lease_options import LEASE, LeaseOptions
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.errors import TickwheelError
 from tickwheel.event_process import EventProcess
-from tickwheel.event_process.assembly import open_event_process
+from tickwheel.event_process.assembly import ElectionOptions, open_event_process
 from tickwheel.kafka.library import TOPIC
 from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.redis.url import VARIABLE
@@ -36,7 +37,7 @@ _log = logging.getLogger("tickwheel.driving")
 def run(
     url: str,
     namespace: str,
-    election: Path | ZooKeeperUrl,
+    election: ElectionOptions,
     data_dir: Path | None,
     until_eof: bool,
     clock: str = "_clock",
@@ -84,13 +85,17 @@ def main() -> None:
     try:
         producers = None if args.kafka is None else KafkaProducers(args.kafka, args.topic)
         # `argparse` would quote an invalid URL, which can contain a password.
-        election = ZooKeeperUrl.parse(args.election) if isinstance(args.election, str) else args.election
+        election = _parse_election(args.election) if isinstance(args.election, str) else args.election
         url = os.environ[VARIABLE]
         check_encryption(url)
         run(url, args.namespace, election, args.data_dir, args.until_eof, producers=producers)
     except OPERATIONAL_ERRORS as error:
         _log.error("the event process of namespace %s exits: %s", args.namespace, error)
         sys.exit(1)
+
+
+def _parse_election(text: str) -> ElectionOptions:
+    return LeaseOptions() if text == LEASE else ZooKeeperUrl.parse(text)
 
 
 def _should_log(record: logging.LogRecord) -> bool:

@@ -5,7 +5,6 @@ this process becomes a candidate for the shard again.
 """
 
 import logging
-import random
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from math import inf
@@ -15,7 +14,7 @@ from typing import Any, Final
 from redis import Redis
 from redis.exceptions import RedisError
 
-from tickwheel.driver.commands import Command, ReadFence
+from tickwheel.driver.commands import Command, ReadClaim
 from tickwheel.driver.config import DriverConfig
 from tickwheel.driver.queue_lookup import NamespaceRecreated
 from tickwheel.driver.run_steps import next_command
@@ -23,7 +22,7 @@ from tickwheel.driver.server_clock import ServerClock
 from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.driver.shard_driver import ShardDriver
 from tickwheel.driver.unknown_queues import QueueRestored
-from tickwheel.election.election import Election, Leadership
+from tickwheel.election.election import Election, Leadership, OnFenced
 from tickwheel.errors import DataLoss, Fenced, TickwheelError
 from tickwheel.event_process.sidecar import Sidecar, StartSidecar
 from tickwheel.plan import BROKEN_ANSWER, broken_answer_error
@@ -32,14 +31,10 @@ from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.runtime.time import monotonic_ms
 from tickwheel.runtime.wake_pipe import WakePipe
 from tickwheel.storage import keys
-from tickwheel.storage.fence import client_name, pack_fence
+from tickwheel.storage.fence import client_name
 
 # A leader that cannot reach its shard for this time resigns, if another process can reach the shard.
 RESIGN_AFTER_MS: Final = 3_000
-# Connection numbers of a process start at a random multiple of 2**32, and stay below 2**53. If two processes get the
-# same epoch by an operator's error (lock files on two hosts), their numbers differ, so the scripts reject the calls of
-# one of the two processes.
-_FIRST_NUMBERS: Final = 2**21
 # Pause before the number of shards is compared again, in ms.
 _CHECK_SHARDS_MS: Final = 1_000
 
@@ -84,7 +79,6 @@ class ShardLoop:
         self._outdated_epoch = 0
         # When to compare the number of shards, on the monotonic clock.
         self._check_shards_at = inf
-        self._number = random.SystemRandom().randrange(_FIRST_NUMBERS) << 32
 
     def run(self) -> None:
         """Wait to be elected, and drive while leading, until stopped.
@@ -125,14 +119,12 @@ class ShardLoop:
 
     def _lead(self, leadership: Leadership) -> bool:
         """Drive until the leadership ends or the loop is stopped. Return whether this process has resigned."""
-        epoch = leadership.epoch
         backoff = Backoff()
         # The shard counts as unreachable until a claim gets a reply.
         unreachable_since = monotonic_ms()
         self._wake.clear()
         while not (self._stopping.is_set() or leadership.lost):
-            self._number += 1
-            driver = ShardDriver(self._config, self.clock, epoch=epoch, connection=self._number)
+            driver = ShardDriver(self._config, self.clock, leadership.claims)
             try:
                 connection = ShardConnection(
                     self._connect(self._shard), self._wake.fileno(), client_name(self._config.namespace, self._shard)
@@ -140,17 +132,15 @@ class ShardLoop:
                 try:
                     self._drive(driver, connection, leadership)
                 finally:
+                    leadership.begin_wait()
                     for sidecar in self._sidecars:
                         sidecar.stop()
                     connection.close()
             except (RedisError, OSError, TickwheelError, *BROKEN_ANSWER) as error:
                 if isinstance(error, NamespaceRecreated):
                     raise
-                if driver.claim_refused:
-                    if not isinstance(error, Fenced) or leadership.epoch is None:
-                        raise
-                    if not self._is_outdated(leadership.epoch, error):
-                        return False
+                if driver.claim_refused and not self._should_claim_again(leadership, error):
+                    return False
                 if driver.claimed and not isinstance(error, DataLoss):
                     backoff.reset()
                 if driver.claimed or driver.claim_refused or isinstance(error, DataLoss):
@@ -171,13 +161,16 @@ class ShardLoop:
                 seconds = backoff.next()
                 _log.log(level, "shard %d: %s; retrying in %.2f s: %s", self._shard, how, seconds, error)
                 self._wake.wait(1000 * seconds)
-            epoch = driver.epoch
         return False
 
     def _drive(self, driver: ShardDriver, connection: ShardConnection, leadership: Leadership) -> None:
         def execute(command: Command) -> Any:
             self._sent = monotonic_ms()
-            reply = connection.execute(command)
+            leadership.begin_wait()
+            try:
+                reply = connection.execute(command)
+            finally:
+                leadership.end_wait()
             self.clock.on_reply(self._sent, monotonic_ms())
             return reply
 
@@ -195,7 +188,7 @@ class ShardLoop:
                 sidecars_started = True
                 # The shard accepts the epochs of this election, perhaps since `tickwheel shards reset-epoch`.
                 self._fenced_by_epoch = self._outdated_epoch = 0
-                self._start_sidecars(driver)
+                self._start_sidecars(leadership.claims.fence)
                 # If a namespace is recreated, its metadata shard has lost the fence, so the loop of this shard claims.
                 self._check_shards_at = 0 if self._shard == 0 else inf
             if monotonic_ms() >= self._check_shards_at:
@@ -221,14 +214,27 @@ class ShardLoop:
                 *(self._shard, error),
             )
 
-    def _start_sidecars(self, driver: ShardDriver) -> None:
+    def _start_sidecars(self, fence: bytes) -> None:
         # Sidecars with earlier fences are harmless, because the scripts reject their calls. Do not wait for a sidecar
         # that hangs.
         self._sidecars = [sidecar for sidecar in self._sidecars if sidecar.is_alive]
         shard = self._config.make_fenced_shard()
-        assert driver.epoch is not None
-        shard.fence = pack_fence(driver.epoch, self._number)
+        shard.fence = fence
         self._sidecars += [start(shard, self.stats) for start in self._sidecar_starters]
+
+    def _should_claim_again(self, leadership: Leadership, error: Exception) -> bool:
+        """Return whether to claim again after the shard has rejected a claim, or else to wait for the next leadership.
+
+        Raises the error if this process must end.
+        """
+        if not isinstance(error, Fenced) or leadership.on_fenced is OnFenced.END:
+            raise error
+        if leadership.on_fenced is OnFenced.STAND:
+            _log.info("shard %d: %s; waiting to be elected", self._shard, error)
+            return False
+        epoch = leadership.claims.epoch
+        assert epoch is not None
+        return self._is_outdated(epoch, error)
 
     def _is_outdated(self, epoch: int, fenced: Fenced) -> bool:
         """Return whether the election is known to have lower epochs than the shard, so that it cannot win the shard.
@@ -260,7 +266,7 @@ class ShardLoop:
         while not self._stopping.is_set():
             try:
                 with closing(ShardConnection(self._connect(self._shard), self._wake.fileno())) as connection:
-                    connection.execute(ReadFence(keys.shard_key(self._config.namespace, self._shard, "clock")))
+                    connection.execute(ReadClaim(keys.shard_key(self._config.namespace, self._shard, "clock")))
             except (RedisError, OSError, TickwheelError, *BROKEN_ANSWER) as error:
                 _log.debug("shard %d: still unreachable: %s", self._shard, error)
                 self._wake.wait(1000 * backoff.next())

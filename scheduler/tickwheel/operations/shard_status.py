@@ -13,7 +13,7 @@ from tickwheel.operations.queues import list_queues
 from tickwheel.operations.server_info import read_info
 from tickwheel.plan import Command, ListPrimaries, Pause, Plan, Reply, Request, Round, pairs_from_flat, send_request
 from tickwheel.storage.fence import epoch_of, is_fence, shard_from_client_name
-from tickwheel.storage.keys import queue_key, shard_key
+from tickwheel.storage.keys import election_key, queue_key, shard_key
 from tickwheel.storage.scripts import bind, load
 from tickwheel.storage.stored_text import decode_text
 from tickwheel.storage.stream_id import age_ms
@@ -137,6 +137,9 @@ def reset_epoch(context: NamespaceContext, shard: int) -> Plan[bool]:
     """Remove the last claim of the shard. Return whether there was one."""
     call = bind(load("reset_epoch", context.clock), {"clock": shard_key(context.namespace, shard, "clock")}, [])
     reply = yield from send_request(Request(shard, call, durable=True))
+    if shard == 0:
+        # The members and the assignment of an election by lease. Nobody takes part: event processes are ended before.
+        yield from send_request(Request(shard, command=("UNLINK", election_key(context.namespace))))
     return bool(reply.value)
 
 

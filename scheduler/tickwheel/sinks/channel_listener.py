@@ -10,15 +10,18 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from tickwheel.driver.shard_connection import make_connection
 from tickwheel.runtime.time import monotonic_ms
 
-# If the server does not confirm a subscription within this time, the connection counts as lost.
-_CONFIRMED_MS: Final = 5_000.0
+CONFIRMED_MS: Final = 5_000.0
 
 
 class ChannelListener:
     """Subscriptions to channels. After any failure, create a new listener: notifications may have been missed."""
 
-    def __init__(self, client: Redis, wake: int) -> None:
-        """``wake`` is a file descriptor that becomes readable to end a wait."""
+    def __init__(self, client: Redis, wake: int, confirmed_ms: float = CONFIRMED_MS) -> None:
+        """``wake`` is a file descriptor that becomes readable to end a wait.
+
+        If the server does not confirm a subscription within ``confirmed_ms``, the connection counts as lost.
+        """
+        self._confirmed_ms = confirmed_ms
         self._connection = make_connection(client)
         self._connection.connect()
         self._subscribed: set[str] = set()
@@ -54,7 +57,7 @@ class ChannelListener:
             return
         self._connection.send_command(command, *channels)
         self._unconfirmed = set(channels)
-        until = monotonic_ms() + _CONFIRMED_MS
+        until = monotonic_ms() + self._confirmed_ms
         while self._unconfirmed:
             if not self._connection.can_read(max(0.0, until - monotonic_ms()) / 1000):
                 raise RedisConnectionError("the server did not confirm a subscription in time")

@@ -1,7 +1,10 @@
-"""The stored form of a shard's fence, and the client name of the driver's connections at the server."""
+"""The stored form of a shard's fence and claim, and the client name of the driver's connections at the server."""
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from struct import Struct
+from typing import Self
 
 _FENCE = Struct(">QQ")
 # Users of other namespaces choose the names of their connections, so a number can have any length.
@@ -32,12 +35,35 @@ def is_fence(stored: bytes) -> bool:
     return len(stored) == FENCE_BYTES and max(_FENCE.unpack(stored)) < _NUMBERS_END
 
 
-def epoch_after(stored: bytes | None) -> int:
-    """Return the epoch after that of the stored fence: 1 if there is none, or if it is corrupt."""
-    return epoch_of(stored) + 1 if stored is not None and is_fence(stored) else 1
-
-
 def epoch_of(fence: bytes) -> int:
     """Return the epoch of a packed fence."""
     epoch: int = _FENCE.unpack(fence)[0]
     return epoch
+
+
+# The fields of `clock` that `StoredClaim.parse` reads, in this order.
+CLAIM_FIELDS = ("fence", "election", "holder")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredClaim:
+    """What a shard stores about its last claim.
+
+    ``fence`` is empty if nobody has claimed the shard. ``election`` is the kind of election. In an election by lease,
+    ``holder`` is the member that has claimed the shard; it is empty after the release.
+    """
+
+    fence: bytes = b""
+    election: str = ""
+    holder: str = ""
+
+    @classmethod
+    def parse(cls, fields: Sequence[bytes | None]) -> Self:
+        """Parse the values of CLAIM_FIELDS. A fence of another program is kept, so that a claim can replace it."""
+        fence, election, holder = (field or b"" for field in fields)
+        return cls(fence, election.decode(errors="replace"), holder.decode(errors="replace"))
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the fence; 0 if there is no fence, or if it is corrupt."""
+        return epoch_of(self.fence) if is_fence(self.fence) else 0

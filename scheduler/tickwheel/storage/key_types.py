@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 WRONGTYPE: Final = "WRONGTYPE"
-METADATA_TYPES: Final = {"namespace": "hash", "queues": "hash", "settings": "hash"}
+METADATA_TYPES: Final = {"namespace": "hash", "queues": "hash", "settings": "hash", "election": "hash"}
 SHARD_TYPES: Final = {
     "clock": "hash",
     "messages": "hash",

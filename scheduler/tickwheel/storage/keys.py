@@ -86,7 +86,7 @@ def call_digest_key(namespace: str, shard: int, slot: str) -> str:
 def namespace_key(namespace: str) -> str:
     """Return the key of the namespace's own fields: number of shards, history, clock guard, id and others.
 
-    This key, `queues_key` and `settings_key` are on the metadata shard, shard 0.
+    This key, `queues_key`, `settings_key` and `election_key` are on the metadata shard, shard 0.
     """
     return shard_prefix(namespace, 0) + "namespace"
 
@@ -99,6 +99,11 @@ def queues_key(namespace: str) -> str:
 def settings_key(namespace: str) -> str:
     """Return the key of the namespace's settings: name -> value."""
     return shard_prefix(namespace, 0) + "settings"
+
+
+def election_key(namespace: str) -> str:
+    """Return the key of the members of an election by lease, and of the assignment of shards to them."""
+    return shard_prefix(namespace, 0) + "election"
 
 
 def metadata_keys(namespace: str) -> dict[str, str]:

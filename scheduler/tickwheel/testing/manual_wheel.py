@@ -9,6 +9,7 @@ from tickwheel.driver.run_steps import run_steps
 from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.driver.shard_driver import ShardDriver
 from tickwheel.driver.unknown_queues import QueueRestored
+from tickwheel.election.claims import EpochClaims
 from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.event_process.shard_loop import Connect
 from tickwheel.storage.script_errors import FENCED, STALECONFIG, ScriptError
@@ -64,7 +65,7 @@ class ManualWheel:
 
     def _take_over(self) -> ShardDriver:
         self._link = ShardConnection(self._connect(self._config.shard), wake=None)
-        driver = ShardDriver(self._config, self._clock, epoch=None, connection=1)
+        driver = ShardDriver(self._config, self._clock, EpochClaims(None, first_number=1))
         run_steps(driver.claim(), self._execute)
         run_steps(driver.take_over(), self._execute)
         self._driver = driver

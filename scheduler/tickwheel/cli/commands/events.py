@@ -14,7 +14,8 @@ from tickwheel.cli.metrics_option import Insecure, metrics_address, serving_metr
 from tickwheel.cli.parameter_types import option_parser, parse_duration
 from tickwheel.cli.target import Target
 from tickwheel.client.admin import Admin
-from tickwheel.election.zookeeper_url import SESSION_TIMEOUT, ZooKeeperUrl
+from tickwheel.election.lease_options import LEASE, SESSION_TIMEOUT, LeaseOptions
+from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.errors import InvalidArgument
 from tickwheel.kafka.library import TOPIC
 from tickwheel.runtime.log_format import log_to_stderr
@@ -38,9 +39,9 @@ _Lock = Annotated[
 _Election = Annotated[
     str | None,
     typer.Option(
-        metavar="URL",
-        help="Elect leaders with ZooKeeper, so that event processes on many hosts share the shards:"
-        " zk://host:2181,host2/path (default port 2181, path /tickwheel).",
+        metavar="KIND",
+        help="Event processes on many hosts share the shards: zk://host:2181,host2/path elects leaders with ZooKeeper"
+        " (default port 2181, path /tickwheel), and lease needs nothing but the Redis server.",
     ),
 ]
 _SessionTimeout = Annotated[
@@ -115,7 +116,8 @@ _Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log at debug le
     "events",
     "tickwheel events --url redis://localhost:6379",
     "tickwheel events --data-dir ./data &",
-    "tickwheel events --url redis://redis:6379 --election zk://zk1,zk2,zk3",
+    "tickwheel events --url redis://redis:6379 --election lease",
+    "tickwheel events --url redis+cluster://redis:6379 --election zk://zk1,zk2,zk3",
 )
 def events(
     target: Target,
@@ -146,7 +148,7 @@ def events(
     from tickwheel.event_process.assembly import open_event_process
 
     relays = kafka is not None and relay
-    zookeeper_url = _check_election(target, lock, election, session_timeout)
+    chosen = _check_election(target, lock, election, session_timeout)
     _check_kafka_options(
         *(kafka, relay),
         {"--kafka-setting": kafka_setting, "--sink-topics": sink_topics},
@@ -177,7 +179,7 @@ def events(
         with open_event_process(
             settings.url,
             settings.namespace,
-            zookeeper_url or lock or settings.election_lock,
+            chosen or lock or settings.election_lock,
             settings.data_dir,
             context=admin.context,
             producers=producers,
@@ -190,15 +192,19 @@ def events(
 
 def _check_election(
     target: Target, lock: Path | None, election: str | None, session_timeout: timedelta | None
-) -> ZooKeeperUrl | None:
-    """Return the URL of ZooKeeper, or None if the election uses a lock file. Raises InvalidArgument."""
+) -> LeaseOptions | ZooKeeperUrl | None:
+    """Return the options of the election, or None if the election uses a lock file. Raises InvalidArgument."""
     if election is None and session_timeout is not None:
-        raise InvalidArgument("--session-timeout belongs to the session with ZooKeeper: it needs --election")
+        raise InvalidArgument("--session-timeout is for event processes on many hosts: it needs --election")
     if election is not None and (lock is not None or target.url is None):
         raise InvalidArgument("--election is for a server that many hosts share: it needs --url, and excludes --lock")
     if lock is not None and not os.access(lock.parent, os.W_OK | os.X_OK):
         raise InvalidArgument(f"--lock {lock}: cannot create files in {lock.parent}")
-    return None if election is None else ZooKeeperUrl.parse(election, session_timeout or SESSION_TIMEOUT)
+    if election is None:
+        return None
+    if election == LEASE:
+        return LeaseOptions.checked(session_timeout or SESSION_TIMEOUT)
+    return ZooKeeperUrl.parse(election, session_timeout or SESSION_TIMEOUT)
 
 
 def _check_kafka_options(

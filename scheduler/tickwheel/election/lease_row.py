@@ -1,0 +1,77 @@
+"""The row of a member in an election by lease, in which a process describes itself, as bytes."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from struct import Struct, error as StructError
+from typing import Final, Self
+
+VERSION: Final = 1
+# Ranks of members. A member of the last resort gets only the shards that no event process can drive.
+EVENT_PROCESS: Final = 0
+LAST_RESORT: Final = 1
+# Version of the format, rank, beat, size of a bitmap. Three bitmaps and the name follow.
+_HEAD: Final = Struct(">BBQH")
+_NAME_BYTES: Final = 300
+
+
+class NewerRow(ValueError):
+    """The row was written by a later version of Tickwheel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The description of a member.
+
+    ``beat`` is higher in each row that the member writes. ``wants`` are the shards that the member waits to drive,
+    ``drives`` those that it drives, and ``avoids`` those that it cannot drive now. ``name`` is for display: host:pid.
+    """
+
+    rank: int
+    beat: int
+    wants: frozenset[int]
+    drives: frozenset[int]
+    avoids: frozenset[int]
+    name: str
+
+    def pack(self, shards: int) -> bytes:
+        """Return the stored form, for a namespace with this number of shards."""
+        size = -(-shards // 8)
+        bitmaps = (_bitmap(numbers).to_bytes(size, "little") for numbers in (self.wants, self.drives, self.avoids))
+        name = self.name.encode(errors="replace")[:_NAME_BYTES]
+        return b"".join((_HEAD.pack(VERSION, self.rank, self.beat, size), *bitmaps, name))
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Self:
+        """Parse a stored row. Raises NewerRow for the row of a later version, and ValueError for other data."""
+        if packed and packed[0] > VERSION:
+            raise NewerRow(f"version {packed[0]}")
+        try:
+            version, rank, beat, size = _HEAD.unpack_from(packed)
+        except StructError as error:
+            raise ValueError(f"{len(packed)} bytes are too short for a row") from error
+        end = _HEAD.size + 3 * size
+        if version != VERSION or len(packed) < end:
+            raise ValueError(f"{len(packed)} bytes of version {version} are no row")
+        wants, drives, avoids = (
+            _numbers(int.from_bytes(packed[first : first + size], "little")) for first in range(_HEAD.size, end, size)
+        ) if size else (frozenset[int](),) * 3  # fmt: skip
+        return cls(rank, beat, wants, drives, avoids, packed[end:].decode(errors="replace"))
+
+    def is_news(self, before: Self | None) -> bool:
+        """Return whether other members should hear of this row, which follows ``before``, at once.
+
+        The driver of a shard must hear that the member wants the shard, and the member that waits for a shard must hear
+        that this one no longer drives it. All must hear which shards the member cannot drive.
+        """
+        if before is None:
+            return True
+        wants_more, drives_less = self.wants - before.wants, before.drives - self.drives
+        return bool(wants_more or drives_less) or (self.rank, self.avoids) != (before.rank, before.avoids)
+
+
+def _bitmap(numbers: Iterable[int]) -> int:
+    return sum(1 << number for number in numbers)
+
+
+def _numbers(bitmap: int) -> frozenset[int]:
+    return frozenset(number for number in range(bitmap.bit_length()) if bitmap >> number & 1)

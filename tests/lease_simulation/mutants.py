@@ -1,0 +1,115 @@
+"""Planted bugs. In some of many runs with random faults, the checks must detect each of them.
+
+A bug in the scripts or in the wheel is in `server.py` and `process.py`. The others replace a part of the product.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import ExitStack, contextmanager
+from math import inf
+from unittest.mock import patch
+
+from tickwheel.election import claims, lease_member
+from tickwheel.election.assignment import Assignment, assign
+from tickwheel.election.claims import LeaseClaims
+from tickwheel.election.lease_member import Attendance, Attended, LeaseMember
+from tickwheel.election.lease_shards import LeaseLeadership, LeaseShards
+from tickwheel.election.loop_watch import LoopWatch
+from tickwheel.storage.fence import StoredClaim, pack_fence
+
+Patches = Callable[[ExitStack], None]
+# Bugs in the scripts and in the wheel.
+IN_THE_SIMULATION = (*("no fence", "no comparison", "no new claim", "trims without filing", "trims before publishing"),)
+
+
+def _equal_fences(stack: ExitStack) -> None:
+    """The fence is the epoch alone."""
+    stack.enter_context(patch.object(claims, "pack_fence", lambda epoch, _: pack_fence(epoch, 1)))
+
+
+def _claims_again(stack: ExitStack) -> None:
+    """A driver that is fenced claims the shard again, whatever the shard stores."""
+    next_fence = LeaseClaims.next_fence
+
+    def next_fence_always(own: LeaseClaims, stored: StoredClaim) -> bytes | None:
+        if own.is_confirmed:
+            own.is_confirmed, own._seen = False, stored
+        return next_fence(own, stored)
+
+    stack.enter_context(patch.object(LeaseClaims, "next_fence", next_fence_always))
+
+
+def _impatient(stack: ExitStack) -> None:
+    """A member claims the shards that are assigned to it without waiting for their drivers."""
+    stack.enter_context(patch.object(LeaseMember, "may_claim", lambda member, shard, *_: member.is_assigned(shard)))
+
+
+def _no_hold(stack: ExitStack) -> None:
+    """After the metadata was set back, members without a row count as gone at once (rule 4)."""
+    on_attended = LeaseMember.on_attended
+
+    def without_hold(member: LeaseMember, call: Attendance, reply: Attended, sent: float, now: float) -> None:
+        on_attended(member, call, reply, sent, now)
+        member._held_until = 0.0
+        member._followed = member._stored.of(member._shards)
+
+    stack.enter_context(patch.object(LeaseMember, "on_attended", without_hold))
+
+
+def _no_damping(stack: ExitStack) -> None:
+    """A member that was removed joins again at once each time (rule 5)."""
+    stack.enter_context(patch.object(LeaseMember, "_on_removed", lambda *_: None))
+
+
+def _undriven_shards_are_kept(stack: ExitStack) -> None:
+    """Nobody claims the shard of a living member that does not drive it (rule 6)."""
+    stack.enter_context(patch.object(lease_member, "_BEATS_WITHOUT_DRIVING", inf))
+
+
+def _fences_are_not_compared(stack: ExitStack) -> None:
+    """A driver without work does not learn that it has been deposed (rule 7)."""
+    lose = LeaseShards.lose
+
+    def lose_unless_deposed(shards: LeaseShards, leadership: LeaseLeadership) -> None:
+        if sys._getframe(1).f_code.co_name != "_read_claims":
+            lose(shards, leadership)
+
+    stack.enter_context(patch.object(LeaseShards, "lose", lose_unless_deposed))
+
+
+def _loops_are_not_watched(stack: ExitStack) -> None:
+    """A process keeps the shard of a loop that hangs."""
+    stack.enter_context(patch.object(LoopWatch, "hanging", lambda *_: []))
+
+
+def _ranks_are_ignored(stack: ExitStack) -> None:
+    """A member of the last resort gets a share."""
+
+    def assign_to_all(
+        ranks: Sequence[Mapping[str, Set[int]]], shards: int, previous: Sequence[str | None]
+    ) -> Assignment:
+        return assign({member: avoids for rank in ranks for member, avoids in rank.items()}, shards, previous)
+
+    stack.enter_context(patch.object(lease_member, "assign_by_rank", assign_to_all))
+
+
+IN_THE_PRODUCT: Mapping[str, Patches] = {
+    "equal fences": _equal_fences,
+    "claims again": _claims_again,
+    "impatient": _impatient,
+    "no hold": _no_hold,
+    "no damping": _no_damping,
+    "undriven shards are kept": _undriven_shards_are_kept,
+    "fences are not compared": _fences_are_not_compared,
+    "loops are not watched": _loops_are_not_watched,
+    "ranks are ignored": _ranks_are_ignored,
+}
+
+
+@contextmanager
+def planted(mutant: str) -> Iterator[frozenset[str]]:
+    """Plant a bug. The value is the set of bugs for the simulation."""
+    with ExitStack() as stack:
+        if mutant in IN_THE_PRODUCT:
+            IN_THE_PRODUCT[mutant](stack)
+        yield frozenset({mutant} & {*IN_THE_SIMULATION})

@@ -1,0 +1,144 @@
+"""The scripts of the election by lease agree with the simulated server, on which its simulation relies."""
+
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+from redis.exceptions import ResponseError
+
+from tests.lease_simulation.events import Fenced
+from tests.lease_simulation.server import SimulatedServer, State, StoredShard
+from tickwheel.election.lease_member import Attendance, Mode
+from tickwheel.election.lease_row import Row
+from tickwheel.election.stored_assignment import NONE_STORED, StoredAssignment
+from tickwheel.storage.fence import CLAIM_FIELDS, StoredClaim, pack_fence
+from tickwheel.storage.keys import election_key, shard_key
+from tickwheel.storage.scripts import load
+
+pytestmark = pytest.mark.property
+
+MEMBERS = ("a", "b", "c")
+SHARDS = 2
+FENCES = [b"", *(pack_fence(epoch, number) for epoch in (1, 2) for number in (0, 7))]
+EMPTY: frozenset[int] = frozenset()
+ROWS = [Row(0, beat, EMPTY, EMPTY, EMPTY, "") for beat in range(3)]
+ASSIGNMENTS = [
+    NONE_STORED,
+    *(
+        StoredAssignment.make(version, ["a", "b"], partial(float, part))
+        for version in (1, 2)
+        for part in ("0.1", "0.2")
+    ),
+]
+
+ATTENDANCES = st.builds(
+    Attendance,
+    mode=st.sampled_from(Mode),
+    row=st.sampled_from(ROWS),
+    announces=st.booleans(),
+    removals=st.lists(
+        st.tuples(st.sampled_from(MEMBERS), st.sampled_from([row.pack(SHARDS) for row in ROWS])), max_size=2
+    ),
+    seen=st.sampled_from(ASSIGNMENTS),
+    proposal=st.none() | st.sampled_from(ASSIGNMENTS[1:]),
+    is_first=st.just(False),
+)
+STEPS = st.lists(
+    st.tuples(st.just("attend"), st.sampled_from(MEMBERS), ATTENDANCES)
+    | st.tuples(
+        st.just("claim"),
+        st.sampled_from(MEMBERS),
+        st.tuples(st.sampled_from(FENCES), st.sampled_from(FENCES[1:])),
+    )
+    | st.tuples(st.just("release"), st.just(""), st.sampled_from(FENCES[1:])),
+    max_size=20,
+)
+
+
+class Model:
+    """A simulated server that records whether a call was published."""
+
+    def __init__(self) -> None:
+        self.has_published = False
+        world = SimpleNamespace(
+            events=SimpleNamespace(now=0.0),
+            is_mutant=lambda name: False,
+            publish_change=lambda *_: self._publish(),
+            on_claimed=lambda *_: None,
+            wake_driver=lambda *_: None,
+        )
+        self.server = SimulatedServer(world, State((StoredShard(),) * SHARDS), 0)
+
+    def _publish(self) -> None:
+        self.has_published = True
+
+
+class Scripts:
+    """The scripts on a real server."""
+
+    def __init__(self, server: Any, namespace: str) -> None:
+        self._server = server
+        self._clock, self._election = shard_key(namespace, 0, "clock"), election_key(namespace)
+
+    def clear(self) -> None:
+        self._server.delete(self._clock, self._election)
+
+    def attend(self, member: str, call: Attendance) -> list[Any]:
+        args: list[Any] = [
+            *(member, call.mode, call.row.pack(SHARDS), int(call.announces), call.seen.header),
+            call.proposal.packed() if call.proposal else b"",
+        ]
+        for removed, row in call.removals:
+            args += [removed, row]
+        source = load("attend_election").source
+        return list(self._server.eval(source, 1, self._election, *args))
+
+    def claim(self, member: str, seen: bytes, fence: bytes) -> bool:
+        args = (fence, "lease", "", "host:1", "", 0, member, seen)
+        try:
+            self._server.eval(load("claim_shard_by_lease").source, 1, self._clock, *args)
+        except ResponseError as error:
+            if not str(error).startswith("FENCED"):
+                raise
+            return False
+        return True
+
+    def release(self, fence: bytes) -> None:
+        self._server.eval(load("release_shard").source, 1, self._clock, fence)
+
+    def stored(self) -> StoredClaim:
+        return StoredClaim.parse(self._server.hmget(self._clock, *CLAIM_FIELDS))
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS)
+def test_the_scripts_agree_with_the_simulated_server(server: Any, namespace: str, steps: list[Any]) -> None:
+    model, scripts = Model(), Scripts(server, namespace)
+    scripts.clear()
+    for kind, member, argument in steps:
+        if kind == "attend":
+            expected = model.server.attend(member, argument)
+            had_row, header, rest, *fields = scripts.attend(member, argument)
+            assert bool(had_row) == expected.had_row
+            assert dict(zip([field.decode() for field in fields[::2]], fields[1::2], strict=True)) == expected.rows
+            assert header == expected.assignment.header
+            if header != argument.seen.header:
+                assert StoredAssignment.parse(header, rest) == expected.assignment
+        elif kind == "claim":
+            seen, fence = argument
+            try:
+                is_claimed = model.server.claim(0, seen, fence, member, object())
+            except Fenced:
+                is_claimed = False
+            # The same fence may claim again.
+            is_again = model.server.state.shards[0].fence == fence
+            assert scripts.claim(member, seen, fence) == (is_claimed or is_again)
+            if is_again and not is_claimed:
+                model.server.claim(0, fence, fence, member, object())
+        else:
+            model.server.release({0: argument})
+            scripts.release(argument)
+        shard, stored = model.server.state.shards[0], scripts.stored()
+        assert (stored.fence, stored.holder) == (shard.fence, shard.holder)

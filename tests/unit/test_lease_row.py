@@ -1,0 +1,85 @@
+"""The rows and the assignment of an election by lease, as bytes."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from tickwheel.election.lease_row import VERSION, NewerRow, Row
+from tickwheel.election.stored_assignment import NONE_STORED, StoredAssignment
+
+pytestmark = pytest.mark.unit
+
+SHARDS = st.integers(1, 300)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> tuple[Row, int]:
+    shards = draw(SHARDS)
+    numbers = st.frozensets(st.integers(0, shards - 1))
+    wants, drives, avoids = (draw(numbers) for _ in range(3))
+    row = Row(draw(st.integers(0, 1)), draw(st.integers(0, 2**63)), wants, drives, avoids, draw(st.text()))
+    return row, shards
+
+
+@given(rows())
+def test_a_row_is_read_as_it_was_written(example: tuple[Row, int]) -> None:
+    row, shards = example
+    read = Row.unpack(row.pack(shards))
+    assert (read.rank, read.beat, read.wants, read.drives, read.avoids) == (
+        *(row.rank, row.beat, row.wants, row.drives, row.avoids),
+    )
+    name = row.name.encode(errors="replace").decode()
+    assert name.startswith(read.name.rstrip("\ufffd"))
+
+
+@given(st.binary())
+def test_bytes_of_another_program_are_no_row(data: bytes) -> None:
+    try:
+        row = Row.unpack(data)
+    except ValueError:
+        return
+    assert data[0] == VERSION
+    assert row.beat >= 0
+
+
+def test_the_row_of_a_later_version_is_recognized() -> None:
+    with pytest.raises(NewerRow):
+        Row.unpack(bytes([VERSION + 1]))
+
+
+EMPTY: frozenset[int] = frozenset()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_news"),
+    [
+        (None, Row(0, 2, EMPTY, EMPTY, EMPTY, ""), True),
+        (Row(0, 1, EMPTY, EMPTY, EMPTY, ""), Row(0, 2, EMPTY, EMPTY, EMPTY, ""), False),
+        (Row(0, 1, EMPTY, EMPTY, EMPTY, ""), Row(0, 2, frozenset({1}), EMPTY, EMPTY, ""), True),
+        (Row(0, 1, frozenset({1}), EMPTY, EMPTY, ""), Row(0, 2, EMPTY, frozenset({1}), EMPTY, ""), False),
+        (Row(0, 1, EMPTY, frozenset({1}), EMPTY, ""), Row(0, 2, EMPTY, EMPTY, EMPTY, ""), True),
+        (Row(0, 1, EMPTY, EMPTY, EMPTY, ""), Row(0, 2, EMPTY, EMPTY, frozenset({1}), ""), True),
+    ],
+    ids=["first row", "only a beat", "wants a shard", "drives a shard", "has released a shard", "avoids a shard"],
+)
+def test_a_row_is_news_if_others_must_act(before: Row | None, after: Row, is_news: bool) -> None:
+    assert after.is_news(before) is is_news
+
+
+@given(st.lists(st.none() | st.sampled_from(["a", "b", "c"]), max_size=20), st.integers(0, 2**52))
+def test_a_stored_assignment_is_read_as_it_was_written(members: list[str | None], version: int) -> None:
+    stored = StoredAssignment.make(version, members, lambda: 0.5)
+    packed = stored.packed()
+    assert StoredAssignment.parse(packed[:16], packed[16:]) == stored
+    assert len(stored.of(25)) == 25
+
+
+@given(st.binary(max_size=20), st.binary())
+def test_bytes_of_another_program_are_an_empty_assignment(header: bytes, rest: bytes) -> None:
+    stored = StoredAssignment.parse(header, rest)
+    assert stored.header == header
+    assert stored.version >= 0
+
+
+def test_nothing_stored_is_an_empty_assignment() -> None:
+    assert StoredAssignment.parse(b"", b"") == NONE_STORED
+    assert NONE_STORED.of(2) == [None, None]
