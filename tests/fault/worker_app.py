@@ -7,6 +7,7 @@ the file that LOAD_WHILE names exists. Then it fails if FAIL_LOAD is set.
 
 import asyncio
 import ctypes
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -44,6 +46,7 @@ class RecordingMiddleware(Middleware):
 RECORD = Path(os.environ.get("RECORD", "/dev/null"))
 TIMEOUT = timedelta(seconds=float(os.environ.get("TIMEOUT", "30")))
 app = TaskApp(timeout=TIMEOUT)
+PIPES: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
 WORK: dict[str, Any] = {"lease": timedelta(seconds=1), "backoff": timedelta(0)}
 app.queue("work", batch=10, **WORK)
 if os.environ.get("MIDDLEWARE"):
@@ -308,6 +311,29 @@ def leave_a_child_and_exit() -> None:
     """Ends the process as if no error had occurred."""
     leave_a_child()
     os._exit(0)
+
+
+def wait_for_ever() -> None:
+    threading.Event().wait()
+
+
+@app.task(queue="work")
+def break_pool() -> str:
+    """Kills one of the processes of a pool. The pool then terminates the others."""
+    with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
+        calls = [pool.submit(wait_for_ever) for _ in range(2)]
+        os.kill(next(iter(pool._processes)), signal.SIGKILL)
+    return type(calls[1].exception()).__name__
+
+
+@app.task(queue="work")
+def interrupt_program() -> int:
+    """Interrupts a program as the terminal does. Returns its exit code."""
+    with subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], **PIPES) as program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        program.send_signal(signal.SIGINT)
+        return program.wait(20)
 
 
 @app.task(queue="work", max_attempts=1)

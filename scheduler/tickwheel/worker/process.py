@@ -80,8 +80,8 @@ def main() -> int:
     log_to_stderr(json=config.json, verbose=config.verbose)
     stopping = threading.Event()
 
-    handle_in_thread({signal.SIGTERM: stopping.set})
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # SIGINT has no effect. The handler is not SIG_IGN, because programs that tasks start would inherit SIG_IGN.
+    handle_in_thread({signal.SIGTERM: stopping.set, signal.SIGINT: lambda: None})
     threading.Thread(target=_exit_with_supervisor, args=(supervisor, stopping, config.drain_s), daemon=True).start()
     reports = ReportWriter(config.report_fd, stopping.set)
     try:
