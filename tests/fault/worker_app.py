@@ -2,7 +2,8 @@
 
 Each task appends lines to the file that RECORD names: an action, and the id and attempt of its message. If the file
 that EXIT_IF names exists, the import of the app ends the process with code 0. The import of the app lasts as long as
-the file that LOAD_WHILE names exists. Then it fails if FAIL_LOAD is set.
+the file that LOAD_WHILE names exists. Then it starts a thread that does not end if LEAVE_THREAD is set, and fails if
+FAIL_LOAD is set.
 """
 
 import asyncio
@@ -69,6 +70,8 @@ if (loading := Path(os.environ.get("LOAD_WHILE", "/no-such-file"))).exists():
     write("loading")
     while loading.exists():
         time.sleep(0.01)
+    if os.environ.get("LEAVE_THREAD"):
+        threading.Thread(target=threading.Event().wait).start()
     if os.environ.get("FAIL_LOAD"):
         app.queue("schedules")
 
@@ -363,3 +366,22 @@ def grow(mib: int) -> int:
 
 
 _kept: list[bytearray] = []
+
+
+@app.task(queue="work")
+def leave_a_thread() -> int:
+    """Starts a thread that prevents the end of the interpreter."""
+    threading.Thread(target=wait_for_ever).start()
+    return os.getpid()
+
+
+class FailingSelector(QueueSelector[TaskQueue]):
+    """Fails once a thread prevents the end of the interpreter."""
+
+    def select_queue(self) -> Selection[TaskQueue]:
+        if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+            raise RuntimeError("no queue")
+        for queue in self.queues:
+            if (yield queue):
+                return queue
+        return self.queues[0]

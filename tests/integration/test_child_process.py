@@ -40,7 +40,9 @@ print("restarted")
 @pytest.mark.parametrize("free", [3, 6])
 def test_a_child_is_restarted_after_a_restart_has_failed(free: int) -> None:
     program = FULL_PROGRAM.replace("FREE", str(free))
-    finished = subprocess.run([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, timeout=60, check=False)
+    finished = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, timeout=60, check=False
+    )
     assert finished.stdout == b"restarted\n"
 
 

@@ -109,7 +109,7 @@ class ChildProcess:
                 )
 
     def _restart(self) -> OSError | None:
-        """Start the child again, unless `stop` was called. Return the error, such as too little memory or open files."""
+        """Start the child again, unless `stop` was called. Return the error if the system refuses the start."""
         with self._restarting:
             if not self._stopping.is_set():
                 self._close_input()
