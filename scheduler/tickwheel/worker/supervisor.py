@@ -53,6 +53,8 @@ _OPEN_INTERVAL_S: Final = 5.0
 # The maximum number of concurrent renewal calls, for all processes. Each call may use a connection, and a process can
 # usually have only 1,024 open files.
 _MAX_RENEWAL_CALLS: Final = 128
+# The maximum number of ended processes whose messages are settled at the same time.
+_MAX_SETTLERS: Final = 32
 # The back-off of a task that did nothing wrong: its message can be delivered again immediately.
 _AT_ONCE: Final = timedelta(0)
 _STOPPED: Final = "the worker was stopped before the task ended"
@@ -97,6 +99,9 @@ class Supervisor:
         self._stop_phase = 0
         self._drain_deadline = float("inf")
         self._wake = threading.Event()
+        # The threads that settle the messages of ended processes.
+        self._settlers: list[threading.Thread] = []
+        self._settler_slots = threading.Semaphore(_MAX_SETTLERS)
         self._executor = ThreadPoolExecutor(_MAX_RENEWAL_CALLS, thread_name_prefix="tickwheel-renewal")
 
     def stop(self) -> None:
@@ -118,6 +123,8 @@ class Supervisor:
             self._kill_all(_STOPPED)
             for n in range(self._count):
                 self._reap(n)
+            for settler in self._settlers:
+                settler.join()
             self._executor.shutdown()
             if self._client is not None:
                 self._client.close()
@@ -258,22 +265,19 @@ class Supervisor:
         os.close(process.input)
         renewer = process.renewer
         renewer.stop()
-        exit_reason, culprit = process.kill_reason or _exit_reason(code), process.culprit
+        exit_reason = process.kill_reason or _exit_reason(code)
         if not renewer.has_ended:
             # Kill the programs that the tasks of the process have started, because the tasks will run again.
             _kill(process.popen)
-
-        def interruption(batch_index: int, message_index: int) -> Interruption:
-            if exit_reason == _STOPPED:
-                return Interruption(exit_reason, _AT_ONCE)
-            # Without a known culprit, any task that ran may have ended the process.
-            if culprit is None or culprit[:2] == (batch_index, message_index):
-                return Interruption(exit_reason)
-            return Interruption(f"another task of its worker process was {exit_reason}", _AT_ONCE)
-
-        settle_after_exit(process.shared_state, renewer.batches, renewer.open_client, interruption)
-        renewer.close()
-        process.shared_state.close()
+        # If the server is unreachable, the calls last until their timeout. They must not delay other processes.
+        settler = threading.Thread(target=self._settle, args=(process, exit_reason), name="tickwheel-settler")
+        try:
+            settler.start()
+        except RuntimeError:
+            # The host has no resources for another thread.
+            self._settle(process, exit_reason)
+        else:
+            self._settlers = [thread for thread in self._settlers if thread.is_alive()] + [settler]
         self._stats.record_exit()
         if renewer.has_ended:
             self._backoffs[n].reset()
@@ -291,6 +295,24 @@ class Supervisor:
             self._restart_at[n] = time.monotonic() + pause_s
             extra = log_fields("process ended", pid=pid, reason=exit_reason, again_in_s=pause_s)
             _log.error("worker process %d: %s; restarting in %.1f s", pid, exit_reason, pause_s, extra=extra)
+
+    def _settle(self, process: _Process, exit_reason: str) -> None:
+        """Settle the messages of a process that has ended, and release its shared state."""
+        culprit = process.culprit
+
+        def interruption(batch_index: int, message_index: int) -> Interruption:
+            if exit_reason == _STOPPED:
+                return Interruption(exit_reason, _AT_ONCE)
+            # Without a known culprit, any task that ran may have ended the process.
+            if culprit is None or culprit[:2] == (batch_index, message_index):
+                return Interruption(exit_reason)
+            return Interruption(f"another task of its worker process was {exit_reason}", _AT_ONCE)
+
+        renewer = process.renewer
+        with self._settler_slots:
+            settle_after_exit(process.shared_state, renewer.batches, renewer.open_client, interruption)
+            renewer.close()
+        process.shared_state.close()
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
