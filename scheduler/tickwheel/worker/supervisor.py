@@ -40,7 +40,7 @@ _TICK_S: Final = 0.1
 # grace period.
 _GRACE_S: Final = 2.0
 # A process that has reported its end is killed after this time. Otherwise a thread or a child process that its app has
-# started, and that does not end, could prevent the end for ever. Libraries send their last metrics in this time.
+# started, and that does not end, would keep it alive. Within this time, libraries can send their last metrics.
 _END_S: Final = 10.0
 # The first and the longest pause before a process is restarted. The pause doubles with each restart.
 _RESTART_BACKOFF_S: Final = (0.1, 10.0)
