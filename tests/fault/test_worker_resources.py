@@ -12,6 +12,7 @@ import pytest
 
 from tests.fault import worker_app
 from tests.fault.worker_processes import APP, Worker, WorkerDeployment, is_process
+from tests.support.refused_threads import no_more_threads
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.worker.process import ProcessConfig
@@ -19,16 +20,6 @@ from tickwheel.worker.stats import Stats
 from tickwheel.worker.supervisor import Supervisor
 
 pytestmark = pytest.mark.fault
-
-
-@contextmanager
-def no_more_threads() -> Iterator[None]:
-    """Let each start of a thread fail."""
-    normal = threading.stack_size(1 << 46)
-    try:
-        yield
-    finally:
-        threading.stack_size(normal)
 
 
 @contextmanager

@@ -2,14 +2,12 @@
 
 import os
 import resource
-import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
 
+from tests.support.refused_threads import no_more_threads
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.testing import PrivateServer
@@ -22,16 +20,6 @@ from tickwheel.worker.stats import Stats
 pytestmark = pytest.mark.integration
 
 LEASE = timedelta(seconds=30)
-
-
-@contextmanager
-def no_more_threads() -> Iterator[None]:
-    """Let each start of a thread fail."""
-    normal = threading.stack_size(1 << 46)
-    try:
-        yield
-    finally:
-        threading.stack_size(normal)
 
 
 def test_leases_are_renewed_after_the_host_had_no_resources_for_a_thread(
