@@ -10,7 +10,7 @@ import pytest
 
 from tests.fault import worker_app
 from tests.fault.faulty_server import FaultyServer
-from tests.fault.worker_processes import Worker, WorkerDeployment, is_process
+from tests.fault.worker_processes import Worker, WorkerDeployment, deploy_workers, is_process
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 
@@ -153,6 +153,21 @@ def test_a_task_next_to_a_task_killed_at_its_time_limit_runs_again_immediately(d
         assert message.error.startswith("another task of its worker process was over its time limit")
         go.touch()
         deployment.wait_for_state(innocent, "completed")
+
+
+def test_a_worker_of_many_processes_stops_in_time_although_its_server_is_unreachable(
+    faulty: FaultyServer, tmp_path: Path
+) -> None:
+    with deploy_workers(faulty.url, "outage", tmp_path) as deployment:
+        for _ in range(80):
+            deployment.send(worker_app.wait_for, str(tmp_path / "never"))
+        with deployment.worker("--processes", "8") as worker:
+            worker.wait_until_recorded("began", 8)
+            faulty.kill()
+            # The calls for the messages of one process last at least 5 s.
+            end_by_second_signal(worker)
+            assert worker.log.count("could not settle the messages") == 8
+        faulty.start()
 
 
 def test_a_worker_whose_server_does_not_answer_gives_up_after_its_timeout(deployment: WorkerDeployment) -> None:

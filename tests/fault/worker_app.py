@@ -2,11 +2,13 @@
 
 Each task appends lines to the file that RECORD names: an action, and the id and attempt of its message. If the file
 that EXIT_IF names exists, the import of the app ends the process with code 0. The import of the app lasts as long as
-the file that LOAD_WHILE names exists. Then it fails if FAIL_LOAD is set.
+the file that LOAD_WHILE names exists. Then it starts a thread that does not end if LEAVE_THREAD is set, and fails if
+FAIL_LOAD is set.
 """
 
 import asyncio
 import ctypes
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -14,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -54,6 +57,7 @@ class SlowMiddleware(Middleware):
 RECORD = Path(os.environ.get("RECORD", "/dev/null"))
 TIMEOUT = timedelta(seconds=float(os.environ.get("TIMEOUT", "30")))
 app = TaskApp(timeout=TIMEOUT)
+PIPES: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
 WORK: dict[str, Any] = {"lease": timedelta(seconds=1), "backoff": timedelta(0)}
 app.queue("work", batch=10, **WORK)
 app.add_middleware(SlowMiddleware())
@@ -77,6 +81,8 @@ if (loading := Path(os.environ.get("LOAD_WHILE", "/no-such-file"))).exists():
     write("loading")
     while loading.exists():
         time.sleep(0.01)
+    if os.environ.get("LEAVE_THREAD"):
+        threading.Thread(target=threading.Event().wait).start()
     if os.environ.get("FAIL_LOAD"):
         app.queue("schedules")
 
@@ -349,6 +355,29 @@ def leave_a_child_and_exit() -> None:
     os._exit(0)
 
 
+def wait_for_ever() -> None:
+    threading.Event().wait()
+
+
+@app.task(queue="work")
+def break_pool() -> str:
+    """Kills one of the processes of a pool. The pool then terminates the others."""
+    with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
+        calls = [pool.submit(wait_for_ever) for _ in range(2)]
+        os.kill(next(iter(pool._processes)), signal.SIGKILL)
+    return type(calls[1].exception()).__name__
+
+
+@app.task(queue="work")
+def interrupt_program() -> int:
+    """Interrupts a program as the terminal does. Returns its exit code."""
+    with subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], **PIPES) as program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        program.send_signal(signal.SIGINT)
+        return program.wait(20)
+
+
 @app.task(queue="work", max_attempts=1)
 def close_all_files() -> None:
     """Closes all file descriptors, like a program that becomes a daemon."""
@@ -376,3 +405,22 @@ def grow(mib: int) -> int:
 
 
 _kept: list[bytearray] = []
+
+
+@app.task(queue="work")
+def leave_a_thread() -> int:
+    """Starts a thread that prevents the end of the interpreter."""
+    threading.Thread(target=wait_for_ever).start()
+    return os.getpid()
+
+
+class FailingSelector(QueueSelector[TaskQueue]):
+    """Fails once a thread prevents the end of the interpreter."""
+
+    def select_queue(self) -> Selection[TaskQueue]:
+        if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+            raise RuntimeError("no queue")
+        for queue in self.queues:
+            if (yield queue):
+                return queue
+        return self.queues[0]

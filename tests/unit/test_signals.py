@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -91,15 +91,14 @@ def test_a_process_that_was_stopped_and_continued_handles_its_signals(number: si
             assert _next_byte(process) == ANSWERS[number]
 
 
-# The modules that set handlers of the main thread: to ignore a signal, for an alarm, in an event loop that the handler
-# wakes, or in a program whose main thread never waits for a lock.
+# The modules that set handlers of the main thread: for an alarm, in an event loop that the handler wakes, or in a
+# program whose main thread never waits for a lock.
 MAIN_THREAD = {
     "cli/commands/demo.py",
     "cli/commands/load.py",
     "cli/commands/serve.py",
     "cli/service_process.py",
     "runtime/signals.py",
-    "worker/process.py",
     "worker/time_limit.py",
 }
 
@@ -137,3 +136,70 @@ def _next_byte(process: "subprocess.Popen[bytes]") -> bytes:
     assert process.stdout is not None
     assert select.select([process.stdout], [], [], 60)[0], "the program did not answer in 60 s"
     return process.stdout.read(1)
+
+
+# The child of each of these programs inherits the handlers of the program.
+PARENT = """
+import multiprocessing, signal, sys, threading
+from tickwheel.runtime.signals import handle_in_thread
+
+handle_in_thread({signal.SIGTERM: lambda: print("handled", flush=True), signal.SIGINT: lambda: None})
+forking = multiprocessing.get_context("fork")
+ready = forking.Event()
+
+def wait():
+    ready.set()
+    threading.Event().wait()
+"""
+CHILDREN = {
+    "process": """
+child = forking.Process(target=wait)
+child.start()
+ready.wait()
+child.terminate()
+child.join()
+print(child.exitcode)
+""",
+    "pool": """
+with forking.Pool(2) as pool:
+    pool.apply_async(wait)
+    ready.wait()
+print(-signal.SIGTERM)
+""",
+    # The signal often arrives before the child has executed anything.
+    "process that was just started": """
+codes = set()
+for _ in range(50):
+    child = forking.Process(target=wait)
+    child.start()
+    child.terminate()
+    child.join()
+    codes.add(child.exitcode)
+print(*codes)
+""",
+    "process of another thread": """
+def run():
+    child = forking.Process(target=wait)
+    child.start()
+    ready.wait()
+    child.terminate()
+    child.join()
+    print(child.exitcode)
+
+thread = threading.Thread(target=run)
+thread.start()
+thread.join()
+""",
+}
+
+
+@pytest.mark.parametrize("child", CHILDREN)
+def test_a_forked_child_ends_at_a_signal_that_its_parent_handles(child: str) -> None:
+    command = [sys.executable, "-c", PARENT + CHILDREN[child]]
+    # The program leads a process group, so that its children end with it.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            assert process.communicate(timeout=30)[0] == b"-15\n"
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)

@@ -41,6 +41,7 @@ class ChildProcess:
         self._environment = os.environ | dict(environment or {})
         self._pid = os.getpid()
         self._stopping = threading.Event()
+        self._restarting = threading.Lock()
         # This program's end of the pipe that is the child's standard input.
         self._write_end: int | None = None
         self._process = self._start()
@@ -57,7 +58,9 @@ class ChildProcess:
         if os.getpid() != self._pid:
             return
         self._stopping.set()
-        self._close_input()
+        # A restart that has begun ends first, so that this stops the new process.
+        with self._restarting:
+            self._close_input()
         try:
             self._process.wait(self._stop_s)
         except subprocess.TimeoutExpired:
@@ -74,6 +77,9 @@ class ChildProcess:
                 env=self._environment,
                 pass_fds=self._descriptors,
             )
+        except OSError:
+            self._close_input()
+            raise
         finally:
             os.close(read_end)
 
@@ -94,15 +100,24 @@ class ChildProcess:
                 *(self._label, code, pause),
                 extra=log_fields("child ended", what=self._label, code=code, again_s=pause),
             )
-            if self._stopping.wait(pause):
-                return
-            self._close_input()
-            self._process = self._start()
-            if self._stopping.is_set():
-                # `stop` was called during the restart, and has waited for the previous process only.
+            while not self._stopping.wait(pause) and (error := self._restart()) is not None:
+                pause = backoff.next()
+                _log.error(
+                    "cannot start %s: %s; retrying in %.1f s",
+                    *(self._label, error, pause),
+                    extra=log_fields("child not started", what=self._label, reason=str(error), again_s=pause),
+                )
+
+    def _restart(self) -> OSError | None:
+        """Start the child again, unless `stop` was called. Return the error if the system refuses the start."""
+        with self._restarting:
+            if not self._stopping.is_set():
                 self._close_input()
-                self._process.wait()
-                return
+                try:
+                    self._process = self._start()
+                except OSError as error:
+                    return error
+        return None
 
 
 # A process forked from this one must close its copies of the pipes. Otherwise the pipes would stay open after the end

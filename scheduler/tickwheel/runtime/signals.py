@@ -7,6 +7,8 @@ to a process that was stopped and continued (SIGSTOP, SIGCONT).
 
 So the interpreter writes the number of each signal to a pipe, from the thread that receives the signal
 (`signal.set_wakeup_fd`), and a separate thread reads the pipe.
+
+A forked child has no such thread. So it handles these signals as a new program does, and they usually end it.
 """
 
 import os
@@ -30,12 +32,8 @@ def handle_in_thread(actions: Mapping[signal.Signals, Callable[[], object]]) -> 
     """Call the action of a signal in a thread, for each of these signals. Must be called once, in the main thread."""
     read_fd, write_fd = os.pipe()
     os.set_blocking(write_fd, False)
-    process_id = os.getpid()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        # A forked child shares the pipe, and must not write to it.
-        if os.getpid() != process_id:
-            return
         # If an event loop with its own signal handlers has replaced the descriptor, the interpreter has not written.
         current = signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
         if current != write_fd:
@@ -54,5 +52,29 @@ def handle_in_thread(actions: Mapping[signal.Signals, Callable[[], object]]) -> 
     signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
     for number in actions:
         signal.signal(number, on_signal)
-    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
     threading.Thread(target=handle_signals, name="tickwheel-signals", daemon=True).start()
+    _reset_in_forked_children(set(actions), on_signal)
+
+
+def _reset_in_forked_children(numbers: set[signal.Signals], handler: Callable[[int, FrameType | None], None]) -> None:
+    """Restore the default handling of these signals in each process forked from this one, unless code has changed it.
+
+    A forked child shares the pipe. If a signal arrived before the reset, the child would write to the pipe, and this
+    process would handle the signal. So the signals are blocked during the fork.
+    """
+    before = threading.local()
+
+    def block() -> None:
+        before.mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+
+    def unblock() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before.mask)
+
+    def reset() -> None:
+        signal.set_wakeup_fd(-1)
+        for number in numbers:
+            if signal.getsignal(number) is handler:
+                signal.signal(number, signal.SIG_DFL)
+        unblock()
+
+    os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=reset)

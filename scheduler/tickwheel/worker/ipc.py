@@ -29,6 +29,10 @@ class Ended(msgspec.Struct, tag=True, array_like=True):
     """The process ends as intended: it was stopped, or has reached its memory limit. All messages are settled."""
 
 
+class Failed(msgspec.Struct, tag=True, array_like=True):
+    """The process ends because of an error, such as an error in the app's selector."""
+
+
 class MessageLease(msgspec.Struct, array_like=True):
     """A message whose lease must be renewed. The lease lasts ``lease_s`` seconds. See `LeasedMessage.by_lease`."""
 
@@ -72,7 +76,7 @@ class OccurrenceHandled(msgspec.Struct, tag=True, array_like=True):
     outcome: str
 
 
-Report = Ready | StartFailed | Ended | BatchTaken | BatchFinished | OccurrenceHandled
+Report = Ready | StartFailed | Ended | Failed | BatchTaken | BatchFinished | OccurrenceHandled
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
 

@@ -19,10 +19,12 @@ from tickwheel import limits
 from tickwheel.client import Message, Queue, Tickwheel
 from tickwheel.errors import LeaseLost, NamespaceGone, NamespaceNotFound, QueueNotFound, TickwheelError
 from tickwheel.runtime.log_fields import log_fields
+from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.worker.ipc import (
     BatchFinished,
     BatchTaken,
     Ended,
+    Failed,
     MessageLease,
     OccurrenceHandled,
     Ready,
@@ -33,7 +35,9 @@ from tickwheel.worker.shared_state import BatchState, MessageState, SharedState
 from tickwheel.worker.stats import Stats
 
 _log = logging.getLogger("tickwheel.worker")
-_TICK_S = 0.25
+# For all processes of the worker.
+_log_throttle = LogThrottle()
+_TICK_MS = 250
 # The pause after each read, so that one read returns the reports of several short batches. A lease is at least a
 # hundred times as long, and the pipe can hold the reports that arrive during the pause.
 _GATHER_S = 0.01
@@ -85,12 +89,17 @@ class LeaseRenewer:
         self._shared_state = shared_state
         self._fd = report_fd
         self._reports = ReportReader(report_fd)
+        # Not `select.select`, which accepts no descriptor above 1023.
+        self._poll = select.poll()
+        self._poll.register(report_fd, select.POLLIN)
         self._on_ready = on_ready
         self._stats = stats
         self._ready_report: Ready | None = None
         self.start_failure: StartFailed | None = None
         # Whether the process has reported that it ends as intended.
         self.has_ended = False
+        # The monotonic time at which the process has reported its end, as intended or because of an error.
+        self.ended_at = math.inf
         self._tickwheel: Tickwheel | None = None
         # By batch index, which is a place in the shared memory: the last batch that had this place, and its leases.
         self._batches: dict[int, BatchTaken] = {}
@@ -135,7 +144,7 @@ class LeaseRenewer:
     def _run(self) -> None:
         try:
             while not self._reports.at_eof and not self._exited.is_set():
-                if self._has_reports(_TICK_S):
+                if self._has_reports(_TICK_MS):
                     self._read()
                     time.sleep(_GATHER_S)
                 self._renew()
@@ -146,8 +155,8 @@ class LeaseRenewer:
             _log.exception("the leases of a worker process are no longer renewed", extra=log_fields("mistake"))
         self.pipe_closed_at = time.monotonic()
 
-    def _has_reports(self, wait_s: float) -> bool:
-        return bool(select.select([self._fd], [], [], wait_s)[0])
+    def _has_reports(self, wait_ms: int) -> bool:
+        return bool(self._poll.poll(wait_ms))
 
     def _read(self) -> None:
         for report in self._reports.read():
@@ -156,16 +165,17 @@ class LeaseRenewer:
                     self._ready_report = report
                     try:
                         self._tickwheel = self._on_ready(report)
-                    except TickwheelError as error:
+                    except Exception as error:
                         # The process itself has connected a moment ago, so the outage is probably short. `_extend`
-                        # tries again when a lease must be renewed.
+                        # tries again when a lease must be renewed, and the supervisor tries again regularly.
                         _log.warning(
-                            "cannot renew leases yet, retrying: %s", error, extra=log_fields("leases not renewed")
-                        )
-                case StartFailed():
-                    self.start_failure = report
-                case Ended():
-                    self.has_ended = True
+                            "cannot renew leases yet, retrying: %s", error,
+                            extra=log_fields("leases not renewed"), exc_info=not isinstance(error, TickwheelError),
+                        )  # fmt: skip
+                case StartFailed() | Ended() | Failed():
+                    self.start_failure = report if isinstance(report, StartFailed) else None
+                    self.has_ended = isinstance(report, Ended)
+                    self.ended_at = time.monotonic()
                 case BatchTaken():
                     now, leases = time.monotonic(), []
                     batch_state = self._shared_state.batches[report.batch_index]
@@ -193,7 +203,11 @@ class LeaseRenewer:
                 lease.renew_at = math.inf
         self._in_flight = {call for call in self._in_flight if not call.done()}
         for ((queue, _), lease_s), leases in due.items():
-            self._in_flight.add(self._executor.submit(self._extend, queue, lease_s, leases))
+            try:
+                self._in_flight.add(self._executor.submit(self._extend, queue, lease_s, leases))
+            except Exception as error:
+                # The host has no resources for another thread. The process is healthy, so go on.
+                _renew_later(queue, lease_s, leases, error)
 
     def _extend(self, queue: str, lease_s: float, leases: list[_Lease]) -> None:
         """Renew leases of one queue and of the same length by one call. Runs in a thread of the executor."""
@@ -210,12 +224,7 @@ class LeaseRenewer:
             )  # fmt: skip
             lost = set(map(id, messages))
         except Exception as error:
-            _log.warning(
-                "cannot renew %d leases of queue %s, retrying: %s", len(messages), queue, error,
-                extra=log_fields("leases not renewed", queue=queue), exc_info=not isinstance(error, TickwheelError),
-            )  # fmt: skip
-            for lease in leases:
-                lease.renew_at = time.monotonic() + min(1.0, lease_s / 3)
+            _renew_later(queue, lease_s, leases, error)
             return
         for lease, message in zip(leases, messages, strict=True):
             lease.renew_at = began + lease_s / 3
@@ -227,6 +236,16 @@ class LeaseRenewer:
                 batch_state.mark_lost(index)
                 lease.renew_at = math.inf
                 self._stats.record_renewal(False)
+
+
+def _renew_later(queue: str, lease_s: float, leases: list[_Lease], error: Exception) -> None:
+    if _log_throttle.should_log(f"{queue}: {error}"):
+        _log.warning(
+            "cannot renew %d leases of queue %s, retrying: %s", len(leases), queue, error,
+            extra=log_fields("leases not renewed", queue=queue), exc_info=not isinstance(error, TickwheelError),
+        )  # fmt: skip
+    for lease in leases:
+        lease.renew_at = time.monotonic() + min(1.0, lease_s / 3)
 
 
 def _extend_many(queue: Queue, messages: list[Message], duration: timedelta) -> None:

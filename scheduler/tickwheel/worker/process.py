@@ -34,7 +34,7 @@ from tickwheel.worker.app_loader import load_app, load_selector, select_queues
 from tickwheel.worker.async_runner import AsyncTaskLoop
 from tickwheel.worker.completer import Completer
 from tickwheel.worker.consumer import Consumer
-from tickwheel.worker.ipc import Ended, OccurrenceHandled, Ready, ReportWriter, StartFailed
+from tickwheel.worker.ipc import Ended, Failed, OccurrenceHandled, Ready, ReportWriter, StartFailed
 from tickwheel.worker.schedule_runner import ScheduleRunner
 from tickwheel.worker.selectors import QueueSelector
 from tickwheel.worker.shared_state import BATCHES_PER_CONSUMER, SharedState
@@ -80,10 +80,18 @@ def main() -> int:
     log_to_stderr(json=config.json, verbose=config.verbose)
     stopping = threading.Event()
 
-    handle_in_thread({signal.SIGTERM: stopping.set})
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # SIGINT has no effect. The handler is not SIG_IGN, because programs that tasks start would inherit SIG_IGN.
+    handle_in_thread({signal.SIGTERM: stopping.set, signal.SIGINT: lambda: None})
     threading.Thread(target=_exit_with_supervisor, args=(supervisor, stopping, config.drain_s), daemon=True).start()
     reports = ReportWriter(config.report_fd, stopping.set)
+    try:
+        return _load_and_work(config, reports, stopping)
+    except BaseException:
+        reports.send(Failed())
+        raise
+
+
+def _load_and_work(config: ProcessConfig, reports: ReportWriter, stopping: threading.Event) -> int:
     try:
         app = load_app(config.app)
         # If the server is embedded, the supervisor drives its wheel.

@@ -120,11 +120,14 @@ class SharedState:
         """Map the supervisor's file ``fd``, or create a new file without a name."""
         count = consumers * BATCHES_PER_CONSUMER
         size = count * ctypes.sizeof(_Batch)
-        if fd is None:
-            fd = create_shared_memory(size)
-        self.fd = fd
+        self.fd = create_shared_memory(size) if fd is None else fd
+        try:
+            memory = mmap.mmap(self.fd, size)
+        except OSError:
+            os.close(self.fd)
+            raise
         # The memory is unmapped when the last batch that refers to it is deleted.
-        self.batches = [BatchState(batch) for batch in (_Batch * count).from_buffer(mmap.mmap(fd, size))]
+        self.batches = [BatchState(batch) for batch in (_Batch * count).from_buffer(memory)]
 
     def of_consumer(self, consumer: int) -> list[BatchState]:
         return self.batches[consumer * BATCHES_PER_CONSUMER : (consumer + 1) * BATCHES_PER_CONSUMER]

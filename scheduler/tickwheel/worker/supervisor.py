@@ -5,6 +5,7 @@ supervisor can always react.
 """
 
 import logging
+import math
 import os
 import signal
 import subprocess
@@ -21,8 +22,10 @@ import msgspec
 
 from tickwheel.client import Tickwheel
 from tickwheel.client.exit_codes import ExitCode
+from tickwheel.errors import TickwheelError
 from tickwheel.runtime.backoff import Backoff
 from tickwheel.runtime.log_fields import log_fields
+from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.runtime.signals import signal_name
 from tickwheel.worker.ipc import Ready
 from tickwheel.worker.lease_renewer import LeaseRenewer
@@ -36,15 +39,22 @@ _TICK_S: Final = 0.1
 # A task that runs native code, outside of the interpreter, can ignore its time limit. Its process is killed after this
 # grace period.
 _GRACE_S: Final = 2.0
+# A process that has reported its end is killed after this time. Otherwise a thread or a child process that its app has
+# started, and that does not end, would keep it alive. Within this time, libraries can send their last metrics.
+_END_S: Final = 10.0
 # The first and the longest pause before a process is restarted. The pause doubles with each restart.
 _RESTART_BACKOFF_S: Final = (0.1, 10.0)
 # If a process has lived longer than this, its back-off starts again from the first pause.
 _LONG_LIFE_S: Final = 30.0
 # The timeout of calls. A renewal that fails is retried; a message that is not settled waits for the end of its lease.
 _TIMEOUT: Final = timedelta(seconds=5)
+# The pause between two attempts to open the client.
+_OPEN_INTERVAL_S: Final = 5.0
 # The maximum number of concurrent renewal calls, for all processes. Each call may use a connection, and a process can
 # usually have only 1,024 open files.
 _MAX_RENEWAL_CALLS: Final = 128
+# The maximum number of ended processes whose messages are settled at the same time.
+_MAX_SETTLERS: Final = 32
 # The back-off of a task that did nothing wrong: its message can be delivered again immediately.
 _AT_ONCE: Final = timedelta(0)
 _STOPPED: Final = "the worker was stopped before the task ended"
@@ -79,12 +89,19 @@ class Supervisor:
         # Whether a process has loaded the app. Then the arguments are valid, and later failures are temporary.
         self._was_ready = False
         self._client: Tickwheel | None = None
+        # The argument of the last `_open_client`, and the earliest time of the next attempt.
+        self._ready_report: Ready | None = None
+        self._open_at = 0.0
+        self._log_throttle = LogThrottle()
         self._lock = threading.Lock()
         self._exit_code = 0
         self._stops = 0
         self._stop_phase = 0
         self._drain_deadline = float("inf")
         self._wake = threading.Event()
+        # The threads that settle the messages of ended processes.
+        self._settlers: list[threading.Thread] = []
+        self._settler_slots = threading.Semaphore(_MAX_SETTLERS)
         self._executor = ThreadPoolExecutor(_MAX_RENEWAL_CALLS, thread_name_prefix="tickwheel-renewal")
 
     def stop(self) -> None:
@@ -99,12 +116,15 @@ class Supervisor:
                 self._apply_stop_request()
                 for n in range(self._count):
                     self._check_process(n)
+                self._retry_client(time.monotonic())
                 self._wake.wait(_TICK_S)
                 self._wake.clear()
         finally:
             self._kill_all(_STOPPED)
             for n in range(self._count):
                 self._reap(n)
+            for settler in self._settlers:
+                settler.join()
             self._executor.shutdown()
             if self._client is not None:
                 self._client.close()
@@ -139,7 +159,8 @@ class Supervisor:
         elif self._stops == 0 and now >= self._restart_at[n]:
             try:
                 self._processes[n] = self._start(n)
-            except OSError as error:
+            except (OSError, RuntimeError, TickwheelError) as error:
+                # The host has too little memory, or too many processes, threads or open files.
                 pause_s = _RESTART_BACKOFF_S[1]
                 self._restart_at[n] = now + pause_s
                 extra = log_fields("process not started", reason=str(error), again_in_s=pause_s)
@@ -148,6 +169,13 @@ class Supervisor:
     def _check_limits(self, process: _Process, now: float) -> None:
         if now - process.renewer.pipe_closed_at > _GRACE_S and not process.kill_reason:
             process.kill_reason = "its worker process closed or misused the pipe to its supervisor, and was killed"
+            _kill(process.popen)
+        if now - process.renewer.ended_at > _END_S and not process.kill_reason:
+            process.kill_reason = f"its worker process was killed, because it had not ended {_END_S:g} s after its work"
+            pid, reason = process.popen.pid, process.kill_reason
+            extra = log_fields("process killed", pid=pid, reason=reason)
+            hint = "a thread or a child process that its app has started probably does not end"
+            _log.warning("worker process %d: %s; %s", pid, reason, hint, extra=extra)
             _kill(process.popen)
         over_limit = frozenset(
             (batch_index, *overdue)
@@ -162,36 +190,41 @@ class Supervisor:
         process.overdue = over_limit
 
     def _start(self, n: int) -> _Process:
-        with ExitStack() as undo, ExitStack() as child_fds:
+        with ExitStack() as undo:
             shared_state = SharedState(self._config.consumers)
             undo.callback(shared_state.close)
             report_fd, report_write_fd = os.pipe()
             undo.callback(os.close, report_fd)
-            child_fds.callback(os.close, report_write_fd)
-            child_input_fd, input_fd = os.pipe()
-            undo.callback(os.close, input_fd)
-            child_fds.callback(os.close, child_input_fd)
-            config = msgspec.structs.replace(self._config, shared_state_fd=shared_state.fd, report_fd=report_write_fd)
-            popen = subprocess.Popen(
-                [sys.executable, "-m", "tickwheel.worker.process"],
-                stdin=child_input_fd,
-                pass_fds=(shared_state.fd, report_write_fd),
-                # Signals of the terminal must reach only the supervisor, which then stops its processes.
-                start_new_session=True,
-            )
+            with ExitStack() as child_fds:
+                child_fds.callback(os.close, report_write_fd)
+                child_input_fd, input_fd = os.pipe()
+                undo.callback(os.close, input_fd)
+                child_fds.callback(os.close, child_input_fd)
+                config = msgspec.structs.replace(
+                    self._config, shared_state_fd=shared_state.fd, report_fd=report_write_fd
+                )
+                popen = subprocess.Popen(
+                    [sys.executable, "-m", "tickwheel.worker.process"],
+                    stdin=child_input_fd,
+                    pass_fds=(shared_state.fd, report_write_fd),
+                    # Signals of the terminal must reach only the supervisor, which then stops its processes.
+                    start_new_session=True,
+                )
+            undo.callback(popen.wait)
+            undo.callback(_kill, popen)
+            # The configuration may contain a password, and every user of the host can read the arguments of a process.
+            # So the configuration goes through a pipe. If the process has already died, `_check_process` notices.
+            with suppress(BrokenPipeError):
+                os.write(input_fd, msgspec.json.encode(config) + b"\n")
+            renewer = LeaseRenewer(shared_state, report_fd, self._open_client, self._stats, self._executor)
             undo.pop_all()
-        # The configuration may contain a password, and every user of the host can read the arguments of a process. So
-        # the configuration goes through a pipe. If the process has already died, `_check_process` notices.
-        with suppress(BrokenPipeError):
-            os.write(input_fd, msgspec.json.encode(config) + b"\n")
-        renewer = LeaseRenewer(shared_state, report_fd, self._open_client, self._stats, self._executor)
         self._stats.record_start(n in self._started)
         self._started.add(n)
         return _Process(popen, input_fd, shared_state, renewer, time.monotonic())
 
     def _open_client(self, report: Ready) -> Tickwheel:
         with self._lock:
-            self._was_ready = True
+            self._was_ready, self._ready_report = True, report
             if self._client is None:
                 # If the server is embedded, this client also drives its wheel.
                 self._client = Tickwheel(**{**report.client_options, "drive": None, "timeout": self._timeout})
@@ -204,6 +237,26 @@ class Supervisor:
                 )  # fmt: skip
             return self._client
 
+    def _retry_client(self, now: float) -> None:
+        """Open the client in a thread, if the last attempt has failed. Nothing else drives the wheel of an embedded
+        server, so messages might become due, and leases be taken, only after this.
+        """
+        report = self._ready_report
+        if report is None or self._client is not None or self._stops > 0 or now < self._open_at or self._lock.locked():
+            return
+        self._open_at = now + _OPEN_INTERVAL_S
+        # The host may have no resources for another thread.
+        with suppress(RuntimeError):
+            self._executor.submit(self._try_to_open_client, report)
+
+    def _try_to_open_client(self, report: Ready) -> None:
+        try:
+            self._open_client(report)
+        except Exception as error:
+            if self._log_throttle.should_log(str(error)):
+                extra = log_fields("leases not renewed")
+                _log.warning("cannot renew leases yet, retrying: %s", error, extra=extra)
+
     def _reap(self, n: int) -> None:
         process, self._processes[n] = self._processes[n], None
         if process is None:
@@ -212,26 +265,23 @@ class Supervisor:
         os.close(process.input)
         renewer = process.renewer
         renewer.stop()
-        exit_reason, culprit = process.kill_reason or _exit_reason(code), process.culprit
+        exit_reason = process.kill_reason or _exit_reason(code)
         if not renewer.has_ended:
             # Kill the programs that the tasks of the process have started, because the tasks will run again.
             _kill(process.popen)
-
-        def interruption(batch_index: int, message_index: int) -> Interruption:
-            if exit_reason == _STOPPED:
-                return Interruption(exit_reason, _AT_ONCE)
-            # Without a known culprit, any task that ran may have ended the process.
-            if culprit is None or culprit[:2] == (batch_index, message_index):
-                return Interruption(exit_reason)
-            return Interruption(f"another task of its worker process was {exit_reason}", _AT_ONCE)
-
-        settle_after_exit(process.shared_state, renewer.batches, renewer.open_client, interruption)
-        renewer.close()
-        process.shared_state.close()
+        # If the server is unreachable, the calls last until their timeout. They must not delay other processes.
+        settler = threading.Thread(target=self._settle, args=(process, exit_reason), name="tickwheel-settler")
+        try:
+            settler.start()
+        except RuntimeError:
+            # The host has no resources for another thread.
+            self._settle(process, exit_reason)
+        else:
+            self._settlers = [thread for thread in self._settlers if thread.is_alive()] + [settler]
         self._stats.record_exit()
         if renewer.has_ended:
             self._backoffs[n].reset()
-        elif self._stops == 0 and not self._was_ready and code >= 0:
+        elif self._stops == 0 and not self._was_ready and (code >= 0 or renewer.ended_at < math.inf):
             # Another start would probably fail in the same way.
             failure = renewer.start_failure
             self._exit_code = ExitCode.USAGE if failure is None else failure.exit_code
@@ -245,6 +295,24 @@ class Supervisor:
             self._restart_at[n] = time.monotonic() + pause_s
             extra = log_fields("process ended", pid=pid, reason=exit_reason, again_in_s=pause_s)
             _log.error("worker process %d: %s; restarting in %.1f s", pid, exit_reason, pause_s, extra=extra)
+
+    def _settle(self, process: _Process, exit_reason: str) -> None:
+        """Settle the messages of a process that has ended, and release its shared state."""
+        culprit = process.culprit
+
+        def interruption(batch_index: int, message_index: int) -> Interruption:
+            if exit_reason == _STOPPED:
+                return Interruption(exit_reason, _AT_ONCE)
+            # Without a known culprit, any task that ran may have ended the process.
+            if culprit is None or culprit[:2] == (batch_index, message_index):
+                return Interruption(exit_reason)
+            return Interruption(f"another task of its worker process was {exit_reason}", _AT_ONCE)
+
+        renewer = process.renewer
+        with self._settler_slots:
+            settle_after_exit(process.shared_state, renewer.batches, renewer.open_client, interruption)
+            renewer.close()
+        process.shared_state.close()
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
