@@ -22,7 +22,8 @@ class TickwheelError(Exception):
 
 
 class InvalidArgument(TickwheelError, ValueError):
-    """An argument has the wrong type or a value that is not allowed. The call had no effect, except in two cases.
+    """An argument has the wrong type or a value that is not allowed. The call had no effect, except for two cases of
+    batches. The error is also raised for a `request_id` that was used for another call, which changes nothing.
 
     A long batch is sent in several rounds. If a message is invalid, the messages of earlier rounds are already
     enqueued. The server also checks that a due time is not too far ahead of its clock. If the server refuses a due

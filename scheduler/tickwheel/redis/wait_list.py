@@ -4,8 +4,8 @@ The callers take turns (`redis/wait_line.py`). The waiters of a queue that have 
 they have several callers. At first, a group has one search at a time, and each search that finds messages doubles this
 number. If a search finds nothing, its wake-up goes to another group. The group itself is not woken again for the
 messages that were announced before the search began. So a message that no filter matches costs one search for each
-filter. A sweep wakes one waiter of each queue about once a second, in case a wake-up was lost. If no wake-up can have
-been lost, the earlier search answers the waiter's search (`redis/shared_searches.py`).
+caller and filter. A sweep wakes one waiter of each queue about once a second, in case a wake-up was lost. If no wake-up
+can have been lost, the earlier search answers the waiter's search (`redis/shared_searches.py`).
 If the queue does not exist, there are no wake-ups, and the woken waiter checks whether the queue was created.
 """
 
