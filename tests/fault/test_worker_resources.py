@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fault import worker_app
-from tests.fault.worker_processes import APP, Worker, WorkerDeployment, is_process
+from tests.fault.worker_processes import APP, Worker, WorkerDeployment
 from tests.support.refused_threads import no_more_threads
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
@@ -38,6 +38,12 @@ def shared_memories() -> list[str]:
     return [fd for fd in os.listdir("/proc/self/fd") if "memfd:tickwheel" in os.path.realpath(f"/proc/self/fd/{fd}")]
 
 
+def children() -> set[str]:
+    """Return the process ids of the children of this program, also of its threads."""
+    threads = Path("/proc/self/task").iterdir()
+    return {pid for thread in threads for pid in (thread / "children").read_text().split()}
+
+
 def test_a_process_that_the_supervisor_cannot_watch_is_killed_and_started_again(
     deployment: WorkerDeployment, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -56,7 +62,7 @@ def test_a_process_that_the_supervisor_cannot_watch_is_killed_and_started_again(
         json=False,
         verbose=False,
     )
-    stats, before = Stats(), shared_memories()
+    stats, before, others = Stats(), shared_memories(), children()
     supervisor = Supervisor(config, 1, stats)
     thread = threading.Thread(target=supervisor.run, daemon=True)
     try:
@@ -67,13 +73,14 @@ def test_a_process_that_the_supervisor_cannot_watch_is_killed_and_started_again(
         with no_more_threads():
             process.popen.kill()
             eventually(lambda: "cannot start a process: can't start new thread" in caplog.text, "the start fails")
+            eventually(lambda: children() <= others, "the process that could not be watched has ended")
         deployment.wait_for_state(deployment.send(worker_app.double, 1), "completed")
         assert stats.processes == 1
     finally:
         supervisor.stop()
         thread.join(30)
     assert not thread.is_alive()
-    assert not is_process(process.popen.pid)
+    assert children() <= others
     assert shared_memories() == before
 
 

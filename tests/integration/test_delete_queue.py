@@ -212,6 +212,7 @@ def test_a_token_that_skips_the_purge_leaves_no_message(
     deletion = QueueDeletion(context, "q", True)
     direct_client._run(deletion.next())
     removed, token = 0, deletion.token.replace("0:0", "end")
+    assert token.endswith("/end")
     while token:
         deletion = QueueDeletion(context, "q", True, token)
         removed += direct_client._run(deletion.next())

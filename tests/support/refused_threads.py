@@ -8,7 +8,7 @@ from contextlib import contextmanager
 @contextmanager
 def no_more_threads() -> Iterator[None]:
     """Let each start of a thread fail: no address space is large enough for its stack."""
-    normal = threading.stack_size(1 << 46)
+    normal = threading.stack_size(1 << 60)
     try:
         yield
     finally:

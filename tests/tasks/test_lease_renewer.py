@@ -12,7 +12,7 @@ from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.testing import PrivateServer
 from tickwheel.worker.consumer import _to_message_lease
-from tickwheel.worker.ipc import BatchTaken, OccurrenceHandled, Ready, ReportWriter
+from tickwheel.worker.ipc import BatchTaken, Ended, OccurrenceHandled, Ready, ReportWriter
 from tickwheel.worker.lease_renewer import LeaseRenewer
 from tickwheel.worker.shared_state import SharedState
 from tickwheel.worker.stats import Stats
@@ -65,3 +65,18 @@ def test_reports_are_read_from_a_descriptor_of_any_number() -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     state.close()
+
+
+def test_a_process_that_the_worker_process_forks_sends_no_report() -> None:
+    reading, writing = os.pipe()
+    writer = ReportWriter(writing, lambda: None)
+    child = os.fork()
+    if child == 0:
+        try:
+            writer.send(Ended())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writing)
+    assert os.read(reading, 100) == b""
+    os.close(reading)

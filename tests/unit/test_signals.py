@@ -177,6 +177,17 @@ for _ in range(50):
     codes.add(child.exitcode)
 print(*codes)
 """,
+    # A library may set a handler that calls the earlier one.
+    "process with a handler that calls the earlier one": """
+earlier = signal.getsignal(signal.SIGTERM)
+signal.signal(signal.SIGTERM, lambda number, frame: earlier(number, frame))
+child = forking.Process(target=wait)
+child.start()
+ready.wait()
+child.terminate()
+child.join()
+print(child.exitcode)
+""",
     "process of another thread": """
 def run():
     child = forking.Process(target=wait)

@@ -8,7 +8,8 @@ to a process that was stopped and continued (SIGSTOP, SIGCONT).
 So the interpreter writes the number of each signal to a pipe, from the thread that receives the signal
 (`signal.set_wakeup_fd`), and a separate thread reads the pipe.
 
-A forked child has no such thread. So it handles these signals as a new program does, and they usually end it.
+A forked child has no such thread. So it handles these signals as a new Python program does: SIGINT raises
+KeyboardInterrupt, and the others usually end the child.
 """
 
 import os
@@ -17,6 +18,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import FrameType
+from typing import Any
 
 
 def signal_name(number: int) -> str:
@@ -32,8 +34,14 @@ def handle_in_thread(actions: Mapping[signal.Signals, Callable[[], object]]) -> 
     """Call the action of a signal in a thread, for each of these signals. Must be called once, in the main thread."""
     read_fd, write_fd = os.pipe()
     os.set_blocking(write_fd, False)
+    process_id = os.getpid()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != process_id:
+            # A forked child whose own handler calls this one. The pipe belongs to the parent.
+            signal.signal(number, _default_handler(number))
+            signal.raise_signal(number)
+            return
         # If an event loop with its own signal handlers has replaced the descriptor, the interpreter has not written.
         current = signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
         if current != write_fd:
@@ -56,6 +64,11 @@ def handle_in_thread(actions: Mapping[signal.Signals, Callable[[], object]]) -> 
     _reset_in_forked_children(set(actions), on_signal)
 
 
+def _default_handler(number: int) -> Any:
+    """Return the handler of a signal in a new Python program."""
+    return signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+
+
 def _reset_in_forked_children(numbers: set[signal.Signals], handler: Callable[[int, FrameType | None], None]) -> None:
     """Restore the default handling of these signals in each process forked from this one, unless code has changed it.
 
@@ -65,16 +78,20 @@ def _reset_in_forked_children(numbers: set[signal.Signals], handler: Callable[[i
     before = threading.local()
 
     def block() -> None:
-        before.mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+        # A handler may run during the second call, and may raise an error.
+        before.mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
 
     def unblock() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before.mask)
 
     def reset() -> None:
-        signal.set_wakeup_fd(-1)
-        for number in numbers:
-            if signal.getsignal(number) is handler:
-                signal.signal(number, signal.SIG_DFL)
-        unblock()
+        try:
+            signal.set_wakeup_fd(-1)
+            for number in numbers:
+                if signal.getsignal(number) is handler:
+                    signal.signal(number, _default_handler(number))
+        finally:
+            unblock()
 
     os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=reset)

@@ -95,6 +95,11 @@ class ClientGroup:
             self.forget_queue(queue)
             return (await (await self.ensure_queue_async(queue)).enqueue_many([message]))[0]
 
+    def refresh_queue(self, name: str) -> None:
+        """Create or update a queue of the app again, because it may have been deleted since its first use."""
+        with suppress(Forbidden):
+            self.client().create_queue(name, update=True, **self._queue_config(name))
+
     def forget_queue(self, name: str) -> None:
         """Make the next call create or update the queue again."""
         self._ensured_queues.discard(name)

@@ -89,6 +89,7 @@ class Runner:
             log_message(_log.warning, "task refused", message, "%s", error, task=name)
             return Outcome(name, time.perf_counter() - began, error=truncate_utf8(str(error)))
         outcome = self._execute(run, on_part, began)
+        on_part(task.time_limit.total_seconds())
         call_hook(self._app, "after_task", run, outcome)
         return outcome
 
@@ -121,14 +122,11 @@ class Runner:
         limit_s = run.task.time_limit.total_seconds()
         on_part(limit_s)
         ends = time.monotonic() + limit_s
-        try:
-            with self._time_limit(limit_s):
-                value = run.task.function(**run.arguments)
-            if value is not None and inspect.isawaitable(value):
-                value = self._run_awaitable(value, ends - time.monotonic())
-            return value
-        finally:
-            on_part(limit_s)
+        with self._time_limit(limit_s):
+            value = run.task.function(**run.arguments)
+        if value is not None and inspect.isawaitable(value):
+            value = self._run_awaitable(value, ends - time.monotonic())
+        return value
 
 
 def call_hook(app: TaskApp, hook: str, *args: object) -> None:

@@ -25,7 +25,8 @@ class AsyncTaskLoop:
 
         If the awaitable takes longer than ``limit_s`` seconds, cancel it and raise TimeLimitExceeded.
         """
-        future = asyncio.run_coroutine_threadsafe(_run_with_limit(awaitable, limit_s), self._start())
+        loop = self._start()
+        future = asyncio.run_coroutine_threadsafe(_run_with_limit(awaitable, limit_s), loop)
         try:
             return future.result()
         except BaseException:
@@ -52,11 +53,17 @@ class AsyncTaskLoop:
         # Without the lock, the first tasks of two consumers could start two loops.
         with self._lock:
             if self.loop is None:
-                self.loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(
-                    target=_run_until_stopped, args=[self.loop], name="tickwheel-async-tasks", daemon=True
+                loop = asyncio.new_event_loop()
+                thread = threading.Thread(
+                    target=_run_until_stopped, args=[loop], name="tickwheel-async-tasks", daemon=True
                 )
-                self._thread.start()
+                try:
+                    thread.start()
+                except BaseException:
+                    # The system may refuse the thread. The next task tries again.
+                    loop.close()
+                    raise
+                self.loop, self._thread = loop, thread
             return self.loop
 
 

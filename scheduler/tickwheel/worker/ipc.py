@@ -82,15 +82,21 @@ _DECODER: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
 
 
 class ReportWriter:
-    """The end of the pipe in the worker process. If the supervisor has ended, `send` calls ``on_supervisor_end``."""
+    """The end of the pipe in the worker process. If the supervisor has ended, `send` calls ``on_supervisor_end``.
+
+    In a process that the worker process has forked, `send` does nothing: the pipe belongs to the worker process.
+    """
 
     def __init__(self, fd: int, on_supervisor_end: Callable[[], object]) -> None:
         self._fd = fd
         self._on_supervisor_end = on_supervisor_end
+        self._pid = os.getpid()
         self._lock = threading.Lock()
 
     def send(self, *reports: Report) -> None:
         """Write the reports one after the other, with no other report in between."""
+        if os.getpid() != self._pid:
+            return
         raws = [_ENCODER.encode(report) for report in reports]
         left = memoryview(b"".join([part for raw in raws for part in (_LENGTH.pack(len(raw)), raw)]))
         try:

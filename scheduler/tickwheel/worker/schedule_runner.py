@@ -18,7 +18,16 @@ import msgspec
 
 from tickwheel import limits
 from tickwheel.client import Message
-from tickwheel.errors import IdConflict, LeaseLost, MessageNotFound, QueueBlocked, QueueNotFound, TickwheelError
+from tickwheel.errors import (
+    IdConflict,
+    LeaseLost,
+    MessageNotFound,
+    NotDurable,
+    QueueBlocked,
+    QueueNotFound,
+    TickwheelError,
+    Unavailable,
+)
 from tickwheel.model.message import MessageView
 from tickwheel.model.state_machine import FINAL
 from tickwheel.model.validation import preview
@@ -122,7 +131,9 @@ class ScheduleRunner:
         if not self._app.schedules:
             return
         # The queue may have been deleted. Without this call, the client would create a queue with other settings.
-        self._clients.forget_queue(self._app.schedule_queue)
+        # Occurrences on other shards still fire if the metadata shard does not answer.
+        with suppress(Unavailable, NotDurable):
+            self._clients.refresh_queue(self._app.schedule_queue)
         while self.fire_due() and not self._stopping.is_set():
             pass
         self._enqueue_occurrences([(schedule, schedule.next(now), None) for schedule in self._app.schedules.values()])

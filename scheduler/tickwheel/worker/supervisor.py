@@ -125,7 +125,8 @@ class Supervisor:
                 self._reap(n)
             for settler in self._settlers:
                 settler.join()
-            self._executor.shutdown()
+            # A call that could not get a thread is still in the line.
+            self._executor.shutdown(cancel_futures=True)
             if self._client is not None:
                 self._client.close()
         return self._exit_code
