@@ -26,7 +26,7 @@ def encode(queue: Queue, worker: str, gpu: str, done: list[tuple[str, str, float
     while len(done) < len(VIDEOS):
         for message in queue.dequeue(where={"gpu": gpu}, wait=timedelta(seconds=0.5), worker=worker):
             started = time.monotonic()
-            print(f"{worker} encodes {message.id}")
+            print(f"{worker} encodes {message.id}\n", end="")  # one write, because the workers share the output
             time.sleep(0.3)
             ended = time.monotonic()
             message.complete()

@@ -80,22 +80,20 @@ def test_every_start_order_creates_the_namespace_with_the_shards_that_the_operat
     assert shards == set(re.findall(r"--shards (\d+)", page)) == set(re.findall(r"(\d+) for three primaries", page))
 
 
-def test_the_compose_file_creates_the_namespace_before_other_processes_start(
-    tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_compose_file_creates_the_namespace_before_other_processes_start(monkeypatch: pytest.MonkeyPatch) -> None:
     services = COMPOSE["services"]
     [program] = shlex.split(services["namespace"]["command"])
     [advised] = re.findall(r"Tickwheel\('\$TICKWHEEL_URL', (.*?)\)", (ROOT / "docs/operations.md").read_text())
     assert advised in program
     for name in ("events-1", "events-2", "serve"):
         assert services[name]["depends_on"]["namespace"] == {"condition": "service_completed_successfully"}
-    monkeypatch.setenv("TICKWHEEL_URL", tickwheel_server.url)
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
-    # An event process that relays opens the namespace with the history `relay`.
-    Tickwheel(tickwheel_server.url, shards=64, history="relay").close()
-    with pytest.raises(InvalidArgument, match="keeps history 'relay'"):
-        Tickwheel(tickwheel_server.url, history="capped")
-    tickwheel_server.clear("tw")
+    with PrivateServer() as server:
+        monkeypatch.setenv("TICKWHEEL_URL", server.url)
+        subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+        # An event process that relays opens the namespace with the history `relay`.
+        Tickwheel(server.url, shards=64, history="relay").close()
+        with pytest.raises(InvalidArgument, match="keeps history 'relay'"):
+            Tickwheel(server.url, history="capped")
 
 
 def test_the_compose_file_is_consistent_and_pins_its_images() -> None:

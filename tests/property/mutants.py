@@ -74,7 +74,10 @@ MUTANTS = [
     Mutant(
         "the later of two equals is the head", "_ready_indexes", "head_rank < rank", "head_rank > rank", "exclusive"
     ),
-    Mutant("a lease does not hold its value", "_ready_indexes", "byte(lock) == 82", "byte(lock) == 0", "exclusive"),
+    Mutant(
+        *("a lease does not hold its value", "_ready_indexes"),
+        *("call('HSET', locks, value, 'R' .. id)", "call('HDEL', locks, value)", "exclusive"),
+    ),
     Mutant("complete keeps the value", "complete", "free_value(field)", "", "exclusive"),
     Mutant("fail keeps the value", "fail", "free_value(field)", "", "exclusive"),
     Mutant("release keeps the value", "release", "free_value(field)", "", "exclusive"),
