@@ -1,7 +1,6 @@
 """Elected event processes are killed, frozen or cut off: others replace them, and deposed leaders change nothing."""
 
 import shutil
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
@@ -14,15 +13,14 @@ from kazoo.client import KazooClient
 from services.process import HOST
 from services.zookeeper import ZooKeeper
 from tests.conftest import Contents
-from tests.fault.event_processes import EventProcessChild, fence
+from tests.fault.event_processes import EventProcessChild
 from tests.fault.flaky_proxy import FlakyProxy
+from tests.fault.shard_owners import Owners, enqueue, wait_until_pending
 from tests.support.election_member import candidates
 from tests.support.wait_until import eventually
-from tickwheel import NewMessage, Tickwheel
+from tickwheel import Tickwheel
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.operations.shard_status import reset_epoch, shard_statuses
-from tickwheel.storage.fence import epoch_of
-from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.fault
@@ -58,49 +56,15 @@ def start(
         yield start_process
 
 
-class Owners:
-    """The leader of each shard, by the records of the shards."""
-
-    def __init__(self, tickwheel: Tickwheel, server: Any) -> None:
-        self._namespace, self._server = tickwheel._context.namespace, server
-
-    def now(self) -> list[str]:
-        keys = [shard_key(self._namespace, shard, "clock") for shard in range(SHARDS)]
-        return [(self._server.hget(key, "owner") or b"").decode() for key in keys]
-
-    def epochs(self) -> list[int]:
-        fences = [fence(self._server, self._namespace, shard) for shard in range(SHARDS)]
-        return [epoch_of(value) if value else 0 for value in fences]
-
-    def settle(self, *children: EventProcessChild, within: float = 30.0) -> None:
-        """Wait until exactly these processes lead all shards, with loads that differ by at most one."""
-        names = [f"{socket.gethostname()}:{child.pid}" for child in children]
-
-        def even() -> bool:
-            owners = self.now()
-            loads = [owners.count(name) for name in names]
-            return sum(loads) == SHARDS and max(loads) - min(loads) <= 1
-
-        eventually(even, f"{names} lead all shards", within)
-
-
 @pytest.fixture
 def owners(tickwheel: Tickwheel, server: Any) -> Owners:
     return Owners(tickwheel, server)
-
-
-def enqueue(tickwheel: Tickwheel, count: int, delay: timedelta) -> None:
-    tickwheel.queue("jobs").enqueue_many(NewMessage(delay=delay) for _ in range(count))
 
 
 def unchanged(read: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
     """Return the contents if two reads give the same, else None."""
     first = read()
     return first if read() == first else None
-
-
-def wait_until_pending(tickwheel: Tickwheel, count: int) -> None:
-    eventually(lambda: tickwheel.queue("jobs").counts()["pending"] == count, f"{count} messages are promoted", 60)
 
 
 def test_a_killed_leader_is_replaced(tickwheel: Tickwheel, start: Start, owners: Owners) -> None:

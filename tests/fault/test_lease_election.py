@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from tests.conftest import Contents
-from tests.fault.event_processes import EventProcessChild, fence
+from tests.fault.event_processes import EventProcessChild
 from tests.fault.flaky_proxy import FlakyProxy
+from tests.fault.shard_owners import Owners, enqueue, wait_until_pending
 from tests.support.wait_until import eventually
-from tickwheel import NewMessage, Tickwheel
+from tickwheel import Tickwheel
 from tickwheel.storage.keys import election_key, shard_key
 from tickwheel.testing import PrivateServer
 
@@ -48,42 +49,17 @@ def start(tickwheel: Tickwheel, tickwheel_server: PrivateServer, tmp_path: Path)
         yield start_process
 
 
-class Leaders:
-    """The processes that hold the shards."""
+class Leaders(Owners):
+    """The leader of each shard. A shard that was released keeps the name of its last leader, and has no holder."""
 
-    def __init__(self, tickwheel: Tickwheel, server: Any) -> None:
-        self._namespace, self._server = tickwheel._context.namespace, server
-
-    def of(self, field: str) -> list[str]:
-        keys = [shard_key(self._namespace, shard, "clock") for shard in range(SHARDS)]
-        return [(self._server.hget(key, field) or b"").decode() for key in keys]
-
-    def fences(self) -> list[bytes | None]:
-        return [fence(self._server, self._namespace, shard) for shard in range(SHARDS)]
-
-    def settle(self, *children: EventProcessChild, within: float = 30.0) -> None:
-        """Wait until exactly these processes lead all shards, with loads that differ by at most one."""
-        names = [f"{socket.gethostname()}:{child.pid}" for child in children]
-
-        def even() -> bool:
-            owners = self.of("owner")
-            loads = [owners.count(name) for name in names]
-            return all(self.of("holder")) and sum(loads) == SHARDS and max(loads) - min(loads) <= 1
-
-        eventually(even, f"{names} lead all shards", within)
+    def now(self) -> list[str]:
+        """Return the name of each shard's leader; empty if the shard was released."""
+        return [owner if holder else "" for owner, holder in zip(self.read("owner"), self.read("holder"), strict=True)]
 
 
 @pytest.fixture
 def leaders(tickwheel: Tickwheel, server: Any) -> Leaders:
     return Leaders(tickwheel, server)
-
-
-def enqueue(tickwheel: Tickwheel, count: int, delay: timedelta) -> None:
-    tickwheel.queue("jobs").enqueue_many(NewMessage(delay=delay) for _ in range(count))
-
-
-def wait_until_pending(tickwheel: Tickwheel, count: int, within: float = 60) -> None:
-    eventually(lambda: tickwheel.queue("jobs").counts()["pending"] == count, f"{count} messages are promoted", within)
 
 
 def test_a_killed_leader_is_replaced_within_the_time_of_the_lease(
@@ -114,7 +90,7 @@ def test_a_leader_that_is_stopped_hands_its_shards_over(
     leaders.settle(another, within=LEASE_S / 2)
     wait_until_pending(tickwheel, 400)
     assert another.stop(within=5.0) == 0
-    assert leaders.of("holder") == [""] * SHARDS
+    assert leaders.read("holder") == [""] * SHARDS
 
 
 def test_a_leader_frozen_past_its_lease_changes_nothing_when_it_wakes(
@@ -161,7 +137,7 @@ def test_the_shard_of_a_loop_that_hangs_gets_another_leader(
     leaders.settle(hanging, another)
     (hang := tmp_path / "HANG").touch()
     name = f"{socket.gethostname()}:{another.pid}"
-    eventually(lambda: leaders.of("owner")[0] == name, "another process drives the shard", 60)
+    eventually(lambda: leaders.read("owner")[0] == name, "another process drives the shard", 60)
     enqueue(tickwheel, 400, timedelta(seconds=1))
     wait_until_pending(tickwheel, 400)
     hang.unlink()
@@ -172,11 +148,11 @@ def test_the_shards_of_an_event_process_with_lock_files_are_taken_over(
     tickwheel: Tickwheel, start: Start, leaders: Leaders
 ) -> None:
     former = start(election=None)
-    eventually(lambda: leaders.of("election") == ["lockfile"] * SHARDS, "the former process drives")
+    eventually(lambda: leaders.read("election") == ["lockfile"] * SHARDS, "the former process drives")
     enqueue(tickwheel, 400, timedelta(seconds=1))
     present = start()
     leaders.settle(present)
-    assert leaders.of("election") == ["lease"] * SHARDS
+    assert leaders.read("election") == ["lease"] * SHARDS
     enqueue(tickwheel, 400, timedelta(seconds=1))
     wait_until_pending(tickwheel, 800)
     assert former.wait(60) == 1
@@ -196,6 +172,6 @@ def test_shards_of_another_election_and_of_an_embedded_server_are_not_taken_over
         refused = start()
         assert refused.wait(20) == 1
         assert "ELECTION" in refused.log
-        assert leaders.of("holder") == [""] * SHARDS
+        assert leaders.read("holder") == [""] * SHARDS
         for shard in range(SHARDS):
             server.hdel(shard_key(namespace, shard, "clock"), field)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.fault import worker_app
 from tests.fault.worker_processes import APP, Worker, WorkerDeployment
+from tests.support.children import children_of
 from tests.support.refused_threads import no_more_threads
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
@@ -38,12 +39,6 @@ def shared_memories() -> list[str]:
     return [fd for fd in os.listdir("/proc/self/fd") if "memfd:tickwheel" in os.path.realpath(f"/proc/self/fd/{fd}")]
 
 
-def children() -> set[str]:
-    """Return the process ids of the children of this program, also of its threads."""
-    threads = Path("/proc/self/task").iterdir()
-    return {pid for thread in threads for pid in (thread / "children").read_text().split()}
-
-
 def test_a_process_that_the_supervisor_cannot_watch_is_killed_and_started_again(
     deployment: WorkerDeployment, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -62,7 +57,7 @@ def test_a_process_that_the_supervisor_cannot_watch_is_killed_and_started_again(
         json=False,
         verbose=False,
     )
-    stats, before, others = Stats(), shared_memories(), children()
+    stats, before, others = Stats(), shared_memories(), children_of(os.getpid())
     supervisor = Supervisor(config, 1, stats)
     thread = threading.Thread(target=supervisor.run, daemon=True)
     try:
@@ -73,14 +68,14 @@ def test_a_process_that_the_supervisor_cannot_watch_is_killed_and_started_again(
         with no_more_threads():
             process.popen.kill()
             eventually(lambda: "cannot start a process: can't start new thread" in caplog.text, "the start fails")
-            eventually(lambda: children() <= others, "the process that could not be watched has ended")
+            eventually(lambda: children_of(os.getpid()) <= others, "the process that could not be watched has ended")
         deployment.wait_for_state(deployment.send(worker_app.double, 1), "completed")
         assert stats.processes == 1
     finally:
         supervisor.stop()
         thread.join(30)
     assert not thread.is_alive()
-    assert children() <= others
+    assert children_of(os.getpid()) <= others
     assert shared_memories() == before
 
 

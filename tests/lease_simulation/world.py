@@ -48,7 +48,7 @@ class World:
         self.calls: Counter[str] = Counter()
         # The time, shard, former and new holder of each change.
         self.changes: list[tuple[float, int, str, str]] = []
-        # What was found, how often, and an example: the time and the detail.
+        # How often each kind of violation was found, and its first example: the time and the detail.
         self.found: Counter[str] = Counter()
         self.examples: dict[str, tuple[float, str]] = {}
         self.processes: list[SimulatedProcess] = []

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 from threading import Event
@@ -17,6 +17,7 @@ from services.process import free_port
 from tests.integration.cli.command_runner import TICKWHEEL
 from tests.integration.generic_client import GenericClient, Stream
 from tests.security.tokens import entry, generic_client, write_token_file
+from tests.support.children import children_of
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.testing import PrivateServer
@@ -46,7 +47,7 @@ def service(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[tuple[s
     options = ["--processes", "2", "--listen", f"127.0.0.1:{port}", "--tokens", str(tmp_path / "tokens.toml")]
     options += ["--max-waiting", str(WAITING)]
     started = subprocess.Popen([*TICKWHEEL, "serve", "--url", tickwheel_server.url, *options])
-    eventually(lambda: len(processes(started)) == 2, "both processes run", within=60)
+    eventually(lambda: len(children_of(started.pid)) == 2, "both processes run", within=60)
     yield started, port
     started.send_signal(signal.SIGTERM)
     started.wait(60)
@@ -64,17 +65,6 @@ def connect(stack: ExitStack, port: int, token: str) -> list[GenericClient]:
     for channel in channels:
         grpc.channel_ready_future(channel).result(60)
     return [generic_client(channel, token) for channel in channels]
-
-
-def processes(service: subprocess.Popen[bytes]) -> set[int]:
-    """The children of all threads of the service: a thread of its own restarts each child that died."""
-    return {int(pid) for thread in Path(f"/proc/{service.pid}/task").iterdir() for pid in children_of(thread)}
-
-
-def children_of(thread: Path) -> list[str]:
-    with suppress(FileNotFoundError):  # the thread has ended
-        return (thread / "children").read_text().split()
-    return []
 
 
 def open_stream(client: GenericClient) -> Stream | None:
@@ -110,10 +100,10 @@ def test_the_waiting_calls_of_all_processes_count_and_those_of_a_killed_process_
         streams = list(filter(None, map(open_stream, clients)))
         assert len(streams) == WAITING
 
-        killed = processes(service[0])
+        killed = children_of(service[0].pid)
         for process in killed:
             os.kill(process, signal.SIGKILL)
-        eventually(lambda: len(processes(service[0]) - killed) == 2, "both processes are replaced", within=60)
+        eventually(lambda: len(children_of(service[0].pid) - killed) == 2, "both processes are replaced", within=60)
 
         again: list[Stream] = []
 

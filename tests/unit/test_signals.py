@@ -150,16 +150,17 @@ ready = forking.Event()
 def wait():
     ready.set()
     threading.Event().wait()
+
+def end_a_child():
+    child = forking.Process(target=wait)
+    child.start()
+    ready.wait()
+    child.terminate()
+    child.join()
+    print(child.exitcode)
 """
 CHILDREN = {
-    "process": """
-child = forking.Process(target=wait)
-child.start()
-ready.wait()
-child.terminate()
-child.join()
-print(child.exitcode)
-""",
+    "process": "end_a_child()",
     "pool": """
 with forking.Pool(2) as pool:
     pool.apply_async(wait)
@@ -181,23 +182,10 @@ print(*codes)
     "process with a handler that calls the earlier one": """
 earlier = signal.getsignal(signal.SIGTERM)
 signal.signal(signal.SIGTERM, lambda number, frame: earlier(number, frame))
-child = forking.Process(target=wait)
-child.start()
-ready.wait()
-child.terminate()
-child.join()
-print(child.exitcode)
+end_a_child()
 """,
     "process of another thread": """
-def run():
-    child = forking.Process(target=wait)
-    child.start()
-    ready.wait()
-    child.terminate()
-    child.join()
-    print(child.exitcode)
-
-thread = threading.Thread(target=run)
+thread = threading.Thread(target=end_a_child)
 thread.start()
 thread.join()
 """,
