@@ -7,6 +7,7 @@ import sys
 from datetime import timedelta
 from itertools import count
 
+from tests.support.print_line import print_line
 from tickwheel import NewMessage, Tickwheel
 
 
@@ -16,7 +17,7 @@ def main() -> None:
         for n in count(int(sys.argv[2])):
             delay = timedelta(hours=n % 2)
             results = work.enqueue_many(NewMessage(b"x" * 1_500 * (n % 3), f"m{n}-{k}", delay) for k in range(5))
-            print(*(result.id for result in results), flush=True)
+            print_line(*(result.id for result in results))
 
 
 if __name__ == "__main__":

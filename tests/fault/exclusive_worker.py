@@ -9,6 +9,7 @@ import sys
 import time
 from datetime import timedelta
 
+from tests.support.print_line import print_line
 from tickwheel import LeaseLost, Tickwheel
 
 
@@ -19,23 +20,23 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
     with Tickwheel(url, namespace=namespace) as tickwheel:
         work = tickwheel.queue("work")
-        print("ready - - 0 0", flush=True)
+        print_line("ready - - 0 0")
         while not signals:
             where = chance.choice([None, None, {"colour": "red"}, {"colour": "blue", "size": "big"}])
             messages = work.dequeue(chance.randint(1, 3), where=where, worker=name, wait=timedelta(milliseconds=200))
             for message in messages:
-                print("has", message.exclusive_value, message.id, message.attempt, time.monotonic_ns(), flush=True)
+                print_line("has", message.exclusive_value, message.id, message.attempt, time.monotonic_ns())
             time.sleep(chance.uniform(0, 0.01))
             for message in messages:
                 # Printed before the call, because after the call another worker may lease a message of the value.
-                print("ends", message.exclusive_value, message.id, message.attempt, time.monotonic_ns(), flush=True)
+                print_line("ends", message.exclusive_value, message.id, message.attempt, time.monotonic_ns())
                 try:
                     if chance.random() < 0.1:
                         message.fail(retry_in=timedelta(milliseconds=chance.choice([0, 20])))
                     else:
                         message.complete()
                 except LeaseLost:
-                    print("lost", message.exclusive_value, message.id, message.attempt, time.monotonic_ns(), flush=True)
+                    print_line("lost", message.exclusive_value, message.id, message.attempt, time.monotonic_ns())
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import Any
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
+from tests.support.print_line import print_line
 from tests.support.wait_until import eventually
 from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.election.zookeeper_session import ZooKeeperSession
@@ -36,9 +37,9 @@ def raise_epoch(ensemble: ZooKeeperSession, node: str, candidate: str, member: b
     stop()
     request = _raise_epoch(ensemble, node, candidate, member)
     try:
-        report("refused" if isinstance(request.get(timeout=10)[0], Exception) else "done")
+        print_line("refused" if isinstance(request.get(timeout=10)[0], Exception) else "done")
     except (KazooException, KazooTimeoutError):
-        report("refused")
+        print_line("refused")
     return request
 
 
@@ -50,9 +51,9 @@ def execute(link: ShardConnection, command: Any) -> Any:
     try:
         reply = _execute(link, command)
     except ScriptError:
-        report("refused")
+        print_line("refused")
         raise
-    report("done")
+    print_line("done")
     return reply
 
 
@@ -60,7 +61,7 @@ def stop() -> None:
     """Stop the process until the test continues it."""
     client = _ensembles[0].client
     session, password = client.client_id
-    report("stopped", str(session), password.hex())
+    print_line("stopped", str(session), password.hex())
     os.kill(os.getpid(), signal.SIGSTOP)
     # The thread that sends the signal may run for a while before all threads are stopped.
     eventually(go.exists, "the file GO exists", _GO_S)
@@ -68,10 +69,6 @@ def stop() -> None:
     go.unlink()
     if session_choice == "with another session":
         eventually(lambda: (client.client_id or (session,))[0] != session, "the process has another session")
-
-
-def report(*words: str) -> None:
-    print(*words, flush=True)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import tickwheel
+from tests.support.print_line import print_line
 from tickwheel.tasks import TaskApp, current
 
 app = TaskApp(os.environ.get("TICKWHEEL_URL"), timeout=timedelta(seconds=30))
 app.queue("tasks", lease=timedelta(seconds=30), max_attempts=50)
-print(f"version {tickwheel.__path__[0]}", flush=True)
+print_line(f"version {tickwheel.__path__[0]}")
 
 
 @app.task(queue="tasks")

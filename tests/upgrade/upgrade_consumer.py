@@ -12,6 +12,7 @@ import sys
 from datetime import timedelta
 
 import tickwheel
+from tests.support.print_line import print_line
 from tickwheel import Tickwheel
 
 TIMEOUT = timedelta(seconds=30)
@@ -22,7 +23,7 @@ def main() -> None:
     chance = random.Random(name)
     signals: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
-    print(f"version {tickwheel.__path__[0]}", flush=True)
+    print_line(f"version {tickwheel.__path__[0]}")
     with Tickwheel(os.environ["TICKWHEEL_URL"], timeout=TIMEOUT) as client:
         queue = client.queue(queue_name)
         while not signals:

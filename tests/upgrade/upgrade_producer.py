@@ -14,6 +14,7 @@ from datetime import timedelta
 from itertools import count
 
 import tickwheel
+from tests.support.print_line import print_line
 from tests.upgrade.upgrade_app import app, note
 from tickwheel import NewMessage, Tickwheel
 
@@ -26,7 +27,7 @@ PROJECTS = 20
 def main() -> None:
     name = sys.argv[1]
     chance = random.Random(name)
-    print(f"version {tickwheel.__path__[0]}", flush=True)
+    print_line(f"version {tickwheel.__path__[0]}")
     if len(sys.argv) > 2:
         create(int(sys.argv[2]), chance)
         return
@@ -41,11 +42,11 @@ def main() -> None:
             for result in jobs.enqueue_many(
                 NewMessage(b"x", f"{name}-{n}-{k}", delay, metadata={"region": "eu"}) for k in range(5)
             ):
-                print("sent jobs", result.id, flush=True)
+                print_line("sent jobs", result.id)
             project = f"p{chance.randrange(PROJECTS)}"
-            print("sent videos", videos.enqueue(id=f"{name}-{n}", metadata={"project": project}).id, flush=True)
+            print_line("sent videos", videos.enqueue(id=f"{name}-{n}", metadata={"project": project}).id)
             if n % 5 == 0:
-                print("sent tasks", note.later(delay, n).id, flush=True)
+                print_line("sent tasks", note.later(delay, n).id)
     app.close()
 
 
