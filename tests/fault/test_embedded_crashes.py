@@ -18,7 +18,8 @@ from tickwheel.embedded import EmbeddedServer
 
 pytestmark = pytest.mark.fault
 
-PROGRAM = Path(__file__).with_name("enqueuer.py")
+ROOT = Path(__file__).parents[2]
+PROGRAM = [sys.executable, "-m", "tests.fault.enqueuer"]
 
 
 def test_acknowledged_data_outlives_program_and_server(tmp_path: Path) -> None:
@@ -26,7 +27,7 @@ def test_acknowledged_data_outlives_program_and_server(tmp_path: Path) -> None:
     data, record = tmp_path / "data", tmp_path / "record.txt"
     for crash in range(4):
         with record.open("wb") as written:
-            program = subprocess.Popen([sys.executable, str(PROGRAM), str(data), str(crash * 100_000)], stdout=written)
+            program = subprocess.Popen([*PROGRAM, str(data), str(crash * 100_000)], cwd=ROOT, stdout=written)
         wanted = chance.randrange(100, 10_000)
         eventually(lambda: record.stat().st_size > wanted, "the program has enqueued messages")  # noqa: B023
         # Kill the server or the program first, in both cases during a call.

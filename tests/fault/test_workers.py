@@ -23,14 +23,15 @@ pytestmark = pytest.mark.fault
 
 WORKERS, VALUES, MESSAGES = 16, 100, 1_600
 # The namespace has one shard, so that the history has all events in one order.
-WORKER = Path(__file__).with_name("exclusive_worker.py")
+ROOT = Path(__file__).parents[2]
 
 
 class Worker(Process):
     """A worker process that prints its record."""
 
     def __init__(self, url: str, namespace: str, name: str, folder: Path) -> None:
-        super().__init__(name, [sys.executable, str(WORKER), url, namespace, name], folder)
+        command = [sys.executable, "-m", "tests.fault.exclusive_worker", url, namespace, name]
+        super().__init__(name, command, folder, cwd=ROOT)
 
     def record(self) -> list[list[str]]:
         """Return the words of each line of the record."""
