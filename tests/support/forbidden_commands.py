@@ -158,6 +158,15 @@ FORBIDDEN: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
             f"RPUSH {NAMESPACE}:{{0}}:w2:17 x",
         ),
     ),
+    "take part in an election by lease, or send to its members": (
+        (SERVICE,),
+        (
+            f"HGETALL {NAMESPACE}:{{0}}:election",
+            f"HSET {NAMESPACE}:{{0}}:election x x",
+            f"SSUBSCRIBE {NAMESPACE}:{{0}}:election",
+            f"SPUBLISH {NAMESPACE}:{{0}}:election x",
+        ),
+    ),
     "read types and expiries of keys": ((SERVICE, EVENTS), (f"TYPE {OWN}", f"PTTL {OWN}", f"XINFO STREAM {OWN}")),
     "read the inbox as an event process does": ((SERVICE, OPERATOR), (f"XREAD STREAMS {OWN} 0",)),
     # `HELLO 3 SETNAME` does the same. No server can refuse this command: see tests/security/test_acl_forged_names.py.

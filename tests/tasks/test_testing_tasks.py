@@ -19,6 +19,7 @@ DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
 app = TaskApp()
 app.queue("encode", exclusive_key="project")
 effects: list[str] = []
+INTERRUPTS = {"Ctrl-C": KeyboardInterrupt(), "pytest.fail": pytest.fail.Exception("too slow")}
 
 
 @app.task(queue="mail", metadata=["user"])
@@ -49,6 +50,16 @@ def chain(left: int) -> None:
 @app.task
 def forever() -> None:
     forever.now()
+
+
+@app.task
+def interrupt(error: str) -> None:
+    raise INTERRUPTS[error]
+
+
+@app.task
+async def interrupt_async(error: str) -> None:
+    raise INTERRUPTS[error]
 
 
 @app.task
@@ -359,3 +370,16 @@ def test_less_than_a_millisecond_makes_no_task_due(tasks: TaskTester, clock: Vir
     assert clock.now == start
     assert len(tasks.advance(timedelta(microseconds=1_999))) == 1
     assert clock.now == start + timedelta(milliseconds=1)
+
+
+@pytest.mark.parametrize("error", INTERRUPTS)
+def test_an_exception_that_ends_the_test_is_not_the_outcome_of_a_task(tasks: TaskTester, error: str) -> None:
+    interrupt.now(error)
+    with pytest.raises(type(INTERRUPTS[error])):
+        tasks.run_due()
+
+
+def test_an_assertion_of_the_test_runner_in_an_async_task_ends_the_test(tasks: TaskTester) -> None:
+    interrupt_async.now("pytest.fail")
+    with pytest.raises(pytest.fail.Exception):
+        tasks.run_due()

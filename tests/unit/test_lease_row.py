@@ -1,8 +1,11 @@
 """The rows and the assignment of an election by lease, as bytes."""
 
+import struct
+
 import pytest
 from hypothesis import given, strategies as st
 
+from tickwheel import limits
 from tickwheel.election.lease_row import VERSION, NewerRow, Row
 from tickwheel.election.stored_assignment import NONE_STORED, StoredAssignment
 
@@ -39,6 +42,17 @@ def test_bytes_of_another_program_are_no_row(data: bytes) -> None:
         return
     assert data[0] == VERSION
     assert row.beat >= 0
+
+
+def test_a_row_for_more_shards_than_a_namespace_can_have_is_refused() -> None:
+    assert Row.unpack(row_of_size(limits.SHARDS_MAX // 8)).drives == frozenset(range(limits.SHARDS_MAX))
+    with pytest.raises(ValueError, match="are no row"):
+        Row.unpack(row_of_size(limits.SHARDS_MAX // 8 + 1))
+
+
+def row_of_size(size: int) -> bytes:
+    """Return a row whose bitmaps have ``size`` bytes and name every shard."""
+    return struct.pack(">BBQH", VERSION, 0, 1, size) + b"\xff" * 3 * size + b"host:1"
 
 
 def test_the_row_of_a_later_version_is_recognized() -> None:

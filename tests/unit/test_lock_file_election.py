@@ -47,6 +47,16 @@ def test_a_waiting_process_succeeds_and_a_stopped_process_does_not(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_leader_whose_file_was_removed_does_not_remove_the_file_of_its_successor(tmp_path: Path) -> None:
+    first = acquired(LockFileElection(tmp_path / "lock"))
+    (tmp_path / "lock.3").unlink()
+    second = acquired(LockFileElection(tmp_path / "lock"))
+    first.release()
+    assert not is_free(tmp_path / "lock.3")
+    second.release()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_file_left_by_a_killed_process_is_not_a_lock(tmp_path: Path) -> None:
     (tmp_path / "lock.3").touch()
     acquired(LockFileElection(tmp_path / "lock")).release()

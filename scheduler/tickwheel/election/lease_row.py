@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from struct import Struct, error as StructError
 from typing import Final, Self
 
+from tickwheel import limits
+
 VERSION: Final = 1
 # Ranks of members. A member of the last resort gets only the shards that no event process can drive.
 EVENT_PROCESS: Final = 0
@@ -12,6 +14,7 @@ LAST_RESORT: Final = 1
 # Version of the format, rank, beat, size of a bitmap. Three bitmaps and the name follow.
 _HEAD: Final = Struct(">BBQH")
 _NAME_BYTES: Final = 300
+_BITMAP_BYTES_MAX: Final = -(-limits.SHARDS_MAX // 8)
 
 
 class NewerRow(ValueError):
@@ -36,7 +39,7 @@ class Row:
     def pack(self, shards: int) -> bytes:
         """Return the stored form, for a namespace with this number of shards."""
         size = -(-shards // 8)
-        bitmaps = (_bitmap(numbers).to_bytes(size, "little") for numbers in (self.wants, self.drives, self.avoids))
+        bitmaps = (_bitmap(numbers, size) for numbers in (self.wants, self.drives, self.avoids))
         name = self.name.encode(errors="replace")[:_NAME_BYTES]
         return b"".join((_HEAD.pack(VERSION, self.rank, self.beat, size), *bitmaps, name))
 
@@ -50,10 +53,10 @@ class Row:
         except StructError as error:
             raise ValueError(f"{len(packed)} bytes are too short for a row") from error
         end = _HEAD.size + 3 * size
-        if version != VERSION or len(packed) < end:
+        if version != VERSION or size > _BITMAP_BYTES_MAX or len(packed) < end:
             raise ValueError(f"{len(packed)} bytes of version {version} are no row")
         wants, drives, avoids = (
-            _numbers(int.from_bytes(packed[first : first + size], "little")) for first in range(_HEAD.size, end, size)
+            _numbers(packed[first : first + size]) for first in range(_HEAD.size, end, size)
         ) if size else (frozenset[int](),) * 3  # fmt: skip
         return cls(rank, beat, wants, drives, avoids, packed[end:].decode(errors="replace"))
 
@@ -69,9 +72,12 @@ class Row:
         return bool(wants_more or drives_less) or (self.rank, self.avoids) != (before.rank, before.avoids)
 
 
-def _bitmap(numbers: Iterable[int]) -> int:
-    return sum(1 << number for number in numbers)
+def _bitmap(numbers: Iterable[int], size: int) -> bytes:
+    bitmap = bytearray(size)
+    for number in numbers:
+        bitmap[number // 8] |= 1 << number % 8
+    return bytes(bitmap)
 
 
-def _numbers(bitmap: int) -> frozenset[int]:
-    return frozenset(number for number in range(bitmap.bit_length()) if bitmap >> number & 1)
+def _numbers(bitmap: bytes) -> frozenset[int]:
+    return frozenset(8 * n + bit for n, byte in enumerate(bitmap) if byte for bit in range(8) if byte >> bit & 1)

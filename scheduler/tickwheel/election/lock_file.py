@@ -95,10 +95,12 @@ class LockFileLeadership(UnwatchedLeadership):
         self._locks = locks
 
     def release(self) -> None:
-        """Remove the files, and release the locks."""
+        """Remove the files of the locks, and release the locks."""
         for lock in self._locks:
             if lock.is_locked:
-                lock.path.unlink(missing_ok=True)
+                # If the file was removed meanwhile, the path can name the file of another leader.
+                if lock.is_current():
+                    lock.path.unlink(missing_ok=True)
                 lock.release()
 
 

@@ -12,7 +12,7 @@ from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import push_config_version
 from tickwheel.operations.namespace import fetch_shard_count
-from tickwheel.operations.removal.queue_numbers import fetch_numbers, log_unreadable, read_rows
+from tickwheel.operations.removal.queue_numbers import fetch_numbers, log_unreadable, read_row, read_rows
 from tickwheel.redis.blocking_executor import RedisExecutor
 from tickwheel.runtime.time import monotonic_ms
 
@@ -43,8 +43,12 @@ class QueueDirectory:
         """Return the queue of this number, or None. If the queue is not cached, read the metadata shard first."""
         ref = self._refs.get(number)
         if ref is None:
-            self._reload()
-            ref = self._refs.get(number)
+            asked_ms = monotonic_ms()
+            with self._lock:
+                # The loops of all shards can ask at the same time, and one read serves them all.
+                if number not in self._refs and self._read_ms < asked_ms:
+                    self._read()
+                ref = self._refs.get(number)
         return ref
 
     def confirm(self, numbers: Iterable[int]) -> None:
@@ -67,13 +71,17 @@ class QueueDirectory:
 
         Return the queue, or None if it does not exist.
         """
-        self._reload()
-        entry = self._configs.get(number)
+        asked_ms = monotonic_ms()
+        with self._lock:
+            # The rows of other queues are not read: all shards call this for each change of a queue.
+            if not self._read_row(number) and self._read_ms < asked_ms:
+                self._read()
+            entry, ref = self._configs.get(number), self._refs.get(number)
         if entry is None:
             return None
         name, config = entry
         self._io.run(push_config_version(self._context, name, config, [shard]))
-        return self._refs[number]
+        return ref
 
     def queues_with_sinks(self, since_ms: float) -> dict[str, QueueConfig]:
         """Return the queues with a sink, by name, as the metadata shard had them at ``since_ms`` or later.
@@ -102,9 +110,18 @@ class QueueDirectory:
             else f"namespace {name!r} is being deleted: end its event processes"
         )
 
-    def _reload(self) -> None:
-        with self._lock:
-            self._read()
+    def _read_row(self, number: int) -> bool:
+        """Read the queue of this number alone. Return False if it is not cached, or its name has another number now."""
+        if number not in self._configs:
+            return False
+        name, _ = self._configs[number]
+        self.check_shards()
+        config = self._io.run(read_row(self._context, name))
+        if config is None or config.number != number:
+            return False
+        self._configs[number] = name, config
+        self._refs[number] = self._ref(name, config)
+        return True
 
     def _read(self) -> None:
         began = monotonic_ms()
@@ -112,15 +129,16 @@ class QueueDirectory:
         rows = self._io.run(read_rows(self._context))
         log_unreadable(self._context, rows)
         self.unreadable_rows = len(rows.unreadable)
+        # Replaced and not changed, because `cached` reads without the lock.
         self._configs = {config.number: (name, config) for name, config in rows.configs.items()}
-        self._refs = {
-            number: QueueRef(name, config.leader_context(self._context.history))
-            for number, (name, config) in self._configs.items()
-        }
+        self._refs = {number: self._ref(name, config) for number, (name, config) in self._configs.items()}
         self._highest_number = max(self._refs, default=0)
         self._read_ms = began
         if not self._has_kafka:
             self._warn()
+
+    def _ref(self, name: str, config: QueueConfig) -> QueueRef:
+        return QueueRef(name, config.leader_context(self._context.history))
 
     def _warn(self) -> None:
         with_sinks = {name for name, config in self._configs.values() if config.sink is not None}

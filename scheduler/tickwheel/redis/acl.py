@@ -36,6 +36,8 @@ _OPERATOR: Final = ("type pttl xinfo|stream xrevrange hexists zscan",)
 _MESSAGES: Final = ("clock", "messages", "bodies", "inbox", "events", "adopted", "session:*", "q:*")
 _METADATA: Final = ("namespace", "queues", "settings")
 _ALL: Final = ("*",)
+# The channels of clients. They do not include `election`: a flood of messages there could keep an event process busy.
+_CLIENT_CHANNELS: Final = ("adopted", "q:*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +53,15 @@ def users(namespace: str) -> list[User]:
     """Return the users for clients and the service, for event processes and for operators, with random passwords."""
     prefix = f"{validation.plain_name('namespace', namespace)}:{{*}}:"
     return [
-        _user(f"{namespace}-service", prefix, _MESSAGES + _METADATA, _SCRIPTS + _CLIENT),
-        _user(f"{namespace}-events", prefix, _ALL, _SCRIPTS + _CLIENT + _EVENTS),
-        _user(f"{namespace}-operator", prefix, _ALL, _SCRIPTS + _CLIENT + _OPERATOR),
+        _user(f"{namespace}-service", prefix, _MESSAGES + _METADATA, _CLIENT_CHANNELS, _SCRIPTS + _CLIENT),
+        _user(f"{namespace}-events", prefix, _ALL, _ALL, _SCRIPTS + _CLIENT + _EVENTS),
+        _user(f"{namespace}-operator", prefix, _ALL, _ALL, _SCRIPTS + _CLIENT + _OPERATOR),
     ]
 
 
-def _user(name: str, prefix: str, keys: tuple[str, ...], commands: tuple[str, ...]) -> User:
+def _user(name: str, prefix: str, keys: tuple[str, ...], channels: tuple[str, ...], commands: tuple[str, ...]) -> User:
     password = secrets.token_urlsafe(32)
     allowed = " ".join(f"+{command}" for command in sorted(set(" ".join(commands).split())))
-    patterns = " ".join(f"~{prefix}{key}" for key in keys)
+    patterns = " ".join([f"~{prefix}{key}" for key in keys] + [f"&{prefix}{channel}" for channel in channels])
     digest = hashlib.sha256(password.encode()).hexdigest()
-    return User(name, password, f"user {name} on #{digest} {patterns} &{prefix}* {allowed}")
+    return User(name, password, f"user {name} on #{digest} {patterns} {allowed}")

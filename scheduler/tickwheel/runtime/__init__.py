@@ -4,6 +4,7 @@ Outside this package, these modules import nothing of Tickwheel except `errors`.
 
     child_process.py  ChildProcess: a child that is restarted if it dies, and ends with this program
     process_guard.py  ProcessGuard: the rejection of calls on a closed or forked client
+    forked_child.py   the end of a forked child that runs on into code of its parent
     loopback.py       addresses that only this machine can reach
     event_loop.py     helpers for asyncio: threads, cancellation, the log of the event loop, and its check
     signals.py        signal handlers that run in a thread, and the names of signals

@@ -23,10 +23,10 @@ class MethodRow:
     request, the name of this field. ``action`` names the metric that counts messages of the RPC, for example
     ``enqueued``; it is empty if there is no such metric. ``count`` computes the number of these messages from a request
     and its response. ``answer_bytes`` is above 0 if an answer can be large: the size of its turn (`call_limits.Turn`).
-    The handlers of dequeues take their turns themselves. A call that ``reads_all_shards`` also costs their number
-    divided by `SHARDS_OF_A_MESSAGE`, if this is more than ``charge``. ``charge_at_end`` is the name of a repeated field
-    of the request: the call is never rejected for its length, which is charged when the call ends. Only unary RPCs can
-    have this charge.
+    The handlers of dequeues take their turns themselves. A call that ``reads_all_shards``, or writes to all, also costs
+    their number divided by `SHARDS_OF_A_MESSAGE`, if this is more than ``charge``. ``charge_at_end`` is the name of a
+    repeated field of the request: the call is never rejected for its length, which is charged when the call ends. Only
+    unary RPCs can have this charge.
     """
 
     name: str
@@ -94,12 +94,12 @@ METHOD_ROWS: Final = (
     MethodRow("ListMessages", Role.READ, answer_bytes=limits.ANSWER_BYTES),
     # QueueService
     MethodRow("OpenNamespace", Role.READ),
-    MethodRow("CreateQueue", Role.ADMIN),
+    MethodRow("CreateQueue", Role.ADMIN, reads_all_shards=True),
     MethodRow("GetQueue", Role.READ),
     MethodRow("ListQueues", Role.READ, answer_bytes=limits.ANSWERS_AT_ONCE),
-    MethodRow("BlockQueue", Role.ADMIN),
+    MethodRow("BlockQueue", Role.ADMIN, reads_all_shards=True),
     MethodRow("PurgeQueue", Role.ADMIN),
-    MethodRow("DeleteQueue", Role.ADMIN),
+    MethodRow("DeleteQueue", Role.ADMIN, reads_all_shards=True),
     MethodRow("DeleteNamespace", Role.ADMIN),
     MethodRow("GetCounts", Role.READ, answer_bytes=limits.ANSWER_BYTES, reads_all_shards=True),
     MethodRow("GetDepth", Role.READ, answer_bytes=limits.ANSWER_BYTES, reads_all_shards=True),

@@ -11,6 +11,8 @@ from tickwheel.driver.shard_connection import make_connection
 from tickwheel.runtime.time import monotonic_ms
 
 CONFIRMED_MS: Final = 5_000.0
+# Notifications that one poll reads. A client can send them faster than they are read.
+_READS_OF_A_POLL: Final = 1_000
 
 
 class ChannelListener:
@@ -45,9 +47,12 @@ class ChannelListener:
 
     def poll(self, until_ms: float) -> set[str]:
         """Return the channels with notifications. Waits for a notification or a wake-up, at most until ``until_ms``."""
-        if not (self._published or self._tls_pending()):
+        # The parser can hold notifications that the previous poll did not read.
+        if not (self._published or self._tls_pending() or self._connection.can_read(0)):
             self._poll.poll(max(0.0, until_ms - monotonic_ms()))
-        while self._connection.can_read(0):
+        for _ in range(_READS_OF_A_POLL):
+            if not self._connection.can_read(0):
+                break
             self._read()
         published, self._published = self._published, set()
         return published & self._subscribed

@@ -13,6 +13,7 @@ import msgspec
 from tickwheel import limits, tracing
 from tickwheel.model.message import LeasedMessage
 from tickwheel.model.validation import preview
+from tickwheel.runtime.forked_child import end_forked_children
 from tickwheel.runtime.log_fields import log_fields, log_message
 from tickwheel.runtime.text_escape import cut_middle
 from tickwheel.tasks.app import TaskApp
@@ -35,6 +36,7 @@ class Runner:
 
     ``run_awaitable`` runs async tasks to their end. ``time_limit`` returns a context manager that raises
     TimeLimitExceeded in its ``with`` block after the limit, in seconds; by default there is no limit for sync tasks.
+    Exceptions for which ``ends_consumer`` is true, are raised by `run`; by default, there are none.
     """
 
     def __init__(
@@ -43,11 +45,13 @@ class Runner:
         run_awaitable: RunAwaitable,
         time_limit: TimeLimit = lambda seconds: nullcontext(),
         rng: random.Random | None = None,
+        ends_consumer: Callable[[BaseException], bool] = lambda error: False,
     ) -> None:
         self._app = app
         self._run_awaitable = run_awaitable
         self._time_limit = time_limit
         self._rng = random.Random() if rng is None else rng
+        self._ends_consumer = ends_consumer
 
     def run(
         self,
@@ -63,8 +67,12 @@ class Runner:
         """
         began = time.perf_counter()
         try:
-            return self._run(message, is_lost, on_part, began)
+            # A child that a task forks must not run the messages of its parent.
+            with end_forked_children():
+                return self._run(message, is_lost, on_part, began)
         except BaseException as error:
+            if self._ends_consumer(error):
+                raise
             # For example an error in the class of an argument, or a BaseException of a middleware. No message may stop
             # a consumer.
             log_message(_log.exception, "task failed", message, "failed outside of its task")
@@ -97,10 +105,11 @@ class Runner:
         outcome = Outcome(run.task.name)
         token = CURRENT_RUN.set(run)
         try:
-            for middleware in self._app.middleware:
-                middleware.before_task(run)
-            with tracing.processing(run.message):
-                value = self._call(run, on_part)
+            with end_forked_children():
+                for middleware in self._app.middleware:
+                    middleware.before_task(run)
+                with tracing.processing(run.message):
+                    value = self._call(run, on_part)
             outcome.result = _encode_result(run, value)
         except Skip:
             pass

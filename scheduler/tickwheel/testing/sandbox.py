@@ -29,12 +29,14 @@ def sandbox(
     with Tickwheel(
         server.url, namespace=namespace, shards=shards, history=history, auto_create=auto_create, clock=FRAGMENT
     ) as tickwheel:
-        clock = VirtualClock(server.url, namespace, now)
+        clock, process = VirtualClock(server.url, namespace, now), os.getpid()
         try:
             yield tickwheel, clock
         finally:
-            clock.close()
-            server.clear(namespace)
+            # A forked child of the test must not delete the namespace.
+            if os.getpid() == process:
+                clock.close()
+                server.clear(namespace)
 
 
 def aio_client(server: PrivateServer, tickwheel: Tickwheel) -> aio.Tickwheel:

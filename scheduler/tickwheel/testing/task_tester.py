@@ -1,6 +1,7 @@
 """Tasks in a test: lists the calls that an app has sent, and runs them in the test's process when they are due."""
 
 import logging
+from asyncio import CancelledError
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ class TaskTester:
         self._tickwheel = tickwheel
         self._clock = clock
         self._async_tasks = AsyncTaskLoop()
-        self._runner = Runner(app, self._async_tasks.run)
+        self._runner = Runner(app, self._async_tasks.run, ends_consumer=_ends_test)
         self._schedule_runner = ScheduleRunner(app)
 
     def sent(self, task: Task[..., Any] | None = None) -> list[SentTask]:
@@ -157,6 +158,11 @@ class TaskTester:
         except (MessageNotFound, QueueNotFound):
             return True
         return view.state != "running" or view.attempt != message.attempt
+
+
+def _ends_test(error: BaseException) -> bool:
+    """Return whether an exception is none of a task but, for example, Ctrl-C, or the timeout of a test runner."""
+    return not isinstance(error, Exception | SystemExit | CancelledError)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Awaitable
 from concurrent.futures import wait
 from typing import Any
 
+from tickwheel.runtime.forked_child import end_forked_children
 from tickwheel.tasks.exceptions import TimeLimitExceeded
 
 # A task may ignore its cancellation, or block the event loop.
@@ -81,8 +82,10 @@ async def _cancel_other_tasks() -> None:
 
 async def _run_with_limit(awaitable: Awaitable[Any], limit_s: float) -> Any:
     try:
-        async with asyncio.timeout(limit_s) as limit:
-            return await awaitable
+        # The event loop would run on in a forked child.
+        with end_forked_children():
+            async with asyncio.timeout(limit_s) as limit:
+                return await awaitable
     except TimeoutError:
         if limit.expired():
             raise TimeLimitExceeded from None

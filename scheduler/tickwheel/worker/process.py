@@ -210,6 +210,9 @@ def _exit_with_supervisor(supervisor: int, stopping: threading.Event, drain_s: f
     stopping.set()
     # Without the supervisor, no one renews the leases.
     time.sleep(drain_s)
+    # With the programs that tasks have started: the messages of these tasks are delivered again.
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
     os._exit(1)
 
 

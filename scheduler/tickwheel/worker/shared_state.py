@@ -69,11 +69,12 @@ class BatchState:
 
     def begin(self, number: int, count: int) -> None:
         """Begin a batch of ``count`` messages."""
+        self._batch.number = 0
         self._running.message_index = -1
         ctypes.memset(self._lost, 0, _MESSAGES)
         ctypes.memset(self._states, MessageState.SETTLED, _MESSAGES)
         ctypes.memset(self._states, MessageState.LEASED, count)
-        # Set the number last: the supervisor ignores the other fields until the number is that of the batch.
+        # The number is set last: the supervisor ignores the other fields until the number is that of the batch.
         self._batch.number = number
 
     def start(self, message_index: int, limit_s: float) -> None:

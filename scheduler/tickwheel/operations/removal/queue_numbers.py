@@ -85,6 +85,15 @@ def read_rows(context: NamespaceContext, is_wanted: Callable[[str], bool] = lamb
     return rows
 
 
+def read_row(context: NamespaceContext, name: str) -> Plan[QueueConfig | None]:
+    """Read the configuration of one queue or placeholder. Return None if there is no such row, or it is unreadable."""
+    reply = yield from send_request(Request(0, command=("HGET", queues_key(context.namespace), name)))
+    try:
+        return None if reply.value is None else QueueConfig.from_bytes(name, reply.value)
+    except DataLoss:
+        return None
+
+
 def read_configs(
     context: NamespaceContext, is_wanted: Callable[[str], bool] = lambda _: True
 ) -> Plan[dict[str, QueueConfig]]:

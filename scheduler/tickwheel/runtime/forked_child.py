@@ -1,0 +1,44 @@
+"""The end of a forked child that runs on into code of the process that forked it."""
+
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def end_forked_children() -> Iterator[None]:
+    """End a process that is forked in the ``with`` block at the end of the block, instead of continuing after it.
+
+    A child that raised SystemExit ends with its code, and a child that raised another exception prints the exception
+    and ends with code 1. As in `multiprocessing`, exit handlers and ``finally`` blocks outside of the block do not run.
+    """
+    process = os.getpid()
+    try:
+        yield
+    except BaseException as error:
+        if os.getpid() != process:
+            _exit(_report(error))
+        raise
+    if os.getpid() != process:
+        _exit(0)
+
+
+def _report(error: BaseException) -> int:
+    """Print the error as the interpreter does at its end, and return the exit code."""
+    if not isinstance(error, SystemExit):
+        traceback.print_exception(error)
+        return 1
+    if error.code is None or isinstance(error.code, int):
+        return error.code or 0
+    print(error.code, file=sys.stderr)
+    return 1
+
+
+def _exit(code: int) -> None:
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    finally:
+        os._exit(code & 0xFF)

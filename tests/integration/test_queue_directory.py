@@ -1,0 +1,81 @@
+"""The directory of queues of an event process: one read of all queues serves all shards, and a change reads one row."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tickwheel import Tickwheel
+from tickwheel.event_process.queue_directory import QueueDirectory
+from tickwheel.redis.driver_executor import DriverExecutor
+from tickwheel.redis.pools import ConnectionPools
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.integration
+
+LOOPS = 16
+
+
+@pytest.fixture
+def directory(direct_client: Tickwheel, tickwheel_server: PrivateServer) -> Iterator[QueueDirectory]:
+    with closing(DriverExecutor(ConnectionPools(tickwheel_server.url), tickwheel_server.url, 10)) as io:
+        yield QueueDirectory(direct_client._context, io)
+
+
+def count_reads(server: Any, call: Callable[[], Any]) -> tuple[Any, int]:
+    """Return the result of the call, and how often the server read all queues meanwhile."""
+
+    def reads() -> int:
+        return int(server.info("commandstats").get("cmdstat_hgetall", {}).get("calls", 0))
+
+    before = reads()
+    result = call()
+    return result, reads() - before
+
+
+def test_loops_that_ask_for_a_new_queue_at_the_same_time_share_the_reads(
+    direct_client: Tickwheel, directory: QueueDirectory, server: Any
+) -> None:
+    number = direct_client.create_queue("new").config().number
+    begin = threading.Barrier(LOOPS)
+
+    def ask() -> str | None:
+        begin.wait(30)
+        found = directory.lookup(number)
+        return None if found is None else found.name
+
+    with ThreadPoolExecutor(LOOPS) as loops:
+        found, reads = count_reads(
+            server, lambda: [future.result() for future in [loops.submit(ask) for _ in range(LOOPS)]]
+        )
+    assert found == ["new"] * LOOPS
+    assert reads == 1
+
+
+def test_a_change_of_a_queue_reads_only_its_row(
+    direct_client: Tickwheel, directory: QueueDirectory, server: Any
+) -> None:
+    number = direct_client.create_queue("changed").config().number
+    before = directory.lookup(number)
+    direct_client.create_queue("changed", update=True, lease=timedelta(seconds=7))
+    after, reads = count_reads(server, lambda: directory.renew(number, 0))
+    assert reads == 0
+    assert before is not None
+    assert after.context != before.context
+    assert directory.cached(number) is after
+
+
+def test_a_deleted_queue_is_noticed_when_its_version_is_renewed(
+    direct_client: Tickwheel, directory: QueueDirectory
+) -> None:
+    number = direct_client.create_queue("deleted").config().number
+    directory.lookup(number)
+    direct_client.delete_queue("deleted")
+    ref = directory.renew(number, 0)
+    # The placeholder has the number now.
+    assert ref is not None
+    assert ref.name != "deleted"
