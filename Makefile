@@ -11,6 +11,15 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 FAULTS := bench/results/faults.jsonl
 CHECKED := scheduler wheel services bench tests examples .ci/check_moves.py
 ARGS ?=
+# Runs a command, and prints a line every PROGRESS_S seconds until the command ends. pip installs nothing until it has
+# downloaded everything.
+PROGRESS_S ?= 3
+define with_progress
+	{ while sleep $(PROGRESS_S) >/dev/null 2>&1 && kill -0 $$$$ 2>/dev/null; do \
+		n=$$(ls -d .venv/lib/*/site-packages/*.dist-info 2>/dev/null | wc -l); \
+		echo "  $$(date +%T): $$((n)) packages are installed"; done; } & progress=$$!; \
+	trap 'kill $$progress 2>/dev/null' INT TERM; $(1); status=$$?; kill $$progress 2>/dev/null; exit $$status
+endef
 # Most tests wait for servers, so more processes than cores are faster: on two cores, two processes took 1,160 s when
 # three took 930 s. Four use the cores fully, and then tests of processes that must react in time can fail.
 JOBS ?= 3
@@ -28,6 +37,11 @@ install: $(READY) ## Install the packages into .venv (the other targets do this 
 
 demo: $(READY) ## Run a day of real flights through the scheduler, in about 30 seconds
 	@$(BIN)/tickwheel demo $(ARGS)
+	@printf '%s\n' '' 'Try next:' \
+		"  $(BIN)/tickwheel enqueue orders 'order 17' --delay 5s; $(BIN)/tickwheel dequeue orders --wait 10s" \
+		'  $(BIN)/python examples/order_timeout.py' \
+		'  $(BIN)/tickwheel dev' \
+		'The README explains the first steps, and $(BIN)/tickwheel --help lists all commands.' >&2
 
 test: $(READY) ## Run all tests except the soak tests, in JOBS processes (default: 3)
 	@$(BIN)/pytest -m 'not soak' --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
@@ -94,8 +108,9 @@ $(READY): requirements.lock pyproject.toml
 	@test -n '$(PYTHON)' || { echo 'No Python found: Tickwheel needs Python 3.11 or newer with its' \
 		'venv module (on Debian and Ubuntu the package python3-venv). If your Python has' \
 		'another name, run make PYTHON=/path/to/python3' >&2; exit 1; }
-	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear .venv
-	@echo 'Installing the pinned packages into .venv ...'
-	@$(PIP) install --require-hashes --requirement requirements.lock
+	@$(BIN)/python -c '' 2>/dev/null || { echo 'Creating the environment .venv ...'; $(PYTHON) -m venv --clear .venv; }
+	@echo 'Installing the pinned packages into .venv: about 300 MB, a minute or two ...'
+	@$(call with_progress,$(PIP) install --require-hashes --requirement requirements.lock)
+	@echo 'Installing Tickwheel into .venv ...'
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@

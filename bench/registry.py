@@ -16,6 +16,7 @@ from bench.measurements.failover import failover
 from bench.measurements.filters import exclusive_filtered_dequeue, filtered_dequeue, longest_call
 from bench.measurements.large_requests import large_requests
 from bench.measurements.lateness import lateness
+from bench.measurements.lease_takeover import SHARDS as LEASE_SHARDS, lease_takeover
 from bench.measurements.message_life import big_life, life
 from bench.measurements.relay import relay
 from bench.measurements.server_memory import cancelled_memory, memory, pairs
@@ -27,6 +28,7 @@ from bench.measurements.timestone_mix import timestone_mix
 from bench.measurements.timing_wheel import wheel
 from bench.measurements.wakeup_latency import service_wakes
 from bench.measurements.worker_overhead import worker_overhead
+from bench.measurements.worker_pick_up import worker_pick_up
 from bench.measurements.worker_shapes import OVER, SHAPES, worker_shapes
 
 MEASUREMENTS: dict[str, Callable[[Scale], list[Measurement]]] = {
@@ -51,11 +53,13 @@ MEASUREMENTS: dict[str, Callable[[Scale], list[Measurement]]] = {
     "service_wakes": service_wakes,
     "worker_overhead": worker_overhead,
     "worker_shapes": worker_shapes,
+    "worker_pick_up": worker_pick_up,
     "timestone_mix": timestone_mix,
     "durability": durability,
     "relay": relay,
     "lateness": lateness,
     "takeover": takeover,
+    "lease_takeover": lease_takeover,
     "failover": failover,
     "wheel": wheel,
 }
@@ -77,6 +81,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         "worker_against_dramatiq",
     ),
     "worker_shapes": tuple(f"worker_{shape}_{over}" for over in OVER for shape in SHAPES),
+    "worker_pick_up": tuple(f"worker_pick_up_{part}_{over}" for over in OVER for part in ("p50", "p99")),
     "timestone_mix": (
         "timestone_share",
         "timestone_enqueue",
@@ -89,6 +94,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "relay": ("relay", "relay_server", "relay_single", "relay_single_server"),
     "lateness": ("lateness_p50", "lateness_p99", "lateness_early"),
     "takeover": ("handover", "handover_time", "takeover", "takeover_first"),
+    "lease_takeover": tuple(f"lease_takeover_{shards}" for shards in LEASE_SHARDS),
     "wheel": ("timing_wheel", "timing_wheel_same_rate"),
 }
 

@@ -271,6 +271,10 @@ local function commit(worker)
         local from, to = math.floor(change / 8), change % 8
         count_changes[from] = (count_changes[from] or 0) - amount
         count_changes[to] = (count_changes[to] or 0) + amount
+        if to == ERRORED then
+            -- The total for the metrics (queue_metrics.lua). Redrive and retention do not reduce it.
+            increase(config, 'errored', amount)
+        end
     end
     for state, amount in next, count_changes do
         -- A count below zero is damaged. At zero, it does not keep the queue from being deleted.

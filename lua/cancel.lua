@@ -2,8 +2,8 @@
 -- Invisible, Pending or Running -> Cancelled.
 -- If a message of an exclusive queue was Running, it still holds its exclusive value until its worker's next call for
 -- the message or the end of the lease, unless the caller releases the value at once.
--- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake call_digest?
--- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _readable_records _session_replay
+-- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake ended call_digest?
+-- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _readable_records _session_replay _ended
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]  retention in ms I6; flag B: 1 releases exclusive values at once, 0 does not
@@ -52,8 +52,13 @@ for n = 1, #fields do
                 .. sub(record, keeps_value and AFTER_HEAD or fixed, at - 1))
             add_event(add_timer(timer_kind, new_until, incarnation, version + 1, field),
                 incarnation, version + 1, state, CANCELLED, attempts)
+            add_ended(field)
             results[n] = pack(RESULT, DONE, CANCELLED, version + 1, new_until)
         end
     end
 end
-return finish_call()
+local answer = finish_call()
+if type(answer) == 'string' then
+    announce_ended()
+end
+return answer

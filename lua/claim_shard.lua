@@ -12,6 +12,8 @@
 -- ARGV[6]  with ARGV[5]: by how many ms the server's clock is ahead of that time if the clock guard holds, otherwise 0.
 --          Stored as `held`, for display, with the fence: a claim of an earlier version does not remove the field, which
 --          does not count any more if the shard has another fence
+-- ARGV[7]  `1` if the server is the embedded server of a data directory: stored as `embedded`, so that no election by lease
+--          takes the shard over (claim_shard_by_lease.lua). Without this argument the field stays as it is
 -- Reply    now; the latest time that the clock guard has trusted, or before the first claim the time at which the
 --          namespace was created; the accepted lead. All in ms; empty if not stored. Then the name of each corrupt field
 --          and the first bytes of its value: another program has written the field, and this claim has removed or
@@ -29,5 +31,8 @@ if fence then
     if epoch < stored_epoch or (epoch == stored_epoch and number < stored_number) then
         return redis.error_reply(string.format('FENCED %.0f the shard is held by epoch %.0f', stored_epoch, stored_epoch))
     end
+end
+if ARGV[7] == '1' then
+    redis.call('HSET', clock, 'embedded', '1')
 end
 return store_claim()

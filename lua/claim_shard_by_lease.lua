@@ -10,14 +10,14 @@
 -- ARGV[7]  the claiming member of the election
 -- ARGV[8]  the bytes that the caller has seen in the field `fence`; empty if there was no field
 -- Reply    as `claim_shard.lua`
--- Errors   FENCED (with the epoch of the holder): the shard has another fence than the caller has seen; ELECTION: the
---          shard accepts only another kind of election, or belongs to an embedded server
+-- Errors   FENCED (with the epoch of the holder): the shard has another fence than ARGV[8]; ELECTION and EMBEDDED: the
+--          shard accepts only another kind of election; the shard is on the embedded server of a data directory
 -- Cost     O(1)
 if election and election ~= ARGV[2] and election ~= 'lockfile' then
     return redis.error_reply('ELECTION the shard is driven by the election kind ' .. election)
 end
 if redis.call('HGET', clock, 'embedded') then
-    return redis.error_reply('ELECTION the shard is on an embedded server, whose event processes use a lock file')
+    return redis.error_reply('EMBEDDED the shard is on the embedded server of a data directory')
 end
 local current = stored[1] or ''
 if current ~= ARGV[1] and current ~= ARGV[8] then

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
 -- Running -> Completed, by the holder of the lease. Payload and metadata are deleted. The rest of the record is kept
--- for the retention, with the result if there is one.
--- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _constants _record _clock _queue_context _require_current_config _transition _ready_indexes _readable_records _held_leases
+-- for the retention, with the result if there is one. If the call passes results, the ended messages are announced.
+-- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake ended
+-- INCLUDE: _constants _record _clock _queue_context _require_current_config _transition _ready_indexes _readable_records _held_leases _ended
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  not used (a retried call is recognised by the tokens and states of its messages)
--- ARGV[3]  retention in ms I6; then, if any message has a result, a string I2c0 for each message: the section ERROR of
+-- ARGV[3]  retention in ms I6; then, if the call passes results, a string I2c0 for each message: the section ERROR of
 --          the record (_record), which also stores results, or empty if this message has no result
 -- ARGV[4]… tokens and fields of the messages (_held_leases)
 -- Reply    one string, with a code B for each message: DONE, ALREADY, LOST or NOT_FOUND
@@ -52,10 +52,14 @@ for n = 1, #fields do
         add_event(add_timer(2, retained_until, incarnation, version + 1, field),
             incarnation, version + 1, RUNNING, COMPLETED, attempts)
         results[n] = '\0'
+        if has_results then
+            add_ended(field)
+        end
     end
 end
 local failure = commit('')
 if failure then
     return failure
 end
+announce_ended()
 return table.concat(results)

@@ -2,8 +2,8 @@
 -- Running -> Pending when the lease has ended, or Errored if its attempts are used up. If a message was cancelled while
 -- it ran, it may still hold its exclusive value (cancel.lua). Then this script frees the value at the end of the lease.
 -- The driver calls this script for the due timers of one queue.
--- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake
--- INCLUDE: _constants _record _clock _require_fence _driver_context _transition _ready_indexes _fired_timers
+-- KEYS: clock config messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake ended
+-- INCLUDE: _constants _record _clock _require_fence _driver_context _transition _ready_indexes _fired_timers _ended
 -- ARGV[1]  fence I8 I8 (_require_fence)
 -- ARGV[2]  bound, budget and guard, ARGV[3] queue (_driver_context)
 -- ARGV[4]  timers (_fired_timers)
@@ -102,6 +102,9 @@ for n = 1, #fields do
                 end
                 local mark = (to == PENDING and pack_mark or add_timer)(2, new_until, incarnation, version + 1, field)
                 add_event(mark, incarnation, version + 1, RUNNING, to, attempts)
+                if to == ERRORED then
+                    add_ended(field)
+                end
             end
             answers[n] = is_readable and FINAL or UNREADABLE
         end
@@ -111,4 +114,5 @@ local failure = commit('')
 if failure then
     return failure
 end
+announce_ended()
 return pack('>I6', server_ms) .. table.concat(answers)

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Fails attempts, by the holder of the lease. Running -> Errored if the attempts are used up or the failure is final,
 -- otherwise Invisible for the back-off, or Pending if the back-off is zero.
--- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake call_digest?
--- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _readable_records _session_replay _held_leases
+-- KEYS: clock config session messages bodies inbox events counts lateness forecast ready waiting locks pairs vpairs parked wake ended call_digest?
+-- INCLUDE: _constants _record _clock _queue_context _require_current_config _session _transition _ready_indexes _readable_records _session_replay _held_leases _ended
 -- ARGV[1]  context (_queue_context)
 -- ARGV[2]  session (_session)
 -- ARGV[3]  retention of cancelled messages in ms I6, of errored messages in ms I6, the queue's max_attempts I2 (0: the
@@ -58,7 +58,14 @@ for n = 1, #fields do
         local kind = to == ERRORED and 2 or 0
         local mark = (to == PENDING and pack_mark or add_timer)(kind, new_until, incarnation, version + 1, field)
         add_event(mark, incarnation, version + 1, RUNNING, to, attempts)
+        if to == ERRORED then
+            add_ended(field)
+        end
         results[n] = pack(RESULT, DONE, to, version + 1, new_until)
     end
 end
-return finish_call()
+local answer = finish_call()
+if type(answer) == 'string' then
+    announce_ended()
+end
+return answer

@@ -16,9 +16,11 @@ wakeup_latency.py      the time until a waiting dequeue of the service has a new
 timestone_mix.py       the load that Netflix published for Timestone
 worker_overhead.py     a worker with tasks that do nothing, compared with Celery and dramatiq
 worker_shapes.py       the same, with several processes and concurrent tasks
+worker_pick_up.py      the time until an idle worker with several queues runs a new task
 timing_wheel.py        the timing wheel in memory
 lateness.py            lateness of messages at a worker
 takeover.py            lateness while another event process takes over
+lease_takeover.py      the same after a kill, with an election by lease
 failover.py            the kill of a primary of a cluster
 relay.py               the publication of the history to Kafka
 """

@@ -1,7 +1,9 @@
-"""One task that does nothing, for Tickwheel, Celery and dramatiq. Each worker imports the module of its app.
+"""Tasks that do nothing, for Tickwheel, Celery and dramatiq. Each worker imports the module of its app.
 
 tickwheel_app.py   the app for `tickwheel worker`
 celery_app.py      the app for Celery
 dramatiq_app.py    the app for dramatiq
 progress_marks.py  the body of each task: counts the tasks and records times
+
+three_queues_app.py has tasks of three queues that record when they run.
 """

@@ -3,7 +3,7 @@
 TickwheelError
 ├── the call is wrong: InvalidArgument (PayloadTooLarge), NamespaceNotFound, NamespaceGone, NamespaceInUse,
 │   QueueNotFound, QueueConfigConflict, QueueBlocked, QueueNotEmpty, IdConflict, MessageNotFound, InvalidTransition,
-│   LeaseLost, Forbidden (Unauthenticated)
+│   NoResult, ResultExpired, LeaseLost, Forbidden (Unauthenticated)
 ├── the data of the server is wrong, and not the call: DataLoss
 ├── the server cannot execute the call now: NotDurable, OutOfMemory, OutboxFull, LimitExceeded, Fenced,
 │   EmbeddedServerError
@@ -116,6 +116,22 @@ class InvalidTransition(TickwheelError):
     def __init__(self, text: str, state: str = "") -> None:
         super().__init__(text)
         self.state = state
+
+
+class NoResult(TickwheelError):
+    """The call of a task has no result: it has not ended, it failed or was cancelled, or it stored none.
+
+    ``state`` is the state of its message, and ``error`` the error text if the message is Errored.
+    """
+
+    def __init__(self, text: str, state: str = "", error: str = "") -> None:
+        super().__init__(text)
+        self.state = state
+        self.error = error
+
+
+class ResultExpired(TickwheelError):
+    """The message of the call no longer exists: its retention is over, or it was never enqueued."""
 
 
 class LeaseLost(TickwheelError):

@@ -18,6 +18,8 @@ RESULT_BYTES = 1024
 DEQUEUE_MESSAGES = 1_000
 # Requests of one DequeueBatch call. The sum of their limits is at most DEQUEUE_MESSAGES.
 DEQUEUE_REQUESTS = 100
+# Queues of one AwaitMessages call.
+AWAITED_QUEUES = 100
 # Messages, leases or ids of one request to the service, and leases of one Fail request.
 BATCH_ITEMS = 1_000
 FAIL_ITEMS = 100
@@ -53,6 +55,7 @@ SHARDS_MAX = 16_384
 
 DELAY_MS_MAX = 5 * 365 * 86_400_000
 DEADLINE_MS_MAX = 2**52 - 1
+PRIORITY_MAX = 9
 WAIT_MS_MAX = 3_600_000
 LEASE_MS = 30_000
 LEASE_MS_MIN = 1_000
@@ -67,6 +70,9 @@ RETENTION_MS_MAX = 365 * 86_400_000
 # A call is retried for at most RETRY_MS. Its session lives ten times as long.
 SESSION_MS = 300_000
 RETRY_MS = 30_000
+# The default for the calls of producers with the asyncio client, and for the client of a TaskApp outside workers: the
+# caller of a web request should not wait longer.
+PRODUCER_RETRY_MS = 5_000
 HISTORY_ENTRIES = 100_000
 # Bytes of events that a shard keeps for the relay.
 OUTBOX_BYTES = 256 * 1024 * 1024

@@ -125,6 +125,29 @@ class Subscribe:
 
 
 @dataclass(slots=True)
+class SubscribeJointly:
+    """Subscribe to the wake-ups of several queues, all of which exist.
+
+    The answer is one waiter (`redis.joint_wait.JointWaitHandle`) for all of the queues, without a filter.
+    """
+
+    queues: Sequence[str]
+    caller: str = ""
+
+
+@dataclass(slots=True)
+class SubscribeToEnd:
+    """Subscribe to the ends of messages of a topic (`storage/end_topic.py`).
+
+    After the subscription is confirmed, the answer is a waiter, which is woken when the message of ``field`` ends, or
+    if announcements may have been lost.
+    """
+
+    topic: str
+    field: bytes
+
+
+@dataclass(slots=True)
 class AwaitWakeup:
     """Sleep until the waiter is woken, for at most ``seconds``."""
 
@@ -185,6 +208,8 @@ Step = (
     | BeginSearch
     | EndSearch
     | Subscribe
+    | SubscribeJointly
+    | SubscribeToEnd
     | AwaitWakeup
     | Pause
     | ForwardWakeup

@@ -22,8 +22,9 @@ def blocks(page: str, language: str) -> list[str]:
 
 def run(command: list[str], folder: Path) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "XDG_DATA_HOME": str(folder / "data")}
     done = subprocess.run(
-        command, cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=100, check=False
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=100, check=False
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -53,6 +54,12 @@ def test_the_python_of_a_page_runs_from_top_to_bottom_and_then_its_commands(page
 @pytest.mark.parametrize("page", PAGES)
 def test_the_commands_of_a_page_run_without_its_python(page: str, tmp_path: Path) -> None:
     run_commands(page, tmp_path)
+
+
+def test_the_first_program_of_the_readme_prints_its_messages_and_the_commands_see_its_data(tmp_path: Path) -> None:
+    program = blocks("README.md", "python")[0]
+    assert run([sys.executable, "-c", program], tmp_path) == "order-16 pack it\norder-15 not paid in time\n"
+    assert "order-15 completed" in " ".join(run(["tickwheel", "messages", "orders"], tmp_path).split())
 
 
 def test_the_scenario_of_a_page_is_valid(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def load(
 ) -> Iterator[ClusterLoad]:
     """Run a load in its own namespace. At the end, drain the queue and check every message and index."""
     namespace = f"load-{os.urandom(4).hex()}"
-    settings: dict[str, Any] = {"namespace": namespace, "durability": durability}
+    settings: dict[str, Any] = {"namespace": namespace, "durability": durability, "timeout": timedelta(seconds=30)}
     loop = LoopThread()
     try:
         with Tickwheel(cluster.url, shards=shards, history="relay", **settings) as tickwheel:

@@ -45,6 +45,14 @@ class Owners:
         eventually(even, f"{names} lead all shards", within)
 
 
+class LeaseOwners(Owners):
+    """The leader of each shard in an election by lease: a released shard keeps the name of its last leader."""
+
+    def now(self) -> list[str]:
+        """Return the name of each shard's leader; empty if the shard was released."""
+        return [owner if holder else "" for owner, holder in zip(self.read("owner"), self.read("holder"), strict=True)]
+
+
 def enqueue(tickwheel: Tickwheel, count: int, delay: timedelta) -> None:
     tickwheel.queue("jobs").enqueue_many(NewMessage(delay=delay) for _ in range(count))
 

@@ -67,19 +67,6 @@ def unchanged(read: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
     return first if read() == first else None
 
 
-def test_a_killed_leader_is_replaced(tickwheel: Tickwheel, start: Start, owners: Owners) -> None:
-    one, another = start(), start()
-    owners.settle(one, another)
-    epochs = owners.epochs()
-    enqueue(tickwheel, 400, timedelta(seconds=2))
-    one.kill()
-    owners.settle(another)
-    wait_until_pending(tickwheel, 400)
-    assert all(now >= then for now, then in zip(owners.epochs(), epochs, strict=True))
-    third = start()
-    owners.settle(another, third)
-
-
 def test_a_leader_that_is_stopped_hands_its_shards_over(
     tickwheel: Tickwheel, start: Start, owners: Owners, ensemble: ZooKeeper
 ) -> None:
@@ -133,20 +120,6 @@ def test_a_leader_frozen_past_its_session_changes_nothing_when_it_wakes(
         wait_until_pending(tickwheel, 1_000)
         owners.settle(frozen, successor, within=60)
     assert all(now >= then for now, then in zip(owners.epochs(), epochs, strict=True))
-
-
-def test_a_leader_that_cannot_reach_the_server_hands_its_shards_over_until_it_reconnects(
-    tickwheel: Tickwheel, tickwheel_server: PrivateServer, start: Start, owners: Owners
-) -> None:
-    with FlakyProxy(str(tickwheel_server.folder / "valkey.sock"), keeps_requests=False) as proxy:
-        cut_off, another = start(proxy.url), start()
-        owners.settle(cut_off, another)
-        proxy.stall()
-        owners.settle(another)
-        enqueue(tickwheel, 400, timedelta(seconds=1))
-        wait_until_pending(tickwheel, 400)
-        proxy.go_on()
-        owners.settle(cut_off, another, within=60)
 
 
 def test_a_leader_that_cannot_reach_zookeeper_drives_until_it_is_replaced_and_is_a_candidate_again_later(

@@ -1,7 +1,7 @@
 """Event processes that are stopped at a critical moment of an election while another process is elected.
 
-The process is stopped before it raises the epoch, or before it claims the shard with the new epoch. When it continues,
-this step is refused, and the new leader is not fenced.
+The process is stopped before it raises the epoch, or before it claims the shard with the new epoch, or in an election
+by lease before it claims the shard. When it continues, this step is refused, and the new leader is not fenced.
 """
 
 import sys
@@ -139,6 +139,28 @@ def test_a_process_stopped_before_it_raises_or_claims_an_epoch_does_not_depose_i
             check_leader_drives(queue)
             end_session(zookeeper.hosts, other.session)
     assert epochs == sorted(set(epochs))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.soak)])
+def test_a_process_stopped_before_its_claim_by_lease_does_not_depose_its_successor(
+    tickwheel: Tickwheel, tickwheel_server: PrivateServer, server: Any, tmp_path: Path, times: int
+) -> None:
+    namespace, url = tickwheel._context.namespace, tickwheel_server.url
+    queue = tickwheel.create_queue("jobs")
+    for n in range(times):
+        (folder := tmp_path / f"{n}").mkdir()
+        with run_two(url, namespace, "lease", "claim", folder) as processes:
+            eventually(lambda: any(process.is_stopped for process in processes), "a process stops", _REPORT_S)
+            paused, other = processes if processes[0].is_stopped else reversed(processes)
+            # The paused process is removed from the election after a lease, so the shard is assigned to the other one.
+            eventually(lambda process=other: process.is_stopped, "the other stops before its claim", _REPORT_S)  # type: ignore[misc]
+            assert other.continue_to_outcome() == "done"
+            check_leader_drives(queue)
+            claimed = fence(server, namespace)
+            assert paused.continue_to_outcome() == "refused"
+            assert fence(server, namespace) == claimed
+            check_leader_drives(queue)
 
 
 def check_leader_drives(queue: Queue) -> None:

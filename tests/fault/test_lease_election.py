@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Contents
 from tests.fault.event_processes import EventProcessChild
-from tests.fault.flaky_proxy import FlakyProxy
-from tests.fault.shard_owners import Owners, enqueue, wait_until_pending
+from tests.fault.faulty_server import FaultyServer
+from tests.fault.shard_owners import LeaseOwners, enqueue, wait_until_pending
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
+from tickwheel.election.lease_member import CALLS_PER_LEASE
+from tickwheel.election.lease_row import Row
 from tickwheel.storage.keys import election_key, shard_key
 from tickwheel.testing import PrivateServer
 
@@ -49,21 +50,13 @@ def start(tickwheel: Tickwheel, tickwheel_server: PrivateServer, tmp_path: Path)
         yield start_process
 
 
-class Leaders(Owners):
-    """The leader of each shard. A shard that was released keeps the name of its last leader, and has no holder."""
-
-    def now(self) -> list[str]:
-        """Return the name of each shard's leader; empty if the shard was released."""
-        return [owner if holder else "" for owner, holder in zip(self.read("owner"), self.read("holder"), strict=True)]
-
-
 @pytest.fixture
-def leaders(tickwheel: Tickwheel, server: Any) -> Leaders:
-    return Leaders(tickwheel, server)
+def leaders(tickwheel: Tickwheel, server: Any) -> LeaseOwners:
+    return LeaseOwners(tickwheel, server)
 
 
 def test_a_killed_leader_is_replaced_within_the_time_of_the_lease(
-    tickwheel: Tickwheel, start: Start, leaders: Leaders
+    tickwheel: Tickwheel, start: Start, leaders: LeaseOwners
 ) -> None:
     one, another = start(), start()
     leaders.settle(one, another)
@@ -79,7 +72,7 @@ def test_a_killed_leader_is_replaced_within_the_time_of_the_lease(
 
 
 def test_a_leader_that_is_stopped_hands_its_shards_over(
-    tickwheel: Tickwheel, start: Start, leaders: Leaders, server: Any
+    tickwheel: Tickwheel, start: Start, leaders: LeaseOwners, server: Any
 ) -> None:
     one, another = start(), start()
     leaders.settle(one, another)
@@ -93,42 +86,8 @@ def test_a_leader_that_is_stopped_hands_its_shards_over(
     assert leaders.read("holder") == [""] * SHARDS
 
 
-def test_a_leader_frozen_past_its_lease_changes_nothing_when_it_wakes(
-    tickwheel: Tickwheel, start: Start, leaders: Leaders, contents: Contents
-) -> None:
-    frozen = start()
-    leaders.settle(frozen)
-    enqueue(tickwheel, 1_000, timedelta(seconds=2))
-    frozen.pause()
-    successor = start()
-    leaders.settle(successor)
-    wait_until_pending(tickwheel, 1_000)
-    before = leaders.fences()
-    frozen.resume()
-    # The awakened process joins again, and gets a share. It has not touched the shards before.
-    leaders.settle(frozen, successor, within=60)
-    kept = [now == then for now, then in zip(leaders.fences(), before, strict=True)]
-    assert kept.count(True) == SHARDS // 2
-    enqueue(tickwheel, 100, timedelta(seconds=1))
-    wait_until_pending(tickwheel, 1_100)
-
-
-def test_a_leader_that_cannot_reach_the_server_is_replaced_until_it_reconnects(
-    tickwheel: Tickwheel, tickwheel_server: PrivateServer, start: Start, leaders: Leaders
-) -> None:
-    with FlakyProxy(str(tickwheel_server.folder / "valkey.sock"), keeps_requests=False) as proxy:
-        cut_off, another = start(proxy.url), start()
-        leaders.settle(cut_off, another)
-        proxy.stall()
-        leaders.settle(another)
-        enqueue(tickwheel, 400, timedelta(seconds=1))
-        wait_until_pending(tickwheel, 400)
-        proxy.go_on()
-        leaders.settle(cut_off, another, within=60)
-
-
 def test_the_shard_of_a_loop_that_hangs_gets_another_leader(
-    tickwheel: Tickwheel, start: Start, leaders: Leaders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tickwheel: Tickwheel, start: Start, leaders: LeaseOwners, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HANG", str(tmp_path / "HANG"))
     hanging = start(module="tests.fault.hanging_event_process")
@@ -144,8 +103,65 @@ def test_the_shard_of_a_loop_that_hangs_gets_another_leader(
     leaders.settle(hanging, another, within=60)
 
 
+def test_a_loop_that_waits_for_the_metadata_keeps_its_shard(
+    tickwheel: Tickwheel,
+    start: Start,
+    leaders: LeaseOwners,
+    server: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (reading := tmp_path / "READING").touch()
+    monkeypatch.setenv("READING", str(reading))
+    waiting, another = start(module="tests.fault.reading_event_process"), start()
+    leaders.settle(waiting, another)
+    before = leaders.now(), leaders.fences()
+    # Both processes read the new queue when its messages are due.
+    enqueue(tickwheel, 400, timedelta(milliseconds=100))
+    eventually(lambda: "reading" in waiting.log, "a loop reads the metadata")
+    last = beats(server, tickwheel)
+    eventually(
+        lambda: all(beat >= last[member] + 3 * CALLS_PER_LEASE for member, beat in beats(server, tickwheel).items()),
+        "both processes have taken part for three leases",
+        60,
+    )
+    assert (leaders.now(), leaders.fences()) == before
+    reading.unlink()
+    wait_until_pending(tickwheel, 400)
+    assert leaders.now() == before[0]
+
+
+def beats(server: Any, tickwheel: Tickwheel) -> dict[bytes, int]:
+    """Return the beat of each member of the election."""
+    rows = server.hgetall(election_key(tickwheel._context.namespace))
+    return {member: Row.unpack(row).beat for member, row in rows.items() if member != b"assignment"}
+
+
+def test_a_server_that_freezes_while_loops_read_the_metadata_moves_no_shard(
+    namespace: str, tmp_path: Path, faulty: FaultyServer
+) -> None:
+    with Tickwheel(faulty.url, namespace=namespace, shards=SHARDS) as tickwheel, faulty.client() as server:
+        leaders = LeaseOwners(tickwheel, server)
+        with (
+            EventProcessChild(faulty.url, namespace, tmp_path / "one", election="lease") as one,
+            EventProcessChild(faulty.url, namespace, tmp_path / "another", election="lease") as another,
+        ):
+            leaders.settle(one, another)
+            before = leaders.now()
+            enqueue(tickwheel, 400, timedelta(seconds=1))
+            inboxes = [shard_key(namespace, shard, "inbox") for shard in range(SHARDS)]
+            assert all(map(server.xlen, inboxes))
+            with faulty.paused():
+                # The messages fall due meanwhile, and the loops read the new queue: for longer than a lease.
+                for process in (one, another):
+                    eventually(lambda log=process: "lost; retrying" in log.log, "the calls have timed out", 60)  # type: ignore[misc]
+            wait_until_pending(tickwheel, 400)
+            eventually(lambda: all(leaders.now()), "all shards are driven")
+            assert leaders.now() == before
+
+
 def test_the_shards_of_an_event_process_with_lock_files_are_taken_over(
-    tickwheel: Tickwheel, start: Start, leaders: Leaders
+    tickwheel: Tickwheel, start: Start, leaders: LeaseOwners
 ) -> None:
     former = start(election=None)
     eventually(lambda: leaders.read("election") == ["lockfile"] * SHARDS, "the former process drives")
@@ -156,22 +172,8 @@ def test_the_shards_of_an_event_process_with_lock_files_are_taken_over(
     enqueue(tickwheel, 400, timedelta(seconds=1))
     wait_until_pending(tickwheel, 800)
     assert former.wait(60) == 1
+    assert "ELECTION the shard is driven by the election kind lease: start this event process with that" in former.log
     # The way back needs `tickwheel shards reset-epoch`.
     again = start(election=None)
     assert again.wait(20) == 1
     assert "reset-epoch" in again.log
-
-
-def test_shards_of_another_election_and_of_an_embedded_server_are_not_taken_over(
-    tickwheel: Tickwheel, start: Start, leaders: Leaders, server: Any
-) -> None:
-    namespace = tickwheel._context.namespace
-    for field, value in (("election", "zookeeper"), ("embedded", "1")):
-        for shard in range(SHARDS):
-            server.hset(shard_key(namespace, shard, "clock"), field, value)
-        refused = start()
-        assert refused.wait(20) == 1
-        assert "ELECTION" in refused.log
-        assert leaders.read("holder") == [""] * SHARDS
-        for shard in range(SHARDS):
-            server.hdel(shard_key(namespace, shard, "clock"), field)

@@ -37,7 +37,7 @@ PROGRAMS = {
     "events": Program(("events", "--lock", "LOCK"), "elected", is_driven=False),
     "serve": Program(("serve", "--listen", "127.0.0.1:0"), "serving grpc"),
     "serve with two processes": Program(("serve", "--listen", "127.0.0.1:0", "--processes", "2"), "serving grpc"),
-    "worker": Program(("worker", "tests.fault.worker_app:app"), "consumers of each process"),
+    "worker": Program(("worker", "tests.fault.worker_app:app"), "task at a time"),
     "dev": Program(("dev", "--listen", "127.0.0.1:0"), "serving grpc", is_driven=False),
     "load": Program(("load", "media-encoding", "--json"), "", exit_status=130),
 }

@@ -32,4 +32,4 @@ def test_a_process_whose_middleware_hangs_is_killed(
 def test_a_task_that_returns_an_awaitable_has_one_limit_in_total(deployment: WorkerDeployment, threads: str) -> None:
     id = deployment.send(worker_app.take_time_twice, 1.2)
     with deployment.worker("--threads", threads):
-        assert deployment.wait_for_state(id, "errored").error == "over its time limit of 0:00:02"
+        assert deployment.wait_for_state(id, "errored").error == "over its time limit of 2 s"

@@ -93,7 +93,8 @@ def test_a_worker_logs_events_with_fields_as_json(deployment: WorkerDeployment) 
         assert worker.stop(30) == 0
     lines = [json.loads(line) for line in worker.log.splitlines()]
     # The lines of the supervisor, and the lines of its worker process. Two threads of the supervisor log its lines.
-    ending, working = sorted((line for line in lines if line["event"] != "task failed"), key=itemgetter("event"))
+    supervisor = (line for line in lines if not line["event"].startswith("task "))
+    ending, working = sorted(supervisor, key=itemgetter("event"))
     assert (working["event"], working["processes"], working["lanes"]) == ("working", 1, 1)
     assert (ending["event"], ending["drain_s"]) == ("ending", 25)
     first, second = (line for line in lines if line["event"] == "task failed")
@@ -300,7 +301,7 @@ def test_middleware_is_called_for_processes_and_batches(deployment: WorkerDeploy
 def test_a_worker_dequeues_only_from_the_queues_of_its_options(deployment: WorkerDeployment) -> None:
     id = deployment.send(worker_app.double, 1)
     with deployment.worker("--queue", "other", "--selector", "lottery") as worker:
-        eventually(lambda: "queues: other" in worker.log, "the worker runs", 30)
+        eventually(lambda: "1 queue: other (weight 5)" in worker.log, "the worker runs", 30)
         assert worker.stop(30) == 0
     assert deployment.message(id).state == "pending"
 

@@ -34,11 +34,13 @@ def of_worker() -> Iterable[Metric]:
 
 def histogram_bounds() -> dict[str, list[float]]:
     """Return the upper bounds of the buckets of each histogram."""
+    from tickwheel.event_process.queue_metrics import LATENESS_BOUNDS
     from tickwheel.service.counters import Counters
     from tickwheel.worker.stats import Stats
 
     counters, stats = Counters(), Stats()
     return {
+        "tickwheel_queue_lateness_seconds": list(LATENESS_BOUNDS),
         "tickwheel_service_call_seconds": list(counters.methods["Enqueue"].durations.bounds),
         "tickwheel_service_enqueue_group_messages": list(counters.group_sizes.bounds),
         "tickwheel_worker_task_seconds": list(stats.run_times["queue", "task"].bounds),

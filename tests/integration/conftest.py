@@ -34,6 +34,7 @@ ON_A_CLUSTER = {
     "test_order",
     "test_purge",
     "test_retry_table_of_the_guide",
+    "test_several_queues",
     "test_transitions",
 }
 

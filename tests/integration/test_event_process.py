@@ -12,13 +12,16 @@ from typing import Any
 import pytest
 
 from tests.property.mutants import Mutant, load_mutant
+from tests.support.recreated_namespace import recreate_namespace
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Queue, Tickwheel
 from tickwheel.doctor import audit
 from tickwheel.driver import corrupt_entries, server_clock, unknown_queues
-from tickwheel.errors import Fenced, TickwheelError
-from tickwheel.event_process import EventProcess, LockFileElection
+from tickwheel.driver.queue_lookup import NamespaceLost
+from tickwheel.errors import Fenced, TickwheelError, Unavailable
+from tickwheel.event_process import EventProcess, LockFileElection, namespace_watch
 from tickwheel.event_process.assembly import open_event_process
+from tickwheel.event_process.queue_directory import QueueDirectory
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.storage.keys import queues_key, shard_key
 from tickwheel.storage.timer import Kind, Timer, pack
@@ -108,7 +111,7 @@ def test_the_event_process_survives_broken_connections_and_flushed_scripts_under
         assert driving.epoch() == epoch
 
 
-def test_the_event_process_survives_the_loss_of_all_stored_data(
+def test_the_event_process_survives_the_loss_of_all_stored_data_if_the_namespace_is_recreated_at_once(
     tickwheel_server: PrivateServer, namespace: str, tmp_path: Path, server: Any
 ) -> None:
     with (
@@ -117,7 +120,7 @@ def test_the_event_process_survives_the_loss_of_all_stored_data(
     ):
         before.create_queue("before").enqueue(delay=timedelta(milliseconds=700))
         eventually(driving.epoch, "driving")
-        tickwheel_server.clear(namespace)
+        recreate_namespace(tickwheel_server, namespace)
 
         with Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel:
             queue = tickwheel.create_queue("after")
@@ -215,7 +218,7 @@ def test_drivers_of_a_namespace_that_is_recreated_with_other_shards_end(
 ) -> None:
     with run_driver(tickwheel_server, namespace, tmp_path / "lock") as driving:
         eventually(driving.epoch, "driving")
-        tickwheel_server.clear(namespace)
+        recreate_namespace(tickwheel_server, namespace, shards=4)
         with Tickwheel(tickwheel_server.url, namespace=namespace, shards=4) as tickwheel:
             tickwheel.queue("q").enqueue_many(NewMessage(delay=timedelta(milliseconds=50)) for _ in range(40))
             driving.thread.join(20)
@@ -227,24 +230,50 @@ def test_drivers_of_a_namespace_that_is_recreated_with_other_shards_end(
                 )
 
 
-@pytest.mark.parametrize("is_claimed_first", [False, True])
-def test_a_driver_whose_shard_lies_idle_notices_that_the_namespace_is_recreated_with_more_shards(
-    tickwheel_server: PrivateServer,
-    namespace: str,
-    tmp_path: Path,
-    server: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    is_claimed_first: bool,
+@pytest.fixture(params=["fence", "watch"])
+def notices_soon(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An idle event process notices a change of its namespace by the fence of its shard, or by `NamespaceWatch`."""
+    if request.param == "fence":
+        monkeypatch.setattr(server_clock, "PROBE_IDLE_MS", 100)
+        monkeypatch.setattr(namespace_watch, "INTERVAL_S", 3_600)
+    else:
+        monkeypatch.setattr(namespace_watch, "INTERVAL_S", 0.1)
+
+
+@pytest.mark.usefixtures("notices_soon")
+def test_an_idle_event_process_notices_that_the_namespace_is_recreated_with_more_shards(
+    tickwheel_server: PrivateServer, namespace: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(server_clock, "PROBE_IDLE_MS", 100)
+    with run_driver(tickwheel_server, namespace, tmp_path / "lock") as driving:
+        eventually(driving.epoch, "driving")
+        recreate_namespace(tickwheel_server, namespace, shards=4)
+        driving.thread.join(20)
+        assert "recreated with 4 shards" in str(driving.error)
+
+
+@pytest.mark.usefixtures("notices_soon")
+def test_an_idle_event_process_whose_namespace_is_gone_ends_and_claims_no_shard(
+    tickwheel_server: PrivateServer, namespace: str, tmp_path: Path, server: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     with run_driver(tickwheel_server, namespace, tmp_path / "lock") as driving:
         eventually(driving.epoch, "driving")
         tickwheel_server.clear(namespace)
-        if is_claimed_first:
-            eventually(lambda: server.hexists(shard_key(namespace, 0, "clock"), "fence"), "the shard is claimed again")
-        Tickwheel(tickwheel_server.url, namespace=namespace, shards=4).close()
         driving.thread.join(20)
-        assert "recreated with 4 shards" in str(driving.error)
+        assert isinstance(driving.error, NamespaceLost)
+        assert server.keys(f"{namespace}:*") == []
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_a_shard_without_a_claim_is_claimed_although_the_metadata_shard_does_not_answer(
+    tickwheel_server: PrivateServer, namespace: str, jobs: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: QueueDirectory) -> bool:
+        raise Unavailable("no answer")
+
+    monkeypatch.setattr(QueueDirectory, "check_shards", fail)
+    monkeypatch.setattr(QueueDirectory, "queues_with_sinks", lambda self, since_ms: {})
+    with run_driver(tickwheel_server, namespace, tmp_path / "lock") as driving:
+        eventually(driving.epoch, "driving")
 
 
 SWAPPED: dict[str, dict[str, Any]] = {"first": {}, "second": {"exclusive_key": "of"}}
@@ -260,7 +289,7 @@ def survives_recreated_queues(server: PrivateServer, namespace: str, lock: Path)
     """Return whether messages of two queues become Pending after the queues are lost and recreated in reverse order."""
     with run_driver(server, namespace, lock):
         for names in (list(SWAPPED), list(reversed(SWAPPED))):
-            server.clear(namespace)
+            recreate_namespace(server, namespace)
             with Tickwheel(server.url, namespace=namespace) as tickwheel:
                 queues = [tickwheel.create_queue(name, **SWAPPED[name]) for name in names]
                 for queue in queues:

@@ -151,8 +151,8 @@ def test_settings_that_indexes_depend_on_never_change(
 
 
 def test_an_unknown_setting_is_named(tw: Tickwheel) -> None:
-    with pytest.raises(InvalidArgument, match="'leese'; the settings are backoff, "):
-        tw.create_queue("q", leese=SECOND)
+    with pytest.raises(InvalidArgument, match=r"'leese' \(did you mean 'lease'\?\); the settings are backoff, "):
+        tw.create_queue("q", leese=SECOND)  # type: ignore[call-arg]  # mypy knows the settings
 
 
 def test_a_client_with_an_old_configuration_adopts_the_new_one(

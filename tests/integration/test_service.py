@@ -13,7 +13,7 @@ from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
-from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
+from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
 
 from tests.integration.generic_client import GenericClient
@@ -254,6 +254,20 @@ def test_the_service_reports_its_methods_by_reflection(real_time_service: Servic
         [reply] = stub.ServerReflectionInfo(requests, timeout=20)
         names = {service.name for service in reply.list_services_response.service}
         assert names > {"tickwheel.v1.MessageService", "tickwheel.v1.QueueService"}
+
+
+def test_reflection_has_the_version_v1_with_the_same_messages(real_time_service: ServiceThread) -> None:
+    with grpc.insecure_channel(real_time_service.target) as channel:
+        reflect = channel.stream_stream(
+            "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+            request_serializer=ServerReflectionRequest.SerializeToString,
+            response_deserializer=ServerReflectionResponse.FromString,
+        )
+        symbol = ServerReflectionRequest(file_containing_symbol="tickwheel.v1.MessageService")
+        listed, found = reflect(iter([ServerReflectionRequest(list_services=""), symbol]), timeout=20)
+        names = {service.name for service in listed.list_services_response.service}
+        assert names > {"tickwheel.v1.MessageService", "tickwheel.v1.QueueService"}
+        assert found.file_descriptor_response.file_descriptor_proto
 
 
 def test_a_waiting_call_is_answered_when_the_server_stops(tickwheel_server: PrivateServer, namespace: str) -> None:

@@ -7,6 +7,7 @@ damage does not reach the other environment.
 
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -140,6 +141,14 @@ def test_the_wheel_contains_the_sample_data_of_the_demo(built: dict[str, Path]) 
     assert archive.read(name) == (REPOSITORY / "examples" / SAMPLE).read_bytes()
 
 
+def test_the_wheel_contains_the_proto_files_with_their_import_paths(built: dict[str, Path]) -> None:
+    archive = zipfile.ZipFile(built["wheel"])
+    files = {str(path.relative_to(REPOSITORY / "proto")): path for path in (REPOSITORY / "proto").rglob("*.proto")}
+    assert len(files) == 3
+    assert {name for name in archive.namelist() if name.endswith((".proto", ".binpb", "buf.yaml"))} == files.keys()
+    assert all(archive.read(name) == path.read_bytes() for name, path in files.items())
+
+
 def test_the_demo_finds_its_sample_data_in_every_installation(installation: Installation) -> None:
     flights = "tickwheel.demo.flights"
     assert installation.evaluate(flights, f"len({flights}.read({flights}.sample()))") == 930
@@ -159,6 +168,14 @@ def test_the_metadata_contain_the_readme_and_the_licence(built: dict[str, Path])
     metadata = zipfile.ZipFile(built["wheel"]).read(f"{DIST_INFO}/METADATA").decode()
     assert "License-Expression: Apache-2.0" in metadata
     assert (REPOSITORY / "README.md").read_text() in metadata
+    fields = re.findall(r"^(Author|Project-URL): (.+)$", metadata, re.MULTILINE)
+    assert {name for name, _ in fields} == {"Author", "Project-URL"}
+    assert {value.partition(",")[0] for name, value in fields if name == "Project-URL"} == {
+        "Changelog",
+        "Documentation",
+        "Homepage",
+        "Issues",
+    }
 
 
 def test_the_sdist_and_the_tree_build_identical_wheels(built: dict[str, Path], tmp_path: Path) -> None:

@@ -105,6 +105,11 @@ MUTANTS = [
     Mutant(
         "a final failure is tried again", "fail", "and max_attempts > 0 and own_max_attempts", "and own_max_attempts"
     ),
+    Mutant("an errored message is not counted", "_transition", "if to == ERRORED then", "if to > ERRORED then"),
+    Mutant(
+        "an errored message is counted again when it is redriven or removed",
+        *("_transition", "if to == ERRORED then", "if to == ERRORED or from == ERRORED then"),
+    ),
     Mutant("release counts the attempt", "release", "attempts - 1, now", "attempts, now"),
     Mutant(
         "an event contains the attempt that release took back",

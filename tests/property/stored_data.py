@@ -5,7 +5,7 @@ from struct import Struct
 from typing import Any
 
 from tests.property.model import QueueModel
-from tests.property.model_messages import CANCELLED, COMPLETED, INVISIBLE, PENDING, RUNNING, Entry, Event
+from tests.property.model_messages import CANCELLED, COMPLETED, ERRORED, INVISIBLE, PENDING, RUNNING, Entry, Event
 from tests.support.outbox import read_outbox
 from tickwheel.storage import keys, record, timer as timers
 from tickwheel.storage.record import BIAS, State
@@ -15,7 +15,7 @@ _ORDER = Struct(">QHI")
 _RANK = Struct(">HI")
 Contents = dict[str, object]
 # Commands that read one queue on one shard.
-_READS = 9
+_READS = 10
 
 
 def expected(queue: QueueModel, number: int, shard: int) -> Contents:
@@ -26,6 +26,7 @@ def expected(queue: QueueModel, number: int, shard: int) -> Contents:
     contents: Contents = {
         "messages": {_name(entry): _message_contents(entry) for entry in here},
         "counts": {state: count for state, count in queue.counts(shard).items() if count},
+        "errored": _times_errored(queue, shard),
     }
     if queue.settings.exclusive_key is None:
         contents["ready"] = {_rank(entry) + prefix + _name(entry): _deadline(entry) for entry in pending}
@@ -47,6 +48,12 @@ def expected(queue: QueueModel, number: int, shard: int) -> Contents:
     contents["vpairs"] = {_prefix(entry) + pair + _order(entry) + _signature(queue, entry) + _id(entry)
                        for entry in pending for pair in _pairs(queue, entry)}  # fmt: skip
     return contents
+
+
+def _times_errored(queue: QueueModel, shard: int) -> int:
+    """Return how many messages have become Errored since the queue was created."""
+    here = [entry for entry in queue.everything() if entry.shard == shard]
+    return sum(event.after == ERRORED for entry in here for event in entry.history)
 
 
 def group_heads(queue: QueueModel, shard: int) -> dict[bytes, bytes]:
@@ -84,6 +91,7 @@ class Stored:
                 pipeline.hgetall(keys.shard_key(self._namespace, shard, "messages"))
                 pipeline.hgetall(keys.shard_key(self._namespace, shard, "bodies"))
                 pipeline.hgetall(named["counts"])
+                pipeline.hget(named["config"], "errored")
                 pipeline.hgetall(named["locks"])
                 pipeline.zrange(named["ready"], 0, -1, withscores=True)
                 for name in ("waiting", "pairs", "vpairs", "parked"):
@@ -93,7 +101,7 @@ class Stored:
 
     def contents(self, replies: list[Any], number: int, exclusive: bool) -> tuple[Contents, set[bytes]]:
         """Return the stored data in the form of `expected` for the same queue and shard, and the parked groups."""
-        messages, bodies, counts, locks, ready, waiting, pairs, vpairs, parked = replies
+        messages, bodies, counts, errored, locks, ready, waiting, pairs, vpairs, parked = replies
         prefix = number.to_bytes(2, "big")
         records = {
             field[2:]: record.decode(stored, bodies.get(record.body_field(field, stored), b""))
@@ -105,6 +113,7 @@ class Stored:
         contents: Contents = {
             "messages": {name: _seen(stored) for name, stored in records.items()},
             "counts": {State(int(state)).label: int(count) for state, count in counts.items() if int(count)},
+            "errored": int(errored or 0),
             "locks": locks,
             "ready": {member: int(score) for member, score in ready},
             "waiting": set(waiting),

@@ -112,7 +112,7 @@ class Scripts:
         return StoredClaim.parse(self._server.hmget(self._clock, *CLAIM_FIELDS))
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_the_scripts_agree_with_the_simulated_server(server: Any, namespace: str, steps: list[Any]) -> None:
     model, scripts = Model(), Scripts(server, namespace)

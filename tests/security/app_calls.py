@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from tests.security.calls import DURATION, FLAG, MOMENT, NOTHING, NUMBER, PAIRS, TEXT
+from tests.security.calls import DURATION, FLAG, LENGTH, MOMENT, NOTHING, NUMBER, PAIRS, TEXT
 from tickwheel import NewMessage
 from tickwheel.model.queue_config import SETTINGS
 from tickwheel.tasks import Middleware, Retry, Task, TaskApp
@@ -59,8 +59,10 @@ _OPTIONS: dict[str, tuple[type, ...]] = {
     "deadline": (datetime, timedelta, NOTHING),
     "lease": DURATION,
     "max_attempts": (int, NOTHING),
+    "priority": (int, NOTHING),
+    "timeout": DURATION,
 }
-_POLICIES: dict[str, tuple[type, ...]] = {"name": TEXT, "overlap": FLAG, "missed": TEXT, "grace": (timedelta,)}
+_POLICIES: dict[str, tuple[type, ...]] = {"name": TEXT, "overlap": FLAG, "missed": TEXT, "grace": LENGTH}
 
 
 @dataclass
@@ -156,24 +158,25 @@ APP_ARGUMENTS: dict[str, AppArgument] = {
     "task function": AppArgument((Callable,), lambda targets, value: targets.fresh().task()(value)),  # type: ignore[arg-type]
     "task name": _task("name", (str, NOTHING)),
     "task queue": _task("queue", TEXT),
-    "task time_limit": _task("time_limit", (timedelta,)),
+    "task time_limit": _task("time_limit", LENGTH),
     "task retry": _task("retry", (Retry, NOTHING)),
     "task metadata": _task("metadata", (Iterable,)),
     "task deadline": _task("deadline", (datetime, timedelta, NOTHING)),
     "task lease": _task("lease", DURATION),
     "task max_attempts": _task("max_attempts", (int, NOTHING)),
+    "task priority": _task("priority", (int, NOTHING)),
     "task no_such_option": _task("no_such_option", ()),
     "queue name": _of("queue", "name", TEXT),
     "queue weight": _of("queue", "weight", NUMBER, name="q"),
     "queue batch": _of("queue", "batch", NUMBER, name="q"),
-    "queue long_poll": _of("queue", "long_poll", (timedelta,), name="q"),
+    "queue long_poll": _of("queue", "long_poll", LENGTH, name="q"),
     "queue iterations": _of("queue", "iterations", NUMBER, name="q"),
     **{f"queue {name}": _of("queue", name, types, name="q") for name, types in _CONFIG.items()},
     "queue no_such_setting": _of("queue", "no_such_setting", (), name="q"),
     "cron expression": _with_task(lambda app, task, value: app.cron(value, task), TEXT),
     "cron call": AppArgument((Call, Task), lambda targets, value: targets.fresh().cron(CRON, value)),
     "cron timezone": _with_task(lambda app, task, value: app.cron(CRON, task, timezone=value), TEXT),
-    "every interval": _with_task(lambda app, task, value: app.every(value, task), (timedelta,)),
+    "every interval": _with_task(lambda app, task, value: app.every(value, task), LENGTH),
     "every call": AppArgument((Call, Task), lambda targets, value: targets.fresh().every(HOUR, value)),
     **{f"cron {name}": _schedule("cron", CRON, name, types) for name, types in _POLICIES.items()},
     **{f"every {name}": _schedule("every", HOUR, name, types) for name, types in _POLICIES.items()},
@@ -197,12 +200,26 @@ APP_ARGUMENTS: dict[str, AppArgument] = {
     "aenqueue message": AppArgument(
         (), lambda targets, value: asyncio.run(targets.app.aenqueue(targets.app.tasks["send"], value))
     ),
+    "enqueue timeout": AppArgument(
+        DURATION,
+        lambda targets, value: targets.app.enqueue(
+            targets.app.tasks["send"], targets.app.tasks["send"].message((), {}), timeout=value
+        ),
+    ),
+    "aenqueue timeout": AppArgument(
+        DURATION,
+        lambda targets, value: targets.loop.run(
+            targets.app.aenqueue(targets.send, targets.send.message((), {}), timeout=value)
+        ),
+    ),
     "declared name": AppArgument(TEXT, lambda targets, value: targets.app.declared(value)),
     **{f"with_options {name}": _with_options(name, types) for name, types in _OPTIONS.items()},
     "with_options no_such_option": _with_options("no_such_option", ()),
+    "handle id": _with_task(lambda app, task, value: task.handle(value), TEXT),
+    "handle exclusive_value": _with_task(lambda app, task, value: task.handle("m", value), (str, NOTHING)),
     "now args": _send(lambda task, value: task.now(value), NUMBER),
     "now kwargs": _send(lambda task, value: task.now(user=value), NUMBER),
-    "later delay": _send(lambda task, value: task.later(value), (timedelta,)),
+    "later delay": _send(lambda task, value: task.later(value), LENGTH),
     "later args": _send(lambda task, value: task.later(HOUR, value), NUMBER),
     "later kwargs": _send(lambda task, value: task.later(HOUR, user=value), NUMBER),
     "at due": _send(lambda task, value: task.at(value), (datetime,)),
@@ -210,7 +227,7 @@ APP_ARGUMENTS: dict[str, AppArgument] = {
     "at kwargs": _send(lambda task, value: task.at(TOMORROW, user=value), NUMBER),
     "anow args": _send_async(lambda task, value: task.anow(value), NUMBER),
     "anow kwargs": _send_async(lambda task, value: task.anow(user=value), NUMBER),
-    "alater delay": _send_async(lambda task, value: task.alater(value), (timedelta,)),
+    "alater delay": _send_async(lambda task, value: task.alater(value), LENGTH),
     "alater args": _send_async(lambda task, value: task.alater(HOUR, value), NUMBER),
     "alater kwargs": _send_async(lambda task, value: task.alater(HOUR, user=value), NUMBER),
     "aat due": _send_async(lambda task, value: task.aat(value), (datetime,)),
@@ -222,7 +239,7 @@ APP_ARGUMENTS: dict[str, AppArgument] = {
     "message kwargs": _message(lambda task, value: task.message((), value), (Mapping,)),
     "message delay": _message(lambda task, value: task.message((), {}, delay=value), DURATION),
     "message due": _message(lambda task, value: task.message((), {}, due=value), MOMENT),
-    "Retry first": AppArgument((timedelta,), lambda _, value: Retry(first=value)),
-    "Retry most": AppArgument((timedelta,), lambda _, value: Retry(most=value)),
+    "Retry first": AppArgument(LENGTH, lambda _, value: Retry(first=value)),
+    "Retry most": AppArgument(LENGTH, lambda _, value: Retry(most=value)),
     "Retry never": AppArgument((tuple,), lambda _, value: Retry(never=value)),
 }

@@ -20,6 +20,8 @@ class CallTargets:
         self.own = tickwheel.create_queue("own", exclusive_key="of", lease=HOUR)
         self.own.enqueue(b"", id="m", metadata={"of": "1"})
         self.plain.enqueue(b"", id="later", delay=HOUR)
+        self.plain.enqueue(b"", id="ended")
+        self.plain.cancel("ended")
         self.held: Message | None = None
 
     def prepare(self) -> None:
@@ -60,8 +62,10 @@ class Argument(NamedTuple):
 
 
 TEXT, FLAG, NUMBER, NOTHING = (str,), (bool,), (int,), type(None)
-DURATION, MOMENT = (timedelta, NOTHING), (datetime, NOTHING)
-BYTES = (bytes, bytearray, memoryview)
+LENGTH = (timedelta, int, float)
+DURATION, MOMENT = (*LENGTH, NOTHING), (datetime, NOTHING)
+BYTES = (bytes, bytearray, memoryview, str)
+ANY = (object, bool)
 PAIRS = (Mapping, NOTHING)
 
 
@@ -120,15 +124,19 @@ ARGUMENTS: dict[str, Argument] = {
     "set_setting name": Argument(TEXT, lambda targets, value: targets.tickwheel.set_setting(value, "on")),
     "set_setting value": Argument((str, NOTHING), lambda targets, value: targets.tickwheel.set_setting("mail", value)),
     "enqueue payload": _of("plain", "enqueue", "payload", BYTES),
+    "enqueue json": _of("plain", "enqueue", "json", ANY),
     "enqueue id": _of("plain", "enqueue", "id", (str, NOTHING)),
     "enqueue delay": _of("plain", "enqueue", "delay", DURATION),
     "enqueue due": _of("plain", "enqueue", "due", MOMENT),
     "enqueue deadline": _of("plain", "enqueue", "deadline", (datetime, timedelta, NOTHING)),
+    "enqueue priority": _of("plain", "enqueue", "priority", (int, NOTHING)),
     "enqueue metadata": _of("plain", "enqueue", "metadata", PAIRS),
     "enqueue metadata with an exclusive key": _of("own", "enqueue", "metadata", (Mapping,)),
     "enqueue exclusive value": Argument(TEXT, lambda targets, value: targets.own.enqueue(metadata={"of": value})),
     "enqueue lease": _of("plain", "enqueue", "lease", DURATION),
     "enqueue max_attempts": _of("plain", "enqueue", "max_attempts", (int, NOTHING)),
+    "enqueue timeout": _of("plain", "enqueue", "timeout", DURATION),
+    "counts timeout": _of("plain", "counts", "timeout", DURATION),
     "enqueue_many messages": _of("plain", "enqueue_many", "messages", (Iterable,)),
     "enqueue_many one message": Argument((), lambda targets, value: targets.plain.enqueue_many([NewMessage(), value])),
     "dequeue limit": _taken("limit", NUMBER),
@@ -148,7 +156,7 @@ ARGUMENTS: dict[str, Argument] = {
     "complete result": Argument((str, NOTHING), lambda targets, value: targets.complete(value)),
     "release_many messages": _of("plain", "release_many", "messages", (Sequence,)),
     "extend_many messages": _of("plain", "extend_many", "messages", (Sequence,), duration=timedelta(minutes=1)),
-    "extend_many duration": Argument((timedelta,), _extend_many),
+    "extend_many duration": Argument(LENGTH, _extend_many),
     "cancel id": _of("plain", "cancel", "id", TEXT),
     "cancel exclusive_value": _of("own", "cancel", "exclusive_value", TEXT, id="m"),
     "cancel exclusive_value of a plain queue": _of("plain", "cancel", "exclusive_value", (NOTHING,), id="later"),
@@ -158,13 +166,14 @@ ARGUMENTS: dict[str, Argument] = {
     "cancel_many ids": _of("plain", "cancel_many", "ids", (Sequence,)),
     "reschedule id": _of("own", "reschedule", "id", TEXT, exclusive_value="1", delay=HOUR),
     "reschedule exclusive_value": _of("own", "reschedule", "exclusive_value", TEXT, id="m", delay=HOUR),
-    "reschedule delay": _of("plain", "reschedule", "delay", (timedelta,), id="later"),
+    "reschedule delay": _of("plain", "reschedule", "delay", LENGTH, id="later"),
     "reschedule due": _of("plain", "reschedule", "due", (datetime,), id="later"),
     "reschedule deadline": _of("plain", "reschedule", "deadline", (datetime, timedelta), id="later"),
     "redrive id": _of("own", "redrive", "id", TEXT, exclusive_value="1"),
     "redrive exclusive_value": _of("own", "redrive", "exclusive_value", TEXT, id="m"),
     "get id": _of("own", "get", "id", TEXT, exclusive_value="1"),
     "get exclusive_value": _of("own", "get", "exclusive_value", TEXT, id="m"),
+    "get wait": _of("plain", "get", "wait", DURATION, id="ended"),
     "explain id": _of("own", "explain", "id", TEXT, exclusive_value="1"),
     "explain exclusive_value": _of("own", "explain", "exclusive_value", TEXT, id="m"),
     "messages state": Argument((str, NOTHING), lambda targets, value: list(targets.plain.messages(value))),
@@ -180,5 +189,5 @@ ARGUMENTS: dict[str, Argument] = {
     "fail error": Argument((str, NOTHING), lambda targets, value: targets.fail(value, timedelta(0))),
     "fail retry_in": Argument(DURATION, lambda targets, value: targets.fail(None, value)),
     "fail final": Argument(FLAG, lambda targets, value: targets.fail(None, None, value)),
-    "extend duration": Argument((timedelta,), _extend),
+    "extend duration": Argument(LENGTH, _extend),
 }

@@ -1,6 +1,7 @@
 """If a call accepts a hostile value, the stored result and the effect match the value to the byte and millisecond."""
 
 import itertools
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,9 +23,10 @@ ids = (f"m{n}" for n in itertools.count())
 names = (f"q{n}" for n in itertools.count())
 
 
-def up(duration: timedelta) -> timedelta:
-    """Round up to whole milliseconds."""
-    return -(-duration // MS) * MS
+def up(duration: timedelta | float) -> timedelta:
+    """Round up to whole milliseconds. A number is in seconds."""
+    length = duration if isinstance(duration, timedelta) else timedelta(seconds=duration)
+    return -(-length // MS) * MS
 
 
 def moment_up(moment: datetime) -> datetime:
@@ -64,8 +66,26 @@ class ValueEffects:
 def payload(effects: ValueEffects, value: Any) -> None:
     queue = effects.tickwheel.queue(next(names))
     result = queue.enqueue(value)
-    assert queue.get(result.id).payload == bytes(value)
-    assert [message.payload for message in queue.dequeue()] == [bytes(value)]
+    wanted = str.encode(value) if isinstance(value, str) else bytes(value)
+    assert queue.get(result.id).payload == wanted
+    assert [message.payload for message in queue.dequeue()] == [wanted]
+
+
+def json_(effects: ValueEffects, value: Any) -> None:
+    queue = effects.tickwheel.queue(next(names))
+    result = queue.enqueue(json=value)
+    if value is None:
+        assert queue.get(result.id).payload == b""
+        return
+    wanted = json.loads(json.dumps(value))
+    assert queue.get(result.id).json() == wanted
+    assert [message.json() for message in queue.dequeue()] == [wanted]
+
+
+def priority(effects: ValueEffects, value: Any) -> None:
+    view = effects.plain.get(effects.plain.enqueue(priority=value).id)
+    assert view.due == effects.now
+    assert view.deadline == effects.now - (value or 0) * timedelta(days=365)
 
 
 def id_(effects: ValueEffects, value: Any) -> None:
@@ -204,7 +224,7 @@ def fail_retry_in(effects: ValueEffects, value: Any) -> None:
     if value is None:
         assert view.until is not None
         assert effects.now < view.until <= effects.now + timedelta(seconds=1)
-    elif value <= timedelta():
+    elif up(value) <= timedelta():
         assert (state, view.until) == ("pending", None)
     else:
         assert (state, view.until) == ("invisible", effects.now + up(value))
@@ -272,6 +292,8 @@ def setting_value(effects: ValueEffects, value: Any) -> None:
 
 CHECKS: dict[str, Callable[[ValueEffects, Any], None]] = {
     "enqueue payload": payload,
+    "enqueue json": json_,
+    "enqueue priority": priority,
     "enqueue id": id_,
     "enqueue delay": delay,
     "enqueue due": due,

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,13 @@ from tests.integration.service_thread import ServiceThread
 from tests.security.acl_server import serve_with_users
 from tests.support.event_process_thread import run_event_process
 from tests.support.kafka_topics import make_topic
+from tests.support.several_queues import Caller, Tickets
 from tests.support.wait_until import eventually
 from tickwheel import Forbidden, LeaseLost, NewMessage, QueueNotEmpty, Tickwheel
+from tickwheel.election.election import owner_name
+from tickwheel.election.lease_options import LeaseOptions
+from tickwheel.event_process import EventProcess
+from tickwheel.event_process.queue_metrics_reader import QueueMetricsReader
 from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.redis.acl import User, users
 from tickwheel.storage.keys import shard_key
@@ -48,13 +54,23 @@ def url(server: ValkeyServer, user: User) -> str:
     return f"redis://{user.name}:{user.password}@{server.address}"
 
 
+@contextmanager
+def reading_queue_metrics(process: EventProcess) -> Iterator[QueueMetricsReader]:
+    """Read the metrics of queues, as `tickwheel events --metrics` does."""
+    assert process.queue_metrics is not None
+    with process.queue_metrics.running():
+        yield process.queue_metrics
+
+
 def client(server: ValkeyServer, user: User) -> Any:
     return redis.Redis.from_url(url(server, user), protocol=2, decode_responses=True)
 
 
+@pytest.mark.parametrize("election", ["lease", "lock"])
 def test_each_process_works_under_its_own_user_without_a_refused_command(
-    server: ValkeyServer, kafka: Kafka, tmp_path: Path
+    server: ValkeyServer, kafka: Kafka, tmp_path: Path, election: str
 ) -> None:
+    server.call("FLUSHALL")
     broker = KafkaProducers(kafka.bootstrap, make_topic(kafka))
     Tickwheel(server.url, namespace=NAMESPACE, shards=2, history="relay").close()
     subprocess.run([*DOCTOR, "--attest", "--url", server.url], timeout=60, check=True)
@@ -65,7 +81,10 @@ def test_each_process_works_under_its_own_user_without_a_refused_command(
             url(server, SERVICE), namespace=NAMESPACE, shards=2, history="relay", drive=False, durability="fsync"
         ) as direct,
         ServiceThread(url(server, SERVICE)) as service,
-        run_event_process(url(server, EVENTS), NAMESPACE, tmp_path / "lock", broker),
+        run_event_process(
+            url(server, EVENTS), NAMESPACE, LeaseOptions() if election == "lease" else tmp_path / "lock", broker
+        ) as process,
+        reading_queue_metrics(process) as metrics,
         Tickwheel(service.url, namespace=NAMESPACE) as remote,
     ):
         for tickwheel, name in ((direct, "direct"), (remote, "remote")):
@@ -73,6 +92,7 @@ def test_each_process_works_under_its_own_user_without_a_refused_command(
         with server.client() as admin:
             outboxes = [shard_key(NAMESPACE, shard, "events") for shard in range(2)]
             eventually(lambda: not any(map(admin.xlen, outboxes)), "the relay has trimmed the outbox", 60)
+        eventually(metrics.readings, "the event process has read the metrics of queues")
         for command in (["doctor"], ["shards"]):
             done = subprocess.run(
                 [sys.executable, "-m", "tickwheel", *command, "--url", url(server, OPERATOR), "--namespace", NAMESPACE],
@@ -82,6 +102,9 @@ def test_each_process_works_under_its_own_user_without_a_refused_command(
                 check=False,
             )
             assert done.returncode == 0, done.stdout + done.stderr
+            if command == ["doctor"] and election == "lease":
+                assert f"by lease: {owner_name()} leads shard 0 to 1" in done.stdout
+        assert all(stats.epoch for stats in process.health().values())
     # The operator's commands probe the rights that its user does not have, and report what they did not check.
     log = [dict(zip(entry[::2], entry[1::2], strict=True)) for entry in server.call("ACL", "LOG")]
     refused = {(entry["username"], entry["object"]) for entry in log}
@@ -90,6 +113,8 @@ def test_each_process_works_under_its_own_user_without_a_refused_command(
         *((OPERATOR.name, command) for command in ("config|get", "client|list", "scan")),
     }
     assert_no_user_has_unused_rights(server)
+    # The event processes of the following tests have lock files.
+    server.call("FLUSHALL")
 
 
 def test_the_service_starts_under_the_user_of_its_namespace(server: ValkeyServer, tmp_path: Path) -> None:
@@ -206,6 +231,9 @@ def use_every_operation(tickwheel: Tickwheel, name: str) -> None:
     plain.reschedule("moved", delay=timedelta(milliseconds=100), deadline=timedelta(days=-1))
     [moved] = plain.dequeue(wait=WAIT, where=None, worker="w")
     moved.complete()
+    # A wait for several queues: one of them does not exist, and no queue has a message.
+    waiting = Caller(tickwheel, [Tickets(owned.name), Tickets(f"{name}-absent")])
+    assert (waiting.take()[1], waiting.take(0.05)[1]) == ([], [])
     [later] = plain.dequeue(wait=WAIT, where={"region": "us"})
     later.extend(timedelta(seconds=30))
     later.complete()

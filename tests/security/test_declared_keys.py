@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tickwheel import InvalidTransition, LeaseLost, Message, NamespaceInUse, NewMessage, Queue, Tickwheel
+from tickwheel.event_process.queue_readings import read_queues
 from tickwheel.operations.answered_calls import register_call
 from tickwheel.operations.dispatch import push_config_version
 from tickwheel.operations.sessions import RequestId, RequestSessions
@@ -159,6 +160,8 @@ def use_every_script(tw: Tickwheel, clock: VirtualClock) -> None:
         queue.explain("now0", value)
         queue.depth({"kind": "1", "odd": "1"})
         queue.counts()
+        for shard in range(tw._context.shards):
+            tw._run(read_queues(tw._context, shard, {kind: None}))
         queue.forecast()
         clock.advance(timedelta(hours=3))
         queue.dequeue(limit=50)
@@ -256,7 +259,7 @@ def test_all_keys_of_a_call_belong_to_one_shard(watched: list[Watched]) -> None:
 
 def test_read_only_scripts_write_nothing(watched: list[Watched], server: Any) -> None:
     reading = {name for name in scripts.names() if "no-writes" in scripts.load(name).source.splitlines()[0]}
-    assert reading == {"counts", "depth", "explain", "forecast", "get", "scan", "check_permissions"}
+    assert reading == {"counts", "depth", "explain", "forecast", "get", "queue_metrics", "scan", "check_permissions"}
     used = {command[0].decode().lower() for call in watched if call.name in reading for command in call.commands}
     flags = {name: about["flags"] for name, about in server.command().items() if name in used}
     assert flags.keys() == used

@@ -153,6 +153,7 @@ def test_the_service_reports_a_hostile_server_as_an_error_of_tickwheel_and_serve
         requests: dict[str, dict[str, Any]] = {
             "Enqueue": {"queue": "q", "message": {"id": "m"}},
             "Dequeue": {"queue": "q"},
+            "AwaitMessages": {"queues": ["q", "r"]},
             "Complete": {"queue": "q", "leases": [{"id": "m", "token": "AAAAAAAAAAAAAAAAAAAAAA=="}]},
             "SetSetting": {"name": "a", "value": "b"},
         }

@@ -12,8 +12,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.json_format import ParseDict
 
 from tests.integration.service_thread import ServiceThread
-from tests.security.permission_table import read_table
-from tests.security.test_permissions import FIELDS
+from tests.security.test_permissions import FIELDS, place
 from tests.security.tokens import entry_with_grants, generic_client, grant, write_token_file
 from tickwheel.rpc.methods import METHODS, Method
 from tickwheel.runtime.log_format import JsonLines, TextLines
@@ -29,7 +28,6 @@ LENGTHS: Final = (50_000, 1_000_000)
 STATUS_BYTES: Final = 8 * 1024
 LINE_BYTES: Final = 8 * 1024
 PERMITTED, REFUSED = "tw_permitted", "tw_refused"
-TABLE: Final = read_table()
 _STRING: Final = FieldDescriptor.CPPTYPE_STRING
 
 
@@ -100,8 +98,7 @@ def long_texts(kind: Descriptor, usual: dict[str, Any], length: int) -> Iterator
 
 
 def usual_fields(name: str) -> dict[str, Any]:
-    place = {"namespace": NAMESPACE} | ({"queue": "jobs"} if TABLE[name].concerns == "a queue" else {})
-    fields = place | FIELDS[name]
+    fields = place(name, NAMESPACE, "jobs") | FIELDS[name]
     return {"requests": [fields]} if name == "DequeueBatch" else fields
 
 

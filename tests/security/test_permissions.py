@@ -61,6 +61,7 @@ FIELDS: Final[dict[str, dict[str, Any]]] = {
     "EnqueueStream": {"messages": [{"id": "new"}]},
     "Dequeue": {},
     "DequeueBatch": {"request_id": "s:1", "first_attempt": True},
+    "AwaitMessages": {},
     "DequeueStream": {"credit": 1},
     "Complete": {"leases": [_LEASE]},
     "Fail": {"items": [{"lease": _LEASE}]},
@@ -146,8 +147,14 @@ def call(client: GenericClient, name: str, *requests: dict[str, Any]) -> tuple[g
 
 
 def request(name: str, namespace: str, queue: str) -> dict[str, Any]:
-    place = {"namespace": namespace} | ({"queue": queue} if TABLE[name].concerns == "a queue" else {})
-    return place | FIELDS[name]
+    return place(name, namespace, queue) | FIELDS[name]
+
+
+def place(name: str, namespace: str, queue: str) -> dict[str, Any]:
+    """Return the fields of a request that name the namespace and the queue."""
+    if name == "AwaitMessages":
+        return {"namespace": namespace, "queues": [queue]}
+    return {"namespace": namespace} | ({"queue": queue} if TABLE[name].concerns == "a queue" else {})
 
 
 def run(*arguments: str) -> str:
@@ -201,6 +208,15 @@ def test_each_queue_that_a_call_names_needs_the_role(name: str, clients: dict[st
         ]
         code, _ = call(client, name, *requests)
         assert code is grpc.StatusCode.PERMISSION_DENIED
+
+
+@pytest.mark.parametrize("queues", [[OURS, OTHERS], [OTHERS, OURS]])
+def test_a_wait_for_several_queues_needs_the_role_on_each_of_them(
+    queues: list[str], clients: dict[str, GenericClient]
+) -> None:
+    fields = {"namespace": HERE, "queues": queues}
+    code, responses = call(clients["tw_produce-and-consume"], "AwaitMessages", fields)
+    assert (code, responses) == (grpc.StatusCode.PERMISSION_DENIED, [])
 
 
 @pytest.mark.parametrize("token", TOKENS)

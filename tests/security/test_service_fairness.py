@@ -274,6 +274,13 @@ def test_reflection_needs_a_token_if_the_service_has_tokens(channel: grpc.Channe
     assert "tickwheel.v1.MessageService" in {item.name for item in response.list_services_response.service}
 
 
+def test_the_version_v1_of_reflection_needs_a_token_too(channel: grpc.Channel) -> None:
+    reflect: Any = channel.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo")
+    with pytest.raises(grpc.RpcError) as error:
+        next(reflect(iter([ServerReflectionRequest(list_services="").SerializeToString()]), timeout=20))
+    assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
 def test_calls_of_a_token_without_a_request_leave_places_for_other_tokens(
     service: ServiceThread, channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

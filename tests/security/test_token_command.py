@@ -40,6 +40,30 @@ def test_the_printed_entry_has_the_grants_of_the_options(
     assert (caller.name, caller.digest, list(caller.grants)) == ('the "shop"', digest_of(token), grants)
 
 
+def test_with_out_the_entries_are_appended_to_a_private_file_and_only_the_token_is_printed(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    printed = []
+    for name, *options in (("shop",), ("mail", "--grant", "consume:mail.*"), ("reports",)):
+        result = CliRunner().invoke(app, ["token", name, *options, "--out", str(file)])
+        assert result.exit_code == 0, result.output
+        printed.append(result.stdout.rstrip("\n"))
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [(caller.name, caller.digest) for caller in read(file)] == [
+        (name, digest_of(token)) for name, token in zip(("shop", "mail", "reports"), printed, strict=True)
+    ]
+    assert not any(token in file.read_text() for token in printed)
+
+
+def test_an_entry_is_not_appended_to_a_file_that_others_can_change(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.touch()
+    file.chmod(0o666)
+    result = CliRunner().invoke(app, ["token", "shop", "--out", str(file)])
+    assert result.exit_code == 1
+    assert str(file) in result.stderr
+    assert file.read_text() == ""
+
+
 NAMES = [
     "mail-😀",
     "\x7f",

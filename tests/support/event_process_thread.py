@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from pathlib import Path
 
 from tests.support.in_thread import in_thread
-from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.event_process import EventProcess
-from tickwheel.event_process.assembly import open_event_process
+from tickwheel.event_process.assembly import ElectionOptions, open_event_process
 from tickwheel.kafka.producer import KafkaProducers
 
 _STOP_S = 30.0
@@ -17,7 +15,7 @@ _STOP_S = 30.0
 def run_event_process(
     url: str,
     namespace: str,
-    election: Path | ZooKeeperUrl,
+    election: ElectionOptions,
     broker: KafkaProducers | None = None,
     replicas: int = 0,
     *,

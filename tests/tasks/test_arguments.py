@@ -242,9 +242,9 @@ def test_an_invalid_declaration_of_a_task_is_refused_at_once(options: dict[str, 
         TaskApp().task(**options)(order)
 
 
-def test_the_back_off_doubles_with_full_jitter_up_to_its_limit() -> None:
+def test_the_back_off_doubles_with_equal_jitter_up_to_its_limit() -> None:
     retry, rng = Retry(timedelta(seconds=1), timedelta(seconds=10)), random.Random(1)
     for attempt, bound in ((1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (1_000, 10)):
         delays = [retry.delay(attempt, rng).total_seconds() for _ in range(300)]
-        assert 0 <= min(delays) < 0.1 * bound
+        assert 0.5 * bound <= min(delays) < 0.6 * bound
         assert 0.9 * bound < max(delays) <= bound

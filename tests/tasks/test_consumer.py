@@ -16,6 +16,7 @@ from tickwheel.worker.consumer import Consumer
 from tickwheel.worker.ipc import ReportWriter
 from tickwheel.worker.selectors import Lottery
 from tickwheel.worker.shared_state import SharedState
+from tickwheel.worker.task_log import TaskLog
 
 pytestmark = pytest.mark.integration
 
@@ -29,7 +30,7 @@ def test_a_consumer_that_cannot_report_a_batch_releases_the_batch_and_ends(tickw
     stopping, ended, state = threading.Event(), threading.Event(), SharedState(1)
     # Every write to this file fails, as if a task had closed the pipe of the process.
     read_only = os.open(os.devnull, os.O_RDONLY)
-    with closing(Completer(tickwheel)) as completer:
+    with closing(Completer(tickwheel, TaskLog(app))) as completer:
         consumer = Consumer(
             app,
             tickwheel,

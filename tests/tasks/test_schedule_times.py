@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -205,9 +206,17 @@ def test_an_unknown_time_zone_is_refused(zone: str) -> None:
 
 @pytest.mark.parametrize(
     "interval",
-    [timedelta(0), timedelta(milliseconds=999), timedelta(seconds=1.5), timedelta(days=366), -timedelta(hours=1), 60],
+    [
+        timedelta(0),
+        timedelta(milliseconds=999),
+        timedelta(seconds=1.5),
+        timedelta(days=366),
+        -timedelta(hours=1),
+        1.5,
+        "60",
+    ],
     ids=str,
 )
-def test_an_interval_lasts_whole_seconds_up_to_a_year(interval: timedelta) -> None:
+def test_an_interval_lasts_whole_seconds_up_to_a_year(interval: Any) -> None:
     with pytest.raises(InvalidArgument, match="interval must be"):
         Every(interval)

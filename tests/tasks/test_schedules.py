@@ -97,7 +97,7 @@ def test_a_schedules_name_may_be_any_text(app: TaskApp, name: str) -> None:
         ({"overlap": 1}, "overlap must be True or False"),
         ({"missed": "first"}, "missed must be one of last, all, skip, not 'first'"),
         ({"grace": timedelta(0)}, "grace must be from 1 s to"),
-        ({"grace": 60}, "grace must be a datetime.timedelta"),
+        ({"grace": "60"}, "grace must be a datetime.timedelta or a number of seconds"),
         ({"interval": timedelta(0)}, "interval must be from 1 s to 365 days"),
     ],
     ids=[

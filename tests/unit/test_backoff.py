@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from tickwheel.runtime.backoff import Backoff, exponential, full_jitter
+from tickwheel.runtime.backoff import Backoff, equal_jitter, exponential, full_jitter
 
 pytestmark = pytest.mark.unit
 
@@ -37,3 +37,8 @@ def test_the_upper_bound_doubles_as_an_integer_for_any_number_of_failures() -> N
 def test_full_jitter_is_a_random_part_of_the_upper_bound() -> None:
     assert full_jitter(8.0, lambda: 0.25) == 2.0
     assert all(0 <= full_jitter(8.0) <= 8.0 for _ in range(100))
+
+
+def test_equal_jitter_is_at_least_half_of_the_upper_bound() -> None:
+    assert equal_jitter(8.0, lambda: 0.25) == 5.0
+    assert all(4.0 <= equal_jitter(8.0) <= 8.0 for _ in range(100))

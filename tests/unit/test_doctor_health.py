@@ -60,6 +60,8 @@ def judge(shards: list[ShardFacts], followed: frozenset[int] | None = frozenset(
         ({"maxmemory": "1000", "maxmemory_policy": "allkeys-lru"}, {}, "memory", "bad"),
         ({"aof_enabled": "1", "aof_last_write_status": "err"}, {}, "durability", "bad"),
         ({}, {"appendonly": None}, "durability", "warning"),
+        ({}, {"appendonly": "no"}, "durability", "warning"),
+        ({}, {"appendfsync": "everysec"}, "durability", "ok"),
         ({"valkey_version": "9.0.3"}, {}, "version", "warning"),
     ],
 )
@@ -81,9 +83,9 @@ def test_a_server_is_judged_by_its_info(
         (
             "state=online,offset=7,lag=11",
             "warning",
-            "1 replicas): 1 of 2 replicas are not online, or have not answered",
+            "1 replica): 1 of 2 replicas are not online, or have not answered",
         ),
-        ("state=wait_bgsave,offset=0,lag=0", "warning", "replica:1 (appendfsync always, 1 replicas): 1 of 2"),
+        ("state=wait_bgsave,offset=0,lag=0", "warning", "replica:1 (appendfsync always, 1 replica): 1 of 2"),
     ],
 )
 def test_only_replicas_that_answer_support_a_durability(second: str, verdict: str, text: str) -> None:

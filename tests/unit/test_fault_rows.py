@@ -56,5 +56,18 @@ def test_two_simultaneous_faults_cover_all_compatible_kinds_and_have_different_t
         assert 0 <= second.at - first.at <= 0.8
 
 
+def test_event_processes_of_an_election_by_lease_are_killed_paused_and_cut_off_one_after_the_other() -> None:
+    orders = set()
+    for seed in range(100):
+        faults = plan("F31", seed).faults
+        orders.add(tuple(fault.kind for fault in faults))
+        assert {fault.kind for fault in faults} == {"kill_driver", "pause_driver", "cut_off_from_server"}
+        assert all(fault.lasts >= 6 for fault in faults if fault.kind != "kill_driver")
+        ends = [fault.at + max(fault.lasts, ROWS["F31"].recovers_s) for fault in faults]
+        assert all(end + 3 < following.at for end, following in zip(ends, faults[1:], strict=False))
+        assert ends[-1] + 3 < ROWS["F31"].seconds
+    assert len(orders) == 6
+
+
 def test_every_fault_of_a_row_has_a_known_kind() -> None:
     assert {fault.kind for row in ROWS for fault in plan(row, 1).faults} <= set(KINDS)

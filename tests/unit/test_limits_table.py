@@ -27,6 +27,7 @@ ROWS = {
     " 1 KiB; the client splits larger calls",
     "all calls of one round": f"{limits.ROUND_BYTES // 2**20} MiB over all shards; the client splits larger rounds",
     "delay": f"{limits.DELAY_MS_MAX // (365 * _DAY)} years",
+    "priority": f"0 to {limits.PRIORITY_MAX}",
     "lease": f"{limits.LEASE_MS_MIN // 1000} s to {limits.LEASE_MS_MAX // 3_600_000} h",
     "wait of a dequeue": f"{limits.WAIT_MS_MAX // 3_600_000} h",
     "minutes of a forecast": f"{limits.FORECAST_MINUTES_MAX:,}",
@@ -50,6 +51,7 @@ DEFAULTS = {
     "outbox of a shard (history `relay`)": f"{limits.OUTBOX_BYTES // 2**20} MiB, `block`",
     "history (events)": f"`capped`: the events of the last {limits.HISTORY_ENTRIES:,} calls",
     "a call is retried for": f"{limits.RETRY_MS // 1000} s",
+    "a call of a producer is retried for": f"{limits.PRODUCER_RETRY_MS // 1000} s",
 }
 
 
@@ -68,7 +70,7 @@ SERVICE_ROWS = {
     ),
     "a batch": f"{limits.BATCH_ITEMS:,} messages, leases or ids; for `Fail` {limits.FAIL_ITEMS};"
     f" for `DequeueBatch` {limits.DEQUEUE_REQUESTS} requests,"
-    f" for {limits.DEQUEUE_MESSAGES:,} messages in total",
+    f" for {limits.DEQUEUE_MESSAGES:,} messages in total; for `AwaitMessages` {limits.AWAITED_QUEUES} queues",
     "tokens since the start of a service with `--processes`": (
         f"the limits of {shared_quota.ROWS:,} tokens hold over all processes; each process limits further tokens"
         " separately, and logs a warning"
@@ -87,7 +89,9 @@ SERVICE_ROWS = {
     " each caller, and the others wait",
     "health checks in flight": "– ; an address may have at most as many as it leaves free for others, and"
     f" {limits.CALLER_CALLS} of each kind in any case",
-    "calls that wait (dequeues with a wait, streams)": "`--max-waiting`; for one token `waiting`",
+    "calls that wait (dequeues with a wait, `AwaitMessages` with a wait, streams)": (
+        "`--max-waiting`; for one token `waiting`"
+    ),
     "streams of a token without the limit `waiting`": "`waiting` of the token: then as many streams as waiting calls."
     f" Each stream can take {limits.REQUEST_BYTES // 2**20} MiB of memory",
     "messages that a client has requested from a `DequeueStream` and not received": (
@@ -103,7 +107,7 @@ SERVICE_ROWS = {
     ),
 }
 SERVICE_DEFAULTS = {
-    "calls that wait (dequeues with a wait, streams)": f"{limits.WAITING_CALLS:,}",
+    "calls that wait (dequeues with a wait, `AwaitMessages` with a wait, streams)": f"{limits.WAITING_CALLS:,}",
     "streams of a token without the limit `waiting`": f"{limits.STREAMS} in each process",
     "other calls in flight": f"{limits.OTHER_CALLS:,}",
     "large requests (above 64 KiB) in flight": f"{limits.REQUESTS_BYTES // 2**20} MiB",

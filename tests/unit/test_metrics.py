@@ -16,6 +16,7 @@ from services.process import free_port
 from tickwheel import InvalidArgument
 from tickwheel.event_process import WheelStats
 from tickwheel.event_process.metrics import METRICS, ShardMetrics, ShardStats
+from tickwheel.event_process.queue_metrics import QUEUE_METRICS
 from tickwheel.service.metrics import METRICS as SERVICE_METRICS
 from tickwheel.telemetry.metrics import MetricSpec
 from tickwheel.telemetry.metrics_server import start_metrics_server
@@ -28,7 +29,11 @@ PAGE = (Path(__file__).parents[2] / "docs/operations.md").read_text()
 
 
 OF_SHARDS = [spec for spec in METRICS if "shard" in spec.labels]
-LABELLED: dict[str, tuple[MetricSpec[Any], ...]] = {"service": SERVICE_METRICS, "worker": WORKER_METRICS}
+LABELLED: dict[str, tuple[MetricSpec[Any], ...]] = {
+    "queue": QUEUE_METRICS,
+    "service": SERVICE_METRICS,
+    "worker": WORKER_METRICS,
+}
 
 
 def name_of(spec: MetricSpec[Any]) -> str:
@@ -43,7 +48,7 @@ def table() -> str:
 
 
 def labelled_table(specs: tuple[MetricSpec[Any], ...]) -> str:
-    """Return the table of metrics of the service, or of workers, as the operations page contains it."""
+    """Return the table of metrics of queues, of the service, or of workers, as the operations page contains it."""
     rows = "".join(
         f"| `{name_of(spec)}` | {', '.join(f'`{label}`' for label in spec.labels) or '–'} | {spec.help} |\n"
         for spec in specs
@@ -70,7 +75,7 @@ def test_the_operations_page_lists_every_metric() -> None:
 
 
 @pytest.mark.parametrize("of", LABELLED)
-def test_the_operations_page_lists_every_metric_of_the_service_and_of_workers(of: str) -> None:
+def test_the_operations_page_lists_every_metric_of_queues_of_the_service_and_of_workers(of: str) -> None:
     table_of_page = PAGE.partition(f"<!-- begin: {of} metrics -->\n")[2].partition("<!-- end -->")[0]
     assert table_of_page == labelled_table(LABELLED[of])
 

@@ -66,9 +66,25 @@ def test_an_unescaped_password_is_not_read_as_a_port(url: str) -> None:
         validate_redis_url(url)
 
 
-@pytest.mark.parametrize("url", ["unix://relative/a.sock", "unix://u:p/w@/a.sock", "rediss://h?ssl_cert_reqs=maybe"])
-def test_a_url_that_redis_py_would_misread_or_reject_is_refused(url: str) -> None:
-    with pytest.raises(InvalidArgument, match="url has an invalid host"):
+@pytest.mark.parametrize(
+    ("url", "part"),
+    [
+        ("unix://relative/a.sock", "path: the url of a socket"),
+        ("unix://u:p/w@/a.sock", "port"),
+        ("redis://h/abc", "database: the path after the host must be a number"),
+        ("redis://h/0/1", "database"),
+        ("redis://h?dbb=1", "option: allowed are client_name, db, password, username, each"),
+        ("redis://h?db", "option"),
+        ("redis://h?db=x", "option"),
+        ("redis://pass#word@h", "option"),
+        ("redis://h?ssl_cert_reqs=none", "option"),
+        ("rediss://h?ssl_cert_reqs=maybe", "option: allowed are .*ssl_cert_reqs"),
+        ("redis://" + "h" * 300, "host"),
+        ("redis+cluster://a:7001/x", "database"),
+    ],
+)
+def test_the_error_about_an_invalid_url_names_the_part_that_is_invalid(url: str, part: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"url has an invalid {part}.*'%40' for '@'"):
         validate_redis_url(url)
 
 

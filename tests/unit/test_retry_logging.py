@@ -17,6 +17,7 @@ from tickwheel.plan import Command, Request, Round
 from tickwheel.redis.asyncio_executor import AsyncRedisExecutor
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools
 from tickwheel.redis.blocking_executor import RedisExecutor
+from tickwheel.redis.pools import ConnectionPools
 from tickwheel.redis.replies import TemporaryError
 from tickwheel.redis.retry_budget import RetryBudget
 from tickwheel.redis.topology import HASH_SLOTS, Topology
@@ -147,8 +148,16 @@ class Halves:
         return self._pools[server]
 
 
-class Servers(Halves):
-    def refresh_slots(self, unresponsive: object) -> None:
+class Servers(ConnectionPools):
+    def __init__(self, first: Server, second: Server) -> None:
+        super().__init__("redis+cluster://a:1,b:2", 5)
+        self._halves = Halves(first, second)
+        self.topology = self._halves.topology
+
+    def pool(self, server: str) -> Any:
+        return self._halves.pool(server)
+
+    def refresh_slots(self, unresponsive: Collection[str] = ()) -> None:
         """Keep the slots."""
 
 
@@ -171,7 +180,7 @@ def revive() -> None:
 
 def blocking(failures: float, seconds: float, rounds: list[Round]) -> None:
     """Send rounds with one client. The second half of the cluster fails ``failures`` times."""
-    io = RedisExecutor(Servers(Pool(0), Pool(failures)), WHERE, seconds)  # type: ignore[arg-type]
+    io = RedisExecutor(Servers(Pool(0), Pool(failures)), WHERE, seconds)
     for step in rounds:
         with suppress(Unavailable):
             io.round(step.requests, allow_partial=step.allow_partial)

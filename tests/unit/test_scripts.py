@@ -27,6 +27,7 @@ OTHER_KEYS = {
         "slot",
         "lists...",
         "children...",
+        "queue_keys...",
     ),
     # All kinds of keys of a shard.
     "removed...",

@@ -9,6 +9,7 @@ import pytest
 from tests.support.wait_until import eventually
 from tickwheel import Unavailable
 from tickwheel.driver.fenced_shard import FencedShard
+from tickwheel.driver.queue_lookup import NamespaceLost
 from tickwheel.errors import Fenced
 from tickwheel.event_process.sidecar import Sidecar
 
@@ -87,3 +88,11 @@ def test_a_newer_fence_ends_a_sidecar() -> None:
     Sidecar(FencedShard("tw", 0), work).join()
     assert work.is_closed
     assert not work.progressed.is_set()
+
+
+def test_a_sidecar_of_a_lost_namespace_ends_without_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    work = Failing(NamespaceLost("the namespace is gone"), 3)
+    sidecar = Sidecar(FencedShard("tw", 0), work)
+    sidecar.join()
+    assert work.is_closed
+    assert caplog.records == []

@@ -19,7 +19,9 @@ HOUR = {"timeout": timedelta(hours=1)}
         (2.0, 3.0, HOUR, 2.0),
         (None, 3.0, {}, 3.0),
         (None, 3.0, HOUR, None),
-        (None, None, {}, None),
+        (None, None, HOUR, None),
+        (None, None, {}, 30.0),
+        (None, None, {"timeout": None}, 30.0),
     ],
 )
 def test_the_option_replaces_the_timeout_of_the_app_which_replaces_the_environment(

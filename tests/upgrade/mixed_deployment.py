@@ -47,7 +47,7 @@ class Component:
         """Start the process in the version of ``site``."""
         self.site = site
         self.folder.mkdir(exist_ok=True)
-        path = ":".join(filter(None, (site, str(ROOT))))
+        path = python_path(site)
         command = [sys.executable, "-P", *self.arguments]
         environment = self.environment | {"PYTHONPATH": path, "TMPDIR": str(self.folder.parent)}
         ready = self.ready.replace("SITE", site or str(ROOT / "scheduler"))
@@ -70,6 +70,11 @@ class Component:
         """Kill the process with SIGKILL, if it runs."""
         if self._process is not None:
             self._process.kill()
+
+    def wait_until_it_ends(self, code: int) -> None:
+        """Wait until the process exits without a signal, with this exit code."""
+        status = self.process.wait(_STOP_S)
+        assert status == code, f"{self.name} ended with {status}:\n{self.process.log_tail()}"
 
     def replace(self, site: str) -> None:
         """Stop the process, and start it in the version of ``site``."""
@@ -168,6 +173,12 @@ def wait_for_drivers(event_processes: Sequence[Component], client: Tickwheel) ->
     return set(found)
 
 
+def python_path(site: str) -> str:
+    """Return the variable PYTHONPATH for the version of ``site``, and for the programs of the tests."""
+    present = (ROOT / "scheduler", ROOT / "wheel")
+    return ":".join(map(str, (*([site] if site else present), ROOT)))
+
+
 def handles_sigterm(process_id: int) -> bool:
     """Return whether the process has set a handler for SIGTERM. Raises OSError if there is no such process."""
     status = Path(f"/proc/{process_id}/status").read_text()
@@ -177,8 +188,7 @@ def handles_sigterm(process_id: int) -> bool:
 
 def run_program(site: str, *arguments: str, folder: Path, url: str = "") -> subprocess.CompletedProcess[str]:
     """Run a Python program in the version of ``site`` until it ends."""
-    path = ":".join(filter(None, (site, str(ROOT))))
-    environment = {"PYTHONPATH": path, "TICKWHEEL_URL": url, "PATH": "/usr/bin:/bin", "HOME": str(folder)}
+    environment = {"PYTHONPATH": python_path(site), "TICKWHEEL_URL": url, "PATH": "/usr/bin:/bin", "HOME": str(folder)}
     return subprocess.run(
         [sys.executable, "-P", *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )

@@ -5,7 +5,6 @@ The earlier version has created the namespace, its messages, the ACL users of th
 import json
 import os
 import random
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,7 +12,9 @@ import pytest
 
 from services.valkey import ValkeyServer
 from tests.support.wait_until import eventually
+from tests.upgrade.lease_steps import change_back, change_to_lease
 from tests.upgrade.mixed_deployment import PRESENT, Component, MixedDeployment, run_program, wait_for_drivers
+from tests.upgrade.progress import has_progressed
 from tests.upgrade.upgrade_producer import BULK_DUE
 from tickwheel import Queue, Tickwheel
 from tickwheel.doctor import LIVE_PASSES, audit
@@ -45,13 +46,6 @@ def create_tokens(earlier: str, folder: Path) -> dict[str, str]:
     path.write_text("".join(entries))
     path.chmod(0o600)
     return tokens
-
-
-def has_progressed(deployment: MixedDeployment) -> Callable[[], bool]:
-    """Return a function that returns whether each consumer and worker has finished messages since this call."""
-    finishing = [*deployment.consumers, *deployment.workers]
-    before = [len(component.lines) for component in finishing]
-    return lambda: all(len(c.lines) > count for c, count in zip(finishing, before, strict=True))
 
 
 def replace_all(deployment: MixedDeployment, client: Tickwheel, site: str, chance: random.Random) -> None:
@@ -100,7 +94,13 @@ def test_every_message_is_completed_while_all_processes_are_upgraded_and_downgra
         with Tickwheel(server.url, drive=False) as client:
             assert wait_for_drivers(deployment.event_processes, client) == {earlier}
             replace_all(deployment, client, PRESENT, chance)
+            leader_first = chance.random() < 0.5
+            change_to_lease(deployment, client, leader_first=leader_first)
+            change_back(deployment, client, PRESENT, chance)
             replace_all(deployment, client, earlier, chance)
+            # From the earlier version directly, and in the other order.
+            change_to_lease(deployment, client, leader_first=not leader_first)
+            change_back(deployment, client, earlier, chance)
 
         for component in deployment.producers:
             component.stop()

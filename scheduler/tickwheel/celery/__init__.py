@@ -14,6 +14,11 @@ for example chains and groups, stay with Celery.
 
 sender.py           `migrate`, and the choice between Celery and Tickwheel for each call
 task_adapter.py     the tasks of a Celery app as tasks of a TaskApp
+carry_over.py       the tasks that stay with Celery because of their settings
+failure_record.py   the failure of a call whose process died, or whose task exceeded its time limit
+control.py          `revoke` for calls that went to Tickwheel
+revoked_calls.py    the end of a running call that was revoked with ``terminate``
+queue_names.py      the names of the queues of a Celery app in both systems
 celery_message.py   conversion of Celery messages, and the reasons why a message cannot be converted
 importer.py         `tickwheel import celery`: the move of messages out of Celery's Redis, without loss
 """

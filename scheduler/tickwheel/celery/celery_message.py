@@ -14,14 +14,13 @@ from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
 from tickwheel.model.message import NewMessage
+from tickwheel.model.priority import lead
 from tickwheel.runtime.foreign_data import decode_json
 
 # Headers that repeat a field of the message, or that only people read.
 _OMITTED_HEADERS: Final = frozenset({"task", "id", "eta", "lang", "argsrepr", "kwargsrepr"})
 # The highest priority of AMQP. Celery on Redis uses 0 to 9.
 _MAX_PRIORITY: Final = 255
-# One step of priority moves the deadline by one year, so that all messages of a more urgent priority go first.
-_PRIORITY = timedelta(days=365)
 # Neither the import nor a worker meets Python's limit of recursion at this depth, whatever their stack.
 _MAX_LEVELS: Final = 100
 _MAX_ETA_AHEAD = timedelta(milliseconds=limits.DELAY_MS_MAX) - timedelta(days=1)
@@ -97,8 +96,8 @@ class CeleryMessage:
             raise InvalidArgument(refused_priority(self.priority))
         deadline: datetime | timedelta | None = None
         if self.priority:
-            step = self.priority * (_PRIORITY if lowest_first else -_PRIORITY)
-            deadline = step if due is None else due + step
+            shift = lead(self.priority) if lowest_first else -lead(self.priority)
+            deadline = shift if due is None else due + shift
         payload = self.payload()
         if len(payload) > limits.PAYLOAD_BYTES_MAX:
             raise InvalidArgument(
@@ -119,6 +118,15 @@ class CeleryMessage:
 def refused_priority(priority: object) -> str:
     """Return the reason why a message with this priority cannot be moved."""
     return f"its priority is {validation.preview(priority)}, and only 0 to {_MAX_PRIORITY} are allowed"
+
+
+def call_of(payload: bytes | str) -> tuple[str, str] | bytes | str:
+    """Return the task and the body of a payload that `CeleryMessage.payload` has made, or any other payload itself."""
+    try:
+        call = decode_message(payload)
+        return str(call["task"]), str(call["args"]["body"])
+    except (ValueError, LookupError, TypeError):
+        return payload
 
 
 def decode_message(text: bytes | str) -> Any:

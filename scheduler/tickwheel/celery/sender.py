@@ -6,7 +6,7 @@ with Celery, and the reasons are logged.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -15,9 +15,12 @@ from kombu.common import Broadcast
 from kombu.utils.imports import symbol_by_name
 from kombu.utils.json import dumps
 
-from tickwheel.celery import task_adapter
-from tickwheel.celery.celery_message import CeleryMessage, decode_message
-from tickwheel.errors import InvalidArgument, PayloadTooLarge
+from tickwheel.celery import carry_over, failure_record, task_adapter
+from tickwheel.celery.celery_message import CeleryMessage, call_of, decode_message
+from tickwheel.celery.control import routed_control
+from tickwheel.celery.queue_names import queue_name
+from tickwheel.errors import IdConflict, InvalidArgument, PayloadTooLarge
+from tickwheel.model.message import NewMessage
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.celery_routes import TICKWHEEL, Routes
@@ -26,36 +29,50 @@ _log = logging.getLogger("tickwheel.celery")
 _Send = Callable[..., Any]
 
 
-def migrate(celery: Any, app: TaskApp, *, queues: Mapping[str, str] | None = None) -> None:
+def migrate(
+    celery: Any, app: TaskApp, *, queues: Mapping[str, str] | None = None, carries_over: Iterable[str] = ()
+) -> None:
     """Send the calls of a Celery app by the routes of `TaskApp.route`, and declare its tasks in ``app``.
 
     Call this function in the module that creates the Celery app, so that producers and workers both run it. It opens no
     connection and imports no tasks. ``queues`` maps names of Celery queues to names of Tickwheel queues; by default the
     names are the same.
+
+    A task with a setting that Tickwheel ignores, such as ``rate_limit``, stays with Celery whatever its route is. The
+    tasks in ``carries_over`` go to Tickwheel nevertheless. If a route sends calls of a task that stays to Tickwheel,
+    and no worker of Celery answers, workers of Tickwheel do not start. Raises InvalidArgument.
     """
-    names = dict(queues or {})
+    names, moved_anyway = dict(queues or {}), carry_over.check_names(carries_over)
     base: Any = symbol_by_name(celery.amqp_cls)
 
     class RoutedAMQP(base):  # type: ignore[misc]  # the class that the Celery app uses
         @cached_property
         def send_task_message(self) -> "Sender":
-            return Sender(celery, app, names, super().send_task_message)
+            return Sender(celery, app, names, moved_anyway, super().send_task_message)
 
     celery.amqp_cls = RoutedAMQP
     if "amqp" in vars(celery):
         celery.amqp.__class__ = RoutedAMQP
         vars(celery.amqp).pop("send_task_message", None)
-    app.on_load(lambda: task_adapter.declare(celery, app, names))
+    celery.control_cls = routed_control(symbol_by_name(celery.control_cls), app, names)
+    if "control" in vars(celery):
+        celery.control.__class__ = celery.control_cls
+    app.on_load(lambda: task_adapter.declare(celery, app, names, moved_anyway))
 
 
 class Sender:
     """Replaces Celery's ``send_task_message``, with the same arguments."""
 
-    def __init__(self, celery: Any, app: TaskApp, queues: Mapping[str, str], send: _Send) -> None:
+    def __init__(
+        self, celery: Any, app: TaskApp, queues: Mapping[str, str], carries_over: Collection[str], send: _Send
+    ) -> None:
         self._celery = celery
         self._app = app
         self._queues = queues
+        self._carries_over = carries_over
         self._send = send
+        # The tasks that stay with Celery, as far as the log names them.
+        self._staying: set[str] = set()
         self._routes = Routes(lambda name: app.tickwheel.setting(name))
         self._log_throttle = LogThrottle()
 
@@ -68,7 +85,7 @@ class Sender:
         if task_adapter.is_retry(message):
             return None
         id_ = message.headers.get("id")
-        if id_ is None or self._routes.get(name).target(id_) != TICKWHEEL:
+        if id_ is None or self._routes.get(name).target(id_) != TICKWHEEL or self._stays(name):
             return self._send(producer, name, message, **options)
         try:
             self._enqueue(name, self._queue_of(options), message, options)
@@ -77,6 +94,15 @@ class Sender:
             _log.log(self._log_throttle.level(text), "%s", text)
             return self._send(producer, name, message, **options)
         return None
+
+    def _stays(self, name: str) -> bool:
+        """Return whether a task stays with Celery. Log the reason for the first call."""
+        task = self._celery._tasks.get(name)
+        reason = None if task is None else carry_over.why_task_stays(task, self._carries_over)
+        if reason is not None and name not in self._staying:
+            self._staying.add(name)
+            _log.warning("calls of task %s stay with Celery: %s; %s", name, reason, carry_over.advice([name]))
+        return reason is not None
 
     def _queue_of(self, options: Mapping[str, Any]) -> str:
         """Return the Tickwheel queue for the queue that Celery's router chose."""
@@ -88,7 +114,7 @@ class Sender:
         if chosen is None:
             chosen = self._celery.amqp.default_queue
         try:
-            return task_adapter.queue_name(getattr(chosen, "name", chosen), self._queues)
+            return queue_name(getattr(chosen, "name", chosen), self._queues)
         except InvalidArgument as error:
             raise _NotRoutable(str(error)) from error
 
@@ -100,20 +126,33 @@ class Sender:
         signals.before_task_publish.send(sender=name, body=message.body, declare=[], retry_policy={}, **common_fields)
         # Receivers of the signal may have added headers, so the call is created after the signal.
         call = CeleryMessage(_as_json(headers), body, properties.get("reply_to") or "", properties["priority"])
-        max_attempts = task_adapter.max_attempts(self._celery._tasks.get(name), call.retries)
+        max_attempts = failure_record.max_attempts(self._celery._tasks.get(name), call.retries)
         try:
             new = call.to_new_message(self._celery.timezone, max_attempts, lowest_first=self._lowest_first)
             task_adapter.declare_queue(self._app, queue)
-            self._app.declared(queue).enqueue_many([new])
+            self._enqueue_once(queue, new)
         except (InvalidArgument, PayloadTooLarge) as error:
             # These errors concern only this message. It was not enqueued, so Celery can still send it.
             raise _NotRoutable(str(error)) from error
         signals.after_task_publish.send(sender=name, body=message.body, exchange="", routing_key=queue, headers=headers)
 
+    def _enqueue_once(self, queue: str, new: NewMessage) -> None:
+        """Enqueue a message, unless the queue has a message of the same call. Raises IdConflict."""
+        target = self._app.declared(queue)
+        try:
+            target.enqueue_many([new])
+        except IdConflict:
+            # A repeated call with a countdown has another ETA. The message of a finished call has no payload.
+            present = target.get(str(new.id)).payload
+            if present and call_of(present) != call_of(new.payload):
+                raise
+
     def _body(self, name: str, body: tuple[Any, ...], headers: Mapping[str, Any], options: Mapping[str, Any]) -> str:
         """Return the body of the message as JSON. Raises _NotRoutable if only Celery can run the call."""
         if reason := CeleryMessage(headers, "").why_not_movable(body[2]):
             raise _NotRoutable(reason)
+        if task_adapter.is_running(headers.get("id")):
+            raise _NotRoutable("it replaces the running call, and their messages would have the same id")
         task, limit = self._celery._tasks.get(name), headers.get("timelimit")
         if limit and any(limit) and (task is None or list(limit) != [task.time_limit, task.soft_time_limit]):
             raise _NotRoutable("it has its own time limit; set the limit on the task")

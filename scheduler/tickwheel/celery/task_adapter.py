@@ -7,7 +7,8 @@ as in Celery.
 
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,36 +18,59 @@ from typing import Any
 from celery import signals, states
 from celery.app.trace import build_tracer
 from celery.backends.base import DisabledBackend
-from celery.exceptions import TimeLimitExceeded as CeleryTimeLimitExceeded
+from celery.exceptions import (
+    MaxRetriesExceededError,
+    Reject as CeleryReject,
+    SoftTimeLimitExceeded,
+    TimeLimitExceeded as CeleryTimeLimitExceeded,
+    WorkerLostError,
+)
 from kombu.utils.json import dumps, loads
 
 from tickwheel import limits
+from tickwheel.celery.carry_over import check_tasks
 from tickwheel.celery.celery_message import parse_time, why_only_celery_can_run
+from tickwheel.celery.failure_record import (
+    NOT_RAISED,
+    check_previous_run,
+    is_cancelled,
+    record_failure,
+    record_revoked,
+    runs_allowed,
+)
+from tickwheel.celery.queue_names import own_tasks, queue_name, queue_of_task
+from tickwheel.celery.revoked_calls import STOPPER, CallStopped, WaitingCalls
 from tickwheel.errors import InvalidArgument
-from tickwheel.model import validation as arguments
 from tickwheel.runtime.foreign_data import decode_json
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.exceptions import Reject, RetryLater, Skip, TimeLimitExceeded
 from tickwheel.tasks.middleware import Middleware
 from tickwheel.tasks.retry import Retry
 from tickwheel.tasks.run_context import current
+from tickwheel.tasks.task_queue import MAX_BATCH, TaskQueue
+from tickwheel.worker.time_limit import raise_after
 
 # The tracer returns the outcome of a task, including errors and retries. If `_finish` raises the error of a task,
 # Celery has decided not to retry the task, so Tickwheel must not retry it either.
 _FINAL = Retry(never=(BaseException,))
 _NO_TIME_LIMIT = timedelta(days=7)
-_BUILT_IN = "celery."
 # The name of this worker in Celery's events and requests.
 _HOSTNAME = f"tickwheel@{socket.gethostname()}"
 
 
 @dataclass(slots=True)
 class _CurrentCall:
-    """The running call. ``retry_at`` is the time of the retry that its task has requested, or None."""
+    """The running call, and its request as Celery's tracer receives it.
+
+    ``may_run_again`` is False in the last run that the task allows. ``retry_at`` is the time of the retry that the task
+    has requested, or None.
+    """
 
     id: str
     retries: int
     arguments: list[Any]
+    request: dict[str, Any]
+    may_run_again: bool
     retry_at: datetime | None = None
 
 
@@ -72,71 +96,66 @@ def is_retry(message: Any) -> bool:
     return True
 
 
-def declare(celery: Any, app: TaskApp, queues: Mapping[str, str]) -> None:
+def is_running(id_: object) -> bool:
+    """Return whether the calling code belongs to the run of the call with this id."""
+    call = _current_call.get()
+    return call is not None and call.id == id_
+
+
+def declare(celery: Any, app: TaskApp, queues: Mapping[str, str], carries_over: Collection[str] = ()) -> None:
     """Declare the tasks and the queues of a Celery app in ``app``.
 
-    The Celery app loads its tasks as in a Celery worker. Tasks that ``app`` already has stay as they are.
+    The Celery app loads its tasks as in a Celery worker. Tasks that ``app`` already has stay as they are. Raises
+    InvalidArgument if nothing would run the calls of a task (see `carry_over.check_tasks`).
     """
     celery.loader.init_worker()
     celery.set_current()
+    batch = _batch_of(celery)
     for name in celery.amqp.queues:
-        declare_queue(app, queue_name(name, queues))
+        declare_queue(app, queue_name(name, queues), batch)
     celery_names = {tickwheel_name: celery_name for celery_name, tickwheel_name in queues.items()}
-    for name, task in sorted(celery.tasks.items()):
-        if name.startswith(_BUILT_IN) or name in app.tasks:
+    tasks = own_tasks(celery)
+    check_tasks(celery, app, tasks, carries_over)
+    for task in tasks:
+        if (name := task.name) in app.tasks:
             continue
-        own = {"queue": task.queue} if getattr(task, "queue", None) else {}
-        routed = celery.amqp.router.route(own, name, (), {}, task)["queue"]
-        queue = queue_name(getattr(routed, "name", routed), queues)
-        declare_queue(app, queue)
+        queue = queue_name(queue_of_task(celery, task), queues)
+        declare_queue(app, queue, batch)
         limit = task.time_limit or celery.conf.task_time_limit
-        limit = limit or task.soft_time_limit or celery.conf.task_soft_time_limit
         app.task(
             name=name,
             queue=queue,
             time_limit=timedelta(seconds=limit) if limit else _NO_TIME_LIMIT,
             retry=_FINAL,
-        )(_make_function(celery, task, celery_names))
+        )(_make_function(celery, app, task, celery_names))
     app.add_middleware(_WorkerSignals(celery))
+    app.add_middleware(WaitingCalls(celery, app))
 
 
-def declare_queue(app: TaskApp, name: str) -> None:
+def declare_queue(app: TaskApp, name: str, batch: int = TaskQueue.batch) -> None:
     """Declare the queue in the app, with the maximum payload limit, unless the app has declared the queue itself."""
     if name not in app.queues:
-        app.queue(name, payload_limit=limits.PAYLOAD_BYTES_MAX)
+        app.queue(name, batch=batch, payload_limit=limits.PAYLOAD_BYTES_MAX)
 
 
-def queue_name(celery_name: str, queues: Mapping[str, str]) -> str:
-    """Return the Tickwheel name for a Celery queue. Raises InvalidArgument if Tickwheel does not allow the name."""
-    name = queues.get(celery_name, celery_name)
-    try:
-        return arguments.plain_name("a queue's name", name)
-    except InvalidArgument as error:
-        raise InvalidArgument(f"{error}; set another name: migrate(…, queues={{{celery_name!r}: …}})") from error
+def _batch_of(celery: Any) -> int:
+    """Return how many messages a worker takes at once: as many as a process of Celery prefetches."""
+    prefetched = int(celery.conf.worker_prefetch_multiplier or 0)
+    return min(prefetched, MAX_BATCH) if prefetched > 0 else TaskQueue.batch
 
 
-def max_attempts(task: Any, retries: int) -> int | None:
-    """Return the maximum number of attempts of a call: its first run and the retries that Celery allows."""
-    if task is None:
-        return None
-    maximum = limits.MAX_ATTEMPTS_MAX if task.max_retries is None else task.max_retries + 1 - retries
-    return max(1, min(limits.MAX_ATTEMPTS_MAX, maximum))
-
-
-def _make_function(celery: Any, task: Any, celery_names: Mapping[str, str]) -> Callable[..., Any]:
+def _make_function(celery: Any, app: TaskApp, task: Any, celery_names: Mapping[str, str]) -> Callable[..., Any]:
     tracer = build_tracer(task.name, task, hostname=_HOSTNAME, app=celery)
 
     def run(headers: dict[str, Any], body: str, reply_to: str = "", priority: int | None = None) -> Any:
         message = current().message
-        stores = not (headers.get("ignore_result") or task.ignore_result)
         args, kwargs, embedded = loads(body)
         # Producers and imports keep such calls in Celery. But another program can enqueue any payload, and could
         # otherwise make Celery's tracer send any call to any queue of Celery.
         if reason := why_only_celery_can_run(headers, embedded or {}):
             raise Reject(reason)
-        if expires := headers.get("expires"):
-            _check_not_expired(celery, task, message.id, expires, stores)
-        call = _CurrentCall(message.id, int(headers.get("retries") or 0) + message.attempt - 1, decode_json(body)[:2])
+        retries = int(headers.get("retries") or 0)
+        runs = runs_allowed(task, retries)
         delivery = {
             "exchange": "",
             "routing_key": celery_names.get(message.queue, message.queue),
@@ -147,7 +166,7 @@ def _make_function(celery: Any, task: Any, celery_names: Mapping[str, str]) -> C
             **headers,
             "id": message.id,
             "task": task.name,
-            "retries": call.retries,
+            "retries": retries + message.attempt - 1,
             "hostname": _HOSTNAME,
             "reply_to": reply_to,
             "correlation_id": message.id,
@@ -156,43 +175,97 @@ def _make_function(celery: Any, task: Any, celery_names: Mapping[str, str]) -> C
             "kwargs": kwargs,
             "is_eager": False,
         }
+        if message.attempt > 1:
+            check_previous_run(app, message, task, request, runs)
+        expires = headers.get("expires")
+        if expires and datetime.now(UTC) > parse_time("expires", expires, celery.timezone):
+            record_revoked(task, request, "expired", expired=True)
+            raise Skip(f"it expired at {expires}")
+        call = _CurrentCall(message.id, request["retries"], decode_json(body)[:2], request, message.attempt < runs)
         token = _current_call.set(call)
         try:
-            value, info, *_ = tracer(message.id, args, kwargs, request)
-        except TimeLimitExceeded as error:
-            timeout_error = CeleryTimeLimitExceeded(current().task.time_limit.total_seconds())
-            task.backend.mark_as_failure(message.id, timeout_error, store_result=stores)
-            raise timeout_error from error
+            value, info = _trace(tracer, task, call)
         finally:
             _current_call.reset(token)
-        return _finish(task, call, value, info)
+        return _finish(app, task, call, value, info)
 
     return run
 
 
-def _finish(task: Any, call: _CurrentCall, value: Any, info: Any) -> Any:
+def _trace(tracer: Callable[..., Any], task: Any, call: _CurrentCall) -> tuple[Any, Any]:
+    """Run the task, and return its value and the tracer's information about its end, which is None after a success.
+
+    If the tracer does not catch the error, record it as the failure of the call, and raise it.
+    """
+    request = call.request
+    soft_limit = task.soft_time_limit or task.app.conf.task_soft_time_limit
+    ended: tuple[Any, ...] | None = None
+    try:
+        with (
+            STOPPER.watch(task, current()),
+            raise_after(soft_limit, SoftTimeLimitExceeded) if soft_limit else nullcontext(),
+        ):
+            ended = tracer(call.id, request["args"], request["kwargs"], request)
+    except SoftTimeLimitExceeded as error:
+        # The tracer catches this error in the task. If it has returned, the task was over just in time.
+        if ended is None:
+            record_failure(task, request, error)
+            raise
+    except CallStopped:
+        # The program that revoked the call has stored the state, and sent the signal.
+        raise Skip from None
+    except TimeLimitExceeded as error:
+        timeout_error = CeleryTimeLimitExceeded(current().task.time_limit.total_seconds())
+        record_failure(task, request, timeout_error, call_handlers=True)
+        raise timeout_error from error
+    except (SystemExit, KeyboardInterrupt) as error:
+        # In Celery, this error ends the worker process.
+        lost_error = WorkerLostError(f"Worker exited prematurely: {error!r}.")
+        record_failure(task, request, lost_error)
+        raise lost_error from error
+    except CeleryReject as error:
+        # Of a handler such as ``on_success``, not of the task.
+        return None, SimpleNamespace(state=states.REJECTED, retval=error)
+    except Exception as error:
+        record_failure(task, request, error)
+        raise
+    assert ended is not None
+    return ended[0], ended[1]
+
+
+def _finish(app: TaskApp, task: Any, call: _CurrentCall, value: Any, info: Any) -> Any:
     """Convert the outcome of the tracer for `TaskApp`: return the task's value, or raise an exception."""
     state = states.SUCCESS if info is None else info.state
     # With ``self.retry(throw=False)``, the state is SUCCESS although the task requested a retry.
     if state == states.RETRY or (state == states.SUCCESS and call.retry_at is not None):
+        if is_cancelled(app, current().message):
+            record_revoked(task, call.request, "revoked")
+            raise Skip
+        if not call.may_run_again:
+            # Celery decides by ``max_retries``. Only a call of ``self.retry`` with a greater number comes here.
+            cause = getattr(getattr(info, "retval", None), "exc", None)
+            last_error = (
+                cause
+                if isinstance(cause, Exception)
+                else MaxRetriesExceededError(
+                    f"task {task.name} was retried {call.retries} times, and its own max_retries allows no more"
+                )
+            )
+            record_failure(task, call.request, last_error)
+            raise last_error
         wait = timedelta(0) if call.retry_at is None else call.retry_at - datetime.now(UTC)
-        raise RetryLater(max(wait, timedelta(0)), "retried" if info is None else str(info.retval))
+        raise RetryLater(max(wait, timedelta(0)), NOT_RAISED if info is None else str(info.retval))
     if state == states.SUCCESS:
         # If Celery has a result backend, the backend has stored the value already.
         return value if isinstance(task.backend, DisabledBackend) else None
     if state == states.IGNORED:
         raise Skip
     if state == states.REJECTED:
-        if info.retval.requeue:
+        if info.retval.requeue and call.may_run_again:
             raise RetryLater(timedelta(0), f"rejected: {info.retval.reason}")
+        record_failure(task, call.request, info.retval)
         raise Reject(str(info.retval.reason))
     raise info.retval
-
-
-def _check_not_expired(celery: Any, task: Any, id_: str, expires: str, stores: bool) -> None:
-    if datetime.now(UTC) > parse_time("expires", expires, celery.timezone):
-        task.backend.mark_as_revoked(id_, "expired", store_result=stores)
-        raise Skip(f"it expired at {expires}")
 
 
 class _WorkerSignals(Middleware):

@@ -10,10 +10,13 @@ command.py            the decorator of every command, and the options that all c
 target.py             the server and namespace that a command works on, and its client
 arguments.py          arguments that name a queue, a message or a lease
 parameter_types.py    parsers of durations, times, pairs and tokens
+completion.py         values that the shell completes
 confirmation.py       the question before a command that removes data
 exit_codes.py         exit codes, and the error line
+option_names.py       errors in the words of the command line
 standard_streams.py   standard input and output, even if a shell has closed them
 output.py             JSON and tables
+message_tables.py     times and states of messages in tables
 message_output.py     the line for a message that changed its state
 json_lines.py         messages as JSON lines
 enqueue_file.py       enqueue of a file in batches
@@ -21,6 +24,7 @@ leased_messages.py    settling of leased messages, from arguments or from standa
 listen_address.py     addresses of listening sockets
 metrics_option.py     the option --metrics
 service_process.py    one process of the gRPC service
+driver_warning.py     a warning that no event process drives the namespace
 removal_progress.py   removal of messages or keys, with its progress
 load_progress.py      progress and tables of `tickwheel load`
 scratch_namespace.py  deletion of the temporary namespace of demo and load

@@ -122,8 +122,43 @@ _top.__signature__ = top_signature(  # type: ignore[attr-defined]  # a function 
 )
 
 
+# Commands that a user may expect from other systems, and what to use instead.
+_OTHER_NAMES = {
+    "beat": "`tickwheel schedules` lists recurring tasks, and workers fire them",
+    "check": "`tickwheel doctor` checks a namespace",
+    "checkup": "`tickwheel doctor` checks a namespace",
+    "inspect": "use `tickwheel get`, `messages`, `explain` or `counts`",
+    "jobs": "use `tickwheel messages`",
+    "list": "use `tickwheel queue list` or `tickwheel messages`",
+    "metrics": "`tickwheel events`, `serve` and `worker` export metrics with the option --metrics",
+    "namespaces": "the server has no list of namespaces: the page docs/operations.md has a command that finds them",
+    "pause": "use `tickwheel queue block`",
+    "purge": "use `tickwheel queue purge`",
+    "queues": "use `tickwheel queue list`",
+    "resume": "use `tickwheel queue unblock`",
+    "retry": "use `tickwheel redrive`",
+    "revoke": "use `tickwheel cancel`",
+    "routes": "use `tickwheel route list`",
+    "settings": "use `tickwheel setting list`",
+    "stats": "use `tickwheel counts`",
+    "status": "use `tickwheel counts`, `shards` or `doctor`",
+    "version": "use `tickwheel --version`",
+    "workers": "the lease of a running message names its worker: use `tickwheel messages QUEUE --state running`",
+}
+
+
 class _Program(TyperGroup):
     """The program, whose parser quotes arguments in its errors without control characters."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except _UsageError as error:
+            if args and args[0] in _OTHER_NAMES:
+                error.message = (  # type: ignore[attr-defined]  # every usage error has it
+                    f"No such command {args[0]!r}: {_OTHER_NAMES[args[0]]}."
+                )
+            raise
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         with _printable_errors():

@@ -4,7 +4,12 @@ from typing import Annotated
 
 import typer
 
-Name = Annotated[str, typer.Argument(help="The queue's name.", metavar="QUEUE", show_default=False)]
+from tickwheel.cli.completion import complete_queue
+
+Name = Annotated[
+    str,
+    typer.Argument(help="The queue's name.", metavar="QUEUE", show_default=False, autocompletion=complete_queue),
+]
 Id = Annotated[str, typer.Argument(help="The message's id.", metavar="ID", show_default=False)]
 ExclusiveValue = Annotated[
     str | None,

@@ -7,13 +7,16 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Concatenate
+from typing import Annotated, Any, Concatenate, get_args, get_origin
 
 import typer
 from rich.markup import escape
+from typer.models import OptionInfo
 
 from tickwheel.cli.exit_codes import report_errors
+from tickwheel.cli.option_names import name_options
 from tickwheel.cli.output import use_json
 from tickwheel.cli.parameter_types import directory, option_parser, parse_duration
 from tickwheel.cli.target import Target
@@ -28,8 +31,8 @@ def _common_options(
         typer.Option(
             "--url",
             metavar="URL",
-            help="URL of the server: redis://, rediss:// or unix://; of a cluster: redis+cluster:// or"
-            " rediss+cluster://; of a service: grpc:// or grpcs://. Default: an embedded server. [TICKWHEEL_URL]",
+            help="Server (redis://, rediss://, unix://), cluster (redis+cluster://, rediss+cluster://) or service"
+            " (grpc://, grpcs://). Default: an embedded server. [TICKWHEEL_URL]",
             rich_help_panel=_PANEL,
         ),
     ] = None,
@@ -39,7 +42,7 @@ def _common_options(
             "--data-dir",
             metavar="DIR",
             parser=option_parser(directory),
-            help="Data directory of the embedded server. Default: the user's data folder. [TICKWHEEL_DATA_DIR]",
+            help="Directory of the embedded server. [TICKWHEEL_DATA_DIR]",
             rich_help_panel=_PANEL,
         ),
     ] = None,
@@ -55,14 +58,13 @@ def _common_options(
             "--timeout",
             metavar="DURATION",
             parser=option_parser(parse_duration),
-            help="How long to retry while the server does not answer. Default: 5s; for a worker, the timeout of its"
-            " app. [TICKWHEEL_TIMEOUT]",
+            help="How long to wait for the server. Default: 5s; for a worker, that of its app. [TICKWHEEL_TIMEOUT]",
             rich_help_panel=_PANEL,
         ),
     ] = None,
     json: Annotated[
         bool,
-        typer.Option("--json", help="Print JSON documents, one on each line.", rich_help_panel=_PANEL),
+        typer.Option("--json", help="Print JSON documents, one a line.", rich_help_panel=_PANEL),
     ] = False,
 ) -> Target:
     return Target(url, data_dir, namespace, timeout, json)
@@ -137,11 +139,13 @@ def _with_common_options(function: Callable[..., None]) -> Callable[..., None]:
     for parameter in parameters:
         group = groups.get(parameter.name)
         own += [parameter] if group is None else inspect.signature(group, eval_str=True).parameters.values()
+    for parameter in (*own, *_OPTIONS):
+        _set_metavar(parameter.annotation)
 
     def run(context: typer.Context, **options: Any) -> None:
         root = context.find_root()
         use_json(options["json"] or (root.obj or Target()).json)
-        with report_errors():
+        with report_errors(partial(name_options, parameters=context.command.params)):
             target = _pop_target(options).merged_with(root.obj or Target()).merged_with(Target.from_environment())
             target = replace(target, command=context.command_path.removeprefix(root.command_path).strip())
             for name, group in groups.items():
@@ -155,9 +159,24 @@ def _with_common_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _help(function: Callable[..., None], examples: Sequence[str]) -> str:
-    text = inspect.getdoc(function) or ""
+    # The help keeps the line breaks of all paragraphs but the first. So a paragraph must be one line, which is then
+    # wrapped at the width of the terminal.
+    paragraphs = [" ".join(text.split()) for text in (inspect.getdoc(function) or "").split("\n\n")]
+    text = "\n\n".join(paragraphs)
     # After \b, the help keeps the line breaks of the paragraph.
     return "\n".join([f"{text}\n\n\b\nExamples:", *(f"  {escape(line)}" for line in examples)])
+
+
+def _set_metavar(annotation: Any) -> None:
+    """Set the word for the value of an option in the help: none for a flag, N for a number, otherwise TEXT.
+
+    By default, the word is the type of Python, for example ``<int range>``.
+    """
+    kind, *details = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
+    types = set(get_args(kind) or (kind,))
+    for detail in details:
+        if isinstance(detail, OptionInfo) and detail.metavar is None:
+            detail.metavar = "" if bool in types else "N" if types & {int, float} else "TEXT"
 
 
 def _pop_target(options: dict[str, Any]) -> Target:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import typer
@@ -29,8 +29,8 @@ class CommandError(Exception):
 
 
 @contextmanager
-def report_errors() -> Iterator[None]:
-    """Report an exception of the block on stderr, and exit with its code."""
+def report_errors(rephrase: Callable[[str], str] = str) -> Iterator[None]:
+    """Report an exception of the block on stderr, and exit with its code. ``rephrase`` changes the text of an error."""
     try:
         yield
         # Flushed inside the block, so that a closed pipe is detected here.
@@ -43,7 +43,7 @@ def report_errors() -> Iterator[None]:
     except KeyboardInterrupt as error:
         raise typer.Exit(ExitCode.INTERRUPTED) from error
     except (CommandError, TickwheelError, OSError) as error:
-        print_failure(error)
+        print_failure(CommandError(rephrase(str(error))))
         raise typer.Exit(exit_code(error)) from error
 
 

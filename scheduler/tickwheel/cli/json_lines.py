@@ -16,10 +16,12 @@ from tickwheel.runtime.foreign_data import decode_json
 FIELDS = (
     "payload",
     "payload_base64",
+    "json",
     "id",
     "delay",
     "due",
     "deadline",
+    "priority",
     "metadata",
     "lease",
     "max_attempts",
@@ -71,7 +73,7 @@ def parse(line: bytes) -> NewMessage:
     if not isinstance(fields, dict):
         raise InvalidArgument(f"a line must hold a JSON object, not {preview(fields)}")
     reject_unknown("a message", fields, FIELDS)
-    values: dict[str, Any] = {name: fields.get(name) for name in ("id", "metadata", "max_attempts")}
+    values: dict[str, Any] = {name: fields.get(name) for name in ("id", "metadata", "max_attempts", "priority", "json")}
     values |= {
         name: read(fields[name])
         for name, read in (
@@ -106,7 +108,7 @@ def _payload(fields: dict[str, Any]) -> bytes:
     if text is None:
         return b""
     if not isinstance(text, str):
-        raise InvalidArgument(f"payload must be a string (encode a JSON value as a string), not {preview(text)}")
+        raise InvalidArgument(f"payload must be a string (set json to send a JSON value), not {preview(text)}")
     try:
         return text.encode()
     except UnicodeEncodeError as error:

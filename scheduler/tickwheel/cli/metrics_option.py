@@ -9,6 +9,7 @@ import typer
 
 from tickwheel.cli.listen_address import parse_address
 from tickwheel.errors import InvalidArgument
+from tickwheel.runtime.extras import describe_install
 from tickwheel.runtime.loopback import is_loopback
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def serving_metrics(
 
         collects = collector()
     except ModuleNotFoundError as error:
-        raise InvalidArgument(f"metrics need {error.name}: install tickwheel[metrics]") from error
+        raise InvalidArgument(f"metrics need {error.name}: {describe_install('metrics')}") from error
     host, port = address
     log.info("metrics on http://%s:%d/metrics", host, port, extra={"fields": {"event": "metrics", "port": port}})
     stop = start_metrics_server(*address, collects)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from rich import box
 from rich.console import Console
@@ -19,6 +19,8 @@ from tickwheel.model.results import Lateness
 from tickwheel.runtime.log_format import print_error, print_line
 from tickwheel.runtime.text_escape import escape_unprintable
 
+# A text in a table may be folded to this width.
+_FOLDED_CHARS: Final = 24
 _is_json: ContextVar[bool] = ContextVar("json", default=False)
 
 
@@ -77,13 +79,14 @@ def payload_fields(payload: bytes) -> dict[str, str]:
 
 
 def lateness_fields(late: Lateness) -> dict[str, object]:
-    """Return the histogram of lateness, and two percentiles, as JSON fields."""
+    """Return the histogram of lateness, and estimates of two percentiles, as JSON fields."""
     return {"p50": late.percentile(0.5), "p99": late.percentile(0.99), "buckets": late.promoted}
 
 
 def format_lateness(late: Lateness) -> list[str]:
-    """Format the 50th and the 99th percentile for people."""
-    return [f"{late.percentile(share):,} ms" if late.promoted else "" for share in (0.5, 0.99)]
+    """Format estimates of the 50th and the 99th percentile for people."""
+    estimates = [late.percentile(share) if late.promoted else None for share in (0.5, 0.99)]
+    return ["" if estimate is None else f"{estimate:,} ms" if estimate else "< 1 ms" for estimate in estimates]
 
 
 def format_payload(payload: bytes) -> str:
@@ -109,13 +112,38 @@ def console() -> Console:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> None:
-    """Print a table with a header. The columns named in ``right`` are aligned to the right, for numbers."""
+    """Print a table with a header. The columns named in ``right`` are aligned to the right, for numbers.
+
+    If the table does not fit the terminal, the cells of each row are printed below each other.
+    """
+    cells = [[_to_text(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty() and _min_width(columns, cells, right) > console().width:
+        for first, *others in cells:
+            fields = zip(columns[1:], others, strict=True)
+            print_fields(((f"  {name}", text) for name, text in fields if text.plain), title=first.plain)
+        return
     table = Table(box=box.SIMPLE_HEAD if sys.stdout.isatty() else None, pad_edge=False)
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(f"{cell:,}" if isinstance(cell, int) else escape_unprintable(str(cell))) for cell in row))
+    for row in cells:
+        table.add_row(*row)
     _print(table)
+
+
+def _min_width(columns: Sequence[str], cells: Iterable[Sequence[Text]], right: Sequence[str]) -> int:
+    """Return the width of a table whose texts are folded, and whose numbers are not."""
+    widths = [len(column) for column in columns]
+    for row in cells:
+        for number, text in enumerate(row):
+            folded = len(text.plain) if columns[number] in right else min(len(text.plain), _FOLDED_CHARS)
+            widths[number] = max(widths[number], folded)
+    return sum(widths) + 2 * (len(columns) - 1)
+
+
+def _to_text(cell: object) -> Text:
+    if isinstance(cell, Text):
+        return cell
+    return Text(f"{cell:,}" if isinstance(cell, int) else escape_unprintable(str(cell)))
 
 
 def print_fields(fields: Iterable[tuple[str, object]], title: str | None = None) -> None:
@@ -125,7 +153,7 @@ def print_fields(fields: Iterable[tuple[str, object]], title: str | None = None)
     table.add_column(overflow="fold")
     for name, value in fields:
         if value not in (None, "", {}):
-            table.add_row(name, Text(escape_unprintable(str(value))))
+            table.add_row(name, value if isinstance(value, Text) else Text(escape_unprintable(str(value))))
     if title is not None:
         print(escape_unprintable(title))
     _print(table)

@@ -21,6 +21,7 @@ from tickwheel.cli.target import TIMEOUT, Target
 from tickwheel.client.settings import ClientSettings
 from tickwheel.errors import InvalidArgument
 from tickwheel.runtime.event_loop import throttle_unhandled_errors
+from tickwheel.runtime.extras import describe_install
 from tickwheel.runtime.gc_freeze import collect_seldom, freeze_gc
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def make_server(target: Target, address: tuple[str, int], options: ServeOptions)
         from tickwheel.service.tls import credentials
         from tickwheel.service.token_file import TokenFile
     except ModuleNotFoundError as error:
-        raise InvalidArgument(f"the service needs {error.name}: install tickwheel[grpc]") from error
+        raise InvalidArgument(f"the service needs {error.name}: {describe_install('grpc')}") from error
     quotas = None
     if options.quotas is not None:
         fd, processes, process = map(int, options.quotas.split(","))

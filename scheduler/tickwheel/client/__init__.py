@@ -18,7 +18,9 @@ and Valkey are in `tickwheel.redis`.
     backend.py             Backend: the interface of both backends
     redis_backend.py       RedisBackend: operations as script calls on the shards
     tracing_backend.py     TracingBackend: spans around the operations of another backend
-    local_processes.py     the embedded server and the event process that a client starts
+    local_processes.py     the embedded server, the event process and the check that a client starts
+    undriven_notice.py     UndrivenNotice: a warning of a client whose messages no event process makes deliverable
+    driver_watch.py        DriverWatch: whether event processes drive the namespace
     exit_codes.py          ExitCode: the exit codes of programs that errors end
     admin.py               Admin: plans of administrative commands
     grpc/                  GrpcBackend, its executors, and the retries of calls

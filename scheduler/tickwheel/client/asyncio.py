@@ -5,7 +5,6 @@ async with tickwheel.aio.Tickwheel() as tw:
 """
 
 import asyncio
-from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,12 +12,17 @@ from typing import Self
 from tickwheel.client import connect
 from tickwheel.client.asyncio_namespace import NamespaceMethods
 from tickwheel.client.settings import ClientSettings
+from tickwheel.limits import PRODUCER_RETRY_MS
+from tickwheel.model.validation import Duration
 from tickwheel.operations.namespace_options import NamespaceOptions
 from tickwheel.runtime.event_loop import finish_despite_cancel, run_in_thread, wrong_loop_error
 
 
 class Tickwheel(NamespaceMethods):
     """A delay scheduler and priority queue for asyncio; the parameters are those of `tickwheel.Tickwheel`.
+
+    Without ``timeout``, the calls of producers (`enqueue`, `enqueue_many`, `cancel`, `cancel_many`, `reschedule`,
+    `get`) give up after 5 s instead of 30 s, because they are often part of a web request.
 
     Use the client in an ``async with`` statement, or call `open` and `close`. An open client belongs to one event loop.
     """
@@ -34,14 +38,17 @@ class Tickwheel(NamespaceMethods):
         drive: bool | None = None,
         history: str | None = None,
         auto_create: bool | None = None,
-        clock_guard: timedelta | None = None,
+        clock_guard: Duration | None = None,
         outbox_limit: int | None = None,
         outbox_full: str | None = None,
         existing: bool = False,
-        timeout: timedelta | None = None,
+        timeout: Duration | None = None,
         clock: str = "_clock",
     ) -> None:
-        super().__init__(ClientSettings.validate(url, namespace, data_dir, durability, drive, timeout), clock)
+        settings = ClientSettings.validate(
+            url, namespace, data_dir, durability, drive, timeout, producer_retry_ms=PRODUCER_RETRY_MS
+        )
+        super().__init__(settings, clock)
         self._namespace_options = NamespaceOptions.parse(
             shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing
         )

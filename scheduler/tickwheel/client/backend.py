@@ -7,8 +7,11 @@ from typing import Any, Protocol, TypeVar
 from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.results import Change, Explanation, ForecastMinute, Lateness
+from tickwheel.model.validation import Duration
 from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.operations.namespace_options import NamespaceOptions
+from tickwheel.operations.settle import FailedAttempt
+from tickwheel.operations.several_queues.dequeue_several import Wait
 from tickwheel.plan import Plan
 
 M = TypeVar("M", bound=LeasedMessage)
@@ -42,6 +45,8 @@ class Backend(Protocol):
 
     def dequeue(self, queue: str, options: DequeueOptions, kind: type[M]) -> Plan[list[M]]: ...
 
+    def message_wait(self, queues: Sequence[str]) -> Wait: ...
+
     def resume_lease(
         self, queue: str, id_: str, token: bytes, exclusive_value: str | None, kind: type[M]
     ) -> Plan[M]: ...
@@ -50,11 +55,13 @@ class Backend(Protocol):
         self, messages: Sequence[LeasedMessage], results: Sequence[str | None] | None = None
     ) -> Plan[None]: ...
 
-    def fail(self, message: LeasedMessage, error: str | None, retry_in: timedelta | None, final: bool) -> Plan[str]: ...
+    def fail(
+        self, message: LeasedMessage, error: str | None, retry_in: Duration | None, final: bool
+    ) -> Plan[FailedAttempt]: ...
 
     def release(self, messages: Sequence[LeasedMessage]) -> Plan[None]: ...
 
-    def extend(self, messages: Sequence[LeasedMessage], duration: timedelta) -> Plan[None]: ...
+    def extend(self, messages: Sequence[LeasedMessage], duration: Duration) -> Plan[None]: ...
 
     def cancel_many(
         self, queue: str, ids: Sequence[str], exclusive_value: str | None, release: bool
@@ -65,14 +72,14 @@ class Backend(Protocol):
         queue: str,
         id_: str,
         exclusive_value: str | None,
-        delay: timedelta | None,
+        delay: Duration | None,
         due: datetime | None,
         deadline: datetime | timedelta | None,
     ) -> Plan[Change]: ...
 
     def redrive(self, queue: str, id_: str, exclusive_value: str | None) -> Plan[Change]: ...
 
-    def get(self, queue: str, id_: str, exclusive_value: str | None) -> Plan[MessageView]: ...
+    def get(self, queue: str, id_: str, exclusive_value: str | None, wait_ms: int = 0) -> Plan[MessageView]: ...
 
     def explain(self, queue: str, id_: str, exclusive_value: str | None) -> Plan[Explanation]: ...
 

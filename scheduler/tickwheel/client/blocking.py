@@ -1,6 +1,5 @@
 """The blocking client. The backend builds the plans, and the client runs them."""
 
-from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -8,6 +7,7 @@ from typing import Self
 from tickwheel.client import connect
 from tickwheel.client.blocking_namespace import NamespaceMethods
 from tickwheel.client.settings import ClientSettings
+from tickwheel.model.validation import Duration
 from tickwheel.operations.namespace_options import NamespaceOptions
 
 
@@ -21,7 +21,8 @@ class Tickwheel(NamespaceMethods):
     ``durability``: ``memory``, ``fsync`` (default of the embedded server) or ``replica:N``.
     ``drive``: also run an event process, as a child process. The default is True only for an embedded server.
     ``existing``: raise NamespaceNotFound if the namespace does not exist, instead of creating it.
-    ``timeout``: how long a call is retried, up to 30 s (default: 30 s).
+    ``timeout``: how long a call is retried, up to 30 s (default: 30 s). Each method has an argument ``timeout`` that
+    replaces it for one call. A duration is a timedelta or a number of seconds.
     ``clock``: only for tests. ``_clock_test`` takes the time from the test instead of from the server.
 
     The following options are fixed when the namespace is created. If the namespace exists with another value,
@@ -50,11 +51,11 @@ class Tickwheel(NamespaceMethods):
         drive: bool | None = None,
         history: str | None = None,
         auto_create: bool | None = None,
-        clock_guard: timedelta | None = None,
+        clock_guard: Duration | None = None,
         outbox_limit: int | None = None,
         outbox_full: str | None = None,
         existing: bool = False,
-        timeout: timedelta | None = None,
+        timeout: Duration | None = None,
         clock: str = "_clock",
     ) -> None:
         options = NamespaceOptions.parse(shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing)

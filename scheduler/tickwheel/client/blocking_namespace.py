@@ -2,17 +2,21 @@
 
 """The methods of the blocking client for the namespace, its queues and its settings."""
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from tickwheel.client import connect
 from tickwheel.client.backend import Backend, Remover
-from tickwheel.client.blocking_queue import Queue
+from tickwheel.client.blocking_queue import Message, Queue
 from tickwheel.client.local_processes import LocalProcesses
-from tickwheel.client.settings import ClientSettings
+from tickwheel.client.settings import ClientSettings, call_timeout_s
+from tickwheel.model.queue_config import QueueSettings
+from tickwheel.model.validation import Duration
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.several_queues.dequeue_several import Named, QueueBatch, SeveralQueues
 from tickwheel.plan import Effects, Plan
 
 T = TypeVar("T")
+Q = TypeVar("Q", bound=Named)
 
 
 class NamespaceMethods:
@@ -22,9 +26,12 @@ class NamespaceMethods:
         self._client_settings = client_settings
         self._processes = LocalProcesses(client_settings)
         self._context = NamespaceContext(
-            client_settings.namespace, clock=clock, replicas=client_settings.durability.replicas
+            client_settings.namespace,
+            clock=clock,
+            replicas=client_settings.durability.replicas,
+            is_embedded=client_settings.url is None,
         )
-        self._untraced_backend = connect.select_backend(client_settings, self._context)
+        self._untraced_backend = connect.select_backend(client_settings, self._context, self._processes.notice)
         self._io: Any = None
         # If all calls of the client count as one call (`Admin.join_calls`): the effects of this call.
         self._effects: Effects | None = None
@@ -33,7 +40,9 @@ class NamespaceMethods:
         """Return the queue ``name``, without a call to the server. Raises InvalidArgument."""
         return Queue(self, name)  # type: ignore[arg-type]  # every instance is a Tickwheel
 
-    def create_queue(self, name: str, *, update: bool = False, **config: Any) -> Queue:
+    def create_queue(
+        self, name: str, *, update: bool = False, timeout: Duration | None = None, **config: Unpack[QueueSettings]
+    ) -> Queue:
         """Create a queue and return it. The default of each setting of ``config`` is in parentheses.
 
         If the queue exists, check that it has this configuration. With ``update``, change the named settings instead.
@@ -41,7 +50,7 @@ class NamespaceMethods:
         ``exclusive_key``: a metadata key. For each value of the key, at most one message is Running at a time.
         ``indexed``: the metadata keys that a filter (``where``) may use (default: all).
         ``lease`` (30 s), ``max_attempts`` (5), ``backoff`` (1 s), ``backoff_max`` (10 min), ``payload_limit`` (32 KiB):
-        see the guide.
+        see the guide. A duration is a timedelta or a number of seconds.
         ``retention``: how long completed and cancelled messages are kept (10 min).
         ``errored_retention``: how long errored messages are kept (7 days).
         ``forecast``: count the messages that fall due in each minute (False).
@@ -49,14 +58,14 @@ class NamespaceMethods:
         Raises QueueConfigConflict, InvalidArgument.
         """
         queue = self.queue(name)
-        self._run(self._backend.create(queue.name, config, update=update))
+        self._run(self._backend.create(queue.name, config, update=update), timeout=timeout)
         return queue
 
-    def queues(self) -> list[Queue]:
+    def queues(self, *, timeout: Duration | None = None) -> list[Queue]:
         """Return all queues of the namespace, sorted by name."""
-        return [self.queue(name) for name in self._run(self._backend.queues())]
+        return [self.queue(name) for name in self._run(self._backend.queues(), timeout=timeout)]
 
-    def delete_queue(self, name: str, *, purge: bool = False) -> int:
+    def delete_queue(self, name: str, *, purge: bool = False, timeout: Duration | None = None) -> int:
         """Delete a queue with its configuration, and return the number of messages that were removed.
 
         Without ``purge``, the queue may contain only completed and cancelled messages. With ``purge``, all messages are
@@ -66,46 +75,68 @@ class NamespaceMethods:
         another configuration. Raises QueueNotFound, QueueNotEmpty, OutboxFull, InvalidArgument; DataLoss if
         the counters of the queue are damaged and ``purge`` is off.
         """
-        return self._remove_all(self._backend.delete_queue(self.queue(name).name, purge))
+        return self._remove_all(self._backend.delete_queue(self.queue(name).name, purge), timeout)
 
-    def delete_namespace(self) -> int:
+    def delete_namespace(self, *, timeout: Duration | None = None) -> int:
         """Delete the namespace with all its data, and return the number of removed keys. Then close this client.
 
         No event process may drive the namespace, and the relay must have published all its events. Other clients of the
         namespace get errors from then on. If the deletion fails, repeat it, or run ``tickwheel namespace delete``.
         Raises NamespaceNotFound, NamespaceInUse, Forbidden.
         """
-        return self._remove_all(self._backend.delete_namespace())
+        return self._remove_all(self._backend.delete_namespace(), timeout)
 
-    def settings(self) -> dict[str, str]:
+    def settings(self, *, timeout: Duration | None = None) -> dict[str, str]:
         """Return all settings of the namespace, by name.
 
         A setting is a short text that your programs store under a name, and read while they run. Do not use settings
         for secrets.
         """
-        return self._run(self._backend.settings())
+        return self._run(self._backend.settings(), timeout=timeout)
 
-    def setting(self, name: str) -> str | None:
+    def setting(self, name: str, *, timeout: Duration | None = None) -> str | None:
         """Return the value of a setting, read from the metadata shard, or None if the setting is not set."""
-        return self._run(self._backend.setting(name))
+        return self._run(self._backend.setting(name), timeout=timeout)
 
-    def set_setting(self, name: str, value: str | None) -> None:
+    def set_setting(self, name: str, value: str | None, *, timeout: Duration | None = None) -> None:
         """Set a setting of up to 1 KiB; None removes the setting. Raises InvalidArgument."""
-        self._run(self._backend.set_setting(name, value))
+        self._run(self._backend.set_setting(name, value), timeout=timeout)
+
+    def _dequeue_several(self, several: SeveralQueues[Q, Message], seconds: float) -> QueueBatch[Q, Message]:
+        """Take a batch of one of several queues (`SeveralQueues.plan`)."""
+        batch = self._run(several.plan(self._backend, seconds))
+        for message in batch.messages:
+            message._tickwheel = self  # type: ignore[assignment]  # every instance is a Tickwheel
+        return batch
 
     @property
     def _backend(self) -> Backend:
         return connect.with_tracing(self._untraced_backend)
 
-    def _remove_all(self, remover: Remover) -> int:
+    def _remove_all(self, remover: Remover, timeout: Duration | None) -> int:
         """Run all steps of a removal as one call, and return the number of removed messages or keys."""
         effects = self._effects or Effects()
         removed = 0
         while not remover.ended:
-            removed += self._run(remover.next(), effects)
+            removed += self._run(remover.next(), effects, timeout=timeout)
         return removed
 
-    def _run(self, plan: Plan[T], effects: Effects | None = None) -> T:
-        """Run a plan. ``effects``: those of the call, if the plan is a part of a call."""
-        result: T = self._io.run(plan, effects or self._effects)
+    def _run(
+        self,
+        plan: Plan[T],
+        effects: Effects | None = None,
+        *,
+        timeout: Duration | None = None,
+        for_producer: bool = False,
+    ) -> T:
+        """Run a plan. ``effects``: those of the call, if the plan is a part of a call.
+
+        ``timeout`` is that of the call. The default is that of the client, which has its own for the calls that
+        producers make. Raises InvalidArgument for a wrong timeout.
+        """
+        if timeout is not None:
+            timeout_s: float | None = call_timeout_s(timeout)
+        else:
+            timeout_s = self._client_settings.producer_timeout_s if for_producer else None
+        result: T = self._io.run(plan, effects or self._effects, timeout_s)
         return result

@@ -9,6 +9,7 @@ from tickwheel.client.grpc import channel
 from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.redis_backend import RedisBackend
 from tickwheel.client.settings import ClientSettings
+from tickwheel.client.undriven_notice import UndrivenNotice
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.redis.asyncio_executor import AsyncRedisExecutor
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools
@@ -18,12 +19,14 @@ from tickwheel.redis.wakeup_task import WakeupTask
 from tickwheel.redis.wakeup_thread import WakeupThread
 
 
-def select_backend(client_settings: ClientSettings, context: NamespaceContext) -> Backend:
-    """Return the backend, which builds the plans of the client's operations."""
+def select_backend(
+    client_settings: ClientSettings, context: NamespaceContext, notice: UndrivenNotice | None = None
+) -> Backend:
+    """Return the backend, which builds the plans of the client's operations. ``notice`` observes what it enqueues."""
     return (
         channel.create_backend(context)
         if client_settings.is_service
-        else RedisBackend(context, client_settings.durability)
+        else RedisBackend(context, client_settings.durability, notice)
     )
 
 

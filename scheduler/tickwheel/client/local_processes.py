@@ -1,8 +1,9 @@
-"""The processes that a client starts on its own machine: the embedded server, and the event process as a child."""
+"""What a client starts on its own machine: the embedded server, the event process as a child, and a check of others."""
 
 import sys
 
 from tickwheel.client.settings import ClientSettings
+from tickwheel.client.undriven_notice import UndrivenNotice
 from tickwheel.embedded import EmbeddedServer
 from tickwheel.redis import url as redis_url
 from tickwheel.runtime.child_process import ChildProcess
@@ -18,6 +19,7 @@ class LocalProcesses:
             always = settings.durability.name == "fsync"
             self.server = EmbeddedServer(settings.data_dir, appendfsync="always" if always else "everysec")
         self._child: ChildProcess | None = None
+        self.notice = UndrivenNotice(settings)
 
     def open(self) -> str:
         """Start or join the embedded server, if the client uses it. Return the URL to connect to."""
@@ -40,7 +42,9 @@ class LocalProcesses:
         settings = self._settings
         if not settings.drives:
             return
-        command = [sys.executable, "-m", "tickwheel.event_process", "--until-eof", "--namespace", settings.namespace]
+        # The client has opened the namespace. If the namespace is lost, a program decides whether to create it again.
+        command = [sys.executable, "-m", "tickwheel.event_process", "--until-eof", "--existing"]
+        command += ["--namespace", settings.namespace]
         if self.server is not None:
             command += ["--data-dir", str(self.server.data_dir)]
         command += ["--lock", str(settings.election_lock)]
@@ -48,7 +52,8 @@ class LocalProcesses:
         self._child = ChildProcess(command, {redis_url.VARIABLE: self._connect_url})
 
     def close(self) -> None:
-        """Stop the child and close the embedded server."""
+        """Stop the child and the check, and close the embedded server."""
+        self.notice.close()
         child, self._child = self._child, None
         if child is not None:
             child.stop()

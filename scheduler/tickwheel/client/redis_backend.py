@@ -4,9 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from tickwheel.client.undriven_notice import UndrivenNotice
 from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.results import Change, Explanation, ForecastMinute, Lateness
+from tickwheel.model.validation import Duration
 from tickwheel.operations import cancel, explain, inspect, queues, redrive, reschedule, settings, settle
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dequeue import Dequeue
@@ -20,6 +22,7 @@ from tickwheel.operations.removal.purge import Purge
 from tickwheel.operations.resume_lease import resume_lease
 from tickwheel.operations.scan import Scan
 from tickwheel.operations.server_checks import Durability, check_server
+from tickwheel.operations.several_queues.message_wait import MessageWait
 from tickwheel.plan import Plan
 
 M = TypeVar("M", bound=LeasedMessage)
@@ -28,8 +31,10 @@ M = TypeVar("M", bound=LeasedMessage)
 class RedisBackend:
     """See `Backend`."""
 
-    def __init__(self, context: NamespaceContext, durability: Durability) -> None:
+    def __init__(self, context: NamespaceContext, durability: Durability, notice: UndrivenNotice | None = None) -> None:
+        """``notice`` observes the enqueued messages."""
         self._context = context
+        self._notice = notice
         self._durability = durability
 
     def open(self, options: NamespaceOptions) -> Plan[None]:
@@ -37,10 +42,16 @@ class RedisBackend:
         yield from open_namespace(self._context, options)
 
     def enqueue_many(self, queue: str, messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]:
-        return enqueue_many(self._context, queue, messages)
+        results = yield from enqueue_many(self._context, queue, messages)
+        if self._notice is not None:
+            self._notice.on_enqueued(results)
+        return results
 
     def dequeue(self, queue: str, options: DequeueOptions, kind: type[M]) -> Plan[list[M]]:
         return Dequeue(self._context, queue, options).plan(kind)
+
+    def message_wait(self, queues: Sequence[str]) -> MessageWait:
+        return MessageWait(self._context, queues)
 
     def resume_lease(self, queue: str, id_: str, token: bytes, exclusive_value: str | None, kind: type[M]) -> Plan[M]:
         return resume_lease(self._context, queue, id_, token, exclusive_value, kind)
@@ -48,13 +59,15 @@ class RedisBackend:
     def complete(self, messages: Sequence[LeasedMessage], results: Sequence[str | None] | None = None) -> Plan[None]:
         return settle.complete(self._context, messages, results)
 
-    def fail(self, message: LeasedMessage, error: str | None, retry_in: timedelta | None, final: bool) -> Plan[str]:
+    def fail(
+        self, message: LeasedMessage, error: str | None, retry_in: Duration | None, final: bool
+    ) -> Plan[settle.FailedAttempt]:
         return settle.fail(self._context, message, error, retry_in, final)
 
     def release(self, messages: Sequence[LeasedMessage]) -> Plan[None]:
         return settle.release(self._context, messages)
 
-    def extend(self, messages: Sequence[LeasedMessage], duration: timedelta) -> Plan[None]:
+    def extend(self, messages: Sequence[LeasedMessage], duration: Duration) -> Plan[None]:
         return settle.extend(self._context, messages, duration)
 
     def cancel_many(
@@ -67,7 +80,7 @@ class RedisBackend:
         queue: str,
         id_: str,
         exclusive_value: str | None,
-        delay: timedelta | None,
+        delay: Duration | None,
         due: datetime | None,
         deadline: datetime | timedelta | None,
     ) -> Plan[Change]:
@@ -76,8 +89,8 @@ class RedisBackend:
     def redrive(self, queue: str, id_: str, exclusive_value: str | None) -> Plan[Change]:
         return redrive.redrive(self._context, queue, id_, exclusive_value)
 
-    def get(self, queue: str, id_: str, exclusive_value: str | None) -> Plan[MessageView]:
-        return inspect.get(self._context, queue, id_, exclusive_value)
+    def get(self, queue: str, id_: str, exclusive_value: str | None, wait_ms: int = 0) -> Plan[MessageView]:
+        return inspect.EndWait(self._context, queue, id_, exclusive_value, wait_ms).plan()
 
     def explain(self, queue: str, id_: str, exclusive_value: str | None) -> Plan[Explanation]:
         return explain.explain(self._context, queue, id_, exclusive_value)

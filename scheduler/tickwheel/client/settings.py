@@ -1,9 +1,8 @@
 """The settings of a client, validated before the client opens a connection or starts a process."""
 
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
-from typing import Self
+from typing import Self, TypedDict
 
 from tickwheel.client.encryption import check_encryption
 from tickwheel.election.lock_file import default_lock
@@ -11,6 +10,7 @@ from tickwheel.embedded.server import resolve_data_dir
 from tickwheel.errors import InvalidArgument
 from tickwheel.limits import RETRY_MS
 from tickwheel.model import validation
+from tickwheel.model.validation import Duration
 from tickwheel.operations.server_checks import Durability, parse_durability
 from tickwheel.redis import url as redis_url
 from tickwheel.redis.replies import REPLICA_ANSWER_S
@@ -20,12 +20,37 @@ _PATH_BYTES = 4_096
 SCHEMES = (*redis_url.SCHEMES, *grpc_url.SCHEMES)
 
 
+class ClientOptions(TypedDict, total=False):
+    """The arguments of a client that a `TaskApp` passes on; see `tickwheel.Tickwheel`."""
+
+    shards: int | None
+    durability: str | None
+    drive: bool | None
+    history: str | None
+    auto_create: bool | None
+    clock_guard: Duration | None
+    outbox_limit: int | None
+    outbox_full: str | None
+    existing: bool
+    timeout: Duration | None
+    clock: str
+
+
+class WhereOptions(ClientOptions, total=False):
+    """All arguments of a client, for `TaskApp.move`."""
+
+    url: str | None
+    namespace: str
+    data_dir: str | Path | None
+
+
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
     """The server, the namespace and the limits of one client.
 
     For the embedded server, ``url`` is None, and ``data_dir`` is the directory of the server. With a URL, ``data_dir``
-    is None. ``drives``: the client also runs an event process.
+    is None. ``drives``: the client also runs an event process. ``producer_timeout_s`` is the timeout of the calls that
+    producers make, and ``timeout_s`` that of all others.
     """
 
     # Tracebacks of other programs may print the settings, so the URL, which can contain a password, is left out.
@@ -35,6 +60,7 @@ class ClientSettings:
     durability: Durability
     drives: bool
     timeout_s: float
+    producer_timeout_s: float
 
     @classmethod
     def validate(
@@ -44,9 +70,17 @@ class ClientSettings:
         data_dir: str | Path | None,
         durability: str | None,
         drive: bool | None,
-        timeout: timedelta | None,
+        timeout: Duration | None,
+        *,
+        producer_retry_ms: int = RETRY_MS,
+        timeout_ms_max: int = RETRY_MS,
     ) -> Self:
-        """Return the settings for a client's arguments. Raises InvalidArgument for the first wrong argument."""
+        """Return the settings for a client's arguments. Raises InvalidArgument for the first wrong argument.
+
+        ``producer_retry_ms``: how long the calls of producers are retried if no ``timeout`` is set. ``timeout_ms_max``
+        may be longer than the default if no call of the client changes messages: the server stores the answer of such a
+        call only for a limited time, for a client that repeats the call.
+        """
         namespace = validation.plain_name("namespace", namespace)
         if url is not None:
             _check_url(url)
@@ -58,9 +92,10 @@ class ClientSettings:
         if url is None and parsed.replicas:
             raise InvalidArgument("the embedded server has no replicas: use 'fsync' or 'memory' for durability")
         drives = url is None if drive is None else validation.boolean("drive", drive)
-        timeout_ms = RETRY_MS if timeout is None else validation.duration_ms("timeout", timeout, 1, RETRY_MS)
+        timeout_s = None if timeout is None else call_timeout_s(timeout, timeout_ms_max)
+        timeouts = (RETRY_MS / 1000, producer_retry_ms / 1000) if timeout_s is None else (timeout_s, timeout_s)
         directory = resolve_data_dir(data_dir) if url is None else None
-        return cls(url, namespace, directory, parsed, drives, timeout_ms / 1000)
+        return cls(url, namespace, directory, parsed, drives, *timeouts)
 
     @property
     def is_service(self) -> bool:
@@ -81,6 +116,11 @@ class ClientSettings:
     def election_lock(self) -> Path:
         """The path of the lock files of the election, without the suffix for the shard; see `LockFileElection`."""
         return default_lock(self.url, self.namespace, self.data_dir)
+
+
+def call_timeout_s(timeout: Duration, ms_max: int = RETRY_MS) -> float:
+    """Return the timeout of a client or of a call in seconds. Raises InvalidArgument."""
+    return validation.duration_ms("timeout", timeout, 1, ms_max) / 1000
 
 
 def _check_url(url: object) -> None:

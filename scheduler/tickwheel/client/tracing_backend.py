@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from tickwheel.client.backend import Backend
 from tickwheel.model.message import EnqueueResult, LeasedMessage, NewMessage
-from tickwheel.operations.settle import check_leased
+from tickwheel.operations.settle import FailedAttempt, check_leased
 from tickwheel.plan import Plan
 from tickwheel.telemetry import spans
 
@@ -37,7 +37,7 @@ class TracingBackend:
     def complete(self, messages: Sequence[LeasedMessage], *args: Any) -> Plan[None]:
         return _with_settle_span(self._backend.complete(messages, *args), "complete", messages)
 
-    def fail(self, message: LeasedMessage, *args: Any) -> Plan[str]:
+    def fail(self, message: LeasedMessage, *args: Any) -> Plan[FailedAttempt]:
         return _with_settle_span(self._backend.fail(message, *args), "fail", [message])
 
     def release(self, messages: Sequence[LeasedMessage]) -> Plan[None]:

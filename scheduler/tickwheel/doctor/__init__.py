@@ -6,6 +6,8 @@ bounded memory, and changes nothing. It reports findings; the CLI prints them, a
 server_health     checks of a server: version, role, memory, durability, clock
 health            checks of the shards and queues: driver, clock guard, inbox, outbox, blocked queues, sinks
 shard_facts       facts about a shard, all of one moment
+lease_members     the processes that take part in an election by lease
+lease_health      check of an election by lease: leaders, standbys, and shards that nobody drives
 followers         the event processes that are connected to the servers
 shard_watch       shards without progress, which are read again for a few seconds
 slots_in_use      how long the slots of the wheel have waited for a driver

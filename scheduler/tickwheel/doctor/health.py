@@ -35,7 +35,7 @@ def held_shards(shards: list[ShardFacts], followed: frozenset[int] | None) -> li
     return [
         shard
         for shard in shards
-        if shard.held_ms is not None and (shard.locked or followed is None or shard.number in followed)
+        if shard.held_ms is not None and (shard.is_led or followed is None or shard.number in followed)
     ]
 
 
@@ -159,6 +159,8 @@ def _explain_stall(stalled: list[ShardFacts], followers: Followers) -> str:
     frozen = "but is frozen or stuck: check the log of the process"
     if any(shard.locked for shard in stalled):
         return f"a process of this host holds the lock, {frozen}"
+    if leaders := sorted({shard.leader for shard in stalled if shard.leader}):
+        return f"{', '.join(leaders)} leads the shard, {frozen}"
     abandoned = [shard for shard in stalled if shard.number not in (followers.shards or ())]
     if not abandoned:
         return f"an event process is connected to the shard, {frozen}"
@@ -171,9 +173,9 @@ def _explain_stall(stalled: list[ShardFacts], followers: Followers) -> str:
 
 def _driver(shards: list[ShardFacts], followers: Followers, *, embedded: bool) -> Finding:
     late = undriven(shards)
-    unlocked = [shard for shard in shards if not shard.locked]
+    unled = [shard for shard in shards if not shard.is_led]
     epochs = f"epoch {max(shard.epoch for shard in shards)}"
-    if embedded and not any(shard.locked for shard in late) and unlocked:
+    if embedded and not any(shard.locked for shard in late) and unled:
         # This is normal: an embedded wheel is driven only while a program has the directory open.
         return Finding(
             "driver",
@@ -185,20 +187,21 @@ def _driver(shards: list[ShardFacts], followers: Followers, *, embedded: bool) -
         longest = max(shard.waiting_ms or 0 for shard in late)
         waited = f"have waited or been due for {longest / 1000:,.0f} s" if longest else "wait"
         text = f"shard {_numbers(late)}: timers {waited}, and the wheel made no progress during the check"
-        verdict: Verdict = "warning" if any(shard.locked for shard in late) else "bad"
+        verdict: Verdict = "warning" if any(shard.is_led for shard in late) else "bad"
         return Finding("driver", verdict, f"{text}; {_explain_stall(late, followers)}")
-    if not unlocked:
-        return Finding("driver", "ok", f"a process of this host drives every shard, {epochs}")
+    if not unled:
+        by = "a process of this host drives" if shards[0].locked else "processes that are elected by lease drive"
+        return Finding("driver", "ok", f"{by} every shard, {epochs}")
     if not any(shard.epoch for shard in shards):
         return Finding("driver", "warning", "no event process has ever driven the namespace; run `tickwheel events`")
-    if any(shard.driven for shard in unlocked):
+    if any(shard.driven for shard in unled):
         by = _ELECTED.get(shards[0].election, "with another lock file than this host's")
         return Finding("driver", "ok", f"an event process drives the namespace, {by}; {epochs}")
     if followers.shards is None:
         return Finding(
             "driver", "ok", f"no work has waited for long; whether an event process runs was not checked; {epochs}"
         )
-    missing = [str(shard.number) for shard in unlocked if shard.number not in followers.shards]
+    missing = [str(shard.number) for shard in unled if shard.number not in followers.shards]
     if not missing:
         users = ", ".join(map(repr, sorted(followers.users - {"default"})))
         text = "event processes follow every shard's inbox" + (f", connected as {users}" if users else "")

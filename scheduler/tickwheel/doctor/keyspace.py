@@ -110,4 +110,4 @@ def _expected_type(rest: str, shard: int, queues: set[str]) -> str | None:
 
 
 assert SHARD_TYPES.keys() | {"adopted"} == set(keys.SHARD_KEYS)
-assert QUEUE_TYPES.keys() | {"wake"} == set(keys.QUEUE_KEYS)
+assert QUEUE_TYPES.keys() | {"wake", "ended"} == set(keys.QUEUE_KEYS)

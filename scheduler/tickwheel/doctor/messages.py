@@ -23,6 +23,7 @@ _CLOCK_FIELDS = _FENCED | {
     b"dropped",
     b"high",
     b"created",
+    b"embedded",
     b"held",
     b"accepted",
     b"barriers",
@@ -245,13 +246,16 @@ def _compare_counters(shard: ShardReader, tally: _Tally) -> Plan[list[tuple[str,
     if bodies != tally.bodies:
         problems.append(("bodies", f"the shard has {bodies} bodies, but {tally.bodies} messages with a body"))
     for name, config in shard.queues.values():
-        counts, minutes, version = yield from shard.execute(
+        counts, minutes, version, errored = yield from shard.execute(
             [
                 ("HGETALL", shard.queue_key(name, "counts")),
                 ("HGETALL", shard.queue_key(name, "forecast")),
                 ("HGET", shard.queue_key(name, "config"), "version"),
+                ("HGET", shard.queue_key(name, "config"), "errored"),
             ]
         )
+        if errored is not None and not errored.isdigit():
+            problems.append((f"queue {name}, config", f"its field 'errored' is {errored!r:.80}, which is no number"))
         counted = {int(state): int(count) for state, count in pairs_from_flat(counts)}
         for state in sorted(counted.keys() | {state for queue, state in tally.states if queue == name}):
             if counted.get(state, 0) != tally.states[name, state]:

@@ -126,10 +126,17 @@ def _durability(facts: ServerFacts) -> Finding:
     if appendonly == "yes" and facts.settings.get("no-appendfsync-on-rewrite") == "yes":
         aof += ", but no fsync during a rewrite: for fsync, run `CONFIG SET no-appendfsync-on-rewrite no`"
     supported = f"supports the durability {' and '.join(levels) if levels else 'memory'}"
-    text = f"{supported} ({aof}, {replicas} replicas)"
+    text = f"{supported} ({aof}, {replicas} {'replica' if replicas == 1 else 'replicas'})"
     if replicas < connected:
         text += f": {connected - replicas} of {connected} replicas are not online, or have not answered for {_LAG_S} s"
         return Finding("durability", "warning", f"{text}: check these replicas")
+    if appendonly != "yes" and not replicas:
+        return Finding(
+            "durability",
+            "warning",
+            f"{text}: after a restart, the server has lost all messages since its last snapshot, or all messages; set"
+            " `appendonly yes` and, for the durability fsync, `appendfsync always`",
+        )
     return Finding("durability", "ok", text)
 
 

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tickwheel.doctor.clock_reading import ClockReading
+from tickwheel.doctor.lease_members import LeaseMembers
 from tickwheel.doctor.slots_in_use import SLOT_MS, SlotsInUse, read_slots, slots_command
+from tickwheel.election.lease_member import KIND
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.plan import Plan, Request, Round
 from tickwheel.runtime.time import wall_ms
@@ -26,9 +28,11 @@ class ShardFacts:
     """Facts about one shard. All times are those of its server, and are compared only with ``clock``.
 
     ``clock`` is the time of the server when it read the other facts. ``locked``: a process of this host holds the
-    election lock of the shard. ``driven``: a driver made progress between two reads. ``held_ms``: the last driver's
-    clock guard held, because the server's clock was ahead by this time; None: the guard did not hold. ``oldest_new`` is
-    the id of the first entry of the inbox, or empty, and ``oldest_due_ms`` the time of the entry's earliest timer.
+    election lock of the shard. ``leader`` is the name of the process that leads the shard in an election by lease. It
+    is empty if no process that takes part drives the shard, and in the other kinds of election. ``driven``: a driver
+    made progress between two reads. ``held_ms``: the last driver's clock guard held, because the server's clock was
+    ahead by this time; None: the guard did not hold. ``oldest_new`` is the id of the first entry of the inbox, or
+    empty, and ``oldest_due_ms`` the time of the entry's earliest timer.
     """
 
     number: int
@@ -46,6 +50,12 @@ class ShardFacts:
     held_ms: int | None = None
     outbox_bytes: int = 0
     dropped: int = 0
+    leader: str = ""
+
+    @property
+    def is_led(self) -> bool:
+        """Whether a process is known to lead the shard."""
+        return self.locked or self.leader != ""
 
     @property
     def epoch(self) -> int:
@@ -84,16 +94,22 @@ class ShardFacts:
         return before.oldest_new not in (b"", self.oldest_new)
 
 
-def read_shard(context: NamespaceContext, number: int, is_locked: Callable[[int], bool]) -> Plan[ShardFacts]:
-    """Return the facts about one shard. Raises ValueError if a value does not have the format that scripts write."""
+def read_shard(
+    context: NamespaceContext, number: int, is_locked: Callable[[int], bool], members: LeaseMembers | None = None
+) -> Plan[ShardFacts]:
+    """Return the facts about one shard. ``members`` are those of an election by lease.
+
+    Raises ValueError if a value does not have the format that scripts write.
+    """
 
     def key(name: str) -> str:
         return shard_key(context.namespace, number, name)
 
+    fields = ("fence", "election", "high", "holder", "outbox", "dropped", "held")
     sent_ms = wall_ms()
     replies = yield Round(
         [
-            Request(number, command=("HMGET", key("clock"), "fence", "election", "high", "outbox", "dropped", "held")),
+            Request(number, command=("HMGET", key("clock"), *fields)),
             Request(number, command=("XLEN", key("inbox"))),
             Request(number, command=("XRANGE", key("inbox"), "-", "+", "COUNT", 1)),
             Request(number, command=slots_command(context, number)),
@@ -102,16 +118,19 @@ def read_shard(context: NamespaceContext, number: int, is_locked: Callable[[int]
             Request(number, command=("TIME",)),
         ]
     )
-    (fence, election, high, *counted), inbox, oldest, slots, outbox, time = (reply.value for reply in replies)
+    (fence, kind, high, holder, *counted), inbox, oldest, slots, outbox, time = (reply.value for reply in replies)
     clock = ClockReading.of_reply(time, sent_ms)
     if fence is not None and not is_fence(fence):
         raise ValueError(f"the field 'fence' of the key 'clock' is {fence!r}, not {FENCE_BYTES} bytes with two numbers")
     if high is not None and not high.isdigit():
         raise ValueError(f"the field 'high' of the key 'clock' is {high!r}, not a whole number")
+    election = kind.decode() if kind else ""
+    is_by_lease = election == KIND
+    leader = members.leader_of(number, (holder or b"").decode(errors="replace")) if members and is_by_lease else ""
     return ShardFacts(
         number=number,
         fence=fence or b"",
-        election=election.decode() if election else "",
+        election=election,
         high_ms=int(high or 0),
         inbox=inbox,
         oldest_new=oldest[0][0] if oldest else b"",
@@ -121,7 +140,9 @@ def read_shard(context: NamespaceContext, number: int, is_locked: Callable[[int]
         outbox_bytes=int(counted[0] or 0),
         dropped=int(counted[1] or 0),
         held_ms=_held_ms(counted[2] or b"", fence),
-        locked=is_locked(number),
+        # A lock file means nothing in an election by lease.
+        locked=not is_by_lease and is_locked(number),
+        leader=leader,
         clock=clock,
     )
 

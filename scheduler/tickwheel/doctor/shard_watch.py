@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from tickwheel.doctor.health import held_shards, undriven
+from tickwheel.doctor.lease_members import LeaseMembers
 from tickwheel.doctor.shard_facts import ShardFacts, read_shard
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.plan import Plan
@@ -14,13 +15,19 @@ from tickwheel.plan import Plan
 RECHECK_S, RECHECK_PAUSE_S = 4.0, 0.1
 
 
-def recheck(context: NamespaceContext, shard: ShardFacts, is_locked: Callable[[int], bool]) -> Plan[ShardFacts]:
+def recheck(
+    context: NamespaceContext,
+    shard: ShardFacts,
+    is_locked: Callable[[int], bool],
+    members: LeaseMembers | None = None,
+) -> Plan[ShardFacts]:
     """Read the shard again. If a driver has made progress since ``shard`` was read, return the new facts.
 
-    ``driven`` is set in the new facts. Without progress, return ``shard``, only with the present state of the lock.
+    ``driven`` is set in the new facts. Without progress, return ``shard``, only with the present leader.
     """
-    now = yield from read_shard(context, shard.number, is_locked)
-    return replace(now, driven=True) if now.has_moved(shard) else replace(shard, locked=now.locked)
+    now = yield from read_shard(context, shard.number, is_locked, members)
+    is_moving = now.has_moved(shard)
+    return replace(now, driven=True) if is_moving else replace(shard, locked=now.locked, leader=now.leader)
 
 
 def watch_undriven(

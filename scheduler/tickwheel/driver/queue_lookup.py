@@ -6,10 +6,12 @@ from typing import Protocol
 from tickwheel.errors import TickwheelError
 
 
-class NamespaceRecreated(TickwheelError):
-    """The namespace was recreated with other shards, or is being deleted. An event process that drives the old shards
-    must end.
-    """
+class NamespaceLost(TickwheelError):
+    """The namespace no longer exists: its server has lost its data. An event process that drives it must end."""
+
+
+class NamespaceRecreated(NamespaceLost):
+    """The namespace was recreated with other shards, or is being deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +32,9 @@ class QueueLookup(Protocol):
     or `NamespaceRecreated`.
     """
 
-    unreadable_rows: int
-    """The number of queues whose configuration was unreadable at the latest read of the metadata shard."""
+    @property
+    def unreadable_rows(self) -> int:
+        """The number of queues whose configuration was unreadable at the latest read of the metadata shard."""
 
     def cached(self, number: int) -> QueueRef | None:
         """Return the queue of this number if it is cached, else None. Never call the metadata shard."""

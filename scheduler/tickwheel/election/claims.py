@@ -47,10 +47,15 @@ class EpochClaims:
 
     script = "claim_shard"
 
-    def __init__(self, epoch: int | None, first_number: int | None = None) -> None:
-        """``first_number`` is the number of the first connection; only tests pass it."""
+    def __init__(self, epoch: int | None, first_number: int | None = None, *, is_embedded: bool = False) -> None:
+        """``first_number`` is the number of the first connection; only tests pass it.
+
+        ``is_embedded``: the server is the embedded server of a data directory. The claim stores this in the shard, so
+        that no election by lease takes the shard over.
+        """
         self.epoch = epoch
         self.fence = b""
+        self._is_embedded = is_embedded
         self._number = _random.randrange(_FIRST_NUMBERS) << 32 if first_number is None else first_number
 
     def next_fence(self, stored: StoredClaim) -> bytes | None:
@@ -61,7 +66,7 @@ class EpochClaims:
         return self.fence
 
     def arguments(self) -> list[str | bytes]:
-        return []
+        return ["1"] if self._is_embedded else []
 
     def confirm(self) -> None:
         """Do nothing."""

@@ -36,8 +36,10 @@ class LockFileElection:
     # A lock file has no data.
     unreadable_nodes = 0
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, is_embedded: bool = False) -> None:
+        """``is_embedded``: the shards are on the embedded server of a data directory."""
         self._path = Path(path)
+        self._is_embedded = is_embedded
         self._former = former_lock(self._path)
         self._warned = False
 
@@ -51,16 +53,16 @@ class LockFileElection:
         """
         lock = _wait_for_lock(_of_shard(self._path, shard), stop)
         if lock is None or self._former is None:
-            return None if lock is None else LockFileLeadership(lock)
+            return None if lock is None else self._lead(lock)
         # Invariant: a process waits for the former lock only while it holds the other one, so no two processes wait for
         # each other.
         try:
             former = _wait_for_lock(_of_shard(self._former, shard), stop, check_single_name)
         except OSError as error:
             self._warn(error)
-            return LockFileLeadership(lock)
+            return self._lead(lock)
         if former is not None:
-            return LockFileLeadership(lock, former)
+            return self._lead(lock, former)
         lock.release()
         return None
 
@@ -70,6 +72,9 @@ class LockFileElection:
 
     def leave(self) -> None:
         """Do nothing: a process that waits for a lock gets it as soon as the lock is released."""
+
+    def _lead(self, *locks: FileLock) -> "LockFileLeadership":
+        return LockFileLeadership(*locks, is_embedded=self._is_embedded)
 
     def _warn(self, error: OSError) -> None:
         if not self._warned:
@@ -90,8 +95,8 @@ class LockFileLeadership(UnwatchedLeadership):
     on_fenced = OnFenced.END
     lost = False
 
-    def __init__(self, *locks: FileLock) -> None:
-        self.claims = EpochClaims(None)
+    def __init__(self, *locks: FileLock, is_embedded: bool = False) -> None:
+        self.claims = EpochClaims(None, is_embedded=is_embedded)
         self._locks = locks
 
     def release(self) -> None:

@@ -11,8 +11,14 @@ lease_election.py    election by lease, in one thread
 lease_connection.py  the connections of an election by lease
 sidecar.py           a task next to the wheel, restarted after errors
 queue_directory.py   the queues of a namespace, read from the metadata shard
+namespace_watch.py   the check that the namespace still exists
+watched_queues.py    the same queues for a driver: a read of the metadata shard counts as waiting
 assembly.py          an event process from its options
+queue_readings.py    the metrics of queues on one shard, as a script returns them
+shard_readings.py    the latest readings of a shard's queues, and the turns in which they are read
+queue_metrics_reader.py  reads the metrics of queues for the shards that the process leads
 metrics.py           the metrics of an event process
+queue_metrics.py     the metrics of queues
 main.py              the program: its options and its signals
 __main__.py          the program `python -m tickwheel.event_process`
 """

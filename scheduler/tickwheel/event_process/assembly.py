@@ -18,6 +18,7 @@ from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.event_process import Election, EventProcess, LockFileElection
 from tickwheel.event_process.lease_election import LeaseElection
 from tickwheel.event_process.queue_directory import QueueDirectory
+from tickwheel.event_process.queue_metrics_reader import QueueMetricsReader
 from tickwheel.event_process.shard_loop import Connect
 from tickwheel.event_process.sidecar import Sidecar, StartSidecar
 from tickwheel.kafka.producer import KafkaProducers
@@ -29,6 +30,7 @@ from tickwheel.redis.driver_executor import DriverExecutor
 from tickwheel.redis.pools import ConnectionPools
 from tickwheel.redis.url import redact
 from tickwheel.relay.relay import Relay
+from tickwheel.runtime.extras import describe_install
 from tickwheel.runtime.time import monotonic_ms
 from tickwheel.sinks.forwarder import SinkForwarder
 from tickwheel.sinks.registry import ALL_TOPICS, SinkRegistry
@@ -49,6 +51,7 @@ def open_event_process(
     *,
     context: NamespaceContext | None = None,
     clock: str = "_clock",
+    existing: bool = False,
     producers: KafkaProducers | None = None,
     replicas: int = 0,
     relays: bool = True,
@@ -60,7 +63,8 @@ def open_event_process(
 
     If ``data_dir`` is set, the event process keeps
     the embedded server of this directory running, and uses this server; ``url`` is then its URL or None. ``context`` is
-    the open namespace, if the caller has opened the namespace already. ``clock`` is the Lua fragment with which scripts
+    the open namespace, if the caller has opened the namespace already. With ``existing``, a missing namespace is not
+    created: NamespaceNotFound is raised. ``clock`` is the Lua fragment with which scripts
     read the time; only tests change it.
 
     ``producers`` send due messages of queues with a sink, if one of the shell patterns ``sink_topics`` matches the
@@ -79,7 +83,7 @@ def open_event_process(
         stack.callback(io.close)
         if context is None:
             context = NamespaceContext(namespace, clock=clock)
-            io.run(open_namespace(context, NamespaceOptions()))
+            io.run(open_namespace(context, NamespaceOptions(existing=existing)))
         for warning in io.run(find_vulnerabilities()):
             _log.warning("%s", warning)
         if isinstance(election, LeaseOptions):
@@ -89,7 +93,7 @@ def open_event_process(
             stack.callback(election_io.close)
             chosen: Election = _lease_election(election, context, election_io)
         else:
-            chosen = _election(election, context, io)
+            chosen = _election(election, context, io, is_embedded=data_dir is not None)
         yield _assemble(context, io, chosen, restart_embedded_server, producers, replicas, relays, sink_topics)
 
 
@@ -124,7 +128,7 @@ def _assemble(
             " outbox fills up unless an event process that relays events leads the shards",
             context.namespace,
         )
-    return EventProcess(
+    process = EventProcess(
         connect,
         context.namespace,
         range(context.shards),
@@ -134,6 +138,8 @@ def _assemble(
         clock_guard_ms=context.clock_guard_ms,
         clock_fragment=context.clock,
     )
+    process.queue_metrics = QueueMetricsReader(context, io.run, process.led_epochs)
+    return process
 
 
 def _relay_starter(
@@ -189,11 +195,13 @@ def _lease_election(options: LeaseOptions, context: NamespaceContext, io: Driver
     )
 
 
-def _election(chosen: Path | ZooKeeperUrl, context: NamespaceContext, io: DriverExecutor) -> Election:
+def _election(
+    chosen: Path | ZooKeeperUrl, context: NamespaceContext, io: DriverExecutor, *, is_embedded: bool
+) -> Election:
     if isinstance(chosen, Path):
-        return LockFileElection(chosen)
+        return LockFileElection(chosen, is_embedded=is_embedded)
     try:
         from tickwheel.election.zookeeper import ZooKeeperElection
     except ModuleNotFoundError as error:
-        raise TickwheelError(f"an election on ZooKeeper needs {error.name}: install tickwheel[zookeeper]") from error
+        raise TickwheelError(f"an election on ZooKeeper needs {error.name}: {describe_install('zookeeper')}") from error
     return ZooKeeperElection(chosen, context.namespace, context.shards, io.run(ensure_namespace_id(context)))

@@ -41,8 +41,11 @@ class LeaseConnection:
         self._key = election_key(namespace)
         self._attend = scripts.load("attend_election")
         self._release = scripts.load("release_shard")
-        # By the pool of connections to the server.
+        # By the pool of connections to the server; and by shard, because in a cluster each `connect` is a call.
         self._connections: dict[Any, ShardConnection] = {}
+        self._by_shard: dict[int, ShardConnection] = {}
+        # The shards to which the last attempt to connect has failed.
+        self._unreachable: set[int] = set()
         self._listener: ChannelListener | None = None
         try:
             self._home = self._connection(_METADATA_SHARD)
@@ -111,11 +114,15 @@ class LeaseConnection:
         """
         by_server: dict[ShardConnection, dict[int, ReadClaim | Call]] = {}
         replies: dict[int, Any] = dict.fromkeys(commands)
-        for shard, command in commands.items():
+        # An attempt to connect can take as long as the pause between two calls of the election, so one attempt that
+        # fails ends the attempts of this call. The next call begins with the shards that may be reachable.
+        for shard in sorted(commands, key=self._unreachable.__contains__):
             try:
-                by_server.setdefault(self._connection(shard), {})[shard] = command
+                by_server.setdefault(self._connection(shard), {})[shard] = commands[shard]
             except (RedisError, OSError, TickwheelError):
-                continue
+                self._unreachable.add(shard)
+                break
+            self._unreachable.discard(shard)
         for connection, own in by_server.items():
             try:
                 answers = connection.execute_together([*own.values()])
@@ -131,14 +138,17 @@ class LeaseConnection:
         return replies
 
     def _connection(self, shard: int) -> ShardConnection:
-        client = self._connect(shard)
-        if client.connection_pool not in self._connections:
-            self._connections[client.connection_pool] = ShardConnection(client, None)
-        return self._connections[client.connection_pool]
+        if shard not in self._by_shard:
+            client = self._connect(shard)
+            if client.connection_pool not in self._connections:
+                self._connections[client.connection_pool] = ShardConnection(client, None)
+            self._by_shard[shard] = self._connections[client.connection_pool]
+        return self._by_shard[shard]
 
     def _forget(self, connection: ShardConnection) -> None:
         connection.close()
         self._connections = {pool: other for pool, other in self._connections.items() if other is not connection}
+        self._by_shard = {shard: other for shard, other in self._by_shard.items() if other is not connection}
 
     def _clock_key(self, shard: int) -> str:
         return shard_key(self._namespace, shard, "clock")

@@ -1,12 +1,15 @@
 """Metrics of an event process for Prometheus, read from the counters of its shards and its election at each scrape."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from tickwheel.driver.stats import WheelStats
+from tickwheel.event_process.queue_metrics import QUEUE_METRICS, QueueStats
+from tickwheel.event_process.queue_readings import QueueReading
 from tickwheel.telemetry.metrics import MetricSpec, Samples, SpecCollector
 
 Health = Callable[[], dict[int, WheelStats]]
@@ -34,7 +37,7 @@ def _counter(field: str, name: str, help: str) -> MetricSpec[ShardStats]:
     return replace(_gauge(field, name, help), family=CounterMetricFamily)
 
 
-# All metrics. A test compares the table of docs/operations.md with this tuple.
+# All metrics of shards. A test compares the table of docs/operations.md with this tuple.
 METRICS: Final[tuple[MetricSpec[ShardStats], ...]] = (
     _gauge("epoch", "shard_epoch", "Epoch under which this process drives the shard; 0 if it does not drive the shard"),
     _gauge(
@@ -100,8 +103,23 @@ METRICS: Final[tuple[MetricSpec[ShardStats], ...]] = (
 )
 
 
-class ShardMetrics(SpecCollector[ShardStats]):
-    """Collects the metrics of one event process: of all its shards, and of its election."""
+class ShardMetrics(Collector):
+    """Collects the metrics of one event process: of all its shards, of its election, and of the queues on the shards
+    that it leads.
+    """
 
-    def __init__(self, namespace: str, health: Health, unreadable_nodes: Callable[[], int] = lambda: 0) -> None:
-        super().__init__(lambda: ShardStats(namespace, health(), unreadable_nodes()), METRICS)
+    def __init__(
+        self,
+        namespace: str,
+        health: Health,
+        unreadable_nodes: Callable[[], int] = lambda: 0,
+        queue_readings: Callable[[], Sequence[tuple[int, str, QueueReading]]] = tuple,
+    ) -> None:
+        """``queue_readings`` returns the latest readings: shard, name of the queue, reading."""
+        self._shards = SpecCollector(lambda: ShardStats(namespace, health(), unreadable_nodes()), METRICS)
+        self._queues = SpecCollector(lambda: QueueStats(namespace, queue_readings()), QUEUE_METRICS)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield each metric with its samples."""
+        yield from self._shards.collect()
+        yield from self._queues.collect()

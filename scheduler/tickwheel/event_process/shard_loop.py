@@ -7,6 +7,7 @@ this process becomes a candidate for the shard again.
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from math import inf
 from threading import Event
 from typing import Any, Final
@@ -16,7 +17,7 @@ from redis.exceptions import RedisError
 
 from tickwheel.driver.commands import Command, ReadClaim
 from tickwheel.driver.config import DriverConfig
-from tickwheel.driver.queue_lookup import NamespaceRecreated
+from tickwheel.driver.queue_lookup import NamespaceLost, QueueLookup
 from tickwheel.driver.run_steps import next_command
 from tickwheel.driver.server_clock import ServerClock
 from tickwheel.driver.shard_connection import ShardConnection
@@ -24,14 +25,16 @@ from tickwheel.driver.shard_driver import ShardDriver
 from tickwheel.driver.unknown_queues import QueueRestored
 from tickwheel.election.election import Election, Leadership, OnFenced
 from tickwheel.errors import DataLoss, Fenced, TickwheelError
+from tickwheel.event_process.namespace_watch import require_namespace
 from tickwheel.event_process.sidecar import Sidecar, StartSidecar
+from tickwheel.event_process.watched_queues import WatchedQueues
 from tickwheel.plan import BROKEN_ANSWER, broken_answer_error
 from tickwheel.runtime.backoff import Backoff
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.runtime.time import monotonic_ms
 from tickwheel.runtime.wake_pipe import WakePipe
 from tickwheel.storage import keys
-from tickwheel.storage.fence import client_name
+from tickwheel.storage.fence import StoredClaim, client_name
 
 # A leader that cannot reach its shard for this time resigns, if another process can reach the shard.
 RESIGN_AFTER_MS: Final = 3_000
@@ -120,24 +123,25 @@ class ShardLoop:
     def _lead(self, leadership: Leadership) -> bool:
         """Drive until the leadership ends or the loop is stopped. Return whether this process has resigned."""
         backoff = Backoff()
+        queues = WatchedQueues(self._config.queues, leadership)
         # The shard counts as unreachable until a claim gets a reply.
         unreachable_since = monotonic_ms()
         self._wake.clear()
         while not (self._stopping.is_set() or leadership.lost):
-            driver = ShardDriver(self._config, self.clock, leadership.claims)
+            driver = ShardDriver(replace(self._config, queues=queues), self.clock, leadership.claims)
             try:
                 connection = ShardConnection(
                     self._connect(self._shard), self._wake.fileno(), client_name(self._config.namespace, self._shard)
                 )
                 try:
-                    self._drive(driver, connection, leadership)
+                    self._drive(driver, queues, connection, leadership)
                 finally:
                     leadership.begin_wait()
                     for sidecar in self._sidecars:
                         sidecar.stop()
                     connection.close()
             except (RedisError, OSError, TickwheelError, *BROKEN_ANSWER) as error:
-                if isinstance(error, NamespaceRecreated):
+                if isinstance(error, NamespaceLost):
                     raise
                 if driver.claim_refused and not self._should_claim_again(leadership, error):
                     return False
@@ -163,15 +167,20 @@ class ShardLoop:
                 self._wake.wait(1000 * seconds)
         return False
 
-    def _drive(self, driver: ShardDriver, connection: ShardConnection, leadership: Leadership) -> None:
+    def _drive(
+        self, driver: ShardDriver, queues: QueueLookup, connection: ShardConnection, leadership: Leadership
+    ) -> None:
         def execute(command: Command) -> Any:
             self._sent = monotonic_ms()
             leadership.begin_wait()
             try:
                 reply = connection.execute(command)
+                self.clock.on_reply(self._sent, monotonic_ms())
+                if isinstance(command, ReadClaim) and not StoredClaim.parse(reply).fence:
+                    # The shard is new, or has lost its data.
+                    self._check_namespace()
             finally:
                 leadership.end_wait()
-            self.clock.on_reply(self._sent, monotonic_ms())
             return reply
 
         steps = driver.run()
@@ -192,19 +201,19 @@ class ShardLoop:
                 # If a namespace is recreated, its metadata shard has lost the fence, so the loop of this shard claims.
                 self._check_shards_at = 0 if self._shard == 0 else inf
             if monotonic_ms() >= self._check_shards_at:
-                self._check_shards()
+                self._check_shards(queues)
             self.stats.held, self.stats.clock_steps = self.clock.guard.is_holding, self.clock.guard.steps
 
-    def _check_shards(self) -> None:
+    def _check_shards(self, queues: QueueLookup) -> None:
         """Raise NamespaceRecreated if the namespace has another number of shards: nobody would drive the new shards.
 
         Check again later if the namespace does not exist: this shard was claimed before the namespace is recreated.
         """
         self._check_shards_at = monotonic_ms() + _CHECK_SHARDS_MS
         try:
-            if self._config.queues.check_shards():
+            if queues.check_shards():
                 self._check_shards_at = inf
-        except NamespaceRecreated:
+        except NamespaceLost:
             raise
         except (RedisError, OSError, TickwheelError) as error:
             # The wheel needs only this shard.
@@ -213,6 +222,16 @@ class ShardLoop:
                 "shard %d: the number of the namespace's shards cannot be compared; trying again: %s",
                 *(self._shard, error),
             )
+
+    def _check_namespace(self) -> None:
+        """Raise NamespaceLost if the namespace does not exist: a claim would leave a key on a server without data."""
+        try:
+            require_namespace(self._config.queues, self._config.namespace)
+        except NamespaceLost:
+            raise
+        except (RedisError, OSError, TickwheelError) as error:
+            # The wheel needs only this shard.
+            _log.debug("shard %d: cannot check that the namespace exists: %s", self._shard, error)
 
     def _start_sidecars(self, fence: bytes) -> None:
         # Sidecars with earlier fences are harmless, because the scripts reject their calls. Do not wait for a sidecar

@@ -12,6 +12,7 @@ from typing import Protocol
 from redis.exceptions import RedisError
 
 from tickwheel.driver.fenced_shard import FencedShard
+from tickwheel.driver.queue_lookup import NamespaceLost
 from tickwheel.driver.stats import WheelStats
 from tickwheel.errors import Fenced, TickwheelError
 from tickwheel.runtime.backoff import Backoff
@@ -70,6 +71,9 @@ class Sidecar:
                 except Fenced as fenced:
                     # The thread of the driver gets the same error, and claims the shard again or ends.
                     _log.info("%s ends: %s", label, fenced)
+                    return
+                except NamespaceLost:
+                    # The event process ends, too, and logs the reason.
                     return
                 except (TickwheelError, RedisError, OSError) as error:
                     seconds = backoff.next()

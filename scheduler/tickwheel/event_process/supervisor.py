@@ -6,11 +6,13 @@ from dataclasses import replace
 from threading import Condition, Thread
 
 from tickwheel.driver.config import DriverConfig
-from tickwheel.driver.queue_lookup import QueueLookup
+from tickwheel.driver.queue_lookup import NamespaceLost, QueueLookup
 from tickwheel.driver.server_clock import ServerClock
 from tickwheel.driver.stats import WheelStats
 from tickwheel.election.election import Election, owner_name
 from tickwheel.errors import TickwheelError
+from tickwheel.event_process.namespace_watch import NamespaceWatch
+from tickwheel.event_process.queue_metrics_reader import QueueMetricsReader
 from tickwheel.event_process.shard_loop import Connect, ShardLoop
 from tickwheel.event_process.sidecar import StartSidecar
 from tickwheel.limits import CLOCK_GUARD_MS
@@ -52,23 +54,32 @@ class EventProcess:
             )
             for config in configs
         }
+        self.queue_metrics: QueueMetricsReader | None = None
+        """Reads the metrics of queues, while its `running` is active. None if the process was not opened by
+        `open_event_process`."""
         self._election = election
         self._changed = Condition()
         self._stopping = False
         self._ended = 0
+        self._loss: NamespaceLost | None = None
+        self._watch = NamespaceWatch(queues, namespace, self._end)
 
     def run(self) -> None:
-        """Drive until `stop` or until a loop fails. Raises the error of a failed loop, after all loops have stopped."""
+        """Drive until `stop`, or until a loop fails or the namespace is lost. Then raises the error of the failed loop,
+        or NamespaceLost, after all loops have stopped.
+        """
         threads = [
             Thread(target=self._run_loop, args=(loop,), name=f"tickwheel-shard-{shard}", daemon=True)
             for shard, loop in self._loops.items()
         ]
         for thread in threads:
             thread.start()
+        self._watch.start()
         try:
             with self._changed:
                 self._changed.wait_for(lambda: self._stopping or self._ended > 0)
         finally:
+            self._watch.stop()
             self._election.leave()
             for loop in self._loops.values():
                 loop.stop()
@@ -77,9 +88,9 @@ class EventProcess:
             self._election.close()
             for loop in self._loops.values():
                 loop.close()
-        for loop in self._loops.values():
-            if loop.error is not None:
-                raise loop.error
+        for error in (self._loss, *(loop.error for loop in self._loops.values())):
+            if error is not None:
+                raise error
 
     def stop(self) -> None:
         """Ask `run` to return. May be called from any thread, and repeatedly."""
@@ -90,6 +101,11 @@ class EventProcess:
     def health(self) -> dict[int, WheelStats]:
         """Return a copy of each shard's counters. This process does not drive a shard whose epoch is 0."""
         return {shard: replace(loop.stats) for shard, loop in self._loops.items()}
+
+    def led_epochs(self) -> dict[int, int]:
+        """Return the epoch of each shard that this process drives now."""
+        epochs = {shard: loop.stats.epoch for shard, loop in self._loops.items()}
+        return {shard: epoch for shard, epoch in epochs.items() if epoch}
 
     def unreadable_nodes(self) -> int:
         """Return how often the election ignored the data of a node because no event process writes such data."""
@@ -111,9 +127,17 @@ class EventProcess:
             clock.accept()
             clock.accept_similar_steps(steps)
 
+    def _end(self, loss: NamespaceLost) -> None:
+        with self._changed:
+            self._loss, self._stopping = loss, True
+            self._changed.notify_all()
+
     def _run_loop(self, loop: ShardLoop) -> None:
         try:
             loop.run()
+        except NamespaceLost as error:
+            # `run` raises the error, so that the program logs it once for all shards.
+            self._end(error)
         except TickwheelError as error:
             _log.error("a shard's loop failed; this event process exits: %s", error)
         except Exception:

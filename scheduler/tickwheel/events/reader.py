@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, Final
 
 from tickwheel.errors import TickwheelError, Unavailable
@@ -13,6 +12,7 @@ from tickwheel.events.encoding import Transition, decode
 from tickwheel.events.partition_offsets import PartitionOffsets
 from tickwheel.kafka.library import SINK_HEADERS, TOPIC, build_settings, kafka_library, library_log
 from tickwheel.model import validation
+from tickwheel.model.validation import Duration
 from tickwheel.runtime.log_throttle import LogThrottle
 
 STARTS: Final = ("earliest", "latest")
@@ -45,7 +45,7 @@ def read(
     topic: str = TOPIC,
     group: str | None = None,
     start: str = "earliest",
-    idle: timedelta | None = None,
+    idle: Duration | None = None,
     on_gap: Callable[[Gap], None] | None = None,
     on_unreadable: Callable[[UnreadableRecord], None] | None = None,
     remembered: int = REMEMBERED,

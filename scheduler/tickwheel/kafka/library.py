@@ -7,6 +7,7 @@ from types import ModuleType
 
 from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.model.sink_url import RELAY_TOPIC
+from tickwheel.runtime.extras import describe_install
 from tickwheel.runtime.log_throttle import LogThrottle
 
 TOPIC = RELAY_TOPIC
@@ -27,7 +28,7 @@ def kafka_library() -> ModuleType:
         import confluent_kafka
     except ImportError as error:
         raise TickwheelError(
-            f"Kafka requires the package confluent-kafka ({error}): run pip install 'tickwheel[kafka]'"
+            f"Kafka requires the package confluent-kafka ({error}): {describe_install('kafka')}"
         ) from error
     return confluent_kafka
 

@@ -13,5 +13,7 @@ depends on the limits (`tickwheel.limits`) and the stored format (`tickwheel.sto
     sink_url.py             URLs of sinks
     security_releases.py    the releases of Redis and Valkey that mend vulnerabilities
     durations.py            durations as text: 15m, 2h30m
+    priority.py             priorities, and the deadlines that they mean
+    json_payload.py         payloads that are JSON
     validation.py           checks of arguments, and conversions of times
 """

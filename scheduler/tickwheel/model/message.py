@@ -8,6 +8,8 @@ from typing import Any, Self
 
 from tickwheel.errors import DataLoss, InvalidArgument, TickwheelError
 from tickwheel.model import validation
+from tickwheel.model.json_payload import decode_payload
+from tickwheel.model.validation import Duration
 from tickwheel.storage.record import (
     BIAS,
     BODY,
@@ -33,14 +35,21 @@ _LABELS = ("gone", *(state.label for state in State))
 class NewMessage:
     """A message for `enqueue_many`. The fields are the parameters of `Queue.enqueue`."""
 
-    payload: bytes = b""
+    payload: bytes | str = b""
     id: str | None = None
-    delay: timedelta | None = None
+    delay: Duration | None = None
     due: datetime | None = None
     deadline: datetime | timedelta | None = None
     metadata: Mapping[str, str] | None = None
-    lease: timedelta | None = None
+    lease: Duration | None = None
     max_attempts: int | None = None
+    priority: int | None = None
+    json: Any = None
+
+    def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
+        # A pickle of an earlier version lacks the last fields.
+        for item in fields(self):
+            setattr(self, item.name, state[1].get(item.name, item.default))
 
 
 @dataclass(slots=True)
@@ -92,6 +101,10 @@ class MessageView:
     """Whether the service withheld the payload and the result, because the token lacks the roles ``consume`` and
     ``admin`` on the queue. ``payload`` is then empty and ``result`` None. Always False over ``redis://``."""
 
+    def json(self) -> Any:
+        """Return the value of a payload that is JSON. Raises InvalidArgument if the payload is not JSON."""
+        return decode_payload(self.queue, self.id, self.payload)
+
     def __setstate__(self, values: list[Any]) -> None:
         # A pickle of an earlier version lacks `payload_withheld`.
         for item, value in zip(fields(self), [*values, False], strict=False):
@@ -107,6 +120,7 @@ class LeasedMessage:
         "_field",
         "_lease_ms",
         "_lease_until_ms",
+        "_max_attempts",
         "_pairs",
         "attempt",
         "exclusive_value",
@@ -139,7 +153,10 @@ class LeasedMessage:
         if flags & EXPLICIT:
             self._deadline_ms = _U64.unpack_from(record, at)[0] - BIAS
             at += 8
+        # The message's own limit; 0 if the limit is that of the queue, or unknown.
+        self._max_attempts = 0
         if flags & OVERRIDES:
+            _, self._max_attempts = OVERRIDES_SECTION.unpack_from(record, at)
             at += OVERRIDES_SECTION.size
         if flags & ERROR:
             at += 2 + _U16.unpack_from(record, at)[0]
@@ -169,7 +186,7 @@ class LeasedMessage:
         message = cls.__new__(cls)
         message.id, message.exclusive_value, message.queue = id, exclusive_value, queue
         message.token, message.attempt, message.version = token, max(attempt, 1), 0
-        message.payload = message._pairs = b""
+        message.payload, message._pairs, message._max_attempts = b"", b"", 0
         message._due_ms = message._deadline_ms = message._lease_until_ms = message._lease_ms = 0
         value = None if exclusive_value is None else exclusive_value.encode()
         message._field = _U16.pack(queue_number) + name(id.encode(), value)
@@ -190,6 +207,10 @@ class LeasedMessage:
                 f"the metadata of message {self.id!r} of queue {self.queue!r} is damaged: {error}; run"
                 " `tickwheel doctor` to list all damage"
             ) from error
+
+    def json(self) -> Any:
+        """Return the value of a payload that is JSON. Raises InvalidArgument if the payload is not JSON."""
+        return decode_payload(self.queue, self.id, self.payload)
 
     @property
     def due(self) -> datetime:
@@ -234,6 +255,8 @@ class _DetachedClient:
 
 def _unpickled(kind: type[LeasedMessage], values: dict[str, Any]) -> LeasedMessage:
     message = kind.__new__(kind)
+    # A pickle of an earlier version lacks this slot.
+    message._max_attempts = 0
     for slot, value in values.items():
         setattr(message, slot, value)
     message._tickwheel = _DetachedClient()  # type: ignore[attr-defined]  # in both subclasses

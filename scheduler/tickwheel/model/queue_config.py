@@ -9,11 +9,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from struct import Struct, error as StructError
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 from tickwheel import limits
 from tickwheel.errors import DataLoss, InvalidArgument
 from tickwheel.model import sink_url, validation
+from tickwheel.model.validation import Duration
 from tickwheel.runtime.foreign_data import decode_json
 from tickwheel.storage import trace_context
 
@@ -24,6 +25,22 @@ _STORED_PREFIX = Struct(">I4sH")
 EXCLUSIVE, FORECAST, BLOCKED, HEADS = 1, 2, 4, 8
 _MARKS = ("deleting", "enqueue_was_blocked", "dequeue_was_blocked", "deleted")
 _NOT_SETTINGS = (*_MARKS, "number", "version", "uid", "indexed_keys")
+
+
+class QueueSettings(TypedDict, total=False):
+    """The arguments of `create_queue`, which documents them. None means that the setting is left out."""
+
+    exclusive_key: str | None
+    indexed: list[str] | tuple[str, ...] | set[str] | frozenset[str] | None
+    lease: Duration | None
+    max_attempts: int | None
+    backoff: Duration | None
+    backoff_max: Duration | None
+    retention: Duration | None
+    errored_retention: Duration | None
+    payload_limit: int | None
+    forecast: bool | None
+    sink: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,19 +72,29 @@ class Lateness:
     """Number of messages with an explicit deadline that were dequeued."""
 
     def percentile(self, share: float) -> int:
-        """Return the percentile ``share`` of `promoted`: the upper end of its bucket in ms; 0 without messages.
+        """Return an estimate of the percentile ``share`` of `promoted`, in ms; 0 without messages.
 
-        Raises InvalidArgument if ``share`` is not from 0 to 1.
+        The times of the messages are not stored, only their numbers by bucket. So the estimate is interpolated within
+        the bucket that contains the percentile, evenly on a logarithmic scale. Below 2 ms the estimate is exact, in
+        whole ms. Above, it is more than half of the percentile, and less than twice the percentile. Raises
+        InvalidArgument if ``share`` is not from 0 to 1.
         """
         if not 0 <= share <= 1:
             raise InvalidArgument(f"share must be from 0 to 1, such as 0.99 for the 99th percentile, not {share!r}")
         wanted = share * sum(self.promoted.values())
         passed = 0
         for end, count in sorted(self.promoted.items()):
+            if count > 0 and passed + count >= wanted:
+                return _interpolate(end, (wanted - passed) / count)
             passed += count
-            if passed >= wanted > 0:
-                return end
         return 0
+
+
+def _interpolate(end: int, part: float) -> int:
+    """Return the value below which this part of a bucket's values are. The values are whole numbers."""
+    lowest, highest = end // 2, end - 1
+    # The first two buckets have one value each, 0 and 1.
+    return highest if end <= 2 else round(lowest * (highest / lowest) ** part)
 
 
 @dataclass(frozen=True, slots=True)

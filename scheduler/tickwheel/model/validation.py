@@ -6,6 +6,7 @@ Every check raises InvalidArgument, with the name of the argument, its value and
 import re
 from collections.abc import Collection, Mapping, Sized
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from itertools import islice
 from operator import index
 from typing import Any, SupportsIndex, TypeVar, cast
@@ -15,6 +16,8 @@ from tickwheel.errors import InvalidArgument, PayloadTooLarge
 from tickwheel.storage import trace_context
 
 T = TypeVar("T")
+# A duration as callers pass it. A number counts seconds.
+Duration = timedelta | float
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 # The names of the placeholders of deleted queues (`operations/removal/queue_numbers.py`).
 _PLACEHOLDER = re.compile(r"deleted\.[0-9]+\.[0-9a-f]+")
@@ -22,13 +25,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _PREVIEW_CHARS = 80
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}")
-_UNITS = {
-    "day": timedelta(days=1),
-    "hour": timedelta(hours=1),
-    "min": timedelta(minutes=1),
-    "s": timedelta(seconds=1),
-    "ms": _MS,
-}
+_UNITS = {unit: timedelta(seconds=count) for unit, count in (("day", 86_400), ("hour", 3_600), ("min", 60), ("s", 1))}
+_UNITS["ms"] = _MS
 # From this duration on, error texts print whole days.
 _ONLY_DAYS = timedelta(days=1_000)
 # A record has 48 bits for the due time.
@@ -101,10 +99,19 @@ def message_id(value: object) -> bytes:
 
 
 def payload(value: object, maximum: int = limits.PAYLOAD_BYTES) -> bytes:
-    """Return the payload as bytes. Raises PayloadTooLarge if it has more than ``maximum`` bytes."""
-    if not isinstance(value, bytes | bytearray | memoryview):
-        raise InvalidArgument(f"payload must be bytes, not {type(value).__name__} {preview(value)}")
-    raw = bytes(value)
+    """Return the payload as bytes; a str as UTF-8. Raises PayloadTooLarge if it has more than ``maximum`` bytes."""
+    if isinstance(value, str):
+        try:
+            raw = str.encode(value)
+        except UnicodeEncodeError as error:
+            raise InvalidArgument(f"payload must be bytes or valid Unicode text, not {preview(value)}") from error
+    elif isinstance(value, bytes | bytearray | memoryview):
+        raw = bytes(value)
+    else:
+        raise InvalidArgument(
+            f"payload must be bytes or str, not {type(value).__name__} {preview(value)}: to send the value as JSON,"
+            " use the argument json"
+        )
     if len(raw) > maximum:
         raise PayloadTooLarge(
             f"payload has {len(raw)} bytes, at most {maximum} are allowed: store the content elsewhere and enqueue a"
@@ -198,25 +205,62 @@ def describe_ms(ms: int) -> str:
 
 
 def duration_ms(label: str, value: object, minimum: int, maximum: int, *, round_up: bool = True) -> int:
-    """Return a timedelta in whole milliseconds, by default rounded up so that nothing happens early."""
+    """Return a duration in whole milliseconds, by default rounded up so that nothing happens early.
+
+    ``value`` is a timedelta, or a number of seconds: an int or a float, but not a bool and not NaN.
+    """
     if isinstance(value, WireDuration):
         return integer(f"{label}_ms", int(value), minimum, maximum)
-    if not isinstance(value, timedelta):
-        raise InvalidArgument(f"{label} must be a datetime.timedelta, not {type(value).__name__} {preview(value)}")
-    ms = value // _MS + (round_up and value % _MS > timedelta(0))
+    if isinstance(value, timedelta):
+        length, negative = value, value.days < 0
+    else:
+        number = _seconds(label, value, minimum, maximum)
+        length, negative = timedelta(seconds=number), number < 0
+    ms = length // _MS + (round_up and length % _MS > timedelta(0))
     # A negative duration of less than 1 ms rounds to zero, so the sign of the original value is checked, too.
-    if value.days < 0 or not minimum <= ms <= maximum:
-        raise InvalidArgument(
-            f"{label} must be from {describe_ms(minimum)} to {describe_ms(maximum)}, not {describe_duration(value)}"
-        )
+    if negative or not minimum <= ms <= maximum:
+        text = describe_duration(value) if isinstance(value, timedelta) else f"{preview(value)} s"
+        raise _outside(label, minimum, maximum, text)
     return ms
 
 
-def timestamp_ms(label: str, value: object, *, round_up: bool) -> int:
-    """Return an aware datetime in ms since 1970, rounded up or down to the millisecond."""
+def duration(label: str, value: object, minimum: int, maximum: int) -> timedelta:
+    """Return a duration as a timedelta, after the checks of `duration_ms`, which describes ``value``."""
+    duration_ms(label, value, minimum, maximum)
+    return as_timedelta(cast(Duration, value))
+
+
+def as_timedelta(value: Duration) -> timedelta:
+    """Return a duration, which was checked before, as a timedelta."""
+    return value if isinstance(value, timedelta) else timedelta(seconds=value)
+
+
+def _seconds(label: str, value: object, minimum: int, maximum: int) -> float:
+    """Return a number of seconds that a timedelta can represent."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidArgument(
+            f"{label} must be a datetime.timedelta or a number of seconds, not {type(value).__name__} {preview(value)}"
+        )
+    try:
+        timedelta(seconds=value)
+    # NaN raises ValueError; infinity and large numbers raise OverflowError.
+    except (ValueError, OverflowError) as error:
+        raise _outside(label, minimum, maximum, f"{preview(value)} s") from error
+    return value
+
+
+def _outside(label: str, minimum: int, maximum: int, value: str) -> InvalidArgument:
+    return InvalidArgument(f"{label} must be from {describe_ms(minimum)} to {describe_ms(maximum)}, not {value}")
+
+
+def timestamp_ms(label: str, value: object, *, round_up: bool, alternative: str = "") -> int:
+    """Return an aware datetime in ms since 1970, rounded up or down to the millisecond.
+
+    ``alternative`` is the part of the error text that names another allowed type.
+    """
     if not isinstance(value, datetime):
         raise InvalidArgument(
-            f"{label} must be an aware datetime.datetime, not {type(value).__name__} {preview(value)}"
+            f"{label} must be an aware datetime.datetime{alternative}, not {type(value).__name__} {preview(value)}"
         )
     if value.utcoffset() is None:
         raise InvalidArgument(f"{label} has no time zone: {value!r}; add one, for example by value.astimezone()")
@@ -251,7 +295,8 @@ def deadline_ms(value: object) -> tuple[int, bool]:
                 f"deadline must be within {describe_ms(maximum)} from now, not {describe_duration(value)}"
             )
         return value // _MS, True
-    return timestamp_ms("deadline", value, round_up=False), False
+    # A number is rejected: it could be seconds from now, or a Unix time.
+    return timestamp_ms("deadline", value, round_up=False, alternative=" or a datetime.timedelta"), False
 
 
 def one_of(label: str, value: object, allowed: Collection[str]) -> str:
@@ -290,5 +335,13 @@ def reject_unknown(label: str, values: Mapping[str, Any], allowed: Collection[st
     for key in values:
         if key not in allowed:
             raise InvalidArgument(
-                f"{label} has no setting {preview(key)}; the settings are {', '.join(sorted(allowed))}"
+                f"{label} has no setting {preview(key)}{suggest(key, allowed)}; the settings are"
+                f" {', '.join(sorted(allowed))}"
             )
+
+
+def suggest(name: object, allowed: Collection[str]) -> str:
+    """Return a question for the end of an error about an unknown name, with a similar allowed name, or ''."""
+    # The comparison takes time in proportion to the length of the name.
+    close = get_close_matches(name, allowed, n=1) if isinstance(name, str) and len(name) <= _PREVIEW_CHARS else []
+    return f" (did you mean {close[0]!r}?)" if close else ""

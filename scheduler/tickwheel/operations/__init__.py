@@ -18,6 +18,7 @@ The scripts in `lua/` make the changes; no code in this package changes a messag
     leased_messages.py    the messages of a dequeue from a reply of the script
     ready_shards.py       the shards that a dequeue calls
     head_cache.py         the most urgent deadlines of the last replies
+    several_queues/       dequeue of several queues in one call
     exact_order.py        exact order over several shards
     settle.py             complete, fail, release, extend
     resume_lease.py       a leased message from its id and token

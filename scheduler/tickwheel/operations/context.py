@@ -14,6 +14,7 @@ from tickwheel.model.queue_config import BLOCKED, HEADS, QueueConfig
 from tickwheel.operations.head_cache import HeadCache
 from tickwheel.operations.sessions import SessionPool
 from tickwheel.plan import Plan, Request, Round
+from tickwheel.storage.end_topic import END_MARK
 from tickwheel.storage.keys import declared_keys, namespace_key, queue_key, queues_key
 from tickwheel.storage.script_errors import NAMESPACEGONE, ScriptError
 from tickwheel.storage.scripts import Call, load
@@ -43,10 +44,14 @@ CLOCK_FRAGMENTS = ("_clock", "_clock_test")
 class NamespaceContext:
     """The shared state of one client. Thread-safe: cached objects are replaced, never changed."""
 
-    def __init__(self, namespace: str, *, clock: str = "_clock", replicas: int = 0) -> None:
-        """``replicas``: how many replicas the client's durability demands."""
+    def __init__(self, namespace: str, *, clock: str = "_clock", replicas: int = 0, is_embedded: bool = False) -> None:
+        """``replicas``: how many replicas the client's durability demands.
+
+        ``is_embedded``: the client uses the embedded server of a data directory.
+        """
         self.namespace = namespace
         self.replicas = replicas
+        self.is_embedded = is_embedded
         self.clock = validation.one_of("clock", clock, CLOCK_FRAGMENTS)
         self.shards = 1
         # Set when the client finds that its namespace no longer exists or has another number of shards.
@@ -97,9 +102,17 @@ class NamespaceContext:
             keys.append(call_digest)
         return Call(script, keys, args)
 
-    def channels(self, queue: str) -> list[str]:
-        """Return the channels for wake-ups of a queue, one for each shard."""
-        return [queue_key(self.namespace, shard, queue, "wake") for shard in range(self.shards)]
+    def channels(self, topic: str) -> list[str]:
+        """Return the channels of a topic, one for each shard. A name is empty if the topic needs no channel there.
+
+        The topic is a queue, for wake-ups, or `end_topic`.
+        """
+        queue, is_end, chosen = topic.partition(END_MARK)
+        if not is_end:
+            return [queue_key(self.namespace, shard, queue, "wake") for shard in range(self.shards)]
+        channels = [""] * self.shards
+        channels[int(chosen)] = queue_key(self.namespace, int(chosen), queue, "ended")
+        return channels
 
     def load_config(self, queue: str) -> Plan[QueueConfig | None]:
         """Read a queue's configuration from the metadata shard and cache it. Return None if there is no such queue.

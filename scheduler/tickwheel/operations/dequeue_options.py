@@ -3,7 +3,6 @@ limits the bytes of the answer.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
 from typing import NamedTuple, Self
 
 from tickwheel import limits
@@ -11,6 +10,7 @@ from tickwheel.errors import InvalidArgument, QueueConfigConflict
 from tickwheel.model import validation
 from tickwheel.model.message import LeasedMessage
 from tickwheel.model.queue_config import QueueConfig
+from tickwheel.model.validation import Duration
 from tickwheel.operations.sessions import RequestId
 
 
@@ -52,8 +52,8 @@ class DequeueOptions(NamedTuple):
         cls,
         limit: int = 1,
         where: Mapping[str, str] | None = None,
-        lease: timedelta | None = None,
-        wait: timedelta | None = None,
+        lease: Duration | None = None,
+        wait: Duration | None = None,
         worker: str | None = None,
         request_id: str | None = None,
         consistency: str = "heads",

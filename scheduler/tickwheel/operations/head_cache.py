@@ -51,6 +51,10 @@ class HeadCache:
                 if request.call is not None and request.call.script.name in scripts:
                     recorded[request.shard] = (None, -inf)
 
+    def forget_empty(self, queue: str) -> None:
+        """Forget that nothing is deliverable in a queue: messages were announced or found."""
+        self.known_empty.discard((queue, b""))
+
     def forget(self, queue: str) -> None:
         """Forget the heads of a queue that does not exist."""
         self._heads.pop(queue, None)

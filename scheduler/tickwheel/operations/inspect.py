@@ -1,9 +1,11 @@
 """Read-only operations: get, counts, lateness, depth and forecast."""
 
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from struct import error as StructError
+from typing import Any
 
 from tickwheel import limits
 from tickwheel.errors import DataLoss, InvalidArgument
@@ -12,15 +14,72 @@ from tickwheel.model.message import MessageView
 from tickwheel.model.results import ForecastMinute, Lateness
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import read_shard
-from tickwheel.operations.locate import read_message
-from tickwheel.plan import ContinueWalk, Plan, Request, Round, pairs_from_flat
+from tickwheel.operations.locate import locate, read_message
+from tickwheel.plan import (
+    AwaitWakeup,
+    ContinueWalk,
+    Plan,
+    Request,
+    Round,
+    SubscribeToEnd,
+    Unsubscribe,
+    pairs_from_flat,
+)
 from tickwheel.storage import record
+from tickwheel.storage.end_topic import end_topic
 from tickwheel.storage.keys import queues_key
 
 # The fields of a queue's histograms: buckets by powers of two in ms, and the number of delivered messages with a
 # deadline that the caller set.
 BUCKET = re.compile(rb"(late|missed):[0-9]{1,2}|deadlines")
 _STATES = [state.label for state in record.State]
+ENDED = [record.State.COMPLETED.label, record.State.CANCELLED.label, record.State.ERRORED.label]
+# If an announcement was lost, a waiting call notices the end of its message after this number of seconds.
+RECHECK_S = 10.0
+
+
+class EndWait:
+    """Reads a message once it has ended, or after ``wait_ms``.
+
+    The plan sleeps until the end is announced (`lua/_ended.lua`). It does not poll.
+    """
+
+    def __init__(
+        self, context: NamespaceContext, queue: str, id_: str, exclusive_value: str | None, wait_ms: int
+    ) -> None:
+        self._context = context
+        self._queue = queue
+        self._message = id_, exclusive_value
+        self._wait_ms = wait_ms
+        self._waits = True
+        self._waiter: Any = None
+
+    def plan(self) -> Plan[MessageView]:
+        """Return a snapshot of the message. Raises MessageNotFound, also if the message is removed during the wait."""
+        view = yield from get(self._context, self._queue, *self._message)
+        if view.state in ENDED or not self._wait_ms:
+            return view
+        until = time.monotonic() + self._wait_ms / 1000
+        shard, raw = yield from locate(self._context, self._queue, *self._message)
+        config = yield from self._context.config(self._queue)
+        waiter = self._waiter = yield SubscribeToEnd(end_topic(self._queue, shard), config.number.to_bytes(2) + raw)
+        try:
+            while True:
+                # Subscribe first, then read, so that an end in between is not missed.
+                left = until - time.monotonic() if self._waits else 0
+                view = yield from get(self._context, self._queue, *self._message)
+                if view.state in ENDED or left <= 0:
+                    return view
+                yield AwaitWakeup(waiter, min(left, RECHECK_S))
+        finally:
+            self._waiter = None
+            yield Unsubscribe(waiter)
+
+    def cancel_wait(self) -> None:
+        """End the wait after one more read, even if the wait has not started yet."""
+        self._waits = False
+        if self._waiter is not None:
+            self._waiter.wake()
 
 
 def get(context: NamespaceContext, queue: str, id_: str, exclusive_value: str | None) -> Plan[MessageView]:

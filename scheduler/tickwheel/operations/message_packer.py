@@ -9,8 +9,10 @@ from struct import Struct
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
+from tickwheel.model.json_payload import encode_payload
 from tickwheel.model.message import NewMessage, ReceivedMessage
 from tickwheel.model.message_id import new_message_id
+from tickwheel.model.priority import priority_deadline_ms
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.storage import trace_context
@@ -80,24 +82,31 @@ class Packer:
         else:
             raw_id = validation.message_id(new.id)
             id_ = validation.to_plain_str(new.id)
-        payload = new.payload
+        payload: object = new.payload
+        if new.json is not None:
+            payload = encode_payload(new.json, payload)
         if type(payload) is not bytes or len(payload) > config.payload_limit:
             payload = validation.payload(payload, config.payload_limit)
-        flags = kind = when = deadline = 0
+        flags = kind = when = 0
         if new.delay is not None:
             if new.due is not None:
                 raise InvalidArgument("give a delay or a due time, not both")
             when = validation.duration_ms("delay", new.delay, 0, limits.DELAY_MS_MAX)
         elif new.due is not None:
             kind, when = _ABSOLUTE, validation.due_ms(new.due)
-        if new.deadline is not None:
+        explicit, relative = None, kind != _ABSOLUTE
+        if new.priority is not None:
+            explicit = priority_deadline_ms(new.priority, new.deadline, when)
+        elif new.deadline is not None:
+            explicit, relative = validation.deadline_ms(new.deadline)
+        first = b""
+        if explicit is not None:
             flags |= EXPLICIT
-            deadline, relative = validation.deadline_ms(new.deadline)
             kind |= _RELATIVE_DEADLINE if relative else 0
-        overrides = b""
+            first = _DEADLINE.pack(explicit + BIAS)
         if new.lease is not None or new.max_attempts is not None:
             flags |= OVERRIDES
-            overrides = _overrides(new)
+            first += _overrides(new)
         value, units = None, _WEIGHT if config.exclusive_key is None else _EXCLUSIVE_WEIGHT
         metadata = {} if new.metadata is None else validation.metadata(new.metadata)
         pairs, content = b"", trace_context.strip_trace_context(metadata)
@@ -112,7 +121,6 @@ class Packer:
             flags |= BODY
         field = self._number + name(raw_id, value)
         head = _HEAD.pack(flags, kind, when >> 32, when & 0xFFFFFFFF)
-        first = overrides if new.deadline is None else _DEADLINE.pack(deadline + BIAS) + overrides
         rest = first + pairs
         # The digest covers the arguments as passed: a delay, not the due time that follows from it. So a message that
         # is enqueued again with the same arguments has the same digest.

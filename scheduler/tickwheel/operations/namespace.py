@@ -82,13 +82,20 @@ def open_namespace(context: NamespaceContext, options: NamespaceOptions) -> Plan
 
 
 def _mark_creation(context: NamespaceContext) -> Plan[None]:
-    """Store the time of each shard's server: a witness of the clock guard at the first claim (claim_shard.lua)."""
+    """Store the time of each shard's server: a witness of the clock guard at the first claim (claim_shard.lua).
+
+    On the embedded server of a data directory, also store that no election by lease may take the shards. Each claim of
+    an event process of the directory stores this again.
+    """
     replies = yield Round([Request(shard, command=("TIME",)) for shard in range(context.shards)])
     marks = [int(seconds) * 1000 + int(micros) // 1000 for seconds, micros in (reply.value for reply in replies)]
+    fields = [("created", shard, mark) for shard, mark in enumerate(marks)]
+    if context.is_embedded:
+        fields += [("embedded", shard, 1) for shard in range(context.shards)]
     yield Round(
         [
-            Request(shard, command=("HSETNX", shard_key(context.namespace, shard, "clock"), "created", mark))
-            for shard, mark in enumerate(marks)
+            Request(shard, command=("HSETNX", shard_key(context.namespace, shard, "clock"), field, value))
+            for field, shard, value in fields
         ]
     )
 

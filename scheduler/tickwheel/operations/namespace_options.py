@@ -1,11 +1,11 @@
 """The options of a program that opens a namespace: checked once, then passed as one object to `open_namespace`."""
 
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Self
 
 from tickwheel import limits
 from tickwheel.model import validation
+from tickwheel.model.validation import Duration
 
 HISTORIES = ("capped", "relay", "off")
 # The options for an outbox that has reached its limit: reject enqueue, reschedule and redrive, or drop new events.
@@ -34,7 +34,7 @@ class NamespaceOptions:
         shards: int | None = None,
         history: str | None = None,
         auto_create: bool | None = None,
-        clock_guard: timedelta | None = None,
+        clock_guard: Duration | None = None,
         outbox_limit: int | None = None,
         outbox_full: str | None = None,
         existing: bool = False,

@@ -7,6 +7,7 @@ from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
 from tickwheel.model.results import Change
+from tickwheel.model.validation import Duration
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.locate import call_by_id
 from tickwheel.operations.sessions import Sessions
@@ -23,7 +24,7 @@ def reschedule(
     queue: str,
     id_: str,
     exclusive_value: str | None,
-    delay: timedelta | None,
+    delay: Duration | None,
     due: datetime | None,
     deadline: datetime | timedelta | None,
     sessions: Sessions | None = None,

@@ -1,10 +1,9 @@
 """Operations of the holder of a lease: complete, fail, release and extend."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import timedelta
 from itertools import groupby, repeat
 from struct import Struct
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
@@ -12,6 +11,7 @@ from tickwheel.model import validation
 from tickwheel.model.message import LeasedMessage, label
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.retry_backoff import draw_backoff_ms
+from tickwheel.model.validation import Duration
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import ScriptCall, call_shards, call_shards_once
 from tickwheel.operations.results import (
@@ -44,11 +44,23 @@ ItemsByShard = Mapping[int, list[Item]]
 SettlePlan = Plan[list[Sequence[int]]]
 
 
+class FailedAttempt(NamedTuple):
+    """The answer to `fail`: the new state of the message, its back-off, and the maximum number of its attempts.
+
+    A client of the service does not know the back-off (None) unless it has set the back-off, nor the maximum (0).
+    """
+
+    state: str
+    retry_in_ms: int | None
+    max_attempts: int
+
+
 def complete(
     context: NamespaceContext, messages: Sequence[LeasedMessage], results: Sequence[str | None] | None = None
 ) -> Plan[None]:
     """Complete all messages, each with its result.
 
+    If ``results`` is not None, calls that wait for these messages are woken, also for messages without a result.
     If some leases are lost, raises LeaseLost after all other messages are completed.
     """
     check_leased("complete_many", messages)
@@ -56,7 +68,9 @@ def complete(
     def call(queue: str, part: ItemsByShard) -> SettlePlan:
         def build(config: QueueConfig, shard: int) -> Request:
             leased = [message for message, _ in part[shard]]
-            params = _time(config.retention_ms) + _results([result for _, result in part[shard]])
+            params = _time(config.retention_ms)
+            if results is not None:
+                params += _results([result for _, result in part[shard]])
             args = [config.context(context.history), b"", params, *_items(context, queue, config, leased)]
             return Request(shard, context.call("complete", shard, queue, args), durable=True)
 
@@ -78,11 +92,11 @@ def fail(
     context: NamespaceContext,
     message: LeasedMessage,
     error: str | None,
-    retry_in: timedelta | None,
+    retry_in: Duration | None,
     final: bool = False,
     sessions: Sessions | None = None,
-) -> Plan[str]:
-    """Fail the attempt, and return the new state: Invisible for the back-off, Pending, or Errored.
+) -> Plan[FailedAttempt]:
+    """Fail the attempt. The new state is Invisible for the back-off, Pending, or Errored.
 
     ``retry_in`` replaces the back-off. With ``final`` the message becomes Errored. Raises LeaseLost.
     """
@@ -92,8 +106,12 @@ def fail(
     if retry_in is not None:
         delay = validation.duration_ms("retry_in", retry_in, 0, limits.DELAY_MS_MAX)
 
+    wait = max_attempts = 0
+
     def build(config: QueueConfig) -> bytes:
+        nonlocal wait, max_attempts
         wait = draw_backoff_ms(config, message.attempt) if delay is None else delay
+        max_attempts = message._max_attempts or config.max_attempts
         return b"".join(
             (
                 _time(config.retention_ms),
@@ -106,7 +124,7 @@ def fail(
 
     [(code, state, _, _)] = yield from _leased_call(context, "fail", [message], build, sessions)
     raise_lease_lost(_select_lost([message], [code]))
-    return label(state)
+    return FailedAttempt(label(state), wait, max_attempts)
 
 
 def release(
@@ -156,7 +174,7 @@ def _settle(
 def extend(
     context: NamespaceContext,
     messages: Sequence[LeasedMessage],
-    duration: timedelta,
+    duration: Duration,
     sessions: Sessions | None = None,
 ) -> Plan[None]:
     """Move the end of each lease to ``duration`` from now, unless the lease ends later anyway.
@@ -240,13 +258,10 @@ def error_text(error: str | None) -> bytes:
 
 
 def _results(results: Sequence[bytes | None]) -> bytes:
-    """Return the results for `complete.lua`: nothing if no message has a result, else a string for each message.
+    """Return the results for `complete.lua`: a string for each message, preceded by its length.
 
-    Each string is preceded by its length. The string is empty, or the section ERROR of the record (`lua/_record.lua`),
-    which also stores results: the length of the result, then the result.
+    The string is empty, or the section ERROR of the record (`lua/_record.lua`), which also stores results.
     """
-    if not any(result is not None for result in results):
-        return b""
     sections = [b"" if result is None else _with_length(result) for result in results]
     return b"".join(map(_with_length, sections))
 
@@ -321,7 +336,6 @@ def _items(
 
 
 def shard_of_message(context: NamespaceContext, message: LeasedMessage) -> int:
-    """Return the shard of the message."""
     if context.shards == 1:
         return 0
     key = message.id if message.exclusive_value is None else message.exclusive_value

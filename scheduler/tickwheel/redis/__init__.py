@@ -18,6 +18,8 @@ executor share the modules without I/O, which make the decisions.
     asyncio_pools.py      AsyncConnectionPools: connections of one event loop
     wait_line.py          Line: the waiting dequeues of one queue, and their turns; no I/O
     wait_list.py          WaitList: the waiting dequeues of a process, by queue
+    joint_wait.py         JointWaitHandle: the handle of a call that waits for several queues
+    end_waits.py          EndWaits: the calls of a process that wait until a message ends; no I/O
     shared_searches.py    SharedSearches: equal searches of waiting dequeues are made once
     subscriptions.py      Subscriptions: of a process to wake channels; no I/O
     wake_channels.py      WakeChannels: the wake channels of queues, by server; no I/O

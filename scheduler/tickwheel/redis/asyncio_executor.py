@@ -19,6 +19,8 @@ from tickwheel.plan import (
     Request,
     Round,
     Subscribe,
+    SubscribeJointly,
+    SubscribeToEnd,
     Unsubscribe,
 )
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools
@@ -63,8 +65,10 @@ class AsyncRedisExecutor:
         """Whether this process created the executor. False in a process that was forked afterwards."""
         return self._process_guard.owned_by_this_process
 
-    async def run(self, plan: Plan[T], effects: Effects | None = None) -> T:
+    async def run(self, plan: Plan[T], effects: Effects | None = None, timeout_s: float | None = None) -> T:
         """Run a plan and return its result. ``effects``: those of the call, if the plan is a part of a call.
+
+        ``timeout_s`` replaces the timeout of the client: each round of the plan is retried for this time.
 
         asyncio: raises TickwheelError in another event loop than the client's.
         """
@@ -82,7 +86,7 @@ class AsyncRedisExecutor:
         effects = effects or Effects()
         while (step := plan_run.next_step()) is not None:
             try:
-                plan_run.answer = await self._execute_step(step, effects.applied)
+                plan_run.answer = await self._execute_step(step, effects.applied, timeout_s)
                 if isinstance(step, Round):
                     effects.applied = effects.applied or had_effect(step.requests, plan_run.answer)
             except BaseException as raised:
@@ -96,12 +100,12 @@ class AsyncRedisExecutor:
 
         return plan_run.result
 
-    async def _execute_step(self, step: object, already_applied: bool) -> Any:
+    async def _execute_step(self, step: object, already_applied: bool, timeout_s: float | None = None) -> Any:
         match step:
             case Round(requests, allow_partial):
-                return await self.round(requests, already_applied, allow_partial)
+                return await self.round(requests, already_applied, allow_partial, timeout_s=timeout_s)
             case ListPrimaries():
-                return await self._list_primaries()
+                return await self._list_primaries(timeout_s)
             case BeginSearch(search):
                 assert self.wakeups is not None
                 await self.wakeups.begin_search(search)
@@ -111,6 +115,12 @@ class AsyncRedisExecutor:
             case Subscribe(queue, where, caller, exists):
                 assert self.wakeups is not None
                 return await self.wakeups.subscribe(queue, where, caller, exists=exists)
+            case SubscribeJointly(queues, caller):
+                assert self.wakeups is not None
+                return await self.wakeups.subscribe_jointly(queues, caller)
+            case SubscribeToEnd(topic, field):
+                assert self.wakeups is not None
+                return await self.wakeups.subscribe_to_end(topic, field)
             case AwaitWakeup(waiter, seconds):
                 await waiter.wait(seconds)
             case Pause(seconds):
@@ -128,12 +138,13 @@ class AsyncRedisExecutor:
         allow_partial: bool = False,
         *,
         resent: bool = False,
+        timeout_s: float | None = None,
     ) -> list[Reply]:
         """Send requests, one pipeline for each server, and return their replies.
 
-        Requests without an answer are sent again until the timeout. ``already_applied``: an earlier round of the same
-        call has changed data. ``allow_partial``: see `Round`. ``resent``: another round may have executed the requests.
-        Raises Unavailable if the time is up.
+        Requests without an answer are sent again until the timeout: ``timeout_s``, or that of the client.
+        ``already_applied``: an earlier round of the same call has changed data. ``allow_partial``: see `Round`.
+        ``resent``: another round may have executed the requests. Raises Unavailable if the time is up.
         """
         round_trip = RoundTrip(
             requests,
@@ -143,14 +154,20 @@ class AsyncRedisExecutor:
             allow_partial=allow_partial,
             resent=resent,
         )
-        return await self._complete(round_trip, already_applied)
+        return await self._complete(round_trip, already_applied, timeout_s)
 
-    async def _complete(self, round_trip: RoundTrip, already_applied: bool = False) -> list[Reply]:
+    async def _complete(
+        self, round_trip: RoundTrip, already_applied: bool = False, timeout_s: float | None = None
+    ) -> list[Reply]:
         """Send the requests of a round trip until all are answered. See `round`."""
-        retry_budget = RetryBudget(self._display_url, self._seconds, self._log_throttle)
+        seconds = self._seconds if timeout_s is None else timeout_s
+        retry_budget = RetryBudget(self._display_url, seconds, self._log_throttle)
         self._process_guard.check(already_applied)
         while True:
-            problem = await self._attempt(round_trip)
+            answer_s = self._servers.answer_s
+            if seconds < self._seconds:
+                answer_s = retry_budget.limit_answer(answer_s, self._replicas)
+            problem = await self._attempt(round_trip, answer_s)
             if round_trip.is_done:
                 if None not in round_trip.replies:
                     retry_budget.on_answer()
@@ -161,8 +178,8 @@ class AsyncRedisExecutor:
                 if self._restart_embedded_server is not None and not isinstance(problem, TemporaryError):
                     await asyncio.to_thread(self._restart_embedded_server)
 
-    async def _attempt(self, round_trip: RoundTrip) -> Exception | None:
-        """Send all unanswered requests and read the answers.
+    async def _attempt(self, round_trip: RoundTrip, answer_s: float) -> Exception | None:
+        """Send all unanswered requests and read the answers, each within ``answer_s``.
 
         Return the problem that requires a pause before the next attempt, or None.
         """
@@ -175,9 +192,9 @@ class AsyncRedisExecutor:
         in_flight: list[tuple[ServerBatch, Any]] = []
         try:
             for batch in round_trip.next_batches():
-                await self._send(round_trip, batch, in_flight)
+                await self._send(round_trip, batch, in_flight, answer_s)
             while in_flight:
-                await self._receive(round_trip, *in_flight[0])
+                await self._receive(round_trip, *in_flight[0], answer_s)
                 in_flight.pop(0)
         finally:
             # A connection with unread answers cannot be reused.
@@ -186,9 +203,11 @@ class AsyncRedisExecutor:
                 await self._servers.release(batch.server, connection)
         return round_trip.finish_attempt()
 
-    async def _send(self, round_trip: RoundTrip, batch: ServerBatch, in_flight: list[tuple[ServerBatch, Any]]) -> None:
+    async def _send(
+        self, round_trip: RoundTrip, batch: ServerBatch, in_flight: list[tuple[ServerBatch, Any]], answer_s: float
+    ) -> None:
         try:
-            connection: Any = await self._servers.acquire(batch.server)
+            connection: Any = await self._servers.acquire(batch.server, answer_s)
         except (*CONNECTION_ERRORS, *BROKEN_ANSWER) as error:
             round_trip.on_connection_lost(batch, error)
             return
@@ -196,30 +215,30 @@ class AsyncRedisExecutor:
         try:
             packed = connection.pack_commands(batch.commands())
             round_trip.mark_sent(batch)
-            await self._servers.send(connection, packed)
+            await self._servers.send(connection, packed, answer_s)
         except LOST_CONNECTION as error:
             round_trip.on_connection_lost(batch, error)
             in_flight.pop()
             await connection.disconnect(nowait=True)
             await self._servers.release(batch.server, connection)
 
-    async def _receive(self, round_trip: RoundTrip, batch: ServerBatch, connection: Any) -> None:
+    async def _receive(self, round_trip: RoundTrip, batch: ServerBatch, connection: Any, answer_s: float) -> None:
         try:
             for _ in batch.loads:
-                round_trip.on_script_loaded(await self._servers.answer(connection))
+                round_trip.on_script_loaded(await self._servers.answer(connection, answer_s))
             for n, sent in batch.requests:
-                round_trip.on_answers(batch, n, sent, [await self._servers.answer(connection) for _ in sent])
+                round_trip.on_answers(batch, n, sent, [await self._servers.answer(connection, answer_s) for _ in sent])
         except LOST_CONNECTION as error:
             round_trip.on_connection_lost(batch, error)
             await connection.disconnect(nowait=True)
         await self._servers.release(batch.server, connection)
 
-    async def _list_primaries(self) -> dict[str, int]:
+    async def _list_primaries(self, timeout_s: float | None = None) -> dict[str, int]:
         if self._servers.topology.is_cluster:
             # No request of this client may have noticed yet that a hash slot has moved.
             round_trip = RoundTrip([Request(0, command=("PING",))], self._servers.topology, self._replicas)
             round_trip.slots_stale = True
-            await self._complete(round_trip)
+            await self._complete(round_trip, timeout_s=timeout_s)
         return self._servers.topology.representative_shards()
 
     async def close(self) -> None:

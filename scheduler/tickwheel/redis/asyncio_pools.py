@@ -47,9 +47,16 @@ class AsyncConnectionPools:
             self._pools[server] = pool
         return pool
 
-    async def acquire(self, server: str) -> Any:
-        """Return a connection to a server. The caller must `release` the connection."""
-        connection = await self.pool(server).get_connection()
+    async def acquire(self, server: str, answer_s: float) -> Any:
+        """Return a connection to a server. The caller must `release` the connection.
+
+        Raises TimeoutError if a new connection takes longer than ``answer_s`` to open.
+        """
+        if answer_s < self.answer_s:
+            async with asyncio.timeout(answer_s):
+                connection = await self.pool(server).get_connection()
+        else:
+            connection = await self.pool(server).get_connection()
         # With a timeout, redis-py starts a task for every send. `send` and `answer` limit the time instead. `release`
         # restores the timeout, which limits the next attempt to connect.
         connection.socket_timeout = None
@@ -60,14 +67,14 @@ class AsyncConnectionPools:
         connection.socket_timeout = self.answer_s
         await self.pool(server).release(connection)
 
-    async def send(self, connection: Any, packed: Any) -> None:
+    async def send(self, connection: Any, packed: Any, answer_s: float) -> None:
         """Send commands. Raises TimeoutError if the server does not accept more data."""
-        async with asyncio.timeout(self.answer_s):
+        async with asyncio.timeout(answer_s):
             await connection.send_packed_command(packed)
 
-    async def answer(self, connection: Any) -> object:
+    async def answer(self, connection: Any, answer_s: float) -> object:
         """Return the next answer, as `read_answer` does. Raises TimeoutError if no answer comes in time."""
-        async with asyncio.timeout(self.answer_s):
+        async with asyncio.timeout(answer_s):
             return await read_answer(connection)
 
     async def open_subscriber(self, server: str) -> Any:

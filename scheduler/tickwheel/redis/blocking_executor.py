@@ -21,6 +21,8 @@ from tickwheel.plan import (
     Request,
     Round,
     Subscribe,
+    SubscribeJointly,
+    SubscribeToEnd,
     Unsubscribe,
 )
 from tickwheel.redis.pools import ConnectionPools, read_answer
@@ -59,26 +61,29 @@ class RedisExecutor:
         """Whether this process created the executor. False in a process that was forked afterwards."""
         return self._process_guard.owned_by_this_process
 
-    def run(self, plan: Plan[T], effects: Effects | None = None) -> T:
-        """Run a plan and return its result. ``effects``: those of the call, if the plan is a part of a call."""
+    def run(self, plan: Plan[T], effects: Effects | None = None, timeout_s: float | None = None) -> T:
+        """Run a plan and return its result. ``effects``: those of the call, if the plan is a part of a call.
+
+        ``timeout_s`` replaces the timeout of the client: each round of the plan is retried for this time.
+        """
         plan_run = PlanRun(plan, self._display_url)
         # If an earlier round has changed data, the call has had an effect even if a later round fails.
         effects = effects or Effects()
         while (step := plan_run.next_step()) is not None:
             try:
-                plan_run.answer = self._execute_step(step, effects.applied)
+                plan_run.answer = self._execute_step(step, effects.applied, timeout_s)
                 if isinstance(step, Round):
                     effects.applied = effects.applied or had_effect(step.requests, plan_run.answer)
             except BaseException as raised:
                 plan_run.error = raised
         return plan_run.result
 
-    def _execute_step(self, step: object, already_applied: bool) -> Any:
+    def _execute_step(self, step: object, already_applied: bool, timeout_s: float | None = None) -> Any:
         match step:
             case Round(requests, allow_partial):
-                return self.round(requests, already_applied, allow_partial)
+                return self.round(requests, already_applied, allow_partial, timeout_s=timeout_s)
             case ListPrimaries():
-                return self._list_primaries()
+                return self._list_primaries(timeout_s)
             case BeginSearch(search):
                 assert self.wakeups is not None
                 self.wakeups.begin_search(search)
@@ -88,6 +93,12 @@ class RedisExecutor:
             case Subscribe(queue, where, caller, exists):
                 assert self.wakeups is not None
                 return self.wakeups.subscribe(queue, where, caller, exists=exists)
+            case SubscribeJointly(queues, caller):
+                assert self.wakeups is not None
+                return self.wakeups.subscribe_jointly(queues, caller)
+            case SubscribeToEnd(topic, field):
+                assert self.wakeups is not None
+                return self.wakeups.subscribe_to_end(topic, field)
             case AwaitWakeup(waiter, seconds):
                 waiter.wait(seconds)
             case Pause(seconds):
@@ -105,12 +116,13 @@ class RedisExecutor:
         allow_partial: bool = False,
         *,
         resent: bool = False,
+        timeout_s: float | None = None,
     ) -> list[Reply]:
         """Send requests, one pipeline for each server, and return their replies.
 
-        Requests without an answer are sent again until the timeout. ``already_applied``: an earlier round of the same
-        call has changed data. ``allow_partial``: see `Round`. ``resent``: another round may have executed the requests.
-        Raises Unavailable if the time is up.
+        Requests without an answer are sent again until the timeout: ``timeout_s``, or that of the client.
+        ``already_applied``: an earlier round of the same call has changed data. ``allow_partial``: see `Round`.
+        ``resent``: another round may have executed the requests. Raises Unavailable if the time is up.
         """
         round_trip = RoundTrip(
             requests,
@@ -120,14 +132,20 @@ class RedisExecutor:
             allow_partial=allow_partial,
             resent=resent,
         )
-        return self._complete(round_trip, already_applied)
+        return self._complete(round_trip, already_applied, timeout_s)
 
-    def _complete(self, round_trip: RoundTrip, already_applied: bool = False) -> list[Reply]:
+    def _complete(
+        self, round_trip: RoundTrip, already_applied: bool = False, timeout_s: float | None = None
+    ) -> list[Reply]:
         """Send the requests of a round trip until all are answered. See `round`."""
-        retry_budget = RetryBudget(self._display_url, self._seconds, self._log_throttle)
+        seconds = self._seconds if timeout_s is None else timeout_s
+        retry_budget = RetryBudget(self._display_url, seconds, self._log_throttle)
         self._process_guard.check(already_applied)
         while True:
-            problem = self._attempt(round_trip)
+            answer_s = self._servers.answer_s
+            if seconds < self._seconds:
+                answer_s = retry_budget.limit_answer(answer_s, self._replicas)
+            problem = self._attempt(round_trip, answer_s)
             if round_trip.is_done:
                 if None not in round_trip.replies:
                     retry_budget.on_answer()
@@ -138,8 +156,8 @@ class RedisExecutor:
                 if self._restart_embedded_server is not None and not isinstance(problem, TemporaryError):
                     self._restart_embedded_server()
 
-    def _attempt(self, round_trip: RoundTrip) -> Exception | None:
-        """Send all unanswered requests and read the answers.
+    def _attempt(self, round_trip: RoundTrip, answer_s: float) -> Exception | None:
+        """Send all unanswered requests and read the answers, each within ``answer_s``.
 
         Return the problem that requires a pause before the next attempt, or None.
         """
@@ -152,9 +170,9 @@ class RedisExecutor:
         in_flight: list[tuple[ServerBatch, Any]] = []
         try:
             for batch in round_trip.next_batches():
-                self._send(round_trip, batch, in_flight)
+                self._send(round_trip, batch, in_flight, answer_s)
             while in_flight:
-                self._receive(round_trip, *in_flight[0])
+                self._receive(round_trip, *in_flight[0], answer_s)
                 in_flight.pop(0)
         finally:
             # A connection with unread answers cannot be reused.
@@ -163,9 +181,11 @@ class RedisExecutor:
                 self._servers.pool(batch.server).release(connection)
         return round_trip.finish_attempt()
 
-    def _send(self, round_trip: RoundTrip, batch: ServerBatch, in_flight: list[tuple[ServerBatch, Any]]) -> None:
+    def _send(
+        self, round_trip: RoundTrip, batch: ServerBatch, in_flight: list[tuple[ServerBatch, Any]], answer_s: float
+    ) -> None:
         try:
-            connection: Any = self._servers.pool(batch.server).get_connection()
+            connection: Any = self._servers.acquire(batch.server, answer_s)
         except (*CONNECTION_ERRORS, *BROKEN_ANSWER) as error:
             round_trip.on_connection_lost(batch, error)
             return
@@ -180,7 +200,7 @@ class RedisExecutor:
             connection.disconnect()
             self._servers.pool(batch.server).release(connection)
 
-    def _receive(self, round_trip: RoundTrip, batch: ServerBatch, connection: Any) -> None:
+    def _receive(self, round_trip: RoundTrip, batch: ServerBatch, connection: Any, answer_s: float) -> None:
         try:
             for _ in batch.loads:
                 round_trip.on_script_loaded(read_answer(connection))
@@ -191,12 +211,12 @@ class RedisExecutor:
             connection.disconnect()
         self._servers.pool(batch.server).release(connection)
 
-    def _list_primaries(self) -> dict[str, int]:
+    def _list_primaries(self, timeout_s: float | None = None) -> dict[str, int]:
         if self._servers.topology.is_cluster:
             # No request of this client may have noticed yet that a hash slot has moved.
             round_trip = RoundTrip([Request(0, command=("PING",))], self._servers.topology, self._replicas)
             round_trip.slots_stale = True
-            self._complete(round_trip)
+            self._complete(round_trip, timeout_s=timeout_s)
         return self._servers.topology.representative_shards()
 
     def close(self) -> None:

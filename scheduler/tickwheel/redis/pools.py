@@ -55,6 +55,18 @@ class ConnectionPools:
                 self._pools[server] = pool
         return pool
 
+    def acquire(self, server: str, answer_s: float) -> Any:
+        """Return a connection to a server, on which each answer must arrive within ``answer_s``.
+
+        The caller must release the connection to its pool. A new connection may take longer to open.
+        """
+        connection: Any = self.pool(server).get_connection()
+        if answer_s < self.answer_s:
+            # redis-py has no public method for this. When the pool returns the connection again, redis-py restores the
+            # timeout, because it checks the connection for unread data.
+            connection._sock.settimeout(answer_s)
+        return connection
+
     def open_subscriber(self, server: str) -> Any:
         """Return a new connection, outside the pool, to listen on."""
         pool = self.pool(server)

@@ -5,12 +5,14 @@ import time
 from dataclasses import dataclass, field
 
 from tickwheel.errors import Unavailable
-from tickwheel.redis.replies import TemporaryError, raise_if_permanent
+from tickwheel.redis.replies import REPLICA_ANSWER_S, TemporaryError, raise_if_permanent
 from tickwheel.redis.url import first_node_only
 from tickwheel.runtime.backoff import exponential, full_jitter
 from tickwheel.runtime.log_throttle import LogThrottle
 
 log = logging.getLogger("tickwheel")
+# A server that is not overloaded answers within this time, also at the end of the timeout.
+_MIN_ANSWER_S = 0.05
 
 
 @dataclass(slots=True)
@@ -25,6 +27,15 @@ class RetryBudget:
     log_throttle: LogThrottle
     _started: float = field(default_factory=time.monotonic)
     _count: int = 0
+
+    def limit_answer(self, answer_s: float, replicas: int) -> float:
+        """Return the seconds that the next answer may take: at most ``answer_s``, and not beyond the timeout.
+
+        If the call waits for replicas, the server may answer only after REPLICA_ANSWER_S.
+        """
+        minimum = REPLICA_ANSWER_S if replicas else _MIN_ANSWER_S
+        spent = time.monotonic() - self._started if self._count else 0
+        return min(answer_s, max(self.seconds - spent, minimum))
 
     def backoff_or_raise(self, error: Exception, sent: bool) -> float:
         """Return the seconds to wait before the next attempt.

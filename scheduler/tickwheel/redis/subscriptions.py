@@ -10,6 +10,9 @@ have arrived. While an answer is missing, waiting dequeues search their queues t
 
 About ten seconds after the last waiter of a queue has left, the subscription of the queue ends, so that a process that
 dequeues from many queues keeps few subscriptions. A worker that polls in a loop keeps its subscription.
+
+Calls that wait until a message ends subscribe in the same way, to the channel of the message's queue and shard
+(`redis/end_waits.py`). In this module, a queue may also be such an end topic.
 """
 
 import logging
@@ -21,12 +24,14 @@ from typing import Any, Generic, Protocol, TypeVar
 from redis.exceptions import AskError, NoPermissionError
 
 from tickwheel.plan import Search
+from tickwheel.redis.end_waits import EndWaits
 from tickwheel.redis.replies import permanent_error, raise_if_permanent
 from tickwheel.redis.shared_searches import SharedSearches
 from tickwheel.redis.topology import Topology, node_name
 from tickwheel.redis.wait_list import SWEEP_S, WaitList
 from tickwheel.redis.wake_channels import WakeChannels
 from tickwheel.runtime.log_throttle import LogThrottle
+from tickwheel.storage.end_topic import is_end_topic
 
 # Seconds: the pause after a lost connection, and the pause after a refused subscription.
 RECONNECT_S, REFUSED_S = 0.1, 1.0
@@ -72,6 +77,7 @@ class Subscriptions(Generic[E]):
         self.slots_stale = False
         self._topology = topology
         self._waiters = waiters
+        self.end_waits = EndWaits()
         self._channels = WakeChannels(topology, channels)
         self._by_queue: dict[str, _Subscription[E]] = {}
         # The queues with channels that were never confirmed.
@@ -149,7 +155,7 @@ class Subscriptions(Generic[E]):
         probed = set(self._probes.values())
         ended: list[bytes] = []
         for queue, subscription in list(self._by_queue.items()):
-            if self._waiters.has_waiter(queue):
+            if self._waiters.has_waiter(queue) or self.end_waits.has_waiter(queue):
                 subscription.used_at = now
             elif now - subscription.used_at > IDLE_S and probed.isdisjoint(subscription.channels):
                 if self._is_kept(subscription):
@@ -205,6 +211,7 @@ class Subscriptions(Generic[E]):
         for subscription in list(self._by_queue.values()):
             subscription.confirmed.set()
         self._waiters.wake_all()
+        self.end_waits.wake()
 
     def on_slots_unknown(self, error: Exception) -> float:
         """Log that no server returned the cluster's slots. Return the seconds to wait before the next attempt."""
@@ -246,6 +253,8 @@ class Subscriptions(Generic[E]):
         elif (queue := self._channels.queue(channel)) is None:
             # A late message of a subscription that has ended.
             return
+        elif kind == b"smessage" and is_end_topic(queue):
+            self.end_waits.announce(queue, data)
         elif kind == b"smessage":
             self._searches.announce(queue)
             self._waiters.wake(queue, int(data))
@@ -296,6 +305,7 @@ class Subscriptions(Generic[E]):
             subscription.confirmed.set()
             # Waiters without a confirmed subscription have missed wake-ups.
             self._waiters.wake_for_lost(queue)
+            self.end_waits.wake(queue)
         self._end_interruptions([channel])
 
     def _end_interruptions(self, channels: Collection[bytes]) -> None:
@@ -308,6 +318,7 @@ class Subscriptions(Generic[E]):
             if not any(self._channels.server(other) == server for other in self._interrupted):
                 self._searches.announce_lost()
                 self._waiters.wake_for_lost()
+                self.end_waits.wake()
 
     def _is_kept(self, subscription: _Subscription[E]) -> bool:
         """Return whether a server of the subscription refuses to end it."""

@@ -27,12 +27,14 @@ _BYTES = 4_096
 
 def validate_redis_url(url: str) -> None:
     """Raise InvalidArgument if redis-py would reject the URL, or would ignore or misread its server or database."""
-    if not _is_understood(url):
+    part = _find_invalid_part(url)
+    if part is not None:
         _check_servers(url)
-        # Neither the URL nor its invalid part is in the text: both may contain a password, or a part of one.
+        # Neither the URL nor the text of its invalid part is in the error: both may contain a password, or a part of
+        # one.
         raise InvalidArgument(
-            "url has an invalid host, port, database, path or option; escape the special characters of a user name or"
-            " password, as '%40' for '@'"
+            f"url has an invalid {part}; if a user name or a password has special characters, escape them, as '%40'"
+            " for '@'"
         )
     if _is_cluster(url) and not _names_database_0(url):
         raise InvalidArgument("a cluster has only database 0: leave the path and the option 'db' out of its url")
@@ -109,33 +111,43 @@ def _names_database_0(url: str) -> bool:
     return parts.path in ("", "/", "/0") and set(databases) <= {"0"}
 
 
-def _is_understood(url: str) -> bool:
-    try:
-        named = servers(url)
-        return all(not server.startswith(":") and _is_one_server(node_url(url, server)) for server in named)
-    except ValueError:
-        return False
-
-
-def _is_one_server(url: str) -> bool:
+def _find_invalid_part(url: str) -> str | None:
+    """Return the first part of a URL that is invalid, and what is allowed there; None if the URL is valid."""
     try:
         validation.text("url", url, _BYTES, nul=False)
+        named = servers(url)
+    except ValueError:
+        return f"host, or more than {_BYTES} bytes, or a character that is not Unicode"
+    parts = ("host" if server.startswith(":") else _find_invalid_part_of_one(node_url(url, server)) for server in named)
+    return next((part for part in parts if part is not None), None)
+
+
+def _find_invalid_part_of_one(url: str) -> str | None:
+    try:
         parts = urlsplit(url)
-        names = {option.partition("=")[0] for option in parts.query.split("&") if option}
-        if not names <= _OPTIONS | (_TLS_OPTIONS if parts.scheme == "rediss" else set()):
-            return False
-        # An unescaped '#' or '?' in a password ends the host part early, so that the URL names another server.
-        if "#" in url or not all("=" in option for option in parts.query.split("&") if parts.query):
-            return False
-        if parts.scheme == "unix":
-            # redis-py ignores a host. It is a part of an unescaped password, or of a path without its leading slash.
-            named = bool(parts.path) and (not parts.netloc or parts.netloc.endswith("@"))
-        else:
-            # Python encodes the host as IDNA when it connects. The encoding raises ValueError for an invalid host.
-            (parts.hostname or "localhost").encode("idna")
-            # If the path is not a number, redis-py would use database 0.
-            named = re.fullmatch(r"/?|/[0-9]{1,5}", parts.path) is not None
+        # Python encodes the host as IDNA when it connects. The encoding raises ValueError for an invalid host.
+        (parts.hostname or "localhost").encode("idna")
+    except ValueError:
+        return "host"
+    try:
+        _ = parts.port
+    except ValueError:
+        return "port: it must be a number up to 65535"
+    allowed = _OPTIONS | (_TLS_OPTIONS if parts.scheme == "rediss" else set())
+    option = f"option: allowed are {', '.join(sorted(allowed))}, each with a valid value"
+    names = {option.partition("=")[0] for option in parts.query.split("&") if option}
+    # An unescaped '#' or '?' in a password ends the host part early, so that the URL names another server.
+    if not names <= allowed or "#" in url or not all("=" in text for text in parts.query.split("&") if parts.query):
+        return option
+    if parts.scheme == "unix":
+        # redis-py ignores a host. It is a part of an unescaped password, or of a path without its leading slash.
+        if not parts.path or (parts.netloc and not parts.netloc.endswith("@")):
+            return "path: the url of a socket is unix:///absolute/path"
+    # If the path is not a number, redis-py would use database 0.
+    elif not re.fullmatch(r"/?|/[0-9]{1,5}", parts.path):
+        return "database: the path after the host must be a number, as in redis://host:6379/0, or empty"
+    try:
         ConnectionPool.from_url(url).make_connection()
     except (TypeError, ValueError, RedisError):
-        return False
-    return named
+        return option
+    return None

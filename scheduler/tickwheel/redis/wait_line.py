@@ -10,15 +10,26 @@ from collections.abc import Callable, Iterator
 
 
 class Waiter:
-    """One sleeping dequeue. ``notify`` wakes the dequeue, and may be called from any thread."""
+    """One sleeping dequeue. ``notify`` wakes the dequeue, and may be called from any thread.
 
-    __slots__ = ("caller", "covers", "held_since", "holds_wakeup", "notify", "queue", "where", "woken")
+    A waiter with a ``joint`` is a member of it, see `JointWaiter`.
+    """
 
-    def __init__(self, queue: str, notify: Callable[[], None], where: bytes, caller: str) -> None:
+    __slots__ = ("caller", "covers", "held_since", "holds_wakeup", "joint", "notify", "queue", "where", "woken")
+
+    def __init__(
+        self,
+        queue: str,
+        notify: Callable[[], None],
+        where: bytes,
+        caller: str,
+        joint: "JointWaiter | None" = None,
+    ) -> None:
         self.queue = queue
         self.notify = notify
         self.where = where
         self.caller = caller
+        self.joint = joint
         self.woken = False
         # Whether the waiter was woken for a message, and has neither passed the wake-up on nor left.
         self.holds_wakeup = False
@@ -26,6 +37,29 @@ class Waiter:
         self.held_since = 0
         # The number of the latest announcement that the waiter's search takes into account.
         self.covers = 0
+
+    @property
+    def is_eligible(self) -> bool:
+        """Whether the waiter may be woken: it is not woken or searching, and no other member of its joint is."""
+        return not self.woken and not self.holds_wakeup and (self.joint is None or not self.joint.is_taken)
+
+
+class JointWaiter:
+    """One sleeping call that waits for the messages of several queues, with a member in the line of each queue.
+
+    One wake-up for a message *takes* the joint waiter: the other members are not woken any more, so the announcements
+    of their queues go to other waiters. They are eligible again when the call sleeps again. If a queue had wake-ups in
+    between for which no waiter was left, the call has ``missed`` them, and searches the queue.
+    """
+
+    __slots__ = ("dropped", "is_taken", "members", "missed")
+
+    def __init__(self) -> None:
+        self.members: dict[str, Waiter] = {}
+        self.is_taken = False
+        # By queue: the value of `Line.dropped` when the joint waiter was taken.
+        self.dropped: dict[str, int] = {}
+        self.missed: set[str] = set()
 
 
 class Group:
@@ -58,13 +92,15 @@ class _CallerWaiters:
 class Line:
     """The waiters of one queue."""
 
-    __slots__ = ("_callers", "_changes", "announcements", "groups", "searches", "unassigned")
+    __slots__ = ("_callers", "_changes", "announcements", "dropped", "groups", "searches", "unassigned")
 
     def __init__(self) -> None:
         self.groups: dict[bytes, Group] = {}
         self.announcements = 0
         # Wake-ups that no waiter holds, and the number of waiters with a filter that hold one.
         self.unassigned = self.searches = 0
+        # The number of wake-ups for which no waiter was left.
+        self.dropped = 0
         # In round-robin order.
         self._callers: OrderedDict[str, _CallerWaiters] = OrderedDict()
         # Increases whenever waiters may have become eligible for a wake-up. Without this number, the process would
@@ -142,6 +178,15 @@ class Line:
         if self._may_find(group):
             self._changes += 1
 
+    def make_eligible(self) -> None:
+        """Note that a member of a joint waiter is eligible again."""
+        self._changes += 1
+
+    def drop_unassigned(self) -> None:
+        """Drop the wake-ups for which no waiter is left. A waiter that is added later searches the queue first."""
+        self.dropped += self.unassigned
+        self.unassigned = 0
+
     def begin_search(self, waiter: Waiter, *, woken: bool) -> None:
         """Begin a search of a waiter. ``woken``: a wake-up is the reason."""
         waiter.covers = self.announcements
@@ -162,7 +207,7 @@ class Line:
             if for_message and (is_full or not self._may_find(group)):
                 continue
             for waiter in waiters:
-                if not waiter.woken and not waiter.holds_wakeup:
+                if waiter.is_eligible:
                     waiters.move_to_end(waiter)
                     caller.by_filter.move_to_end(where)
                     return waiter

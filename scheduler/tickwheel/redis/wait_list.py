@@ -11,9 +11,9 @@ If the queue does not exist, there are no wake-ups, and the woken waiter checks 
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from tickwheel.redis.wait_line import Line, Waiter
+from tickwheel.redis.wait_line import JointWaiter, Line, Waiter
 
 SWEEP_S = 1.0
 # The maximum number of concurrent searches of a group.
@@ -80,21 +80,57 @@ class WaitList:
             self._queues.setdefault(queue, Line()).add(waiter)
         return waiter
 
+    def add_joint(self, queues: Iterable[str], notify: Callable[[], None], caller: str = "") -> JointWaiter:
+        """Add one waiter for all of the queues and return it. It has no filter."""
+        joint = JointWaiter()
+        with self._lock:
+            for queue in queues:
+                member = joint.members[queue] = Waiter(queue, notify, b"", caller, joint)
+                self._queues.setdefault(queue, Line()).add(member)
+        return joint
+
+    def remove_joint(self, joint: JointWaiter) -> None:
+        """Remove a joint waiter. A wake-up whose queue it has not searched goes to another waiter."""
+        with self._lock:
+            # At once: the joint waiter must not be taken while some of its members have left.
+            chosen = [waiter for member in joint.members.values() for waiter in self._leave(member)]
+        self._notify(chosen)
+
+    def may_sleep(self, joint: JointWaiter) -> bool:
+        """Make all members eligible for wake-ups. Return False if there is a queue to search first."""
+        with self._lock:
+            members = joint.members.values()
+            if any(member.holds_wakeup for member in members):
+                return False
+            if joint.is_taken:
+                joint.is_taken = False
+                for queue, dropped in joint.dropped.items():
+                    self._queues[queue].make_eligible()
+                    if self._queues[queue].dropped > dropped:
+                        joint.missed.add(queue)
+            return not joint.missed and not any(member.woken for member in members)
+
+    def announced(self, joint: JointWaiter) -> tuple[list[str], bool]:
+        """Return the queues that a joint waiter must search, and whether it must check all queues, as after a sweep.
+
+        The wake-up for a message stays with the joint waiter until `consume` of the member. The queues that it missed
+        are returned after the queue of such a wake-up was searched.
+        """
+        with self._lock:
+            members = joint.members.values()
+            queues = [member.queue for member in members if member.holds_wakeup]
+            if not queues:
+                queues = sorted(joint.missed)
+                joint.missed.clear()
+            swept = [member for member in members if member.woken and not member.holds_wakeup]
+            for member in swept:
+                member.woken = False
+            return queues, bool(swept)
+
     def remove(self, waiter: Waiter) -> None:
         """Remove a waiter. A wake-up that the waiter did not use goes to another waiter."""
         with self._lock:
-            line = self._queues.get(waiter.queue)
-            if line is None or waiter not in line:
-                return
-            if waiter.holds_wakeup and not waiter.woken:
-                # The search found messages, so there may be more for this group.
-                group = line.groups[waiter.where]
-                group.width = min(group.width * 2, MAX_WIDTH)
-            line.drop_wakeup(waiter, unused=waiter.woken)
-            line.remove(waiter)
-            chosen = self._assign(line)
-            if not line.groups:
-                self._queues.pop(waiter.queue, None)
+            chosen = self._leave(waiter)
         self._notify(chosen)
 
     def wake(self, queue: str, count: int) -> None:
@@ -105,8 +141,12 @@ class WaitList:
         self._notify(chosen)
 
     def wake_all(self) -> None:
-        """Wake every waiter once, because the waits end."""
+        """Wake every waiter once, because the waits end. A joint waiter searches all its queues, and gets the error."""
         with self._lock:
+            for line in self._queues.values():
+                for waiter in line.waiters():
+                    if waiter.joint is not None:
+                        waiter.joint.missed.add(waiter.queue)
             chosen = [self._wake(waiter) for line in self._queues.values() for waiter in line.waiters()]
         self._notify(chosen)
 
@@ -170,9 +210,9 @@ class WaitList:
                 waiter.holds_wakeup = True
 
     def count(self) -> int:
-        """Return the number of waiters."""
+        """Return the number of waiters. A joint waiter counts as one."""
         with self._lock:
-            return sum(1 for line in self._queues.values() for _ in line.waiters())
+            return len({waiter.joint or waiter for line in self._queues.values() for waiter in line.waiters()})
 
     def has_waiter(self, queue: str) -> bool:
         """Return whether the queue has a waiter."""
@@ -188,6 +228,22 @@ class WaitList:
         with self._lock:
             return list(self._queues)
 
+    def _leave(self, waiter: Waiter) -> list[Waiter]:
+        """Remove a waiter, and return the waiters to notify."""
+        line = self._queues.get(waiter.queue)
+        if line is None or waiter not in line:
+            return []
+        if waiter.holds_wakeup and not waiter.woken:
+            # The search found messages, so there may be more for this group.
+            group = line.groups[waiter.where]
+            group.width = min(group.width * 2, MAX_WIDTH)
+        line.drop_wakeup(waiter, unused=waiter.woken)
+        line.remove(waiter)
+        chosen = self._assign(line)
+        if not line.groups:
+            self._queues.pop(waiter.queue, None)
+        return chosen
+
     def _announce(self, line: Line, count: int) -> list[Waiter]:
         line.announce(count)
         return self._assign(line)
@@ -198,18 +254,25 @@ class WaitList:
         while line.unassigned > 0 and (waiter := line.next_waiter(for_message=True)) is not None:
             line.hold_wakeup(waiter)
             waiter.held_since = self._sweep_count
+            if waiter.joint is not None:
+                self._take(waiter.joint)
             chosen.append(self._wake(waiter))
         if line.searches == 0:
-            line.unassigned = 0
+            line.drop_unassigned()
         return chosen
+
+    def _take(self, joint: JointWaiter) -> None:
+        joint.is_taken = True
+        joint.dropped = {queue: self._queues[queue].dropped for queue in joint.members}
 
     def _release_slow_searches(self, line: Line) -> None:
         """Let the other waiters of a group search, too, if a search lasted longer than the time between two sweeps.
 
-        For example, a server does not answer, and messages become ready on other servers.
+        For example, a server does not answer, and messages become ready on other servers. A joint waiter keeps its
+        wake-up, because it might search another queue, and no other waiter would search this one.
         """
         for waiter in line.waiters():
-            if waiter.holds_wakeup and waiter.held_since < self._sweep_count:
+            if waiter.holds_wakeup and waiter.joint is None and waiter.held_since < self._sweep_count:
                 line.groups[waiter.where].width = MAX_WIDTH
                 line.drop_wakeup(waiter, unused=True)
 

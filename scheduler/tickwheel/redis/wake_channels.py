@@ -26,7 +26,10 @@ class WakeChannels:
     """
 
     def __init__(self, topology: Topology, names: Callable[[str], list[str]]) -> None:
-        """``names`` returns the names of a queue's channels, one for each shard."""
+        """``names`` returns the names of a queue's channels, one for each shard. An empty name stands for no channel.
+
+        A queue may also be an end topic (`storage/end_topic.py`).
+        """
         self._topology = topology
         self._names = names
         self._channels: dict[bytes, _Channel] = {}
@@ -40,12 +43,13 @@ class WakeChannels:
 
     def add(self, queue: str) -> list[bytes]:
         """Add the channels of a queue, and return them."""
-        channels = [name.encode() for name in self._names(queue)]
-        for shard, channel in enumerate(channels):
+        names = self._names(queue)
+        channels = {shard: name.encode() for shard, name in enumerate(names) if name}
+        for shard, channel in channels.items():
             self._channels[channel] = _Channel(queue, shard)
             self._missing[channel] = None
-        self._servers += [self._topology.server(shard) for shard in range(len(self._servers), len(channels))]
-        return channels
+        self._servers += [self._topology.server(shard) for shard in range(len(self._servers), len(names))]
+        return list(channels.values())
 
     def remove(self, channels: Collection[bytes]) -> dict[str, list[bytes]]:
         """Remove channels. Return those that have a subscription, by server: the caller ends these subscriptions."""

@@ -4,7 +4,9 @@ The first dequeue that waits starts the task.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
@@ -13,6 +15,8 @@ from redis.exceptions import AskError
 from tickwheel.errors import TickwheelError
 from tickwheel.plan import BROKEN_ANSWER, Search
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools, read_answer
+from tickwheel.redis.end_waits import EndWaits
+from tickwheel.redis.joint_wait import JointWaitHandle
 from tickwheel.redis.replies import CONNECTION_ERRORS
 from tickwheel.redis.subscriptions import Subscriptions
 from tickwheel.redis.wait_list import SWEEP_S, WaiterHandle, WaitList
@@ -39,6 +43,54 @@ class TaskWaiter(WaiterHandle):
         finally:
             self._event.clear()
         self._consume()
+
+
+class JointTaskWaiter(JointWaitHandle):
+    """A task that sleeps until one of its queues has a message for it."""
+
+    def __init__(self, waiters: WaitList, queues: Sequence[str], check: Callable[[], None], caller: str) -> None:
+        self._event = asyncio.Event()
+        super().__init__(waiters, queues, self._event.set, check, caller)
+
+    async def wait(self, seconds: float) -> None:
+        """Sleep until woken, for at most ``seconds``. Raises the server's error if a subscription was refused."""
+        if self._may_sleep():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._event.wait()
+        self._event.clear()
+        self._check()
+
+
+class TaskEndWaiter:
+    """A task that sleeps until its message ends."""
+
+    def __init__(self, waits: EndWaits, topic: str, field: bytes, check: Callable[[], None]) -> None:
+        self._waits = waits
+        self._check = check
+        self._event = asyncio.Event()
+        self._waiter = waits.add(topic, field, self._event.set)
+
+    async def wait(self, seconds: float) -> None:
+        """Sleep until woken, for at most ``seconds``. Raises the server's error if the subscription was refused."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._event.clear()
+        self._check()
+
+    def wake(self) -> None:
+        """End the sleep, even if the message has not ended."""
+        self._event.set()
+
+    def restore(self) -> None:
+        """Nothing was taken from other waiters."""
+
+    def unsubscribe(self) -> None:
+        self._waits.remove(self._waiter)
 
 
 class WakeupTask:
@@ -76,15 +128,45 @@ class WakeupTask:
         If a server does not confirm the subscription in time, only the periodic sweep (`redis/wait_list.py`) is certain
         to wake the waiter. Raises Forbidden or another TickwheelError if a server refuses the subscription.
         """
-        if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="tickwheel-wake")
+        self._start()
         if exists:
-            await self._confirm(queue)
+            await self._confirm(queue, self._servers.answer_s)
         waiter = TaskWaiter(self._waiters, queue, self._subscriptions.check, where, caller)
         if exists:
             # The subscription may have ended before the waiter was there.
             self._begin_subscription(queue)
         return waiter
+
+    async def subscribe_jointly(self, queues: Sequence[str], caller: str = "") -> JointTaskWaiter:
+        """Return a waiter for all of the queues, once their subscriptions are confirmed. See `subscribe`."""
+        self._start()
+        # All subscriptions begin before the first confirmation is awaited.
+        for queue in queues:
+            self._begin_subscription(queue)
+        ends = time.monotonic() + self._servers.answer_s
+        for queue in queues:
+            await self._confirm(queue, max(ends - time.monotonic(), 0))
+        waiter = JointTaskWaiter(self._waiters, queues, self._subscriptions.check, caller)
+        for queue in queues:
+            self._begin_subscription(queue)
+        return waiter
+
+    async def subscribe_to_end(self, topic: str, field: bytes) -> TaskEndWaiter:
+        """Return a waiter for the end of a message, once the subscription to its topic is confirmed.
+
+        If a server does not confirm the subscription in time, the waiter may miss the end. Raises errors as `subscribe`
+        does.
+        """
+        self._start()
+        await self._confirm(topic, self._servers.answer_s)
+        waiter = TaskEndWaiter(self._subscriptions.end_waits, topic, field, self._subscriptions.check)
+        # The subscription may have ended before the waiter was there.
+        self._begin_subscription(topic)
+        return waiter
+
+    def _start(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="tickwheel-wake")
 
     def _begin_subscription(self, queue: str) -> asyncio.Event:
         confirmed, is_new = self._subscriptions.confirmation(queue, asyncio.Event)
@@ -92,11 +174,11 @@ class WakeupTask:
             self._interrupted.set()
         return confirmed
 
-    async def _confirm(self, queue: str) -> None:
-        """Subscribe to the queue, and wait for the confirmation."""
+    async def _confirm(self, queue: str, seconds: float) -> None:
+        """Subscribe to the queue, and wait for the confirmation, for at most ``seconds``."""
         confirmed = self._begin_subscription(queue)
         try:
-            async with asyncio.timeout(self._servers.answer_s):
+            async with asyncio.timeout(seconds):
                 await confirmed.wait()
         except TimeoutError:
             self._subscriptions.log_problem(

@@ -6,7 +6,8 @@ The first dequeue that waits starts the thread.
 import select
 import socket
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,8 @@ from redis.exceptions import AskError
 
 from tickwheel.errors import TickwheelError
 from tickwheel.plan import BROKEN_ANSWER, Search
+from tickwheel.redis.end_waits import EndWaits
+from tickwheel.redis.joint_wait import JointWaitHandle
 from tickwheel.redis.pools import ConnectionPools, read_answer
 from tickwheel.redis.replies import CONNECTION_ERRORS
 from tickwheel.redis.subscriptions import Subscriptions
@@ -34,6 +37,40 @@ class ThreadWaiter(WaiterHandle):
         self._event.wait(seconds)
         self._event.clear()
         self._consume()
+
+
+class JointThreadWaiter(JointWaitHandle):
+    """A thread that sleeps until one of its queues has a message for it."""
+
+    def __init__(self, waiters: WaitList, queues: Sequence[str], check: Callable[[], None], caller: str) -> None:
+        self._event = threading.Event()
+        super().__init__(waiters, queues, self._event.set, check, caller)
+
+    def wait(self, seconds: float) -> None:
+        """Sleep until woken, for at most ``seconds``. Raises the server's error if a subscription was refused."""
+        if self._may_sleep():
+            self._event.wait(seconds)
+        self._event.clear()
+        self._check()
+
+
+class ThreadEndWaiter:
+    """A thread that sleeps until its message ends."""
+
+    def __init__(self, waits: EndWaits, topic: str, field: bytes, check: Callable[[], None]) -> None:
+        self._waits = waits
+        self._check = check
+        self._event = threading.Event()
+        self._waiter = waits.add(topic, field, self._event.set)
+
+    def wait(self, seconds: float) -> None:
+        """Sleep until woken, for at most ``seconds``. Raises the server's error if the subscription was refused."""
+        self._event.wait(seconds)
+        self._event.clear()
+        self._check()
+
+    def unsubscribe(self) -> None:
+        self._waits.remove(self._waiter)
 
 
 class WakeupThread:
@@ -57,25 +94,53 @@ class WakeupThread:
         If a server does not confirm the subscription in time, only the periodic sweep (`redis/wait_list.py`) is certain
         to wake the waiter. Raises Forbidden or another TickwheelError if a server refuses the subscription.
         """
+        queues = [queue] if exists else []
+        self._confirm(queues)
+        waiter = ThreadWaiter(self._waiters, queue, self._subscriptions.check, where, caller)
+        self._keep(queues)
+        return waiter
+
+    def subscribe_jointly(self, queues: Sequence[str], caller: str = "") -> JointThreadWaiter:
+        """Return a waiter for all of the queues, once their subscriptions are confirmed. See `subscribe`."""
+        self._confirm(queues)
+        waiter = JointThreadWaiter(self._waiters, queues, self._subscriptions.check, caller)
+        self._keep(queues)
+        return waiter
+
+    def subscribe_to_end(self, topic: str, field: bytes) -> ThreadEndWaiter:
+        """Return a waiter for the end of a message, once the subscription to its topic is confirmed.
+
+        If a server does not confirm the subscription in time, the waiter may miss the end. Raises errors as `subscribe`
+        does.
+        """
+        self._confirm([topic])
+        waiter = ThreadEndWaiter(self._subscriptions.end_waits, topic, field, self._subscriptions.check)
+        self._keep([topic])
+        return waiter
+
+    def _confirm(self, queues: Sequence[str]) -> None:
+        """Subscribe to the queues, and wait for the confirmations. If the client is closed, its next call fails."""
         with self._lock:
             if self._stopped.is_set():
-                # The client is closed. Its next call raises the error.
-                return ThreadWaiter(self._waiters, queue, self._subscriptions.check, where, caller)
-            confirmed = self._begin_subscription(queue) if exists else None
+                return
+            confirmed = [self._begin_subscription(queue) for queue in queues]
             if self._thread is None:
                 self._interrupt_sockets = socket.socketpair()
                 thread = threading.Thread(target=self._run, name="tickwheel-wake", daemon=True)
                 thread.start()
                 self._thread = thread
-        if confirmed is not None:
-            confirmed.wait(self._servers.answer_s)
+        ends = time.monotonic() + self._servers.answer_s
+        for event in confirmed:
+            event.wait(max(ends - time.monotonic(), 0))
+        if queues:
             self._subscriptions.check()
-        waiter = ThreadWaiter(self._waiters, queue, self._subscriptions.check, where, caller)
+
+    def _keep(self, queues: Sequence[str]) -> None:
+        """Subscribe again to queues whose subscription has ended before the waiter was there."""
         with self._lock:
-            if exists and not self._stopped.is_set():
-                # The subscription may have ended before the waiter was there.
-                self._begin_subscription(queue)
-        return waiter
+            if not self._stopped.is_set():
+                for queue in queues:
+                    self._begin_subscription(queue)
 
     def _begin_subscription(self, queue: str) -> threading.Event:
         """Return the event of the queue's subscription. The caller holds the lock."""
@@ -106,6 +171,7 @@ class WakeupThread:
         if thread is not None:
             thread.join()
         self._waiters.wake_all()
+        self._subscriptions.end_waits.wake()
 
     def _run(self) -> None:
         try:

@@ -7,10 +7,12 @@ from typing import Any, Final, TypeVar
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
+from tickwheel.model.json_payload import encode_payload
 from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage, ReceivedMessage
 from tickwheel.model.message_id import new_message_id
+from tickwheel.model.priority import priority_deadline_ms
 from tickwheel.model.results import Change, Explanation
-from tickwheel.model.validation import WireDuration, WireTimestamp
+from tickwheel.model.validation import Duration, WireDuration, WireTimestamp
 from tickwheel.storage import record
 from tickwheel.storage.record import State
 from tickwheel.v1 import message_pb2 as messages, message_service_pb2 as calls
@@ -38,10 +40,11 @@ def new_message_to_proto(new: NewMessage) -> messages.NewMessage:
     else:
         validation.message_id(new.id)
         id_ = validation.to_plain_str(new.id)
-    payload = validation.payload(new.payload, limits.PAYLOAD_BYTES_MAX)
+    content = new.payload if new.json is None else encode_payload(new.json, new.payload)
+    payload = validation.payload(content, limits.PAYLOAD_BYTES_MAX)
     # Retries of the call send the same nonce, so that they receive the first answer.
     proto = messages.NewMessage(id=id_, payload=payload, nonce=int.from_bytes(os.urandom(4)))
-    set_times(proto, new.delay, new.due, new.deadline)
+    set_times(proto, new.delay, new.due, new.deadline, new.priority)
     if new.lease is not None:
         proto.lease_ms = validation.duration_ms("lease", new.lease, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
     if new.max_attempts is not None:
@@ -51,20 +54,31 @@ def new_message_to_proto(new: NewMessage) -> messages.NewMessage:
     return proto
 
 
-def set_times(proto: Any, delay: timedelta | None, due: datetime | None, deadline: datetime | timedelta | None) -> None:
-    """Set the due time (oneof `when`) and the deadline (oneof `urgency`) of a message. Raises InvalidArgument."""
+def set_times(
+    proto: Any,
+    delay: Duration | None,
+    due: datetime | None,
+    deadline: datetime | timedelta | None,
+    priority: int | None = None,
+) -> None:
+    """Set the due time (oneof `when`) and the deadline (oneof `urgency`) of a message. Raises InvalidArgument.
+
+    A priority is sent as the deadline that it means, because a service of an earlier version ignores priorities.
+    """
     if delay is not None and due is not None:
         raise InvalidArgument("give a delay or a due time, not both")
+    when, relative = 0, due is None
     if delay is not None:
-        proto.delay_ms = validation.duration_ms("delay", delay, 0, limits.DELAY_MS_MAX)
+        when = proto.delay_ms = validation.duration_ms("delay", delay, 0, limits.DELAY_MS_MAX)
     elif due is not None:
-        proto.due_ms = validation.due_ms(due)
-    if deadline is not None:
+        when = proto.due_ms = validation.due_ms(due)
+    ms = None
+    if priority is not None:
+        ms = priority_deadline_ms(priority, deadline, when)
+    elif deadline is not None:
         ms, relative = validation.deadline_ms(deadline)
-        if relative:
-            proto.deadline_in_ms = ms
-        else:
-            proto.deadline_ms = ms
+    if ms is not None:
+        setattr(proto, "deadline_in_ms" if relative else "deadline_ms", ms)
 
 
 def new_message_from_proto(proto: messages.NewMessage) -> ReceivedMessage:
@@ -80,7 +94,8 @@ def new_message_from_proto(proto: messages.NewMessage) -> ReceivedMessage:
         proto.metadata or None,
         lease,
         proto.max_attempts if proto.HasField("max_attempts") else None,
-        proto.nonce,
+        proto.priority if proto.HasField("priority") else None,
+        nonce=proto.nonce,
     )
 
 
@@ -98,11 +113,11 @@ def times_from_proto(proto: Any) -> tuple[Any, Any, Any]:
     return (
         WireDuration(proto.delay_ms) if when == "delay_ms" else None,
         WireTimestamp(proto.due_ms) if when == "due_ms" else None,
-        None
-        if urgency is None
-        else WireTimestamp(proto.deadline_ms)
+        WireTimestamp(proto.deadline_ms)
         if urgency == "deadline_ms"
-        else WireDuration(proto.deadline_in_ms),
+        else WireDuration(proto.deadline_in_ms)
+        if urgency == "deadline_in_ms"
+        else None,
     )
 
 

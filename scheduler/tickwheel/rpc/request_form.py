@@ -24,6 +24,7 @@ ITEMS_MAX: Final[Mapping[str, int]] = {
     "NewMessage.metadata": limits.PAIRS_MAX + 2,
     "DequeueRequest.where": limits.PAIRS_MAX,
     "DequeueBatchRequest.requests": limits.DEQUEUE_REQUESTS,
+    "AwaitMessagesRequest.queues": limits.AWAITED_QUEUES,
     "DequeueStreamRequest.where": limits.PAIRS_MAX,
     "CompleteRequest.leases": limits.BATCH_ITEMS,
     "CompleteRequest.results": limits.BATCH_ITEMS,

@@ -14,6 +14,7 @@ Outside this package, these modules import nothing of Tickwheel except `errors`.
     time.py           the monotonic clock and the wall clock, in ms
     gc_freeze.py      garbage collection of fewer objects, and less often
     log_format.py     log lines on stderr, as text or JSON
+    log_batch.py      several log lines in one call
     text_escape.py    text without control characters, for terminals and logs
     log_fields.py     machine-readable fields of log lines
     log_throttle.py   LogThrottle: a limit of repeated log lines
@@ -21,4 +22,5 @@ Outside this package, these modules import nothing of Tickwheel except `errors`.
     foreign_data.py   JSON and TOML that another program may have written
     private_file.py   files and folders that no other user can change
     chunks.py         chunks of lists
+    extras.py         how to install an extra, for errors about missing packages
 """

@@ -28,6 +28,11 @@ def full_jitter(bound: float, draw: Callable[[], float] = _RANDOM.random) -> flo
     return bound * draw()
 
 
+def equal_jitter(bound: float, draw: Callable[[], float] = _RANDOM.random) -> float:
+    """Return a random wait from half of the bound to the bound."""
+    return bound * (1 + draw()) / 2
+
+
 class Backoff:
     """Waits in seconds with equal jitter: each wait is random, between half of the bound and the bound."""
 
@@ -43,4 +48,4 @@ class Backoff:
     def next(self) -> float:
         """Count one more failure, and return the number of seconds to wait."""
         self._failures += 1
-        return exponential(self.first, self.longest, self._failures) * _RANDOM.uniform(0.5, 1)
+        return equal_jitter(exponential(self.first, self.longest, self._failures))

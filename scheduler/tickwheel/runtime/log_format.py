@@ -5,10 +5,12 @@ import logging
 import reprlib
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Protocol, TextIO
 
 from tickwheel.runtime.text_escape import cut_middle, escape_unprintable, indent_lines
 
@@ -16,6 +18,19 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 # Limits of one line. A value may come from other programs, such as the error text of another server.
 _VALUE_BYTES: Final = 8 * 1024
 _TRACEBACK_BYTES: Final = 64 * 1024
+# The characters that are written in one call, unless a single line is longer. Linux writes up to 4,096 bytes to a pipe
+# in one piece, and nearly all characters of a log have one byte.
+_PIECE_CHARACTERS: Final = 3_500
+
+
+class Lines(Protocol):
+    """Lines of the log. A text log does not need their fields."""
+
+    def texts(self) -> list[str]:
+        """Return the text of each line. There is at least one."""
+
+    def with_fields(self) -> list[tuple[str, dict[str, Any]]]:
+        """Return the text of each line, and its fields (`log_fields`)."""
 
 
 def log_to_stderr(*, json: bool = False, verbose: bool = False, lowest: int = logging.INFO) -> logging.Handler:
@@ -24,8 +39,7 @@ def log_to_stderr(*, json: bool = False, verbose: bool = False, lowest: int = lo
     Uncaught exceptions go to the log, too: their text may come from other programs, and Python would print the text as
     it is. With ``json``, Python's warnings also go to the log, so that every line on stderr is JSON.
     """
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_formatter(json))
+    handler = StderrHandler(_formatter(json))
     logging.basicConfig(level=logging.DEBUG if verbose else lowest, handlers=[handler])
     _handle_uncaught(logging.getLogger("tickwheel").handle)
     if json:
@@ -60,7 +74,7 @@ def print_error(error: Exception, *, json: bool) -> None:
     print_line(str(error) if json else f"tickwheel: {error}", json=json, level=logging.ERROR)
 
 
-def _formatter(json: bool) -> logging.Formatter:
+def _formatter(json: bool) -> "JsonLines | TextLines":
     return JsonLines() if json else TextLines(_FORMAT)
 
 
@@ -81,12 +95,52 @@ def _handle_uncaught(handle: Callable[[logging.LogRecord], None]) -> None:
     sys.unraisablehook = report_unraisable
 
 
+class StderrHandler(logging.StreamHandler[TextIO]):
+    """Writes the log to stderr, either records or lines without records."""
+
+    def __init__(self, formatter: "JsonLines | TextLines") -> None:
+        super().__init__(sys.stderr)
+        self.setFormatter(formatter)
+        self._lines = formatter
+
+    def write_lines(self, level: int, logger: str, lines: Lines) -> None:
+        """Write lines that are formatted like records of this level and logger, with the present time.
+
+        Several short lines are written in one call. The text of a longer call could mix with that of other processes.
+        """
+        formatted = self._lines.format_lines(time.time(), logging.getLevelName(level), logger, lines)
+        with self.lock or nullcontext():
+            block = "".join(formatted)
+            if len(block) <= _PIECE_CHARACTERS:
+                self._write(block)
+                return
+            part, size = list[str](), 0
+            for line in formatted:
+                if part and size + len(line) > _PIECE_CHARACTERS:
+                    self._write("".join(part))
+                    part, size = [], 0
+                part.append(line)
+                size += len(line)
+            self._write("".join(part))
+
+    def _write(self, text: str) -> None:
+        try:
+            self.stream.write(text)
+            self.flush()
+        except Exception:
+            # As for a record: a log that cannot be written ends no program.
+            self.handleError(logging.makeLogRecord({"msg": "%s", "args": (cut_middle(text, _VALUE_BYTES),)}))
+
+
 class TextLines(logging.Formatter):
     """Formats a record as one printable line, and its traceback as indented lines. Long texts are cut.
 
     Records contain ids, names and errors that other programs chose. Escaped, they cannot add a line to the log, and
     cannot control the terminal that shows the log.
     """
+
+    # The last second that `format_lines` has formatted, and its text.
+    _last_second = (-1, "")
 
     def format(self, record: logging.LogRecord) -> str:
         record.message = cut_middle(record.getMessage(), _VALUE_BYTES)
@@ -99,22 +153,50 @@ class TextLines(logging.Formatter):
         # A log line begins with its time, so an indented line cannot be mistaken for one.
         return indent_lines(text)
 
+    def format_lines(self, created: float, level: str, logger: str, lines: Lines) -> list[str]:
+        """Return each line as `format` returns it for a record, with its line break."""
+        # Two threads may write the pair at once. Each of them stores a pair that is right.
+        second, text = self._last_second
+        if second != int(created):
+            second, text = int(created), time.strftime(self.default_time_format, self.converter(created))
+            self._last_second = second, text
+        at = f"{text},{int(created % 1 * 1_000):03}"
+        prefix = str(self._fmt) % {"asctime": at, "levelname": level, "name": logger, "message": ""}
+        texts = lines.texts()
+        # Checks of all texts at once take a quarter of the time of checks of each.
+        if not (joined := "".join(texts)).isprintable() or (
+            len(joined) > _VALUE_BYTES // 4 and max(map(len, texts)) > _VALUE_BYTES // 4
+        ):
+            texts = [escape_unprintable(cut_middle(text, _VALUE_BYTES)) for text in texts]
+        return [f"{prefix}{text}\n" for text in texts]
+
 
 class JsonLines(logging.Formatter):
     """Formats a log line as one JSON document. Long values are cut."""
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = {
-            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname,
-            "logger": record.name,
-            "text": cut_middle(record.getMessage(), _VALUE_BYTES),
-        }
         # See `log_fields`.
-        fields |= {name: _cut_value(value) for name, value in getattr(record, "fields", {}).items()}
+        fields = _document(
+            *(record.created, record.levelname, record.name), record.getMessage(), getattr(record, "fields", {})
+        )
         if record.exc_info:
             fields["traceback"] = cut_middle(self.formatException(record.exc_info), _TRACEBACK_BYTES)
         return json_documents.dumps(fields)
+
+    def format_lines(self, created: float, level: str, logger: str, lines: Lines) -> list[str]:
+        """Return each line as `format` returns it for a record, with its line break."""
+        documents = [_document(created, level, logger, text, fields) for text, fields in lines.with_fields()]
+        return [f"{json_documents.dumps(document)}\n" for document in documents]
+
+
+def _document(created: float, level: str, logger: str, text: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "at": datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds"),
+        "level": level,
+        "logger": logger,
+        "text": cut_middle(text, _VALUE_BYTES),
+        **{name: _cut_value(value) for name, value in fields.items()},
+    }
 
 
 def _cut_value(value: Any) -> Any:

@@ -40,18 +40,18 @@ class CoalescingExecutor(AsyncRedisExecutor):
         self.uncoalesced = AsyncRedisExecutor(*args)
         self._batchers: dict[str, MicroBatcher[_PlanRound, list[Reply] | BaseException]] = {}
 
-    async def _execute_step(self, step: object, already_applied: bool) -> Any:
+    async def _execute_step(self, step: object, already_applied: bool, timeout_s: float | None = None) -> Any:
         turn = TURN.get()
         if turn is None:
-            return await super()._execute_step(step, already_applied)
+            return await super()._execute_step(step, already_applied, timeout_s)
         if isinstance(step, ContinueWalk):
             return await turn.continue_walk(step)
         turn.begin_step()
         if not isinstance(step, AwaitWakeup):
-            return await super()._execute_step(step, already_applied)
+            return await super()._execute_step(step, already_applied, timeout_s)
         # Calls that wait for messages must not delay those that read messages.
         turn.end()
-        await super()._execute_step(step, already_applied)
+        await super()._execute_step(step, already_applied, timeout_s)
         try:
             await turn.begin()
         except BaseException:
@@ -66,13 +66,16 @@ class CoalescingExecutor(AsyncRedisExecutor):
         allow_partial: bool = False,
         *,
         resent: bool = False,
+        timeout_s: float | None = None,
     ) -> list[Reply]:
         turn = TURN.get()
         # A call of a walk is long, so it would delay the rounds of other plans.
         is_walking = turn is not None and turn.walk is not None
-        server = None if allow_partial or resent or is_walking else self._server(requests)
+        server = None if allow_partial or resent or is_walking or timeout_s is not None else self._server(requests)
         if server is None:
-            return await self.uncoalesced.round(requests, already_applied, allow_partial, resent=resent)
+            return await self.uncoalesced.round(
+                requests, already_applied, allow_partial, resent=resent, timeout_s=timeout_s
+            )
         batcher = self._batchers.get(server)
         if batcher is None:
             batcher = self._batchers[server] = MicroBatcher(self._send_group, _max_batch)

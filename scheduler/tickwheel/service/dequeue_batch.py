@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from datetime import timedelta
 from typing import Any, Final
 
 from tickwheel import limits
 from tickwheel.errors import Forbidden, InvalidArgument, TickwheelError
 from tickwheel.model.message import LeasedMessage
+from tickwheel.model.validation import Duration
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.rpc import message_conversion
@@ -26,7 +26,7 @@ Write = Callable[[calls.DequeueBatchResponse], Awaitable[None]]
 RequestGroup = list[tuple[int, calls.DequeueRequest]]
 
 
-def to_dequeue(namespace: Namespace, queue: str, request: calls.DequeueRequest, wait: timedelta | None) -> Dequeue:
+def to_dequeue(namespace: Namespace, queue: str, request: calls.DequeueRequest, wait: Duration | None) -> Dequeue:
     """Return the dequeue operation for a request. Raises InvalidArgument if the request is invalid."""
     if request.consistency not in _CONSISTENCIES:
         raise InvalidArgument(f"consistency must be 0, 1 or 2, not {request.consistency}")

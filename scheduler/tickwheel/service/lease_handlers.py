@@ -41,15 +41,17 @@ class LeaseHandlers:
             shards = {settle.shard_of_message(namespace.context, message) for message in leased_messages}
             await namespace.run(register_call(namespace.context, request.queue, sessions, shards))
         states: list[str | None] = []
+        label: str | None
         missing: list[QueueNotFound] = []
         effects = Effects()
         for item, message in zip(items, leased_messages, strict=True):
             retry_in = message_conversion.duration_from_proto(item, "retry_in_ms")
             try:
-                label = await namespace.run(
+                failed = await namespace.run(
                     settle.fail(namespace.context, message, item.error, retry_in, item.final, sessions),
                     effects,
                 )
+                label = failed.state
             except LeaseLost:
                 label = None
             except QueueNotFound as error:
@@ -106,10 +108,10 @@ async def _lost_indexes(namespace: Namespace, leased_messages: Sequence[LeasedMe
     return []
 
 
-def _unpack_results(results: Mapping[int, str], count: int) -> list[str | None] | None:
+def _unpack_results(results: Mapping[int, str], count: int) -> list[str | None]:
     for index in results:
         integer("an index in results", index, 0, count - 1)
-    return [results.get(n) for n in range(count)] if results else None
+    return [results.get(n) for n in range(count)]
 
 
 def _check_lease(lease: messages.Lease) -> None:

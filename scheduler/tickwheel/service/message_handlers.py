@@ -6,16 +6,18 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument, LimitExceeded, TickwheelError, Unavailable
+from tickwheel.model import validation
 from tickwheel.model.message import EnqueueResult, LeasedMessage
 from tickwheel.operations import cancel, explain, inspect, redrive, reschedule
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.operations.enqueue import RefusedMessage, enqueue_messages, to_error
 from tickwheel.operations.scan import Scan
+from tickwheel.operations.several_queues.message_wait import MessageWait
 from tickwheel.rpc import message_conversion
 from tickwheel.rpc.status import error_to_proto
 from tickwheel.service.authorization import CALL, creation_limit
@@ -25,11 +27,12 @@ from tickwheel.service.lease_handlers import LeaseHandlers
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.service.request_fields import exclusive_value, request_sessions
 from tickwheel.service.request_reader import read_until_drained
-from tickwheel.service.resolve_queue import may_read_payloads, on_queue, resolve_queue
+from tickwheel.service.resolve_queue import may_read_payloads, on_queue, resolve_queue, resolve_queues
 from tickwheel.service.stream_credit import StreamCredit
 from tickwheel.service.token_quota import ConcurrencyLimit
 from tickwheel.v1 import message_pb2 as messages, message_service_pb2 as calls
 
+T = TypeVar("T")
 _MAX_REFUSED: Final = 1_000
 # The maximum number of messages in one response of a stream. The service holds at most one response for a client that
 # does not read.
@@ -45,14 +48,14 @@ class MessageHandlers(LeaseHandlers):
         """``wait_limit`` limits the waiting calls of this process."""
         super().__init__(namespaces)
         self._wait_limit = wait_limit
-        self._waiting: set[Dequeue] = set()
+        self._waiting: set[Dequeue | MessageWait | inspect.EndWait] = set()
         self._drained = asyncio.Event()
 
     def drain(self) -> None:
-        """Answer all waiting dequeue calls, end all streams, and let no later call wait."""
+        """Answer all waiting calls, end all streams, and let no later call wait."""
         self._drained.set()
-        for dequeue in self._waiting:
-            dequeue.cancel_wait()
+        for waiting in self._waiting:
+            waiting.cancel_wait()
 
     @on_queue
     async def enqueue(self, request: calls.EnqueueRequest, namespace: Namespace, queue: str) -> calls.EnqueueResponse:
@@ -106,13 +109,28 @@ class MessageHandlers(LeaseHandlers):
             leased_messages = await execute(dequeue)
         else:
             async with CALL.get()[0].hold_wait_slot(self._wait_limit):
-                leased_messages = await self._wait_for_messages(namespace, dequeue)
+                leased_messages = await self._wait(dequeue, namespace.dequeue(dequeue))
         return to_response(leased_messages)
 
     async def dequeue_batch(
         self, request: calls.DequeueBatchRequest, write: Callable[[calls.DequeueBatchResponse], Awaitable[None]]
     ) -> None:
         await DequeueBatch(self.namespaces, write).answer(request)
+
+    async def await_messages(self, request: calls.AwaitMessagesRequest) -> calls.AwaitMessagesResponse:
+        namespace, queues = await resolve_queues(self.namespaces, request)
+        wait_ms = validation.duration_ms(
+            "wait", message_conversion.duration_from_proto(request, "wait_ms"), 0, limits.WAIT_MS_MAX
+        )
+        wait = MessageWait(namespace.context, queues, name_current_caller())
+        if not wait_ms or self._drained.is_set():
+            return calls.AwaitMessagesResponse(queues=await namespace.run(wait.plan(0)))
+        async with CALL.get()[0].hold_wait_slot(self._wait_limit):
+            self._waiting.add(wait)
+            try:
+                return calls.AwaitMessagesResponse(queues=await namespace.run(wait.plan(wait_ms / 1000)))
+            finally:
+                self._waiting.discard(wait)
 
     async def dequeue_stream(
         self, requests: AsyncIterator[calls.DequeueStreamRequest]
@@ -146,7 +164,7 @@ class MessageHandlers(LeaseHandlers):
             leased_messages: list[LeasedMessage] = []
             # The caller may have left more answers unread during the wait for messages: the next round then waits.
             with credit.on_client_close(dequeue.cancel_wait), suppress(LimitExceeded):
-                leased_messages = await self._wait_for_messages(namespace, dequeue)
+                leased_messages = await self._wait(dequeue, namespace.dequeue(dequeue))
             if leased_messages:
                 credit.spend(len(leased_messages))
                 yield calls.DequeueStreamResponse(deliveries=map(message_conversion.delivery_to_proto, leased_messages))
@@ -191,7 +209,15 @@ class MessageHandlers(LeaseHandlers):
     async def get_message(
         self, request: calls.GetMessageRequest, namespace: Namespace, queue: str
     ) -> calls.GetMessageResponse:
-        view = await namespace.run(inspect.get(namespace.context, queue, request.id, exclusive_value(request)))
+        wait_ms = validation.integer("wait_ms", request.wait_ms, 0, limits.WAIT_MS_MAX)
+        if self._drained.is_set():
+            wait_ms = 0
+        end_wait = inspect.EndWait(namespace.context, queue, request.id, exclusive_value(request), wait_ms)
+        if not wait_ms:
+            view = await namespace.run(end_wait.plan())
+        else:
+            async with CALL.get()[0].hold_wait_slot(self._wait_limit):
+                view = await self._wait(end_wait, namespace.run(end_wait.plan()))
         withhold = not may_read_payloads(request, queue)
         return calls.GetMessageResponse(message=message_conversion.message_to_proto(view, withhold_payload=withhold))
 
@@ -222,12 +248,13 @@ class MessageHandlers(LeaseHandlers):
         if self._drained.is_set():
             raise Unavailable(f"this process of the service is stopping: open a new stream; {consequence}")
 
-    async def _wait_for_messages(self, namespace: Namespace, dequeue: Dequeue) -> list[LeasedMessage]:
-        self._waiting.add(dequeue)
+    async def _wait(self, waiting: Dequeue | inspect.EndWait, call: Awaitable[T]) -> T:
+        """Run a call that waits. `drain` ends the wait."""
+        self._waiting.add(waiting)
         try:
-            return await namespace.dequeue(dequeue)
+            return await call
         finally:
-            self._waiting.discard(dequeue)
+            self._waiting.discard(waiting)
 
 
 async def _enqueue_all(

@@ -77,6 +77,7 @@ METHOD_ROWS: Final = (
     MethodRow("Dequeue", Role.CONSUME, 1, "delivered", _delivered),
     # `CallObserver` calls ``count`` with each answered request of the batch and the response to this request.
     MethodRow("DequeueBatch", Role.CONSUME, "requests", "delivered", _delivered),
+    MethodRow("AwaitMessages", Role.CONSUME),
     MethodRow("DequeueStream", Role.CONSUME, 1, "delivered", _delivered),
     # Calls for leased messages are never rejected: otherwise, other workers would do the same work again. A release
     # costs its leases afterwards, because each of them leaves a timer on the wheel, and its message can be leased again

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
-from tickwheel.errors import NamespaceNotFound
+from tickwheel.errors import InvalidArgument, NamespaceNotFound
 from tickwheel.model.validation import plain_name
 from tickwheel.service.authorization import ALL_QUEUES, CALL, Role
 from tickwheel.service.namespaces import Namespace, Namespaces
@@ -32,6 +32,20 @@ async def resolve_queue(namespaces: Namespaces, request: Any) -> tuple[Namespace
     """
     queue = plain_name("a queue's name", request.queue)
     return await resolve_namespace(namespaces, request, queue), queue
+
+
+async def resolve_queues(namespaces: Namespaces, request: Any) -> tuple[Namespace, list[str]]:
+    """Do the same as `resolve_queue` for a request that names several queues.
+
+    Raises InvalidArgument, too, if it names no queue, or a queue twice, and Forbidden if the caller may not make the
+    call for one of the queues.
+    """
+    queues = [plain_name("a queue's name", queue) for queue in request.queues]
+    if not queues or len(set(queues)) < len(queues):
+        raise InvalidArgument("queues must name at least one queue, and each queue once")
+    for queue in queues:
+        check_permission(request, queue)
+    return await resolve_namespace(namespaces, request, queues[0]), queues
 
 
 async def resolve_namespace(namespaces: Namespaces, request: Any, queue: str | None = None) -> Namespace:

@@ -64,9 +64,11 @@ class StandardServices(grpc.GenericRpcHandler):
             for method in methods_of(_HEALTH)
         }
         [method] = methods_of(_REFLECTION)
-        self._reflection = method
         reflected = reflection.aio.ReflectionServicer([*names, health.SERVICE_NAME, reflection.SERVICE_NAME])
-        self._handlers[method.path] = self._handler(method, reflected, reflections)
+        self._reflection = method
+        # The library has only v1alpha. The messages of v1 are the same.
+        self._reflection_paths = frozenset((method.path, method.path.replace(".v1alpha.", ".v1.")))
+        self._handlers |= dict.fromkeys(self._reflection_paths, self._handler(method, reflected, reflections))
 
     def drain(self) -> None:
         """Report that the services stop, and end the calls that watch and those of reflection."""
@@ -76,7 +78,7 @@ class StandardServices(grpc.GenericRpcHandler):
         """Return the handler of the RPC, or None if the RPC does not exist."""
         path = handler_call_details.method
         caller = UNKNOWN_CALLER
-        if path == self._reflection.path:
+        if path in self._reflection_paths:
             try:
                 caller = self._token_store.authenticate(handler_call_details.invocation_metadata)
             except TickwheelError as error:

@@ -5,6 +5,7 @@ layouts. The package does no I/O: `tickwheel.redis` sends the calls, and `tickwh
 send.
 
     keys.py           names of all Redis keys and channels
+    end_topic.py      the topic and the announcements of messages that end
     key_types.py      the types of the keys, and the error for a key of another type
     record.py         a message as bytes, its name (exclusive value and id), and the Bloom filters of its metadata
     transition.py     the outbox: one event for each change of state

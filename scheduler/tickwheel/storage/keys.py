@@ -21,6 +21,7 @@ QUEUE_KEYS = (
     "lateness",
     "forecast",
     "wake",
+    "ended",
 )
 
 
@@ -48,7 +49,7 @@ def shard_key(namespace: str, shard: int, name: str) -> str:
 
 @lru_cache(maxsize=65_536)
 def queue_key(namespace: str, shard: int, queue: str, name: str) -> str:
-    """Return the name of a key of one queue on one shard: one of QUEUE_KEYS. `wake` is a channel, not a key."""
+    """Return the name of a key of one queue on one shard: one of QUEUE_KEYS. `wake` and `ended` are channels."""
     return f"{shard_prefix(namespace, shard)}q:{queue}:{name}"
 
 

@@ -87,8 +87,16 @@ _SPECS: Final = (
         "ELECTION",
         TickwheelError,
         RetryCondition.NEVER,
-        "{subject}: {code} {text}; to change the election, stop all event processes and run `tickwheel shards"
-        " reset-epoch`",
+        "{subject}: {code} {text}: start this event process with that kind of election. To change the kind, stop all"
+        " event processes and run `tickwheel shards reset-epoch`",
+    ),
+    ScriptErrorSpec(
+        "EMBEDDED",
+        TickwheelError,
+        RetryCondition.NEVER,
+        "{subject}: {text}, whose event processes elect leaders by a lock file: run `tickwheel events --data-dir DIR`"
+        " without --election. If the data was copied from a data directory to this server, stop all event processes and"
+        " run `tickwheel shards reset-epoch`",
     ),
     ScriptErrorSpec("CORRUPT", TickwheelError, RetryCondition.NEVER),
     ScriptErrorSpec(

@@ -20,6 +20,7 @@ app.py               `TaskApp`: the tasks, queues and schedules of a program
 app_clients.py       the clients of an app, which can move to other options
 client_group.py      the clients with the same options, for threads and for event loops
 task.py              `Task`: a function that can be called later
+handle.py            `EnqueuedCall` and `TaskHandle`: cancel a call, or wait for its result
 signature.py         the arguments of a task: encoding, decoding, checks
 task_queue.py        `TaskQueue`: how workers take messages from a queue
 schedule.py          `Schedule`: a recurring call, as messages
@@ -35,6 +36,7 @@ celery_routes.py     `Route`: the shares of calls for Celery and for Tickwheel d
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.celery_routes import Route
 from tickwheel.tasks.exceptions import Reject, RetryLater, Skip, TimeLimitExceeded
+from tickwheel.tasks.handle import EnqueuedCall, TaskHandle
 from tickwheel.tasks.middleware import Middleware
 from tickwheel.tasks.retry import Retry
 from tickwheel.tasks.run_context import Outcome, Run, current
@@ -43,6 +45,7 @@ from tickwheel.tasks.task import Task
 from tickwheel.tasks.task_queue import TaskQueue
 
 __all__ = [
+    "EnqueuedCall",
     "Middleware",
     "Outcome",
     "Reject",
@@ -54,6 +57,7 @@ __all__ = [
     "Skip",
     "Task",
     "TaskApp",
+    "TaskHandle",
     "TaskQueue",
     "TimeLimitExceeded",
     "current",

@@ -3,22 +3,24 @@
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
 
 from tickwheel.client import Queue, Tickwheel
+from tickwheel.client.settings import ClientOptions, WhereOptions
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
 from tickwheel.model.message import EnqueueResult, NewMessage
+from tickwheel.model.queue_config import QueueSettings
+from tickwheel.model.validation import Duration
 from tickwheel.tasks import celery_routes
 from tickwheel.tasks.app_clients import AppClients
 from tickwheel.tasks.celery_routes import Route
 from tickwheel.tasks.middleware import Middleware
 from tickwheel.tasks.retry import Retry
 from tickwheel.tasks.schedule import OCCURRENCE_QUEUE_CONFIG, Policies, Schedule
-from tickwheel.tasks.schedule_times import Cron, Every, FireTimes
+from tickwheel.tasks.schedule_times import INTERVAL_MS, Cron, Every, FireTimes
 from tickwheel.tasks.signature import ENCODINGS
 from tickwheel.tasks.task import TIME_LIMIT, Call, Defaults, Task
 from tickwheel.tasks.task_queue import TaskQueue
@@ -36,6 +38,9 @@ class TaskApp:
     arguments, ``json`` or ``msgpack``; workers read both. ``schedule_queue`` is the queue that stores the next time of
     each schedule; each app of a namespace needs its own schedule queue.
 
+    If the server does not answer, calls give up after 5 s, because they are often part of a web request. In a worker,
+    they give up after 30 s. ``timeout`` replaces both.
+
     The first call that needs the client opens it. Threads may share an app, and so may forked processes, which open
     their own client. Raises InvalidArgument.
     """
@@ -48,7 +53,7 @@ class TaskApp:
         data_dir: str | Path | None = None,
         encoding: str = "json",
         schedule_queue: str = "schedules",
-        **client: Any,
+        **client: Unpack[ClientOptions],
     ) -> None:
         self.encoding = validation.one_of("encoding", encoding, ENCODINGS)
         self.tasks: dict[str, Task[..., Any]] = {}
@@ -57,6 +62,8 @@ class TaskApp:
         self.schedule_queue = validation.plain_name("schedule_queue", schedule_queue)
         self.middleware: list[Middleware] = []
         self._on_load: list[Callable[[], None]] = []
+        # Whether an earlier process of the same worker has loaded the app.
+        self._is_restarted = False
         if url is None and data_dir is None:
             url, data_dir = os.environ.get("TICKWHEEL_URL") or None, os.environ.get("TICKWHEEL_DATA_DIR") or None
         client_options: dict[str, Any] = {
@@ -77,7 +84,7 @@ class TaskApp:
         *,
         name: str | None = None,
         queue: str = "default",
-        time_limit: timedelta = TIME_LIMIT,
+        time_limit: Duration = TIME_LIMIT,
         retry: Retry | None = None,
         metadata: Iterable[str] = (),
         **defaults: Unpack[Defaults],
@@ -90,7 +97,7 @@ class TaskApp:
         *,
         name: str | None = None,
         queue: str = "default",
-        time_limit: timedelta = TIME_LIMIT,
+        time_limit: Duration = TIME_LIMIT,
         retry: Retry | None = None,
         metadata: Iterable[str] = (),
         **defaults: Unpack[Defaults],
@@ -101,9 +108,9 @@ class TaskApp:
         change so that waiting messages no longer fit, give the task a new name. ``time_limit`` (default 30 min) stops
         and fails a run that takes longer. ``retry`` is the back-off of the task, by default that of its queue.
         ``metadata`` names parameters whose values are also stored as metadata of the message, for filters and for the
-        key of an exclusive queue. ``max_attempts``, ``lease`` and ``deadline`` are stored with each message.
-        ``max_attempts`` and ``lease`` are by default those of the queue; the default deadline is the due time. Raises
-        InvalidArgument.
+        key of an exclusive queue. ``max_attempts``, ``lease``, and ``deadline`` or ``priority`` are stored with each
+        message. ``max_attempts`` and ``lease`` are by default those of the queue; the default deadline is the due time.
+        Durations are timedeltas or numbers of seconds. Raises InvalidArgument.
         """
 
         def decorate(function: Callable[P, R]) -> Task[P, R]:
@@ -133,9 +140,9 @@ class TaskApp:
         *,
         weight: int = TaskQueue.weight,
         batch: int = TaskQueue.batch,
-        long_poll: timedelta = TaskQueue.long_poll,
+        long_poll: Duration = TaskQueue.long_poll,
         iterations: int = TaskQueue.iterations,
-        **config: Any,
+        **config: Unpack[QueueSettings],
     ) -> TaskQueue:
         """Declare a queue: its configuration (see `create_queue`), and how workers take messages from it (`TaskQueue`).
 
@@ -166,9 +173,12 @@ class TaskApp:
         """
         return self._schedule(Cron(expression, timezone), call, policies)
 
-    def every(self, interval: timedelta, call: Call | Task[..., Any], **policies: Unpack[Policies]) -> Schedule:
-        """Call a task at each whole multiple of an interval since 1970 in UTC. See `cron` for the other arguments."""
-        return self._schedule(Every(interval), call, policies)
+    def every(self, interval: Duration, call: Call | Task[..., Any], **policies: Unpack[Policies]) -> Schedule:
+        """Call a task at each whole multiple of an interval since 1970 in UTC. See `cron` for the other arguments.
+
+        The interval is a timedelta or a number of seconds.
+        """
+        return self._schedule(Every(validation.duration("interval", interval, *INTERVAL_MS)), call, policies)
 
     def _schedule(self, times: FireTimes, call: Call | Task[..., Any], policies: Policies) -> Schedule:
         call = call.call() if isinstance(call, Task) else call
@@ -231,7 +241,7 @@ class TaskApp:
         """A copy of the arguments that the app passes to its client."""
         return dict(self._clients.current.options)
 
-    def move(self, **where: Any) -> None:
+    def move(self, **where: Unpack[WhereOptions]) -> None:
         """Change arguments of the client, for example ``url``. Arguments that are not given stay.
 
         Closes the blocking client, which all threads share, as `close` does. The clients of event loops are dropped
@@ -241,15 +251,20 @@ class TaskApp:
         """
         self._clients.move(where)
 
-    def enqueue(self, task: Task[..., Any], message: NewMessage) -> EnqueueResult:
-        """Send a message of a task, for `Task.now`, `Task.later` and `Task.at`. Raises errors like `Queue.enqueue`."""
-        self._check_call(task, message)
-        return self._clients.current.enqueue(task.queue, message)
+    def enqueue(self, task: Task[..., Any], message: NewMessage, *, timeout: Duration | None = None) -> EnqueueResult:
+        """Send a message of a task, for `Task.now`, `Task.later` and `Task.at`. Raises errors like `Queue.enqueue`.
 
-    async def aenqueue(self, task: Task[..., Any], message: NewMessage) -> EnqueueResult:
+        ``timeout`` replaces the timeout of the app's client for this call.
+        """
+        self._check_call(task, message)
+        return self._clients.current.enqueue(task.queue, message, timeout)
+
+    async def aenqueue(
+        self, task: Task[..., Any], message: NewMessage, *, timeout: Duration | None = None
+    ) -> EnqueueResult:
         """Send a message of a task like `enqueue`, with the client of the running event loop."""
         self._check_call(task, message)
-        return await self._clients.current.enqueue_async(task.queue, message)
+        return await self._clients.current.enqueue_async(task.queue, message, timeout)
 
     def declared(self, name: str) -> Queue:
         """Return a queue of the app. Create or update the queue first, unless this client has done so already."""

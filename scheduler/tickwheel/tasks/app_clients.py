@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tickwheel import aio
+from tickwheel.client.settings import WhereOptions
 from tickwheel.model import validation
 from tickwheel.tasks.client_group import ClientGroup
 
@@ -31,7 +32,7 @@ class AppClients:
         self._kept_loop: Callable[[], asyncio.AbstractEventLoop | None] = lambda: None
         self._pid = os.getpid()
 
-    def move(self, options: dict[str, Any]) -> None:
+    def move(self, options: WhereOptions) -> None:
         """Close the client for threads, unless it is kept open, and drop those of event loops. Later clients use the
         changed options.
         """
@@ -39,7 +40,7 @@ class AppClients:
         cleared = {"url": None, "data_dir": None} if options.keys() & {"url", "data_dir"} else {}
         with self._lock:
             left, kept = self.current, self._kept
-            changed = left.options | cleared | options
+            changed = {**left.options, **cleared, **options}
             check_client_options(changed)
             # An app that returns to the options of its worker shares the clients of the worker again.
             returns = kept is not None and kept.options == changed
@@ -60,15 +61,19 @@ class AppClients:
         ``loop`` returns the event loop, which runs in another thread, or None if the loop does not run yet. In the
         block, `move` does not close these two clients. `close` and `aclose` close neither them nor the clients of a
         group to which the app has moved, because tasks in other threads share these. The end of the block closes all.
+
+        Once the client is open, no client of the group creates the namespace again.
         """
         outer = self._kept, self._kept_loop, self._pid
         kept = self.current
         kept.client()
+        could_create, kept.must_exist = not kept.must_exist, True
         self._kept, self._kept_loop, self._pid = kept, loop, os.getpid()
         try:
             yield kept
         finally:
             self._kept, self._kept_loop, self._pid = outer
+            kept.must_exist = not could_create
             if (running := loop()) is not None:
                 for group in (kept, self.current):
                     group.close_in_loop(running)

@@ -65,6 +65,11 @@ def task_name(task: object) -> str:
     return validation.text("task (a task's name)", task, maximum, minimum=1, nul=False).decode()
 
 
+def list_routed_tasks(tickwheel: Tickwheel) -> list[str]:
+    """Return the names of the tasks that have a route, even if the route is damaged."""
+    return [name.removeprefix(_PREFIX) for name in tickwheel.settings() if name.startswith(_PREFIX)]
+
+
 def list_routes(tickwheel: Tickwheel) -> dict[str, Route]:
     """Return the routes by task name. Tasks without a route are left out."""
     settings = tickwheel.settings()

@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -16,10 +17,12 @@ from tickwheel import aio, limits
 from tickwheel.client import Queue, Tickwheel
 from tickwheel.errors import Forbidden, QueueNotFound
 from tickwheel.model.message import EnqueueResult, NewMessage
+from tickwheel.model.validation import Duration
 
 _ENSURED_MAX = limits.QUEUES_MAX
 # At the end of a worker, a task that was left behind may block the event loop, which then closes no client.
 _CLOSE_S: Final = 1.0
+_PRODUCER_TIMEOUT: Final = timedelta(milliseconds=limits.PRODUCER_RETRY_MS)
 
 
 class ClientGroup:
@@ -28,6 +31,8 @@ class ClientGroup:
     def __init__(self, options: Mapping[str, Any], queue_config: Callable[[str], Mapping[str, Any]]) -> None:
         """``queue_config`` returns the configuration of a queue of the app by its name."""
         self.options = dict(options)
+        # Whether the clients that are opened from now on must find their namespace, as `Tickwheel(existing=True)`.
+        self.must_exist = False
         self._queue_config = queue_config
         self._lock = threading.Lock()
         self._client: Tickwheel | None = None
@@ -40,7 +45,7 @@ class ClientGroup:
         with self._lock:
             if self._client is None or self._pid != os.getpid():
                 self._ensured_queues.clear()
-                self._client, self._pid = Tickwheel(**self.options), os.getpid()
+                self._client, self._pid = Tickwheel(**self._client_options()), os.getpid()
             return self._client
 
     async def client_async(self) -> aio.Tickwheel:
@@ -48,52 +53,55 @@ class ClientGroup:
         loop = asyncio.get_running_loop()
         client = self._async_clients.get(loop)
         if client is None:
-            client = self._async_clients[loop] = aio.Tickwheel(**self.options)
+            client = self._async_clients[loop] = aio.Tickwheel(**self._client_options())
         return await client.open()
 
-    def ensure_queue(self, name: str) -> Queue:
-        """Return a queue of the app. Create or update it at its first use."""
+    def ensure_queue(self, name: str, timeout: Duration | None = None) -> Queue:
+        """Return a queue of the app. Create or update it at its first use.
+
+        ``timeout`` is that of the call, if the client is open.
+        """
         tickwheel = self.client()
         queue = tickwheel.queue(name)
         if name not in self._ensured_queues:
             try:
-                tickwheel.create_queue(name, update=True, **self._queue_config(name))
+                tickwheel.create_queue(name, update=True, timeout=timeout, **self._queue_config(name))
             except Forbidden:
                 # A producer needs no permission to create queues if a worker or an operator has created the queue.
                 with _explain_missing_queue(name):
-                    queue.config()
+                    queue.config(timeout=timeout)
             self._mark_ensured(name)
         return queue
 
-    async def ensure_queue_async(self, name: str) -> aio.Queue:
+    async def ensure_queue_async(self, name: str, timeout: Duration | None = None) -> aio.Queue:
         """Return a queue like `ensure_queue`, for asyncio."""
         tickwheel = await self.client_async()
         queue = tickwheel.queue(name)
         if name not in self._ensured_queues:
             try:
-                await tickwheel.create_queue(name, update=True, **self._queue_config(name))
+                await tickwheel.create_queue(name, update=True, timeout=timeout, **self._queue_config(name))
             except Forbidden:
                 with _explain_missing_queue(name):
-                    await queue.config()
+                    await queue.config(timeout=timeout)
             self._mark_ensured(name)
         return queue
 
-    def enqueue(self, queue: str, message: NewMessage) -> EnqueueResult:
+    def enqueue(self, queue: str, message: NewMessage, timeout: Duration | None = None) -> EnqueueResult:
         """Send a message to a queue of the app. Raises errors like `Queue.enqueue`."""
         try:
-            return self.ensure_queue(queue).enqueue_many([message])[0]
+            return self.ensure_queue(queue, timeout).enqueue_many([message], timeout=timeout)[0]
         except QueueNotFound:
             # This group has created the queue, and the queue or its namespace was deleted later. Create it again.
             self.forget_queue(queue)
-            return self.ensure_queue(queue).enqueue_many([message])[0]
+            return self.ensure_queue(queue, timeout).enqueue_many([message], timeout=timeout)[0]
 
-    async def enqueue_async(self, queue: str, message: NewMessage) -> EnqueueResult:
+    async def enqueue_async(self, queue: str, message: NewMessage, timeout: Duration | None = None) -> EnqueueResult:
         """Send a message like `enqueue`, with the client of the running event loop."""
         try:
-            return (await (await self.ensure_queue_async(queue)).enqueue_many([message]))[0]
+            return (await (await self.ensure_queue_async(queue, timeout)).enqueue_many([message], timeout=timeout))[0]
         except QueueNotFound:
             self.forget_queue(queue)
-            return (await (await self.ensure_queue_async(queue)).enqueue_many([message]))[0]
+            return (await (await self.ensure_queue_async(queue, timeout)).enqueue_many([message], timeout=timeout))[0]
 
     def refresh_queue(self, name: str) -> None:
         """Create or update a queue of the app again, because it may have been deleted since its first use."""
@@ -122,6 +130,15 @@ class ClientGroup:
         if loop in self._async_clients:
             with suppress(TimeoutError):
                 asyncio.run_coroutine_threadsafe(self.close_async(), loop).result(_CLOSE_S)
+
+    def _client_options(self) -> dict[str, Any]:
+        """Return the arguments of a client, with the timeout of producers if none is set."""
+        options = dict(self.options)
+        if options.get("timeout") is None:
+            options["timeout"] = _PRODUCER_TIMEOUT
+        if self.must_exist:
+            options["existing"] = True
+        return options
 
     def _mark_ensured(self, name: str) -> None:
         if len(self._ensured_queues) >= _ENSURED_MAX:

@@ -1,9 +1,8 @@
 """The exceptions by which a task, or a ``before_task`` hook, chooses the outcome of a run, and `TimeLimitExceeded`."""
 
-from datetime import timedelta
-
 from tickwheel import limits
 from tickwheel.model import validation
+from tickwheel.model.validation import Duration
 
 
 class TaskControl(Exception):
@@ -21,13 +20,12 @@ class Skip(TaskControl):
 class RetryLater(TaskControl):
     """The task cannot run now. Its message fails and is retried after ``delay``; the attempt counts.
 
-    Raises InvalidArgument if ``delay`` is negative or too long.
+    ``delay`` is a timedelta or a number of seconds. Raises InvalidArgument if it is negative or too long.
     """
 
-    def __init__(self, delay: timedelta, reason: str = "the task asked to be tried later") -> None:
-        validation.duration_ms("delay", delay, 0, limits.DELAY_MS_MAX)
+    def __init__(self, delay: Duration, reason: str = "the task asked to be tried later") -> None:
+        self.delay = validation.duration("delay", delay, 0, limits.DELAY_MS_MAX)
         super().__init__(reason)
-        self.delay = delay
 
 
 class TimeLimitExceeded(BaseException):

@@ -26,6 +26,8 @@ class Outcome:
     error: str | None = None
     retry_in: timedelta | None = None
     final: bool = False
+    # The error that the task raised. A worker logs it with the answer of the server.
+    _exception: BaseException | None = field(default=None, init=False, repr=False, compare=False)
 
 
 @dataclass(slots=True)

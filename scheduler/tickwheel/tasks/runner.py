@@ -12,7 +12,7 @@ import msgspec
 
 from tickwheel import limits, tracing
 from tickwheel.model.message import LeasedMessage
-from tickwheel.model.validation import preview
+from tickwheel.model.validation import describe_duration, preview
 from tickwheel.runtime.forked_child import end_forked_children
 from tickwheel.runtime.log_fields import log_fields, log_message
 from tickwheel.runtime.text_escape import cut_middle
@@ -36,7 +36,8 @@ class Runner:
 
     ``run_awaitable`` runs async tasks to their end. ``time_limit`` returns a context manager that raises
     TimeLimitExceeded in its ``with`` block after the limit, in seconds; by default there is no limit for sync tasks.
-    Exceptions for which ``ends_consumer`` is true, are raised by `run`; by default, there are none.
+    Exceptions for which ``ends_consumer`` is true, are raised by `run`; by default, there are none. With
+    ``logs_failures``, errors of tasks are logged here; a worker logs them once the server has accepted the failure.
     """
 
     def __init__(
@@ -46,8 +47,11 @@ class Runner:
         time_limit: TimeLimit = lambda seconds: nullcontext(),
         rng: random.Random | None = None,
         ends_consumer: Callable[[BaseException], bool] = lambda error: False,
+        *,
+        logs_failures: bool = True,
     ) -> None:
         self._app = app
+        self._logs_failures = logs_failures
         self._run_awaitable = run_awaitable
         self._time_limit = time_limit
         self._rng = random.Random() if rng is None else rng
@@ -117,14 +121,31 @@ class Runner:
             outcome.error, outcome.final = truncate_utf8(f"rejected: {error}"), True
         except RetryLater as error:
             outcome.error, outcome.retry_in = truncate_utf8(str(error)), error.delay
-        except TimeLimitExceeded:
-            _record_failure(run, outcome, self._rng, f"over its time limit of {run.task.time_limit}")
+        except TimeLimitExceeded as error:
+            limit = describe_duration(run.task.time_limit)
+            self._record_failure(run, outcome, f"over its time limit of {limit}", error)
         except (Exception, SystemExit) as error:
-            _record_failure(run, outcome, self._rng, describe_error(error), error)
+            self._record_failure(run, outcome, describe_error(error), error)
         finally:
             CURRENT_RUN.reset(token)
             outcome.seconds = time.perf_counter() - began
         return outcome
+
+    def _record_failure(self, run: Run, outcome: Outcome, text: str, error: BaseException) -> None:
+        retry = run.task.retry
+        never = NEVER if retry is None else retry.never
+        outcome.error, outcome.final = truncate_utf8(text), isinstance(error, never)
+        if retry is not None and not outcome.final:
+            outcome.retry_in = retry.delay(run.message.attempt, self._rng)
+        if self._logs_failures:
+            _log.warning(
+                "%s %s/%s, attempt %d: %s",
+                *(run.task.name, run.message.queue, run.message.id, run.message.attempt, text),
+                exc_info=error,
+                extra=_task_fields(run, "task failed", error=text),
+            )
+        else:
+            outcome._exception = error
 
     def _call(self, run: Run, on_part: OnPart) -> Any:
         """Call the function of the task. If the function returns an awaitable, run the awaitable in the time left."""
@@ -158,20 +179,6 @@ def describe_error(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     except Exception:
         return f"{type(error).__name__}, whose text cannot be formatted"
-
-
-def _record_failure(
-    run: Run, outcome: Outcome, rng: random.Random, text: str, error: BaseException | None = None
-) -> None:
-    retry = run.task.retry
-    never = NEVER if retry is None else retry.never
-    outcome.error, outcome.final = truncate_utf8(text), isinstance(error, never)
-    if retry is not None and not outcome.final:
-        outcome.retry_in = retry.delay(run.message.attempt, rng)
-    _log.warning(
-        "%s %s/%s, attempt %d: %s", run.task.name, run.message.queue, run.message.id, run.message.attempt, text,
-        exc_info=error, extra=_task_fields(run, "task failed", error=text),
-    )  # fmt: skip
 
 
 def _encode_result(run: Run, value: Any) -> str | None:

@@ -16,6 +16,7 @@ import msgspec
 from tickwheel import limits
 from tickwheel.model import validation
 from tickwheel.model.message import NewMessage
+from tickwheel.model.validation import Duration
 from tickwheel.tasks.schedule_times import FireTimes
 from tickwheel.tasks.task import Call
 
@@ -45,7 +46,7 @@ class Policies(TypedDict, total=False):
     name: str
     overlap: bool
     missed: Missed
-    grace: timedelta
+    grace: Duration
 
 
 class Occurrence(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -76,7 +77,7 @@ class Schedule:
     times: FireTimes
     overlap: bool = True
     missed: Missed = "last"
-    grace: timedelta = GRACE
+    grace: Duration = GRACE
 
     def __post_init__(self) -> None:
         """Raises InvalidArgument, also if the arguments of the call do not fit the task."""
@@ -103,13 +104,14 @@ class Schedule:
         last of the times missed in a row fires.
         """
         following = self.times.next_after(at)
-        if self.missed == "all" or now - at < self.grace:
+        grace = validation.as_timedelta(self.grace)
+        if self.missed == "all" or now - at < grace:
             return True, following
         if following > now:
             return self.missed == "last", following
         # Skip to the first time that is not missed. If all times up to now are missed, skip to the last of them: the
         # next `decide` applies the policy to it.
-        return False, min(self.times.next_after(now - self.grace), self.times.last_until(now))
+        return False, min(self.times.next_after(now - grace), self.times.last_until(now))
 
     def firing_id(self, at: datetime) -> str:
         """Return the id of the firing for a time."""

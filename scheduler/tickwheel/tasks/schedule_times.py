@@ -19,6 +19,8 @@ from tickwheel.model import validation
 _SECOND = timedelta(seconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ZONE_BYTES = 64
+# The minimum and the maximum interval.
+INTERVAL_MS = (1_000, 365 * 86_400_000)
 # The maximum delay of a message.
 _FURTHEST = timedelta(milliseconds=limits.DELAY_MS_MAX)
 
@@ -106,9 +108,11 @@ class Every:
 
     def __post_init__(self) -> None:
         """Raises InvalidArgument."""
-        validation.duration_ms("interval", self.interval, 1_000, 365 * 86_400_000)
+        object.__setattr__(self, "interval", validation.duration("interval", self.interval, *INTERVAL_MS))
         if self.interval % _SECOND:
-            raise InvalidArgument(f"interval must be a whole number of seconds, not {self.interval}")
+            raise InvalidArgument(
+                f"interval must be a whole number of seconds, not {validation.describe_duration(self.interval)}"
+            )
 
     @property
     def text(self) -> str:

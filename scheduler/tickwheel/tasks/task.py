@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypedDict, Type
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
-from tickwheel.model.message import EnqueueResult, NewMessage
+from tickwheel.model.message import NewMessage
+from tickwheel.model.priority import priority_deadline_ms
+from tickwheel.model.validation import Duration
+from tickwheel.tasks.handle import EnqueuedCall, TaskHandle
 from tickwheel.tasks.retry import Retry
 from tickwheel.tasks.signature import Signature
 
@@ -29,23 +32,26 @@ class Defaults(TypedDict, total=False):
     """Settings of all messages of a task; see `Queue.enqueue`."""
 
     deadline: datetime | timedelta
-    lease: timedelta
+    lease: Duration
     max_attempts: int
+    priority: int
 
 
 class Options(Defaults, total=False):
-    """Settings of the message of one call; see `Queue.enqueue`."""
+    """Settings of one call and its message; see `Queue.enqueue`."""
 
     id: str
     metadata: Mapping[str, str]
+    timeout: Duration
 
 
 class Task(Generic[P, R]):
     """A function that workers can run. A direct call runs the function itself.
 
     `now`, `later` and `at` enqueue a message for which a worker runs the function; `anow`, `alater` and `aat` do the
-    same for asyncio. Before they send anything, they check the arguments against the signature of the function and
-    raise InvalidArgument if the arguments do not fit. They also raise the errors of `Queue.enqueue`.
+    same for asyncio. They return an `EnqueuedCall`, which can cancel the call or wait for its result. `handle` returns
+    the handle of an earlier call. Before they send anything, they check the arguments against the signature of the
+    function and raise InvalidArgument if the arguments do not fit. They also raise the errors of `Queue.enqueue`.
     """
 
     def __init__(
@@ -55,19 +61,18 @@ class Task(Generic[P, R]):
         name: str,
         queue: str,
         *,
-        time_limit: timedelta,
+        time_limit: Duration,
         retry: Retry | None,
         metadata: Iterable[str],
         defaults: Defaults,
     ) -> None:
         """Called by `TaskApp.task`, which describes the arguments. Raises InvalidArgument."""
         validation.text("a task's name", name, NAME_BYTES, minimum=1, nul=False)
-        validation.duration_ms("time_limit", time_limit, 1, _TIME_LIMIT_MS_MAX)
         self.app = app
         self.function = function
         self.name = name
         self.queue = validation.plain_name("a queue's name", queue)
-        self.time_limit = time_limit
+        self.time_limit = validation.duration("time_limit", time_limit, 1, _TIME_LIMIT_MS_MAX)
         self.retry = (
             retry if retry is None else validation.instance("retry", retry, Retry, "pass Retry(first=…, most=…)")
         )
@@ -85,35 +90,36 @@ class Task(Generic[P, R]):
                 f" task ({', '.join(self.signature.names)})"
             )
         _check_options(defaults, Defaults.__annotations__)
+        _check_urgency(self._options)
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function directly. Nothing is enqueued."""
         return self.function(*args, **kwargs)
 
-    def now(self, *args: P.args, **kwargs: P.kwargs) -> EnqueueResult:
+    def now(self, *args: P.args, **kwargs: P.kwargs) -> EnqueuedCall[R]:
         """Enqueue a call that a worker runs as soon as it takes the message."""
-        return self.app.enqueue(self, self.message(args, kwargs))
+        return self._send(self.message(args, kwargs))
 
-    def later(self, delay: timedelta, /, *args: P.args, **kwargs: P.kwargs) -> EnqueueResult:
-        """Enqueue a call that a worker runs after ``delay``, never earlier."""
-        return self.app.enqueue(self, self._delayed(delay, args, kwargs))
+    def later(self, delay: Duration, /, *args: P.args, **kwargs: P.kwargs) -> EnqueuedCall[R]:
+        """Enqueue a call that a worker runs after ``delay``, a timedelta or a number of seconds, never earlier."""
+        return self._send(self._delayed(delay, args, kwargs))
 
-    def at(self, due: datetime, /, *args: P.args, **kwargs: P.kwargs) -> EnqueueResult:
+    def at(self, due: datetime, /, *args: P.args, **kwargs: P.kwargs) -> EnqueuedCall[R]:
         """Enqueue a call that a worker runs at ``due``, an aware datetime, never earlier."""
-        return self.app.enqueue(self, self._due(due, args, kwargs))
+        return self._send(self._due(due, args, kwargs))
 
-    async def anow(self, *args: P.args, **kwargs: P.kwargs) -> EnqueueResult:
+    async def anow(self, *args: P.args, **kwargs: P.kwargs) -> EnqueuedCall[R]:
         """Enqueue a call like `now`, for asyncio."""
-        return await self.app.aenqueue(self, self.message(args, kwargs))
+        return await self._asend(self.message(args, kwargs))
 
-    async def alater(self, delay: timedelta, /, *args: P.args, **kwargs: P.kwargs) -> EnqueueResult:
+    async def alater(self, delay: Duration, /, *args: P.args, **kwargs: P.kwargs) -> EnqueuedCall[R]:
         """Enqueue a call like `later`, for asyncio."""
-        return await self.app.aenqueue(self, self._delayed(delay, args, kwargs))
+        return await self._asend(self._delayed(delay, args, kwargs))
 
-    async def aat(self, due: datetime, /, *args: P.args, **kwargs: P.kwargs) -> EnqueueResult:
+    async def aat(self, due: datetime, /, *args: P.args, **kwargs: P.kwargs) -> EnqueuedCall[R]:
         """Enqueue a call like `at`, for asyncio."""
-        return await self.app.aenqueue(self, self._due(due, args, kwargs))
+        return await self._asend(self._due(due, args, kwargs))
 
     def with_options(self, **options: Unpack[Options]) -> Self:
         """Return the task with other message settings: ``send.with_options(id="welcome-7").later(delay, user=7)``.
@@ -123,6 +129,7 @@ class Task(Generic[P, R]):
         _check_options(options, Options.__annotations__ | Defaults.__annotations__)
         task = copy.copy(self)
         task._options = {**self._options, **options}
+        _check_urgency(task._options)
         return task
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> "Call":
@@ -138,7 +145,7 @@ class Task(Generic[P, R]):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         *,
-        delay: timedelta | None = None,
+        delay: Duration | None = None,
         due: datetime | None = None,
     ) -> NewMessage:
         """Return the message of a call, to enqueue it by other means. Raises InvalidArgument for wrong arguments."""
@@ -157,11 +164,36 @@ class Task(Generic[P, R]):
             metadata or None,
             options.get("lease"),
             options.get("max_attempts"),
+            options.get("priority"),
         )
 
+    def handle(self, id: str, exclusive_value: str | None = None) -> TaskHandle[R]:
+        """Return the handle of a call by its id, without a call to the server.
+
+        ``exclusive_value`` is needed if the queue of the task is exclusive. Raises InvalidArgument.
+        """
+        return TaskHandle(self, id, exclusive_value)
+
+    def _send(self, message: NewMessage) -> EnqueuedCall[R]:
+        result = self.app.enqueue(self, message, timeout=self._timeout)
+        return EnqueuedCall(self, result, self._exclusive_value(message))
+
+    async def _asend(self, message: NewMessage) -> EnqueuedCall[R]:
+        result = await self.app.aenqueue(self, message, timeout=self._timeout)
+        return EnqueuedCall(self, result, self._exclusive_value(message))
+
+    def _exclusive_value(self, message: NewMessage) -> str | None:
+        queue = self.app.queues.get(self.queue)
+        key = None if queue is None else queue.config.get("exclusive_key")
+        return None if key is None else dict(message.metadata or {}).get(key)
+
+    @property
+    def _timeout(self) -> Duration | None:
+        return self._options.get("timeout")
+
     # Without these checks, a call with None instead of a time would run immediately.
-    def _delayed(self, delay: timedelta, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewMessage:
-        validation.instance("delay", delay, timedelta, "pass a datetime.timedelta, or use `now` or `anow`")
+    def _delayed(self, delay: Duration, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewMessage:
+        validation.duration_ms("delay", delay, 0, limits.DELAY_MS_MAX)
         return self.message(args, kwargs, delay=delay)
 
     def _due(self, due: datetime, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewMessage:
@@ -176,7 +208,9 @@ _CHECKS: dict[str, Callable[[Any], object]] = {
     "deadline": validation.deadline_ms,
     "lease": lambda value: validation.duration_ms("lease", value, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
     "max_attempts": lambda value: validation.integer("max_attempts", value, 1, limits.MAX_ATTEMPTS_MAX),
+    "priority": lambda value: validation.integer("priority", value, 0, limits.PRIORITY_MAX),
     "id": validation.message_id,
+    "timeout": lambda value: validation.duration_ms("timeout", value, 1, limits.RETRY_MS),
     "metadata": validation.metadata,
 }
 
@@ -186,6 +220,11 @@ def _check_options(options: Mapping[str, Any], allowed: Collection[str]) -> None
     for name, value in options.items():
         if value is not None:
             _CHECKS[name](value)
+
+
+def _check_urgency(options: Options) -> None:
+    if options.get("priority") is not None:
+        priority_deadline_ms(options["priority"], options.get("deadline"), 0)
 
 
 @dataclass(frozen=True, slots=True)

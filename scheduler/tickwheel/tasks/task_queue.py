@@ -7,6 +7,7 @@ from typing import Any
 
 from tickwheel import limits
 from tickwheel.model import queue_config, validation
+from tickwheel.model.validation import Duration
 
 MAX_WEIGHT = 100
 # A declared back-off may fit only the other back-off that the queue already has. So the declaration is checked against
@@ -20,9 +21,9 @@ class TaskQueue:
 
     By default, workers choose a queue by a weighted lottery (see `worker.selectors`): ``weight``, 1 to 100, is the
     number of tickets of the queue. A worker that has chosen the queue takes batches of at most ``batch`` messages (1 to
-    250). After ``iterations`` batches, it chooses again. If all its queues are empty, the worker chooses one of them,
-    and waits there for up to ``long_poll``. ``config`` has the settings of `create_queue`: ``lease``, ``max_attempts``
-    and so on.
+    250). After ``iterations`` batches, it chooses again. If all its queues are empty, the worker waits for all of them,
+    for up to the longest ``long_poll``, and then chooses again. ``long_poll`` is a timedelta or a number of seconds.
+    ``config`` has the settings of `create_queue`: ``lease``, ``max_attempts`` and so on.
 
     The tasks of a queue should be about equally urgent and take about equally long. Raises InvalidArgument.
     """
@@ -30,7 +31,7 @@ class TaskQueue:
     name: str
     weight: int = 50
     batch: int = 10
-    long_poll: timedelta = timedelta(seconds=1)
+    long_poll: Duration = timedelta(seconds=1)
     iterations: int = 5
     config: Mapping[str, Any] = field(default_factory=dict)
 

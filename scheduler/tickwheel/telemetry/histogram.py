@@ -23,6 +23,11 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
+    def add_bucket(self, bound: float, count: int, total: float) -> None:
+        """Add a bucket of another histogram: ``count`` values up to ``bound``, whose sum is ``total``."""
+        self.counts[bisect_left(self.bounds, bound)] += count
+        self.total += total
+
     def buckets(self) -> list[tuple[str, float]]:
         """Return (upper bound, number of values up to it) for each bucket, cumulatively, as Prometheus expects."""
         bounds = [*(f"{float(bound):g}" for bound in self.bounds), "+Inf"]

@@ -54,7 +54,7 @@ def tickwheel_aio(tickwheel_server: "PrivateServer", tickwheel: "Tickwheel") -> 
 
 @pytest.fixture
 def tickwheel_clock(_tickwheel_sandbox: "tuple[Tickwheel, VirtualClock]") -> "VirtualClock":
-    """The `VirtualClock` of the test's namespace: ``now``, ``advance(timedelta)``, ``set(datetime)``, ``run_due()``."""
+    """The `VirtualClock` of the test's namespace: ``now``, ``advance(duration)``, ``set(datetime)``, ``run_due()``."""
     return _tickwheel_sandbox[1]
 
 
@@ -64,7 +64,7 @@ def tickwheel_tasks(
 ) -> "Iterator[Callable[[TaskApp], TaskTester]]":
     """A function that connects a TaskApp to the test's namespace until the test ends.
 
-    The function returns a `TaskTester`: ``sent()``, ``run_due()``, ``advance(timedelta)``.
+    The function returns a `TaskTester`: ``sent()``, ``run_due()``, ``advance(duration)``.
     """
     from tickwheel.testing.task_tester import open_task_tester
 

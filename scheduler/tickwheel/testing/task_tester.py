@@ -5,7 +5,7 @@ from asyncio import CancelledError
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from tickwheel.client import Message, Tickwheel
 from tickwheel.errors import LeaseLost, MessageNotFound, QueueBlocked, QueueNotFound, TickwheelError
 from tickwheel.model.message import MessageView
+from tickwheel.model.validation import Duration
 from tickwheel.runtime.log_fields import log_message
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.run_context import Outcome
@@ -84,7 +85,7 @@ class TaskTester:
             self._clock.run_due()
         return outcomes
 
-    def advance(self, duration: timedelta) -> list[Outcome]:
+    def advance(self, duration: Duration) -> list[Outcome]:
         """Advance the clock, and run every task at its due time. Return the outcomes in order.
 
         ``duration`` is rounded down to the millisecond.
@@ -143,7 +144,8 @@ class TaskTester:
         outcome = self._runner.run(message, lambda: self._is_lost(message))
         try:
             if outcome.error is None:
-                message.complete(outcome.result)
+                # A call with results wakes the calls that wait for the message, as a call of a worker does.
+                self._tickwheel.queue(message.queue).complete_many([message], [outcome.result])
             else:
                 message.fail(outcome.error, outcome.retry_in, final=outcome.final)
         except (LeaseLost, QueueNotFound):

@@ -1,12 +1,13 @@
 """The clock of a namespace, moved by the test, and the event process that runs on this clock."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from math import ceil
 
 from tickwheel import limits
 from tickwheel.event_process.queue_directory import QueueDirectory
 from tickwheel.model import validation
+from tickwheel.model.validation import Duration
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.namespace import open_namespace
 from tickwheel.operations.namespace_options import NamespaceOptions
@@ -51,15 +52,16 @@ class VirtualClock:
         """The time of the clock, in UTC, to the millisecond."""
         return validation.from_ms(self._manual_clock.now_ms)
 
-    def advance(self, duration: timedelta, each: Callable[[], object] = lambda: None) -> None:
+    def advance(self, duration: Duration, each: Callable[[], object] = lambda: None) -> None:
         """Advance the clock by ``duration`` while the event process runs. Every transition happens at its due time.
 
         Messages become Pending, and leases, back-offs and retention times end, in order. A transition that follows
         from another one is included if it falls due by the end of ``duration``. ``each`` is called after each
         point in time at which a transition may have happened, before the clock moves on.
 
-        ``duration`` is rounded down to the millisecond, so that no message becomes Pending early. The call takes as
-        long as the work, not as long as ``duration``. Raises InvalidArgument if ``duration`` is negative.
+        ``duration``, a timedelta or a number of seconds, is rounded down to the millisecond, so that no message becomes
+        Pending early. The call takes as long as the work, not as long as ``duration``. Raises InvalidArgument if
+        ``duration`` is negative.
         """
         # Delays are rounded up. If the duration were rounded up, too, a delay could end before it is over.
         maximum = 2 * limits.DELAY_MS_MAX

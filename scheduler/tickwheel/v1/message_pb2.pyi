@@ -25,7 +25,7 @@ STATE_CANCELLED: State
 STATE_ERRORED: State
 
 class NewMessage(_message.Message):
-    __slots__ = ("id", "payload", "metadata", "delay_ms", "due_ms", "deadline_ms", "deadline_in_ms", "lease_ms", "max_attempts", "nonce")
+    __slots__ = ("id", "payload", "metadata", "delay_ms", "due_ms", "deadline_ms", "deadline_in_ms", "priority", "lease_ms", "max_attempts", "nonce")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +40,7 @@ class NewMessage(_message.Message):
     DUE_MS_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_IN_MS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
@@ -50,10 +51,11 @@ class NewMessage(_message.Message):
     due_ms: int
     deadline_ms: int
     deadline_in_ms: int
+    priority: int
     lease_ms: int
     max_attempts: int
     nonce: int
-    def __init__(self, id: _Optional[str] = ..., payload: _Optional[bytes] = ..., metadata: _Optional[_Mapping[str, str]] = ..., delay_ms: _Optional[int] = ..., due_ms: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., deadline_in_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ..., nonce: _Optional[int] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., payload: _Optional[bytes] = ..., metadata: _Optional[_Mapping[str, str]] = ..., delay_ms: _Optional[int] = ..., due_ms: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., deadline_in_ms: _Optional[int] = ..., priority: _Optional[int] = ..., lease_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ..., nonce: _Optional[int] = ...) -> None: ...
 
 class Refusal(_message.Message):
     __slots__ = ("reason", "text", "state")

@@ -126,6 +126,22 @@ class DequeueBatchResponse(_message.Message):
     answers: _containers.RepeatedCompositeFieldContainer[DequeueBatchResponse.Answer]
     def __init__(self, answers: _Optional[_Iterable[_Union[DequeueBatchResponse.Answer, _Mapping]]] = ...) -> None: ...
 
+class AwaitMessagesRequest(_message.Message):
+    __slots__ = ("namespace", "queues", "wait_ms")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    queues: _containers.RepeatedScalarFieldContainer[str]
+    wait_ms: int
+    def __init__(self, namespace: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+
+class AwaitMessagesResponse(_message.Message):
+    __slots__ = ("queues",)
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    queues: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, queues: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class DequeueStreamRequest(_message.Message):
     __slots__ = ("namespace", "queue", "where", "lease_ms", "worker", "credit")
     class WhereEntry(_message.Message):
@@ -338,16 +354,18 @@ class RedriveResponse(_message.Message):
     def __init__(self, change: _Optional[_Union[_message_pb2.Change, _Mapping]] = ...) -> None: ...
 
 class GetMessageRequest(_message.Message):
-    __slots__ = ("namespace", "queue", "id", "exclusive_value")
+    __slots__ = ("namespace", "queue", "id", "exclusive_value", "wait_ms")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     EXCLUSIVE_VALUE_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     queue: str
     id: str
     exclusive_value: str
-    def __init__(self, namespace: _Optional[str] = ..., queue: _Optional[str] = ..., id: _Optional[str] = ..., exclusive_value: _Optional[str] = ...) -> None: ...
+    wait_ms: int
+    def __init__(self, namespace: _Optional[str] = ..., queue: _Optional[str] = ..., id: _Optional[str] = ..., exclusive_value: _Optional[str] = ..., wait_ms: _Optional[int] = ...) -> None: ...
 
 class GetMessageResponse(_message.Message):
     __slots__ = ("message",)

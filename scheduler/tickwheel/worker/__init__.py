@@ -11,10 +11,15 @@ process.py           the program of one worker process
 consumer.py          the loop that selects a queue, takes a batch and runs its tasks
 completer.py         the thread that settles finished tasks on the server
 lease_renewer.py     the renewal of the leases of one process, in the supervisor
+driver_alarm.py      a thread that warns while no event process drives the namespace
 orphan_settler.py    the settlement of the messages of a process that has ended
 shared_state.py      the progress of a process, in shared memory
 ipc.py               the reports of a process to its supervisor, through a pipe
 schedule_runner.py   the thread that fires the schedules of an app
+task_log.py          the log of tasks: received, and the outcome that the server has accepted
+banner.py            the first lines of the log: version, server, queues, tasks, concurrency
+blocked_queues.py    the log of queues that become blocked and unblocked
+namespace_loss.py    the end of a worker whose namespace is gone
 time_limit.py        the time limit of a task, enforced inside the process
 async_runner.py      the event loop for the async tasks of a process
 app_loader.py        the app, the selector and the queues that the command line names

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from tickwheel.client import Message, Tickwheel
-from tickwheel.errors import LeaseLost, TickwheelError
-from tickwheel.runtime.log_fields import log_fields, log_message
+from tickwheel.errors import LeaseLost, QueueNotFound, TickwheelError
+from tickwheel.operations.settle import FailedAttempt
+from tickwheel.runtime.log_fields import log_fields
 from tickwheel.tasks.run_context import Outcome
+from tickwheel.worker.namespace_loss import NAMESPACE_ERRORS
 from tickwheel.worker.shared_state import BatchState
+from tickwheel.worker.task_log import TaskLog
 
 _log = logging.getLogger("tickwheel.worker")
 _MAX_TASKS = 250
@@ -43,9 +46,10 @@ class FinishedTask:
 
 
 class Completer:
-    """Settles the tasks passed to `put`. Logs a lost lease: another worker may have the message."""
+    """Settles the tasks passed to `put`, and then logs each outcome in ``log``."""
 
-    def __init__(self, tickwheel: Tickwheel) -> None:
+    def __init__(self, tickwheel: Tickwheel, log: TaskLog) -> None:
+        self.log = log
         self._tickwheel = tickwheel
         self._finished: queue.SimpleQueue[FinishedTask | None] = queue.SimpleQueue()
         self._settled = threading.Condition()
@@ -90,19 +94,19 @@ class Completer:
 
     def _settle_queue(self, name: str, tasks: list[FinishedTask]) -> None:
         target = self._tickwheel.queue(name)
-        completed = [
-            (task.message, task.outcome.result) for task in tasks if task.outcome and task.outcome.error is None
-        ]
+        completed = [task for task in tasks if task.outcome is not None and task.outcome.error is None]
         if completed:
-            messages, results = zip(*completed, strict=True)
-            self._report("complete", lambda: target.complete_many(messages, results))
-        unstarted = [task.message for task in tasks if task.outcome is None]
+            messages = [task.message for task in completed]
+            results = [None if task.outcome is None else task.outcome.result for task in completed]
+            complete = partial(target.complete_many, messages, results)
+            self.log.completed(self._settle("complete", completed, complete))
+        unstarted = [task for task in tasks if task.outcome is None]
         if unstarted:
-            self._report("release", lambda: target.release_many(unstarted))
+            release = partial(target.release_many, [task.message for task in unstarted])
+            self.log.released(self._settle("release", unstarted, release))
         for task in tasks:
             if (outcome := task.outcome) is not None and outcome.error is not None:
-                fail = partial(task.message.fail, outcome.error, outcome.retry_in, final=outcome.final)
-                self._report("fail", fail)
+                self._fail(task, outcome)
         for task in tasks:
             task.batch.state.settle(task.message_index)
         self._count_settled([task.batch for task in tasks])
@@ -114,14 +118,38 @@ class Completer:
                 batch.unsettled -= 1
             self._settled.notify_all()
 
-    def _report(self, action: str, call: Callable[[], object]) -> None:
+    def _fail(self, task: FinishedTask, outcome: Outcome) -> None:
+        tickwheel, answers = self._tickwheel, list[FailedAttempt]()
+
+        def fail() -> None:
+            plan = tickwheel._backend.fail(task.message, outcome.error, outcome.retry_in, outcome.final)
+            answers.append(tickwheel._run(plan))
+
+        if self._settle("fail", [task], fail):
+            self.log.failed(task, answers[0])
+        # The error refers to the variables of the task.
+        outcome._exception = None
+
+    def _settle(self, action: str, tasks: list[FinishedTask], call: Callable[[], object]) -> list[FinishedTask]:
+        """Settle tasks by a call. Return those that the server has accepted, and log all others."""
         try:
             call()
         except LeaseLost as error:
-            for message in error.lost:
-                log_message(_log.warning, "lease lost", message, "too late to %s it, as its lease was lost", action)
+            lost = set(map(id, error.lost))
+            self.log.lost([task for task in tasks if id(task.message) in lost])
+            return [task for task in tasks if id(task.message) not in lost]
+        except QueueNotFound as error:
+            self.log.lost(tasks, str(error))
+        except NAMESPACE_ERRORS:
+            # The consumers notice this, too, and report it.
+            self.log.lost(tasks, "its namespace no longer exists")
         except TickwheelError as error:
             # The client has retried until its timeout. When the leases end, the messages are delivered again.
             _log.error("could not %s messages: %s", action, error, extra=log_fields("not told", call=action))
+            self.log.unconfirmed(tasks)
         except Exception:
             _log.exception("could not %s messages", action, extra=log_fields("not told", call=action))
+            self.log.unconfirmed(tasks)
+        else:
+            return tasks
+        return []

@@ -4,27 +4,32 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 
 from tickwheel.client import Message, Tickwheel
-from tickwheel.errors import LeaseLost, QueueBlocked, QueueNotFound, TickwheelError
+from tickwheel.errors import QueueBlocked, QueueNotFound, TickwheelError
+from tickwheel.model.validation import as_timedelta
+from tickwheel.operations.dequeue_options import DequeueOptions
+from tickwheel.operations.several_queues.dequeue_several import SeveralQueues
 from tickwheel.runtime.log_fields import log_fields, log_message
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.run_context import Outcome
 from tickwheel.tasks.runner import Runner, call_hook
 from tickwheel.tasks.task_queue import TaskQueue
+from tickwheel.worker.blocked_queues import BlockedQueues
 from tickwheel.worker.completer import Completer, FinishedTask, UnsettledBatch
 from tickwheel.worker.ipc import BatchFinished, BatchTaken, MessageLease, Report, ReportWriter, TaskRun
-from tickwheel.worker.selectors import QueueSelector, select
+from tickwheel.worker.namespace_loss import NAMESPACE_ERRORS, report_namespace_loss
+from tickwheel.worker.selectors import QueueSelector
 from tickwheel.worker.shared_state import BATCHES_PER_CONSUMER, BatchState, MessageState
 from tickwheel.worker.stats import UNKNOWN
 
 _log = logging.getLogger("tickwheel.worker")
 # For all consumers of the process.
 _log_throttle = LogThrottle()
+_blocked_queues = BlockedQueues()
 # The maximum wait of one dequeue call, so that a waiting consumer notices a stop request in time.
 _MAX_WAIT = timedelta(seconds=1)
 _PAUSE_S = 1.0
@@ -57,7 +62,6 @@ class Consumer:
         """
         self._app = app
         self._tickwheel = tickwheel
-        self._selector = selector
         self._runner = runner
         self._completer = completer
         self._reports = reports
@@ -68,9 +72,16 @@ class Consumer:
         self._on_batch_end = on_batch_end
         self._number = 0
         self._batches = [UnsettledBatch(state, 0) for state in batch_states]
-        # For each queue, a batch that was taken and not run yet. If the selector asks whether a queue has work, the
-        # consumer takes a batch of the queue for the answer.
-        self._prefetched: dict[str, list[Message]] = {}
+        # If the selector asks whether a queue has work, a batch of the queue is leased for the answer.
+        self._queues = SeveralQueues(
+            {queue.name: DequeueOptions.parse(queue.batch, worker=worker) for queue in selector.queues},
+            selector.select_queue,
+            Message,
+            _blocked_queues.observe,
+        )
+        # The wait for all queues is at most as long as the longest one that a queue allows.
+        self._max_wait = min(_MAX_WAIT, max(as_timedelta(queue.long_poll) for queue in selector.queues)).total_seconds()
+        self._waits_for_all = len(selector.queues) > 1 and self._max_wait > 0
         # Reports for the supervisor. They are sent with the next batch, before a wait, or after `_report_at`.
         self._unsent_reports: list[BatchFinished] = []
         self._report_at = 0.0
@@ -80,29 +91,39 @@ class Consumer:
         try:
             while not self._stopping.is_set():
                 try:
-                    self._consume_queue(select(self._selector, self._has_work))
+                    self._consume(*self._take_from_any())
+                except NAMESPACE_ERRORS as error:
+                    report_namespace_loss(self._reports, self._stopping, error)
                 except TickwheelError as error:
                     level = logging.ERROR if _log_throttle.should_log(str(error)) else logging.DEBUG
                     _log.log(level, "cannot take messages, retrying: %s", error, extra=log_fields("nothing taken"))
                     self._stopping.wait(_PAUSE_S)
         except BaseException:
-            # An error of the app's selector or middleware. The messages that were taken and not run are released below.
+            # An error of the app's selector or middleware. Messages that were taken and not run are released by now.
             self._stopping.set()
             raise
         finally:
-            for messages in self._prefetched.values():
-                self._run_batch(messages)
             for batch in self._batches:
                 self._completer.wait(batch)
             self._send_reports()
 
-    def _consume_queue(self, queue: TaskQueue) -> None:
-        """Take and run up to ``queue.iterations`` batches. Stop at an empty batch."""
-        for name in self._prefetched.keys() - {queue.name}:
-            # The selector asked about this queue and chose another. Release the batch: nothing renews its leases yet.
-            with suppress(LeaseLost):
-                self._tickwheel.queue(name).release_many(self._prefetched.pop(name))
-        messages = self._prefetched.pop(queue.name, None) or self._wait(queue)
+    def _take_from_any(self) -> tuple[TaskQueue, list[Message]]:
+        """Take a batch from the queue that the selector chooses. If all queues are empty, wait for the first message of
+        any of them. If the selector has not asked about all of them, wait for a message of the chosen queue.
+        """
+        if not (self._waits_for_all and self._queues.is_idle):
+            batch = self._tickwheel._dequeue_several(self._queues, 0)
+            if batch.messages:
+                return batch.queue, batch.messages
+        if self._waits_for_all and self._queues.is_idle:
+            self._send_reports()
+            batch = self._tickwheel._dequeue_several(self._queues, self._max_wait)
+            if batch.messages or self._queues.is_idle:
+                return batch.queue, batch.messages
+        return batch.queue, self._wait(batch.queue)
+
+    def _consume(self, queue: TaskQueue, messages: list[Message]) -> None:
+        """Run a batch, and take and run further ones up to ``queue.iterations``. Stop at an empty batch."""
         for n in range(queue.iterations):
             if n:
                 messages = self._take(queue)
@@ -112,14 +133,9 @@ class Consumer:
             if self._stopping.is_set():
                 return
 
-    def _has_work(self, queue: TaskQueue) -> bool:
-        if queue.name not in self._prefetched and not self._stopping.is_set() and (messages := self._take(queue)):
-            self._prefetched[queue.name] = messages
-        return queue.name in self._prefetched
-
     def _wait(self, queue: TaskQueue) -> list[Message]:
         self._send_reports()
-        ends = time.monotonic() + queue.long_poll.total_seconds()
+        ends = time.monotonic() + as_timedelta(queue.long_poll).total_seconds()
         while not self._stopping.is_set() and (left := ends - time.monotonic()) > 0:
             if messages := self._take(queue, min(_MAX_WAIT, timedelta(seconds=left))):
                 return messages
@@ -127,12 +143,15 @@ class Consumer:
 
     def _take(self, queue: TaskQueue, wait: timedelta | None = None) -> list[Message]:
         try:
-            return self._tickwheel.queue(queue.name).dequeue(queue.batch, wait=wait, worker=self._worker)
-        except (QueueBlocked, QueueNotFound):
+            messages = self._tickwheel.queue(queue.name).dequeue(queue.batch, wait=wait, worker=self._worker)
+        except (QueueBlocked, QueueNotFound) as error:
             # Nothing can be taken now. The queue may be created or unblocked soon.
+            _blocked_queues.observe(queue.name, error)
             if wait is not None:
                 self._stopping.wait(wait.total_seconds())
             return []
+        _blocked_queues.observe(queue.name, None)
+        return messages
 
     def _run_batch(self, messages: list[Message]) -> None:
         batch_index, queue = self._number % BATCHES_PER_CONSUMER, messages[0].queue
@@ -148,6 +167,7 @@ class Consumer:
                 BatchTaken(self._first_batch_index + batch_index, self._number, list(map(_to_message_lease, messages)))
             )
             batch_state.begin(self._number, len(messages))
+            self._completer.log.received(messages)
             call_hook(self._app, "before_batch", queue, messages)
             self._run_tasks(queue, batch_state, batch, left)
         finally:

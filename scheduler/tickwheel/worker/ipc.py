@@ -12,11 +12,14 @@ _LENGTH = Struct("=I")
 
 
 class Ready(msgspec.Struct, tag=True, array_like=True):
-    """The process has loaded the app. ``client_options`` open a client; the process takes messages from ``queues``."""
+    """The process has loaded the app. ``client_options`` open a client; the process takes messages from ``queues``,
+    which have these ``weights``.
+    """
 
     client_options: dict[str, Any]
     queues: list[str]
     tasks: list[str]
+    weights: list[int] = []
 
 
 class StartFailed(msgspec.Struct, tag=True, array_like=True):
@@ -31,6 +34,12 @@ class Ended(msgspec.Struct, tag=True, array_like=True):
 
 class Failed(msgspec.Struct, tag=True, array_like=True):
     """The process ends because of an error, such as an error in the app's selector."""
+
+
+class NamespaceLost(msgspec.Struct, tag=True, array_like=True):
+    """The namespace is gone, for this ``reason``. The process finishes its running tasks, and ends."""
+
+    reason: str
 
 
 class MessageLease(msgspec.Struct, array_like=True):
@@ -76,7 +85,7 @@ class OccurrenceHandled(msgspec.Struct, tag=True, array_like=True):
     outcome: str
 
 
-Report = Ready | StartFailed | Ended | Failed | BatchTaken | BatchFinished | OccurrenceHandled
+Report = Ready | StartFailed | Ended | Failed | NamespaceLost | BatchTaken | BatchFinished | OccurrenceHandled
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
 

@@ -17,7 +17,7 @@ from itertools import chain
 
 from tickwheel import limits
 from tickwheel.client import Message, Queue, Tickwheel
-from tickwheel.errors import LeaseLost, NamespaceGone, NamespaceNotFound, QueueNotFound, TickwheelError
+from tickwheel.errors import LeaseLost, QueueNotFound, TickwheelError
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.worker.ipc import (
@@ -26,11 +26,13 @@ from tickwheel.worker.ipc import (
     Ended,
     Failed,
     MessageLease,
+    NamespaceLost,
     OccurrenceHandled,
     Ready,
     ReportReader,
     StartFailed,
 )
+from tickwheel.worker.namespace_loss import NAMESPACE_ERRORS
 from tickwheel.worker.shared_state import BatchState, MessageState, SharedState
 from tickwheel.worker.stats import Stats
 
@@ -79,12 +81,14 @@ class LeaseRenewer:
         on_ready: Callable[[Ready], Tickwheel],
         stats: Stats,
         executor: Executor,
+        on_namespace_loss: Callable[[str], None] = lambda reason: None,
     ) -> None:
         """Start the thread.
 
         ``on_ready`` returns the client that renews the leases. ``stats`` counts the tasks and the occurrences that the
         process reports, and the renewals. Each renewal call is for leases of one queue. ``executor`` runs each call in
-        its own thread, so that a call to an unreachable server delays no other call.
+        its own thread, so that a call to an unreachable server delays no other call. ``on_namespace_loss`` is called
+        with the reason if the process or a renewal finds that the namespace is gone.
         """
         self._shared_state = shared_state
         self._fd = report_fd
@@ -93,6 +97,7 @@ class LeaseRenewer:
         self._poll = select.poll()
         self._poll.register(report_fd, select.POLLIN)
         self._on_ready = on_ready
+        self._on_namespace_loss = on_namespace_loss
         self._stats = stats
         self._ready_report: Ready | None = None
         self.start_failure: StartFailed | None = None
@@ -190,6 +195,8 @@ class LeaseRenewer:
                     self._leases[report.batch_index] = leases
                 case BatchFinished():
                     self._stats.record_batch(report)
+                case NamespaceLost():
+                    self._on_namespace_loss(report.reason)
                 case OccurrenceHandled():
                     self._stats.record_occurrence(report)
 
@@ -217,7 +224,10 @@ class LeaseRenewer:
             _extend_many(self.open_client().queue(queue), messages, timedelta(seconds=lease_s))
         except LeaseLost as error:
             lost = set(map(id, error.lost))
-        except (QueueNotFound, NamespaceNotFound, NamespaceGone) as error:
+        except NAMESPACE_ERRORS as error:
+            self._on_namespace_loss(str(error))
+            lost = set(map(id, messages))
+        except QueueNotFound as error:
             _log.warning(
                 "%d leases of queue %s are lost: %s", len(messages), queue, error,
                 extra=log_fields("leases lost", queue=queue),

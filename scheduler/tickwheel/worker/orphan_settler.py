@@ -9,6 +9,7 @@ from tickwheel.client import Tickwheel
 from tickwheel.errors import LeaseLost, MessageNotFound, TickwheelError, Unavailable
 from tickwheel.runtime.log_fields import log_fields, log_message
 from tickwheel.worker.ipc import BatchTaken, MessageLease
+from tickwheel.worker.namespace_loss import NAMESPACE_ERRORS
 from tickwheel.worker.shared_state import BatchState, MessageState, SharedState
 
 _log = logging.getLogger("tickwheel.worker")
@@ -79,7 +80,8 @@ def _settle(
         else:
             message.fail(reason, retry_in)
             log_message(_log.error, "task failed", message, "%s", reason, error=reason)
-    except (LeaseLost, MessageNotFound):
+    except (LeaseLost, MessageNotFound, *NAMESPACE_ERRORS):
+        # The supervisor logs the loss of a namespace once.
         pass
     except Unavailable:
         raise

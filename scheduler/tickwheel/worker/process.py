@@ -17,12 +17,14 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
+from tickwheel import limits
 from tickwheel.client import Tickwheel
 from tickwheel.client.exit_codes import ExitCode, exit_code_of
+from tickwheel.client.settings import ClientOptions, WhereOptions
 from tickwheel.errors import TickwheelError
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.runtime.log_format import log_to_stderr, print_error
@@ -34,11 +36,13 @@ from tickwheel.worker.app_loader import load_app, load_selector, select_queues
 from tickwheel.worker.async_runner import AsyncTaskLoop
 from tickwheel.worker.completer import Completer
 from tickwheel.worker.consumer import Consumer
-from tickwheel.worker.ipc import Ended, Failed, OccurrenceHandled, Ready, ReportWriter, StartFailed
+from tickwheel.worker.ipc import Ended, Failed, NamespaceLost, OccurrenceHandled, Ready, ReportWriter, StartFailed
+from tickwheel.worker.namespace_loss import NAMESPACE_ERRORS, report_namespace_loss
 from tickwheel.worker.schedule_runner import ScheduleRunner
 from tickwheel.worker.selectors import QueueSelector
 from tickwheel.worker.shared_state import BATCHES_PER_CONSUMER, SharedState
-from tickwheel.worker.time_limit import AlarmLimit, ThreadLimits
+from tickwheel.worker.task_log import TaskLog
+from tickwheel.worker.time_limit import AlarmLimit, ThreadLimits, install
 
 _log = logging.getLogger("tickwheel.worker")
 # The options of the app's client that the supervisor's client uses, too.
@@ -49,7 +53,9 @@ class ProcessConfig(msgspec.Struct, kw_only=True):
     """The configuration of a process.
 
     ``client_options`` are the client's arguments that the command line sets. ``timeout_s`` is the client's timeout that
-    the command line sets, and ``default_timeout_s`` is used if the app does not set one either.
+    the command line sets, and ``default_timeout_s`` is used if the app does not set one either. Without ``log_tasks``,
+    only failures of tasks are logged. ``is_restart``: an earlier process of the worker has loaded the app and
+    opened the namespace, so that this one does not create it.
     """
 
     app: str
@@ -65,6 +71,8 @@ class ProcessConfig(msgspec.Struct, kw_only=True):
     drain_s: float
     json: bool
     verbose: bool
+    log_tasks: bool = True
+    is_restart: bool = False
 
 
 def main() -> int:
@@ -95,7 +103,9 @@ def _load_and_work(config: ProcessConfig, reports: ReportWriter, stopping: threa
     try:
         app = load_app(config.app)
         # If the server is embedded, the supervisor drives its wheel.
-        app.move(**config.client_options, **timeout_option(config, app.where), drive=False)
+        app.move(**cast(WhereOptions, {**config.client_options, **timeout_option(config, app.where), "drive": False}))
+        app._clients.current.must_exist = config.is_restart
+        app._is_restarted = config.is_restart
         app.load()
         queues = select_queues(app, config.queues)
         selector_class = load_selector(config.selector)
@@ -104,6 +114,9 @@ def _load_and_work(config: ProcessConfig, reports: ReportWriter, stopping: threa
         for queue in queues:
             app.declared(queue.name)
     except TickwheelError as error:
+        if config.is_restart and isinstance(error, NAMESPACE_ERRORS):
+            reports.send(NamespaceLost(str(error)), Ended())
+            return ExitCode.REFUSED
         print_error(error, json=config.json)
         reports.send(StartFailed(exit_code_of(error)))
         return exit_code_of(error)
@@ -127,12 +140,16 @@ def _work(
     shared_state = SharedState(config.consumers, config.shared_state_fd)
     client_options = {name: app.where.get(name) for name in _SHARED_OPTIONS}
     client_options["data_dir"] = None if client_options["data_dir"] is None else str(client_options["data_dir"])
-    reports.send(Ready(client_options, [queue.name for queue in queues], list(app.tasks)))
+    names, weights = [queue.name for queue in queues], [queue.weight for queue in queues]
+    reports.send(Ready(client_options, names, list(app.tasks), weights))
     worker = f"{socket.gethostname()[:40]}:{os.getpid()}"
-    completer = Completer(tickwheel)
+    completer = Completer(tickwheel, TaskLog(app, is_on=config.log_tasks))
     # Before any code of the app runs, because the code can move the app.
     schedule_runner = ScheduleRunner(
-        app, worker, lambda schedule, outcome: reports.send(OccurrenceHandled(schedule, outcome))
+        app,
+        worker,
+        lambda schedule, outcome: reports.send(OccurrenceHandled(schedule, outcome)),
+        lambda error: report_namespace_loss(reports, stopping, error),
     )
 
     def check_memory() -> None:
@@ -149,12 +166,13 @@ def _work(
     # An alarm is a signal, and only the main thread receives signals. A single consumer runs in the main thread. If
     # there are more, all run in other threads.
     time_limit = AlarmLimit() if config.consumers == 1 else ThreadLimits()
+    install(time_limit)
     consumers = [
         Consumer(
             app,
             tickwheel,
             selector_class(queues, random.Random()),
-            Runner(app, async_tasks.run, time_limit),
+            Runner(app, async_tasks.run, time_limit, logs_failures=False),
             completer,
             reports,
             shared_state.of_consumer(n),
@@ -187,12 +205,17 @@ def _run(consumers: list[Consumer]) -> None:
         future.result()
 
 
-def timeout_option(config: ProcessConfig, app_options: Mapping[str, Any]) -> dict[str, timedelta]:
-    """Return the client's timeout that replaces the one of the app, as an argument of the client."""
-    timeout_s = (
-        config.default_timeout_s if config.timeout_s is None and "timeout" not in app_options else config.timeout_s
-    )
-    return {} if timeout_s is None else {"timeout": timedelta(seconds=timeout_s)}
+def timeout_option(config: ProcessConfig, app_options: Mapping[str, Any]) -> ClientOptions:
+    """Return the client's timeout that replaces the one of the app, as an argument of the client.
+
+    The default is longer than that of an app outside workers, because a task should survive the failover of a server.
+    """
+    timeout_s = config.timeout_s
+    if timeout_s is None:
+        if app_options.get("timeout") is not None:
+            return {}
+        timeout_s = limits.RETRY_MS / 1000 if config.default_timeout_s is None else config.default_timeout_s
+    return {"timeout": timedelta(seconds=timeout_s)}
 
 
 def _read_line() -> bytes:

@@ -35,6 +35,7 @@ from tickwheel.runtime.log_fields import log_fields
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.runner import truncate_utf8
 from tickwheel.tasks.schedule import Occurrence, Schedule
+from tickwheel.worker.namespace_loss import NAMESPACE_ERRORS
 from tickwheel.worker.stats import UNKNOWN
 
 _log = logging.getLogger("tickwheel.worker")
@@ -94,7 +95,7 @@ class ScheduleRunner:
     If the app moves to another namespace, its schedules stay in the namespace that the app has now.
 
     ``on_outcome`` is called with the name of the schedule and the outcome of each occurrence. If the app has no such
-    schedule, the name is `stats.UNKNOWN`.
+    schedule, the name is `stats.UNKNOWN`. ``on_namespace_loss`` is called if the namespace is gone; the thread ends.
     """
 
     def __init__(
@@ -102,12 +103,14 @@ class ScheduleRunner:
         app: TaskApp,
         worker: str | None = None,
         on_outcome: Callable[[str, OccurrenceOutcome], None] = lambda name, fate: None,
+        on_namespace_loss: Callable[[TickwheelError], None] = lambda error: None,
     ) -> None:
         self._app = app
         # A task can move the app to another namespace. The schedules stay here.
         self._clients = app._clients.current
         self._worker = worker
         self._on_outcome = on_outcome
+        self._on_namespace_loss = on_namespace_loss
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tickwheel-schedules", daemon=True)
 
@@ -155,6 +158,8 @@ class ScheduleRunner:
         except PreviousOccurrencePending as error:
             with suppress(LeaseLost):
                 message.fail(str(error))
+        except NAMESPACE_ERRORS:
+            raise
         except Exception as error:
             extra, trace = log_fields("schedule failed", message), not isinstance(error, TickwheelError)
             _log.error("occurrence %s failed, retrying: %s", message.id, error, exc_info=trace, extra=extra)
@@ -172,6 +177,9 @@ class ScheduleRunner:
             except QueueBlocked:
                 # An operator can block the queue to stop all schedules.
                 self._stopping.wait(_PAUSE_S)
+            except NAMESPACE_ERRORS as error:
+                self._on_namespace_loss(error)
+                return
             except Exception as error:
                 extra, trace = log_fields("schedules failed"), not isinstance(error, TickwheelError)
                 _log.error("cannot handle schedules, retrying: %s", error, exc_info=trace, extra=extra)

@@ -4,7 +4,9 @@
 from ``send``, and returns its choice. So the same selector serves threads, asyncio tasks and simulations. A selector
 that needs no answers may return a queue without being a generator. To answer, a worker tries to lease a batch from
 the queue. If the selector then returns another queue, the worker releases this batch. So a selector should return the
-queue for which it received True.
+queue for which it received True. While the worker knows that a queue is empty, the answer is False without a try. If a
+selector has asked about all queues and all are empty, the worker waits for the messages of all queues, and then calls
+`select_queue` again. Otherwise, the worker waits for the messages of the returned queue.
 
 The reduced lottery is that of Nextdoor's Taskworker (ndkale). No queue starves: let w be the weight of a queue with
 work, and W the sum of all weights. If a drawn queue is empty, it is removed and the draw is repeated. So the queue with
@@ -84,14 +86,14 @@ class QueueSelector(ABC, Generic[Q]):
 
 
 class ReducedLottery(QueueSelector[Q]):
-    """The default. Draw until a drawn queue has work. If all are empty, draw once from all, and wait at that queue."""
+    """The default. Draw until a drawn queue has work. If all are empty, wait for all of them."""
 
     def select_queue(self) -> Selection[Q]:
         return (yield from self.reduced(self.queues))
 
 
 class Lottery(QueueSelector[Q]):
-    """Draw once, and wait for messages of the drawn queue if it is empty."""
+    """Draw once, and wait for messages of the drawn queue alone if it is empty."""
 
     def select_queue(self) -> Q:
         return self.draw(self.queues)

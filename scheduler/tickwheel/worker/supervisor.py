@@ -27,12 +27,16 @@ from tickwheel.runtime.backoff import Backoff
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.runtime.signals import signal_name
+from tickwheel.worker.banner import log_banner
+from tickwheel.worker.driver_alarm import DriverAlarm
 from tickwheel.worker.ipc import Ready
 from tickwheel.worker.lease_renewer import LeaseRenewer
+from tickwheel.worker.namespace_loss import NamespaceLoss
 from tickwheel.worker.orphan_settler import Interruption, settle_after_exit
 from tickwheel.worker.process import ProcessConfig
 from tickwheel.worker.shared_state import SharedState
 from tickwheel.worker.stats import Stats
+from tickwheel.worker.time_limit import KILLED_OVER_LIMIT
 
 _log = logging.getLogger("tickwheel.worker")
 _TICK_S: Final = 0.1
@@ -89,12 +93,14 @@ class Supervisor:
         # Whether a process has loaded the app. Then the arguments are valid, and later failures are temporary.
         self._was_ready = False
         self._client: Tickwheel | None = None
+        self._alarm: DriverAlarm | None = None
         # The argument of the last `_open_client`, and the earliest time of the next attempt.
         self._ready_report: Ready | None = None
         self._open_at = 0.0
         self._log_throttle = LogThrottle()
         self._lock = threading.Lock()
         self._exit_code = 0
+        self._namespace_loss = NamespaceLoss(config.drain_s, self._stop_once)
         self._stops = 0
         self._stop_phase = 0
         self._drain_deadline = float("inf")
@@ -109,8 +115,15 @@ class Supervisor:
         self._stops += 1
         self._wake.set()
 
+    def _stop_once(self) -> None:
+        if self._stops == 0:
+            self.stop()
+
     def run(self) -> int:
-        """Run until `stop`. Return the exit code: 0, or that of the first process if no process has ever started."""
+        """Run until `stop`, or until the namespace is lost.
+
+        Return the exit code: 0, or that of the first process if no process has ever started, or 1 after the loss.
+        """
         try:
             while self._stops == 0 or any(self._processes):
                 self._apply_stop_request()
@@ -127,9 +140,11 @@ class Supervisor:
                 settler.join()
             # A call that could not get a thread is still in the line.
             self._executor.shutdown(cancel_futures=True)
+            if self._alarm is not None:
+                self._alarm.stop()
             if self._client is not None:
                 self._client.close()
-        return self._exit_code
+        return ExitCode.REFUSED if self._namespace_loss.is_known else self._exit_code
 
     def _apply_stop_request(self) -> None:
         if self._stops > 0 and self._stop_phase == 0:
@@ -137,9 +152,10 @@ class Supervisor:
             self._drain_deadline = time.monotonic() + self._config.drain_s
             for process in filter(None, self._processes):
                 process.popen.send_signal(signal.SIGTERM)
-            drain_s = self._config.drain_s
-            extra = log_fields("ending", drain_s=drain_s)
-            _log.info("stopping: running tasks have %g s; a second signal stops them immediately", drain_s, extra=extra)
+            if not self._namespace_loss.is_known:
+                drain_s, extra = self._config.drain_s, log_fields("ending", drain_s=self._config.drain_s)
+                text = "stopping: running tasks have %g s; a second signal stops them immediately"
+                _log.info(text, drain_s, extra=extra)
         if self._stop_phase == 1 and (self._stops > 1 or time.monotonic() > self._drain_deadline):
             self._stop_phase = 2
             self._kill_all(_STOPPED)
@@ -184,7 +200,7 @@ class Supervisor:
             if (overdue := batch_state.overdue_task(now - _GRACE_S)) is not None
         )
         if (culprit := min(over_limit & process.overdue, default=None)) and not process.kill_reason:
-            process.kill_reason = "over its time limit, and did not stop: its worker process was killed"
+            process.kill_reason = KILLED_OVER_LIMIT
             process.culprit = culprit
             self._stats.record_kill()
             _kill(process.popen)
@@ -202,7 +218,10 @@ class Supervisor:
                 undo.callback(os.close, input_fd)
                 child_fds.callback(os.close, child_input_fd)
                 config = msgspec.structs.replace(
-                    self._config, shared_state_fd=shared_state.fd, report_fd=report_write_fd
+                    self._config,
+                    shared_state_fd=shared_state.fd,
+                    report_fd=report_write_fd,
+                    is_restart=self._was_ready,
                 )
                 popen = subprocess.Popen(
                     [sys.executable, "-m", "tickwheel.worker.process"],
@@ -217,7 +236,9 @@ class Supervisor:
             # So the configuration goes through a pipe. If the process has already died, `_check_process` notices.
             with suppress(BrokenPipeError):
                 os.write(input_fd, msgspec.json.encode(config) + b"\n")
-            renewer = LeaseRenewer(shared_state, report_fd, self._open_client, self._stats, self._executor)
+            renewer = LeaseRenewer(
+                *(shared_state, report_fd, self._open_client, self._stats, self._executor, self._namespace_loss.record)
+            )
             undo.pop_all()
         self._stats.record_start(n in self._started)
         self._started.add(n)
@@ -227,15 +248,12 @@ class Supervisor:
         with self._lock:
             self._was_ready, self._ready_report = True, report
             if self._client is None:
-                # If the server is embedded, this client also drives its wheel.
-                self._client = Tickwheel(**{**report.client_options, "drive": None, "timeout": self._timeout})
-                _log.info(
-                    "processes: %d; consumers of each process: %d; queues: %s; tasks: %d",
-                    self._count, self._config.consumers, ", ".join(report.queues), len(report.tasks),
-                    extra=log_fields(
-                        "working", processes=self._count, lanes=self._config.consumers, queues=report.queues
-                    ),
-                )  # fmt: skip
+                # If the server is embedded, this client also drives its wheel. The process has opened the namespace.
+                options = {"drive": None, "timeout": self._timeout, "existing": True}
+                self._client = Tickwheel(**report.client_options | options)
+                log_banner(self._config, self._count, report, self._client)
+                self._alarm = DriverAlarm(self._client)
+                self._alarm.start()
             return self._client
 
     def _retry_client(self, now: float) -> None:

@@ -1,10 +1,10 @@
-"""Faults of the election: event processes that are killed, paused or cut off from ZooKeeper, and ZooKeeper itself."""
+"""Faults of the election: event processes that are killed, paused or cut off, and ZooKeeper itself."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import cast
 
-from tests.fault.harness.elections import LockFiles, ZooKeeperElection
+from tests.fault.harness.elections import LeaseElection, LockFiles, ZooKeeperElection
 from tests.fault.harness.plan import Fault
 from tests.fault.harness.system_under_test import SystemUnderTest, refused_calls
 
@@ -68,6 +68,17 @@ def cut_off_from_zookeeper(system: SystemUnderTest, fault: Fault) -> Iterator[Ca
     for link in links:
         link.go_on()
         link.cut()
+
+
+@contextmanager
+def cut_off_from_server(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
+    """Cut a leader off from the server, and so from an election by lease. The other processes reach the server."""
+    driver, fences = system.leading(fault.whom), system.fences_now()
+    link = cast(LeaseElection, system.election).link(driver.name)
+    link.stall()
+    yield lambda: f"another process claimed, {_fenced(system)}" if system.fences_now() != fences else ""
+    link.go_on()
+    link.cut()
 
 
 @contextmanager

@@ -1,7 +1,8 @@
-"""The election of the event processes of a run: lock files of one host, or ZooKeeper through proxies."""
+"""The election of the event processes of a run: lock files of one host, ZooKeeper through proxies, or leases."""
 
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from services.process import HOST
 from services.zookeeper import ZooKeeper
@@ -13,6 +14,9 @@ class Election(Protocol):
 
     def arguments(self, driver: str) -> list[str]:
         """Return the options of `tickwheel events` for the process with the name ``driver``."""
+
+    def server_url(self, driver: str, url: str) -> str:
+        """Return the URL at which this process reaches the server with this URL."""
 
     def close(self) -> None:
         """Close all proxies."""
@@ -26,6 +30,9 @@ class LockFiles:
 
     def arguments(self, driver: str) -> list[str]:
         return ["--lock", str(self._folder / f"lock-{self._host}")]
+
+    def server_url(self, driver: str, url: str) -> str:
+        return url
 
     def move(self) -> None:
         """Use other lock files for processes that start from now on."""
@@ -54,7 +61,36 @@ class ZooKeeperElection:
         hosts = ",".join(f"{HOST}:{link.port}" for link in self.links(driver))
         return ["--election", f"zk://{hosts}/{self._path}"]
 
+    def server_url(self, driver: str, url: str) -> str:
+        return url
+
     def close(self) -> None:
         for links in self._links.values():
             for link in links:
                 link.close()
+
+
+class LeaseElection:
+    """Leases in the server of the run. Each event process has a link of its own to the server."""
+
+    def __init__(self) -> None:
+        self._links: dict[str, FlakyProxy] = {}
+
+    def link(self, driver: str) -> FlakyProxy:
+        """Return the link of a process that was started."""
+        return self._links[driver]
+
+    def arguments(self, driver: str) -> list[str]:
+        return ["--election", "lease"]
+
+    def server_url(self, driver: str, url: str) -> str:
+        if driver not in self._links:
+            server = urlsplit(url)
+            assert server.hostname is not None
+            assert server.port is not None
+            self._links[driver] = FlakyProxy((server.hostname, server.port), keeps_requests=False)
+        return self._links[driver].url
+
+    def close(self) -> None:
+        for link in self._links.values():
+            link.close()

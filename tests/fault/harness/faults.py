@@ -30,6 +30,7 @@ TAKEN_OVER: dict[str, Kind] = {
     "stop_driver": election_faults.stop_driver,
     "pause_driver": election_faults.pause_driver,
     "cut_off_from_zookeeper": election_faults.cut_off_from_zookeeper,
+    "cut_off_from_server": election_faults.cut_off_from_server,
     "kill_zookeeper": election_faults.kill_zookeeper,
     "lose_quorum": election_faults.lose_quorum,
     "roll_zookeeper": election_faults.roll_zookeeper,

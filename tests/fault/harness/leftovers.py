@@ -6,7 +6,7 @@ from typing import Any
 from tests.fault.harness.system_under_test import NAMESPACE, SystemUnderTest
 
 # The keys of a namespace without messages, and the additional keys of ended messages.
-_STAYS = r"clock|events|inbox|namespace|queues|q:[^:]+:(config|counts|lateness)"
+_STAYS = r"clock|election|events|inbox|namespace|queues|q:[^:]+:(config|counts|lateness)"
 _ENDED = _STAYS + r"|messages|bodies|slots|w[2-5]:\d+|session:.+"
 
 

@@ -30,7 +30,8 @@ class Row:
     proxied       whether all connections use proxies
     faked         the wrong clock: "server" or "drivers" for steps, "drivers' rate" for a drift
     after         the test on the data at the end of the run
-    zookeepers    number of ZooKeeper servers; 0 for lock files
+    zookeepers    number of ZooKeeper servers; 0 for lock files, or for an election by lease
+    by_lease      whether the event processes elect leaders by lease
     elects        whether the fault may cause another election
     relayed       whether the history is relayed to Kafka
     soak_seconds  length of the load in a soak
@@ -47,6 +48,7 @@ class Row:
     faked: str = ""
     after: str = ""
     zookeepers: int = 0
+    by_lease: bool = False
     elects: bool = True
     relayed: bool = False
     soak_seconds: float = 0.0
@@ -93,6 +95,20 @@ def _forward_and_back(kind: str, lasts: tuple[float, float]) -> Planned:
         )
 
     return planned
+
+
+# An event process is replaced within 1.25 leases of 4 s and a second. Its messages are in time again a second later.
+_BY_LEASE_S = 7.0
+
+
+def _in_election_by_lease(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
+    """Plan a kill, a pause and a cut of event processes, in random order, each after the recovery from the last one."""
+    kinds = chance.sample([("kill_driver", 0.0), ("pause_driver", 1.0), ("cut_off_from_server", 1.0)], 3)
+    room = (seconds - 1) / len(kinds)
+    return tuple(
+        Fault(kind, round(1 + n * room, 3), round(lasts * chance.uniform(6, 7.5), 3), chance.randrange(8))
+        for n, (kind, lasts) in enumerate(kinds)
+    )
 
 
 # Kinds for two faults at once: minimum and maximum duration, and targets. The two need different targets.
@@ -272,6 +288,13 @@ ROWS: dict[str, Row] = {
         lambda chance, s: _several("kill_server", 1)(chance, s) + _several("kill_driver", 1)(chance, s),
         faked="server",
         after="let_retention_pass",
+    ),
+    "F31": Row(
+        "event processes killed, paused past their lease and cut off from the server, election by lease",
+        _in_election_by_lease,
+        recovers_s=_BY_LEASE_S,
+        seconds=37,
+        by_lease=True,
     ),
     "R": Row("rolling restart of every service", _rolling, seconds=16, zookeepers=3, relayed=True),
 }

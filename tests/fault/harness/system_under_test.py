@@ -110,8 +110,10 @@ class SystemUnderTest:
 
     def _driver(self, name: str) -> Process:
         program = ["tickwheel"] if self.relay is None else ["tests.fault.harness.self_killing_relay", str(self.order)]
-        command = [sys.executable, "-m", *program, "events", "--url", self.place.driver_url]
-        command += ["--namespace", NAMESPACE, *self.election.arguments(name.partition("-")[0])]
+        driver = name.partition("-")[0]
+        command = [sys.executable, "-m", *program, "events"]
+        command += ["--url", self.election.server_url(driver, self.place.driver_url)]
+        command += ["--namespace", NAMESPACE, *self.election.arguments(driver)]
         command += [] if self.relay is None else self.relay.arguments()
         environment = {"PYTHONPATH": str(_ROOT)} | self.place.driver_environment
         return Process(name, command, self.folder, environment=environment)

@@ -123,6 +123,9 @@ def test_doctor_changes_nothing_in_a_damaged_namespace(run: Run, keys: Keys) -> 
 def test_a_damaged_route_is_not_an_error_of_the_command_line(run: Run, keys: Keys) -> None:
     keys.server.hset(keys("settings"), "route:mail.send", "{")
     assert "replace it with `tickwheel route set`, or remove it" in run("route", "list", code=1).stderr
+    run("route", "set", "mail.send", "--to", "celery")
+    run("route", "list")
+    keys.server.hset(keys("settings"), "route:mail.send", "{")
     run("route", "unset", "mail.send")
     run("route", "list")
 

@@ -371,15 +371,18 @@ def test_events_refuses_to_relay_a_namespace_with_bounded_history(run: Run) -> N
     assert "history" in run("events", "--kafka", "127.0.0.1:1", code=2).stderr
 
 
-def test_events_serves_prometheus_metrics(events: Start) -> None:
+def test_events_serves_prometheus_metrics(run: Run, events: Start) -> None:
+    run("enqueue", "orders", "--id", "order-17")
     address = f"127.0.0.1:{free_port()}"
     process = events("--metrics", address)
 
-    def drives() -> bool:
+    def exports(sample: str) -> bool:
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
-            return 'tickwheel_shard_epoch{namespace="tw",shard="0"} 1.0' in answer.read().decode().splitlines()
+            return sample in answer.read().decode().splitlines()
 
-    eventually(drives, "the metrics name the leader")
+    eventually(lambda: exports('tickwheel_shard_epoch{namespace="tw",shard="0"} 1.0'), "the metrics name the leader")
+    sample = 'tickwheel_messages{namespace="tw",queue="orders",shard="0",state="pending"} 1.0'
+    eventually(lambda: exports(sample), "the metrics count the messages of the queue")
     # Stop the process in order; a killed process would leave its server running.
     assert process.stop(ENDS_S) == 0
 

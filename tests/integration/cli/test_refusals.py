@@ -69,7 +69,7 @@ def test_a_server_that_does_not_answer_gives_exit_code_3(run: Run) -> None:
         (("enqueue", "jobs", "x", "--due", "later"), "'later' is not a time: write 2026-05-17T18:00:00+02:00"),
         (("enqueue", "jobs", "x", "--meta", "novalue"), "a pair is written key=value"),
         (("enqueue", "jobs", "x", "--delay", "1s", "--due", "2030-01-01T00:00:00Z"), "a delay or a due time, not both"),
-        (("enqueue", "jobs", "x", "--max-attempts", "0"), "max_attempts must be a whole number"),
+        (("enqueue", "jobs", "x", "--max-attempts", "0"), "--max-attempts must be a whole number"),
         (("enqueue", "jobs", "x", "--from", "file"), "with --from, the file contains the payload and the fields"),
         (("enqueue", "jobs", "--from", "/nowhere/file"), "cannot read /nowhere/file"),
         (("enqueue", "no/slashes", "x"), "a queue's name must have"),

@@ -43,7 +43,7 @@ def test_each_shard_is_listed_with_its_owner_and_its_waiting_timers(
     assert shard["inbox"] == 1
     assert shard["oldest_ms"] >= 0
     with run_driver(cli_client, tmp_path / "lock"):
-        eventually(lambda: document(run("shards", "--json"))[0]["lateness_ms"]["p50"] > 0, "the message is promoted")
+        eventually(lambda: document(run("shards", "--json"))[0]["lateness_ms"]["buckets"], "the message is promoted")
         [shard] = document(run("--json", "shards"))
         assert shard["owner"] == f"{socket.gethostname()}:{os.getpid()}"
         assert (shard["shard"], shard["epoch"], shard["election"]) == (0, 1, "lockfile")

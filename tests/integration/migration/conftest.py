@@ -3,9 +3,10 @@
 import gc
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import kombu.pools
@@ -31,6 +32,8 @@ class Shop(ProcessRecords):
         self.tickwheel, self.namespace, self.url = tickwheel, namespace, server.url
         self.broker: Any = server.client(db=BROKER)
         self._folder = folder
+        self._signals_path = folder / "signals.txt"
+        self._signals_path.touch()
         self._processes: list[Process] = []
 
     @property
@@ -46,6 +49,11 @@ class Shop(ProcessRecords):
     def broker_url(self) -> str:
         """The URL in the usual form."""
         return f"{self.url}?db={BROKER}"
+
+    def signals_of(self, id_: str) -> list[str]:
+        """Return the signals and handlers that workers have called for a call, each with the class of its error."""
+        lines = [line.split() for line in self._signals_path.read_text().splitlines()]
+        return [f"{name} {error}" for name, call, error in lines if call == id_]
 
     def ran(self, *ids: str) -> dict[str, list[str]]:
         """Return the sides that ran each of these calls, once for each run."""
@@ -82,14 +90,25 @@ class Shop(ProcessRecords):
             "celery", [*command, *quiet, *options], lambda: bool(shop.celery.control.ping(timeout=0.2))
         )
 
-    def tickwheel_worker(self) -> Process:
-        """Return a worker of Tickwheel that is not started."""
-        return self._process("tickwheel", ["tickwheel", "worker", "tests.integration.migration.shop:tickwheel"])
+    def tickwheel_worker(self, *options: str, kill_first: bool = False) -> Process:
+        """Return a worker of Tickwheel that is not started. With ``kill_first``, the first run of each call kills its
+        process.
+        """
+        command = ["tickwheel", "worker", "tests.integration.migration.shop:tickwheel", *options]
+        return self._process("tickwheel", command, more={"KILL_FIRST": "1"} if kill_first else {})
 
-    def _process(self, side: str, command: list[str], ready_when: Callable[[], bool] | str = "") -> Process:
+    def _process(
+        self,
+        side: str,
+        command: list[str],
+        ready_when: Callable[[], bool] | str = "",
+        more: Mapping[str, str] = MappingProxyType({}),
+    ) -> Process:
         environment = {
+            **more,
             "SIDE": side,
             "RECORD": str(self.record_path),
+            "SIGNALS": str(self._signals_path),
             "BROKER": self.celery_url(BROKER),
             "BACKEND": self.celery_url(BACKEND),
             "TICKWHEEL_URL": self.url,

@@ -1,24 +1,31 @@
 """A Celery application that moves to Tickwheel; producers and the workers of both sides import the same module.
 
-Each task writes a line to the file RECORD: the side that ran it, the task, its id, and its number of retries.
+Each task writes a line to the file RECORD: the side that ran it, the task, its id, and its number of retries. The
+signals about failures and revoked calls, and the handler ``on_failure``, write to the file SIGNALS: their name, the id
+of the call, and the class of the error. If KILL_FIRST is set, the first run of each call kills its process.
 """
 
 # mypy: disable-error-code="untyped-decorator"
 
+import ctypes
 import os
-from datetime import date, datetime
+import signal
+import sys
+import time
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from celery import Celery, signals
-from celery.exceptions import Ignore, Reject
+from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 
 from tickwheel.celery import migrate
 from tickwheel.tasks import TaskApp
 
 RECORD = Path(os.environ.get("RECORD", "/dev/null"))
+SIGNALS = Path(os.environ.get("SIGNALS", "/dev/null"))
 SIDE = os.environ.get("SIDE", "here")
 
 celery: Any = Celery("shop", broker=os.environ.get("BROKER"), backend=os.environ.get("BACKEND"))
@@ -27,6 +34,7 @@ celery.conf.broker_connection_retry_on_startup = True
 celery.conf.worker_prefetch_multiplier = 1
 celery.conf.task_routes = {"shop.urgent*": {"queue": "urgent"}}
 tickwheel = TaskApp()
+tickwheel.queue("batched", batch=10, lease=timedelta(seconds=2), payload_limit=262_144)
 migrate(celery, tickwheel)
 _started: list[str] = []
 
@@ -35,6 +43,31 @@ def record(task: Any, *details: object) -> None:
     line = " ".join(map(str, (SIDE, task.name, task.request.id, task.request.retries, *details)))
     with RECORD.open("a") as file:
         file.write(f"{line}\n")
+
+
+def record_signal(name: str, id_: str | None, error: object) -> None:
+    with SIGNALS.open("a") as file:
+        file.write(f"{name} {id_} {type(error).__name__}\n")
+
+
+@signals.task_failure.connect
+def failed(task_id: str, exception: Exception, **_: Any) -> None:
+    record_signal("task_failure", task_id, exception)
+
+
+@signals.task_revoked.connect
+def revoked(request: Any, terminated: bool, expired: bool, **_: Any) -> None:
+    record_signal(f"task_revoked:terminated={terminated},expired={expired}", request.id, None)
+
+
+@signals.task_prerun.connect
+def kill_the_first_run(task_id: str, task: Any, **_: Any) -> None:
+    if os.environ.get("KILL_FIRST") and not task.request.delivery_info["redelivered"]:
+        kill_process()
+
+
+def kill_process() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @signals.worker_process_init.connect
@@ -131,6 +164,99 @@ def slow(self: Any) -> None:
     record(self)
     while True:
         pass
+
+
+class Reporting(celery.Task):  # type: ignore[misc]  # a class at run time
+    def on_failure(self, exc: Exception, task_id: str, *_: Any) -> None:
+        record_signal("on_failure", task_id, exc)
+
+
+@celery.task(bind=True, base=Reporting, name="shop.stuck", time_limit=0.3, max_retries=3)
+def stuck(self: Any) -> None:
+    record(self)
+    # Native code that holds the interpreter, so no error can be raised in this process.
+    ctypes.PyDLL(None).usleep(60_000_000)
+
+
+@celery.task(bind=True, base=Reporting, name="shop.over", time_limit=0.3)
+def over(self: Any) -> None:
+    record(self)
+    time.sleep(60)
+
+
+@celery.task(bind=True, name="shop.soft", soft_time_limit=0.2, time_limit=60)
+def soft(self: Any, catches: bool) -> str:
+    record(self)
+    try:
+        time.sleep(50)
+    except SoftTimeLimitExceeded:
+        if not catches:
+            raise
+        time.sleep(0.3)
+    return "cleaned up"
+
+
+@celery.task(bind=True, base=Reporting, name="shop.killed", max_retries=1)
+def killed(self: Any, times: int = 1_000) -> str:
+    record(self)
+    if self.request.retries < times:
+        kill_process()
+    return "done"
+
+
+class KilledAfterwards(celery.Task):  # type: ignore[misc]
+    def on_success(self, *_: Any) -> None:
+        kill_process()
+
+
+@celery.task(bind=True, base=KilledAfterwards, name="shop.killed_afterwards", max_retries=1)
+def killed_afterwards(self: Any) -> str:
+    record(self)
+    return "done"
+
+
+@celery.task(bind=True, name="shop.exits")
+def exits(self: Any) -> None:
+    record(self)
+    sys.exit(3)
+
+
+@celery.task(bind=True, name="shop.insistent", max_retries=1)
+def insistent(self: Any) -> None:
+    record(self)
+    self.retry(countdown=0, max_retries=10)
+
+
+@celery.task(bind=True, name="shop.patient", autoretry_for=(KeyError,), retry_kwargs={"max_retries": 5, "countdown": 0})
+def patient(self: Any) -> str:
+    record(self)
+    if self.request.retries < 5:
+        raise KeyError("not yet")
+    return "patient"
+
+
+@celery.task(bind=True, base=Reporting, name="shop.sleeps")
+def sleeps(self: Any, until: str, retries: bool = False) -> str:
+    """Wait until the file ``until`` exists. Last long enough that the worker checks the calls that wait behind this."""
+    record(self)
+    time.sleep(0.6)
+    while not Path(until).exists():
+        time.sleep(0.05)
+    if retries:
+        self.retry(countdown=0)
+    return "awake"
+
+
+@celery.task(bind=True, name="held.limited", rate_limit="100/s")
+def limited(self: Any) -> str:
+    record(self)
+    return "limited"
+
+
+@celery.task(bind=True, name="shop.replaced")
+def replaced(self: Any) -> None:
+    record(self)
+    raise self.replace(note.si("instead"))
 
 
 VALUES = (

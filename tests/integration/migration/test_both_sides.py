@@ -1,8 +1,10 @@
 """During a migration the workers of Celery and of Tickwheel run a task: no call is lost, and none runs twice."""
 
+from datetime import timedelta
 from functools import partial
 
 import pytest
+from celery.exceptions import WorkerLostError
 
 from tests.integration.migration import shop
 from tests.integration.migration.conftest import Shop, route
@@ -46,3 +48,18 @@ def test_a_retry_at_celery_follows_the_route_and_keeps_its_count(deployment: Sho
         assert [shop.retried.AsyncResult(id_).get(timeout=40) for id_ in later] == ["after 2"] * 5
     assert [line[3] for line in deployment.record if line[2] == sent.id] == ["0", "1", "2", "3"]
     assert {line[0] for line in deployment.record if line[2] in later} == {"tickwheel"}
+
+
+def test_a_call_whose_workers_reported_nothing_fails_without_another_run(deployment: Shop) -> None:
+    route("shop.killed", "tickwheel")
+    sent = shop.killed.delay()
+    queue = deployment.tickwheel.queue("celery")
+    # Two workers take the call, which may run twice, and are gone. The queue's driver would end their leases later.
+    for _ in range(2):
+        [message] = queue.dequeue()
+        message.fail(retry_in=timedelta(0))
+    with deployment.event_process(), deployment.tickwheel_worker(), pytest.raises(WorkerLostError, match="its lease"):
+        sent.get(timeout=60)
+    assert deployment.ends(sent.id).state == "errored"
+    assert deployment.ran(sent.id) == {sent.id: []}
+    assert deployment.signals_of(sent.id) == ["task_failure WorkerLostError"]

@@ -19,6 +19,8 @@ from tickwheel.doctor import LIVE_PASSES, audit
 from tickwheel.doctor.finding import Finding
 from tickwheel.doctor.followers import read_followers
 from tickwheel.doctor.health import check_overdue, check_queues, check_shards
+from tickwheel.doctor.lease_health import check_election
+from tickwheel.doctor.lease_members import LeaseMembers, read_member_rows, watch_members
 from tickwheel.doctor.overdue import OverdueMessages
 from tickwheel.doctor.server_health import check_server, list_servers, read_server
 from tickwheel.doctor.shard_facts import ShardFacts, read_shard
@@ -35,6 +37,8 @@ from tickwheel.runtime.text_escape import escape_unprintable
 
 _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "bad": ("BAD", "bold red")}
 _LINES = 20
+# An operator may wait for a slow server for longer than a program.
+_TIMEOUT_MS_MAX = 600_000
 
 
 @command(
@@ -77,14 +81,17 @@ def doctor(
             report.add([Finding("namespace", "ok", f"{context.namespace}, shards: {context.shards}")])
             if attest:
                 report.add(_attestations(context, io))
-            is_locked = _is_locked(client_settings)
-            read_again = _read_again(context, io, is_locked, report)
-            shards = _shards(context, io, is_locked, report)
-            watch_undriven(shards, embedded=embedded, read_again=read_again)
+            members: LeaseMembers | None = None
+            with report.phase("election"):
+                members = watch_members(lambda: io.run(read_member_rows(context)))
+            reader = _ShardReader(context, io, report, _is_locked(client_settings), members)
+            shards = reader.read_all()
+            watch_undriven(shards, embedded=embedded, read_again=reader.read_again)
             # After the shards, so that an event process that drives one of them is found, even if it has just started.
             followers = io.run(read_followers(context, [server.shard for server in servers]))
             with report.phase("driver"):
                 report.add(check_shards(context, list(shards.values()), followers, embedded=embedded))
+            report.add(check_election(list(shards.values()), members))
         # The data of another version of Tickwheel is not damaged, although this version cannot read it.
         if exists and not is_foreign:
             with report.phase("queues"):
@@ -93,7 +100,9 @@ def doctor(
             with report.phase("records"):
                 overdue: OverdueMessages = {}
                 report.add(_audit(context, io, overdue))
-                stalled = watch_overdue(shards, overdue, followers.shards, embedded=embedded, read_again=read_again)
+                stalled = watch_overdue(
+                    shards, overdue, followers.shards, embedded=embedded, read_again=reader.read_again
+                )
                 report.add(check_overdue(overdue, stalled, followers))
     if target.json:
         print_json([asdict(finding) for finding in report.findings])
@@ -145,28 +154,33 @@ def _attestations(context: NamespaceContext, io: RedisExecutor) -> Iterator[Find
         yield Finding("attested", "bad" if reason else "ok", f"{name}: {text}" if name else text)
 
 
-def _shards(
-    context: NamespaceContext, io: RedisExecutor, is_locked: Callable[[int], bool], report: _Report
-) -> dict[int, ShardFacts]:
-    """Return the facts of the readable shards, by number."""
-    shards: dict[int, ShardFacts] = {}
-    for number in range(context.shards):
-        with report.phase(f"shard {number}"):
-            shards[number] = io.run(read_shard(context, number, is_locked))
-    return shards
+class _ShardReader:
+    """Reads the facts about shards. ``members`` are those of an election by lease."""
 
+    def __init__(
+        self,
+        context: NamespaceContext,
+        io: RedisExecutor,
+        report: _Report,
+        is_locked: Callable[[int], bool],
+        members: LeaseMembers | None,
+    ) -> None:
+        self._context, self._io, self._report = context, io, report
+        self._leaders = is_locked, members
 
-def _read_again(
-    context: NamespaceContext, io: RedisExecutor, is_locked: Callable[[int], bool], report: _Report
-) -> Callable[[ShardFacts], ShardFacts | None]:
-    """Return a function that reads a shard again (`recheck`). The function returns None if the shard is unreadable."""
+    def read_all(self) -> dict[int, ShardFacts]:
+        """Return the facts of the readable shards, by number."""
+        shards: dict[int, ShardFacts] = {}
+        for number in range(self._context.shards):
+            with self._report.phase(f"shard {number}"):
+                shards[number] = self._io.run(read_shard(self._context, number, *self._leaders))
+        return shards
 
-    def read_again(shard: ShardFacts) -> ShardFacts | None:
-        with report.phase(f"shard {shard.number}"):
-            return io.run(recheck(context, shard, is_locked))
+    def read_again(self, shard: ShardFacts) -> ShardFacts | None:
+        """Read a shard again (`recheck`). Return None if the shard is unreadable."""
+        with self._report.phase(f"shard {shard.number}"):
+            return self._io.run(recheck(self._context, shard, *self._leaders))
         return None
-
-    return read_again
 
 
 def _audit(context: NamespaceContext, io: RedisExecutor, overdue: OverdueMessages) -> Iterator[Finding]:
@@ -184,7 +198,8 @@ def _open_server(target: Target) -> Iterator[tuple[ClientSettings, RedisExecutor
     """Open the server without a client: a client would reject damaged data, or create a missing namespace."""
     timeout = TIMEOUT if target.timeout is None else target.timeout
     client_settings = ClientSettings.validate(
-        target.require_redis("doctor").url, target.namespace or "tw", target.data_dir, None, False, timeout
+        *(target.require_redis("doctor").url, target.namespace or "tw", target.data_dir, None, False, timeout),
+        timeout_ms_max=_TIMEOUT_MS_MAX,
     )
     processes = LocalProcesses(client_settings)
     server_url = processes.open()

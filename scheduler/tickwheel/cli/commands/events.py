@@ -143,6 +143,7 @@ def events(
 
     With a lock file, one process on this host drives the namespace, and others stand by. With --election, processes
     share the shards and take over from each other. The log goes to stderr. SIGTERM and SIGINT end the process cleanly.
+    If the namespace is gone, because the server has lost its data, the process ends with exit code 1.
     If the clock guard has stopped promotion, SIGUSR1 makes the process accept the server's clock.
     """
     from tickwheel.event_process.assembly import open_event_process
@@ -247,11 +248,14 @@ def _run(process: "EventProcess", namespace: str, metrics: tuple[str, int] | Non
     shards = len(process.health())
     _log.info("process %d takes part in the election: namespace %s, shards 0 to %d", os.getpid(), namespace, shards - 1)
 
+    reader = process.queue_metrics
+    assert reader is not None
+
     def make_collector() -> "Collector":
         from tickwheel.event_process.metrics import ShardMetrics
 
-        return ShardMetrics(namespace, process.health, process.unreadable_nodes)
+        return ShardMetrics(namespace, process.health, process.unreadable_nodes, reader.readings)
 
-    with serving_metrics(metrics, make_collector, _log):
+    with serving_metrics(metrics, make_collector, _log), nullcontext() if metrics is None else reader.running():
         process.run()
     _log.info("ended")

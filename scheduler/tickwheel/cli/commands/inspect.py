@@ -1,6 +1,7 @@
 """Commands that only read: `tickwheel get`, `messages`, `explain`, `counts`, `depth`, `forecast`."""
 
 from dataclasses import asdict
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Annotated
 
@@ -9,7 +10,9 @@ import typer
 from tickwheel import Lateness, MessageView, Queue
 from tickwheel.cli.arguments import ExclusiveValue, Id, Name
 from tickwheel.cli.command import command
+from tickwheel.cli.completion import complete_queue, complete_state
 from tickwheel.cli.exit_codes import CommandError
+from tickwheel.cli.message_tables import format_relative, format_state, format_time
 from tickwheel.cli.output import (
     format_lateness,
     format_moment,
@@ -43,7 +46,7 @@ def get(target: Target, queue: Name, id: Id, exclusive_value: ExclusiveValue = N
         [
             ("  state", view.state),
             (f"  {_UNTIL.get(view.state, 'kept until')}", format_moment(view.until) if view.until else ""),
-            ("  due", format_moment(view.due)),
+            ("  due", f"{format_moment(view.due)} ({format_relative(view.due, datetime.now(UTC))})"),
             ("  deadline", format_moment(view.deadline) if view.deadline != view.due else ""),
             ("  attempt", view.attempt or ""),
             ("  worker", view.worker),
@@ -70,7 +73,9 @@ def messages(
     state: Annotated[
         str | None,
         typer.Option(
-            help="A state: invisible, pending, running, completed, cancelled or errored. Default: all states."
+            metavar="STATE",
+            help="A state: invisible, pending, running, completed, cancelled or errored. Default: all states.",
+            autocompletion=complete_state,
         ),
     ] = None,
     limit: Annotated[
@@ -80,8 +85,8 @@ def messages(
     """List the messages of a queue, in no particular order.
 
     The command reads every message of the namespace, so it is for people and tools, not for workers. A message that
-    exists during the whole command is listed, possibly twice. With --json, the output has one line for each message, in
-    the format of `get --json`.
+    exists during the whole command is listed, possibly twice. On a terminal, times are relative to now by this host's
+    clock. With --json, the output has one line for each message, in the format of `get --json`.
     """
     with target.open() as tickwheel:
         handle = tickwheel.queue(queue)
@@ -91,7 +96,10 @@ def messages(
                 _print_view(view)
             return
         rows = [
-            (view.id, view.state, format_moment(view.due), view.attempt, view.error, view.exclusive_value)
+            (
+                *(view.id, format_state(view.state), format_time(view.due)),
+                *(view.attempt, view.error, view.exclusive_value),
+            )
             for view in views
         ]
         exclusive = handle.config().exclusive_key is not None
@@ -116,13 +124,17 @@ def explain(target: Target, queue: Name, id: Id, exclusive_value: ExclusiveValue
 @command("counts", "tickwheel counts", "tickwheel counts orders --json")
 def counts(
     target: Target,
-    queue: Annotated[str | None, typer.Argument(help="One queue. Default: all.", metavar="[QUEUE]")] = None,
+    queue: Annotated[
+        str | None,
+        typer.Argument(help="One queue. Default: all.", metavar="[QUEUE]", autocompletion=complete_queue),
+    ] = None,
 ) -> None:
     """Count messages by state, and show how late they were.
 
     Lateness is the time from the due time of a message until the message was deliverable. Messages that did not wait on
-    the wheel have no lateness. The columns "late p50" and "late p99" show upper bounds, in ms. An explicit deadline is
-    missed if the message is delivered after the deadline.
+    the wheel have no lateness. The columns "late p50" and "late p99" show estimates of the median and of the 99th
+    percentile. They are interpolated within buckets whose bounds are powers of two in ms, and are within a factor of
+    two of the exact values. An explicit deadline is missed if the message is delivered after the deadline.
     """
     with target.open() as tickwheel, print_warnings():
         queues = tickwheel.queues() if queue is None else [tickwheel.queue(queue)]

@@ -26,6 +26,7 @@ from tickwheel.cli.scratch_namespace import delete_scratch
 from tickwheel.cli.target import Target
 from tickwheel.client.exit_codes import ExitCode
 from tickwheel.rpc.url import is_grpc_url
+from tickwheel.runtime.extras import describe_install
 
 if TYPE_CHECKING:
     from tickwheel.load.capacity.hourly_needs import CapacityTarget
@@ -146,7 +147,7 @@ def load(target: Target, options: LoadOptions) -> None:
     """
     for name in _REQUIRED_MODULES:
         if find_spec(name) is None:
-            raise InvalidArgument(f"load needs {name}: install tickwheel[load]")
+            raise InvalidArgument(f"load needs {name}: {describe_install('load')}")
     report = options.report
     if report is not None and not report.parent.is_dir():
         raise InvalidArgument(f"--report {report}: folder {report.parent} does not exist")

@@ -8,6 +8,7 @@ import typer
 from tickwheel import DataLoss, Queue, QueueConfigConflict, Tickwheel
 from tickwheel.cli.arguments import Name
 from tickwheel.cli.command import command
+from tickwheel.cli.completion import complete_purged_state
 from tickwheel.cli.confirmation import confirm
 from tickwheel.cli.exit_codes import CommandError
 from tickwheel.cli.output import (
@@ -22,7 +23,7 @@ from tickwheel.cli.parameter_types import format_duration, option_parser, parse_
 from tickwheel.cli.removal_progress import remove_all
 from tickwheel.cli.target import Target
 from tickwheel.client.admin import Admin
-from tickwheel.model.queue_config import QueueConfig
+from tickwheel.model.queue_config import QueueConfig, QueueSettings
 from tickwheel.operations.removal.purge import check_states
 from tickwheel.runtime.text_escape import escape_unprintable
 
@@ -80,7 +81,7 @@ def create(
     ] = None,
 ) -> None:
     """Create a queue, or check that an existing queue has this configuration. To change a queue, use --update."""
-    config = {
+    config: QueueSettings = {
         "exclusive_key": exclusive_key,
         "indexed": indexed or None,
         "lease": lease,
@@ -173,7 +174,9 @@ def purge(
     state: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="STATE", help="Only messages in this state; may be repeated. Default: all that are not running."
+            metavar="STATE",
+            help="Only messages in this state; may be repeated. Default: all that are not running.",
+            autocompletion=complete_purged_state,
         ),
     ] = None,
     yes: _Yes = False,

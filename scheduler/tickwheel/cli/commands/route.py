@@ -1,12 +1,16 @@
 """`tickwheel route list|set|unset`: routes of Celery tasks during a migration."""
 
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 
 from tickwheel.cli.command import command
+from tickwheel.cli.driver_warning import warn_if_undriven
 from tickwheel.cli.output import print_json, print_status, print_table
 from tickwheel.cli.target import Target
+from tickwheel.errors import DataLoss, InvalidArgument
+from tickwheel.model.validation import preview, suggest
 
 commands = typer.Typer(no_args_is_help=True, help="Choose where calls of Celery's tasks go during a migration.")
 
@@ -35,7 +39,7 @@ def list_(target: Target) -> None:
 @command(
     "set",
     "tickwheel route set mail.send --to tickwheel --share 0.1",
-    "tickwheel route set mail.send --to celery",
+    "tickwheel route set mail.send --to celery --app shop:tickwheel",
 )
 def set_(
     target: Target,
@@ -44,15 +48,50 @@ def set_(
     share: Annotated[
         float, typer.Option(help="Share of the calls that go there, 0 to 1; the rest go to the other system.")
     ] = 1.0,
+    app: Annotated[
+        str | None,
+        typer.Option(
+            "--app",
+            metavar="MODULE:APP",
+            help="The TaskApp of the migration: refuse the route if neither it nor Celery has the task.",
+        ),
+    ] = None,
 ) -> None:
-    """Set where the calls of a task go. Producers apply the change within about a second."""
-    from tickwheel.tasks.celery_routes import Route, write
+    """Set where the calls of a task go. Producers apply the change within about a second.
+
+    Without --app, the command cannot know the names of Celery's tasks, and warns if no task of this name had a route.
+    """
+    from tickwheel.tasks.celery_routes import Route, list_routed_tasks, write
 
     route = Route(to, share)
+    if app is not None:
+        _check_task(app, task)
     with target.open() as tickwheel:
+        known = [task]
+        if app is None:
+            # A damaged setting of another name must not keep the user from setting this route.
+            with suppress(DataLoss):
+                known = list_routed_tasks(tickwheel)
         write(tickwheel, task, route)
+        if route.to == "tickwheel":
+            warn_if_undriven(tickwheel)
+    if task not in known:
+        print_status(
+            f"Warning: {preview(task)} is a new route, whose name was not checked{suggest(task, known)}. To check that"
+            " the task exists, name the TaskApp of the migration: --app MODULE:APP"
+        )
     if target.json:
         print_json({task: {"to": to, "share": share}})
+
+
+def _check_task(app: str, task: str) -> None:
+    """Raise InvalidArgument if the app and Celery, whose tasks migrate to it, have no task of this name."""
+    from tickwheel.worker.app_loader import load_app
+
+    loaded = load_app(app)
+    loaded.load()
+    if task not in loaded.tasks:
+        raise InvalidArgument(f"{app} has no task {preview(task)}{suggest(task, loaded.tasks)}")
 
 
 @commands.command()

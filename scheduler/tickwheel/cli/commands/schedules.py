@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tickwheel.cli.command import command
-from tickwheel.cli.output import format_moment, print_json, print_status, print_table
+from tickwheel.cli.message_tables import format_time
+from tickwheel.cli.output import print_json, print_status, print_table
 from tickwheel.cli.target import Target
 from tickwheel.errors import InvalidArgument
+from tickwheel.runtime.extras import describe_install
 
 if TYPE_CHECKING:
     from tickwheel.tasks import Schedule
@@ -31,14 +33,14 @@ def schedules(
     try:
         from tickwheel.worker.app_loader import load_app
     except ModuleNotFoundError as error:
-        raise InvalidArgument(f"schedules need {error.name}: install tickwheel[worker]") from error
+        raise InvalidArgument(f"schedules need {error.name}: {describe_install('worker')}") from error
     loaded = load_app(app)
     entries = [(schedule, _next_times(schedule, times)) for schedule in loaded.schedules.values()]
     if target.json:
         print_json([_document(*entry) for entry in entries])
     elif entries:
         rows = [
-            (schedule.name, schedule.call.task.name, format_moment(at))
+            (schedule.name, schedule.call.task.name, format_time(at))
             for schedule, next_times in sorted(entries, key=lambda entry: entry[1][0])
             for at in next_times
         ]

@@ -30,8 +30,9 @@ def shards(target: Target) -> None:
     The owner is the event process that claimed the shard last. In a driven shard, a new timer leaves the inbox within
     seconds. So if the oldest timer of the inbox keeps getting older, the shard is not driven. If the server's clock was
     ahead and was corrected, this age can be unknown for some time: `tickwheel doctor` then checks whether the shard is
-    driven. Lateness is the time from the due time of a message until the message was deliverable. The lateness columns
-    show upper bounds, in ms.
+    driven. Lateness is the time from the due time of a message until the message was deliverable. The columns "late
+    p50" and "late p99" show estimates of the median and of the 99th percentile. They are interpolated within buckets
+    whose bounds are powers of two in ms, and are within a factor of two of the exact values.
     """
     with target.require_redis("shards").open() as tickwheel:
         admin = Admin(tickwheel)

@@ -1,5 +1,7 @@
 """`tickwheel token`: create a token of the gRPC service."""
 
+import os
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -9,12 +11,13 @@ from tickwheel.cli.output import print_json
 from tickwheel.cli.target import Target
 from tickwheel.errors import InvalidArgument
 from tickwheel.model.validation import preview
+from tickwheel.runtime.private_file import open_private
 
 _FIELDS = ("roles", "queues", "namespaces")
 _DEFAULTS = {"roles": ["produce", "consume"], "queues": ["*"]}
 
 
-@command("token", "tickwheel token shop", "tickwheel token shop --grant 'consume:mail.*' --grant produce:orders")
+@command("token", "tickwheel token shop", "tickwheel token shop --grant 'consume:mail.*' --out tokens.toml")
 def token(
     target: Target,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the token's owner, for the log.")],
@@ -26,8 +29,20 @@ def token(
             " by commas. May be repeated. Default: produce,consume on all queues of the namespace tw.",
         ),
     ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="Append the entry to this tokens file, and print only the token. If the file does not exist, it is"
+            " created so that only you can read it.",
+        ),
+    ] = None,
 ) -> None:
-    """Create a token, and print it with an entry for the file of `serve --tokens`."""
+    """Create a token, and print it with an entry for the file of `serve --tokens`.
+
+    The token is secret, and is printed only once. The entry contains its SHA-256 instead.
+    """
     from tickwheel.service.authorization import digest_of, new_token
     from tickwheel.service.token_file import check_entry
 
@@ -39,12 +54,21 @@ def token(
     entry: dict[str, Any] = {"name": name, "sha256": digest_of(created).hex()}
     grants = [_parse(text) for text in grant or ()]
     check_entry("the token", entry | ({"grant": grants} if grants else _DEFAULTS))
+    tables = ["[[token]]\n" + _fields(entry | ({} if grants else _DEFAULTS))]
+    tables += ["\n[[token.grant]]\n" + _fields(fields) for fields in grants]
+    if out is not None:
+        _append(out, "".join(tables))
     if target.json:
         print_json({"token": created} | entry | ({"grants": grants} if grants else {}))
         return
-    tables = ["[[token]]\n" + _fields(entry | ({} if grants else _DEFAULTS))]
-    tables += ["\n[[token.grant]]\n" + _fields(fields) for fields in grants]
-    print(f"{created}\n\n{''.join(tables)}", end="")
+    print(created if out is not None else f"{created}\n\n{''.join(tables)}".removesuffix("\n"))
+
+
+def _append(file: Path, entry: str) -> None:
+    """Append an entry to a tokens file. Raises OSError."""
+    descriptor = open_private(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    with open(descriptor, "a", encoding="utf-8") as tokens:
+        tokens.write(f"\n{entry}" if os.fstat(descriptor).st_size else entry)
 
 
 def _parse(text: str) -> dict[str, list[str]]:

@@ -5,6 +5,7 @@ import re
 import signal
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +15,7 @@ from tickwheel.cli.metrics_option import Insecure, metrics_address, serving_metr
 from tickwheel.cli.parameter_types import option_parser, parse_duration
 from tickwheel.cli.target import Target
 from tickwheel.errors import InvalidArgument
+from tickwheel.runtime.extras import describe_install
 from tickwheel.runtime.log_format import log_to_stderr
 from tickwheel.runtime.signals import handle_in_thread
 
@@ -35,6 +37,13 @@ def parse_size(text: str) -> int:
     if matched is None or int(matched[1]) == 0:
         raise InvalidArgument(f"a size is written like 512MiB or 2GiB, not {text!r:.80}")
     return int(matched[1]) * _UNITS[matched[2] or ""]
+
+
+class LogTasks(StrEnum):
+    """Whether a worker logs every task."""
+
+    ON = "on"
+    OFF = "off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +90,12 @@ class WorkerOptions:
         str | None, typer.Option(metavar="HOST:PORT", help="Serve Prometheus metrics under /metrics.")
     ] = None
     insecure: Insecure = False
+    log_tasks: Annotated[
+        LogTasks,
+        typer.Option(
+            help="With on (default), log each task and its outcome. With off, log only failures and lost leases."
+        ),
+    ] = LogTasks.ON
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log at debug level.")] = False
 
 
@@ -89,14 +104,17 @@ def worker(target: Target, options: WorkerOptions) -> None:
     """Run the tasks of an app. Each process takes batches of messages from the queue that its --selector chooses.
 
     Leases are renewed while a task runs. On SIGTERM or SIGINT, running tasks may finish, and messages that were not
-    started are released. A second signal ends all tasks immediately. The log goes to stderr.
+    started are released. A second signal ends all tasks immediately. If the namespace is gone, because the server has
+    lost its data or the namespace was deleted, the worker finishes its running tasks and ends with exit code 1.
+
+    The log goes to stderr: each task, with its outcome once the server has accepted it, but never arguments.
     """
     try:
         from tickwheel.worker.process import ProcessConfig
         from tickwheel.worker.stats import Stats
         from tickwheel.worker.supervisor import Supervisor
     except ModuleNotFoundError as error:
-        raise InvalidArgument(f"the worker needs {error.name}: install tickwheel[worker]") from error
+        raise InvalidArgument(f"the worker needs {error.name}: {describe_install('worker')}") from error
     page = metrics_address(options.metrics, insecure=options.insecure)
     log_to_stderr(json=target.json, verbose=options.verbose)
     # The app's values take precedence over environment variables. Command line options override the app's values if
@@ -122,6 +140,7 @@ def worker(target: Target, options: WorkerOptions) -> None:
         drain_s=(_DRAIN if options.drain is None else options.drain).total_seconds(),
         json=target.json,
         verbose=options.verbose,
+        log_tasks=options.log_tasks is LogTasks.ON,
     )
     stats = Stats()
     supervisor = Supervisor(config, options.processes, stats)

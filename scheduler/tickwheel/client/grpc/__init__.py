@@ -13,6 +13,8 @@ the extra. Conversions between values and protobuf messages are in `tickwheel.rp
     asyncio_executor.py   AsyncGrpcExecutor: the executor for one event loop
     call_retry.py         CallRetry: time limits, back-off and errors of one call
     dequeue_batcher.py    DequeueBatcher: concurrent polls of one event loop in one RPC
+    message_pages.py      GrpcMessagePager: the list of a queue's messages
+    grpc_message_wait.py  GrpcMessageWait: the wait for the messages of several queues
     grpc_remover.py       GrpcRemover: purges and deletions as sequences of RPCs
     handshake_probe.py    HandshakeProbe: detection of TLS errors that a retry cannot fix
 """

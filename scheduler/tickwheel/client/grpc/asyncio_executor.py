@@ -10,7 +10,7 @@ import grpc.aio
 from tickwheel import tracing
 from tickwheel.client.grpc.channel_calls import ChannelCalls
 from tickwheel.client.grpc.dequeue_batcher import DequeueBatcher
-from tickwheel.plan import Effects, Plan, PlanRun, Step, broken_answer_error
+from tickwheel.plan import Effects, Pause, Plan, PlanRun, Step, broken_answer_error
 from tickwheel.runtime.event_loop import run_in_thread, wrong_loop_error
 
 # grpc has one poller thread for all event loops of a process. The thread reports the end of a cancelled call to the
@@ -34,8 +34,10 @@ class AsyncGrpcExecutor(ChannelCalls):
         # The number of calls in flight. A cancelled call stays counted, because grpc reports its end later.
         self._open_calls = 0
 
-    async def run(self, plan: Plan[T], effects: Effects | None = None) -> T:
+    async def run(self, plan: Plan[T], effects: Effects | None = None, timeout_s: float | None = None) -> T:
         """Run a plan and return its result. ``effects``: those of the call, if the plan is a part of a call.
+
+        ``timeout_s`` replaces the timeout of the client.
 
         Raises TickwheelError if the client belongs to another event loop.
         """
@@ -46,13 +48,15 @@ class AsyncGrpcExecutor(ChannelCalls):
         effects = effects or Effects()
         while (step := plan_run.next_step()) is not None:
             try:
-                plan_run.answer = await self._call(step, effects)
+                plan_run.answer = await self._call(step, effects, timeout_s)
             except BaseException as raised:
                 plan_run.error = raised
         return plan_run.result
 
-    async def _call(self, step: Step, effects: Effects) -> Any:
-        retry = self._begin_call(step, effects)
+    async def _call(self, step: Step, effects: Effects, timeout_s: float | None) -> Any:
+        if isinstance(step, Pause):
+            return await self._pause(step.seconds)
+        retry = self._begin_call(step, effects, timeout_s)
         while True:
             self._open_calls += 1
             try:
@@ -86,10 +90,14 @@ class AsyncGrpcExecutor(ChannelCalls):
                     # Closing the channel has cancelled the call. This task itself was not cancelled.
                     self._process_guard.check(sent=True)
                 raise
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._closing.wait()
+            await self._pause(pause)
             self._process_guard.check(sent=True)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait until the client is closed, for at most ``seconds``."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
 
     async def close(self) -> None:
         """Close the channel and end every call."""

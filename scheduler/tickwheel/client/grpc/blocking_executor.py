@@ -7,7 +7,7 @@ import grpc
 
 from tickwheel import tracing
 from tickwheel.client.grpc.channel_calls import ChannelCalls
-from tickwheel.plan import Effects, Plan, PlanRun, Step
+from tickwheel.plan import Effects, Pause, Plan, PlanRun, Step
 
 T = TypeVar("T")
 
@@ -21,19 +21,24 @@ class GrpcExecutor(ChannelCalls):
         self._lock = threading.Lock()
         self._closing = threading.Event()
 
-    def run(self, plan: Plan[T], effects: Effects | None = None) -> T:
-        """Run a plan and return its result. ``effects``: those of the call, if the plan is a part of a call."""
+    def run(self, plan: Plan[T], effects: Effects | None = None, timeout_s: float | None = None) -> T:
+        """Run a plan and return its result. ``effects``: those of the call, if the plan is a part of a call.
+
+        ``timeout_s`` replaces the timeout of the client.
+        """
         plan_run = PlanRun(plan, self._display_url)
         effects = effects or Effects()
         while (step := plan_run.next_step()) is not None:
             try:
-                plan_run.answer = self._call(step, effects)
+                plan_run.answer = self._call(step, effects, timeout_s)
             except BaseException as raised:
                 plan_run.error = raised
         return plan_run.result
 
-    def _call(self, step: Step, effects: Effects) -> Any:
-        retry = self._begin_call(step, effects)
+    def _call(self, step: Step, effects: Effects, timeout_s: float | None) -> Any:
+        if isinstance(step, Pause):
+            return self._closing.wait(step.seconds)
+        retry = self._begin_call(step, effects, timeout_s)
         while True:
             call = self._calls[retry.path].future(
                 retry.call.request, timeout=retry.attempt_s(), metadata=self._metadata + tracing.carried()

@@ -35,6 +35,10 @@ class AttemptFailed(Exception):
     """An attempt failed and may be repeated."""
 
 
+class UnknownMethod(TickwheelError):
+    """The service does not offer the method: its version is older than that of the client."""
+
+
 @dataclass(slots=True)
 class CallRetry:
     """The attempts of one call.
@@ -125,7 +129,8 @@ class CallRetry:
 
 def foreign_status_error(display_url: str, code: grpc.StatusCode, details: str | None) -> TickwheelError:
     """Return the error for a status that no Tickwheel service returns. Another service or a proxy has returned it."""
-    return TickwheelError(
+    kind = UnknownMethod if code is grpc.StatusCode.UNIMPLEMENTED else TickwheelError
+    return kind(
         f"{display_url} returned the status {code.name}: {details}; check that the url leads to a Tickwheel service,"
         " whose version is not earlier than that of this client"
     )

@@ -8,6 +8,7 @@ from tickwheel.client.settings import ClientSettings
 from tickwheel.errors import InvalidArgument
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.rpc.url import GrpcUrl
+from tickwheel.runtime.extras import describe_install
 from tickwheel.runtime.loopback import is_loopback_name
 
 if TYPE_CHECKING:
@@ -80,5 +81,5 @@ def _import_grpc() -> Any:
         import grpc
         import grpc.aio
     except ImportError as error:
-        raise InvalidArgument("a grpc:// url needs the extra grpc: pip install 'tickwheel[grpc]'") from error
+        raise InvalidArgument(f"a grpc:// url needs {error.name}: {describe_install('grpc')}") from error
     return grpc

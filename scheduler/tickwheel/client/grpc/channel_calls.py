@@ -42,10 +42,11 @@ class ChannelCalls:
         """Whether this process created the executor. It is False in a process that was forked afterwards."""
         return self._process_guard.owned_by_this_process
 
-    def _begin_call(self, step: Step, effects: Effects) -> CallRetry:
+    def _begin_call(self, step: Step, effects: Effects, timeout_s: float | None) -> CallRetry:
         """Return the CallRetry of a call. Raises TickwheelError if the step is not a call, or the client is closed."""
         if not isinstance(step, RpcCall):
             raise not_supported_error(self._display_url)
-        retry = CallRetry(step, self._display_url, self._seconds, self._log_throttle, self._handshake, effects)
+        seconds = self._seconds if timeout_s is None else timeout_s
+        retry = CallRetry(step, self._display_url, seconds, self._log_throttle, self._handshake, effects)
         self._process_guard.check(effects.applied)
         return retry

@@ -10,13 +10,17 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from tickwheel import limits
+from tickwheel.client.grpc.grpc_message_wait import AwaitSupport, GrpcMessageWait
 from tickwheel.client.grpc.grpc_remover import GrpcRemover
+from tickwheel.client.grpc.message_pages import GrpcMessagePager
 from tickwheel.client.grpc.request_chunks import BATCH_MESSAGES, chunk_leases, chunk_new_messages
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
 from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.results import Change, Explanation, ForecastMinute, Lateness
+from tickwheel.model.validation import Duration
+from tickwheel.operations import inspect
 from tickwheel.operations.cancel import check_ids
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dequeue_options import DequeueOptions
@@ -28,13 +32,14 @@ from tickwheel.operations.results import call_each_queue, raise_lease_lost
 from tickwheel.operations.resume_lease import check_token
 from tickwheel.operations.settings import setting_name, setting_value
 from tickwheel.operations.settle import (
+    FailedAttempt,
     apply_lease_ends,
     check_final,
     check_leased,
     error_text,
     result_texts,
 )
-from tickwheel.plan import Plan, RpcCall
+from tickwheel.plan import Pause, Plan, RpcCall
 from tickwheel.rpc import message_conversion, queue_conversion
 from tickwheel.rpc.status import error_from_proto
 from tickwheel.runtime.chunks import iter_chunks
@@ -45,30 +50,12 @@ L = TypeVar("L", bound=LeasedMessage)
 M = TypeVar("M", bound=LeasedMessage)
 
 
-class MessagePager:
-    """See `backend.MessagePager`."""
-
-    def __init__(self, namespace: str, queue: str, state: str | None) -> None:
-        labels = [item.label for item in State]
-        label = None if state is None else validation.one_of("state", state, labels)
-        self._request = calls.ListMessagesRequest(
-            namespace=namespace, queue=queue, state=message_conversion.state_to_proto(label)
-        )
-        self.ended = False
-
-    def next(self) -> Plan[list[MessageView]]:
-        """Return a plan for the next page; see `backend.MessagePager`."""
-        page = yield RpcCall("ListMessages", self._request)
-        self._request.page_token = page.next_page_token
-        self.ended = not page.next_page_token
-        return [message_conversion.message_from_proto(message) for message in page.messages]
-
-
 class GrpcBackend:
     """See `Backend`. Uses only the namespace, the shards and the sessions of the context."""
 
     def __init__(self, context: NamespaceContext) -> None:
         self._context = context
+        self._await_support = AwaitSupport()
 
     def open(self, options: NamespaceOptions) -> Plan[None]:
         request = admin.OpenNamespaceRequest(
@@ -118,6 +105,9 @@ class GrpcBackend:
             request.request_id = options.request.text
         return self._dequeue(request, kind)
 
+    def message_wait(self, queues: Sequence[str]) -> GrpcMessageWait:
+        return GrpcMessageWait(self._context.namespace, queues, self._await_support)
+
     def _dequeue(self, request: calls.DequeueRequest, kind: type[M]) -> Plan[list[M]]:
         until = time.monotonic() + request.wait_ms / 1000 if request.wait_ms else None
         reply = yield from self._call_once("Dequeue", request, until)
@@ -159,7 +149,9 @@ class GrpcBackend:
         chunks = chunk_leases(leased_messages)
         yield from call_each_queue((leased, release_chunk(queue, leased)) for queue, leased, _ in chunks)
 
-    def fail(self, message: LeasedMessage, error: str | None, retry_in: timedelta | None, final: bool) -> Plan[str]:
+    def fail(
+        self, message: LeasedMessage, error: str | None, retry_in: Duration | None, final: bool
+    ) -> Plan[FailedAttempt]:
         text = error_text(error).decode()
         check_final(final, retry_in)
         item = calls.FailRequest.Item(lease=message_conversion.lease_to_proto(message), error=text, final=final)
@@ -168,9 +160,10 @@ class GrpcBackend:
         request = calls.FailRequest(namespace=self._context.namespace, queue=message.queue, items=[item])
         reply = yield from self._call_once("Fail", request)
         raise_lease_lost([message] if reply.states[0] == messages.STATE_UNSPECIFIED else [])
-        return message_conversion.state_from_proto(reply.states[0])
+        retry_in_ms = item.retry_in_ms if item.HasField("retry_in_ms") else None
+        return FailedAttempt(message_conversion.state_from_proto(reply.states[0]), retry_in_ms, 0)
 
-    def extend(self, leased_messages: Sequence[LeasedMessage], duration: timedelta) -> Plan[None]:
+    def extend(self, leased_messages: Sequence[LeasedMessage], duration: Duration) -> Plan[None]:
         check_leased("extend_many", leased_messages)
         ms = validation.duration_ms("duration", duration, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
 
@@ -211,7 +204,7 @@ class GrpcBackend:
         queue: str,
         id_: str,
         exclusive_value: str | None,
-        delay: timedelta | None,
+        delay: Duration | None,
         due: datetime | None,
         deadline: datetime | timedelta | None,
     ) -> Plan[Change]:
@@ -227,18 +220,23 @@ class GrpcBackend:
         )
         return message_conversion.change_from_proto(reply.change)
 
-    def get(self, queue: str, id_: str, exclusive_value: str | None) -> Plan[MessageView]:
-        reply = yield RpcCall(
-            "GetMessage", calls.GetMessageRequest(**self._message_fields(queue, id_, exclusive_value))
-        )
-        return message_conversion.message_from_proto(reply.message)
+    def get(self, queue: str, id_: str, exclusive_value: str | None, wait_ms: int = 0) -> Plan[MessageView]:
+        request = calls.GetMessageRequest(**self._message_fields(queue, id_, exclusive_value), wait_ms=wait_ms)
+        until = time.monotonic() + wait_ms / 1000 if wait_ms else None
+        while True:
+            reply = yield RpcCall("GetMessage", request, until)
+            view = message_conversion.message_from_proto(reply.message)
+            if until is None or view.state in inspect.ENDED or time.monotonic() >= until:
+                return view
+            # The service is stopping, or has an earlier version, which does not wait.
+            yield Pause(0.5)
 
     def explain(self, queue: str, id_: str, exclusive_value: str | None) -> Plan[Explanation]:
         reply = yield RpcCall("Explain", calls.ExplainRequest(**self._message_fields(queue, id_, exclusive_value)))
         return message_conversion.explanation_from_proto(reply)
 
-    def pages(self, queue: str, state: str | None) -> MessagePager:
-        return MessagePager(self._context.namespace, queue, state)
+    def pages(self, queue: str, state: str | None) -> GrpcMessagePager:
+        return GrpcMessagePager(self._context.namespace, queue, state)
 
     def purge(self, queue: str, states: Iterable[str] | None) -> GrpcRemover:
         numbers = [] if states is None else map(message_conversion.state_to_proto, check_states(states))

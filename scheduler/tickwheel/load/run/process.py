@@ -11,11 +11,12 @@ import asyncio
 import json
 import os
 from collections.abc import Coroutine
+from datetime import timedelta
 from pathlib import Path
 from time import monotonic, process_time
 from typing import Any
 
-from tickwheel import aio
+from tickwheel import aio, limits
 from tickwheel.load.run.measurements import Measurements
 from tickwheel.load.run.poller import Poller
 from tickwheel.load.run.producer import Producer
@@ -105,7 +106,11 @@ async def _work() -> None:
         return
     where = os.environ.get(VARIABLE) or None
     data_dir = None if job["data_dir"] is None else Path(job["data_dir"])
-    async with aio.Tickwheel(where, namespace=job["namespace"], data_dir=data_dir, drive=False) as tickwheel:
+    # A load that is simulated during an outage should not report errors that a longer timeout would prevent.
+    timeout = timedelta(milliseconds=limits.RETRY_MS)
+    async with aio.Tickwheel(
+        where, namespace=job["namespace"], data_dir=data_dir, drive=False, timeout=timeout
+    ) as tickwheel:
         process = LoadProcess(job, tickwheel)
         freeze_gc()
         _write_message({"ready": True})

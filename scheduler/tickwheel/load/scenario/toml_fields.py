@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from tickwheel.errors import InvalidArgument
 from tickwheel.model.durations import parse_duration
-from tickwheel.model.validation import plain_name, preview
+from tickwheel.model.validation import plain_name, preview, suggest
 
 T = TypeVar("T")
 _MISSING: Final = object()
@@ -98,8 +98,9 @@ class TomlTable:
     def reject_unknown(self) -> None:
         """Raise InvalidArgument for fields that were not taken."""
         for name in self._values:
+            known = sorted(set(self._known_names))
             raise InvalidArgument(
-                f"{self.path(name)} is unknown; known fields are {', '.join(sorted(set(self._known_names)))}"
+                f"{self.path(name)} is unknown{suggest(name, known)}; known fields are {', '.join(known)}"
                 if self._known_names
                 else f"{self.path(name)} is unknown"
             )

@@ -1,0 +1,147 @@
+"""Records the end of a call that Celery's tracer cannot record: a time limit, the death of its process, or `revoke`.
+
+In Celery, the main process of a worker does this (`celery.worker.request`). In Tickwheel, the supervisor imports
+nothing of the app, so a worker process does it: the process of the task itself, or the process that receives the
+message again.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from celery import signals, states
+from celery.app.task import Context
+from celery.app.trace import ExceptionInfo
+from celery.exceptions import TimeLimitExceeded, WorkerLostError
+
+from tickwheel import limits
+from tickwheel.errors import TickwheelError
+from tickwheel.model.message import LeasedMessage
+from tickwheel.tasks.app import TaskApp
+from tickwheel.tasks.exceptions import Reject, Skip
+from tickwheel.worker.time_limit import KILLED_OVER_LIMIT
+
+_log = logging.getLogger("tickwheel.celery")
+_NO_REPORT: Final = "its lease ended, and its worker reported nothing"
+# The error of a message whose task has called ``self.retry(throw=False)``. Its state in the backend is SUCCESS then.
+NOT_RAISED: Final = "retried"
+
+
+def runs_allowed(task: Any, retries: int) -> int:
+    """Return how often a call may run: once, and again for each retry that its task allows.
+
+    ``retries`` is the number of retries before the call was moved. A run that a death of its process ended counts, too.
+    """
+    automatic = getattr(task, "retry_kwargs", None) or {}
+    numbers = (task.max_retries, automatic.get("max_retries", task.max_retries))
+    if None in numbers:
+        return limits.MAX_ATTEMPTS_MAX
+    return max(1, min(limits.MAX_ATTEMPTS_MAX, max(map(int, numbers)) + 1 - retries))
+
+
+def max_attempts(task: Any, retries: int) -> int | None:
+    """Return the maximum number of attempts of a message, or None for that of its queue, if the task is unknown.
+
+    The last attempt does not run the task. If no earlier attempt has reported an end, the last one records the failure.
+    """
+    return None if task is None else min(limits.MAX_ATTEMPTS_MAX, runs_allowed(task, retries) + 1)
+
+
+def stores_errors(task: Any, request: Mapping[str, Any]) -> bool:
+    """Return whether the result backend gets the error of a call, as Celery decides it."""
+    ignored = request.get("ignore_result")
+    return not (task.ignore_result if ignored is None else ignored) or bool(task.store_errors_even_if_ignored)
+
+
+def stored_state(task: Any, request: Mapping[str, Any]) -> str | None:
+    """Return the state of a call in the result backend, or None if it is unknown, or results are ignored."""
+    if not stores_errors(task, request):
+        return None
+    try:
+        return str(task.backend.get_state(request["id"]))
+    except Exception:
+        # No backend, or the backend is unreachable. Run the task again, as Celery does.
+        return None
+
+
+def record_failure(task: Any, request: Mapping[str, Any], error: BaseException, *, call_handlers: bool = False) -> None:
+    """Store FAILURE with the error, and send ``task_failure``.
+
+    With ``call_handlers``, also call the handlers ``on_failure`` and ``after_return`` of the task. Celery does so for a
+    time limit, but not for a process that died.
+    """
+    context = Context(request, called_directly=False)
+    id_, args, kwargs = request["id"], request["args"], request["kwargs"]
+    task.backend.mark_as_failure(id_, error, request=context, store_result=stores_errors(task, request))
+    try:
+        raise error
+    except BaseException:
+        einfo = ExceptionInfo()
+    task.request_stack.push(context)
+    try:
+        if call_handlers:
+            task.on_failure(error, id_, args, kwargs, einfo)
+            task.after_return(states.FAILURE, error, id_, args, kwargs, einfo)
+    except Exception:
+        _log.exception("a failure handler of task %s failed; ignored", task.name)
+    finally:
+        signals.task_failure.send(
+            sender=task, task_id=id_, exception=error, args=args, kwargs=kwargs, traceback=error.__traceback__,
+            einfo=einfo,
+        )  # fmt: skip
+        task.request_stack.pop()
+
+
+def record_revoked(task: Any, request: Mapping[str, Any], reason: str, *, expired: bool = False) -> None:
+    """Store REVOKED, and send ``task_revoked``, for a call that was not run."""
+    context = Context(request, called_directly=False)
+    task.backend.mark_as_revoked(request["id"], reason, request=context, store_result=stores_errors(task, request))
+    signals.task_revoked.send(sender=task, request=context, terminated=False, signum=None, expired=expired)
+
+
+def is_cancelled(app: TaskApp, message: LeasedMessage) -> bool:
+    """Return whether the message was cancelled since it was leased: its call was revoked. False if this is unknown."""
+    try:
+        view = app.tickwheel.queue(message.queue).get(message.id, message.exclusive_value)
+    except TickwheelError:
+        return False
+    return view.state == "cancelled"
+
+
+def check_previous_run(app: TaskApp, message: LeasedMessage, task: Any, request: Mapping[str, Any], runs: int) -> None:
+    """Return if the task of a message that is delivered again may run again, and otherwise raise how the call ended.
+
+    Raises Skip or Reject if the previous run has stored a result, and the process died before it settled the message.
+    Raises TimeLimitExceeded (of Celery) if the previous run was killed at its time limit. Raises WorkerLostError if all
+    ``runs`` have begun, and none has reported an end. The last two are recorded as the failure of the call.
+    """
+    state = stored_state(task, request)
+    if state == states.SUCCESS and _stored_error(app, message) != NOT_RAISED:
+        raise Skip
+    if state == states.FAILURE:
+        raise Reject("the task had failed before its worker process ended; the result backend has the error")
+    reason = _last_error(app, message)
+    error: Exception
+    if reason == KILLED_OVER_LIMIT:
+        error = TimeLimitExceeded(task.time_limit or task.app.conf.task_time_limit)
+    elif message.attempt > runs:
+        error = WorkerLostError(f"Worker exited prematurely: {reason}.")
+    else:
+        return
+    record_failure(task, request, error, call_handlers=reason == KILLED_OVER_LIMIT)
+    raise error
+
+
+def _last_error(app: TaskApp, message: LeasedMessage) -> str:
+    """Return why the process of the previous run ended."""
+    error = _stored_error(app, message)
+    # If a lease ends without a report, the message keeps the error of an earlier failure.
+    return error if "worker" in error else _NO_REPORT
+
+
+def _stored_error(app: TaskApp, message: LeasedMessage) -> str:
+    """Return the error that is stored with the message, or "" if it cannot be read."""
+    try:
+        return app.tickwheel.queue(message.queue).get(message.id, message.exclusive_value).error
+    except TickwheelError:
+        return ""

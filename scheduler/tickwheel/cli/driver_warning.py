@@ -1,0 +1,19 @@
+"""The warning of commands after which a timer must fire: no event process drives the namespace."""
+
+from tickwheel import Tickwheel
+from tickwheel.cli.output import print_status
+from tickwheel.client.admin import Admin
+from tickwheel.client.driver_watch import look_once
+
+
+def warn_if_undriven(tickwheel: Tickwheel) -> None:
+    """Print a warning on stderr if no event process drives the namespace.
+
+    The embedded server of a data directory is driven while a program uses it, and a service has event processes of its
+    own, so neither is checked.
+    """
+    admin = Admin(tickwheel)
+    if admin.settings.url is None or admin.settings.is_service:
+        return
+    if text := admin.run(look_once(admin.context)):
+        print_status(f"warning: {text}")

@@ -1,0 +1,166 @@
+"""Waits until one of several queues may have messages for the caller. Leases nothing.
+
+One waiter is in the lines of all queues, so the first announcement of any of them ends the wait. The wait reads from
+the server only when it begins, and after a sweep (`redis/wait_list.py`), once a second in each process. Such a *check*
+is one round for all queues, whatever their number.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tickwheel.model.queue_config import QueueConfig
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.plan import AwaitWakeup, Plan, Request, Round, SubscribeJointly, Unsubscribe
+from tickwheel.storage.keys import namespace_key, queue_key, queues_key
+
+# How often to check if no queue is open: there are no announcements and no sweeps then.
+_CHECK_S = 1.0
+# A sweep needs no check so soon after the last one, nor so near the end of the wait: the next wait begins with a check.
+# So a worker that waits for a second at a time checks once in each wait, whenever the sweep comes.
+_RECENT_S, _NEAR_END_S = 0.9, 0.2
+
+
+class MessageWait:
+    """One wait. A queue that does not exist or is blocked counts as empty until a check finds it open.
+
+    Call `next` until it returns no queues, and finally `end`.
+    """
+
+    def __init__(self, context: NamespaceContext, queues: Sequence[str], caller: str = "") -> None:
+        """``caller``: among the calls of a process that wait, those of one caller share its turns."""
+        self._context = context
+        self._queues = tuple(queues)
+        self._caller = caller
+        self._waiter: Any = None
+        # The queues whose announcements wake the waiter.
+        self._subscribed: list[str] = []
+        self._must_check = True
+        self._checked_at = 0.0
+        self._is_announced = False
+        self._is_cancelled = False
+
+    def plan(self, seconds: float) -> Plan[list[str]]:
+        """Wait up to ``seconds``, and return the queues that may have messages, in which the caller then searches."""
+        if not seconds:
+            return (yield from self._check_once())
+        try:
+            ready = yield from self.next(time.monotonic() + seconds)
+            if self._is_announced:
+                # The caller searches after this plan, so the wake-up is in use. Queues that a check has found are
+                # possibly not searched, and a wake-up that arrived during the check goes to another waiter.
+                for queue in ready:
+                    self.begin_search(queue)
+            return ready
+        finally:
+            yield from self.end()
+
+    def next(self, until: float) -> Plan[list[str]]:
+        """Return queues that may have messages, or an empty list if the wait is over at ``until``, in monotonic
+        seconds. At the next call, the same queues are returned only for new announcements or by a check.
+        """
+        self._is_announced = False
+        while True:
+            yield from self._subscribe_to_open_queues()
+            if self._must_check:
+                self._must_check, self._checked_at = False, time.monotonic()
+                if ready := (yield from self._check()):
+                    return self._found(ready)
+                if self._open_queues() != self._subscribed:
+                    continue
+            left = until - time.monotonic()
+            if left <= 0 or self._is_cancelled:
+                return []
+            yield AwaitWakeup(self._waiter, left if self._subscribed else min(left, _CHECK_S))
+            announced, is_swept = self._waiter.announced()
+            now = time.monotonic()
+            is_due = now - self._checked_at >= _RECENT_S and until - now > _NEAR_END_S
+            self._must_check = (is_swept and is_due) or not self._subscribed
+            if announced:
+                self._is_announced = True
+                return self._found(announced)
+
+    def begin_search(self, queue: str) -> None:
+        """Use the wake-up for a queue: the caller searches the queue. `end` passes an unused wake-up on."""
+        if self._waiter is not None:
+            self._waiter.begin_search(queue)
+
+    def end(self) -> Plan[None]:
+        """Leave the lines of all queues."""
+        if self._waiter is not None:
+            waiter, self._waiter = self._waiter, None
+            yield Unsubscribe(waiter)
+
+    def cancel_wait(self) -> None:
+        """End the wait, even if it has not begun."""
+        self._is_cancelled = True
+        if self._waiter is not None:
+            self._waiter.wake()
+
+    def _open_queues(self) -> list[str]:
+        """Return the queues that exist and are not blocked for dequeue, as far as the cache knows."""
+        configs = ((queue, self._context.configs.get(queue)) for queue in self._queues)
+        return [queue for queue, config in configs if config is not None and not config.dequeue_blocked]
+
+    def _subscribe_to_open_queues(self) -> Plan[None]:
+        """Stay in the lines of exactly the open queues: messages of a blocked queue must not wake the caller."""
+        is_open = self._open_queues()
+        if self._waiter is None or is_open != self._subscribed:
+            yield from self.end()
+            self._subscribed = is_open
+            self._waiter = yield SubscribeJointly(is_open, self._caller)
+            # Subscribe first, then check, so that a message that becomes ready in between is not missed.
+            self._must_check = True
+
+    def _check_once(self) -> Plan[list[str]]:
+        """Check without a subscription, and once more if the first check finds queues open."""
+        self._subscribed = self._open_queues()
+        ready = yield from self._check()
+        if self._open_queues() != self._subscribed:
+            self._subscribed = self._open_queues()
+            ready = yield from self._check()
+        return self._found(ready)
+
+    def _check(self) -> Plan[list[str]]:
+        """Return the subscribed queues that have deliverable messages. Read the configurations of the other queues.
+
+        Raises NamespaceGone.
+        """
+        context = self._context
+        others = [queue for queue in self._queues if queue not in self._subscribed]
+        requests = [Request(0, command=("HGET", namespace_key(context.namespace), "shards"))]
+        if others:
+            requests.append(Request(0, command=("HMGET", queues_key(context.namespace), *others)))
+        if self._subscribed:
+            requests += [self._exists(shard, self._subscribed) for shard in range(context.shards)]
+        # A shard that does not answer does not delay the messages of the others.
+        allow_partial = context.shards > 1
+        shards, *replies = yield Round(requests, allow_partial)
+        if shards is not None and shards.value != str(context.shards).encode():
+            raise context.namespace_gone_error()
+        if others and (stored := replies.pop(0)) is not None:
+            self._cache_configs(zip(others, stored.value, strict=True))
+        ready_shards = [shard for shard, reply in enumerate(replies) if reply is not None and reply.value]
+        if not ready_shards or len(self._subscribed) == 1:
+            return self._subscribed if ready_shards else []
+        places = [(shard, queue) for shard in ready_shards for queue in self._subscribed]
+        replies = yield Round([self._exists(shard, [queue]) for shard, queue in places], allow_partial)
+        ready = {queue for (_, queue), reply in zip(places, replies, strict=True) if reply is not None and reply.value}
+        return [queue for queue in self._subscribed if queue in ready]
+
+    def _exists(self, shard: int, queues: Iterable[str]) -> Request:
+        namespace = self._context.namespace
+        return Request(shard, command=("EXISTS", *(queue_key(namespace, shard, queue, "ready") for queue in queues)))
+
+    def _cache_configs(self, stored: Iterable[tuple[str, bytes | None]]) -> None:
+        for queue, data in stored:
+            config = None if data is None else QueueConfig.from_bytes(queue, data)
+            if config is None or config.deleted:
+                self._context.forget_queue(queue)
+            else:
+                self._context.cache_configs({queue: config})
+
+    def _found(self, ready: list[str]) -> list[str]:
+        for queue in ready:
+            self._context.heads.forget_empty(queue)
+        return list(ready)

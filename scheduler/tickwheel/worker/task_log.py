@@ -1,0 +1,191 @@
+"""The log of tasks: a line when a message is received, and a line with the outcome once the server has accepted it.
+
+The lines have the names of tasks and the ids of messages, never arguments or payloads. Error texts are logged, up to
+1 KiB, as they are stored with the message.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tickwheel.client import Message
+from tickwheel.operations.settle import FailedAttempt
+from tickwheel.runtime.log_batch import LineBatch, log_lines
+from tickwheel.storage.record import State
+from tickwheel.tasks.app import TaskApp
+from tickwheel.tasks.run_context import Outcome
+from tickwheel.tasks.signature import read_envelope
+from tickwheel.worker.stats import UNKNOWN
+
+if TYPE_CHECKING:
+    from tickwheel.worker.completer import FinishedTask
+
+_log = logging.getLogger("tickwheel.worker")
+
+
+class TaskLog:
+    """Logs the tasks of one process. Thread-safe.
+
+    Without ``is_on``, only failures and lost leases are logged.
+    """
+
+    def __init__(self, app: TaskApp, *, is_on: bool = True) -> None:
+        self._tasks = app.tasks
+        self._is_on = is_on
+
+    def received(self, messages: Sequence[Message]) -> None:
+        """Log the messages of a batch."""
+        if self._has_info():
+            log_lines(_log, logging.INFO, LineBatch(messages, self._received, self._received_fields))
+
+    def completed(self, tasks: Sequence["FinishedTask"]) -> None:
+        """Log tasks that have succeeded, and whose messages are Completed."""
+        if self._has_info():
+            log_lines(_log, logging.INFO, LineBatch(tasks, self._completed, self._completed_fields))
+
+    def released(self, tasks: Sequence["FinishedTask"]) -> None:
+        """Log messages that are released, because a stop of the worker came before their tasks."""
+        if self._has_info():
+            log_lines(_log, logging.INFO, LineBatch(tasks, _released, _released_fields))
+
+    def failed(self, task: "FinishedTask", answer: FailedAttempt) -> None:
+        """Log a task that has failed, with the state of its message.
+
+        An error that the task has not raised on purpose (`Reject`, `RetryLater`) is logged with its traceback.
+        """
+        message, outcome = task.message, task.outcome
+        assert outcome is not None
+        error = outcome._exception
+        fields: dict[str, Any] = {
+            "event": "task failed",
+            "queue": message.queue,
+            "id": message.id,
+            "attempt": message.attempt,
+            "task": self._name(outcome.task),
+            "error": outcome.error,
+            "state": answer.state,
+            "duration_ms": _milliseconds(outcome.seconds),
+        }
+        if answer.max_attempts:
+            fields["max_attempts"] = answer.max_attempts
+        if answer.state == State.ERRORED.label:
+            level = logging.INFO if error is None else logging.ERROR
+            text = f"errored, {'not retried' if outcome.final else 'attempts used up'}: {outcome.error}"
+        else:
+            level = logging.INFO if error is None else logging.WARNING
+            if answer.retry_in_ms is not None:
+                fields["again_in_s"] = answer.retry_in_ms / 1_000
+            text = f"failed, {_attempt(message, answer)}, {_again(answer)}: {outcome.error}"
+        head = _head(message, self._name(outcome.task))
+        if error is not None:
+            _log.log(level, "%s: %s", head, text, exc_info=error, extra={"fields": fields})
+        elif self._has_info():
+            log_lines(_log, level, LineBatch([fields], lambda _: f"{head}: {text}", lambda fields: fields))
+
+    def lost(self, tasks: Sequence["FinishedTask"], reason: str = "another worker may have the message") -> None:
+        """Log tasks whose outcome the server has refused, because the leases of their messages were lost."""
+        for task in tasks:
+            text = f"lost its lease: {_describe(task.outcome)}; {reason}"
+            _log_unaccepted("lease lost", task, self._name_of(task), text)
+
+    def unconfirmed(self, tasks: Sequence["FinishedTask"]) -> None:
+        """Log tasks whose outcome the server has not accepted, or not confirmed, because a call failed."""
+        for task in tasks:
+            text = f"{_describe(task.outcome)}; the server has not confirmed it, so the message may be delivered again"
+            _log_unaccepted("outcome not confirmed", task, self._name_of(task), text)
+
+    def _has_info(self) -> bool:
+        return self._is_on and _log.isEnabledFor(logging.INFO)
+
+    def _name(self, task: str) -> str:
+        # A message can contain any name.
+        return task if task in self._tasks else UNKNOWN
+
+    def _name_of(self, task: "FinishedTask") -> str:
+        return UNKNOWN if task.outcome is None else self._name(task.outcome.task)
+
+    def _called_by(self, message: Message) -> str:
+        try:
+            return self._name(read_envelope(message.payload).task)
+        except Exception:
+            # The payload is no call of a task. No payload may stop a consumer; the runner fails the message.
+            return UNKNOWN
+
+    def _received(self, message: Message) -> str:
+        return f"{message.queue}/{message.id} {self._called_by(message)}: received"
+
+    def _received_fields(self, message: Message) -> dict[str, Any]:
+        return {
+            "event": "task received",
+            "queue": message.queue,
+            "id": message.id,
+            "attempt": message.attempt,
+            "task": self._called_by(message),
+        }
+
+    def _completed(self, task: "FinishedTask") -> str:
+        message, outcome = task.message, task.outcome
+        assert outcome is not None
+        return f"{message.queue}/{message.id} {self._name(outcome.task)}: succeeded in {_duration(outcome.seconds)}"
+
+    def _completed_fields(self, task: "FinishedTask") -> dict[str, Any]:
+        message, outcome = task.message, task.outcome
+        assert outcome is not None
+        return {
+            "event": "task succeeded",
+            "queue": message.queue,
+            "id": message.id,
+            "attempt": message.attempt,
+            "task": self._name(outcome.task),
+            "duration_ms": _milliseconds(outcome.seconds),
+        }
+
+
+def _released(task: "FinishedTask") -> str:
+    return f"{task.message.queue}/{task.message.id}: released before its task began"
+
+
+def _released_fields(task: "FinishedTask") -> dict[str, Any]:
+    message = task.message
+    return {"event": "task released", "queue": message.queue, "id": message.id, "attempt": message.attempt}
+
+
+def _log_unaccepted(event: str, task: "FinishedTask", name: str, text: str) -> None:
+    message, outcome = task.message, task.outcome
+    fields = {"event": event, "queue": message.queue, "id": message.id, "attempt": message.attempt, "task": name}
+    error = None if outcome is None else outcome._exception
+    _log.warning("%s: %s", _head(message, name), text, exc_info=error, extra={"fields": fields})
+
+
+def _head(message: Message, task: str) -> str:
+    return f"{message.queue}/{message.id} {task}"
+
+
+def _describe(outcome: Outcome | None) -> str:
+    if outcome is None:
+        return "its task was not started"
+    if outcome.error is None:
+        return f"succeeded in {_duration(outcome.seconds)}"
+    return f"failed after {_duration(outcome.seconds)}: {outcome.error}"
+
+
+def _attempt(message: Message, answer: FailedAttempt) -> str:
+    return f"attempt {message.attempt}" + (f" of {answer.max_attempts}" if answer.max_attempts else "")
+
+
+def _again(answer: FailedAttempt) -> str:
+    if answer.state == State.PENDING.label:
+        return "again immediately"
+    if answer.retry_in_ms is None:
+        return "again after the back-off of its queue"
+    return f"again in {_duration(answer.retry_in_ms / 1_000)}"
+
+
+def _milliseconds(seconds: float) -> float:
+    return round(1_000 * seconds, 3)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 0.01:
+        return f"{1_000 * seconds:.1f} ms"
+    return f"{1_000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:,.1f} s"

@@ -1,0 +1,28 @@
+"""An event process in which each read of a missing queue waits while the file that READING names exists.
+
+It stands for a metadata shard that answers late, although it answers the calls of the election.
+"""
+
+import os
+from pathlib import Path
+
+from tests.support.wait_until import eventually
+from tickwheel.driver.queue_lookup import QueueRef
+from tickwheel.event_process.main import main
+from tickwheel.event_process.queue_directory import QueueDirectory
+
+READING = Path(os.environ["READING"])
+_WITHIN_S = 120.0
+_lookup = QueueDirectory.lookup
+
+
+def lookup(queues: QueueDirectory, number: int) -> QueueRef | None:
+    if READING.exists():
+        print("reading", flush=True)
+        eventually(lambda: not READING.exists(), "the metadata shard answers", _WITHIN_S)
+    return _lookup(queues, number)
+
+
+if __name__ == "__main__":
+    setattr(QueueDirectory, "lookup", lookup)  # noqa: B010
+    main()

@@ -1,0 +1,106 @@
+"""How long a call is retried: the timeout of the client, that of a call, and that of the calls of producers."""
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.fault.flaky_proxy import FlakyProxy
+from tests.integration.blocking_aio import Blocking, LoopThread
+from tickwheel import InvalidArgument, Tickwheel, Unavailable, aio, limits
+from tickwheel.tasks import TaskApp
+
+pytestmark = pytest.mark.fault
+
+PRODUCER_S = limits.PRODUCER_RETRY_MS / 1000
+
+
+@pytest.fixture(params=["thread", "task"])
+def client(request: pytest.FixtureRequest, proxy: FlakyProxy, namespace: str) -> Iterator[Any]:
+    """A client without a timeout of its own, on a server that will not answer."""
+    if request.param == "thread":
+        with Tickwheel(proxy.url, namespace=namespace, drive=False) as client:
+            client.create_queue("work").enqueue(id="m")
+            yield client
+        return
+    loop = LoopThread()
+    try:
+        blocking: Any = Blocking(loop, aio.Tickwheel(proxy.url, namespace=namespace, drive=False))
+        blocking.open()
+        blocking.create_queue("work").enqueue(id="m")
+        yield blocking
+        blocking.close()
+    finally:
+        loop.close()
+
+
+def seconds_until_unavailable(call: Any) -> float:
+    began = time.monotonic()
+    with pytest.raises(Unavailable):
+        call()
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("fault", ["stalls", "refuses"])
+def test_the_timeout_of_a_call_replaces_that_of_the_client(client: Any, proxy: FlakyProxy, fault: str) -> None:
+    work = client.queue("work")
+    if fault == "stalls":
+        proxy.stall()
+    else:
+        proxy.cut()
+        proxy.refuses = True
+    calls = (lambda: work.get("m", timeout=0.3), lambda: work.enqueue(b"x", timeout=timedelta(seconds=0.3)))
+    for call in (*calls, lambda: client.queues(timeout=0.3)):
+        assert 0.3 <= seconds_until_unavailable(call) < 2
+
+
+def test_calls_of_producers_give_up_early_with_the_asyncio_client(client: Any, proxy: FlakyProxy) -> None:
+    if isinstance(client, Tickwheel):
+        pytest.skip("the blocking client has one timeout for all calls")
+    work = client.queue("work")
+    proxy.cut()
+    proxy.refuses = True
+    assert PRODUCER_S <= seconds_until_unavailable(lambda: work.enqueue(b"x")) < PRODUCER_S + 2
+
+
+def test_an_app_gives_up_early_outside_workers(proxy: FlakyProxy, namespace: str) -> None:
+    proxy.refuses = True
+    with TaskApp(proxy.url, namespace=namespace, drive=False) as app:
+        task = app.task(name="send")(lambda: None)
+        assert PRODUCER_S <= seconds_until_unavailable(task.now) < PRODUCER_S + 2
+        app.move(timeout=0.2)
+        assert seconds_until_unavailable(task.now) < 2
+
+
+def test_an_option_of_a_task_is_the_timeout_of_one_call(proxy: FlakyProxy, namespace: str) -> None:
+    with TaskApp(proxy.url, namespace=namespace, drive=False) as app:
+        task = app.task(name="send")(lambda: None)
+        task.now()
+        proxy.cut()
+        proxy.refuses = True
+        assert seconds_until_unavailable(task.with_options(timeout=0.2).now) < 2
+
+
+@pytest.mark.parametrize("timeout", [0, 31, True, "5s", float("nan")])
+def test_a_timeout_is_checked_before_anything_is_sent(client: Any, proxy: FlakyProxy, timeout: Any) -> None:
+    proxy.cut()
+    proxy.refuses = True
+    work = client.queue("work")
+    for call in (
+        lambda: work.enqueue(timeout=timeout),
+        lambda: work.dequeue(timeout=timeout),
+        lambda: client.create_queue("other", timeout=timeout),
+        lambda: list(work.messages(timeout=timeout)),
+        lambda: work.purge(timeout=timeout),
+    ):
+        with pytest.raises(InvalidArgument, match="timeout must be"):
+            call()
+
+
+def test_a_timeout_of_the_client_applies_to_all_its_calls() -> None:
+    settings = aio.Tickwheel("redis://localhost", timeout=2)._client_settings
+    assert (settings.timeout_s, settings.producer_timeout_s) == (2, 2)
+    settings = aio.Tickwheel("redis://localhost")._client_settings
+    assert (settings.timeout_s, settings.producer_timeout_s) == (limits.RETRY_MS / 1000, PRODUCER_S)

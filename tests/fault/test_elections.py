@@ -1,0 +1,163 @@
+"""Event processes of both elections for many hosts, ZooKeeper and leases, are killed, frozen, cut off or ended.
+
+Others replace them, and a deposed leader changes nothing. What only one of the elections does is in
+`test_election_faults.py` and `test_lease_election.py`.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.zookeeper import ZooKeeper
+from tests.conftest import Contents
+from tests.fault.event_processes import EventProcessChild
+from tests.fault.flaky_proxy import FlakyProxy
+from tests.fault.shard_owners import LeaseOwners, Owners, enqueue, wait_until_pending
+from tickwheel import Tickwheel
+from tickwheel.election.zookeeper_url import ZooKeeperUrl
+from tickwheel.operations.shard_status import reset_epoch
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.fault
+
+SHARDS = 4
+Start = Callable[..., EventProcessChild]
+
+
+@pytest.fixture
+def tickwheel(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Tickwheel]:
+    with Tickwheel(tickwheel_server.url, namespace=namespace, shards=SHARDS, history="relay") as client:
+        yield client
+
+
+@pytest.fixture(params=["zookeeper", "lease"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """The kind of election."""
+    return str(request.param)
+
+
+@pytest.fixture
+def election(kind: str, request: pytest.FixtureRequest) -> ZooKeeperUrl | str:
+    if kind == "lease":
+        return "lease"
+    zookeeper: ZooKeeper = request.getfixturevalue("zookeeper")
+    return ZooKeeperUrl.parse(f"zk://{zookeeper.hosts}")
+
+
+@pytest.fixture
+def start(
+    tickwheel: Tickwheel, tickwheel_server: PrivateServer, election: ZooKeeperUrl | str, tmp_path: Path
+) -> Iterator[Start]:
+    """Start event processes, and kill them at the end of the test."""
+    with ExitStack() as stack:
+
+        def start_process(url: str = tickwheel_server.url) -> EventProcessChild:
+            log = tmp_path / f"process {len(list(tmp_path.iterdir()))}"
+            return stack.enter_context(EventProcessChild(url, tickwheel._context.namespace, log, election=election))
+
+        yield start_process
+
+
+@pytest.fixture
+def owners(tickwheel: Tickwheel, server: Any, kind: str) -> Owners:
+    return LeaseOwners(tickwheel, server) if kind == "lease" else Owners(tickwheel, server)
+
+
+def messages_of(contents: dict[str, Any]) -> dict[str, Any]:
+    """Return the keys with messages, transitions and indexes. The wheel moves the timers of the other keys."""
+    return {key: value for key, value in contents.items() if key.endswith((":messages", ":events")) or ":q:" in key}
+
+
+def test_a_killed_leader_is_replaced(tickwheel: Tickwheel, start: Start, owners: Owners) -> None:
+    one, another = start(), start()
+    owners.settle(one, another)
+    epochs = owners.epochs()
+    enqueue(tickwheel, 400, timedelta(seconds=2))
+    one.kill()
+    owners.settle(another)
+    wait_until_pending(tickwheel, 400)
+    assert all(now >= then for now, then in zip(owners.epochs(), epochs, strict=True))
+    third = start()
+    owners.settle(another, third)
+
+
+def test_a_leader_that_is_stopped_hands_its_shards_over(tickwheel: Tickwheel, start: Start, owners: Owners) -> None:
+    one, another = start(), start()
+    owners.settle(one, another)
+    enqueue(tickwheel, 400, timedelta(seconds=1))
+    # The process waits until others take over, not for a fixed time: under a second, or longer on a busy machine.
+    assert one.stop(within=5.0) == 0
+    # The process has left the election, so its successor does not wait for the end of a session or lease of 4 s.
+    owners.settle(another, within=3.0)
+    wait_until_pending(tickwheel, 400)
+    assert another.stop(within=5.0) == 0
+
+
+def test_a_leader_frozen_past_its_session_changes_nothing_when_it_wakes(
+    tickwheel: Tickwheel, start: Start, owners: Owners, contents: Contents
+) -> None:
+    namespace = tickwheel._context.namespace
+    frozen = start()
+    owners.settle(frozen)
+    enqueue(tickwheel, 1_000, timedelta(seconds=3))
+    frozen.pause()
+    successor = start()
+    owners.settle(successor)
+    wait_until_pending(tickwheel, 1_000)
+    epochs = owners.epochs()
+    before = messages_of(contents(namespace))
+    # The process wakes with timers in memory.
+    frozen.resume()
+    owners.settle(frozen, successor, within=60)
+    assert all(now >= then for now, then in zip(owners.epochs(), epochs, strict=True))
+    assert messages_of(contents(namespace)) == before
+    enqueue(tickwheel, 100, timedelta(seconds=1))
+    wait_until_pending(tickwheel, 1_100)
+
+
+def test_a_leader_that_cannot_reach_the_server_is_replaced_until_it_reconnects(
+    tickwheel: Tickwheel, tickwheel_server: PrivateServer, start: Start, owners: Owners
+) -> None:
+    with FlakyProxy(str(tickwheel_server.folder / "valkey.sock"), keeps_requests=False) as proxy:
+        cut_off, another = start(proxy.url), start()
+        owners.settle(cut_off, another)
+        proxy.stall()
+        owners.settle(another)
+        enqueue(tickwheel, 400, timedelta(seconds=1))
+        wait_until_pending(tickwheel, 400)
+        proxy.go_on()
+        owners.settle(cut_off, another, within=60)
+
+
+def test_the_other_kind_of_election_is_refused_until_a_reset(
+    tickwheel: Tickwheel,
+    tickwheel_server: PrivateServer,
+    start: Start,
+    owners: Owners,
+    kind: str,
+    zookeeper: ZooKeeper,
+    server: Any,
+    tmp_path: Path,
+) -> None:
+    one = start()
+    owners.settle(one)
+    fences = owners.fences()
+    other = ZooKeeperUrl.parse(f"zk://{zookeeper.hosts}") if kind == "lease" else "lease"
+    arguments = (tickwheel_server.url, tickwheel._context.namespace)
+    with EventProcessChild(*arguments, tmp_path / "refused", election=other) as refused:
+        assert refused.wait(20) == 1
+        assert f"ELECTION the shard is driven by the election kind {kind}" in refused.log
+        assert "run `tickwheel shards reset-epoch`" in refused.log
+    # The process that drives has not noticed.
+    assert owners.fences() == fences
+    assert one.stop(within=5.0) == 0
+    for shard in range(SHARDS):
+        assert tickwheel._run(reset_epoch(tickwheel._context, shard))
+    with EventProcessChild(*arguments, tmp_path / "present", election=other) as present:
+        Owners(tickwheel, server).settle(present)
+        enqueue(tickwheel, 100, timedelta(milliseconds=100))
+        wait_until_pending(tickwheel, 100)

@@ -1,0 +1,51 @@
+"""What commands report to a user who makes a usual error: the words of the command line, and the remedy."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli.command_runner import ENCODE, Run, document
+from tickwheel import Tickwheel
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_missing_exclusive_value_is_named_by_its_option(run: Run) -> None:
+    run("queue", "create", "encode", *ENCODE)
+    stderr = run("explain", "encode", "film-1", code=2).stderr
+    assert "pass --exclusive-value, the message's 'project'" in stderr
+
+
+def test_the_error_of_a_blocked_queue_names_the_command_that_unblocks_it(run: Run) -> None:
+    run("queue", "create", "jobs")
+    run("queue", "block", "jobs", "--enqueue")
+    assert "run `tickwheel queue unblock` to continue" in run("enqueue", "jobs", "x", code=1).stderr
+
+
+def test_a_new_route_has_a_warning_and_the_most_similar_task(run: Run) -> None:
+    run("queue", "create", "jobs")
+    assert "'mail.send' is a new route" in run("route", "set", "mail.send", "--to", "tickwheel").stderr
+    assert run("route", "set", "mail.send", "--to", "celery").stderr == ""
+    assert "did you mean 'mail.send'?" in run("route", "set", "mail.sent", "--to", "tickwheel").stderr
+
+
+def test_the_app_of_a_route_must_have_the_task(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "route_hints_shop.py").write_text(
+        "from tickwheel.tasks import TaskApp\napp = TaskApp()\n@app.task(name='mail.send')\ndef send() -> None: ...\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    run("queue", "create", "jobs")
+    set_route = ("route", "set", "--to", "tickwheel", "--app", "route_hints_shop:app")
+    assert "has no task 'mail.sent' (did you mean 'mail.send'?)" in run(*set_route, "mail.sent", code=2).stderr
+    assert "new route" not in run(*set_route, "mail.send").stderr
+    assert list(document(run("route", "list", "--json"))) == ["mail.send"]
+
+
+def test_doctor_accepts_a_longer_timeout_and_warns_of_a_server_that_forgets(run: Run, cli_client: Tickwheel) -> None:
+    findings = {
+        finding["check"]: finding for finding in document(run("doctor", "--timeout", "60s", "--quick", "--json"))
+    }
+    assert findings["durability"]["verdict"] == "warning"
+    assert "set `appendonly yes`" in findings["durability"]["text"]
+    assert "timeout must be from 1 ms to 10 min, not 1 hour" in run("doctor", "--timeout", "1h", code=2).stderr
+    assert "timeout must be from 1 ms to 30 s, not 1 min" in run("counts", "--timeout", "60s", code=2).stderr

@@ -1,0 +1,94 @@
+"""A namespace that no event process drives: commands and workers warn."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fault.event_processes import EventProcessChild
+from tests.integration.cli.command_runner import Run
+from tests.support.wait_until import eventually
+from tickwheel import Tickwheel
+from tickwheel.client import driver_watch
+from tickwheel.storage.keys import shard_key
+from tickwheel.testing import PrivateServer
+from tickwheel.worker import driver_alarm
+from tickwheel.worker.driver_alarm import DriverAlarm
+
+pytestmark = pytest.mark.integration
+
+WARNING = "no event process drives namespace"
+
+
+@contextmanager
+def driven(client: Tickwheel, url: str, server: Any, log: Path, election: str | None) -> Iterator[EventProcessChild]:
+    """Run an event process, from its claim on."""
+    namespace = client._context.namespace
+    with EventProcessChild(url, namespace, log, election=election) as process:
+        name = f":{process.pid}".encode()
+        key = shard_key(namespace, 0, "clock")
+        eventually(lambda: (server.hget(key, "owner") or b"").endswith(name), "the process drives")
+        yield process
+
+
+@pytest.mark.parametrize("election", [None, "lease"])
+def test_commands_that_need_a_timer_warn_until_an_event_process_drives(
+    run: Run, cli_client: Tickwheel, tickwheel_server: PrivateServer, server: Any, tmp_path: Path, election: str | None
+) -> None:
+    commands = (("enqueue", "jobs", "x", "--delay", "1h"), ("route", "set", "mail.send", "--to", "tickwheel"))
+    for command in commands:
+        result = run(*command)
+        assert f"warning: {WARNING} '{cli_client._context.namespace}'" in result.stderr
+        assert "Run `tickwheel events`" in result.stderr
+        assert WARNING not in result.stdout
+    with driven(cli_client, tickwheel_server.url, server, tmp_path / "log", election):
+        inbox = shard_key(cli_client._context.namespace, 0, "inbox")
+        eventually(lambda: not server.xlen(inbox), "the timers are filed")
+        for command in commands:
+            assert "no event process" not in run(*command).stderr
+
+
+def test_commands_that_need_no_timer_do_not_warn(run: Run) -> None:
+    for command in (("enqueue", "jobs", "x"), ("counts", "jobs"), ("route", "set", "mail.send", "--to", "celery")):
+        assert "no event process" not in run(*command).stderr
+
+
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_alarm, "CHECK_S", 0.02)
+    monkeypatch.setattr(driver_alarm, "WARN_S", 0.2)
+    monkeypatch.setattr(driver_watch, "QUIET_MS", 3_000)
+
+
+@pytest.mark.parametrize("election", [None, "lease"])
+@pytest.mark.usefixtures("short_pauses")
+def test_a_worker_warns_again_and_again_while_nobody_drives(
+    cli_client: Tickwheel,
+    tickwheel_server: PrivateServer,
+    server: Any,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    election: str | None,
+) -> None:
+    def warnings() -> list[str]:
+        return [line.message for line in caplog.records if line.levelno == logging.WARNING and WARNING in line.message]
+
+    alarm = DriverAlarm(cli_client)
+    alarm.start()
+    try:
+        eventually(lambda: len(warnings()) >= 3, "the worker warns")
+        queue = cli_client.queue("jobs")
+        with driven(cli_client, tickwheel_server.url, server, tmp_path / "log", election) as process:
+            queue.enqueue(delay=timedelta(milliseconds=10))
+            assert queue.dequeue(wait=timedelta(seconds=20))
+            # The signs of a driver change, so the namespace counts as driven for QUIET_MS.
+            caplog.clear()
+            process.kill()
+            assert warnings() == []
+        eventually(warnings, "the worker warns after the process was killed", 60)
+    finally:
+        alarm.stop()

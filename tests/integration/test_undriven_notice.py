@@ -1,0 +1,116 @@
+"""A client logs a warning if no event process makes its messages deliverable. Both clients use the same check."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fault.event_processes import EventProcessChild, wait_for_a_claim
+from tests.support.wait_until import eventually, eventually_in_task
+from tickwheel import NewMessage, Tickwheel, aio
+from tickwheel.client import driver_watch
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.integration
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_watch, "QUIET_MS", 500)
+
+
+@pytest.fixture
+def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    def read() -> list[str]:
+        lines = [(line.name, line.levelno, line.message) for line in caplog.records]
+        return [text for name, level, text in lines if (name, level) == ("tickwheel", logging.WARNING)]
+
+    return read
+
+
+@pytest.fixture
+def client(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Tickwheel]:
+    with Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel:
+        yield tickwheel
+
+
+def checks() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "tickwheel-undriven"]
+
+
+def test_a_client_whose_messages_nobody_makes_deliverable_logs_one_warning_a_minute(
+    client: Tickwheel, warnings: Callable[[], list[str]]
+) -> None:
+    queue = client.queue("jobs")
+    for _ in range(3):
+        queue.enqueue_many([NewMessage(), NewMessage(delay=HOUR)])
+        eventually(lambda: not checks(), "no check is in progress")
+    [warning] = warnings()
+    assert warning.startswith(f"no event process drives namespace {client._context.namespace!r}")
+
+
+def test_an_asyncio_client_logs_the_same_warning(
+    tickwheel_server: PrivateServer, namespace: str, warnings: Callable[[], list[str]]
+) -> None:
+    async def enqueue() -> None:
+        async with aio.Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel:
+            await tickwheel.queue("jobs").enqueue(delay=HOUR)
+            await eventually_in_task(warnings, "the client warns")
+
+    asyncio.run(enqueue())
+
+
+@pytest.mark.parametrize("election", [None, "lease"])
+def test_a_client_whose_namespace_is_driven_logs_nothing(
+    client: Tickwheel,
+    tickwheel_server: PrivateServer,
+    server: Any,
+    tmp_path: Path,
+    warnings: Callable[[], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    election: str | None,
+) -> None:
+    # A driver files a new timer within two seconds.
+    monkeypatch.setattr(driver_watch, "QUIET_MS", 3_000)
+    namespace = client._context.namespace
+    with EventProcessChild(tickwheel_server.url, namespace, tmp_path / "log", election=election):
+        wait_for_a_claim(server, namespace, None)
+        client.queue("jobs").enqueue(delay=HOUR)
+        assert checks()
+        eventually(lambda: not checks(), "the check has ended")
+    assert warnings() == []
+
+
+def test_a_message_that_is_due_begins_no_check(client: Tickwheel) -> None:
+    client.queue("jobs").enqueue_many([NewMessage(), NewMessage(delay=timedelta(0))])
+    assert not checks()
+
+
+def test_a_closed_client_ends_its_check(
+    tickwheel_server: PrivateServer,
+    namespace: str,
+    warnings: Callable[[], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driver_watch, "QUIET_MS", 60_000)
+    with Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel:
+        tickwheel.queue("jobs").enqueue(delay=HOUR)
+        assert checks()
+    eventually(lambda: not checks(), "the check has ended")
+    assert warnings() == []
+
+
+def test_a_check_of_a_namespace_that_was_deleted_logs_nothing(
+    client: Tickwheel, tickwheel_server: PrivateServer, warnings: Callable[[], list[str]]
+) -> None:
+    client.queue("jobs").enqueue(delay=HOUR)
+    tickwheel_server.clear(client._context.namespace)
+    eventually(lambda: not checks(), "the check has ended")
+    assert warnings() == []

@@ -1,0 +1,53 @@
+"""Whether a namespace counts as undriven, from the signs that its shards show over time."""
+
+from dataclasses import replace
+
+import pytest
+
+from tickwheel.client.driver_watch import QUIET_MS, DriverWatch, Signs
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.storage.fence import pack_fence
+
+pytestmark = pytest.mark.unit
+
+NEVER = Signs(b"", "", b"", b"")
+IDLE = Signs(pack_fence(3, 7), "lockfile", b"100", b"")
+WAITING = Signs(pack_fence(3, 7), "lockfile", b"100", b"5-0")
+RELEASED = Signs(pack_fence(3, 0), "lease", b"100", b"")
+LED = Signs(pack_fence(3, 7), "lease", b"100", b"")
+
+
+def judge(*observed: Signs) -> list[bool]:
+    """Return whether the only shard is called undriven, after each of these observations."""
+    watch = DriverWatch(NamespaceContext("tw"))
+    return [watch.judge({0: signs}, n * QUIET_MS / 2) != "" for n, signs in enumerate(observed)]
+
+
+@pytest.mark.parametrize("signs", [NEVER, WAITING, RELEASED])
+def test_a_shard_whose_signs_stay_the_same_is_undriven(signs: Signs) -> None:
+    assert judge(signs, signs, signs) == [False, False, True]
+
+
+@pytest.mark.parametrize("signs", [IDLE, LED])
+def test_an_idle_shard_is_not_called_undriven(signs: Signs) -> None:
+    assert judge(*[signs] * 4) == [False] * 4
+
+
+@pytest.mark.parametrize(
+    "later",
+    [replace(WAITING, fence=pack_fence(4, 1)), replace(WAITING, high=b"101"), replace(WAITING, oldest=b"6-0")],
+)
+def test_a_shard_whose_signs_change_is_driven(later: Signs) -> None:
+    assert judge(WAITING, WAITING, later, later) == [False] * 4
+
+
+def test_the_warning_names_the_namespace_the_shards_and_the_remedy() -> None:
+    context = NamespaceContext("shop")
+    context.shards = 3
+    watch = DriverWatch(context)
+    signs = {0: IDLE, 1: RELEASED, 2: RELEASED}
+    assert watch.judge(signs, 0) == ""
+    assert watch.judge(signs, QUIET_MS) == (
+        "no event process drives namespace 'shop' (shards: 2 of 3): delayed messages do not become deliverable, and"
+        " leases do not end. Run `tickwheel events --election lease`"
+    )

@@ -1,0 +1,257 @@
+"""The wait for the messages of several queues, step by step: what it reads from the server, and when."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tickwheel.errors import NamespaceGone
+from tickwheel.model.queue_config import QueueConfig
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.several_queues import message_wait
+from tickwheel.operations.several_queues.message_wait import MessageWait
+from tickwheel.plan import AwaitWakeup, Plan, Reply, Round, SubscribeJointly, Unsubscribe
+
+pytestmark = pytest.mark.unit
+
+NAMES = ("red", "green", "blue")
+# Version, uid and number of a queue precede its settings.
+STORED_BEFORE = b"\0\0\0\1uniq\0\1"
+
+
+class Waiter:
+    """A waiter whose announcements the test sets."""
+
+    def __init__(self) -> None:
+        self.next: tuple[list[str], bool] = ([], False)
+        self.searched: list[str] = []
+
+    def announced(self) -> tuple[list[str], bool]:
+        following, self.next = self.next, ([], False)
+        return following
+
+    def begin_search(self, queue: str) -> None:
+        self.searched.append(queue)
+
+    def wake(self) -> None:
+        pass
+
+
+class Server:
+    """Answers the steps of a wait, and records them."""
+
+    def __init__(self, shards: int = 1) -> None:
+        self.context = NamespaceContext("ns")
+        self.context.shards = shards
+        self.stored = {name: QueueConfig() for name in NAMES}
+        self.ready: set[str] = set()
+        self.shards = b"%d" % shards
+        self.commands: list[tuple[Any, ...]] = []
+        self.subscribed: list[list[str]] = []
+        self.waiter = Waiter()
+        self.sleeps: list[float] = []
+        self.on_sleep: Callable[[], None] = lambda: None
+
+    def run(self, plan: Plan[Any]) -> Any:
+        answer: Any = None
+        try:
+            while True:
+                answer = self._answer(plan.send(answer))
+        except StopIteration as ended:
+            return ended.value
+
+    def _answer(self, step: Any) -> Any:
+        match step:
+            case Round(requests):
+                return [Reply(self._read(request.command)) for request in requests]
+            case SubscribeJointly(queues):
+                self.subscribed.append(list(queues))
+                return self.waiter
+            case AwaitWakeup(_, seconds):
+                self.sleeps.append(seconds)
+                self.on_sleep()
+            case Unsubscribe():
+                self.subscribed.append([])
+        return None
+
+    def _read(self, command: tuple[Any, ...] | None) -> Any:
+        assert command is not None
+        self.commands.append(command)
+        match command:
+            case ("HGET", _, "shards"):
+                return self.shards
+            case ("HMGET", _, *names):
+                stored = [self.stored.get(name) for name in names]
+                return [None if config is None else STORED_BEFORE + config.to_bytes() for config in stored]
+            case ("EXISTS", *keys):
+                return sum(any(f":{name}:" in key for name in self.ready) for key in keys)
+        raise AssertionError(command)
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each sweep check the queues."""
+    monkeypatch.setattr(message_wait, "_RECENT_S", 0)
+
+
+def later() -> float:
+    return time.monotonic() + 60
+
+
+def test_a_first_wait_reads_the_configurations_and_then_all_queues(server: Server) -> None:
+    server.ready = {"green"}
+    wait = MessageWait(server.context, NAMES)
+
+    assert server.run(wait.next(later())) == ["green"]
+
+    assert [command[0] for command in server.commands[:4]] == ["HGET", "HMGET", "HGET", "EXISTS"]
+    assert server.subscribed[-1] == list(NAMES)
+
+
+def test_a_wait_reads_nothing_while_nothing_is_announced(server: Server) -> None:
+    wait = MessageWait(server.context, NAMES)
+    server.on_sleep = wait.cancel_wait
+    assert server.run(wait.next(later())) == []
+    server.commands.clear()
+
+    assert server.run(wait.next(time.monotonic())) == []
+
+    assert server.commands == []
+
+
+def test_an_announcement_is_returned_without_a_read(server: Server) -> None:
+    wait = MessageWait(server.context, NAMES)
+
+    def announce() -> None:
+        server.commands.clear()
+        server.waiter.next = (["blue"], False)
+
+    server.on_sleep = announce
+    assert server.run(wait.next(later())) == ["blue"]
+
+    assert server.commands == []
+
+
+@pytest.mark.usefixtures("_no_pause")
+def test_a_sweep_costs_one_check_of_two_commands_whatever_the_number_of_queues(server: Server) -> None:
+    wait, sweeps = MessageWait(server.context, NAMES), iter([True, False])
+
+    def sweep() -> None:
+        if next(sweeps):
+            server.commands.clear()
+            server.waiter.next = ([], True)
+        else:
+            wait.cancel_wait()
+
+    server.on_sleep = sweep
+    assert server.run(wait.next(later())) == []
+    assert [command[0] for command in server.commands] == ["HGET", "EXISTS"]
+
+
+@pytest.mark.usefixtures("_no_pause")
+def test_a_sweep_near_the_end_of_the_wait_costs_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_wait, "_NEAR_END_S", 100)
+    wait = MessageWait(server.context, NAMES)
+
+    def sweep() -> None:
+        if len(server.sleeps) == 1:
+            server.commands.clear()
+            server.waiter.next = ([], True)
+        else:
+            wait.cancel_wait()
+
+    server.on_sleep = sweep
+    assert server.run(wait.next(later())) == []
+    assert server.commands == []
+
+
+def test_a_sweep_immediately_after_a_check_costs_nothing(server: Server) -> None:
+    wait = MessageWait(server.context, NAMES)
+
+    def sweep() -> None:
+        if len(server.sleeps) == 1:
+            server.commands.clear()
+            server.waiter.next = ([], True)
+        else:
+            wait.cancel_wait()
+
+    server.on_sleep = sweep
+    assert server.run(wait.next(later())) == []
+    assert server.commands == []
+
+
+@pytest.mark.usefixtures("_no_pause")
+def test_a_blocked_queue_and_one_that_does_not_exist_are_not_subscribed_to_until_a_check_finds_them_open(
+    server: Server,
+) -> None:
+    blocked, server.stored["red"] = server.stored["red"], QueueConfig(dequeue_blocked=True)
+    missing = server.stored.pop("green")
+    server.ready = {"red", "green"}
+    wait = MessageWait(server.context, NAMES)
+
+    def open_all() -> None:
+        assert server.subscribed[-1] == ["blue"]
+        server.stored |= {"red": blocked, "green": missing}
+        server.waiter.next = ([], True)
+
+    server.on_sleep = open_all
+    assert server.run(wait.next(later())) == ["red", "green"]
+    assert server.subscribed[-1] == list(NAMES)
+
+
+def test_a_wait_without_an_open_queue_checks_each_second(server: Server) -> None:
+    server.stored.clear()
+    wait = MessageWait(server.context, NAMES)
+    server.on_sleep = lambda: server.stored.update(red=QueueConfig())
+    server.ready = {"red"}
+
+    assert server.run(wait.next(later())) == ["red"]
+
+    assert server.sleeps == [1.0]
+
+
+def test_a_wake_up_is_in_use_if_its_queue_is_returned_to_a_caller_of_the_service(server: Server) -> None:
+    server.on_sleep = lambda: setattr(server.waiter, "next", (["blue"], False))
+    assert server.run(MessageWait(server.context, NAMES).plan(60)) == ["blue"]
+    assert server.waiter.searched == ["blue"]
+    assert server.subscribed[-1] == []
+
+
+def test_a_wake_up_is_passed_on_if_the_caller_may_choose_another_queue(server: Server) -> None:
+    server.ready = {"red", "blue"}
+    assert server.run(MessageWait(server.context, NAMES).plan(60)) == ["red", "blue"]
+    assert server.waiter.searched == []
+
+
+def test_a_call_that_does_not_wait_needs_no_subscription(server: Server) -> None:
+    server.ready = {"red"}
+    assert server.run(MessageWait(server.context, NAMES).plan(0)) == ["red"]
+    server.ready = set()
+    assert server.run(MessageWait(server.context, NAMES).plan(0)) == []
+    assert server.subscribed == []
+
+
+def test_a_wait_finds_messages_of_each_shard() -> None:
+    server = Server(shards=4)
+    server.ready = {"green"}
+    wait = MessageWait(server.context, NAMES)
+    assert server.run(wait.next(later())) == ["green"]
+
+
+def test_a_wait_fails_if_the_namespace_is_gone(server: Server) -> None:
+    server.shards = b"7"
+    with pytest.raises(NamespaceGone):
+        server.run(MessageWait(server.context, NAMES).next(later()))
+
+
+def test_a_dequeue_after_an_announcement_does_not_take_the_queue_for_empty(server: Server) -> None:
+    server.context.heads.known_empty |= {("blue", b""), ("red", b"")}
+    server.on_sleep = lambda: setattr(server.waiter, "next", (["blue"], False))
+    server.run(MessageWait(server.context, NAMES).next(later()))
+    assert server.context.heads.known_empty == {("red", b"")}

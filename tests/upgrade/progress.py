@@ -1,0 +1,12 @@
+"""Whether the workers and consumers of a deployment go on with their work."""
+
+from collections.abc import Callable
+
+from tests.upgrade.mixed_deployment import MixedDeployment
+
+
+def has_progressed(deployment: MixedDeployment) -> Callable[[], bool]:
+    """Return a function that returns whether each consumer and worker has finished messages since this call."""
+    finishing = [*deployment.consumers, *deployment.workers]
+    before = [len(component.lines) for component in finishing]
+    return lambda: all(len(c.lines) > count for c, count in zip(finishing, before, strict=True))
