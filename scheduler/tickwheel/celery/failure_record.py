@@ -116,11 +116,13 @@ def check_previous_run(app: TaskApp, message: LeasedMessage, task: Any, request:
     ``runs`` have begun, and none has reported an end. The last two are recorded as the failure of the call.
     """
     state = stored_state(task, request)
-    if state == states.SUCCESS and _stored_error(app, message) != NOT_RAISED:
-        raise Skip
     if state == states.FAILURE:
         raise Reject("the task had failed before its worker process ended; the result backend has the error")
-    reason = _last_error(app, message)
+    stored_error = _stored_error(app, message)
+    if state == states.SUCCESS and stored_error != NOT_RAISED:
+        raise Skip
+    # If a lease ends without a report, the message keeps the error of an earlier failure.
+    reason = stored_error if "worker" in stored_error else _NO_REPORT
     error: Exception
     if reason == KILLED_OVER_LIMIT:
         error = TimeLimitExceeded(task.time_limit or task.app.conf.task_time_limit)
@@ -130,13 +132,6 @@ def check_previous_run(app: TaskApp, message: LeasedMessage, task: Any, request:
         return
     record_failure(task, request, error, call_handlers=reason == KILLED_OVER_LIMIT)
     raise error
-
-
-def _last_error(app: TaskApp, message: LeasedMessage) -> str:
-    """Return why the process of the previous run ended."""
-    error = _stored_error(app, message)
-    # If a lease ends without a report, the message keeps the error of an earlier failure.
-    return error if "worker" in error else _NO_REPORT
 
 
 def _stored_error(app: TaskApp, message: LeasedMessage) -> str:

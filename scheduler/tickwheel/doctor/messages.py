@@ -246,12 +246,11 @@ def _compare_counters(shard: ShardReader, tally: _Tally) -> Plan[list[tuple[str,
     if bodies != tally.bodies:
         problems.append(("bodies", f"the shard has {bodies} bodies, but {tally.bodies} messages with a body"))
     for name, config in shard.queues.values():
-        counts, minutes, version, errored = yield from shard.execute(
+        counts, minutes, (version, errored) = yield from shard.execute(
             [
                 ("HGETALL", shard.queue_key(name, "counts")),
                 ("HGETALL", shard.queue_key(name, "forecast")),
-                ("HGET", shard.queue_key(name, "config"), "version"),
-                ("HGET", shard.queue_key(name, "config"), "errored"),
+                ("HMGET", shard.queue_key(name, "config"), "version", "errored"),
             ]
         )
         if errored is not None and not errored.isdigit():

@@ -46,8 +46,8 @@ class QueueDirectory:
             asked_ms = monotonic_ms()
             with self._lock:
                 # The loops of all shards can ask at the same time, and one read serves them all.
-                if number not in self._refs and self._read_ms < asked_ms:
-                    self._read()
+                if number not in self._refs:
+                    self._read_since(asked_ms)
                 ref = self._refs.get(number)
         return ref
 
@@ -74,8 +74,8 @@ class QueueDirectory:
         asked_ms = monotonic_ms()
         with self._lock:
             # The rows of other queues are not read: all shards call this for each change of a queue.
-            if not self._read_row(number) and self._read_ms < asked_ms:
-                self._read()
+            if not self._read_row(number):
+                self._read_since(asked_ms)
             entry, ref = self._configs.get(number), self._refs.get(number)
         if entry is None:
             return None
@@ -90,8 +90,7 @@ class QueueDirectory:
         """
         with self._lock:
             # All shards are notified of a change at the same time, and one read of the metadata shard serves them all.
-            if self._read_ms < since_ms:
-                self._read()
+            self._read_since(since_ms)
             return {name: config for name, config in self._configs.values() if config.sink is not None}
 
     def check_shards(self) -> bool:
@@ -109,6 +108,11 @@ class QueueDirectory:
             if shards
             else f"namespace {name!r} is being deleted: end its event processes"
         )
+
+    def _read_since(self, since_ms: float) -> None:
+        """Read all queues, unless another thread has begun to read them at ``since_ms`` or later."""
+        if self._read_ms < since_ms:
+            self._read()
 
     def _read_row(self, number: int) -> bool:
         """Read the queue of this number alone. Return False if it is not cached, or its name has another number now."""
