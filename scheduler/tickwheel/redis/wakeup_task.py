@@ -6,7 +6,6 @@ The first dequeue that waits starts the task.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
@@ -34,14 +33,7 @@ class TaskWaiter(WaiterHandle):
 
     async def wait(self, seconds: float) -> None:
         """Sleep until woken, for at most ``seconds``. Raises the server's error if the subscription was refused."""
-        try:
-            # Not wait_for: before Python 3.12, wait_for loses a cancellation that coincides with the wake-up.
-            async with asyncio.timeout(seconds):
-                await self._event.wait()
-        except TimeoutError:
-            pass
-        finally:
-            self._event.clear()
+        await _sleep(self._event, seconds)
         self._consume()
 
 
@@ -55,10 +47,9 @@ class JointTaskWaiter(JointWaitHandle):
     async def wait(self, seconds: float) -> None:
         """Sleep until woken, for at most ``seconds``. Raises the server's error if a subscription was refused."""
         if self._may_sleep():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._event.wait()
-        self._event.clear()
+            await _sleep(self._event, seconds)
+        else:
+            self._event.clear()
         self._check()
 
 
@@ -73,13 +64,7 @@ class TaskEndWaiter:
 
     async def wait(self, seconds: float) -> None:
         """Sleep until woken, for at most ``seconds``. Raises the server's error if the subscription was refused."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._event.wait()
-        except TimeoutError:
-            pass
-        finally:
-            self._event.clear()
+        await _sleep(self._event, seconds)
         self._check()
 
     def wake(self) -> None:
@@ -91,6 +76,18 @@ class TaskEndWaiter:
 
     def unsubscribe(self) -> None:
         self._waits.remove(self._waiter)
+
+
+async def _sleep(event: asyncio.Event, seconds: float) -> None:
+    """Wait for the event, for at most ``seconds``, and clear it."""
+    try:
+        # Not wait_for: before Python 3.12, wait_for loses a cancellation that coincides with the wake-up.
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass
+    finally:
+        event.clear()
 
 
 class WakeupTask:

@@ -19,11 +19,11 @@ class BlockedQueues:
     def observe(self, queue: str, error: QueueBlocked | QueueNotFound | None) -> None:
         """Record the error of a dequeue from the queue, or that there was none."""
         if isinstance(error, QueueBlocked):
-            self.block(queue, error)
+            self._block(queue, error)
         elif error is None:
-            self.unblock(queue)
+            self._unblock(queue)
 
-    def block(self, queue: str, reason: Exception) -> None:
+    def _block(self, queue: str, reason: Exception) -> None:
         """Record that a queue is blocked. Log this if the queue was not blocked before."""
         if queue in self._names:
             return
@@ -34,7 +34,7 @@ class BlockedQueues:
             extra = log_fields("queue blocked", queue=queue)
             _log.warning("%s; its messages wait", reason, extra=extra)
 
-    def unblock(self, queue: str) -> None:
+    def _unblock(self, queue: str) -> None:
         """Record that a dequeue from the queue was not refused. Log this if the queue was blocked before."""
         if queue not in self._names:
             return
