@@ -35,6 +35,7 @@ class Program:
 
 PROGRAMS = {
     "events": Program(("events", "--lock", "LOCK"), "elected", is_driven=False),
+    "events by lease": Program(("events", "--election", "lease"), "elected", is_driven=False),
     "serve": Program(("serve", "--listen", "127.0.0.1:0"), "serving grpc"),
     "serve with two processes": Program(("serve", "--listen", "127.0.0.1:0", "--processes", "2"), "serving grpc"),
     "worker": Program(("worker", "tests.fault.worker_app:app"), "task at a time"),
@@ -82,14 +83,14 @@ def test_a_program_that_was_stopped_ends_on_a_signal(
     name = request.node.callspec.params["program"]
     expected = PROGRAMS[name].exit_status
     # An event process whose main thread handled the signal would miss only some of the signals.
-    for _ in range(max(times, 10) if name == "events" else times):
+    for _ in range(max(times, 10) if name.startswith("events") else times):
         with program() as process:
             _send_while_stopped(process, number)
             assert process.wait(40) == expected, process.log_tail()
 
 
 @TIMES
-@pytest.mark.parametrize("program", ["events"], indirect=True)
+@pytest.mark.parametrize("program", ["events", "events by lease"], indirect=True)
 def test_an_event_process_that_was_stopped_handles_sigusr1(program: Callable[[], Process], times: int) -> None:
     with program() as process:
 

@@ -23,6 +23,7 @@ from tickwheel import (
     Tickwheel,
     TickwheelError,
 )
+from tickwheel.election.lease_options import LeaseOptions
 from tickwheel.events import Transition
 from tickwheel.events.deduplication import Deduplicator
 from tickwheel.operations.context import NamespaceContext
@@ -194,6 +195,7 @@ def test_the_next_steps_remove_the_versions_that_the_first_step_has_left(
     old.delete_namespace()
 
 
+@pytest.mark.parametrize("election", ["lock", "lease"])
 @pytest.mark.parametrize("over", ["redis", "grpc"])
 def test_a_driven_namespace_is_refused(
     open_client: Open,
@@ -203,11 +205,13 @@ def test_a_driven_namespace_is_refused(
     server: Any,
     service: ServiceThread,
     over: str,
+    election: str,
 ) -> None:
     client = open_client()
     fill(client)
     deleting = client if over == "redis" else open_client(service.url)
-    with run_event_process(tickwheel_server.url, namespace, tmp_path / "lock") as process:
+    elected_by = LeaseOptions() if election == "lease" else tmp_path / "lock"
+    with run_event_process(tickwheel_server.url, namespace, elected_by) as process:
         eventually(
             lambda: all(
                 any(f"{shard}" in info["name"] and info["cmd"] == "xread" for info in server.client_list())

@@ -1,4 +1,6 @@
-"""Every argument of every public method of `TaskApp` and `Task`: its types, and a call that passes a value."""
+"""Every argument of every public method of `TaskApp`, `Task` and `TaskHandle`: its types, and a call that passes a
+value.
+"""
 
 import asyncio
 import itertools
@@ -69,7 +71,8 @@ _POLICIES: dict[str, tuple[type, ...]] = {"name": TEXT, "overlap": FLAG, "missed
 class AppTargets:
     """An app with a server, and the arguments with which further apps are created.
 
-    The app has the task ``send``, whose queue exists. The asyncio client of the app uses ``loop``.
+    The app has the task ``send``, whose queue exists. Its call "sent" is due in an hour, and its call "done" has a
+    result. The asyncio client of the app uses ``loop``.
     """
 
     url: str
@@ -139,6 +142,21 @@ def _send(call: Callable[[Any, Any], object], types: tuple[type, ...]) -> AppArg
 
 def _send_async(call: Callable[[Any, Any], Coroutine[Any, Any, object]], types: tuple[type, ...]) -> AppArgument:
     return AppArgument(types, lambda targets, value: targets.loop.run(call(targets.send, value)))
+
+
+def _handle(id: str, method: str, argument: str, types: tuple[type, ...], **others: Any) -> dict[str, AppArgument]:
+    """Return the argument of a method of a handle, and the same argument of the twin for asyncio."""
+
+    def call(targets: Any, value: Any) -> object:
+        return getattr(targets.send.handle(id), method)(**others | {argument: value})
+
+    def call_async(targets: Any, value: Any) -> object:
+        return targets.loop.run(getattr(targets.send.handle(id), f"a{method}")(**others | {argument: value}))
+
+    return {
+        f"handle.{method} {argument}": AppArgument(types, call),
+        f"handle.a{method} {argument}": AppArgument(types, call_async),
+    }
 
 
 def _message(call: Callable[[Any, Any], NewMessage], types: tuple[type, ...]) -> AppArgument:
@@ -217,6 +235,15 @@ APP_ARGUMENTS: dict[str, AppArgument] = {
     "with_options no_such_option": _with_options("no_such_option", ()),
     "handle id": _with_task(lambda app, task, value: task.handle(value), TEXT),
     "handle exclusive_value": _with_task(lambda app, task, value: task.handle("m", value), (str, NOTHING)),
+    **_handle("sent", "cancel", "release", FLAG),
+    **_handle("sent", "cancel", "timeout", DURATION),
+    **_handle("sent", "reschedule", "delay", LENGTH),
+    **_handle("sent", "reschedule", "due", (datetime,)),
+    **_handle("sent", "reschedule", "deadline", (datetime, timedelta)),
+    **_handle("sent", "reschedule", "timeout", DURATION, delay=HOUR),
+    **_handle("sent", "state", "timeout", DURATION),
+    **_handle("done", "result", "wait", DURATION),
+    **_handle("done", "result", "timeout", DURATION),
     "now args": _send(lambda task, value: task.now(value), NUMBER),
     "now kwargs": _send(lambda task, value: task.now(user=value), NUMBER),
     "later delay": _send(lambda task, value: task.later(value), LENGTH),

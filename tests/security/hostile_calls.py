@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from tests.support.several_queues import Caller, Tickets
 from tickwheel import NewMessage, Tickwheel, TickwheelError, Unavailable
 
 T = TypeVar("T")
@@ -28,6 +29,13 @@ class Prepared(NamedTuple):
     tickwheel: Any
     queue: Any
     leased: Any
+
+
+def wait_for_several_queues(prepared: Prepared) -> list[str]:
+    """Wait for the messages of two queues that have none. Return the ids of the batch."""
+    caller = Caller(prepared.tickwheel, [Tickets(f"{prepared.queue.name}-{n}") for n in range(2)])
+    # The first call does not wait.
+    return [*caller.take()[1], *caller.take(WAIT.total_seconds())[1]]
 
 
 OPERATIONS: dict[str, Callable[[Prepared], Any]] = {
@@ -63,6 +71,8 @@ OPERATIONS: dict[str, Callable[[Prepared], Any]] = {
     "forecast": lambda prepared: prepared.queue.forecast(1),
     "explain": lambda prepared: prepared.queue.explain("m"),
     "get": lambda prepared: prepared.queue.get("m"),
+    "get with a wait": lambda prepared: prepared.queue.get("m", wait=WAIT),
+    "wait for several queues": lambda prepared: wait_for_several_queues(prepared),
     "config": lambda prepared: prepared.queue.config(),
     "block": lambda prepared: prepared.queue.block(),
     "unblock": lambda prepared: prepared.queue.unblock(),

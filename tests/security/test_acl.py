@@ -272,7 +272,8 @@ def use_every_operation(tickwheel: Tickwheel, name: str) -> None:
         message.complete()
     assert plain.depth(where={"region": "eu"}) >= 0
     plain.counts(), plain.lateness(), plain.forecast(minutes=5), plain.explain("m4"), list(plain.messages())
-    plain.get("m4")
+    # A wait for the end of a message subscribes to a channel.
+    assert plain.get("m4", wait=0.05).state == "pending"
     plain.block(), plain.unblock()
     # Only an administrator of the server has the commands that find all clients and keys.
     with pytest.raises(Forbidden, match="tickwheel namespace delete"):

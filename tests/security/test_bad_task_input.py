@@ -1,5 +1,6 @@
-"""Every argument of every method of `TaskApp` and `Task` receives every hostile value. The call raises InvalidArgument
-when a program declares the task, queue, schedule or route, or enqueues a call, and not when a worker uses it.
+"""Every argument of every method of `TaskApp`, `Task` and `TaskHandle` receives every hostile value. The call raises
+InvalidArgument when a program declares the task, queue, schedule or route, enqueues a call or uses its handle, and not
+when a worker uses it.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from tests.security.hostile_values import VALUES
 from tests.security.test_bad_input import refusal
 from tickwheel import InvalidArgument, Tickwheel
 from tickwheel.tasks import Task, TaskApp
+from tickwheel.tasks.handle import CallMethods, TaskHandle
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security
@@ -27,7 +29,11 @@ def targets(tickwheel: Tickwheel, tickwheel_server: PrivateServer) -> Iterator[A
         TaskApp(tickwheel_server.url, namespace=namespace, drive=False) as app,
         asyncio.Runner() as loop,
     ):
-        app.declared(app.task(name="send")(send).queue)
+        task = app.task(name="send")(send)
+        task.with_options(id="done").now()
+        [message] = app.declared(task.queue).dequeue()
+        message.complete("null")
+        task.with_options(id="sent").later(timedelta(hours=1))
         yield AppTargets(tickwheel_server.url, namespace, app, loop)
         loop.run(app.aclose())
 
@@ -60,6 +66,11 @@ def test_every_argument_of_every_method_is_in_the_table() -> None:
                     named |= {f"{name} {passed_on}" for passed_on in PASSED_ON[name]}
                 elif argument != "self":
                     named.add(f"{name} {argument}")
+    for name, method in (*vars(CallMethods).items(), *vars(TaskHandle).items()):
+        if inspect.isfunction(method) and not name.startswith("_"):
+            named |= {
+                f"handle.{name} {argument}" for argument in inspect.signature(method).parameters if argument != "self"
+            }
     assert named <= APP_ARGUMENTS.keys()
     client = set(inspect.signature(Tickwheel).parameters)
     assert PASSED_ON["move"] == client

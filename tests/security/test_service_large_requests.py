@@ -43,6 +43,13 @@ OTHER, HOSTILE = "tw_other-Of-Large", "tw_hostile-Of-Large"
 STREAMS, STREAMS_MB = 120, 250
 AT_ONCE = 10
 MEMORY_MB = 200
+# The calls that wait, each with the fields of a request for what does not happen during a test.
+WAITING: dict[str, dict[str, Any]] = {
+    "Dequeue": {"queue": "jobs", "wait_ms": 60_000},
+    "DequeueStream": {"queue": "jobs", "credit": 1},
+    "AwaitMessages": {"queues": ["jobs"], "wait_ms": 60_000},
+    "GetMessage": {"queue": "jobs", "id": "later", "wait_ms": 60_000},
+}
 
 
 @contextmanager
@@ -190,17 +197,18 @@ def test_a_large_request_waits_for_a_turn_of_its_caller_and_a_small_one_does_not
         assert large.result(20)
 
 
-@pytest.mark.parametrize("name", ["Dequeue", "DequeueStream"])
-def test_a_waiting_dequeue_keeps_no_unknown_fields(new_program: ServingProgram, metrics_port: int, name: str) -> None:
+@pytest.mark.parametrize("name", WAITING)
+def test_a_waiting_call_keeps_no_unknown_fields(new_program: ServingProgram, metrics_port: int, name: str) -> None:
     count = 1_000
     unknown = b"\xfa\x01\xe0\xd4\x03" + b"x" * 60_000
-    options = {"credit": 1} if name == "DequeueStream" else {"wait_ms": 60_000}
-    request = METHODS[name].request(namespace=OF_STREAMS, queue="jobs", **options).SerializeToString()
+    request = METHODS[name].request(namespace=OF_STREAMS, **WAITING[name]).SerializeToString()
     metrics = f"http://127.0.0.1:{metrics_port}/metrics"
     never = threading.Event()
+    # The number of parked calls does not contain the calls that wait for the end of a message.
+    waiting_calls = 'calls_in_flight{method="GetMessage"}' if name == "GetMessage" else "parked_calls"
 
     def is_parked(number: int) -> bool:
-        return f"tickwheel_service_parked_calls {number:.1f}" in urlopen(metrics, timeout=10).read().decode()
+        return f"tickwheel_service_{waiting_calls} {number:.1f}" in urlopen(metrics, timeout=10).read().decode()
 
     def memory_while_waiting(channel: grpc.Channel, request: bytes) -> float:
         call: Any = channel.stream_stream(METHODS[name].path)
@@ -220,6 +228,8 @@ def test_a_waiting_dequeue_keeps_no_unknown_fields(new_program: ServingProgram, 
     with ExitStack() as stack:
         stack.callback(never.set)
         channel = stack.enter_context(grpc.insecure_channel(new_program.target))
+        message = {"id": "later", "delay_ms": 3_600_000}
+        generic_client(channel, "").call("Enqueue", namespace=OF_STREAMS, queue="jobs", message=message)
         without = memory_while_waiting(channel, request)
         # The unknown fields of all calls have 60 MB.
         assert memory_while_waiting(channel, request + unknown) - without < 40

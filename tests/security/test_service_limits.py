@@ -21,6 +21,7 @@ from tests.security.tokens import client, entry, generic_client, write_token_fil
 from tests.support.jobs_namespace import jobs_namespace
 from tests.support.wait_until import eventually
 from tickwheel import LimitExceeded, NewMessage, Tickwheel, Unavailable, limits
+from tickwheel.rpc.methods import METHODS
 from tickwheel.service.token_file import TokenFile
 from tickwheel.testing import PrivateServer
 
@@ -30,6 +31,12 @@ SLOW, LATE, QUICK, WAITER, FREE, LOOP = (f"tw_{name}-Of-Limits" for name in "abc
 NAMESPACE = "service-limits"
 ROLES = '["produce", "consume", "admin"]'
 LONG = timedelta(seconds=20)
+# The calls that can wait, each with the fields of a request for what does not happen during a test.
+WAITING: dict[str, dict[str, Any]] = {
+    "Dequeue": {"queue": "later"},
+    "AwaitMessages": {"queues": ["later"]},
+    "GetMessage": {"queue": "later", "id": "m"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +193,35 @@ def test_waiting_calls_of_a_token_are_limited_and_their_places_are_freed(
         generic_client(channel, FREE).call("Enqueue", **request, message={"id": "one"})
         waiting.join(20)
         assert [message.id for [message] in answers] == ["one"]
+
+
+@pytest.mark.parametrize("name", WAITING)
+def test_each_call_that_waits_counts_as_a_waiting_call_and_delays_no_answer(
+    service: ServiceThread, channel: grpc.Channel, name: str
+) -> None:
+    generic_client(channel, FREE).call(
+        "Enqueue", namespace=NAMESPACE, queue="later", message={"id": "m", "delay_ms": 3_600_000}
+    )
+    method, fields = METHODS[name], {"namespace": NAMESPACE} | WAITING[name]
+    request = method.request(wait_ms=60_000, **fields).SerializeToString()
+    send: Any = channel.unary_unary(method.path)
+    metadata = (("authorization", f"Bearer {WAITER}"),)
+    waiting = [send.future(request, timeout=60, metadata=metadata) for _ in range(2)]
+    eventually(lambda: service.server._wait_limit.in_use == 2, "the calls wait")
+    # Calls that build answers have a few turns, which a waiting call does not hold.
+    eventually(lambda: not service.server._answers.building, "no answer is built")
+    with pytest.raises(grpc.RpcError) as refused:
+        generic_client(channel, WAITER).call(name, **fields, wait_ms=1)
+    assert details(refused.value)[0].reason == "LIMIT_EXCEEDED"
+    for call in waiting:
+        call.cancel()
+    eventually(lambda: service.server._wait_limit.in_use == 0, "the places are free")
+
+
+def test_every_call_that_can_wait_is_tested_above() -> None:
+    assert {method.name for method in METHODS.values() if "wait_ms" in method.request.DESCRIPTOR.fields_by_name} == {
+        *WAITING
+    }
 
 
 def test_waiting_calls_of_a_process_are_limited_over_all_callers(tickwheel_server: PrivateServer) -> None:

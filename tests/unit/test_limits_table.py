@@ -89,7 +89,7 @@ SERVICE_ROWS = {
     " each caller, and the others wait",
     "health checks in flight": "– ; an address may have at most as many as it leaves free for others, and"
     f" {limits.CALLER_CALLS} of each kind in any case",
-    "calls that wait (dequeues with a wait, `AwaitMessages` with a wait, streams)": (
+    "calls that wait (dequeues, `AwaitMessages` and `GetMessage` with a wait, streams)": (
         "`--max-waiting`; for one token `waiting`"
     ),
     "streams of a token without the limit `waiting`": "`waiting` of the token: then as many streams as waiting calls."
@@ -107,7 +107,7 @@ SERVICE_ROWS = {
     ),
 }
 SERVICE_DEFAULTS = {
-    "calls that wait (dequeues with a wait, `AwaitMessages` with a wait, streams)": f"{limits.WAITING_CALLS:,}",
+    "calls that wait (dequeues, `AwaitMessages` and `GetMessage` with a wait, streams)": f"{limits.WAITING_CALLS:,}",
     "streams of a token without the limit `waiting`": f"{limits.STREAMS} in each process",
     "other calls in flight": f"{limits.OTHER_CALLS:,}",
     "large requests (above 64 KiB) in flight": f"{limits.REQUESTS_BYTES // 2**20} MiB",
