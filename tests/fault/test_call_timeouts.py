@@ -56,9 +56,9 @@ def test_the_timeout_of_a_call_replaces_that_of_the_client(client: Any, proxy: F
         assert 0.3 <= seconds_until_unavailable(call) < 2
 
 
+# The blocking client has one timeout for all calls.
+@pytest.mark.parametrize("client", ["task"], indirect=True)
 def test_calls_of_producers_give_up_early_with_the_asyncio_client(client: Any, proxy: FlakyProxy) -> None:
-    if isinstance(client, Tickwheel):
-        pytest.skip("the blocking client has one timeout for all calls")
     work = client.queue("work")
     proxy.cut()
     proxy.refuses = True

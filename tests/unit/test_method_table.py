@@ -22,6 +22,7 @@ def test_every_rpc_has_exactly_one_row_and_every_row_is_an_rpc() -> None:
         ("EnqueueBatch", calls.EnqueueBatchRequest(messages=[{}, {}]), 2),
         ("Cancel", calls.CancelRequest(ids=["a", "b", "c"]), 3),
         ("Complete", calls.CompleteRequest(leases=[{}, {}]), 0),
+        ("AwaitMessages", calls.AwaitMessagesRequest(queues=["a", "b"]), 1),
     ],
 )
 def test_a_call_costs_its_messages_and_at_least_one_unless_the_enqueue_paid(
@@ -33,3 +34,11 @@ def test_a_call_costs_its_messages_and_at_least_one_unless_the_enqueue_paid(
 def test_a_release_costs_its_leases_at_its_end_and_no_other_call_does() -> None:
     assert METHOD_TABLE["Release"].cost_at_end(calls.ReleaseRequest(leases=[{}, {}])) == 2
     assert {row.name for row in METHOD_ROWS if row.charge_at_end} == {"Release"}
+
+
+def test_the_calls_that_read_or_change_all_shards_cost_more_in_a_namespace_with_many_shards() -> None:
+    reads = {"GetCounts", "GetDepth", "GetForecast"}
+    assert {row.name for row in METHOD_ROWS if row.reads_all_shards} == {
+        *reads,
+        *("CreateQueue", "BlockQueue", "DeleteQueue"),
+    }
