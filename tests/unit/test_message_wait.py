@@ -52,6 +52,8 @@ class Server:
         self.waiter = Waiter()
         self.sleeps: list[float] = []
         self.on_sleep: Callable[[], None] = lambda: None
+        # The number of requests of the largest round.
+        self.largest_round = 0
 
     def run(self, plan: Plan[Any]) -> Any:
         answer: Any = None
@@ -64,6 +66,7 @@ class Server:
     def _answer(self, step: Any) -> Any:
         match step:
             case Round(requests):
+                self.largest_round = max(self.largest_round, len(requests))
                 return [Reply(self._read(request.command)) for request in requests]
             case SubscribeJointly(queues):
                 self.subscribed.append(list(queues))
@@ -255,3 +258,18 @@ def test_a_dequeue_after_an_announcement_does_not_take_the_queue_for_empty(serve
     server.on_sleep = lambda: setattr(server.waiter, "next", (["blue"], False))
     server.run(MessageWait(server.context, NAMES).next(later()))
     assert server.context.heads.known_empty == {("red", b"")}
+
+
+@pytest.mark.parametrize(("ready", "further"), [(100, 0), (1, 31)])
+def test_a_check_of_many_queues_on_many_shards_reads_few_of_them_at_a_time(ready: int, further: int) -> None:
+    server, names = Server(shards=64), [f"q{n:03d}" for n in range(100)]
+    server.stored = dict.fromkeys(names, QueueConfig())
+    server.ready = set(names[:ready])
+    wait = MessageWait(server.context, names)
+    # The first check reads the configurations.
+    assert server.run(wait.plan(0)) == names[:ready]
+    wait.further_rounds, server.largest_round = 0, 0
+    assert server.run(wait.plan(0)) == names[:ready]
+    assert server.largest_round <= message_wait._ROUND_READS
+    # A queue that was found is not read again: two shards are read, then all others in rounds of two shards.
+    assert wait.further_rounds == further

@@ -2,7 +2,7 @@
 
 One waiter is in the lines of all queues, so the first announcement of any of them ends the wait. The wait reads from
 the server only when it begins, and after a sweep (`redis/wait_list.py`), once a second in each process. Such a *check*
-is one round for all queues, whatever their number.
+is one round for all queues, whatever their number. If there are messages, further rounds find their queues.
 """
 
 import time
@@ -19,6 +19,8 @@ _CHECK_S = 1.0
 # A sweep needs no check so soon after the last one, nor so near the end of the wait: the next wait begins with a check.
 # So a worker that waits for a second at a time checks once in each wait, whenever the sweep comes.
 _RECENT_S, _NEAR_END_S = 0.9, 0.2
+# The maximum number of reads in one of the further rounds, so that a check does not occupy an event loop for long.
+_ROUND_READS = 250
 
 
 class MessageWait:
@@ -39,6 +41,8 @@ class MessageWait:
         self._checked_at = 0.0
         self._is_announced = False
         self._is_cancelled = False
+        self.further_rounds = 0
+        """The number of rounds of all checks so far, without the first two of each check."""
 
     def plan(self, seconds: float) -> Plan[list[str]]:
         """Wait up to ``seconds``, and return the queues that may have messages, in which the caller then searches."""
@@ -143,9 +147,24 @@ class MessageWait:
         ready_shards = [shard for shard, reply in enumerate(replies) if reply is not None and reply.value]
         if not ready_shards or len(self._subscribed) == 1:
             return self._subscribed if ready_shards else []
-        places = [(shard, queue) for shard in ready_shards for queue in self._subscribed]
-        replies = yield Round([self._exists(shard, [queue]) for shard, queue in places], allow_partial)
-        ready = {queue for (_, queue), reply in zip(places, replies, strict=True) if reply is not None and reply.value}
+        return (yield from self._find(ready_shards, allow_partial))
+
+    def _find(self, shards: list[int], allow_partial: bool) -> Plan[list[str]]:
+        """Return the subscribed queues that have deliverable messages on one of the shards.
+
+        A queue that was found is not read again, so one round is usually enough.
+        """
+        ready: set[str] = set()
+        is_further = False
+        while shards and (left := [queue for queue in self._subscribed if queue not in ready]):
+            self.further_rounds += is_further
+            is_further = True
+            count = max(_ROUND_READS // len(left), 1)
+            places = [(shard, queue) for shard in shards[:count] for queue in left]
+            shards = shards[count:]
+            replies = yield Round([self._exists(shard, [queue]) for shard, queue in places], allow_partial)
+            found = zip(places, replies, strict=True)
+            ready |= {queue for (_, queue), reply in found if reply is not None and reply.value}
         return [queue for queue in self._subscribed if queue in ready]
 
     def _exists(self, shard: int, queues: Iterable[str]) -> Request:
