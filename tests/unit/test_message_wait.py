@@ -26,6 +26,7 @@ class Waiter:
     def __init__(self) -> None:
         self.next: tuple[list[str], bool] = ([], False)
         self.searched: list[str] = []
+        self.opened: list[str] = []
 
     def announced(self) -> tuple[list[str], bool]:
         following, self.next = self.next, ([], False)
@@ -33,6 +34,9 @@ class Waiter:
 
     def begin_search(self, queue: str) -> None:
         self.searched.append(queue)
+
+    def open(self, queues: list[str]) -> None:
+        self.opened += queues
 
     def wake(self) -> None:
         pass
@@ -49,6 +53,7 @@ class Server:
         self.shards = b"%d" % shards
         self.commands: list[tuple[Any, ...]] = []
         self.subscribed: list[list[str]] = []
+        self.closed: list[str] = []
         self.waiter = Waiter()
         self.sleeps: list[float] = []
         self.on_sleep: Callable[[], None] = lambda: None
@@ -65,8 +70,9 @@ class Server:
         match step:
             case Round(requests):
                 return [Reply(self._read(request.command)) for request in requests]
-            case SubscribeJointly(queues):
+            case SubscribeJointly(queues, closed=closed):
                 self.subscribed.append(list(queues))
+                self.closed = list(closed)
                 return self.waiter
             case AwaitWakeup(_, seconds):
                 self.sleeps.append(seconds)
@@ -205,15 +211,42 @@ def test_a_blocked_queue_and_one_that_does_not_exist_are_not_subscribed_to_until
     assert server.subscribed[-1] == list(NAMES)
 
 
-def test_a_wait_without_an_open_queue_checks_each_second(server: Server) -> None:
+@pytest.mark.usefixtures("_no_pause")
+def test_a_wait_without_an_open_queue_reads_nothing_until_a_sweep(server: Server) -> None:
     server.stored.clear()
     wait = MessageWait(server.context, NAMES)
-    server.on_sleep = lambda: server.stored.update(red=QueueConfig())
     server.ready = {"red"}
 
+    def wake() -> None:
+        assert server.closed == list(NAMES)
+        if len(server.sleeps) == 1:
+            server.commands.clear()
+        else:
+            assert server.commands == []
+            server.stored["red"] = QueueConfig()
+            server.waiter.next = ([], True)
+
+    server.on_sleep = wake
     assert server.run(wait.next(later())) == ["red"]
 
-    assert server.sleeps == [1.0]
+    assert [command[0] for command in server.commands[:2]] == ["HGET", "HMGET"]
+    assert min(server.sleeps) > 59
+    assert server.waiter.opened == ["red"]
+
+
+def test_a_wait_notices_without_a_read_that_another_call_has_found_a_queue_open(server: Server) -> None:
+    config = server.stored.pop("red")
+    wait = MessageWait(server.context, NAMES)
+
+    def find_open() -> None:
+        server.stored["red"] = config
+        server.context.cache_configs({"red": config})
+        server.ready = {"red"}
+        server.waiter.next = ([], True)
+
+    server.on_sleep = find_open
+    assert server.run(wait.next(later())) == ["red"]
+    assert server.waiter.opened[-1] == "red"
 
 
 def test_a_wake_up_is_in_use_if_its_queue_is_returned_to_a_caller_of_the_service(server: Server) -> None:

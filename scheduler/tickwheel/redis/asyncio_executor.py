@@ -115,9 +115,9 @@ class AsyncRedisExecutor:
             case Subscribe(queue, where, caller, exists):
                 assert self.wakeups is not None
                 return await self.wakeups.subscribe(queue, where, caller, exists=exists)
-            case SubscribeJointly(queues, caller):
+            case SubscribeJointly(queues, caller, closed):
                 assert self.wakeups is not None
-                return await self.wakeups.subscribe_jointly(queues, caller)
+                return await self.wakeups.subscribe_jointly(queues, caller, closed)
             case SubscribeToEnd(topic, field):
                 assert self.wakeups is not None
                 return await self.wakeups.subscribe_to_end(topic, field)

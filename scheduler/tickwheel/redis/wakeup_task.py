@@ -40,9 +40,11 @@ class TaskWaiter(WaiterHandle):
 class JointTaskWaiter(JointWaitHandle):
     """A task that sleeps until one of its queues has a message for it."""
 
-    def __init__(self, waiters: WaitList, queues: Sequence[str], check: Callable[[], None], caller: str) -> None:
+    def __init__(
+        self, waiters: WaitList, queues: Sequence[str], check: Callable[[], None], caller: str, closed: Sequence[str]
+    ) -> None:
         self._event = asyncio.Event()
-        super().__init__(waiters, queues, self._event.set, check, caller)
+        super().__init__(waiters, queues, self._event.set, check, caller, closed)
 
     async def wait(self, seconds: float) -> None:
         """Sleep until woken, for at most ``seconds``. Raises the server's error if a subscription was refused."""
@@ -134,8 +136,13 @@ class WakeupTask:
             self._begin_subscription(queue)
         return waiter
 
-    async def subscribe_jointly(self, queues: Sequence[str], caller: str = "") -> JointTaskWaiter:
-        """Return a waiter for all of the queues, once their subscriptions are confirmed. See `subscribe`."""
+    async def subscribe_jointly(
+        self, queues: Sequence[str], caller: str = "", closed: Sequence[str] = ()
+    ) -> JointTaskWaiter:
+        """Return a waiter for all of the queues, once their subscriptions are confirmed. See `subscribe`.
+
+        ``closed``: further queues, which are closed, so there are no subscriptions to them.
+        """
         self._start()
         # All subscriptions begin before the first confirmation is awaited.
         for queue in queues:
@@ -143,7 +150,7 @@ class WakeupTask:
         ends = time.monotonic() + self._servers.answer_s
         for queue in queues:
             await self._confirm(queue, max(ends - time.monotonic(), 0))
-        waiter = JointTaskWaiter(self._waiters, queues, self._subscriptions.check, caller)
+        waiter = JointTaskWaiter(self._waiters, queues, self._subscriptions.check, caller, closed)
         for queue in queues:
             self._begin_subscription(queue)
         return waiter

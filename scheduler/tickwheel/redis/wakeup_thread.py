@@ -42,9 +42,11 @@ class ThreadWaiter(WaiterHandle):
 class JointThreadWaiter(JointWaitHandle):
     """A thread that sleeps until one of its queues has a message for it."""
 
-    def __init__(self, waiters: WaitList, queues: Sequence[str], check: Callable[[], None], caller: str) -> None:
+    def __init__(
+        self, waiters: WaitList, queues: Sequence[str], check: Callable[[], None], caller: str, closed: Sequence[str]
+    ) -> None:
         self._event = threading.Event()
-        super().__init__(waiters, queues, self._event.set, check, caller)
+        super().__init__(waiters, queues, self._event.set, check, caller, closed)
 
     def wait(self, seconds: float) -> None:
         """Sleep until woken, for at most ``seconds``. Raises the server's error if a subscription was refused."""
@@ -100,10 +102,15 @@ class WakeupThread:
         self._keep(queues)
         return waiter
 
-    def subscribe_jointly(self, queues: Sequence[str], caller: str = "") -> JointThreadWaiter:
-        """Return a waiter for all of the queues, once their subscriptions are confirmed. See `subscribe`."""
+    def subscribe_jointly(
+        self, queues: Sequence[str], caller: str = "", closed: Sequence[str] = ()
+    ) -> JointThreadWaiter:
+        """Return a waiter for all of the queues, once their subscriptions are confirmed. See `subscribe`.
+
+        ``closed``: further queues, which are closed, so there are no subscriptions to them.
+        """
         self._confirm(queues)
-        waiter = JointThreadWaiter(self._waiters, queues, self._subscriptions.check, caller)
+        waiter = JointThreadWaiter(self._waiters, queues, self._subscriptions.check, caller, closed)
         self._keep(queues)
         return waiter
 

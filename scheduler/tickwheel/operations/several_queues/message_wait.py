@@ -1,7 +1,7 @@
 """Waits until one of several queues may have messages for the caller. Leases nothing.
 
 One waiter is in the lines of all queues, so the first announcement of any of them ends the wait. The wait reads from
-the server only when it begins, and after a sweep (`redis/wait_list.py`), once a second in each process. Such a *check*
+the server only when it begins, and after a sweep (`redis/wait_list.py`), once a second in each process and queue. Such a *check*
 is one round for all queues, whatever their number.
 """
 
@@ -14,8 +14,6 @@ from tickwheel.operations.context import NamespaceContext
 from tickwheel.plan import AwaitWakeup, Plan, Request, Round, SubscribeJointly, Unsubscribe
 from tickwheel.storage.keys import namespace_key, queue_key, queues_key
 
-# How often to check if no queue is open: there are no announcements and no sweeps then.
-_CHECK_S = 1.0
 # A sweep needs no check so soon after the last one, nor so near the end of the wait: the next wait begins with a check.
 # So a worker that waits for a second at a time checks once in each wait, whenever the sweep comes.
 _RECENT_S, _NEAR_END_S = 0.9, 0.2
@@ -33,7 +31,7 @@ class MessageWait:
         self._queues = tuple(queues)
         self._caller = caller
         self._waiter: Any = None
-        # The queues whose announcements wake the waiter.
+        # The queues whose announcements wake the waiter. It waits for the others as closed queues.
         self._subscribed: list[str] = []
         self._must_check = True
         self._checked_at = 0.0
@@ -71,11 +69,11 @@ class MessageWait:
             left = until - time.monotonic()
             if left <= 0 or self._is_cancelled:
                 return []
-            yield AwaitWakeup(self._waiter, left if self._subscribed else min(left, _CHECK_S))
+            yield AwaitWakeup(self._waiter, left)
             announced, is_swept = self._waiter.announced()
             now = time.monotonic()
             is_due = now - self._checked_at >= _RECENT_S and until - now > _NEAR_END_S
-            self._must_check = (is_swept and is_due) or not self._subscribed
+            self._must_check = is_swept and is_due
             if announced:
                 self._is_announced = True
                 return self._found(announced)
@@ -106,9 +104,12 @@ class MessageWait:
         """Stay in the lines of exactly the open queues: messages of a blocked queue must not wake the caller."""
         is_open = self._open_queues()
         if self._waiter is None or is_open != self._subscribed:
+            if self._waiter is not None:
+                self._waiter.open([queue for queue in is_open if queue not in self._subscribed])
             yield from self.end()
             self._subscribed = is_open
-            self._waiter = yield SubscribeJointly(is_open, self._caller)
+            closed = [queue for queue in self._queues if queue not in is_open]
+            self._waiter = yield SubscribeJointly(is_open, self._caller, closed)
             # Subscribe first, then check, so that a message that becomes ready in between is not missed.
             self._must_check = True
 
