@@ -102,8 +102,11 @@ def test_released_messages_count_afterwards_and_no_release_is_refused(channel: g
     assert 60 < details(refused.value)[1].retry_delay.ToTimedelta().total_seconds() <= 82
 
 
+@pytest.mark.parametrize(
+    ("name", "fields"), [("GetCounts", {"queue": "jobs"}), ("AwaitMessages", {"queues": ["jobs", "idle", "absent"]})]
+)
 def test_a_read_of_all_shards_costs_more_in_a_namespace_with_many_shards(
-    tickwheel_server: PrivateServer, tmp_path: Path
+    tickwheel_server: PrivateServer, tmp_path: Path, name: str, fields: dict[str, Any]
 ) -> None:
     where = {"namespace": "service-shards", "queue": "jobs"}
     tokens = write_token_file(tmp_path, entry(SLOW, ROLES, 'namespaces = ["*"]\nmessages_per_second = 1\nburst = 8'))
@@ -113,9 +116,9 @@ def test_a_read_of_all_shards_costs_more_in_a_namespace_with_many_shards(
         slow = generic_client(opened, SLOW)
         # The call costs one message, and opens the namespace in the service.
         assert slow.call("GetQueue", **where)["queue"]
-        assert slow.call("GetCounts", **where)["counts"]
+        slow.call(name, namespace=where["namespace"], **fields)
         with pytest.raises(grpc.RpcError) as refused:
-            slow.call("GetCounts", **where)
+            slow.call(name, namespace=where["namespace"], **fields)
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     tickwheel_server.clear(where["namespace"])
 

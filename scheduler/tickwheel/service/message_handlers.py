@@ -126,11 +126,7 @@ class MessageHandlers(LeaseHandlers):
         if not wait_ms or self._drained.is_set():
             return calls.AwaitMessagesResponse(queues=await namespace.run(wait.plan(0)))
         async with CALL.get()[0].hold_wait_slot(self._wait_limit):
-            self._waiting.add(wait)
-            try:
-                return calls.AwaitMessagesResponse(queues=await namespace.run(wait.plan(wait_ms / 1000)))
-            finally:
-                self._waiting.discard(wait)
+            return calls.AwaitMessagesResponse(queues=await self._wait(wait, namespace.run(wait.plan(wait_ms / 1000))))
 
     async def dequeue_stream(
         self, requests: AsyncIterator[calls.DequeueStreamRequest]
@@ -248,7 +244,7 @@ class MessageHandlers(LeaseHandlers):
         if self._drained.is_set():
             raise Unavailable(f"this process of the service is stopping: open a new stream; {consequence}")
 
-    async def _wait(self, waiting: Dequeue | inspect.EndWait, call: Awaitable[T]) -> T:
+    async def _wait(self, waiting: Dequeue | MessageWait | inspect.EndWait, call: Awaitable[T]) -> T:
         """Run a call that waits. `drain` ends the wait."""
         self._waiting.add(waiting)
         try:
