@@ -185,7 +185,7 @@ class AsyncRedisExecutor:
         """
         try:
             if round_trip.slots_stale:
-                await self._servers.refresh_slots(round_trip.unresponsive)
+                await self._servers.refresh_slots(round_trip.unresponsive, answer_s)
                 round_trip.mark_slots_fresh()
         except CONNECTION_ERRORS as error:
             return error

@@ -163,7 +163,7 @@ class RedisExecutor:
         """
         try:
             if round_trip.slots_stale:
-                self._servers.refresh_slots(round_trip.unresponsive)
+                self._servers.refresh_slots(round_trip.unresponsive, answer_s)
                 round_trip.mark_slots_fresh()
         except CONNECTION_ERRORS as error:
             return error
