@@ -5,7 +5,7 @@ searches, ends and sweeps in any order. When no call has anything left to do, no
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -314,10 +314,15 @@ def test_a_joint_waiter_that_lost_its_wake_up_to_no_other_waiter_searches_the_qu
 
 def test_a_sweep_visits_only_the_waiters_that_hold_a_wake_up(monkeypatch: pytest.MonkeyPatch) -> None:
     woken = Woken("abc", *map(str, range(100)))
-    visits: list[None] = []
-    monkeypatch.setattr(Line, "waiters", lambda _: visits.append(None) or iter(()))
+    visited: list[Line] = []
+
+    def waiters(line: Line) -> Iterator[Waiter]:
+        visited.append(line)
+        return iter(())
+
+    monkeypatch.setattr(Line, "waiters", waiters)
     woken.list.sweep()
-    assert visits == []
+    assert visited == []
 
 
 class WaitingForClosed:

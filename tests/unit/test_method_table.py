@@ -31,7 +31,8 @@ def test_a_call_costs_its_messages_and_at_least_one_unless_the_enqueue_paid(
 
 
 @pytest.mark.parametrize(
-    ("shards", "queues", "cost"), [(1, 1, 1), (1, 3, 1), (8, 3, 1), (1, 100, 3), (8, 100, 25), (64, 3, 8), (64, 100, 200)]
+    ("shards", "queues", "cost"),
+    [(1, 1, 1), (1, 3, 1), (8, 3, 1), (1, 100, 3), (8, 100, 25), (64, 3, 8), (64, 100, 200)],
 )
 def test_a_wait_for_several_queues_costs_what_it_reads(shards: int, queues: int, cost: int) -> None:
     request = calls.AwaitMessagesRequest(queues=[f"q{n}" for n in range(queues)])

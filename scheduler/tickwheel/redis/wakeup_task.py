@@ -14,7 +14,7 @@ from redis.exceptions import AskError
 from tickwheel.errors import TickwheelError
 from tickwheel.plan import BROKEN_ANSWER, Search
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools, read_answer
-from tickwheel.redis.end_waits import EndWaits
+from tickwheel.redis.end_waits import EndWaitHandle, EndWaits
 from tickwheel.redis.joint_wait import JointWaitHandle
 from tickwheel.redis.replies import CONNECTION_ERRORS
 from tickwheel.redis.subscriptions import Subscriptions
@@ -55,29 +55,17 @@ class JointTaskWaiter(JointWaitHandle):
         self._check()
 
 
-class TaskEndWaiter:
+class TaskEndWaiter(EndWaitHandle):
     """A task that sleeps until its message ends."""
 
     def __init__(self, waits: EndWaits, topic: str, field: bytes, check: Callable[[], None]) -> None:
-        self._waits = waits
-        self._check = check
         self._event = asyncio.Event()
-        self._waiter = waits.add(topic, field, self._event.set)
+        super().__init__(waits, topic, field, self._event.set, check)
 
     async def wait(self, seconds: float) -> None:
         """Sleep until woken, for at most ``seconds``. Raises the server's error if the subscription was refused."""
         await _sleep(self._event, seconds)
         self._check()
-
-    def wake(self) -> None:
-        """End the sleep, even if the message has not ended."""
-        self._event.set()
-
-    def restore(self) -> None:
-        """Nothing was taken from other waiters."""
-
-    def unsubscribe(self) -> None:
-        self._waits.remove(self._waiter)
 
 
 async def _sleep(event: asyncio.Event, seconds: float) -> None:

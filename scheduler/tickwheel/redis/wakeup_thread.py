@@ -15,7 +15,7 @@ from redis.exceptions import AskError
 
 from tickwheel.errors import TickwheelError
 from tickwheel.plan import BROKEN_ANSWER, Search
-from tickwheel.redis.end_waits import EndWaits
+from tickwheel.redis.end_waits import EndWaitHandle, EndWaits
 from tickwheel.redis.joint_wait import JointWaitHandle
 from tickwheel.redis.pools import ConnectionPools, read_answer
 from tickwheel.redis.replies import CONNECTION_ERRORS
@@ -56,23 +56,18 @@ class JointThreadWaiter(JointWaitHandle):
         self._check()
 
 
-class ThreadEndWaiter:
+class ThreadEndWaiter(EndWaitHandle):
     """A thread that sleeps until its message ends."""
 
     def __init__(self, waits: EndWaits, topic: str, field: bytes, check: Callable[[], None]) -> None:
-        self._waits = waits
-        self._check = check
         self._event = threading.Event()
-        self._waiter = waits.add(topic, field, self._event.set)
+        super().__init__(waits, topic, field, self._event.set, check)
 
     def wait(self, seconds: float) -> None:
         """Sleep until woken, for at most ``seconds``. Raises the server's error if the subscription was refused."""
         self._event.wait(seconds)
         self._event.clear()
         self._check()
-
-    def unsubscribe(self) -> None:
-        self._waits.remove(self._waiter)
 
 
 class WakeupThread:

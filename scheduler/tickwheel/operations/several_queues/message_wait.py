@@ -1,8 +1,8 @@
 """Waits until one of several queues may have messages for the caller. Leases nothing.
 
 One waiter is in the lines of all queues, so the first announcement of any of them ends the wait. The wait reads from
-the server only when it begins, and after a sweep (`redis/wait_list.py`), once a second in each process and queue. Such a *check*
-is one round for all queues, whatever their number.
+the server only when it begins, and after a sweep (`redis/wait_list.py`), which chooses one waiter of each queue of a
+process about once a second. Such a *check* is one round for all queues, whatever their number.
 """
 
 import time
