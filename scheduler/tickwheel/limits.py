@@ -137,4 +137,7 @@ CONNECTIONS = 10_000
 UNACCEPTED_CALLS = 2_000
 # A call that reads all shards of a namespace costs one message for this number of shards, and at least one.
 SHARDS_OF_A_MESSAGE = 8
+# A call of AwaitMessages may read a key of each of its queues on each shard. It costs one message for this number of
+# keys, if this is more. The keys of one message then take the service about as long as an enqueue does.
+KEYS_OF_A_MESSAGE = 32
 RATE_MAX = 1_000_000

@@ -128,11 +128,14 @@ class Subscribe:
 class SubscribeJointly:
     """Subscribe to the wake-ups of several queues, all of which exist.
 
-    The answer is one waiter (`redis.joint_wait.JointWaitHandle`) for all of the queues, without a filter.
+    The answer is one waiter (`redis.joint_wait.JointWaitHandle`) for all of the queues, without a filter. There is no
+    subscription to the ``closed`` queues, which do not exist or are blocked. Each second, one waiter of each of them is
+    woken, and checks again.
     """
 
     queues: Sequence[str]
     caller: str = ""
+    closed: Sequence[str] = ()
 
 
 @dataclass(slots=True)

@@ -17,23 +17,36 @@ pytestmark = pytest.mark.fault
 PRODUCER_S = limits.PRODUCER_RETRY_MS / 1000
 
 
-@pytest.fixture(params=["thread", "task"])
-def client(request: pytest.FixtureRequest, proxy: FlakyProxy, namespace: str) -> Iterator[Any]:
-    """A client without a timeout of its own, on a server that will not answer."""
-    if request.param == "thread":
-        with Tickwheel(proxy.url, namespace=namespace, drive=False) as client:
-            client.create_queue("work").enqueue(id="m")
-            yield client
-        return
+@pytest.fixture
+def url(proxy: FlakyProxy) -> str:
+    """A URL for which each new connection waits for an answer of the server before the first call."""
+    return f"{proxy.url}?client_name=impatient"
+
+
+@pytest.fixture
+def thread_client(url: str, namespace: str) -> Iterator[Any]:
+    with Tickwheel(url, namespace=namespace, drive=False) as client:
+        client.create_queue("work").enqueue(id="m")
+        yield client
+
+
+@pytest.fixture
+def task_client(url: str, namespace: str) -> Iterator[Any]:
     loop = LoopThread()
     try:
-        blocking: Any = Blocking(loop, aio.Tickwheel(proxy.url, namespace=namespace, drive=False))
+        blocking: Any = Blocking(loop, aio.Tickwheel(url, namespace=namespace, drive=False))
         blocking.open()
         blocking.create_queue("work").enqueue(id="m")
         yield blocking
         blocking.close()
     finally:
         loop.close()
+
+
+@pytest.fixture(params=["thread_client", "task_client"])
+def client(request: pytest.FixtureRequest) -> Any:
+    """A client without a timeout of its own, on a server that will not answer."""
+    return request.getfixturevalue(request.param)
 
 
 def seconds_until_unavailable(call: Any) -> float:
@@ -56,10 +69,8 @@ def test_the_timeout_of_a_call_replaces_that_of_the_client(client: Any, proxy: F
         assert 0.3 <= seconds_until_unavailable(call) < 2
 
 
-# The blocking client has one timeout for all calls.
-@pytest.mark.parametrize("client", ["task"], indirect=True)
-def test_calls_of_producers_give_up_early_with_the_asyncio_client(client: Any, proxy: FlakyProxy) -> None:
-    work = client.queue("work")
+def test_calls_of_producers_give_up_early_with_the_asyncio_client(task_client: Any, proxy: FlakyProxy) -> None:
+    work = task_client.queue("work")
     proxy.cut()
     proxy.refuses = True
     assert PRODUCER_S <= seconds_until_unavailable(lambda: work.enqueue(b"x")) < PRODUCER_S + 2

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.several_queues import LONG_S, NAMES, Caller, Tickets
+from tests.support.several_queues import LONG_S, NAMES, Caller
+from tests.support.tickets import Tickets
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Tickwheel
 from tickwheel.operations.dequeue import Dequeue

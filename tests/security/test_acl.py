@@ -21,7 +21,8 @@ from tests.integration.service_thread import ServiceThread
 from tests.security.acl_server import serve_with_users
 from tests.support.event_process_thread import run_event_process
 from tests.support.kafka_topics import make_topic
-from tests.support.several_queues import Caller, Tickets
+from tests.support.several_queues import Caller
+from tests.support.tickets import Tickets
 from tests.support.wait_until import eventually
 from tickwheel import Forbidden, LeaseLost, NewMessage, QueueNotEmpty, Tickwheel
 from tickwheel.election.election import owner_name

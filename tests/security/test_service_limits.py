@@ -109,8 +109,11 @@ def test_released_messages_count_afterwards_and_no_release_is_refused(channel: g
     assert 60 < details(refused.value)[1].retry_delay.ToTimedelta().total_seconds() <= 82
 
 
+@pytest.mark.parametrize(
+    ("name", "fields"), [("GetCounts", {"queue": "jobs"}), ("AwaitMessages", {"queues": ["jobs", "idle", "absent"]})]
+)
 def test_a_read_of_all_shards_costs_more_in_a_namespace_with_many_shards(
-    tickwheel_server: PrivateServer, tmp_path: Path
+    tickwheel_server: PrivateServer, tmp_path: Path, name: str, fields: dict[str, Any]
 ) -> None:
     where = {"namespace": "service-shards", "queue": "jobs"}
     tokens = write_token_file(tmp_path, entry(SLOW, ROLES, 'namespaces = ["*"]\nmessages_per_second = 1\nburst = 8'))
@@ -120,31 +123,11 @@ def test_a_read_of_all_shards_costs_more_in_a_namespace_with_many_shards(
         slow = generic_client(opened, SLOW)
         # The call costs one message, and opens the namespace in the service.
         assert slow.call("GetQueue", **where)["queue"]
-        assert slow.call("GetCounts", **where)["counts"]
+        slow.call(name, namespace=where["namespace"], **fields)
         with pytest.raises(grpc.RpcError) as refused:
-            slow.call("GetCounts", **where)
+            slow.call(name, namespace=where["namespace"], **fields)
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     tickwheel_server.clear(where["namespace"])
-
-
-def test_each_further_round_of_a_wait_for_many_queues_on_many_shards_counts_as_a_message(
-    tickwheel_server: PrivateServer, tmp_path: Path
-) -> None:
-    namespace, queues = "service-rounds", [f"q{n}" for n in range(100)]
-    tokens = write_token_file(tmp_path, entry(SLOW, ROLES, 'namespaces = ["*"]\nmessages_per_second = 1\nburst = 2'))
-    with Tickwheel(tickwheel_server.url, namespace=namespace, shards=64, drive=False) as tickwheel:
-        for name in queues:
-            tickwheel.create_queue(name)
-        # A message on most of the shards.
-        tickwheel.queue(queues[0]).enqueue_many(NewMessage() for _ in range(500))
-    with ServiceThread(tickwheel_server.url, tokens=tokens) as serving, grpc.insecure_channel(serving.target) as opened:
-        slow = generic_client(opened, SLOW)
-        assert slow.call("AwaitMessages", namespace=namespace, queues=queues)["queues"] == [queues[0]]
-        with pytest.raises(grpc.RpcError) as refused:
-            slow.call("AwaitMessages", namespace=namespace, queues=queues)
-        # The first call took about 30 further rounds.
-        assert 15 < details(refused.value)[1].retry_delay.ToTimedelta().total_seconds() < 35
-    tickwheel_server.clear(namespace)
 
 
 def test_a_client_waits_until_the_rate_of_its_token_permits_the_call(service: ServiceThread) -> None:

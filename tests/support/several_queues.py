@@ -2,10 +2,10 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tests.integration.blocking_aio import Blocking
+from tests.support.tickets import Tickets
 from tickwheel import Message, Tickwheel, aio
 from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.operations.several_queues.dequeue_several import SeveralQueues
@@ -14,14 +14,6 @@ from tickwheel.worker.selectors import QueueSelector, ReducedLottery
 NAMES = ("red", "green", "blue")
 # Longer than a call of a test needs, and short enough for a test that fails.
 LONG_S = 15.0
-
-
-@dataclass(frozen=True)
-class Tickets:
-    """A queue for a selector."""
-
-    name: str
-    weight: int = 50
 
 
 class Caller:

@@ -3,12 +3,12 @@
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from tickwheel.errors import QueueBlocked
+from tests.support.tickets import Tickets, shares
+from tickwheel.errors import LeaseLost, QueueBlocked, TickwheelError, Unavailable
 from tickwheel.model.message import LeasedMessage
 from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.operations.several_queues.dequeue_several import SeveralQueues
@@ -18,14 +18,6 @@ from tickwheel.worker.selectors import ReducedLottery
 pytestmark = pytest.mark.unit
 
 DRAWS = 100_000
-
-
-@dataclass(frozen=True)
-class Tickets:
-    """A queue for a selector."""
-
-    name: str
-    weight: int
 
 
 HIGH, MIDDLE, LOW = Tickets("high", 100), Tickets("middle", 40), Tickets("low", 20)
@@ -59,6 +51,7 @@ class Queues:
         self.messages = Counter(messages)
         self.dequeues: list[str] = []
         self.released: list[str] = []
+        self.release_error: TickwheelError | None = None
         self.wait = Wait(list(announced))
         self._blocked = blocked
 
@@ -73,6 +66,8 @@ class Queues:
 
     def release(self, messages: Sequence[Any]) -> Plan[None]:
         yield Pause(0)
+        if self.release_error is not None:
+            raise self.release_error
         self.released += messages
 
     def message_wait(self, queues: Sequence[str]) -> Wait:
@@ -97,22 +92,22 @@ def run(plan: Plan[Any]) -> Any:
 
 def test_the_shares_are_those_of_the_tickets_within_2_percent_of_the_draws() -> None:
     queues, worker = Queues(dict.fromkeys((queue.name for queue in ALL), DRAWS)), several()
-    shares = Counter(run(worker.plan(queues, 0)).queue.name for _ in range(DRAWS))
-    for queue in ALL:
-        assert shares[queue.name] / DRAWS == pytest.approx(queue.weight / 160, abs=0.02)
+    drawn = Counter(run(worker.plan(queues, 0)).queue.name for _ in range(DRAWS))
+    assert {name: count / DRAWS for name, count in drawn.items()} == pytest.approx(shares(ALL), abs=0.02)
 
 
 def test_the_shares_of_announced_queues_are_those_of_the_tickets_within_2_percent_of_the_draws() -> None:
     """Each draw follows a wait, and one queue is always empty."""
-    shares: Counter[str] = Counter()
+    drawn: Counter[str] = Counter()
     worker, announced = several(), ["high", "low"]
     for _ in range(DRAWS // 4):
         queues = Queues({})
         run(worker.plan(queues, 0))
         queues = Queues({"high": 2, "low": 2}, [announced])
-        shares[run(worker.plan(queues, 9)).queue.name] += 1
+        drawn[run(worker.plan(queues, 9)).queue.name] += 1
         assert len(queues.dequeues) == 1
-    assert shares["high"] / sum(shares.values()) == pytest.approx(100 / 120, abs=0.02)
+    total = drawn.total()
+    assert {name: count / total for name, count in drawn.items()} == pytest.approx(shares((HIGH, LOW)), abs=0.02)
 
 
 def test_an_empty_queue_is_not_asked_again_before_it_is_announced() -> None:
@@ -146,6 +141,18 @@ def test_the_messages_that_were_leased_for_a_selector_that_fails_are_released(er
     with pytest.raises(error, match="a bug"):
         run(worker.plan(queues, 0))
     assert queues.released == ["high", "high"]
+
+
+@pytest.mark.parametrize("error", [Unavailable("no answer"), LeaseLost("lost")], ids=lambda error: type(error).__name__)
+def test_the_messages_of_the_chosen_queue_are_returned_even_if_a_release_of_others_fails(error: TickwheelError) -> None:
+    def select() -> Any:
+        assert (yield LOW)
+        assert (yield HIGH)
+        return HIGH
+
+    queues = Queues({"high": 3, "low": 3})
+    queues.release_error = error
+    assert run(several(select).plan(queues, 0)).messages == ["high"]
 
 
 def test_a_selector_that_asks_nothing_chooses_without_a_dequeue() -> None:

@@ -5,12 +5,12 @@ searches, ends and sweeps in any order. When no call has anything left to do, no
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tickwheel.redis.wait_line import JointWaiter, Waiter
+from tickwheel.redis.wait_line import JointWaiter, Line, Waiter
 from tickwheel.redis.wait_list import WaitList
 
 pytestmark = pytest.mark.unit
@@ -285,3 +285,91 @@ def test_a_joint_waiter_counts_as_one_waiter_until_it_leaves() -> None:
     woken.list.remove_joint(woken.by_name["only"])
     assert not woken.list.has_waiter("b")
     assert woken.list.count() == 0
+
+
+def test_a_wake_up_that_a_joint_waiter_does_not_use_for_two_sweeps_goes_to_another_waiter() -> None:
+    woken = Woken("ab", "first", "second")
+    woken.list.wake("a", 1)
+
+    woken.list.sweep()
+    woken.list.announced(woken.by_name["second"])
+    woken.list.sweep()
+
+    assert woken.names[0] == "first"
+    assert woken.list.announced(woken.by_name["second"])[0] == ["a"]
+    assert woken.list.announced(woken.by_name["first"])[0] == []
+
+
+def test_a_joint_waiter_that_lost_its_wake_up_to_no_other_waiter_searches_the_queue_before_it_sleeps() -> None:
+    woken = Woken("ab", "only")
+    woken.list.wake("a", 1)
+    for _ in range(2):
+        woken.list.sweep()
+    only = woken.by_name["only"]
+    woken.list.announced(only)
+
+    assert not woken.list.may_sleep(only)
+    assert woken.list.announced(only)[0] == ["a"]
+
+
+def test_a_sweep_visits_only_the_waiters_that_hold_a_wake_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    woken = Woken("abc", *map(str, range(100)))
+    visited: list[Line] = []
+
+    def waiters(line: Line) -> Iterator[Waiter]:
+        visited.append(line)
+        return iter(())
+
+    monkeypatch.setattr(Line, "waiters", waiters)
+    woken.list.sweep()
+    assert visited == []
+
+
+class WaitingForClosed:
+    """Joint waiters that wait for closed queues, by name, and the names of those that were notified."""
+
+    def __init__(self, **queues: str) -> None:
+        self.list = WaitList()
+        self.names: list[str] = []
+        self.by_name = {
+            name: self.list.add_joint((), self._callback(name), closed=closed) for name, closed in queues.items()
+        }
+
+    def _callback(self, name: str) -> Callable[[], None]:
+        return lambda: self.names.append(name)
+
+    def sweep(self) -> list[str]:
+        """Return the names of those that check after a sweep."""
+        self.names.clear()
+        self.list.sweep()
+        return [name for name, joint in self.by_name.items() if self.list.announced(joint) == ([], True)]
+
+
+def test_a_sweep_wakes_one_waiter_of_each_closed_queue_in_turn() -> None:
+    waiting = WaitingForClosed(first="ab", second="ab", third="b")
+    assert waiting.sweep() == ["first"]
+    assert waiting.names == ["first"]
+    assert waiting.sweep() == ["second"]
+    assert waiting.sweep() == ["first", "third"]
+    assert waiting.list.count() == 3
+
+
+def test_all_waiters_of_a_closed_queue_are_woken_once_when_one_of_them_finds_the_queue_open() -> None:
+    waiting = WaitingForClosed(first="ab", second="a", third="b")
+    for _ in range(2):
+        waiting.list.open(["a"])
+    assert waiting.names == ["first", "second"]
+    assert not waiting.list.may_sleep(waiting.by_name["first"])
+
+    for joint in waiting.by_name.values():
+        waiting.list.remove_joint(joint)
+    waiting.list.open("ab")
+    assert waiting.names == ["first", "second"]
+    assert waiting.list.count() == 0
+
+
+def test_a_waiter_of_a_closed_queue_searches_the_queue_at_the_end_of_all_waits() -> None:
+    waiting = WaitingForClosed(only="ab")
+    waiting.list.wake_all()
+    assert waiting.names == ["only"]
+    assert waiting.list.announced(waiting.by_name["only"])[0] == ["a", "b"]

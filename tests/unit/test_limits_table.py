@@ -144,5 +144,7 @@ def test_the_limits_of_the_service_in_the_guide_equal_the_code() -> None:
     rows = table("### Limits of the service")
     assert {row: rows[row][1] for row in SERVICE_ROWS} == SERVICE_ROWS
     assert {row: rows[row][0] for row in SERVICE_DEFAULTS} == SERVICE_DEFAULTS
-    assert f"for each {limits.SHARDS_OF_A_MESSAGE} shards" in GUIDE.partition("#### What counts as a message")[2]
+    counted = GUIDE.partition("#### What counts as a message")[2]
+    assert f"for each {limits.SHARDS_OF_A_MESSAGE} shards" in counted
+    assert f"for each {limits.KEYS_OF_A_MESSAGE} pairs of a queue" in counted
     assert f"up to {limits.RATE_MAX:,}" in rows["messages a second"][1]

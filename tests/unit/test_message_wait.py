@@ -26,6 +26,7 @@ class Waiter:
     def __init__(self) -> None:
         self.next: tuple[list[str], bool] = ([], False)
         self.searched: list[str] = []
+        self.opened: list[str] = []
 
     def announced(self) -> tuple[list[str], bool]:
         following, self.next = self.next, ([], False)
@@ -33,6 +34,9 @@ class Waiter:
 
     def begin_search(self, queue: str) -> None:
         self.searched.append(queue)
+
+    def open(self, queues: list[str]) -> None:
+        self.opened += queues
 
     def wake(self) -> None:
         pass
@@ -49,11 +53,12 @@ class Server:
         self.shards = b"%d" % shards
         self.commands: list[tuple[Any, ...]] = []
         self.subscribed: list[list[str]] = []
+        self.closed: list[str] = []
         self.waiter = Waiter()
         self.sleeps: list[float] = []
         self.on_sleep: Callable[[], None] = lambda: None
-        # The number of requests of the largest round.
-        self.largest_round = 0
+        # The number of rounds, and the number of requests of the largest one.
+        self.rounds = self.largest_round = 0
 
     def run(self, plan: Plan[Any]) -> Any:
         answer: Any = None
@@ -66,10 +71,12 @@ class Server:
     def _answer(self, step: Any) -> Any:
         match step:
             case Round(requests):
+                self.rounds += 1
                 self.largest_round = max(self.largest_round, len(requests))
                 return [Reply(self._read(request.command)) for request in requests]
-            case SubscribeJointly(queues):
+            case SubscribeJointly(queues, closed=closed):
                 self.subscribed.append(list(queues))
+                self.closed = list(closed)
                 return self.waiter
             case AwaitWakeup(_, seconds):
                 self.sleeps.append(seconds)
@@ -208,15 +215,42 @@ def test_a_blocked_queue_and_one_that_does_not_exist_are_not_subscribed_to_until
     assert server.subscribed[-1] == list(NAMES)
 
 
-def test_a_wait_without_an_open_queue_checks_each_second(server: Server) -> None:
+@pytest.mark.usefixtures("_no_pause")
+def test_a_wait_without_an_open_queue_reads_nothing_until_a_sweep(server: Server) -> None:
     server.stored.clear()
     wait = MessageWait(server.context, NAMES)
-    server.on_sleep = lambda: server.stored.update(red=QueueConfig())
     server.ready = {"red"}
 
+    def wake() -> None:
+        assert server.closed == list(NAMES)
+        if len(server.sleeps) == 1:
+            server.commands.clear()
+        else:
+            assert server.commands == []
+            server.stored["red"] = QueueConfig()
+            server.waiter.next = ([], True)
+
+    server.on_sleep = wake
     assert server.run(wait.next(later())) == ["red"]
 
-    assert server.sleeps == [1.0]
+    assert [command[0] for command in server.commands[:2]] == ["HGET", "HMGET"]
+    assert min(server.sleeps) > 59
+    assert server.waiter.opened == ["red"]
+
+
+def test_a_wait_notices_without_a_read_that_another_call_has_found_a_queue_open(server: Server) -> None:
+    config = server.stored.pop("red")
+    wait = MessageWait(server.context, NAMES)
+
+    def find_open() -> None:
+        server.stored["red"] = config
+        server.context.cache_configs({"red": config})
+        server.ready = {"red"}
+        server.waiter.next = ([], True)
+
+    server.on_sleep = find_open
+    assert server.run(wait.next(later())) == ["red"]
+    assert server.waiter.opened[-1] == "red"
 
 
 def test_a_wake_up_is_in_use_if_its_queue_is_returned_to_a_caller_of_the_service(server: Server) -> None:
@@ -260,16 +294,16 @@ def test_a_dequeue_after_an_announcement_does_not_take_the_queue_for_empty(serve
     assert server.context.heads.known_empty == {("red", b"")}
 
 
-@pytest.mark.parametrize(("ready", "further"), [(100, 0), (1, 31)])
-def test_a_check_of_many_queues_on_many_shards_reads_few_of_them_at_a_time(ready: int, further: int) -> None:
+@pytest.mark.parametrize(("ready", "rounds"), [(100, 2), (1, 33)])
+def test_a_check_of_many_queues_on_many_shards_reads_few_of_them_at_a_time(ready: int, rounds: int) -> None:
     server, names = Server(shards=64), [f"q{n:03d}" for n in range(100)]
     server.stored = dict.fromkeys(names, QueueConfig())
     server.ready = set(names[:ready])
     wait = MessageWait(server.context, names)
     # The first check reads the configurations.
     assert server.run(wait.plan(0)) == names[:ready]
-    wait.further_rounds, server.largest_round = 0, 0
+    server.rounds = server.largest_round = 0
     assert server.run(wait.plan(0)) == names[:ready]
     assert server.largest_round <= message_wait._ROUND_READS
     # A queue that was found is not read again: two shards are read, then all others in rounds of two shards.
-    assert wait.further_rounds == further
+    assert server.rounds == rounds

@@ -31,6 +31,15 @@ def test_a_call_costs_its_messages_and_at_least_one_unless_the_enqueue_paid(
     assert METHOD_TABLE[name].cost(request_) == cost
 
 
+@pytest.mark.parametrize(
+    ("shards", "queues", "cost"),
+    [(1, 1, 1), (1, 3, 1), (8, 3, 1), (1, 100, 3), (8, 100, 25), (64, 3, 8), (64, 100, 200)],
+)
+def test_a_wait_for_several_queues_costs_what_it_reads(shards: int, queues: int, cost: int) -> None:
+    request = calls.AwaitMessagesRequest(queues=[f"q{n}" for n in range(queues)])
+    assert METHOD_TABLE["AwaitMessages"].cost(request, shards) == cost
+
+
 def test_a_release_costs_its_leases_at_its_end_and_no_other_call_does() -> None:
     assert METHOD_TABLE["Release"].cost_at_end(calls.ReleaseRequest(leases=[{}, {}])) == 2
     assert {row.name for row in METHOD_ROWS if row.charge_at_end} == {"Release"}

@@ -115,9 +115,9 @@ class AsyncRedisExecutor:
             case Subscribe(queue, where, caller, exists):
                 assert self.wakeups is not None
                 return await self.wakeups.subscribe(queue, where, caller, exists=exists)
-            case SubscribeJointly(queues, caller):
+            case SubscribeJointly(queues, caller, closed):
                 assert self.wakeups is not None
-                return await self.wakeups.subscribe_jointly(queues, caller)
+                return await self.wakeups.subscribe_jointly(queues, caller, closed)
             case SubscribeToEnd(topic, field):
                 assert self.wakeups is not None
                 return await self.wakeups.subscribe_to_end(topic, field)
@@ -185,7 +185,7 @@ class AsyncRedisExecutor:
         """
         try:
             if round_trip.slots_stale:
-                await self._servers.refresh_slots(round_trip.unresponsive)
+                await self._servers.refresh_slots(round_trip.unresponsive, answer_s)
                 round_trip.mark_slots_fresh()
         except CONNECTION_ERRORS as error:
             return error

@@ -13,7 +13,7 @@ from redis.exceptions import BusyLoadingError, InvalidResponse, RedisError
 from tickwheel.embedded.connection import AsyncEmbeddedConnection
 from tickwheel.plan import BROKEN_ANSWER
 from tickwheel.redis.encryption import check_server
-from tickwheel.redis.pools import ANSWER_S, refresh_order, settings
+from tickwheel.redis.pools import ANSWER_S, MAX_REFRESH_NODES, refresh_order, settings
 from tickwheel.redis.replies import CONNECTION_ERRORS, LOST_CONNECTION, raise_if_permanent
 from tickwheel.redis.topology import Topology
 from tickwheel.redis.url import node_url, servers
@@ -86,44 +86,49 @@ class AsyncConnectionPools:
         connection.socket_timeout = None
         return connection
 
-    async def refresh_slots(self, unresponsive: Collection[str] = ()) -> None:
+    async def refresh_slots(self, unresponsive: Collection[str] = (), answer_s: float | None = None) -> None:
         """Read the cluster's slots from a server that answers. Servers that were ``unresponsive`` are tried last.
 
-        Raises the error of the last server if none answers.
+        ``answer_s``: see `acquire`. Raises the error of the last server if none answers.
         """
-        version = self.topology.version
-        async with self._refresh_lock:
+        version, answer_s = self.topology.version, self.answer_s if answer_s is None else answer_s
+        # The task that holds the lock tries several servers.
+        async with asyncio.timeout(answer_s * MAX_REFRESH_NODES):
+            await self._refresh_lock.acquire()
+        try:
             if self.topology.version != version:
                 # Another task has read the slots in the meantime.
                 return
             failed: Exception | None = None
             for server in refresh_order(self.topology, unresponsive):
                 try:
-                    self.topology.update_from_cluster_slots(await self._execute(server, "CLUSTER", "SLOTS"), server)
+                    self.topology.update_from_cluster_slots(await self._read_slots(server, answer_s), server)
                     return
                 except CONNECTION_ERRORS as error:
                     raise_if_permanent(error)
                     failed = error
             assert failed is not None
             raise failed
+        finally:
+            self._refresh_lock.release()
 
     async def close(self) -> None:
         for pool in self._pools.values():
             await pool.disconnect()
 
-    async def _execute(self, server: str, *command: str) -> object:
-        pool = self.pool(server)
-        connection = await pool.get_connection()
+    async def _read_slots(self, server: str, answer_s: float) -> object:
+        connection = await self.acquire(server, answer_s)
         done = False
         try:
-            await connection.send_command(*command)
-            answer = await connection.read_response()
+            async with asyncio.timeout(answer_s):
+                await connection.send_command("CLUSTER", "SLOTS")
+                answer: object = await connection.read_response()
             done = True
             return answer
         finally:
             if not done:
                 await connection.disconnect(nowait=True)
-            await pool.release(connection)
+            await self.release(server, connection)
 
 
 async def read_answer(connection: Any) -> object:

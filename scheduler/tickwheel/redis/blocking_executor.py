@@ -93,9 +93,9 @@ class RedisExecutor:
             case Subscribe(queue, where, caller, exists):
                 assert self.wakeups is not None
                 return self.wakeups.subscribe(queue, where, caller, exists=exists)
-            case SubscribeJointly(queues, caller):
+            case SubscribeJointly(queues, caller, closed):
                 assert self.wakeups is not None
-                return self.wakeups.subscribe_jointly(queues, caller)
+                return self.wakeups.subscribe_jointly(queues, caller, closed)
             case SubscribeToEnd(topic, field):
                 assert self.wakeups is not None
                 return self.wakeups.subscribe_to_end(topic, field)
@@ -163,7 +163,7 @@ class RedisExecutor:
         """
         try:
             if round_trip.slots_stale:
-                self._servers.refresh_slots(round_trip.unresponsive)
+                self._servers.refresh_slots(round_trip.unresponsive, answer_s)
                 round_trip.mark_slots_fresh()
         except CONNECTION_ERRORS as error:
             return error

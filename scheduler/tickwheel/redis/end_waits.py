@@ -65,6 +65,28 @@ class EndWaits:
         _notify(chosen)
 
 
+class EndWaitHandle:
+    """With a handle, a thread or a task waits for a message in `EndWaits`, and leaves them at the end."""
+
+    def __init__(
+        self, waits: EndWaits, topic: str, field: bytes, notify: Callable[[], None], check: Callable[[], None]
+    ) -> None:
+        """``check`` raises the error with which the server refused the subscription, if it did."""
+        self._waits = waits
+        self._check = check
+        self._waiter = waits.add(topic, field, notify)
+
+    def wake(self) -> None:
+        """End the sleep, even if the message has not ended."""
+        self._waiter.notify()
+
+    def restore(self) -> None:
+        """Do nothing: the wait has taken nothing from other waiters."""
+
+    def unsubscribe(self) -> None:
+        self._waits.remove(self._waiter)
+
+
 def _notify(chosen: list[EndWaiter]) -> None:
     for waiter in chosen:
         waiter.notify()

@@ -18,12 +18,16 @@ class JointWaitHandle:
         notify: Callable[[], None],
         check: Callable[[], None],
         caller: str,
+        closed: Sequence[str],
     ) -> None:
-        """``check`` raises the error with which the server refused a subscription, if it did."""
+        """``check`` raises the error with which the server refused a subscription, if it did.
+
+        ``closed``: see `WaitList.add_joint`.
+        """
         self._waiters = waiters
         self._check = check
         self._notify = notify
-        self._joint = waiters.add_joint(queues, notify, caller)
+        self._joint = waiters.add_joint(queues, notify, caller, closed)
 
     def wake(self) -> None:
         """End the sleep, even if no queue has a message."""
@@ -32,6 +36,10 @@ class JointWaitHandle:
     def announced(self) -> tuple[list[str], bool]:
         """Return the queues to search, and whether to check all queues (`WaitList.announced`)."""
         return self._waiters.announced(self._joint)
+
+    def open(self, queues: Sequence[str]) -> None:
+        """Notify the other calls that wait for these queues as closed ones, because the queues are open."""
+        self._waiters.open(queues)
 
     def begin_search(self, queue: str) -> None:
         """Use the wake-up for a queue, if there is one, because a search of the queue begins."""

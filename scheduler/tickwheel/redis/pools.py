@@ -30,6 +30,29 @@ _WITHOUT_SETINFO: dict[str, None] = (
 MAX_REFRESH_NODES = 2
 
 
+# The longest wait for each step in which a connection of this thread is opened, if the call is short.
+_opening = threading.local()
+
+
+class _OpensInTime:
+    """The part of a connection's class that limits how long it takes to open, by `_opening`.
+
+    The pool of redis-py opens connections, and has the same timeout for all of them.
+    """
+
+    socket_timeout: float | None
+    socket_connect_timeout: float | None
+
+    def connect(self) -> None:
+        timeouts = self.socket_timeout, self.socket_connect_timeout
+        if (seconds := getattr(_opening, "seconds", None)) is not None:
+            self.socket_timeout = self.socket_connect_timeout = seconds
+        try:
+            super().connect()  # type: ignore[misc]  # the other base class has the method
+        finally:
+            self.socket_timeout, self.socket_connect_timeout = timeouts
+
+
 class ConnectionPools:
     """The connections of one client. Safe to share between threads."""
 
@@ -58,9 +81,15 @@ class ConnectionPools:
     def acquire(self, server: str, answer_s: float) -> Any:
         """Return a connection to a server, on which each answer must arrive within ``answer_s``.
 
-        The caller must release the connection to its pool. A new connection may take longer to open.
+        The same limit applies to each step in which a new connection is opened. The caller must release the connection
+        to its pool.
         """
-        connection: Any = self.pool(server).get_connection()
+        if answer_s < self.answer_s:
+            _opening.seconds = answer_s
+        try:
+            connection: Any = self.pool(server).get_connection()
+        finally:
+            _opening.seconds = None
         if answer_s < self.answer_s:
             # redis-py has no public method for this. When the pool returns the connection again, redis-py restores the
             # timeout, because it checks the connection for unread data.
@@ -74,26 +103,31 @@ class ConnectionPools:
         connection.connect()
         return connection
 
-    def refresh_slots(self, unresponsive: Collection[str] = ()) -> None:
+    def refresh_slots(self, unresponsive: Collection[str] = (), answer_s: float | None = None) -> None:
         """Read the cluster's slots from a server that answers. Servers that were ``unresponsive`` are tried last.
 
-        Raises the error of the last server if none answers.
+        ``answer_s``: see `acquire`. Raises the error of the last server if none answers.
         """
-        version = self.topology.version
-        with self._refresh_lock:
+        version, answer_s = self.topology.version, self.answer_s if answer_s is None else answer_s
+        # The thread that holds the lock tries several servers.
+        if not self._refresh_lock.acquire(timeout=answer_s * MAX_REFRESH_NODES):
+            raise TimeoutError("another thread still reads the slots of the cluster")
+        try:
             if self.topology.version != version:
                 # Another thread has read the slots in the meantime.
                 return
             failed: Exception | None = None
             for server in refresh_order(self.topology, unresponsive):
                 try:
-                    self.topology.update_from_cluster_slots(self._execute(server, "CLUSTER", "SLOTS"), server)
+                    self.topology.update_from_cluster_slots(self._read_slots(server, answer_s), server)
                     return
                 except CONNECTION_ERRORS as error:
                     raise_if_permanent(error)
                     failed = error
             assert failed is not None
             raise failed
+        finally:
+            self._refresh_lock.release()
 
     def close(self) -> None:
         with self._lock:
@@ -107,16 +141,16 @@ class ConnectionPools:
         pool = ConnectionPool.from_url(url, retry=Retry(NoBackoff(), 0), **settings(self.answer_s))
         if self._is_embedded:
             pool.connection_class = EmbeddedConnection
+        pool.connection_class = type("Connection", (_OpensInTime, pool.connection_class), {})
         return pool
 
-    def _execute(self, server: str, *command: str) -> object:
-        pool = self.pool(server)
-        connection: Any = pool.get_connection()
+    def _read_slots(self, server: str, answer_s: float) -> object:
+        connection = self.acquire(server, answer_s)
         try:
-            connection.send_command(*command)
+            connection.send_command("CLUSTER", "SLOTS")
             return connection.read_response()
         finally:
-            pool.release(connection)
+            self.pool(server).release(connection)
 
 
 def settings(answer_s: float) -> dict[str, Any]:

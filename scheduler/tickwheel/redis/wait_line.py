@@ -6,7 +6,7 @@ other filters, whatever their number.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 
 class Waiter:
@@ -52,10 +52,15 @@ class JointWaiter:
     between for which no waiter was left, the call has ``missed`` them, and searches the queue.
     """
 
-    __slots__ = ("dropped", "is_taken", "members", "missed")
+    __slots__ = ("closed", "dropped", "is_swept", "is_taken", "members", "missed", "notify")
 
-    def __init__(self) -> None:
+    def __init__(self, notify: Callable[[], None], closed: Collection[str] = ()) -> None:
+        """``closed``: the queues of the call that are closed (`redis/closed_queues.py`). They have no members."""
+        self.notify = notify
+        self.closed = closed
         self.members: dict[str, Waiter] = {}
+        # Whether the call was woken because a closed queue may be open.
+        self.is_swept = False
         self.is_taken = False
         # By queue: the value of `Line.dropped` when the joint waiter was taken.
         self.dropped: dict[str, int] = {}
@@ -92,11 +97,13 @@ class _CallerWaiters:
 class Line:
     """The waiters of one queue."""
 
-    __slots__ = ("_callers", "_changes", "announcements", "dropped", "groups", "searches", "unassigned")
+    __slots__ = ("_callers", "_changes", "announcements", "dropped", "groups", "holders", "searches", "unassigned")
 
     def __init__(self) -> None:
         self.groups: dict[bytes, Group] = {}
         self.announcements = 0
+        # The waiters that hold a wake-up, in the order in which they received it.
+        self.holders: dict[Waiter, None] = {}
         # Wake-ups that no waiter holds, and the number of waiters with a filter that hold one.
         self.unassigned = self.searches = 0
         # The number of wake-ups for which no waiter was left.
@@ -160,16 +167,22 @@ class Line:
     def hold_wakeup(self, waiter: Waiter) -> None:
         """Give an unassigned wake-up to a waiter."""
         self.unassigned -= 1
-        waiter.holds_wakeup = True
+        self.restore_wakeup(waiter)
         if waiter.where:
             self.searches += 1
             self.groups[waiter.where].searches += 1
+
+    def restore_wakeup(self, waiter: Waiter) -> None:
+        """Let a waiter hold a wake-up."""
+        waiter.holds_wakeup = True
+        self.holders[waiter] = None
 
     def drop_wakeup(self, waiter: Waiter, *, unused: bool) -> None:
         """Take the wake-up from a waiter that holds one. ``unused``: it goes to another waiter."""
         if not waiter.holds_wakeup:
             return
         waiter.holds_wakeup = False
+        del self.holders[waiter]
         self.unassigned += unused
         group = self.groups[waiter.where]
         if group.has_filter:

@@ -11,8 +11,9 @@ If the queue does not exist, there are no wake-ups, and the woken waiter checks 
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
+from tickwheel.redis.closed_queues import ClosedQueues
 from tickwheel.redis.wait_line import JointWaiter, Line, Waiter
 
 SWEEP_S = 1.0
@@ -64,6 +65,7 @@ class WaitList:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._queues: dict[str, Line] = {}
+        self._closed_queues = ClosedQueues()
         self._last_sweep = 0.0
         self._sweep_count = 0
         # The number of wake-ups of waiters so far.
@@ -80,10 +82,16 @@ class WaitList:
             self._queues.setdefault(queue, Line()).add(waiter)
         return waiter
 
-    def add_joint(self, queues: Iterable[str], notify: Callable[[], None], caller: str = "") -> JointWaiter:
-        """Add one waiter for all of the queues and return it. It has no filter."""
-        joint = JointWaiter()
+    def add_joint(
+        self, queues: Iterable[str], notify: Callable[[], None], caller: str = "", closed: Collection[str] = ()
+    ) -> JointWaiter:
+        """Add one waiter for all of the queues and return it. It has no filter.
+
+        ``closed``: further queues, which are closed (`ClosedQueues`).
+        """
+        joint = JointWaiter(notify, closed)
         with self._lock:
+            self._closed_queues.add(joint)
             for queue in queues:
                 member = joint.members[queue] = Waiter(queue, notify, b"", caller, joint)
                 self._queues.setdefault(queue, Line()).add(member)
@@ -94,6 +102,13 @@ class WaitList:
         with self._lock:
             # At once: the joint waiter must not be taken while some of its members have left.
             chosen = [waiter for member in joint.members.values() for waiter in self._leave(member)]
+            self._closed_queues.remove(joint)
+        self._notify(chosen)
+
+    def open(self, queues: Iterable[str]) -> None:
+        """Wake the joint waiters that wait for these queues as closed ones, because the queues are open."""
+        with self._lock:
+            chosen = self._closed_queues.open(queues)
         self._notify(chosen)
 
     def may_sleep(self, joint: JointWaiter) -> bool:
@@ -108,7 +123,7 @@ class WaitList:
                     self._queues[queue].make_eligible()
                     if self._queues[queue].dropped > dropped:
                         joint.missed.add(queue)
-            return not joint.missed and not any(member.woken for member in members)
+            return not joint.missed and not joint.is_swept and not any(member.woken for member in members)
 
     def announced(self, joint: JointWaiter) -> tuple[list[str], bool]:
         """Return the queues that a joint waiter must search, and whether it must check all queues, as after a sweep.
@@ -125,7 +140,8 @@ class WaitList:
             swept = [member for member in members if member.woken and not member.holds_wakeup]
             for member in swept:
                 member.woken = False
-            return queues, bool(swept)
+            is_swept, joint.is_swept = bool(swept) or joint.is_swept, False
+            return queues, is_swept
 
     def remove(self, waiter: Waiter) -> None:
         """Remove a waiter. A wake-up that the waiter did not use goes to another waiter."""
@@ -148,7 +164,10 @@ class WaitList:
                     if waiter.joint is not None:
                         waiter.joint.missed.add(waiter.queue)
             chosen = [self._wake(waiter) for line in self._queues.values() for waiter in line.waiters()]
-        self._notify(chosen)
+            closed = self._closed_queues.all()
+            for joint in closed:
+                joint.missed.update(joint.closed)
+        self._notify([*chosen, *closed])
 
     def wake_for_lost(self, queue: str | None = None) -> None:
         """Wake as many waiters as the queue has, or all queues have, because wake-ups may have been lost."""
@@ -169,7 +188,7 @@ class WaitList:
     def sweep(self) -> None:
         """Wake the next waiter of each queue, in case a wake-up was lost."""
         with self._lock:
-            chosen = []
+            chosen: list[Waiter] = []
             for line in self._queues.values():
                 self._release_slow_searches(line)
                 chosen += self._assign(line)
@@ -177,7 +196,8 @@ class WaitList:
                 if waiter is not None:
                     chosen.append(self._wake(waiter))
             self._sweep_count += 1
-        self._notify(chosen)
+            swept = self._closed_queues.sweep()
+        self._notify([*chosen, *swept])
 
     def forward(self, waiter: Waiter) -> None:
         """Pass the wake-up of a waiter whose search found nothing to a group whose search may find the message."""
@@ -207,12 +227,13 @@ class WaitList:
         with self._lock:
             waiter.woken = True
             if not waiter.where:
-                waiter.holds_wakeup = True
+                self._queues[waiter.queue].restore_wakeup(waiter)
 
     def count(self) -> int:
         """Return the number of waiters. A joint waiter counts as one."""
         with self._lock:
-            return len({waiter.joint or waiter for line in self._queues.values() for waiter in line.waiters()})
+            waiters = {waiter.joint or waiter for line in self._queues.values() for waiter in line.waiters()}
+            return len(waiters | self._closed_queues.all())
 
     def has_waiter(self, queue: str) -> bool:
         """Return whether the queue has a waiter."""
@@ -268,11 +289,11 @@ class WaitList:
     def _release_slow_searches(self, line: Line) -> None:
         """Let the other waiters of a group search, too, if a search lasted longer than the time between two sweeps.
 
-        For example, a server does not answer, and messages become ready on other servers. A joint waiter keeps its
-        wake-up, because it might search another queue, and no other waiter would search this one.
+        For example, a server does not answer, and messages become ready on other servers. If no other waiter takes the
+        wake-up of a joint waiter, the joint waiter has missed it, and searches the queue before it sleeps again.
         """
-        for waiter in line.waiters():
-            if waiter.holds_wakeup and waiter.joint is None and waiter.held_since < self._sweep_count:
+        for waiter in list(line.holders):
+            if waiter.held_since < self._sweep_count:
                 line.groups[waiter.where].width = MAX_WIDTH
                 line.drop_wakeup(waiter, unused=True)
 
@@ -282,6 +303,6 @@ class WaitList:
         return waiter
 
     @staticmethod
-    def _notify(chosen: list[Waiter]) -> None:
+    def _notify(chosen: Iterable[Waiter | JointWaiter]) -> None:
         for waiter in chosen:
             waiter.notify()

@@ -14,7 +14,7 @@ from redis.exceptions import AskError
 from tickwheel.errors import TickwheelError
 from tickwheel.plan import BROKEN_ANSWER, Search
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools, read_answer
-from tickwheel.redis.end_waits import EndWaits
+from tickwheel.redis.end_waits import EndWaitHandle, EndWaits
 from tickwheel.redis.joint_wait import JointWaitHandle
 from tickwheel.redis.replies import CONNECTION_ERRORS
 from tickwheel.redis.subscriptions import Subscriptions
@@ -40,9 +40,11 @@ class TaskWaiter(WaiterHandle):
 class JointTaskWaiter(JointWaitHandle):
     """A task that sleeps until one of its queues has a message for it."""
 
-    def __init__(self, waiters: WaitList, queues: Sequence[str], check: Callable[[], None], caller: str) -> None:
+    def __init__(
+        self, waiters: WaitList, queues: Sequence[str], check: Callable[[], None], caller: str, closed: Sequence[str]
+    ) -> None:
         self._event = asyncio.Event()
-        super().__init__(waiters, queues, self._event.set, check, caller)
+        super().__init__(waiters, queues, self._event.set, check, caller, closed)
 
     async def wait(self, seconds: float) -> None:
         """Sleep until woken, for at most ``seconds``. Raises the server's error if a subscription was refused."""
@@ -53,29 +55,17 @@ class JointTaskWaiter(JointWaitHandle):
         self._check()
 
 
-class TaskEndWaiter:
+class TaskEndWaiter(EndWaitHandle):
     """A task that sleeps until its message ends."""
 
     def __init__(self, waits: EndWaits, topic: str, field: bytes, check: Callable[[], None]) -> None:
-        self._waits = waits
-        self._check = check
         self._event = asyncio.Event()
-        self._waiter = waits.add(topic, field, self._event.set)
+        super().__init__(waits, topic, field, self._event.set, check)
 
     async def wait(self, seconds: float) -> None:
         """Sleep until woken, for at most ``seconds``. Raises the server's error if the subscription was refused."""
         await _sleep(self._event, seconds)
         self._check()
-
-    def wake(self) -> None:
-        """End the sleep, even if the message has not ended."""
-        self._event.set()
-
-    def restore(self) -> None:
-        """Nothing was taken from other waiters."""
-
-    def unsubscribe(self) -> None:
-        self._waits.remove(self._waiter)
 
 
 async def _sleep(event: asyncio.Event, seconds: float) -> None:
@@ -134,8 +124,13 @@ class WakeupTask:
             self._begin_subscription(queue)
         return waiter
 
-    async def subscribe_jointly(self, queues: Sequence[str], caller: str = "") -> JointTaskWaiter:
-        """Return a waiter for all of the queues, once their subscriptions are confirmed. See `subscribe`."""
+    async def subscribe_jointly(
+        self, queues: Sequence[str], caller: str = "", closed: Sequence[str] = ()
+    ) -> JointTaskWaiter:
+        """Return a waiter for all of the queues, once their subscriptions are confirmed. See `subscribe`.
+
+        ``closed``: further queues, which are closed, so there are no subscriptions to them.
+        """
         self._start()
         # All subscriptions begin before the first confirmation is awaited.
         for queue in queues:
@@ -143,7 +138,7 @@ class WakeupTask:
         ends = time.monotonic() + self._servers.answer_s
         for queue in queues:
             await self._confirm(queue, max(ends - time.monotonic(), 0))
-        waiter = JointTaskWaiter(self._waiters, queues, self._subscriptions.check, caller)
+        waiter = JointTaskWaiter(self._waiters, queues, self._subscriptions.check, caller, closed)
         for queue in queues:
             self._begin_subscription(queue)
         return waiter

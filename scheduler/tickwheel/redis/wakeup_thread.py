@@ -15,7 +15,7 @@ from redis.exceptions import AskError
 
 from tickwheel.errors import TickwheelError
 from tickwheel.plan import BROKEN_ANSWER, Search
-from tickwheel.redis.end_waits import EndWaits
+from tickwheel.redis.end_waits import EndWaitHandle, EndWaits
 from tickwheel.redis.joint_wait import JointWaitHandle
 from tickwheel.redis.pools import ConnectionPools, read_answer
 from tickwheel.redis.replies import CONNECTION_ERRORS
@@ -42,9 +42,11 @@ class ThreadWaiter(WaiterHandle):
 class JointThreadWaiter(JointWaitHandle):
     """A thread that sleeps until one of its queues has a message for it."""
 
-    def __init__(self, waiters: WaitList, queues: Sequence[str], check: Callable[[], None], caller: str) -> None:
+    def __init__(
+        self, waiters: WaitList, queues: Sequence[str], check: Callable[[], None], caller: str, closed: Sequence[str]
+    ) -> None:
         self._event = threading.Event()
-        super().__init__(waiters, queues, self._event.set, check, caller)
+        super().__init__(waiters, queues, self._event.set, check, caller, closed)
 
     def wait(self, seconds: float) -> None:
         """Sleep until woken, for at most ``seconds``. Raises the server's error if a subscription was refused."""
@@ -54,23 +56,18 @@ class JointThreadWaiter(JointWaitHandle):
         self._check()
 
 
-class ThreadEndWaiter:
+class ThreadEndWaiter(EndWaitHandle):
     """A thread that sleeps until its message ends."""
 
     def __init__(self, waits: EndWaits, topic: str, field: bytes, check: Callable[[], None]) -> None:
-        self._waits = waits
-        self._check = check
         self._event = threading.Event()
-        self._waiter = waits.add(topic, field, self._event.set)
+        super().__init__(waits, topic, field, self._event.set, check)
 
     def wait(self, seconds: float) -> None:
         """Sleep until woken, for at most ``seconds``. Raises the server's error if the subscription was refused."""
         self._event.wait(seconds)
         self._event.clear()
         self._check()
-
-    def unsubscribe(self) -> None:
-        self._waits.remove(self._waiter)
 
 
 class WakeupThread:
@@ -100,10 +97,15 @@ class WakeupThread:
         self._keep(queues)
         return waiter
 
-    def subscribe_jointly(self, queues: Sequence[str], caller: str = "") -> JointThreadWaiter:
-        """Return a waiter for all of the queues, once their subscriptions are confirmed. See `subscribe`."""
+    def subscribe_jointly(
+        self, queues: Sequence[str], caller: str = "", closed: Sequence[str] = ()
+    ) -> JointThreadWaiter:
+        """Return a waiter for all of the queues, once their subscriptions are confirmed. See `subscribe`.
+
+        ``closed``: further queues, which are closed, so there are no subscriptions to them.
+        """
         self._confirm(queues)
-        waiter = JointThreadWaiter(self._waiters, queues, self._subscriptions.check, caller)
+        waiter = JointThreadWaiter(self._waiters, queues, self._subscriptions.check, caller, closed)
         self._keep(queues)
         return waiter
 

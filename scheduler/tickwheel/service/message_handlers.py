@@ -122,16 +122,11 @@ class MessageHandlers(LeaseHandlers):
         wait_ms = validation.duration_ms(
             "wait", message_conversion.duration_from_proto(request, "wait_ms"), 0, limits.WAIT_MS_MAX
         )
-        wait, (caller, _) = MessageWait(namespace.context, queues, name_current_caller()), CALL.get()
-        try:
-            if not wait_ms or self._drained.is_set():
-                return calls.AwaitMessagesResponse(queues=await namespace.run(wait.plan(0)))
-            async with caller.hold_wait_slot(self._wait_limit):
-                return calls.AwaitMessagesResponse(
-                    queues=await self._wait(wait, namespace.run(wait.plan(wait_ms / 1000)))
-                )
-        finally:
-            caller.quota.charge(wait.further_rounds)
+        wait = MessageWait(namespace.context, queues, name_current_caller())
+        if not wait_ms or self._drained.is_set():
+            return calls.AwaitMessagesResponse(queues=await namespace.run(wait.plan(0)))
+        async with CALL.get()[0].hold_wait_slot(self._wait_limit):
+            return calls.AwaitMessagesResponse(queues=await self._wait(wait, namespace.run(wait.plan(wait_ms / 1000))))
 
     async def dequeue_stream(
         self, requests: AsyncIterator[calls.DequeueStreamRequest]

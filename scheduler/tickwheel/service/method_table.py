@@ -23,8 +23,10 @@ class MethodRow:
     request, the name of this field. ``action`` names the metric that counts messages of the RPC, for example
     ``enqueued``; it is empty if there is no such metric. ``count`` computes the number of these messages from a request
     and its response. ``answer_bytes`` is above 0 if an answer can be large: the size of its turn (`call_limits.Turn`).
-    The handlers of dequeues take their turns themselves. A call that ``reads_all_shards``, or writes to all, also costs
-    their number divided by `SHARDS_OF_A_MESSAGE`, if this is more than ``charge``. ``charge_at_end`` is the name of a
+    The handlers of dequeues take their turns themselves. A call that ``reads_all_shards``, or writes to all, costs
+    their number divided by `SHARDS_OF_A_MESSAGE`, if this is more than ``charge``. If it reads a key for each item of
+    the repeated field ``keys`` on each shard, it costs the number of keys divided by `KEYS_OF_A_MESSAGE`, if this is
+    more. ``charge_at_end`` is the name of a
     repeated field of the request: the call is never rejected for its length, which is charged when the call ends. Only
     unary RPCs can have this charge.
     """
@@ -36,11 +38,20 @@ class MethodRow:
     count: Count = lambda _, response: 0
     answer_bytes: int = 0
     reads_all_shards: bool = False
+    keys: str = ""
     charge_at_end: str = ""
 
-    def cost(self, request: Any) -> int:
-        """Return the cost of a request in messages. If the cost is the length of a field, it is at least 1."""
-        return self.charge if isinstance(self.charge, int) else max(len(getattr(request, self.charge)), 1)
+    def cost(self, request: Any, shards: int = 1) -> int:
+        """Return the cost of a request in messages. If the cost is the length of a field, it is at least 1.
+
+        ``shards`` is the number of shards of the namespace.
+        """
+        cost = self.charge if isinstance(self.charge, int) else max(len(getattr(request, self.charge)), 1)
+        if self.reads_all_shards:
+            cost = max(cost, shards // limits.SHARDS_OF_A_MESSAGE)
+        if self.keys:
+            cost = max(cost, shards * len(getattr(request, self.keys)) // limits.KEYS_OF_A_MESSAGE)
+        return cost
 
     def cost_at_end(self, request: Any) -> int:
         """Return what a call with this request costs when it ends, in messages."""
@@ -77,7 +88,7 @@ METHOD_ROWS: Final = (
     MethodRow("Dequeue", Role.CONSUME, 1, "delivered", _delivered),
     # `CallObserver` calls ``count`` with each answered request of the batch and the response to this request.
     MethodRow("DequeueBatch", Role.CONSUME, "requests", "delivered", _delivered),
-    MethodRow("AwaitMessages", Role.CONSUME),
+    MethodRow("AwaitMessages", Role.CONSUME, reads_all_shards=True, keys="queues"),
     MethodRow("DequeueStream", Role.CONSUME, 1, "delivered", _delivered),
     # Calls for leased messages are never rejected: otherwise, other workers would do the same work again. A release
     # costs its leases afterwards, because each of them leaves a timer on the wheel, and its message can be leased again

@@ -214,7 +214,7 @@ class Server:
         caller, _ = CALL.get()
         with requests:
             request = await requests.read_single()
-            caller.quota.take(self._cost(row, request))
+            caller.quota.take(row.cost(request, self._shards(request) if row.reads_all_shards else 1))
             if requests.is_large:
                 await requests.take_turn()
             try:
@@ -227,13 +227,11 @@ class Server:
                 if cost := row.cost_at_end(request):
                     caller.quota.charge(cost)
 
-    def _cost(self, row: MethodRow, request: Any) -> int:
-        cost = row.cost(request)
-        if row.reads_all_shards and self._namespaces is not None:
-            namespace = self._namespaces.by_name.get(request.namespace or DEFAULT)
-            if namespace is not None:
-                cost = max(cost, namespace.context.shards // limits.SHARDS_OF_A_MESSAGE)
-        return cost
+    def _shards(self, request: Any) -> int:
+        """Return the number of shards of the namespace that a request names; 1 if the namespace is not open yet."""
+        assert self._namespaces is not None
+        namespace = self._namespaces.by_name.get(request.namespace or DEFAULT)
+        return 1 if namespace is None else namespace.context.shards
 
     async def _answer_server_stream(
         self, handle: Callable[[Any, Write], Awaitable[None]], row: MethodRow, requests: RequestReader, write: Write

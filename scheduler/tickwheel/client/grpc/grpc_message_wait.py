@@ -13,6 +13,8 @@ from tickwheel.v1 import message_service_pb2 as calls
 # The number of answers in a row whose queues had no messages for the caller, from which on the wait pauses.
 _FUTILE_ANSWERS = 3
 _PAUSE_S, _MAX_PAUSE_S = 0.01, 1.0
+# How long `AwaitMessages` is not called again after the service did not offer the call: it may be updated meanwhile.
+_MISSING_S = 60.0
 
 _log = logging.getLogger("tickwheel")
 
@@ -21,12 +23,17 @@ class AwaitSupport:
     """Whether the service offers `AwaitMessages`. An older service does not."""
 
     def __init__(self) -> None:
-        self.is_missing = False
+        self._missing_until = 0.0
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the service did not offer the call less than a minute ago."""
+        return time.monotonic() < self._missing_until
 
     def note_missing(self) -> None:
-        """Remember that the service does not offer the call, and log it once."""
-        if not self.is_missing:
-            self.is_missing = True
+        """Remember for a minute that the service does not offer the call. Log it once."""
+        is_new, self._missing_until = not self._missing_until, time.monotonic() + _MISSING_S
+        if is_new:
             _log.warning(
                 "the service is of an older version, without AwaitMessages: while all queues of a worker are empty, the"
                 " worker waits for the messages of one queue at a time; update the service"

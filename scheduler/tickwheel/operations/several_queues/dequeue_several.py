@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from tickwheel.errors import LeaseLost, QueueBlocked, QueueNotFound
+from tickwheel.errors import QueueBlocked, QueueNotFound, TickwheelError
 from tickwheel.model.message import LeasedMessage
 from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.plan import BROKEN_ANSWER, ArgumentError, Plan
@@ -138,9 +138,10 @@ class SeveralQueues(Generic[Q, M]):
             queue: Q = choice.value
             chosen = queue.name
         finally:
-            # The selector has chosen another queue, or has failed. Nothing renews the leases of these messages.
+            # The selector has chosen another queue, or has failed. Nothing renews the leases of these messages. If a
+            # release fails, they end by themselves, and the caller still receives the messages of the chosen queue.
             for name in leased.keys() - {chosen}:
-                with suppress(LeaseLost):
+                with suppress(TickwheelError):
                     yield from backend.release(leased[name])
         messages = leased.get(chosen, [])
         if messages:

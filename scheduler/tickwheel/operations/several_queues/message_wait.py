@@ -1,8 +1,9 @@
 """Waits until one of several queues may have messages for the caller. Leases nothing.
 
 One waiter is in the lines of all queues, so the first announcement of any of them ends the wait. The wait reads from
-the server only when it begins, and after a sweep (`redis/wait_list.py`), once a second in each process. Such a *check*
-is one round for all queues, whatever their number. If there are messages, further rounds find their queues.
+the server only when it begins, and after a sweep (`redis/wait_list.py`), which chooses one waiter of each queue of a
+process about once a second. Such a *check* is one round for all queues, whatever their number. If there are messages,
+further rounds find their queues.
 """
 
 import time
@@ -14,8 +15,6 @@ from tickwheel.operations.context import NamespaceContext
 from tickwheel.plan import AwaitWakeup, Plan, Request, Round, SubscribeJointly, Unsubscribe
 from tickwheel.storage.keys import namespace_key, queue_key, queues_key
 
-# How often to check if no queue is open: there are no announcements and no sweeps then.
-_CHECK_S = 1.0
 # A sweep needs no check so soon after the last one, nor so near the end of the wait: the next wait begins with a check.
 # So a worker that waits for a second at a time checks once in each wait, whenever the sweep comes.
 _RECENT_S, _NEAR_END_S = 0.9, 0.2
@@ -35,14 +34,12 @@ class MessageWait:
         self._queues = tuple(queues)
         self._caller = caller
         self._waiter: Any = None
-        # The queues whose announcements wake the waiter.
+        # The queues whose announcements wake the waiter. It waits for the others as closed queues.
         self._subscribed: list[str] = []
         self._must_check = True
         self._checked_at = 0.0
         self._is_announced = False
         self._is_cancelled = False
-        self.further_rounds = 0
-        """The number of rounds of all checks so far, without the first two of each check."""
 
     def plan(self, seconds: float) -> Plan[list[str]]:
         """Wait up to ``seconds``, and return the queues that may have messages, in which the caller then searches."""
@@ -75,11 +72,11 @@ class MessageWait:
             left = until - time.monotonic()
             if left <= 0 or self._is_cancelled:
                 return []
-            yield AwaitWakeup(self._waiter, left if self._subscribed else min(left, _CHECK_S))
+            yield AwaitWakeup(self._waiter, left)
             announced, is_swept = self._waiter.announced()
             now = time.monotonic()
             is_due = now - self._checked_at >= _RECENT_S and until - now > _NEAR_END_S
-            self._must_check = (is_swept and is_due) or not self._subscribed
+            self._must_check = is_swept and is_due
             if announced:
                 self._is_announced = True
                 return self._found(announced)
@@ -110,9 +107,12 @@ class MessageWait:
         """Stay in the lines of exactly the open queues: messages of a blocked queue must not wake the caller."""
         is_open = self._open_queues()
         if self._waiter is None or is_open != self._subscribed:
+            if self._waiter is not None:
+                self._waiter.open([queue for queue in is_open if queue not in self._subscribed])
             yield from self.end()
             self._subscribed = is_open
-            self._waiter = yield SubscribeJointly(is_open, self._caller)
+            closed = [queue for queue in self._queues if queue not in is_open]
+            self._waiter = yield SubscribeJointly(is_open, self._caller, closed)
             # Subscribe first, then check, so that a message that becomes ready in between is not missed.
             self._must_check = True
 
@@ -155,10 +155,7 @@ class MessageWait:
         A queue that was found is not read again, so one round is usually enough.
         """
         ready: set[str] = set()
-        is_further = False
         while shards and (left := [queue for queue in self._subscribed if queue not in ready]):
-            self.further_rounds += is_further
-            is_further = True
             count = max(_ROUND_READS // len(left), 1)
             places = [(shard, queue) for shard in shards[:count] for queue in left]
             shards = shards[count:]
