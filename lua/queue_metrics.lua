@@ -1,6 +1,7 @@
 #!lua flags=no-writes
 -- Returns the metrics of some queues of a shard. An event process calls this script for a shard that it leads.
--- A damaged key of a queue does not fail the call: its values are missing in the reply.
+-- A damaged key of a queue does not fail the call: its values are missing in the reply. So is a value that is too long
+-- for a number, so that a reply is small whatever another program has stored.
 -- KEYS: clock messages queue_keys...
 -- INCLUDE: _clock
 -- ARGV[n]  for the queue n, whose keys are the four keys from 4 * n - 3 in `queue_keys` (config, counts, lateness, ready):
@@ -14,7 +15,7 @@
 --          message is ready}}
 -- Cost     O(log N) for each queue, and at most five commands
 -- The state as in _constants.
-local PENDING, LATE = 2, {}
+local PENDING, MAX_DIGITS, LATE = 2, 16, {}
 for bucket = 0, 48 do
     LATE[bucket + 1] = 'late:' .. bucket
 end
@@ -26,7 +27,7 @@ local function read_fields(key, ...)
     local values = redis.pcall('HMGET', key, ...)
     commands = commands + 1
     for n = 1, #values do
-        values[n] = values[n] or ''
+        values[n] = values[n] and #values[n] <= MAX_DIGITS and values[n] or ''
     end
     return table.concat(values, ',')
 end

@@ -108,7 +108,6 @@ def test_an_idle_worker_of_a_lost_namespace_logs_the_reason_and_ends(
     losing: LosingServer, tmp_path: Path, lose: Lose
 ) -> None:
     with Worker(losing.url, NAMESPACE, tmp_path, "--processes", "2", "--threads", "2") as worker:
-        # A process that opens the namespace for the first time, after the loss, would create it.
         eventually(lambda: losing.waiting_processes() == 2, f"both processes wait\n{worker.log}", 30)
         lose(losing)
         assert worker.wait(20) == 1
@@ -129,6 +128,25 @@ def test_a_worker_process_that_is_restarted_does_not_create_the_namespace_again(
         assert worker.wait(30) == 1
         assert "ended by SIGKILL" in worker.log
         assert sum("start the worker again" in line for line in errors(worker.log)) == 1
+        assert losing.stored_keys() == []
+
+
+def test_a_process_that_loads_the_app_during_the_loss_does_not_create_the_namespace_again(
+    losing: LosingServer, tmp_path: Path
+) -> None:
+    (loading := tmp_path / "loading").touch()
+    with Worker(losing.url, NAMESPACE, tmp_path, "--processes", "2", LOAD_WHILE=str(loading)) as worker:
+        worker.wait_until_recorded("loading")
+        # The second process is started when the first has opened the namespace.
+        [first] = worker.children
+        loading.unlink()
+        eventually(lambda: len(worker.children) == 2, f"the second process is started\n{worker.log}", 30)
+        [second] = {*worker.children} - {first}
+        os.kill(second, signal.SIGSTOP)
+        losing.flush()
+        eventually(lambda: "no longer exists" in worker.log, f"the loss is logged\n{worker.log}", 30)
+        os.kill(second, signal.SIGCONT)
+        assert worker.wait(30) == 1
         assert losing.stored_keys() == []
 
 

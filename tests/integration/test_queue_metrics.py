@@ -172,12 +172,14 @@ def test_damaged_keys_and_values_of_a_queue_hide_no_other_queue(
             tickwheel.create_queue(name).enqueue(id="m")
         for key in ("lateness", "ready"):
             server.set(queue_key(namespace, 0, "damaged", key), "another type")
-        server.hset(queue_key(namespace, 0, "damaged", "counts"), "3", "x" * 50)
+        server.hset(queue_key(namespace, 0, "damaged", "counts"), "3", "9" * 1_000_000)
         server.hset(queue_key(namespace, 0, "damaged", "config"), "errored", "-1")
         reply = tickwheel._run(read_queues(tickwheel._context, 0, {"damaged": None, "healthy": None}))
         assert reply.readings["healthy"].counts == (0, 1, 0, 0, 0, 0)
         damaged = reply.readings["damaged"]
         assert (damaged.counts, damaged.errored, damaged.head_age_ms) == ((0, 1, 0, 0, 0, 0), 0, 0)
+        # The process keeps this text, and sends it with its next call.
+        assert len(damaged.counts_text) < 100
         server.delete(queue_key(namespace, 0, "damaged", "counts"))
         server.set(queue_key(namespace, 0, "damaged", "counts"), "another type")
         [reading] = read(tickwheel, "damaged")

@@ -1,22 +1,16 @@
 """The consumer of a worker process, in a thread of the test."""
 
+import logging
 import os
-import random
 import threading
-from contextlib import closing
+from collections.abc import Iterator
 
 import pytest
 
+from tests.support.consumer_thread import make_consumer, run_consumer
+from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.tasks import TaskApp
-from tickwheel.tasks.runner import Runner
-from tickwheel.worker.async_runner import AsyncTaskLoop
-from tickwheel.worker.completer import Completer
-from tickwheel.worker.consumer import Consumer
-from tickwheel.worker.ipc import ReportWriter
-from tickwheel.worker.selectors import Lottery
-from tickwheel.worker.shared_state import SharedState
-from tickwheel.worker.task_log import TaskLog
 
 pytestmark = pytest.mark.integration
 
@@ -27,23 +21,10 @@ def test_a_consumer_that_cannot_report_a_batch_releases_the_batch_and_ends(tickw
     work = tickwheel.create_queue("work")
     work.enqueue(b"one")
     work.enqueue(b"two")
-    stopping, ended, state = threading.Event(), threading.Event(), SharedState(1)
+    stopping, ended = threading.Event(), threading.Event()
     # Every write to this file fails, as if a task had closed the pipe of the process.
     read_only = os.open(os.devnull, os.O_RDONLY)
-    with closing(Completer(tickwheel, TaskLog(app))) as completer:
-        consumer = Consumer(
-            app,
-            tickwheel,
-            Lottery(app.queues.values(), random.Random(1)),
-            Runner(app, AsyncTaskLoop().run),
-            completer,
-            ReportWriter(read_only, stopping.set),
-            state.of_consumer(0),
-            0,
-            stopping,
-            "worker",
-            lambda: None,
-        )
+    with make_consumer(app, tickwheel, read_only, stopping) as consumer:
 
         def consume() -> None:
             with pytest.raises(OSError, match="Bad file descriptor"):
@@ -53,5 +34,44 @@ def test_a_consumer_that_cannot_report_a_batch_releases_the_batch_and_ends(tickw
         threading.Thread(target=consume, daemon=True).start()
         assert ended.wait(20)
     os.close(read_only)
-    state.close()
     assert [(message.state, message.attempt) for message in work.messages()] == [("pending", 0)] * 2
+
+
+@pytest.fixture
+def broken_log() -> Iterator[None]:
+    """A filter of the app that fails for every line of the worker."""
+
+    def fail(record: logging.LogRecord) -> bool:
+        raise RuntimeError("the filter of the app has failed")
+
+    log = logging.getLogger("tickwheel.worker")
+    log.addFilter(fail)
+    yield
+    log.removeFilter(fail)
+
+
+@pytest.mark.usefixtures("broken_log")
+def test_a_log_that_fails_changes_the_outcome_of_no_task_and_stops_no_consumer(
+    tickwheel: Tickwheel, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = TaskApp()
+    work = tickwheel.create_queue("work", max_attempts=1)
+
+    @app.task(queue="work")
+    def succeed(number: int) -> int:
+        return number
+
+    @app.task(queue="work")
+    def fail() -> None:
+        raise ValueError("the task")
+
+    def counts() -> tuple[int, int]:
+        found = work.counts()
+        return found["completed"], found["errored"]
+
+    with run_consumer(app, tickwheel):
+        for n in range(3):
+            work.enqueue_many([succeed.message((n,), {}), fail.message((), {})])
+            # The next messages are another batch, which waits for the settlement of an earlier one.
+            eventually(lambda: counts() == (n + 1, n + 1), "the outcomes are stored")  # noqa: B023
+    assert "the filter of the app has failed" in capsys.readouterr().err

@@ -1,31 +1,20 @@
 """The consumer of a worker with several queues, in a thread of the test: it wakes for a message of any queue."""
 
-import os
-import random
-import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
 
 from tests.integration.service_thread import ServiceThread
+from tests.support.consumer_thread import run_consumer
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.several_queues.message_wait import MessageWait
 from tickwheel.redis.wait_list import WaitList
 from tickwheel.tasks import TaskApp
-from tickwheel.tasks.runner import Runner
-from tickwheel.tasks.task_queue import TaskQueue
 from tickwheel.testing import PrivateServer
-from tickwheel.worker.async_runner import AsyncTaskLoop
-from tickwheel.worker.completer import Completer
-from tickwheel.worker.consumer import Consumer
-from tickwheel.worker.ipc import ReportWriter
-from tickwheel.worker.selectors import Lottery, QueueSelector, ReducedLottery
-from tickwheel.worker.shared_state import SharedState
-from tickwheel.worker.task_log import TaskLog
+from tickwheel.worker.selectors import Lottery, ReducedLottery
 
 pytestmark = pytest.mark.integration
 
@@ -61,39 +50,6 @@ class Activity:
         monkeypatch.setattr(MessageWait, "_check", counted_check)
         monkeypatch.setattr(WaitList, "may_sleep", counted_sleep)
         monkeypatch.setattr(Dequeue, "plan", counted_dequeue)
-
-
-@contextmanager
-def consumer(
-    app: TaskApp, tickwheel: Tickwheel, selector: type[QueueSelector[TaskQueue]] = ReducedLottery
-) -> Iterator[None]:
-    """Run a consumer of all queues of the app in the ``with`` block."""
-    stopping, state = threading.Event(), SharedState(1)
-    reports, written = os.pipe()
-    with closing(Completer(tickwheel, TaskLog(app))) as completer, os.fdopen(reports, "rb"):
-        running = Consumer(
-            app,
-            tickwheel,
-            selector(app.queues.values(), random.Random(1)),
-            Runner(app, AsyncTaskLoop().run),
-            completer,
-            ReportWriter(written, stopping.set),
-            state.of_consumer(0),
-            0,
-            stopping,
-            "worker",
-            lambda: None,
-        )
-        thread = threading.Thread(target=running.run)
-        thread.start()
-        try:
-            yield
-        finally:
-            stopping.set()
-            thread.join(30)
-            assert not thread.is_alive()
-    os.close(written)
-    state.close()
 
 
 @pytest.fixture(params=["redis", "grpc"])
@@ -136,7 +92,7 @@ def test_an_idle_consumer_wakes_for_a_message_of_any_queue_and_polls_none(
     app: TaskApp, client: Tickwheel, ran: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     activity = Activity(monkeypatch)
-    with consumer(app, client):
+    with run_consumer(app, client, ReducedLottery):
         for n, name in enumerate(NAMES):
             before = activity.sleeps
             eventually(lambda: activity.sleeps > before, "the consumer sleeps")  # noqa: B023
@@ -150,7 +106,7 @@ def test_an_idle_consumer_checks_all_queues_at_once_and_dequeues_from_none(
     app: TaskApp, client: Tickwheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     activity = Activity(monkeypatch)
-    with consumer(app, client):
+    with run_consumer(app, client, ReducedLottery):
         eventually(lambda: activity.sleeps, "the consumer sleeps")
         activity.dequeues.clear()
         activity.checks = activity.waits = 0
@@ -165,7 +121,7 @@ def test_a_selector_that_draws_once_still_waits_at_the_drawn_queue(
     app: TaskApp, client: Tickwheel, ran: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     activity = Activity(monkeypatch)
-    with consumer(app, client, Lottery):
+    with run_consumer(app, client, Lottery):
         send(app, client, "blue", "late")
         eventually(lambda: ran == ["late"], "the task has run")
     assert activity.checks == 0

@@ -1,5 +1,6 @@
 """A child that a task forks ends where the task ends. It never runs the code of its parent."""
 
+import json
 import os
 import subprocess
 import sys
@@ -53,3 +54,34 @@ def test_a_forked_child_ends_at_the_end_of_the_block(child: str, code: int, erro
     assert ("unfinished line" in done.stdout) == ("unfinished" in child)
     assert done.stderr.endswith(error)
     assert bool(done.stderr) == bool(error)
+
+
+HOSTILE = r"x\n2030-01-01 00:00:00,000 INFO tickwheel.worker: forged\x1b[2J"
+
+
+@pytest.mark.parametrize("child", ["raise ValueError('{}')", "sys.exit('{}')"], ids=["error", "exit"])
+def test_the_error_of_a_child_adds_no_line_to_the_log_of_the_program(child: str) -> None:
+    log = "from tickwheel.runtime.log_format import log_to_stderr\nlog_to_stderr()\n"
+    done = subprocess.run(
+        [sys.executable, "-c", log + PROGRAM.format(child=child.format(HOSTILE))],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "forged" in done.stderr
+    assert "\x1b" not in done.stderr
+    assert not [line for line in done.stderr.split("\n") if line.startswith("2030")]
+
+
+def test_the_error_of_a_child_is_json_in_a_log_of_json() -> None:
+    log = "from tickwheel.runtime.log_format import log_to_stderr\nlog_to_stderr(json=True)\n"
+    done = subprocess.run(
+        [sys.executable, "-c", log + PROGRAM.format(child="raise ValueError('of the child')")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    [line] = done.stderr.splitlines()
+    assert "ValueError: of the child" in json.loads(line)["traceback"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily
 
 from services.process import free_port
@@ -17,9 +18,11 @@ from tickwheel import InvalidArgument
 from tickwheel.event_process import WheelStats
 from tickwheel.event_process.metrics import METRICS, ShardMetrics, ShardStats
 from tickwheel.event_process.queue_metrics import QUEUE_METRICS
+from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.service.metrics import METRICS as SERVICE_METRICS
+from tickwheel.telemetry import metrics
 from tickwheel.telemetry.metrics import MetricSpec
-from tickwheel.telemetry.metrics_server import start_metrics_server
+from tickwheel.telemetry.metrics_server import registry_of, start_metrics_server
 from tickwheel.worker.metrics import METRICS as WORKER_METRICS
 
 pytestmark = pytest.mark.unit
@@ -102,6 +105,27 @@ def test_metrics_are_served_for_each_shard_in_base_units() -> None:
     assert 'tickwheel_fired_timers_total{namespace="tw",shard="0"} 3.0' in lines
     assert 'tickwheel_clock_held{namespace="tw",shard="5"} 1.0' in lines
     assert 'tickwheel_unreadable_nodes_total{namespace="tw"} 4.0' in lines
+
+
+def fail(*_: object) -> Any:
+    raise ValueError("a bug")
+
+
+@pytest.mark.parametrize("fails", ["samples", "read"])
+def test_a_metric_that_cannot_be_computed_hides_no_other_metric_and_is_logged_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    monkeypatch.setattr(metrics, "_log_throttle", LogThrottle())
+    broken: MetricSpec[int] = MetricSpec("broken", "A metric with a bug", CounterMetricFamily, (), fail)
+    good: MetricSpec[int] = MetricSpec(
+        "good", "A metric", CounterMetricFamily, (), metrics.unlabelled(lambda source: source)
+    )
+    collector = metrics.SpecCollector(fail if fails == "read" else lambda: 3, (broken, good))
+    for _ in range(2):
+        lines = generate_latest(registry_of(collector)).decode().splitlines()
+        assert ("tickwheel_good_total 3.0" in lines) == (fails == "samples")
+    [record] = caplog.records
+    assert record.message.startswith("the metrics page lacks ")
 
 
 def test_an_address_in_use_is_a_clear_error() -> None:

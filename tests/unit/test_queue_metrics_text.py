@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from prometheus_client import generate_latest
 
-from tests.support.fake_queues import FakeQueues
+from tests.support.fake_queues import FakeQueue, FakeQueues
 from tickwheel import TickwheelError
 from tickwheel.event_process import queue_metrics_reader
 from tickwheel.event_process.metrics import ShardMetrics
@@ -127,6 +127,23 @@ def test_the_sum_is_exported_when_all_of_its_queues_were_read(monkeypatch: pytes
         seen.append(reading.by_queue(lambda _: True))
     # A read of the names, and three calls for 20 queues.
     assert seen == [{}, {}, {}, {"_other": True}]
+
+
+def test_the_page_is_exported_while_all_queues_of_the_sum_are_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_metrics_reader, "NAMED_QUEUES", 0)
+    queues = FakeQueues(["old"])
+    queues.shards[0]["old"].counts, queues.shards[0]["old"].errored = [1] * 6, 4
+    queues.shards[0]["new"] = FakeQueue([2] * 6)
+    reading = Reading(queues)
+    reading.run(5)
+    queues.names = ["new"]
+    seen = set()
+    for _ in range(100):
+        reading.reader.step()
+        reading.now += 0.2
+        seen.add(reading.by_queue(lambda each: (each.counts[0], each.errored))["_other"])
+    # The counter keeps the errored messages of the queue that was deleted.
+    assert seen == {(1, 4), (0, 4), (2, 4)}
 
 
 @pytest.mark.parametrize("pending", [False, True])

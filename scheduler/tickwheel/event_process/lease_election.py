@@ -106,9 +106,10 @@ class LeaseElection:
             except (RedisError, OSError, TickwheelError, ScriptError) as error:
                 level = _log_throttle.level(f"election: {error}")
                 _log.log(level, "the server of the election does not answer; trying again: %s", error)
-            except Exception:
+            except Exception as error:
                 # This is a bug. The loops of the shards need the thread.
-                _log.exception("the thread of the election failed; trying again")
+                if _log_throttle.should_log(f"bug: {error!r}"):
+                    _log.exception("the thread of the election failed; trying again (repeats are throttled)")
             self._wake.clear()
             if not self._is_closing:
                 self._wake.wait(1000 * backoff.next())

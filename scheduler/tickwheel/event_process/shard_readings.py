@@ -125,7 +125,8 @@ class ShardReadings:
         """
         yield from ((name, reading) for name, reading in self._named.readings.items() if reading.is_used)
         if not self._others.is_empty and self._others.is_complete:
-            head_age_ms = max(reading.head_age_ms for reading in self._others.readings.values())
+            # If all of these queues are new, none of them has a reading yet.
+            head_age_ms = max((reading.head_age_ms for reading in self._others.readings.values()), default=0)
             yield (
                 OTHER,
                 QueueReading(tuple(self._other_counts), self._other_errored, tuple(self._other_late), head_age_ms),

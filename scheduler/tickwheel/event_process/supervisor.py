@@ -1,9 +1,11 @@
 """The event process: starts and stops one loop for each of its shards."""
 
 import logging
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from threading import Condition, Thread
+from typing import Final
 
 from tickwheel.driver.config import DriverConfig
 from tickwheel.driver.queue_lookup import NamespaceLost, QueueLookup
@@ -16,6 +18,9 @@ from tickwheel.event_process.queue_metrics_reader import QueueMetricsReader
 from tickwheel.event_process.shard_loop import Connect, ShardLoop
 from tickwheel.event_process.sidecar import StartSidecar
 from tickwheel.limits import CLOCK_GUARD_MS
+
+# How long the loops may take to end. Each call to a server can last 5 s, and a loop may make several.
+END_S: Final = 20.0
 
 _log = logging.getLogger("tickwheel.event_process")
 
@@ -66,7 +71,7 @@ class EventProcess:
 
     def run(self) -> None:
         """Drive until `stop`, or until a loop fails or the namespace is lost. Then raises the error of the failed loop,
-        or NamespaceLost, after all loops have stopped.
+        or NamespaceLost, after all loops have stopped. Raises TickwheelError if a loop hangs.
         """
         threads = [
             Thread(target=self._run_loop, args=(loop,), name=f"tickwheel-shard-{shard}", daemon=True)
@@ -81,16 +86,18 @@ class EventProcess:
         finally:
             self._watch.stop()
             self._election.leave()
-            for loop in self._loops.values():
-                loop.stop()
-            for thread in threads:
-                thread.join()
+            hanging = self._stop_loops(threads)
             self._election.close()
-            for loop in self._loops.values():
-                loop.close()
+            for shard in self._loops.keys() - hanging:
+                self._loops[shard].close()
         for error in (self._loss, *(loop.error for loop in self._loops.values())):
             if error is not None:
                 raise error
+        if hanging:
+            raise TickwheelError(
+                f"{len(hanging)} of {len(threads)} loops did not end within {END_S:g} s (the first: shard"
+                f" {hanging[0]}): the event process ends without them"
+            )
 
     def stop(self) -> None:
         """Ask `run` to return. May be called from any thread, and repeatedly."""
@@ -131,6 +138,15 @@ class EventProcess:
         with self._changed:
             self._loss, self._stopping = loss, True
             self._changed.notify_all()
+
+    def _stop_loops(self, threads: Sequence[Thread]) -> list[int]:
+        """Stop the loops. Return the shards whose loops hang: an operator must be able to restart the process."""
+        for loop in self._loops.values():
+            loop.stop()
+        until = time.monotonic() + END_S
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        return [shard for shard, thread in zip(self._loops, threads, strict=True) if thread.is_alive()]
 
     def _run_loop(self, loop: ShardLoop) -> None:
         try:

@@ -47,7 +47,7 @@ SettlePlan = Plan[list[Sequence[int]]]
 class FailedAttempt(NamedTuple):
     """The answer to `fail`: the new state of the message, its back-off, and the maximum number of its attempts.
 
-    A client of the service does not know the back-off (None) unless it has set the back-off, nor the maximum (0).
+    If a service of an earlier version answers, the maximum is unknown (0), and a back-off of the queue, too (None).
     """
 
     state: str

@@ -143,6 +143,7 @@ def delivery_to_proto(message: LeasedMessage) -> messages.Delivery:
         version=message.version,
         lease_until_ms=message._lease_until_ms,
         lease_ms=message._lease_ms,
+        max_attempts=message._max_attempts,
     )
 
 
@@ -155,6 +156,7 @@ def delivery_from_proto(kind: type[M], queue: str, delivery: messages.Delivery) 
     message._deadline_ms = delivery.deadline_ms
     message._lease_until_ms = delivery.lease_until_ms
     message._lease_ms = delivery.lease_ms
+    message._max_attempts = delivery.max_attempts
     message._pairs = record.encode_pairs(delivery.metadata) if delivery.metadata else b""
     return message
 

@@ -2,9 +2,10 @@
 
 import os
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from tickwheel.runtime.text_escape import indent_lines
 
 
 @contextmanager
@@ -26,13 +27,16 @@ def end_forked_children() -> Iterator[None]:
 
 
 def _report(error: BaseException) -> int:
-    """Print the error as the interpreter does at its end, and return the exit code."""
+    """Report the error as the interpreter does at its end, and return the exit code.
+
+    The text of the error may come from other programs. A program that has a log reports uncaught exceptions there.
+    """
     if not isinstance(error, SystemExit):
-        traceback.print_exception(error)
+        sys.excepthook(type(error), error, error.__traceback__)
         return 1
     if error.code is None or isinstance(error.code, int):
         return error.code or 0
-    print(error.code, file=sys.stderr)
+    print(indent_lines(str(error.code)), file=sys.stderr)
     return 1
 
 

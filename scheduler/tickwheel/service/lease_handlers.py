@@ -40,28 +40,29 @@ class LeaseHandlers:
         if sessions is not None:
             shards = {settle.shard_of_message(namespace.context, message) for message in leased_messages}
             await namespace.run(register_call(namespace.context, request.queue, sessions, shards))
-        states: list[str | None] = []
-        label: str | None
+        # None for a lost lease.
+        answers: list[settle.FailedAttempt | None] = []
         missing: list[QueueNotFound] = []
         effects = Effects()
         for item, message in zip(items, leased_messages, strict=True):
             retry_in = message_conversion.duration_from_proto(item, "retry_in_ms")
             try:
-                failed = await namespace.run(
-                    settle.fail(namespace.context, message, item.error, retry_in, item.final, sessions),
-                    effects,
-                )
-                label = failed.state
+                plan = settle.fail(namespace.context, message, item.error, retry_in, item.final, sessions)
+                answers.append(await namespace.run(plan, effects))
             except LeaseLost:
-                label = None
+                answers.append(None)
             except QueueNotFound as error:
                 # The leases of another number of the queue may be good.
-                label = None
+                answers.append(None)
                 missing.append(error)
-            states.append(label)
         if missing and len(missing) == len(items):
             raise missing[0]
-        return calls.FailResponse(states=map(message_conversion.state_to_proto, states))
+        return calls.FailResponse(
+            states=[message_conversion.state_to_proto(answer and answer.state) for answer in answers],
+            retry_in_ms=[answer.retry_in_ms or 0 if answer else 0 for answer in answers],
+            # A lease does not contain the maximum of its message, so this is the maximum of the queue.
+            max_attempts=max((answer.max_attempts for answer in answers if answer), default=0),
+        )
 
     async def release(self, request: calls.ReleaseRequest) -> calls.ReleaseResponse:
         namespace, leased_messages = await self._resolve_leases(request, request.leases)

@@ -135,7 +135,7 @@ class Lease(_message.Message):
     def __init__(self, id: _Optional[str] = ..., exclusive_value: _Optional[str] = ..., token: _Optional[bytes] = ..., queue_number: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class Delivery(_message.Message):
-    __slots__ = ("lease", "payload", "metadata", "due_ms", "deadline_ms", "version", "lease_until_ms", "lease_ms")
+    __slots__ = ("lease", "payload", "metadata", "due_ms", "deadline_ms", "version", "lease_until_ms", "lease_ms", "max_attempts")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -151,6 +151,7 @@ class Delivery(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     LEASE_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     lease: Lease
     payload: bytes
     metadata: _containers.ScalarMap[str, str]
@@ -159,7 +160,8 @@ class Delivery(_message.Message):
     version: int
     lease_until_ms: int
     lease_ms: int
-    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., payload: _Optional[bytes] = ..., metadata: _Optional[_Mapping[str, str]] = ..., due_ms: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., version: _Optional[int] = ..., lease_until_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ...) -> None: ...
+    max_attempts: int
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., payload: _Optional[bytes] = ..., metadata: _Optional[_Mapping[str, str]] = ..., due_ms: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., version: _Optional[int] = ..., lease_until_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ...) -> None: ...
 
 class Change(_message.Message):
     __slots__ = ("id", "state", "version", "at_ms", "changed", "refusal")

@@ -220,10 +220,14 @@ class FailRequest(_message.Message):
     def __init__(self, namespace: _Optional[str] = ..., queue: _Optional[str] = ..., items: _Optional[_Iterable[_Union[FailRequest.Item, _Mapping]]] = ..., request_id: _Optional[str] = ...) -> None: ...
 
 class FailResponse(_message.Message):
-    __slots__ = ("states",)
+    __slots__ = ("states", "retry_in_ms", "max_attempts")
     STATES_FIELD_NUMBER: _ClassVar[int]
+    RETRY_IN_MS_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     states: _containers.RepeatedScalarFieldContainer[_message_pb2.State]
-    def __init__(self, states: _Optional[_Iterable[_Union[_message_pb2.State, str]]] = ...) -> None: ...
+    retry_in_ms: _containers.RepeatedScalarFieldContainer[int]
+    max_attempts: int
+    def __init__(self, states: _Optional[_Iterable[_Union[_message_pb2.State, str]]] = ..., retry_in_ms: _Optional[_Iterable[int]] = ..., max_attempts: _Optional[int] = ...) -> None: ...
 
 class ReleaseRequest(_message.Message):
     __slots__ = ("namespace", "queue", "leases", "request_id")

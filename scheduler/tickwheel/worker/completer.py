@@ -2,10 +2,12 @@
 
 import logging
 import queue
+import sys
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -90,7 +92,17 @@ class Completer:
                 if task is not None:
                     by_queue[task.message.queue, task.message._queue_number].append(task)
             for (name, _), queue_tasks in by_queue.items():
-                self._settle_queue(name, queue_tasks)
+                try:
+                    self._settle_queue(name, queue_tasks)
+                except Exception as error:
+                    # This is a bug. The messages are delivered again when their leases end. If this thread ended, the
+                    # consumers would wait for it indefinitely, and their leases would be renewed meanwhile.
+                    with suppress(Exception):
+                        sys.excepthook(type(error), error, error.__traceback__)
+                finally:
+                    for task in queue_tasks:
+                        task.batch.state.settle(task.message_index)
+                    self._count_settled([task.batch for task in queue_tasks])
 
     def _settle_queue(self, name: str, tasks: list[FinishedTask]) -> None:
         target = self._tickwheel.queue(name)
@@ -107,9 +119,6 @@ class Completer:
         for task in tasks:
             if (outcome := task.outcome) is not None and outcome.error is not None:
                 self._fail(task, outcome)
-        for task in tasks:
-            task.batch.state.settle(task.message_index)
-        self._count_settled([task.batch for task in tasks])
 
     def _count_settled(self, batches: list[UnsettledBatch]) -> None:
         """Count one settled message for each item of ``batches``."""

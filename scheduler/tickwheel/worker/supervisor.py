@@ -173,7 +173,9 @@ class Supervisor:
                 self._check_limits(process, now)
             else:
                 self._reap(n)
-        elif self._stops == 0 and now >= self._restart_at[n]:
+        elif self._stops == 0 and now >= self._restart_at[n] and (n == 0 or self._was_ready):
+            # Invariant: only the first process can create the namespace. If the namespace is lost while the others load
+            # the app, they do not create it again. If the app cannot be loaded, one process reports this.
             try:
                 self._processes[n] = self._start(n)
             except (OSError, RuntimeError, TickwheelError) as error:

@@ -5,12 +5,16 @@ The lines have the names of tasks and the ids of messages, never arguments or pa
 """
 
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from tickwheel.client import Message
 from tickwheel.operations.settle import FailedAttempt
 from tickwheel.runtime.log_batch import LineBatch, log_lines
+from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.storage.record import State
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.run_context import Outcome
@@ -20,11 +24,32 @@ from tickwheel.worker.stats import UNKNOWN
 if TYPE_CHECKING:
     from tickwheel.worker.completer import FinishedTask
 
+P = ParamSpec("P")
 _log = logging.getLogger("tickwheel.worker")
+_error_throttle = LogThrottle()
+
+
+def _report_errors(log: Callable[P, None]) -> Callable[P, None]:
+    """Return the method, which then reports its errors instead of raising them.
+
+    The app of a worker can add handlers and filters to the log, and they can fail. The outcome of a task, and the
+    thread that settles the messages of all tasks, must not depend on them.
+    """
+
+    @wraps(log)
+    def call(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            log(*args, **kwargs)
+        except Exception as error:
+            if _error_throttle.should_log(repr(error)):
+                with suppress(Exception):
+                    sys.excepthook(type(error), error, error.__traceback__)
+
+    return call
 
 
 class TaskLog:
-    """Logs the tasks of one process. Thread-safe.
+    """Logs the tasks of one process. Thread-safe. No method raises an error of the log.
 
     Without ``is_on``, only failures and lost leases are logged.
     """
@@ -33,21 +58,25 @@ class TaskLog:
         self._tasks = app.tasks
         self._is_on = is_on
 
+    @_report_errors
     def received(self, messages: Sequence[Message]) -> None:
         """Log the messages of a batch."""
         if self._has_info():
             log_lines(_log, logging.INFO, LineBatch(messages, self._received, self._received_fields))
 
+    @_report_errors
     def completed(self, tasks: Sequence["FinishedTask"]) -> None:
         """Log tasks that have succeeded, and whose messages are Completed."""
         if self._has_info():
             log_lines(_log, logging.INFO, LineBatch(tasks, self._completed, self._completed_fields))
 
+    @_report_errors
     def released(self, tasks: Sequence["FinishedTask"]) -> None:
         """Log messages that are released, because a stop of the worker came before their tasks."""
         if self._has_info():
             log_lines(_log, logging.INFO, LineBatch(tasks, _released, _released_fields))
 
+    @_report_errors
     def failed(self, task: "FinishedTask", answer: FailedAttempt) -> None:
         """Log a task that has failed, with the state of its message.
 
@@ -82,12 +111,14 @@ class TaskLog:
         elif self._has_info():
             log_lines(_log, level, LineBatch([fields], lambda _: f"{head}: {text}", lambda fields: fields))
 
+    @_report_errors
     def lost(self, tasks: Sequence["FinishedTask"], reason: str = "another worker may have the message") -> None:
         """Log tasks whose outcome the server has refused, because the leases of their messages were lost."""
         for task in tasks:
             text = f"lost its lease: {_describe(task.outcome)}; {reason}"
             _log_unaccepted("lease lost", task, self._name_of(task), text)
 
+    @_report_errors
     def unconfirmed(self, tasks: Sequence["FinishedTask"]) -> None:
         """Log tasks whose outcome the server has not accepted, or not confirmed, because a call failed."""
         for task in tasks:

@@ -15,6 +15,7 @@ from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.client import driver_watch
 from tickwheel.storage.keys import shard_key
+from tickwheel.storage.sharding import shard_of
 from tickwheel.testing import PrivateServer
 from tickwheel.worker import driver_alarm
 from tickwheel.worker.driver_alarm import DriverAlarm
@@ -55,6 +56,19 @@ def test_commands_that_need_a_timer_warn_until_an_event_process_drives(
 def test_commands_that_need_no_timer_do_not_warn(run: Run) -> None:
     for command in (("enqueue", "jobs", "x"), ("counts", "jobs"), ("route", "set", "mail.send", "--to", "celery")):
         assert "no event process" not in run(*command).stderr
+
+
+def test_a_command_that_has_done_its_work_does_not_fail_if_a_shard_cannot_be_checked(
+    run: Run, tickwheel_server: PrivateServer, namespace: str, server: Any
+) -> None:
+    other = f"{namespace}-of-two-shards"
+    with Tickwheel(tickwheel_server.url, namespace=other, shards=2):
+        id = next(f"order-{n}" for n in range(100) if shard_of("jobs", f"order-{n}".encode(), 2) == 0)
+        # The message is on the other shard.
+        server.set(shard_key(other, 1, "inbox"), "another type")
+        result = run("--namespace", other, "enqueue", "jobs", "x", "--delay", "1h", "--id", id)
+    tickwheel_server.clear(other)
+    assert result.stdout == f"{id}\n"
 
 
 @pytest.fixture

@@ -142,8 +142,13 @@ class GrpcBackend(GrpcQueueBackend):
         request = calls.FailRequest(namespace=self._context.namespace, queue=message.queue, items=[item])
         reply = yield from self._call_once("Fail", request)
         raise_lease_lost([message] if reply.states[0] == messages.STATE_UNSPECIFIED else [])
-        retry_in_ms = item.retry_in_ms if item.HasField("retry_in_ms") else None
-        return FailedAttempt(message_conversion.state_from_proto(reply.states[0]), retry_in_ms, 0)
+        known_ms = item.retry_in_ms if item.HasField("retry_in_ms") else None
+        return FailedAttempt(
+            message_conversion.state_from_proto(reply.states[0]),
+            # A service of an earlier version does not send the back-off.
+            reply.retry_in_ms[0] if reply.retry_in_ms else known_ms,
+            message._max_attempts or reply.max_attempts,
+        )
 
     def extend(self, leased_messages: Sequence[LeasedMessage], duration: Duration) -> Plan[None]:
         check_leased("extend_many", leased_messages)
