@@ -53,6 +53,10 @@ class ClientGroup:
         loop = asyncio.get_running_loop()
         client = self._async_clients.get(loop)
         if client is None:
+            # A client refers to its loop, so the dictionary would keep both, for example for each `asyncio.run`.
+            for reference in self._async_clients.keyrefs():
+                if (other := reference()) is not None and other.is_closed():
+                    self._async_clients.pop(other, None)
             client = self._async_clients[loop] = aio.Tickwheel(**self._client_options())
         return await client.open()
 
