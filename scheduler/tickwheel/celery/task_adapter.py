@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from types import SimpleNamespace
 from typing import Any
 
@@ -77,10 +77,11 @@ class _CurrentCall:
 _current_call: ContextVar[_CurrentCall | None] = ContextVar("tickwheel_celery_call", default=None)
 
 
-def is_retry(message: Any) -> bool:
+def is_retry(message: Any, timezone: tzinfo) -> bool:
     """Return whether a message is the retry of the running call. If so, record the time of the retry.
 
-    The caller must not send a retry, because `_finish` fails the message of the running call instead.
+    The caller must not send a retry, because `_finish` fails the message of the running call instead. ``timezone``
+    applies to an ETA without a time zone.
 
     Raises InvalidArgument if the retry has other arguments than the call.
     """
@@ -92,7 +93,7 @@ def is_retry(message: Any) -> bool:
             f"task {call.id} was retried with other arguments: a message cannot be changed; call the task again instead"
         )
     eta = message.headers.get("eta")
-    call.retry_at = datetime.now(UTC) if eta is None else parse_time("eta", eta, UTC)
+    call.retry_at = datetime.now(UTC) if eta is None else parse_time("eta", eta, timezone)
     return True
 
 
