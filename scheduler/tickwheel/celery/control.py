@@ -5,6 +5,7 @@ revokes a call cancels the message, stores REVOKED, and sends the signal ``task_
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 from celery import platforms, signals
@@ -66,6 +67,7 @@ class Revoker:
         the worker knows whether its task has begun: if so, the call ends as usual, but is not retried. Otherwise, the
         worker records that the call was revoked.
         """
+        signal_number = platforms.signals.signum(signal_name or "TERM") if terminate else None
         found = self._find(id_)
         if found is None:
             return False
@@ -77,29 +79,31 @@ class Revoker:
             return False
         if not change.changed or (was_running and not terminate):
             return False
-        self._record(view, was_running, signal_name)
+        self._record(view, was_running, signal_number)
         return True
 
     def _find(self, id_: str) -> tuple[Queue, MessageView] | None:
         """Return the unfinished message of a call, and its queue. Search the queues of the Celery app."""
-        tickwheel = self._app.tickwheel
-        own = names_of_queues(self._celery, self._queues)
-        for queue in map(tickwheel.queue, own):
+        for queue in map(self._app.tickwheel.queue, self._own_queues):
             if (view := _get(queue, id_)) is not None and (
                 view.payload_withheld or request_of(id_, view.payload) is not None
             ):
                 return queue, view
         # A call can name any queue: `apply_async(queue=…)`.
-        for queue in tickwheel.queues():
-            if (
-                queue.name not in own
-                and (view := _get(queue, id_)) is not None
-                and request_of(id_, view.payload) is not None
-            ):
+        for queue in self._other_queues:
+            if (view := _get(queue, id_)) is not None and request_of(id_, view.payload) is not None:
                 return queue, view
         return None
 
-    def _record(self, view: MessageView, terminated: bool, signal_name: Any) -> None:
+    @cached_property
+    def _own_queues(self) -> list[str]:
+        return names_of_queues(self._celery, self._queues)
+
+    @cached_property
+    def _other_queues(self) -> list[Queue]:
+        return [queue for queue in self._app.tickwheel.queues() if queue.name not in self._own_queues]
+
+    def _record(self, view: MessageView, terminated: bool, signal_number: int | None) -> None:
         request = request_of(view.id, view.payload) or {"id": view.id, "args": [], "kwargs": {}}
         task, context = self._celery.tasks.get(request.get("task")), Context(request, called_directly=False)
         backend = self._celery.backend if task is None else task.backend
@@ -110,8 +114,10 @@ class Revoker:
             # The worker that runs the call reads the state, also of a call whose result is ignored.
             store_result=terminated or task is None or stores_errors(task, request),
         )
-        number = platforms.signals.signum(signal_name or "TERM") if terminated else None
-        signals.task_revoked.send(sender=task, request=context, terminated=terminated, signum=number, expired=False)
+        signals.task_revoked.send(
+            sender=task, request=context, terminated=terminated, expired=False,
+            signum=signal_number if terminated else None,
+        )  # fmt: skip
 
 
 def _get(queue: Queue, id_: str) -> MessageView | None:

@@ -7,6 +7,7 @@ message again.
 
 import logging
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from celery import signals, states
@@ -15,16 +16,18 @@ from celery.app.trace import ExceptionInfo
 from celery.exceptions import TimeLimitExceeded, WorkerLostError
 
 from tickwheel import limits
-from tickwheel.errors import TickwheelError
-from tickwheel.model.message import LeasedMessage
+from tickwheel.errors import MessageNotFound, TickwheelError
+from tickwheel.model.message import LeasedMessage, MessageView
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.exceptions import Reject, Skip
 from tickwheel.worker.time_limit import KILLED_OVER_LIMIT
 
 _log = logging.getLogger("tickwheel.celery")
 _NO_REPORT: Final = "its lease ended, and its worker reported nothing"
-# The error of a message whose task has called ``self.retry(throw=False)``. Its state in the backend is SUCCESS then.
+# The error of a message whose task has called ``self.retry(throw=False)``. Its state in the backend is that of the run.
 NOT_RAISED: Final = "retried"
+# By how much the clock of a worker may be behind that of the server.
+_CLOCK_DIFFERENCE: Final = timedelta(minutes=10)
 
 
 def runs_allowed(task: Any, retries: int) -> int:
@@ -55,13 +58,18 @@ def stores_errors(task: Any, request: Mapping[str, Any]) -> bool:
 
 def stored_state(task: Any, request: Mapping[str, Any]) -> str | None:
     """Return the state of a call in the result backend, or None if it is unknown, or results are ignored."""
+    return _stored_meta(task, request).get("status")
+
+
+def _stored_meta(task: Any, request: Mapping[str, Any]) -> dict[str, Any]:
     if not stores_errors(task, request):
-        return None
+        return {}
     try:
-        return str(task.backend.get_state(request["id"]))
+        # Not from the cache, which may have the result of an earlier call with the same id.
+        return dict(task.backend.get_task_meta(request["id"], cache=False))
     except Exception:
         # No backend, or the backend is unreachable. Run the task again, as Celery does.
-        return None
+        return {}
 
 
 def record_failure(task: Any, request: Mapping[str, Any], error: BaseException, *, call_handlers: bool = False) -> None:
@@ -99,13 +107,30 @@ def record_revoked(task: Any, request: Mapping[str, Any], reason: str, *, expire
     signals.task_revoked.send(sender=task, request=context, terminated=False, signum=None, expired=expired)
 
 
-def is_cancelled(app: TaskApp, message: LeasedMessage) -> bool:
-    """Return whether the message was cancelled since it was leased: its call was revoked. False if this is unknown."""
+def is_cancelled(app: TaskApp, message: LeasedMessage, is_lost: bool = False) -> bool:
+    """Return whether the message was cancelled since it was leased: its call was revoked. False if this is unknown.
+
+    ``is_lost``: whether the worker knows that the lease was lost.
+    """
     try:
-        view = app.tickwheel.queue(message.queue).get(message.id, message.exclusive_value)
+        return app.tickwheel.queue(message.queue).get(message.id, message.exclusive_value).state == "cancelled"
+    except MessageNotFound:
+        # It was cancelled, and its retention is over. If the lease is not lost, the task has moved the app.
+        return is_lost
     except TickwheelError:
         return False
-    return view.state == "cancelled"
+
+
+def is_last_attempt(app: TaskApp, message: LeasedMessage) -> bool:
+    """Return whether the server would not deliver the message again. False if this is unknown.
+
+    A program that does not know the task, or an import, has set no limit. Then the limit is that of the queue.
+    """
+    try:
+        allowed = message._max_attempts or app.tickwheel.queue(message.queue).config().max_attempts
+    except TickwheelError:
+        return False
+    return message.attempt >= allowed
 
 
 def check_previous_run(app: TaskApp, message: LeasedMessage, task: Any, request: Mapping[str, Any], runs: int) -> None:
@@ -115,11 +140,12 @@ def check_previous_run(app: TaskApp, message: LeasedMessage, task: Any, request:
     Raises TimeLimitExceeded (of Celery) if the previous run was killed at its time limit. Raises WorkerLostError if all
     ``runs`` have begun, and none has reported an end. The last two are recorded as the failure of the call.
     """
-    state = stored_state(task, request)
-    if state == states.FAILURE:
+    view = _read(app, message)
+    stored_error = "" if view is None else view.error
+    end = None if stored_error == NOT_RAISED else _stored_end(task, request, view)
+    if end == states.FAILURE:
         raise Reject("the task had failed before its worker process ended; the result backend has the error")
-    stored_error = _stored_error(app, message)
-    if state == states.SUCCESS and stored_error != NOT_RAISED:
+    if end == states.SUCCESS:
         raise Skip
     # If a lease ends without a report, the message keeps the error of an earlier failure.
     reason = stored_error if "worker" in stored_error else _NO_REPORT
@@ -134,9 +160,25 @@ def check_previous_run(app: TaskApp, message: LeasedMessage, task: Any, request:
     raise error
 
 
-def _stored_error(app: TaskApp, message: LeasedMessage) -> str:
-    """Return the error that is stored with the message, or "" if it cannot be read."""
+def _read(app: TaskApp, message: LeasedMessage) -> MessageView | None:
     try:
-        return app.tickwheel.queue(message.queue).get(message.id, message.exclusive_value).error
+        return app.tickwheel.queue(message.queue).get(message.id, message.exclusive_value)
     except TickwheelError:
-        return ""
+        return None
+
+
+def _stored_end(task: Any, request: Mapping[str, Any], view: MessageView | None) -> str | None:
+    """Return the state that a run of the call has stored, or None if it is unknown.
+
+    An application can give the same id to several calls, one after the other. The result of an earlier call was stored
+    before this call was due.
+    """
+    meta = _stored_meta(task, request)
+    try:
+        ended = datetime.fromisoformat(str(meta.get("date_done")))
+    except ValueError:
+        ended = None
+    # The time zone of a time without one is unknown: it depends on the backend.
+    if ended is not None and ended.tzinfo is not None and view is not None and ended < view.due - _CLOCK_DIFFERENCE:
+        return None
+    return meta.get("status")

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 from celery import states
@@ -26,6 +27,9 @@ from tickwheel.worker.time_limit import interruptible
 
 _log = logging.getLogger("tickwheel.celery")
 _TICK_S: Final = 0.25
+# A revocation first cancels the message, and then stores the state. So the state of a call whose message is lost is
+# read several times. The pauses between the reads double, up to this number of seconds.
+_MAX_PAUSE_S: Final = 8.0
 # A message that has waited in a worker for longer may have been cancelled there.
 _FRESH_S: Final = 0.5
 
@@ -34,11 +38,22 @@ class CallStopped(BaseException):
     """Raised in a task whose call was revoked. No ``except Exception`` of the task catches it."""
 
 
+@dataclass(slots=True, eq=False)
+class _WatchedCall:
+    """A running call. ``stop`` stops its task. If its lease is lost, its state is read next at ``read_at``."""
+
+    task: Any
+    run: Run
+    stop: Callable[[], None]
+    read_at: float = 0.0
+    pause_s: float = _TICK_S
+
+
 class Stopper:
     """Watches the running calls of a process, in a thread that starts with the first call."""
 
     def __init__(self) -> None:
-        self._calls: dict[int, tuple[Any, Run, Callable[[], None]]] = {}
+        self._calls: dict[int, _WatchedCall] = {}
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         # Set while a call runs, so that the thread of an idle process sleeps.
@@ -50,7 +65,7 @@ class Stopper:
         key = threading.get_ident()
         with interruptible(CallStopped) as stop:
             with self._lock:
-                self._calls[key] = task, run, stop
+                self._calls[key] = _WatchedCall(task, run, stop)
                 self._is_busy.set()
                 # A forked process has no thread.
                 if self._thread is None or not self._thread.is_alive():
@@ -68,13 +83,18 @@ class Stopper:
         while True:
             self._is_busy.wait()
             time.sleep(_TICK_S)
+            now = time.monotonic()
             with self._lock:
-                lost = [(key, *call) for key, call in self._calls.items() if call[1].is_lost()]
-                for key, *_ in lost:
-                    del self._calls[key]
-            for _, task, run, stop in lost:
-                if _is_revoked(task, run.message.id):
-                    stop()
+                lost = [(key, call) for key, call in self._calls.items() if now >= call.read_at and call.run.is_lost()]
+            for key, call in lost:
+                if _is_revoked(call.task, call.run.message.id):
+                    call.stop()
+                elif call.pause_s <= _MAX_PAUSE_S:
+                    call.read_at, call.pause_s = time.monotonic() + call.pause_s, call.pause_s * 2
+                    continue
+                with self._lock:
+                    if self._calls.get(key) is call:
+                        del self._calls[key]
 
 
 def _is_revoked(task: Any, id_: str) -> bool:
@@ -133,5 +153,5 @@ def request_of(id_: str, payload: bytes) -> dict[str, Any] | None:
         args, kwargs, _ = loads(call["args"]["body"])
         headers = dict(call["args"]["headers"])
         return {**headers, "id": id_, "task": str(call["task"]), "args": args, "kwargs": kwargs}
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return None

@@ -8,7 +8,8 @@ with Celery, and the reasons are logged.
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
-from typing import Any
+from string import digits
+from typing import Any, Final
 
 from celery import signals
 from kombu.common import Broadcast
@@ -19,7 +20,7 @@ from tickwheel.celery import carry_over, failure_record, task_adapter
 from tickwheel.celery.celery_message import CeleryMessage, call_of, decode_message
 from tickwheel.celery.control import routed_control
 from tickwheel.celery.queue_names import queue_name
-from tickwheel.errors import IdConflict, InvalidArgument, PayloadTooLarge
+from tickwheel.errors import IdConflict, InvalidArgument, MessageNotFound, PayloadTooLarge
 from tickwheel.model.message import NewMessage
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.tasks.app import TaskApp
@@ -27,6 +28,7 @@ from tickwheel.tasks.celery_routes import TICKWHEEL, Routes
 
 _log = logging.getLogger("tickwheel.celery")
 _Send = Callable[..., Any]
+_WITHOUT_DIGITS: Final = str.maketrans("", "", digits)
 
 
 def migrate(
@@ -82,16 +84,18 @@ class Sender:
         A retry of the running call is not sent. Raises all other errors of `Queue.enqueue`. After these, the call is
         not sent to Celery.
         """
-        if task_adapter.is_retry(message):
+        if task_adapter.is_retry(message, self._celery.timezone):
             return None
         id_ = message.headers.get("id")
-        if id_ is None or self._routes.get(name).target(id_) != TICKWHEEL or self._stays(name):
+        # Celery also accepts a UUID as an id.
+        if id_ is None or self._routes.get(name).target(str(id_)) != TICKWHEEL or self._stays(name):
             return self._send(producer, name, message, **options)
         try:
             self._enqueue(name, self._queue_of(options), message, options)
         except _NotRoutable as reason:
             text = f"a call of {name} stays with Celery: {reason}"
-            _log.log(self._log_throttle.level(text), "%s", text)
+            # Reasons that differ only in numbers, such as the size of the call, are one reason.
+            _log.log(self._log_throttle.level(text.translate(_WITHOUT_DIGITS)), "%s", text)
             return self._send(producer, name, message, **options)
         return None
 
@@ -122,29 +126,46 @@ class Sender:
         headers = {**message.headers, **(options.get("headers") or {})}
         properties = {**message.properties, "priority": options.get("priority")}
         body = self._body(name, message.body, headers, options)
-        common_fields = {"exchange": "", "routing_key": queue, "headers": headers, "properties": properties}
-        signals.before_task_publish.send(sender=name, body=message.body, declare=[], retry_policy={}, **common_fields)
-        # Receivers of the signal may have added headers, so the call is created after the signal.
-        call = CeleryMessage(_as_json(headers), body, properties.get("reply_to") or "", properties["priority"])
-        max_attempts = failure_record.max_attempts(self._celery._tasks.get(name), call.retries)
         try:
-            new = call.to_new_message(self._celery.timezone, max_attempts, lowest_first=self._lowest_first)
+            # Before the signal, which Celery sends again for a call that stays with Celery.
+            new = self._to_new_message(name, body, headers, properties)
             task_adapter.declare_queue(self._app, queue)
+            if signals.before_task_publish.receivers:
+                fields = {"exchange": "", "routing_key": queue, "headers": headers, "properties": properties}
+                signals.before_task_publish.send(sender=name, body=message.body, declare=[], retry_policy={}, **fields)
+                # Receivers of the signal may have added headers.
+                new = self._to_new_message(name, body, headers, properties)
             self._enqueue_once(queue, new)
         except (InvalidArgument, PayloadTooLarge) as error:
             # These errors concern only this message. It was not enqueued, so Celery can still send it.
             raise _NotRoutable(str(error)) from error
         signals.after_task_publish.send(sender=name, body=message.body, exchange="", routing_key=queue, headers=headers)
 
+    def _to_new_message(
+        self, name: str, body: str, headers: Mapping[str, Any], properties: Mapping[str, Any]
+    ) -> NewMessage:
+        call = CeleryMessage(_as_json(headers), body, properties.get("reply_to") or "", properties["priority"])
+        max_attempts = failure_record.max_attempts(self._celery._tasks.get(name), call.retries)
+        return call.to_new_message(self._celery.timezone, max_attempts, lowest_first=self._lowest_first)
+
     def _enqueue_once(self, queue: str, new: NewMessage) -> None:
         """Enqueue a message, unless the queue has a message of the same call. Raises IdConflict."""
-        target = self._app.declared(queue)
+        clients = self._app._clients.current
         try:
-            target.enqueue_many([new])
+            clients.enqueue(queue, new)
         except IdConflict:
-            # A repeated call with a countdown has another ETA. The message of a finished call has no payload.
-            present = target.get(str(new.id)).payload
-            if present and call_of(present) != call_of(new.payload):
+            # A repeated call with a countdown has another ETA.
+            try:
+                present = clients.ensure_queue(queue).get(str(new.id))
+            except MessageNotFound:
+                # The retention of the finished message is over by now.
+                clients.enqueue(queue, new)
+                return
+            if not present.payload:
+                # The message of a finished call has no payload to compare.
+                text = "call %s was not sent: queue %s had a call with this id, now %s"
+                _log.info(text, new.id, queue, present.state)
+            elif call_of(present.payload) != call_of(new.payload):
                 raise
 
     def _body(self, name: str, body: tuple[Any, ...], headers: Mapping[str, Any], options: Mapping[str, Any]) -> str:
@@ -164,7 +185,10 @@ class Sender:
 
     @cached_property
     def _lowest_first(self) -> bool:
-        return str(self._celery.conf.broker_write_url or "").startswith(("redis", "sentinel"))
+        urls = self._celery.conf.broker_write_url
+        # Several URLs are a list, or one text with semicolons.
+        first = urls[0] if urls and isinstance(urls, list | tuple) else urls
+        return str(first or "").startswith(("redis", "sentinel"))
 
 
 def _encode(label: str, value: Any) -> str:

@@ -7,13 +7,14 @@ as in Celery.
 
 import os
 import socket
+from asyncio import CancelledError
 from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from celery import signals, states
 from celery.app.trace import build_tracer
@@ -34,6 +35,7 @@ from tickwheel.celery.failure_record import (
     NOT_RAISED,
     check_previous_run,
     is_cancelled,
+    is_last_attempt,
     record_failure,
     record_revoked,
     runs_allowed,
@@ -77,10 +79,11 @@ class _CurrentCall:
 _current_call: ContextVar[_CurrentCall | None] = ContextVar("tickwheel_celery_call", default=None)
 
 
-def is_retry(message: Any) -> bool:
+def is_retry(message: Any, timezone: tzinfo) -> bool:
     """Return whether a message is the retry of the running call. If so, record the time of the retry.
 
-    The caller must not send a retry, because `_finish` fails the message of the running call instead.
+    The caller must not send a retry, because `_finish` fails the message of the running call instead. ``timezone``
+    applies to an ETA without a time zone.
 
     Raises InvalidArgument if the retry has other arguments than the call.
     """
@@ -92,7 +95,7 @@ def is_retry(message: Any) -> bool:
             f"task {call.id} was retried with other arguments: a message cannot be changed; call the task again instead"
         )
     eta = message.headers.get("eta")
-    call.retry_at = datetime.now(UTC) if eta is None else parse_time("eta", eta, UTC)
+    call.retry_at = datetime.now(UTC) if eta is None else parse_time("eta", eta, timezone)
     return True
 
 
@@ -110,6 +113,8 @@ def declare(celery: Any, app: TaskApp, queues: Mapping[str, str], carries_over: 
     """
     celery.loader.init_worker()
     celery.set_current()
+    # For tasks in other threads, and for tasks of libraries (``shared_task``), which call each other through this.
+    celery.set_default()
     batch = _batch_of(celery)
     for name in celery.amqp.queues:
         declare_queue(app, queue_name(name, queues), batch)
@@ -218,17 +223,17 @@ def _trace(tracer: Callable[..., Any], task: Any, call: _CurrentCall) -> tuple[A
         timeout_error = CeleryTimeLimitExceeded(current().task.time_limit.total_seconds())
         record_failure(task, request, timeout_error, call_handlers=True)
         raise timeout_error from error
-    except (SystemExit, KeyboardInterrupt) as error:
-        # In Celery, this error ends the worker process.
-        lost_error = WorkerLostError(f"Worker exited prematurely: {error!r}.")
-        record_failure(task, request, lost_error)
-        raise lost_error from error
     except CeleryReject as error:
         # Of a handler such as ``on_success``, not of the task.
         return None, SimpleNamespace(state=states.REJECTED, retval=error)
     except Exception as error:
         record_failure(task, request, error)
         raise
+    except (SystemExit, KeyboardInterrupt, CancelledError) as error:
+        # In Celery, this error ends the worker process.
+        lost_error = WorkerLostError(f"Worker exited prematurely: {error!r}.")
+        record_failure(task, request, lost_error)
+        raise lost_error from error
     assert ended is not None
     return ended[0], ended[1]
 
@@ -236,36 +241,42 @@ def _trace(tracer: Callable[..., Any], task: Any, call: _CurrentCall) -> tuple[A
 def _finish(app: TaskApp, task: Any, call: _CurrentCall, value: Any, info: Any) -> Any:
     """Convert the outcome of the tracer for `TaskApp`: return the task's value, or raise an exception."""
     state = states.SUCCESS if info is None else info.state
-    # With ``self.retry(throw=False)``, the state is SUCCESS although the task requested a retry.
-    if state == states.RETRY or (state == states.SUCCESS and call.retry_at is not None):
-        if is_cancelled(app, current().message):
-            record_revoked(task, call.request, "revoked")
-            raise Skip
-        if not call.may_run_again:
-            # Celery decides by ``max_retries``. Only a call of ``self.retry`` with a greater number comes here.
-            cause = getattr(getattr(info, "retval", None), "exc", None)
-            last_error = (
-                cause
-                if isinstance(cause, Exception)
-                else MaxRetriesExceededError(
-                    f"task {task.name} was retried {call.retries} times, and its own max_retries allows no more"
-                )
-            )
-            record_failure(task, call.request, last_error)
-            raise last_error
-        wait = timedelta(0) if call.retry_at is None else call.retry_at - datetime.now(UTC)
-        raise RetryLater(max(wait, timedelta(0)), NOT_RAISED if info is None else str(info.retval))
+    # With ``self.retry(throw=False)``, the run ends in any state although the task has requested a retry.
+    if state == states.RETRY or call.retry_at is not None or (state == states.REJECTED and info.retval.requeue):
+        raise _run_again(app, task, call, state, getattr(info, "retval", None))
     if state == states.SUCCESS:
         # If Celery has a result backend, the backend has stored the value already.
         return value if isinstance(task.backend, DisabledBackend) else None
     if state == states.IGNORED:
         raise Skip
     if state == states.REJECTED:
-        if info.retval.requeue and call.may_run_again:
-            raise RetryLater(timedelta(0), f"rejected: {info.retval.reason}")
         record_failure(task, call.request, info.retval)
         raise Reject(str(info.retval.reason))
     raise info.retval
+
+
+def _run_again(app: TaskApp, task: Any, call: _CurrentCall, state: str, value: Any) -> Exception:
+    """Return the exception by which the message fails and is retried, or ends if it cannot be retried."""
+    message = current().message
+    if is_cancelled(app, message, current().is_lost()):
+        record_revoked(task, call.request, "revoked")
+        return Skip()
+    if call.may_run_again and not is_last_attempt(app, message):
+        wait = timedelta(0) if call.retry_at is None else max(call.retry_at - datetime.now(UTC), timedelta(0))
+        if state == states.RETRY:
+            return RetryLater(wait, str(value))
+        return RetryLater(wait, NOT_RAISED if call.retry_at is not None else f"rejected: {value.reason}")
+    if state == states.FAILURE:
+        # The tracer has recorded the failure.
+        return cast(Exception, value)
+    # Celery decides by ``max_retries``. Only a call of ``self.retry`` with a greater number comes here, or a message
+    # that has fewer attempts than its task needs.
+    error = value if state == states.REJECTED else getattr(value, "exc", None)
+    if not isinstance(error, Exception):
+        reason = "the attempts of its message allow" if call.may_run_again else "its own max_retries allows"
+        error = MaxRetriesExceededError(f"task {task.name} was retried {call.retries} times, and {reason} no more")
+    record_failure(task, call.request, error)
+    return Reject(str(value.reason)) if state == states.REJECTED else error
 
 
 class _WorkerSignals(Middleware):

@@ -16,6 +16,7 @@ from tickwheel.limits import PRODUCER_RETRY_MS
 from tickwheel.model.validation import Duration
 from tickwheel.operations.namespace_options import NamespaceOptions
 from tickwheel.runtime.event_loop import finish_despite_cancel, run_in_thread, wrong_loop_error
+from tickwheel.runtime.open_failure import OpenFailure
 
 
 class Tickwheel(NamespaceMethods):
@@ -55,15 +56,19 @@ class Tickwheel(NamespaceMethods):
         # The event loop in which `open` or `close` was last called, and the lock that both hold in this loop.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
+        self._open_failure = OpenFailure()
 
     async def open(self) -> Self:
         """Connect. If the options require it, start the embedded server and the event process.
 
         If the client is already open, do nothing. Raises TickwheelError if the client is open in another event loop.
         """
+        failures = self._open_failure.count
         async with self._lifecycle_lock():
             if self._io is None or not self._io.owned_by_this_process:
-                await self._open()
+                self._open_failure.raise_since(failures)
+                with self._open_failure.record():
+                    await self._open()
         return self
 
     async def close(self) -> None:

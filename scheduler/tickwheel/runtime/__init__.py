@@ -4,6 +4,7 @@ Outside this package, these modules import nothing of Tickwheel except `errors`.
 
     child_process.py  ChildProcess: a child that is restarted if it dies, and ends with this program
     process_guard.py  ProcessGuard: the rejection of calls on a closed or forked client
+    open_failure.py   OpenFailure: the error of a failed attempt to open a client, for the callers that waited for it
     forked_child.py   the end of a forked child that runs on into code of its parent
     loopback.py       addresses that only this machine can reach
     event_loop.py     helpers for asyncio: threads, cancellation, the log of the event loop, and its check

@@ -18,6 +18,7 @@ from tickwheel.client import Queue, Tickwheel
 from tickwheel.errors import Forbidden, QueueNotFound
 from tickwheel.model.message import EnqueueResult, NewMessage
 from tickwheel.model.validation import Duration
+from tickwheel.runtime.open_failure import OpenFailure
 
 _ENSURED_MAX = limits.QUEUES_MAX
 # At the end of a worker, a task that was left behind may block the event loop, which then closes no client.
@@ -35,6 +36,7 @@ class ClientGroup:
         self.must_exist = False
         self._queue_config = queue_config
         self._lock = threading.Lock()
+        self._open_failure = OpenFailure()
         self._client: Tickwheel | None = None
         self._pid = os.getpid()
         self._async_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, aio.Tickwheel] = WeakKeyDictionary()
@@ -42,10 +44,13 @@ class ClientGroup:
 
     def client(self) -> Tickwheel:
         """Return the client for threads. Open it if this process has none."""
+        failures = self._open_failure.count
         with self._lock:
             if self._client is None or self._pid != os.getpid():
+                self._open_failure.raise_since(failures)
                 self._ensured_queues.clear()
-                self._client, self._pid = Tickwheel(**self._client_options()), os.getpid()
+                with self._open_failure.record():
+                    self._client, self._pid = Tickwheel(**self._client_options()), os.getpid()
             return self._client
 
     async def client_async(self) -> aio.Tickwheel:
@@ -53,6 +58,10 @@ class ClientGroup:
         loop = asyncio.get_running_loop()
         client = self._async_clients.get(loop)
         if client is None:
+            # A client refers to its loop, so the dictionary would keep both, for example for each `asyncio.run`.
+            for reference in self._async_clients.keyrefs():
+                if (other := reference()) is not None and other.is_closed():
+                    self._async_clients.pop(other, None)
             client = self._async_clients[loop] = aio.Tickwheel(**self._client_options())
         return await client.open()
 

@@ -7,6 +7,7 @@ of the call, and the class of the error. If KILL_FIRST is set, the first run of 
 
 # mypy: disable-error-code="untyped-decorator"
 
+import asyncio
 import ctypes
 import os
 import signal
@@ -121,6 +122,20 @@ def retried(self: Any, times: int, throw: bool = True) -> str:
     return f"after {self.request.retries}"
 
 
+@celery.task(bind=True, name="shop.retried_quietly", max_retries=3)
+def retried_quietly(self: Any, end: str) -> str:
+    """Request a retry without its exception, and then end in another way."""
+    record(self)
+    if self.request.retries:
+        return "again"
+    self.retry(countdown=0, throw=False)
+    if end == "ignore":
+        raise Ignore
+    if end == "reject":
+        raise Reject("busy", requeue=False)
+    raise ValueError(end)
+
+
 @celery.task(bind=True, name="shop.changed", max_retries=3)
 def changed(self: Any, n: int) -> None:
     record(self)
@@ -221,6 +236,12 @@ def exits(self: Any) -> None:
     sys.exit(3)
 
 
+@celery.task(bind=True, name="shop.cancels_itself", max_retries=3)
+def cancels_itself(self: Any) -> None:
+    record(self)
+    raise asyncio.CancelledError("the loop was closed")
+
+
 @celery.task(bind=True, name="shop.insistent", max_retries=1)
 def insistent(self: Any) -> None:
     record(self)
@@ -236,7 +257,7 @@ def patient(self: Any) -> str:
 
 
 @celery.task(bind=True, base=Reporting, name="shop.sleeps")
-def sleeps(self: Any, until: str, retries: bool = False) -> str:
+def sleeps(self: Any, until: str, retries: bool = False, requeues: bool = False) -> str:
     """Wait until the file ``until`` exists. Last long enough that the worker checks the calls that wait behind this."""
     record(self)
     time.sleep(0.6)
@@ -244,6 +265,8 @@ def sleeps(self: Any, until: str, retries: bool = False) -> str:
         time.sleep(0.05)
     if retries:
         self.retry(countdown=0)
+    if requeues:
+        raise Reject("busy", requeue=True)
     return "awake"
 
 

@@ -88,19 +88,19 @@ def test_a_running_call_is_stopped_only_if_it_is_terminated(
     assert (sent.state, moved_deployment.signals_of(sent.id)) == ("REVOKED", [])
 
 
-@pytest.mark.parametrize("retries", [False, True], ids=["ends", "retries"])
+@pytest.mark.parametrize("again", [None, "retries", "requeues"])
 def test_a_running_call_that_is_not_terminated_ends_and_is_not_retried(
-    moved_deployment: Shop, tmp_path: Path, revoked: list[tuple[str, bool]], retries: bool
+    moved_deployment: Shop, tmp_path: Path, revoked: list[tuple[str, bool]], again: str | None
 ) -> None:
     awake = tmp_path / "awake"
-    sent = shop.sleeps.delay(str(awake), retries=retries)
+    sent = shop.sleeps.delay(str(awake), **{again: True} if again else {})
     eventually(lambda: moved_deployment.ran(sent.id)[sent.id], "the call runs", 40)
     sent.revoke()
     awake.touch()
     assert shop.note.delay("next").get(timeout=60) == "noted next"
     assert moved_deployment.ran(sent.id) == {sent.id: ["tickwheel"]}
-    assert (sent.state, revoked) == ("REVOKED" if retries else "SUCCESS", [])
-    in_worker = ["task_revoked:terminated=False,expired=False NoneType"] if retries else []
+    assert (sent.state, revoked) == ("REVOKED" if again else "SUCCESS", [])
+    in_worker = ["task_revoked:terminated=False,expired=False NoneType"] if again else []
     assert moved_deployment.signals_of(sent.id) == in_worker
 
 

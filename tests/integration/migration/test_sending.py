@@ -116,6 +116,43 @@ def test_signal_receivers_see_published_calls_as_before(deployment: Shop) -> Non
     assert b'"watched":"yes"' in deployment.tickwheel.queue("celery").get(sent.id).payload
 
 
+@pytest.mark.parametrize("cause", ["long", "far", "infinite header"])
+def test_signal_receivers_see_a_call_that_stays_with_celery_once(deployment: Shop, cause: str) -> None:
+    route("shop.note", "tickwheel")
+    seen: list[str] = []
+
+    def receive(sender: str, **_: Any) -> None:
+        seen.append(sender)
+
+    signals.before_task_publish.connect(receive)
+    try:
+        UNSUPPORTED[cause][0]()
+    finally:
+        signals.before_task_publish.disconnect(receive)
+    assert (seen, waiting_at_celery(deployment)) == (["shop.note"], 1)
+
+
+def test_a_call_creates_its_queue_again_after_the_queue_was_deleted(deployment: Shop) -> None:
+    route("shop.note", "tickwheel")
+    shop.note.delay("x")
+    deployment.tickwheel.delete_queue("celery", purge=True)
+    sent = shop.note.delay("y")
+    assert deployment.tickwheel.queue("celery").get(sent.id).state == "pending"
+
+
+def test_a_call_with_the_id_of_a_finished_call_is_not_sent_and_this_is_logged(
+    deployment: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    route("shop.note", "tickwheel")
+    shop.note.apply_async(("x",), task_id="one")
+    [message] = deployment.tickwheel.queue("celery").dequeue()
+    message.complete()
+    with caplog.at_level(logging.INFO, "tickwheel.celery"):
+        shop.note.apply_async(("other",), task_id="one")
+    assert deployment.tickwheel.queue("celery").get("one").state == "completed"
+    assert "call one was not sent: queue celery had a call with this id, now completed" in caplog.text
+
+
 def test_while_tickwheel_is_unreachable_calls_follow_the_last_known_route(
     deployment: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:

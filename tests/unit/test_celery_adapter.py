@@ -1,0 +1,101 @@
+"""A worker of Celery tasks, without a server: the current app, retries, and the end of revoked calls."""
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import celery as celery_package
+import pytest
+from celery import Celery, shared_task
+
+from tickwheel.celery import task_adapter
+from tickwheel.celery.revoked_calls import CallStopped, Stopper, request_of
+from tickwheel.tasks import TaskApp
+from tickwheel.tasks.run_context import Run
+from tickwheel.worker import time_limit
+from tickwheel.worker.time_limit import ThreadLimits
+
+pytestmark = pytest.mark.unit
+UNREACHABLE = "redis://127.0.0.1:1"
+
+
+@pytest.fixture
+def celery() -> Any:
+    return Celery("shop", broker="memory://", set_as_current=False)
+
+
+def test_every_thread_of_a_worker_has_the_app_as_its_current_app(celery: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(celery_package._state, "default_app", None)
+    monkeypatch.setattr(celery_package._state._tls, "current_app", None)
+
+    def library_task() -> None:
+        pass
+
+    shared: Any = shared_task(name="library.shared")(library_task)
+    task_adapter.declare(celery, TaskApp(UNREACHABLE), {})
+    with ThreadPoolExecutor(1) as consumers:
+        assert consumers.submit(lambda: shared.app).result() is celery
+
+
+def test_the_eta_of_a_retry_without_a_time_zone_is_in_the_zone_of_the_app() -> None:
+    call = task_adapter._CurrentCall("one", 0, [[], {}], {}, may_run_again=True)
+    headers = {"id": "one", "retries": 1, "eta": "2030-01-01T12:00:00"}
+    message = SimpleNamespace(headers=headers, body=((), {}, {}))
+    token = task_adapter._current_call.set(call)
+    try:
+        assert task_adapter.is_retry(message, ZoneInfo("Asia/Tokyo"))
+    finally:
+        task_adapter._current_call.reset(token)
+    assert call.retry_at == datetime(2030, 1, 1, 3, tzinfo=UTC)
+
+
+class SlowBackend:
+    """A result backend that stores REVOKED some time after the message was cancelled."""
+
+    def __init__(self) -> None:
+        self.states = ["PENDING", "STARTED", "REVOKED"]
+
+    def get_task_meta(self, id_: str, cache: bool = True) -> dict[str, Any]:
+        return {"status": self.states.pop(0) if len(self.states) > 1 else self.states[0]}
+
+
+def run_until_stopped(backend: Any, seconds: float) -> bool:
+    task = SimpleNamespace(name="slow", backend=backend)
+    run = Run(task, SimpleNamespace(id="one"), is_lost=lambda: True)  # type: ignore[arg-type]  # only these are read
+    try:
+        with time_limit._installed[0](60), Stopper().watch(task, run):  # type: ignore[operator]
+            ends = time.monotonic() + seconds
+            while time.monotonic() < ends:
+                pass
+    except CallStopped:
+        return True
+    return False
+
+
+def test_a_call_is_stopped_if_its_state_is_stored_after_its_message_was_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(time_limit, "_installed", [ThreadLimits()])
+    with ThreadPoolExecutor(1) as consumers:
+        assert consumers.submit(run_until_stopped, SlowBackend(), 20).result()
+
+
+def test_the_state_of_a_call_that_has_lost_its_lease_is_read_a_limited_number_of_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tickwheel.celery.revoked_calls._TICK_S", 0.001)
+    monkeypatch.setattr("tickwheel.celery.revoked_calls._MAX_PAUSE_S", 0.5)
+    monkeypatch.setattr(time_limit, "_installed", [ThreadLimits()])
+    backend = SlowBackend()
+    backend.states = ["STARTED"] * 100
+    assert not run_until_stopped(backend, 2)
+    assert len(backend.states) in range(90, 99)
+
+
+def test_a_body_that_is_nested_too_deeply_is_no_call() -> None:
+    body = "[" * 200_000
+    assert request_of("one", json.dumps({"task": "t", "args": {"headers": {}, "body": body}}).encode()) is None

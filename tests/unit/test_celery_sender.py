@@ -1,0 +1,64 @@
+"""Calls and revocations of a Celery app, without a server: priorities, ids, and the log of calls that stay."""
+
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from celery import Celery
+
+from tickwheel.celery.control import Revoker
+from tickwheel.celery.sender import Sender
+from tickwheel.tasks import TaskApp
+from tickwheel.tasks.celery_routes import Route
+
+pytestmark = pytest.mark.unit
+UNREACHABLE = "redis://127.0.0.1:1"
+
+
+@pytest.fixture
+def celery() -> Any:
+    return Celery("shop", broker="memory://", set_as_current=False)
+
+
+@pytest.mark.parametrize(
+    ("url", "lowest_first"),
+    [
+        ("redis://a;redis://b", True),
+        (["redis://a", "redis://b"], True),
+        (["amqp://a", "amqp://b"], False),
+        (None, False),
+    ],
+)
+def test_priorities_have_the_meaning_of_the_first_broker(celery: Any, url: Any, lowest_first: bool) -> None:
+    celery.conf.broker_write_url = url
+    assert Sender(celery, TaskApp(UNREACHABLE), {}, (), print)._lowest_first is lowest_first
+
+
+def offline_sender(celery: Any, to: str) -> tuple[Sender, list[Any]]:
+    """Return a sender that needs no server for calls that stay with Celery, and the list of the calls that stay."""
+    sent: list[Any] = []
+    sender = Sender(celery, TaskApp(UNREACHABLE), {}, (), lambda producer, name, message, **_: sent.append(message))
+    sender._routes = SimpleNamespace(get=lambda name: Route(to))  # type: ignore[assignment]
+    return sender, sent
+
+
+@pytest.mark.parametrize("to", ["celery", "tickwheel"])
+def test_a_call_whose_id_is_no_text_stays_with_celery(celery: Any, to: str) -> None:
+    sender, sent = offline_sender(celery, to)
+    sender(None, "note", celery.amqp.as_task_v2(UUID(int=7), "note"), queue="celery")
+    assert [message.headers["id"] for message in sent] == [UUID(int=7)]
+
+
+def test_calls_that_stay_for_reasons_that_differ_in_numbers_are_logged_once(
+    celery: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    sender, sent = offline_sender(celery, "tickwheel")
+    for length in (300_000, 400_000):
+        sender(None, "note", celery.amqp.as_task_v2("one", "note", ("x" * length,)), queue="celery")
+    assert (len(sent), caplog.text.count("a call of note stays with Celery: it has")) == (2, 1)
+
+
+def test_an_unknown_signal_is_refused_before_anything_is_revoked(celery: Any) -> None:
+    with pytest.raises(AttributeError, match="NOSUCH"):
+        Revoker(celery, TaskApp(UNREACHABLE), {}).revoke("one", True, "NOSUCH")
