@@ -17,6 +17,7 @@ from bench.measurements.filters import exclusive_filtered_dequeue, filtered_dequ
 from bench.measurements.large_requests import large_requests
 from bench.measurements.lateness import lateness
 from bench.measurements.lease_takeover import SHARDS as LEASE_SHARDS, lease_takeover
+from bench.measurements.many_queues import many_queues
 from bench.measurements.message_life import big_life, life
 from bench.measurements.relay import relay
 from bench.measurements.server_memory import cancelled_memory, memory, pairs
@@ -49,6 +50,7 @@ MEASUREMENTS: dict[str, Callable[[Scale], list[Measurement]]] = {
     "service_rates": service_rates,
     "service_processes": service_processes,
     "large_requests": large_requests,
+    "many_queues": many_queues,
     "service_fairness": service_fairness,
     "service_wakes": service_wakes,
     "worker_overhead": worker_overhead,

@@ -12,6 +12,7 @@ client_throughput.py   rates of one client process
 service_throughput.py  rates of the gRPC service
 service_fairness.py    calls of a token while other clients leave thousands of calls idle
 large_requests.py      memory and event loop of the service during the largest requests
+many_queues.py         waits for the messages of many queues on many shards over the service
 wakeup_latency.py      the time until a waiting dequeue of the service has a new message
 timestone_mix.py       the load that Netflix published for Timestone
 worker_overhead.py     a worker with tasks that do nothing, compared with Celery and dramatiq

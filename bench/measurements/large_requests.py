@@ -18,7 +18,7 @@ from tickwheel import Tickwheel
 from tickwheel.rpc.methods import METHODS, Method
 
 AT_ONCE = 10
-_PROGRAM = ("-m", "bench.harness.watched_service")
+WATCHED = ("-m", "bench.harness.watched_service")
 
 
 def large_requests(scale: Scale) -> list[Measurement]:
@@ -38,7 +38,7 @@ def large_requests(scale: Scale) -> list[Measurement]:
         with Tickwheel(server.url, drive=False) as tickwheel:
             tickwheel.create_queue("large")
         for label, method, requests in shapes if not scale.quick else shapes[:3]:
-            with ServingProgram(server.folder, *_PROGRAM, server.url) as service:
+            with ServingProgram(server.folder, *WATCHED, server.url) as service:
                 memory[label], (cpu_ms[label], elapsed_ms[label]) = _measure(service, method, requests)
     return [
         Measurement(
@@ -70,7 +70,7 @@ def _longest(times_ms: dict[str, float], count: int) -> dict[str, float]:
 
 
 def _measure(service: ServingProgram, method: Method, requests: Sequence[bytes]) -> tuple[float, tuple[float, float]]:
-    """Return the memory above the memory at rest, in MB, and the longest block of the event loop (`_longest_block`)."""
+    """Return the memory above the memory at rest, in MB, and the longest block of the event loop (`longest_block`)."""
     separate = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
     with ExitStack() as opened, ThreadPoolExecutor(AT_ONCE) as pool:
         channels = [
@@ -83,10 +83,10 @@ def _measure(service: ServingProgram, method: Method, requests: Sequence[bytes])
                 send(channel, method, request)
 
         list(pool.map(attempt, channels, [b""] * AT_ONCE))
-        _longest_block(service)
+        longest_block(service)
         at_rest = memory_mb(service.pid, "VmRSS")
         list(pool.map(attempt, channels, requests))
-        return memory_mb(service.pid, "VmHWM") - at_rest, _longest_block(service)
+        return memory_mb(service.pid, "VmHWM") - at_rest, longest_block(service)
 
 
 def memory_mb(pid: int, field: str) -> float:
@@ -96,7 +96,7 @@ def memory_mb(pid: int, field: str) -> float:
     return int(kib) / 1024
 
 
-def _longest_block(service: ServingProgram) -> tuple[float, float]:
+def longest_block(service: ServingProgram) -> tuple[float, float]:
     """Return the longest block since the last call, in ms of CPU time, and in ms of elapsed time."""
     reports = len(_reports(service))
     service.send_signal(signal.SIGUSR1)

@@ -38,6 +38,7 @@ FIGURES = {
     "relay_single_server",
     "large_requests_block",
     "large_requests_memory",
+    "many_queues",
     "lateness_p50",
     "lateness_p99",
     "lateness_early",
