@@ -1,6 +1,6 @@
 """Waits for the messages of many queues on many shards over the service: blocks of the event loop."""
 
-from concurrent.futures import wait
+from typing import Any
 
 import grpc
 
@@ -16,7 +16,7 @@ _AT_ONCE, _SHARDS, _RUNS = 10, 64, 5
 
 
 def many_queues(scale: Scale) -> list[Measurement]:
-    """Send ten calls of AwaitMessages at once that name as many queues as possible, all with messages on most shards."""
+    """Send ten calls of AwaitMessages at once for as many queues as possible. All have messages on most shards."""
     shards, runs = scale.size(_SHARDS, 4), scale.size(_RUNS, 1)
     method, names = METHODS["AwaitMessages"], [f"queue-{n}" for n in range(AWAITED_QUEUES)]
     request = method.request(namespace="tw", queues=names).SerializeToString()
@@ -29,18 +29,20 @@ def many_queues(scale: Scale) -> list[Measurement]:
             ServingProgram(server.folder, *WATCHED, server.url) as service,
             grpc.insecure_channel(service.target) as channel,
         ):
-            call = channel.unary_unary(method.path)
+            call: Any = channel.unary_unary(method.path)
             # The first call reads the configurations of the queues.
             call(request, timeout=60)
             for _ in range(runs):
                 longest_block(service)
-                wait([call.future(request, timeout=60) for _ in range(_AT_ONCE)])
+                answers = [call.future(request, timeout=60) for _ in range(_AT_ONCE)]
+                for answer in answers:
+                    answer.result()
                 cpu_ms.append(longest_block(service)[0])
     return [
         Measurement(
             "many_queues",
-            f"longest block of the event loop by {_AT_ONCE} waits at once for {AWAITED_QUEUES} queues on {shards} shards"
-            " (CPU time)",
+            f"longest block of the event loop by {_AT_ONCE} waits at once for {AWAITED_QUEUES} queues on {shards}"
+            " shards (CPU time)",
             "ms",
             cpu_ms,
             50,
