@@ -17,7 +17,7 @@ SHORT_S, ANSWER_S = 0.05, 5.0
 
 
 @pytest.fixture
-def silent() -> Iterator[str]:
+def address() -> Iterator[str]:
     """The host and port of a server that accepts connections and does not answer."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield "{}:{}".format(*listener.getsockname())
@@ -30,19 +30,19 @@ def seconds_until_error(call: Callable[[], object]) -> float:
     return time.monotonic() - began
 
 
-def test_a_short_call_gives_up_while_its_connection_is_opened(silent: str) -> None:
-    pools = ConnectionPools(f"redis://{silent}?client_name=test", ANSWER_S)
+def test_a_short_call_gives_up_while_its_connection_is_opened(address: str) -> None:
+    pools = ConnectionPools(f"redis://{address}?client_name=test", ANSWER_S)
     assert seconds_until_error(lambda: pools.acquire("", SHORT_S)) < ANSWER_S / 2
 
 
-def test_a_short_call_gives_up_while_it_reads_the_slots_of_a_cluster(silent: str) -> None:
-    pools = ConnectionPools(f"redis+cluster://{silent}", ANSWER_S)
+def test_a_short_call_gives_up_while_it_reads_the_slots_of_a_cluster(address: str) -> None:
+    pools = ConnectionPools(f"redis+cluster://{address}", ANSWER_S)
     assert seconds_until_error(lambda: pools.refresh_slots((), SHORT_S)) < ANSWER_S / 2
 
 
-def test_a_short_asyncio_call_gives_up_while_it_reads_the_slots_of_a_cluster(silent: str) -> None:
+def test_a_short_asyncio_call_gives_up_while_it_reads_the_slots_of_a_cluster(address: str) -> None:
     async def read() -> None:
-        pools = AsyncConnectionPools(f"redis+cluster://{silent}", ANSWER_S)
+        pools = AsyncConnectionPools(f"redis+cluster://{address}", ANSWER_S)
         try:
             await pools.refresh_slots((), SHORT_S)
         finally:
@@ -51,15 +51,15 @@ def test_a_short_asyncio_call_gives_up_while_it_reads_the_slots_of_a_cluster(sil
     assert seconds_until_error(lambda: asyncio.run(read())) < ANSWER_S / 2
 
 
-def test_a_short_call_does_not_wait_for_the_slots_that_another_call_reads(silent: str) -> None:
-    pools = ConnectionPools(f"redis+cluster://{silent}", ANSWER_S)
+def test_a_short_call_does_not_wait_for_the_slots_that_another_call_reads(address: str) -> None:
+    pools = ConnectionPools(f"redis+cluster://{address}", ANSWER_S)
     with pools._refresh_lock:
         assert seconds_until_error(lambda: pools.refresh_slots((), SHORT_S)) < ANSWER_S / 2
 
 
-def test_a_short_asyncio_call_does_not_wait_for_the_slots_that_another_call_reads(silent: str) -> None:
+def test_a_short_asyncio_call_does_not_wait_for_the_slots_that_another_call_reads(address: str) -> None:
     async def read() -> None:
-        pools = AsyncConnectionPools(f"redis+cluster://{silent}", ANSWER_S)
+        pools = AsyncConnectionPools(f"redis+cluster://{address}", ANSWER_S)
         async with pools._refresh_lock:
             await pools.refresh_slots((), SHORT_S)
 

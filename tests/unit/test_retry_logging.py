@@ -157,7 +157,7 @@ class Servers(ConnectionPools):
     def pool(self, server: str) -> Any:
         return self._halves.pool(server)
 
-    def refresh_slots(self, unresponsive: Collection[str] = ()) -> None:
+    def refresh_slots(self, unresponsive: Collection[str] = (), answer_s: float | None = None) -> None:
         """Keep the slots."""
 
 
@@ -170,7 +170,7 @@ class AsyncServers(AsyncConnectionPools):
     def pool(self, server: str) -> Any:
         return self._halves.pool(server)
 
-    async def refresh_slots(self, unresponsive: Collection[str] = ()) -> None:
+    async def refresh_slots(self, unresponsive: Collection[str] = (), answer_s: float | None = None) -> None:
         """Keep the slots."""
 
 

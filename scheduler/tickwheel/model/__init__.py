@@ -15,5 +15,6 @@ depends on the limits (`tickwheel.limits`) and the stored format (`tickwheel.sto
     durations.py            durations as text: 15m, 2h30m
     priority.py             priorities, and the deadlines that they mean
     json_payload.py         payloads that are JSON
+    message_content.py      checks of payloads, metadata and filters
     validation.py           checks of arguments, and conversions of times
 """

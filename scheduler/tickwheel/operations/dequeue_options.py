@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument, QueueConfigConflict
-from tickwheel.model import validation
+from tickwheel.model import message_content, validation
 from tickwheel.model.message import LeasedMessage
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.validation import Duration
@@ -70,7 +70,7 @@ class DequeueOptions(NamedTuple):
         """
         return cls(
             validation.integer("limit", limit, 1, limits.DEQUEUE_MESSAGES),
-            {} if where is None else validation.filters(where),
+            {} if where is None else message_content.filters(where),
             0 if lease is None else validation.duration_ms("lease", lease, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
             0 if wait is None else validation.duration_ms("wait", wait, 0, limits.WAIT_MS_MAX),
             validation.text("worker", "" if worker is None else worker, limits.WORKER_BYTES),

@@ -9,7 +9,7 @@ from typing import Any
 
 from tickwheel import limits
 from tickwheel.errors import DataLoss, InvalidArgument
-from tickwheel.model import validation
+from tickwheel.model import message_content, validation
 from tickwheel.model.message import MessageView
 from tickwheel.model.results import ForecastMinute, Lateness
 from tickwheel.operations.context import NamespaceContext
@@ -160,7 +160,7 @@ def depth(context: NamespaceContext, queue: str, where: Mapping[str, str] | None
     This includes messages that wait for other messages of the same exclusive value. Raises InvalidArgument if a key is
     not indexed.
     """
-    filters = {} if where is None else validation.filters(where)
+    filters = {} if where is None else message_content.filters(where)
     if not filters:
         return (yield from counts(context, queue))["pending"]
     config = yield from context.config(queue)

@@ -8,7 +8,7 @@ from struct import Struct
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
-from tickwheel.model import validation
+from tickwheel.model import message_content, validation
 from tickwheel.model.json_payload import encode_payload
 from tickwheel.model.message import NewMessage, ReceivedMessage
 from tickwheel.model.message_id import new_message_id
@@ -86,7 +86,7 @@ class Packer:
         if new.json is not None:
             payload = encode_payload(new.json, payload)
         if type(payload) is not bytes or len(payload) > config.payload_limit:
-            payload = validation.payload(payload, config.payload_limit)
+            payload = message_content.payload(payload, config.payload_limit)
         flags = kind = when = 0
         if new.delay is not None:
             if new.due is not None:
@@ -108,7 +108,7 @@ class Packer:
             flags |= OVERRIDES
             first += _overrides(new)
         value, units = None, _WEIGHT if config.exclusive_key is None else _EXCLUSIVE_WEIGHT
-        metadata = {} if new.metadata is None else validation.metadata(new.metadata)
+        metadata = {} if new.metadata is None else message_content.metadata(new.metadata)
         pairs, content = b"", trace_context.strip_trace_context(metadata)
         if content:
             flags |= PAIRS

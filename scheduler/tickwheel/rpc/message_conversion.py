@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
-from tickwheel.model import validation
+from tickwheel.model import message_content, validation
 from tickwheel.model.json_payload import encode_payload
 from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage, ReceivedMessage
 from tickwheel.model.message_id import new_message_id
@@ -41,7 +41,7 @@ def new_message_to_proto(new: NewMessage) -> messages.NewMessage:
         validation.message_id(new.id)
         id_ = validation.to_plain_str(new.id)
     content = new.payload if new.json is None else encode_payload(new.json, new.payload)
-    payload = validation.payload(content, limits.PAYLOAD_BYTES_MAX)
+    payload = message_content.payload(content, limits.PAYLOAD_BYTES_MAX)
     # Retries of the call send the same nonce, so that they receive the first answer.
     proto = messages.NewMessage(id=id_, payload=payload, nonce=int.from_bytes(os.urandom(4)))
     set_times(proto, new.delay, new.due, new.deadline, new.priority)
@@ -50,7 +50,7 @@ def new_message_to_proto(new: NewMessage) -> messages.NewMessage:
     if new.max_attempts is not None:
         proto.max_attempts = validation.integer("max_attempts", new.max_attempts, 1, limits.MAX_ATTEMPTS_MAX)
     if new.metadata is not None:
-        proto.metadata.update(validation.metadata(new.metadata))
+        proto.metadata.update(message_content.metadata(new.metadata))
     return proto
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypedDict, Type
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
-from tickwheel.model import validation
+from tickwheel.model import message_content, validation
 from tickwheel.model.message import NewMessage
 from tickwheel.model.priority import priority_deadline_ms
 from tickwheel.model.validation import Duration
@@ -211,7 +211,7 @@ _CHECKS: dict[str, Callable[[Any], object]] = {
     "priority": lambda value: validation.integer("priority", value, 0, limits.PRIORITY_MAX),
     "id": validation.message_id,
     "timeout": lambda value: validation.duration_ms("timeout", value, 1, limits.RETRY_MS),
-    "metadata": validation.metadata,
+    "metadata": message_content.metadata,
 }
 
 

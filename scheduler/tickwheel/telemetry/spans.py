@@ -17,7 +17,7 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, Statu
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from tickwheel import limits
-from tickwheel.model import validation
+from tickwheel.model import message_content
 from tickwheel.model.message import LeasedMessage, NewMessage
 from tickwheel.storage.trace_context import KEYS, TRACEPARENT, TRACESTATE
 
@@ -110,7 +110,7 @@ def with_trace_context(new: NewMessage, trace_pairs: dict[str, str]) -> NewMessa
 
     Raises InvalidArgument for invalid metadata.
     """
-    metadata = {} if new.metadata is None else validation.metadata(new.metadata)
+    metadata = {} if new.metadata is None else message_content.metadata(new.metadata)
     return new if TRACEPARENT in metadata else replace(new, metadata=metadata | trace_pairs)
 
 

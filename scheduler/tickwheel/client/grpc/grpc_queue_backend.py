@@ -8,7 +8,7 @@ from typing import Any
 
 from tickwheel import limits
 from tickwheel.client.grpc.grpc_remover import GrpcRemover
-from tickwheel.model import validation
+from tickwheel.model import message_content, validation
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.results import ForecastMinute, Lateness
 from tickwheel.operations.context import NamespaceContext
@@ -64,7 +64,7 @@ class GrpcQueueBackend:
         return queue_conversion.lateness_from_proto(reply)
 
     def depth(self, queue: str, where: Mapping[str, str] | None) -> Plan[int]:
-        pairs = {} if where is None else validation.filters(where)
+        pairs = {} if where is None else message_content.filters(where)
         reply = yield RpcCall("GetDepth", admin.GetDepthRequest(**self._queue_fields(queue), where=pairs))
         return int(reply.pending)
 

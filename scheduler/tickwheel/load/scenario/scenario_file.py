@@ -19,7 +19,8 @@ from tickwheel.load.scenario.scenario import (
     default_workers,
 )
 from tickwheel.load.scenario.toml_fields import TomlTable, items, seconds
-from tickwheel.model.validation import filters, preview
+from tickwheel.model.message_content import filters
+from tickwheel.model.validation import preview
 from tickwheel.runtime.foreign_data import decode_toml
 from tickwheel.runtime.text_file import read_text
 from tickwheel.tasks.task_queue import MAX_WEIGHT

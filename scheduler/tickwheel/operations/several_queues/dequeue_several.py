@@ -138,8 +138,8 @@ class SeveralQueues(Generic[Q, M]):
             queue: Q = choice.value
             chosen = queue.name
         finally:
-            # The selector has chosen another queue, or has failed. Nothing renews the leases of these messages. If a
-            # release fails, they end by themselves, and the caller still receives the messages of the chosen queue.
+            # The selector has chosen another queue, or has failed. Nothing renews the leases of these messages, so the
+            # leases end soon even if a release fails. The caller still receives the messages of the chosen queue.
             for name in leased.keys() - {chosen}:
                 with suppress(TickwheelError):
                     yield from backend.release(leased[name])
