@@ -61,7 +61,7 @@ def test_the_worker_on_the_page_runs_the_tasks_that_the_program_sends(page: str,
             )
 
 
-# A stand-in for the framework, which is not installed: it keeps the functions of the routes.
+# A substitute for the framework, which is not installed: it returns the functions of the routes.
 FASTAPI = """
 class FastAPI:
     def __init__(self, lifespan):
