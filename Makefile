@@ -11,8 +11,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 FAULTS := bench/results/faults.jsonl
 CHECKED := scheduler wheel services bench tests examples .ci/check_moves.py
 ARGS ?=
-# Runs pip, and prints a line every PROGRESS_S seconds until pip ends: the size of its temporary files, then the number of
-# packages. pip installs nothing until it has downloaded everything. A download is a temporary file that grows.
+# Runs pip, and prints a line every PROGRESS_S seconds until pip ends. pip installs nothing until it has downloaded
+# everything. A download is a temporary file, which grows.
 PROGRESS_S ?= 3
 DOWNLOADS := .venv/downloads
 define with_progress
