@@ -10,8 +10,8 @@ from datetime import timedelta
 
 import pytest
 
-from tickwheel import EnqueueResult, InvalidArgument, InvalidTransition, MessageNotFound
-from tickwheel.tasks import EnqueuedCall, NoResult, Reject, ResultExpired, TaskApp, TaskHandle
+from tickwheel import EnqueueResult, InvalidArgument, InvalidTransition, MessageNotFound, NoResult, ResultExpired
+from tickwheel.tasks import EnqueuedCall, Reject, TaskApp, TaskHandle
 from tickwheel.testing import VirtualClock
 from tickwheel.testing.task_tester import TaskTester
 

@@ -55,12 +55,12 @@ class RetryBudget:
                 + ("; the call may have taken effect" if sent else "; nothing was done"),
                 may_have_happened=sent,
             ) from error
-        pause = min(full_jitter(exponential(0.02, 0.5, self._count)), max(self.seconds - spent, 0))
+        pause = full_jitter(exponential(0.02, 0.5, self._count))
         level = self.log_throttle.level(f"{cause}: {error}")
         short_url = first_node_only(self.display_url)
-        pause_ms = ceil(1_000 * pause)
-        log.log(level, "%s %s (attempt %d): %s; retrying in %d ms", cause, short_url, self._count, error, pause_ms)
-        return pause
+        ms = ceil(1_000 * pause)
+        log.log(level, "%s %s (attempt %d): %s; retrying in %d ms", cause, short_url, self._count, error, ms)
+        return min(pause, max(self.seconds - spent, 0))
 
     def on_answer(self) -> None:
         """Record that the whole round was answered. If failures were logged, log the recovery once."""
