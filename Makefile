@@ -11,14 +11,19 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 FAULTS := bench/results/faults.jsonl
 CHECKED := scheduler wheel services bench tests examples .ci/check_moves.py
 ARGS ?=
-# Runs a command, and prints a line every PROGRESS_S seconds until the command ends. pip installs nothing until it has
-# downloaded everything.
+# Runs pip, and prints a line every PROGRESS_S seconds until pip ends. pip installs nothing until it has downloaded
+# everything. A download is a temporary file, which grows.
 PROGRESS_S ?= 3
+DOWNLOADS := .venv/downloads
 define with_progress
+	rm -rf $(DOWNLOADS); mkdir -p $(DOWNLOADS); \
 	{ while sleep $(PROGRESS_S) >/dev/null 2>&1 && kill -0 $$$$ 2>/dev/null; do \
 		n=$$(ls -d .venv/lib/*/site-packages/*.dist-info 2>/dev/null | wc -l); \
-		echo "  $$(date +%T): $$((n)) packages are installed"; done; } & progress=$$!; \
-	trap 'kill $$progress 2>/dev/null' INT TERM; $(1); status=$$?; kill $$progress 2>/dev/null; exit $$status
+		kb=$$(du -sk $(DOWNLOADS) 2>/dev/null | cut -f 1); \
+		echo "  $$(date +%T): $$(($${kb:-0} / 1024)).$$(($${kb:-0} % 1024 * 10 / 1024)) MB are downloaded," \
+			"$$((n)) packages are installed"; done; } & progress=$$!; \
+	trap 'kill $$progress 2>/dev/null' INT TERM; TMPDIR="$(CURDIR)/$(DOWNLOADS)" $(1); status=$$?; \
+	kill $$progress 2>/dev/null; rm -rf $(DOWNLOADS); exit $$status
 endef
 # Most tests wait for servers, so more processes than cores are faster: on two cores, two processes took 1,160 s when
 # three took 930 s. Four use the cores fully, and then tests of processes that must react in time can fail.

@@ -32,4 +32,4 @@ class ServingProgram(Process):
         return self.url.rpartition("/")[2]
 
     def _addresses(self) -> list[str]:
-        return re.findall(r'(?:^|"text": ")serving (grpc[^"\s]*)', self.log, re.MULTILINE)
+        return re.findall(r'(?:^|"text": "|INFO tickwheel\.service: )serving (grpc[^",\s]*)', self.log, re.MULTILINE)

@@ -154,6 +154,7 @@ def test_the_image_has_no_packages_that_only_development_needs() -> None:
 
 def test_the_operations_page_names_the_deployment_files() -> None:
     page = (ROOT / "docs/operations.md").read_text()
-    for file in ("deploy/tickwheel-events.service", "deploy/tickwheel-serve.service", "deploy/compose.yaml"):
+    units = ("deploy/tickwheel-events.service", "deploy/tickwheel-serve.service")
+    for file in (*units, "deploy/compose.yaml", "deploy/prometheus-rules.yaml"):
         assert file in page
         assert (ROOT / file).exists()

@@ -14,6 +14,7 @@ from services.process import Process, free_port
 from tests.examples.test_docs import blocks
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
+from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.examples
 
@@ -60,6 +61,62 @@ def test_the_worker_on_the_page_runs_the_tasks_that_the_program_sends(page: str,
             )
 
 
+# A substitute for the framework, which is not installed: it returns the functions of the routes.
+FASTAPI = """
+class FastAPI:
+    def __init__(self, lifespan):
+        self.lifespan = lifespan
+        self.post = self.delete = lambda path: lambda function: function
+
+
+class HTTPException(Exception): ...
+"""
+REQUESTS = """
+import asyncio
+import sys
+
+import web
+from shop import app, send
+
+app.move(url=sys.argv[1])
+
+
+async def serve():
+    async with web.web.lifespan(web.web):
+        print(await web.register(7), await web.register(7), await send.handle("welcome-7").astate())
+        for _ in range(2):
+            await web.unregister(7)
+        await web.unregister(8)
+        print(await send.handle("welcome-7").astate())
+    app.move(url="redis://127.0.0.1:1", timeout=0.1)
+    try:
+        await web.register(9)
+    except web.HTTPException as error:
+        print(error)
+
+
+asyncio.run(serve())
+"""
+
+
+def test_the_web_application_on_the_page_sends_and_cancels_tasks(
+    tickwheel_server: PrivateServer, tmp_path: Path
+) -> None:
+    for block in blocks("docs/workers.md", "python"):
+        if heading := re.match(r"# (\w+\.py)\n", block):
+            (tmp_path / heading[1]).write_text(block)
+    (tmp_path / "fastapi.py").write_text(FASTAPI)
+    (tmp_path / "requests_of_users.py").write_text(REQUESTS)
+    done = subprocess.run(
+        [sys.executable, "requests_of_users.py", tickwheel_server.url],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "welcome-7 welcome-7 invisible\ncancelled\n503\n", done.stderr
+
+
 def test_the_test_on_the_page_passes(tmp_path: Path) -> None:
     for block in blocks("docs/workers.md", "python"):
         if heading := re.match(r"# (\w+\.py)\n", block):
@@ -67,4 +124,4 @@ def test_the_test_on_the_page_passes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_shop.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
-    assert "1 passed" in done.stdout
+    assert "2 passed" in done.stdout

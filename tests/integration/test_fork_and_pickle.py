@@ -15,6 +15,7 @@ import pytest
 from tests.integration.blocking_aio import aio_sandbox
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Tickwheel, TickwheelError
+from tickwheel.tasks import TaskApp
 from tickwheel.testing import PrivateServer, sandbox
 
 pytestmark = pytest.mark.integration
@@ -87,6 +88,25 @@ def test_a_forked_process_cannot_use_the_client_and_takes_nothing_from_its_paren
         first.complete()
         assert [message.id for message in queue.dequeue()] == ["m2"]
         assert queue.counts() == {**dict.fromkeys(queue.counts(), 0), "running": 2, "completed": 1, "cancelled": 1}
+
+
+def test_a_task_app_that_its_parent_has_used_opens_clients_of_its_own_in_forked_processes(
+    tickwheel_server: PrivateServer, namespace: str
+) -> None:
+    with TaskApp(tickwheel_server.url, namespace=namespace) as app:
+
+        @app.task(queue="mail")
+        def send(user: int) -> None: ...
+
+        async def send_async(user: int) -> bool:
+            return (await send.anow(user)).created
+
+        assert send.now(1).created
+        assert in_a_fork(lambda: send.now(2).created) == "True"
+        assert in_a_fork(lambda: asyncio.run(send_async(3))) == "True"
+        assert in_a_fork(app.close) == "None"
+        assert send.now(4).created
+        assert app.tickwheel.queue("mail").counts()["pending"] == 4
 
 
 def test_a_forked_process_cannot_use_an_asyncio_client(tickwheel_server: PrivateServer) -> None:

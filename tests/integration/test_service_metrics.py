@@ -5,7 +5,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import grpc
 import pytest
@@ -51,6 +52,10 @@ def tw(direct: Tickwheel, serving: ServiceThread) -> Iterator[Tickwheel]:
 
 def value(registry: CollectorRegistry, name: str, **labels: str) -> float:
     return registry.get_sample_value(f"tickwheel_service_{name}", labels) or 0
+
+
+def are_parked(registry: CollectorRegistry, count: int) -> bool:
+    return value(registry, "parked_calls") == count
 
 
 def test_calls_are_counted_by_method_and_code(tw: Tickwheel, registry: CollectorRegistry) -> None:
@@ -129,8 +134,11 @@ def test_waiting_dequeues_are_counted_as_parked_and_woken(
         async with aio.Tickwheel(serving.url, namespace=direct._context.namespace) as tickwheel:
             queue = tickwheel.queue("q")
             waiting = [asyncio.create_task(queue.dequeue(wait=timedelta(minutes=1))) for _ in range(3)]
-            await eventually_in_task(lambda: value(registry, "parked_calls") == 3, "three are parked")
-            assert value(registry, "calls_in_flight", method="Dequeue") == 3
+            await eventually_in_task(
+                lambda: sum(namespace.wakeups.waiter_count for namespace in serving.server.namespaces) == 3,
+                "three wait",
+            )
+            assert value(registry, "parked_calls") == value(registry, "calls_in_flight", method="Dequeue") == 3
             before = value(registry, "wake_ups_total")
             await queue.enqueue_many([NewMessage(), NewMessage(), NewMessage()])
             await asyncio.gather(*waiting)
@@ -138,6 +146,30 @@ def test_waiting_dequeues_are_counted_as_parked_and_woken(
             assert value(registry, "wake_ups_total") >= before + 3
 
     asyncio.run(program())
+
+
+def test_every_call_that_takes_a_place_of_the_waiting_calls_is_counted_as_parked(
+    direct: Tickwheel, serving: ServiceThread, registry: CollectorRegistry
+) -> None:
+    namespace = direct._context.namespace
+    direct.queue("q").enqueue(id="later", delay=timedelta(hours=1))
+    calls: dict[str, Any] = {
+        "Dequeue": message_service_pb2.DequeueRequest(namespace=namespace, queue="q", wait_ms=60_000),
+        "AwaitMessages": message_service_pb2.AwaitMessagesRequest(namespace=namespace, queues=["q"], wait_ms=60_000),
+        "GetMessage": message_service_pb2.GetMessageRequest(namespace=namespace, queue="q", id="later", wait_ms=60_000),
+        "DequeueStream": message_service_pb2.DequeueStreamRequest(namespace=namespace, queue="q", credit=1),
+    }
+    stays_open = threading.Event()
+    with grpc.insecure_channel(serving.target) as channel:
+        waiting: list[Any] = []
+        for parked, (method, request) in enumerate(calls.items(), 1):
+            call: Any = channel.stream_stream(f"/{SERVICE}/{method}", type(request).SerializeToString)
+            waiting.append(call(_until(stays_open, request) if method == "DequeueStream" else iter([request])))
+            eventually(partial(are_parked, registry, parked), f"{method} is parked")
+        for call in waiting:
+            call.cancel()
+        stays_open.set()
+        eventually(partial(are_parked, registry, 0), "no call is parked")
 
 
 def test_a_client_that_leaves_is_not_counted_as_an_error(

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -14,6 +16,8 @@ from tests.fault.event_processes import EventProcessChild, wait_for_a_claim
 from tests.support.wait_until import eventually, eventually_in_task
 from tickwheel import NewMessage, Tickwheel, aio
 from tickwheel.client import driver_watch
+from tickwheel.storage.fence import pack_fence
+from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -41,19 +45,60 @@ def client(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Tickwhee
         yield tickwheel
 
 
+@pytest.fixture
+def claimed(client: Tickwheel, server: Any) -> Tickwheel:
+    """The client of a namespace that an event process has driven. The process was killed."""
+    key = shard_key(client._context.namespace, 0, "clock")
+    server.hset(key, mapping={"fence": pack_fence(3, 7), "election": "lockfile"})
+    return client
+
+
 def checks() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "tickwheel-undriven"]
 
 
+@pytest.mark.parametrize("fixture", ["client", "claimed"])
 def test_a_client_whose_messages_nobody_makes_deliverable_logs_one_warning_a_minute(
-    client: Tickwheel, warnings: Callable[[], list[str]]
+    request: pytest.FixtureRequest, warnings: Callable[[], list[str]], fixture: str
 ) -> None:
+    client = request.getfixturevalue(fixture)
     queue = client.queue("jobs")
     for _ in range(3):
         queue.enqueue_many([NewMessage(), NewMessage(delay=HOUR)])
         eventually(lambda: not checks(), "no check is in progress")
     [warning] = warnings()
     assert warning.startswith(f"no event process drives namespace {client._context.namespace!r}")
+
+
+def test_a_script_whose_namespace_was_never_driven_warns_before_it_ends(
+    tickwheel_server: PrivateServer, namespace: str
+) -> None:
+    script = """
+import sys
+from tickwheel import Tickwheel
+Tickwheel(sys.argv[1], namespace=sys.argv[2]).queue("jobs").enqueue(delay=3600)
+"""
+    command = [sys.executable, "-c", script, tickwheel_server.url, namespace]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stderr.startswith(f"no event process drives namespace {namespace!r}")
+
+
+def test_a_client_that_starts_an_event_process_does_not_warn_before_the_process_drives(
+    tickwheel_server: PrivateServer,
+    namespace: str,
+    warnings: Callable[[], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driver_watch, "QUIET_MS", 60_000)
+    with Tickwheel(tickwheel_server.url, namespace=namespace, drive=True) as tickwheel:
+        tickwheel.queue("jobs").enqueue(delay=HOUR)
+        eventually(lambda: [check.daemon for check in checks()] == [True], "only the second part is in progress")
+    assert warnings() == []
+
+
+def test_a_client_with_the_clock_of_a_test_begins_no_check(tickwheel: Tickwheel) -> None:
+    tickwheel.queue("jobs").enqueue(delay=HOUR)
+    assert not checks()
 
 
 def test_an_asyncio_client_logs_the_same_warning(
@@ -94,23 +139,21 @@ def test_a_message_that_is_due_begins_no_check(client: Tickwheel) -> None:
 
 
 def test_a_closed_client_ends_its_check(
-    tickwheel_server: PrivateServer,
-    namespace: str,
-    warnings: Callable[[], list[str]],
-    monkeypatch: pytest.MonkeyPatch,
+    claimed: Tickwheel, warnings: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver_watch, "QUIET_MS", 60_000)
-    with Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel:
-        tickwheel.queue("jobs").enqueue(delay=HOUR)
-        assert checks()
+    claimed.queue("jobs").enqueue(delay=HOUR)
+    assert checks()
+    claimed.close()
     eventually(lambda: not checks(), "the check has ended")
     assert warnings() == []
 
 
 def test_a_check_of_a_namespace_that_was_deleted_logs_nothing(
-    client: Tickwheel, tickwheel_server: PrivateServer, warnings: Callable[[], list[str]]
+    claimed: Tickwheel, tickwheel_server: PrivateServer, warnings: Callable[[], list[str]]
 ) -> None:
-    client.queue("jobs").enqueue(delay=HOUR)
-    tickwheel_server.clear(client._context.namespace)
+    claimed.queue("jobs").enqueue(delay=HOUR)
+    eventually(lambda: [check.daemon for check in checks()] == [True], "only the second part is in progress")
+    tickwheel_server.clear(claimed._context.namespace)
     eventually(lambda: not checks(), "the check has ended")
     assert warnings() == []

@@ -15,7 +15,11 @@ REPOSITORY = Path(__file__).parents[2]
 PYTHON = """#!/bin/sh
 case "$*" in
     "-m venv --clear .venv") mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
-    *requirements.lock) until test -e seen; do sleep 0.05; done; test ! -e fails ;;
+    *requirements.lock)
+        until test -e seen; do sleep 0.05; done
+        head -c 3670016 /dev/zero >"$TMPDIR/package.whl"
+        until test -e seen-download; do sleep 0.05; done
+        test ! -e fails ;;
 esac
 """
 
@@ -30,7 +34,7 @@ def clone(tmp_path: Path) -> Path:
 
 
 def install(clone: Path) -> tuple[int, list[str]]:
-    """Run `make install` until it ends. The stub of pip ends when a line of progress was printed."""
+    """Run `make install` until it ends. The stub of pip ends when a line of progress has reported its download."""
     command = ("make", "--no-print-directory", f"PYTHON={clone / 'python'}", "PROGRESS_S=0.1", "install")
     lines = []
     with subprocess.Popen(command, cwd=clone, stdout=subprocess.PIPE, text=True) as make:
@@ -39,6 +43,8 @@ def install(clone: Path) -> tuple[int, list[str]]:
             lines.append(line)
             if "packages are installed" in line:
                 (clone / "seen").touch()
+            if "3.5 MB" in line:
+                (clone / "seen-download").touch()
     return make.returncode, lines
 
 
@@ -48,7 +54,10 @@ def test_an_install_prints_a_line_for_each_step_and_lines_while_pip_works(clone:
     assert code == 0
     steps = [line.split()[0] for line in lines if not line.startswith("  ")]
     assert steps == ["Creating", "Installing", "Installing"]
-    assert re.match(r"  \d\d:\d\d:\d\d: 0 packages are installed", lines[2])
+    progress = [line for line in lines if line.startswith("  ")]
+    assert re.match(r"  \d\d:\d\d:\d\d: 0\.\d MB are downloaded, 0 packages are installed$", progress[0])
+    assert progress[-1].endswith(": 3.5 MB are downloaded, 0 packages are installed\n")
+    assert not (clone / ".venv/downloads").exists()
     assert (clone / ".venv/.installed").exists()
 
 

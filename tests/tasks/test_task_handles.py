@@ -139,6 +139,15 @@ def test_after_the_retention_the_result_has_expired(tester: TaskTester) -> None:
         send.handle("never sent").result(wait=60)
 
 
+def test_after_the_retention_of_a_cancelled_call_the_error_names_the_retention(tester: TaskTester) -> None:
+    sent = send.later(HOUR, 7)
+    sent.cancel()
+    assert sent.state() == "cancelled"
+    assert tester.advance(HOUR) == []
+    with pytest.raises(MessageNotFound, match=r"its retention is over.* 10m after the end .* by the clock of a test"):
+        sent.state()
+
+
 def test_a_call_waits_for_its_result(tester: TaskTester) -> None:
     sent = send.now(7)
     with ThreadPoolExecutor(1) as threads:

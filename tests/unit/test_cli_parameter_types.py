@@ -6,7 +6,7 @@ import pytest
 
 from tickwheel import InvalidArgument
 from tickwheel.cli.json_lines import LineError, lines, parse
-from tickwheel.cli.parameter_types import deadline, format_duration, moment, pairs, parse_duration, token
+from tickwheel.cli.parameter_types import deadline, delay, format_duration, moment, pairs, parse_duration, token
 
 pytestmark = pytest.mark.unit
 
@@ -34,6 +34,16 @@ def test_a_duration_has_units(text: str, expected: timedelta) -> None:
 def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgument, match="a duration"):
         parse_duration(text)
+
+
+@pytest.mark.parametrize("text", ["6y", "-5s"])
+def test_an_invalid_delay_names_the_units_and_the_longest_delay(text: str) -> None:
+    with pytest.raises(InvalidArgument) as error:
+        delay(text)
+    assert str(error.value) == (
+        "a duration is written like 15m, 30s, 2h30m, 250ms or 40d, in the units d, h, m, s and ms and without a sign,"
+        f" not '{text}'; the longest delay is 1825d (5 years)"
+    )
 
 
 @pytest.mark.parametrize("text", ["15m", "2h30m", "250ms", "40d", "1d2h3m4s5ms", "0s"])
@@ -109,6 +119,7 @@ def test_a_json_line_may_hold_any_bytes_in_base64() -> None:
         (b'{"payload": "\\ud800"}', "payload must be valid Unicode text"),
         (b'{"delay": 15}', "a duration is written like"),
         (b'{"delay": "15"}', "a duration is written like"),
+        (b'{"delay": "6y"}', "the longest delay is 1825d"),
         (b'{"due": 1700000000}', "1700000000 is not a time: write 2026-05-17T18:00:00"),
     ],
 )

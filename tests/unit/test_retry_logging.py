@@ -14,6 +14,7 @@ from redis.exceptions import ConnectionError
 
 from tickwheel.errors import Unavailable
 from tickwheel.plan import Command, Request, Round
+from tickwheel.redis import retry_budget
 from tickwheel.redis.asyncio_executor import AsyncRedisExecutor
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools
 from tickwheel.redis.blocking_executor import RedisExecutor
@@ -70,6 +71,15 @@ def test_another_failure_is_logged_at_once_and_one_warning_covers_all_shards(cap
     assert without_server.startswith(
         "temporarily refused by redis+cluster://a:1,… (attempt 1): no server of the cluster has shard"
     )
+
+
+def test_a_short_pause_is_logged_in_whole_milliseconds_and_never_as_none(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry_budget, "full_jitter", lambda bound: bound / 100_000)
+    call(LogThrottle(), REFUSED, attempts=1)
+    [text] = log_texts(caplog)
+    assert text.endswith("; retrying in 1 ms")
 
 
 def test_an_error_names_every_server() -> None:

@@ -30,8 +30,8 @@ def test_hosts_and_path_are_read_from_the_url(url: str, hosts: tuple[str, ...], 
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("redis://h", "has the form zk://"),
-        ("h:2181", "has the form zk://"),
+        ("redis://h", "an election is lease, or has the form zk://"),
+        ("h:2181", "an election is lease, or has the form zk://"),
         ("zk://", "'' in 'zk://' is not the address of a ZooKeeper server"),
         ("zk://a,,b", "'' in 'zk://a,,b' is not the address of a ZooKeeper server"),
         ("zk://a:0", "'a:0'"),

@@ -31,11 +31,28 @@ scratch_namespace.py  deletion of the temporary namespace of demo and load
 commands/             the commands
 """
 
+import os
+import signal
+import sys
+
+from tickwheel.client.exit_codes import ExitCode
+
 
 def main() -> None:
-    """Run the command line of this process."""
+    """Run the command line of this process. Ctrl-C ends the process with exit code 130, and without a traceback."""
+    # A shell ignores SIGINT in background jobs. Then this process ignores the signal, too.
+    is_usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_usual:
+        # The imports take a moment, and have nothing to clean up. A module could catch KeyboardInterrupt.
+        signal.signal(signal.SIGINT, lambda number, frame: os._exit(ExitCode.INTERRUPTED))
     # Imported here: otherwise a program that imports one module of this package would import all commands as well, and
     # take twice as long to start.
     from tickwheel.cli import app
 
-    app.main()
+    if is_usual:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        app.main()
+    except KeyboardInterrupt:
+        # Outside the function of a command, for example while the arguments are parsed.
+        sys.exit(ExitCode.INTERRUPTED)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tickwheel.cli.parameter_types import deadline, moment, parse_duration
+from tickwheel.cli.parameter_types import deadline, delay, moment, parse_duration
 from tickwheel.errors import InvalidArgument
 from tickwheel.model.message import NewMessage
 from tickwheel.model.message_id import new_message_id
@@ -77,7 +77,7 @@ def parse(line: bytes) -> NewMessage:
     values |= {
         name: read(fields[name])
         for name, read in (
-            ("delay", parse_duration),
+            ("delay", delay),
             ("due", moment),
             ("deadline", deadline),
             ("lease", parse_duration),

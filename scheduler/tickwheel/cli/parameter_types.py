@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import typer
 
+from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.model.durations import DURATION, format_duration as format_duration, parse_duration as parse_duration
 from tickwheel.model.validation import preview
@@ -35,6 +36,15 @@ def moment(text: str) -> datetime:
         raise InvalidArgument(
             f"{preview(text)} is not a time: write 2026-05-17T18:00:00+02:00, or 2026-05-17T18:00:00 for local time"
         ) from error
+
+
+def delay(text: str) -> timedelta:
+    """Parse a delay. The client checks its limit later. Raises InvalidArgument, which names the limit."""
+    try:
+        return parse_duration(text)
+    except InvalidArgument as error:
+        days = limits.DELAY_MS_MAX // 86_400_000
+        raise InvalidArgument(f"{error}; the longest delay is {days}d ({days // 365} years)") from error
 
 
 def deadline(text: str) -> datetime | timedelta:

@@ -15,7 +15,6 @@ import typer
 
 from tickwheel import limits
 from tickwheel.cli.listen_address import format_address, parse_address
-from tickwheel.cli.output import print_status
 from tickwheel.cli.parameter_types import option_parser, parse_duration
 from tickwheel.cli.target import TIMEOUT, Target
 from tickwheel.client.settings import ClientSettings
@@ -23,6 +22,7 @@ from tickwheel.errors import InvalidArgument
 from tickwheel.runtime.event_loop import throttle_unhandled_errors
 from tickwheel.runtime.extras import describe_install
 from tickwheel.runtime.gc_freeze import collect_seldom, freeze_gc
+from tickwheel.runtime.log_fields import log_fields
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
@@ -192,8 +192,14 @@ async def serve_until_stopped(server: "Server", host: str, options: ServeOptions
     await server.start()
     freeze_gc()
     collect_seldom()
-    if not options.part:
-        print_status(f"serving {server.scheme}://{host}:{server.port}")
+    # The processes of `tickwheel serve --processes` share the address, which their parent prints.
+    url = f"{server.scheme}://{format_address(host, server.port)}"
+    _log.info(
+        "serving %s, with %s",
+        f"port {server.port}" if options.part else url,
+        server.display_url,
+        extra=log_fields("serving", where=server.display_url, port=server.port),
+    )
     try:
         async with AsyncExitStack() as stack:
             if options.metrics_socket is not None:

@@ -33,6 +33,7 @@ class Target:
     json: bool = False
     command: str = ""
     """The command's name with the name of its group, for example ``queue create``."""
+    url_is_from_environment: bool = False
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
@@ -43,6 +44,7 @@ class Target:
             Path(data_dir) if data_dir else None,
             environment.get("TICKWHEEL_NAMESPACE") or None,
             _parse_timeout(timeout) if timeout else None,
+            url_is_from_environment=True,
         )
 
     def environment(self) -> dict[str, str]:

@@ -73,8 +73,8 @@ class Queue:
     """A queue of a namespace. An instance is cheap to create, and safe to share between threads.
 
     Each method has an argument ``timeout``: how long the call is retried if the server does not answer, up to 30 s. It
-    is a timedelta or a number of seconds, and replaces the timeout of the client. It does not limit the ``wait`` of a
-    dequeue.
+    is a timedelta or a number of seconds, and replaces the timeout of the client. It does not limit a ``wait``: if the
+    server does not answer, a call with a wait gives up after at most ``wait`` plus ``timeout``.
     """
 
     def __init__(self, tickwheel: "Tickwheel", name: str) -> None:
@@ -139,7 +139,8 @@ class Queue:
         """Lease up to ``limit`` messages that have every metadata pair of ``where``, earliest deadline first.
 
         ``wait`` is the longest time to wait for the first message; without it, the call on an empty queue returns
-        immediately. ``worker`` names the lease holder in `explain` and in events.
+        immediately. If the server does not answer, the call raises Unavailable at most ``timeout`` after the end of the
+        wait. ``worker`` names the lease holder in `explain` and in events.
 
         ``request_id`` makes the call safe to repeat: a call with the same id within five minutes returns the same
         messages, except those that are no longer leased. A request id has the form ``name:number``, for example

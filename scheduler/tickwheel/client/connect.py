@@ -26,7 +26,8 @@ def select_backend(
     return (
         channel.create_backend(context)
         if client_settings.is_service
-        else RedisBackend(context, client_settings.durability, notice)
+        # With the clock of a test, the test runs the event process, step by step.
+        else RedisBackend(context, client_settings.durability, notice if context.clock == "_clock" else None)
     )
 
 

@@ -104,6 +104,13 @@ def undriven_text(context: NamespaceContext, undriven: list[int], signs: Mapping
     )
 
 
+def check_unclaimed(context: NamespaceContext) -> Plan[str]:
+    """Return a warning if nobody has ever claimed a shard of the namespace, which a single check shows."""
+    signs = yield from read_signs(context)
+    is_unclaimed = all(own.fence == b"" for own in signs.values())
+    return undriven_text(context, list(signs), signs) if is_unclaimed else ""
+
+
 def look_once(context: NamespaceContext) -> Plan[str]:
     """Return the warning of `DriverWatch.check` after a single check, for programs that end at once.
 

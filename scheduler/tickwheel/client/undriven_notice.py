@@ -4,8 +4,8 @@ The check runs in a thread, and on connections of its own, so it delays no call,
 """
 
 import threading
-from collections.abc import Iterable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from logging import getLogger
 from time import monotonic
 from typing import Final
@@ -21,6 +21,8 @@ from tickwheel.redis.pools import ConnectionPools
 
 # A client begins at most one check in this time, in seconds.
 PAUSE_S: Final = 60.0
+# The first part of a check delays the end of the program by at most about this time, in seconds.
+_AT_ONCE_S: Final = 1.0
 
 _log = getLogger("tickwheel")
 
@@ -28,8 +30,9 @@ _log = getLogger("tickwheel")
 class UndrivenNotice:
     """The warning of one client of Redis. Thread-safe.
 
-    The embedded server of a data directory is driven while programs use it, and a service has event processes of its
-    own, so they are not checked.
+    If nobody has ever driven the namespace, the client warns at once. Otherwise it compares what the shards show over
+    time. The embedded server of a data directory is driven while programs use it, and a service has event processes of
+    its own, so they are not checked.
     """
 
     def __init__(self, settings: ClientSettings) -> None:
@@ -44,34 +47,52 @@ class UndrivenNotice:
             return
         if any(result.state == "invisible" for result in results):
             self._next_at = monotonic() + PAUSE_S
-            # The host may have no resources for another thread.
-            with suppress(RuntimeError):
-                self._closed = closed = threading.Event()
-                threading.Thread(target=self._check, args=(closed,), name="tickwheel-undriven", daemon=True).start()
+            self._closed = closed = threading.Event()
+            # The program does not end before this thread. Otherwise a short script would never log the warning.
+            self._start(self._check_at_once, closed, daemon=False)
 
     def close(self) -> None:
-        """End the check that is in progress."""
+        """End the check that is in progress, except for its first part, which is short."""
         self._closed.set()
 
-    def _check(self, closed: threading.Event) -> None:
+    def _check_at_once(self, closed: threading.Event) -> None:
+        # The event process of this client needs some time until it drives.
+        if not self._settings.drives:
+            with self._connect(_AT_ONCE_S) as (io, context):
+                if io.run(read_namespace(context)) and (warning := io.run(driver_watch.check_unclaimed(context))):
+                    _log.warning("%s", warning)
+                    return
+        if not closed.is_set():
+            self._start(self._compare, closed, daemon=True)
+
+    def _compare(self, closed: threading.Event) -> None:
         # An event process removes a new timer from the inbox within seconds, so there is nothing to compare before.
         pause_s = driver_watch.QUIET_MS / 1_000
         if closed.wait(pause_s):
             return
-        settings = self._settings
-        assert settings.url is not None
-        context = NamespaceContext(settings.namespace)
-        watch = driver_watch.DriverWatch(context)
-        servers = ConnectionPools(settings.url, settings.answer_s)
-        # The calls of the client report that the server cannot be reached.
-        with (
-            suppress(TickwheelError, OSError),
-            closing(RedisExecutor(servers, settings.display_url, settings.timeout_s)) as io,
-        ):
+        with self._connect(self._settings.timeout_s) as (io, context):
             if not io.run(read_namespace(context)):
                 return
+            watch = driver_watch.DriverWatch(context)
             io.run(watch.check())
             if closed.wait(pause_s):
                 return
             if (warning := io.run(watch.check())) and not closed.is_set():
                 _log.warning("%s", warning)
+
+    @contextmanager
+    def _connect(self, seconds: float) -> Iterator[tuple[RedisExecutor, NamespaceContext]]:
+        """Yield an executor whose calls are retried for at most ``seconds``. Ignore its errors, which end the block."""
+        settings = self._settings
+        assert settings.url is not None
+        servers = ConnectionPools(settings.url, min(settings.answer_s, seconds))
+        executor = RedisExecutor(servers, settings.display_url, min(settings.timeout_s, seconds))
+        # The calls of the client report that the server cannot be reached.
+        with suppress(TickwheelError, OSError), closing(executor) as io:
+            yield io, NamespaceContext(settings.namespace)
+
+    @staticmethod
+    def _start(check: Callable[[threading.Event], None], closed: threading.Event, *, daemon: bool) -> None:
+        # The host may have no resources for another thread, or the program ends.
+        with suppress(RuntimeError):
+            threading.Thread(target=check, args=(closed,), name="tickwheel-undriven", daemon=daemon).start()

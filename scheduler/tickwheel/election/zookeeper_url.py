@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Self
 
-from tickwheel.election.lease_options import SESSION_TIMEOUT, check_session_timeout
+from tickwheel.election.lease_options import LEASE, SESSION_TIMEOUT, check_session_timeout
 from tickwheel.errors import InvalidArgument
 from tickwheel.model.validation import preview, preview_url
 
@@ -32,7 +32,7 @@ class ZooKeeperUrl:
         """Parse a URL. The default port is 2181, the default path /tickwheel. Raises InvalidArgument."""
         if not isinstance(url, str) or not url.startswith("zk://"):
             raise InvalidArgument(
-                f"an election URL has the form zk://host:2181,host2,host3/path, not {preview_url(url)}"
+                f"an election is {LEASE}, or has the form zk://host:2181,host2,host3/path, not {preview_url(url)}"
             )
         if "@" in url or "?" in url:
             # The URL is not quoted, because it can contain a password.

@@ -14,7 +14,10 @@ DURATION = re.compile(rf"(?:{_PART.pattern})+")
 def parse_duration(text: str) -> timedelta:
     """Return the duration that ``text`` describes, such as ``2h30m``. Raises InvalidArgument."""
     if not isinstance(text, str) or not DURATION.fullmatch(text):
-        raise InvalidArgument(f"a duration is written like 15m, 30s, 2h30m, 250ms or 40d, not {preview(text)}")
+        raise InvalidArgument(
+            "a duration is written like 15m, 30s, 2h30m, 250ms or 40d, in the units d, h, m, s and ms and without a"
+            f" sign, not {preview(text)}"
+        )
     try:
         return sum((timedelta(**{_UNITS[unit]: float(n)}) for n, unit in _PART.findall(text)), timedelta())
     except OverflowError as error:

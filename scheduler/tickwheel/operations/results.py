@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from struct import Struct
 from typing import TypeVar
 
+from tickwheel import limits
 from tickwheel.errors import (
     InvalidArgument,
     InvalidTransition,
@@ -13,6 +14,7 @@ from tickwheel.errors import (
     TickwheelError,
 )
 from tickwheel.model import validation
+from tickwheel.model.durations import format_duration
 from tickwheel.model.message import LeasedMessage, label
 from tickwheel.model.results import Change
 from tickwheel.model.state_machine import describe_sources
@@ -82,7 +84,11 @@ def _change(queue: str, id_: str, result: tuple[int, int, int, int], script: str
 
 def message_not_found_error(queue: str, id_: str) -> MessageNotFound:
     """Return the error for an id that no message of the queue has."""
-    return MessageNotFound(f"queue {queue!r} has no message {id_!r}: it was never enqueued, or its retention is over")
+    return MessageNotFound(
+        f"queue {queue!r} has no message {id_!r}: it was never enqueued, or its retention is over, which the setting"
+        f" `retention` of the queue prolongs (by default, {format_duration(limits.RETENTION_MS)} after the end of the"
+        " message, also by the clock of a test)"
+    )
 
 
 def raise_first_error(results: Sequence[Change | TickwheelError]) -> list[Change]:

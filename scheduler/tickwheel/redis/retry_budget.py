@@ -3,6 +3,7 @@
 import logging
 import time
 from dataclasses import dataclass, field
+from math import ceil
 
 from tickwheel.errors import Unavailable
 from tickwheel.redis.replies import REPLICA_ANSWER_S, TemporaryError, raise_if_permanent
@@ -57,7 +58,8 @@ class RetryBudget:
         pause = full_jitter(exponential(0.02, 0.5, self._count))
         level = self.log_throttle.level(f"{cause}: {error}")
         short_url = first_node_only(self.display_url)
-        log.log(level, "%s %s (attempt %d): %s; retrying in %.3f s", cause, short_url, self._count, error, pause)
+        ms = ceil(1_000 * pause)
+        log.log(level, "%s %s (attempt %d): %s; retrying in %d ms", cause, short_url, self._count, error, ms)
         return min(pause, max(self.seconds - spent, 0))
 
     def on_answer(self) -> None:

@@ -38,11 +38,11 @@ METRICS: Final[tuple[MetricSpec[Server], ...]] = (
         lambda server: (((method,), calls.in_flight) for method, calls in server.counters.methods.items()),
     ),
     MetricSpec(
-        *("service_parked_calls", "Dequeue calls that wait for messages", _G, ()),
-        unlabelled(lambda server: sum(namespace.wakeups.waiter_count for namespace in server.namespaces)),
+        *("service_parked_calls", "Calls that take a place of --max-waiting: calls with a wait, and streams", _G, ()),
+        unlabelled(lambda server: server.waiting_calls),
     ),
     MetricSpec(
-        *("service_wake_ups", "Wake-ups of waiting dequeue calls", _C, ()),
+        *("service_wake_ups", "Wake-ups of calls that wait for messages", _C, ()),
         unlabelled(lambda server: sum(namespace.wakeups.wakeup_count for namespace in server.namespaces)),
     ),
     MetricSpec(

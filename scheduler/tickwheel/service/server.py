@@ -105,6 +105,16 @@ class Server:
         return [] if self._namespaces is None else list(self._namespaces.by_name.values())
 
     @property
+    def waiting_calls(self) -> int:
+        """The number of calls that take a place of the limit of waiting calls."""
+        return self._wait_limit.in_use
+
+    @property
+    def display_url(self) -> str:
+        """The name of the Redis server in logs, without a password."""
+        return self._client_settings.display_url
+
+    @property
     def scheme(self) -> str:
         """Scheme of the URL for clients."""
         return "grpc" if self._credentials is None else "grpcs"
@@ -151,12 +161,6 @@ class Server:
             if self._tokens is not None:
                 self._token_reloader = asyncio.create_task(self._tokens.run())
             self._resources = resources.pop_all()
-        _log.info(
-            "serving %s on port %d",
-            client_settings.display_url,
-            self.port,
-            extra=log_fields("serving", where=client_settings.display_url, port=self.port),
-        )
 
     async def stop(self, seconds: float = DRAIN_S) -> None:
         """Accept no more calls, answer the waiting ones, give the others ``seconds`` to end, and close everything."""

@@ -33,6 +33,7 @@ exceptions.py        the exceptions by which a task chooses its outcome
 celery_routes.py     `Route`: the shares of calls for Celery and for Tickwheel during a migration
 """
 
+from tickwheel.errors import NoResult, ResultExpired
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.celery_routes import Route
 from tickwheel.tasks.exceptions import Reject, RetryLater, Skip, TimeLimitExceeded
@@ -47,8 +48,10 @@ from tickwheel.tasks.task_queue import TaskQueue
 __all__ = [
     "EnqueuedCall",
     "Middleware",
+    "NoResult",
     "Outcome",
     "Reject",
+    "ResultExpired",
     "Retry",
     "RetryLater",
     "Route",

@@ -1,8 +1,11 @@
 """The texts and exit codes of refused commands."""
 
+from pathlib import Path
+
 import pytest
 
-from tests.integration.cli.command_runner import Run, document
+from services.process import Process
+from tests.integration.cli.command_runner import ENDS_S, TICKWHEEL, Run, document
 from tickwheel import Tickwheel
 
 pytestmark = pytest.mark.integration
@@ -27,6 +30,16 @@ def test_a_dequeue_from_a_missing_queue_names_the_queue(run: Run) -> None:
     result = run("dequeue", "none", code=4)
     assert (result.stdout, result.stderr) == ("", run("counts", "none", code=4).stderr)
     assert "'none'" in result.stderr
+
+
+def test_a_dequeue_with_a_wait_reports_a_missing_queue_at_once_and_waits_for_its_first_message(
+    cli_client: Tickwheel, tmp_path: Path
+) -> None:
+    command = [*TICKWHEEL, "dequeue", "mailz", "--wait", "50s", "--raw", "--complete"]
+    with Process("dequeue", command, tmp_path, "there is no queue 'mailz'") as process:
+        cli_client.queue("mailz").enqueue(b"hello")
+        assert process.wait(ENDS_S) == 0
+        assert process.log.endswith(": waiting for the queue and its first message\nhello\n")
 
 
 def test_an_invalid_timeout_of_the_environment_is_refused_with_its_name(
@@ -66,6 +79,13 @@ def test_a_server_that_does_not_answer_gives_exit_code_3(run: Run) -> None:
     ("command", "text"),
     [
         (("enqueue", "jobs", "x", "--delay", "15"), "a duration is written like"),
+        (("enqueue", "jobs", "x", "--delay", "6y"), "the longest delay is 1825d (5 years)"),
+        (("enqueue", "jobs", "x", "--delay", "-5s"), "without a sign, not '-5s'"),
+        (("enqueue", "jobs", "x", "--delay", "2000d"), "delay must be from 0 s to 1825 days"),
+        (("reschedule", "jobs", "x", "--delay", "6y"), "the longest delay is 1825d (5 years)"),
+        (("events", "--election", "foo"), "an election is lease, or has the form zk://"),
+        (("dev",), "dev starts a server of its own: unset the variable TICKWHEEL_URL"),
+        (("dev", "--url", "redis://127.0.0.1:1"), "dev starts a server of its own: leave --url out"),
         (("enqueue", "jobs", "x", "--due", "later"), "'later' is not a time: write 2026-05-17T18:00:00+02:00"),
         (("enqueue", "jobs", "x", "--meta", "novalue"), "a pair is written key=value"),
         (("enqueue", "jobs", "x", "--delay", "1s", "--due", "2030-01-01T00:00:00Z"), "a delay or a due time, not both"),

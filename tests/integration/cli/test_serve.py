@@ -1,5 +1,6 @@
 """`tickwheel serve` and `dev` as processes: they refuse incomplete options, or serve until a signal."""
 
+import re
 import signal
 import subprocess
 import threading
@@ -155,6 +156,10 @@ def test_dev_runs_server_service_and_event_process(start: Start, tmp_path: Path)
         text=True,
     )
     assert done.stdout == "soon\n"
+    [serving] = [line for line in service.log.splitlines() if "serving" in line]
+    assert re.search(
+        rf"INFO tickwheel.service: serving {service.url}, with the embedded server in {tmp_path}$", serving
+    )
     service.send_signal(signal.SIGTERM)
     assert service.wait(ENDS_S) == 0
 

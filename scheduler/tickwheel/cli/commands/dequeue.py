@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tickwheel import InvalidArgument, Message
+from tickwheel import Forbidden, InvalidArgument, Message, Queue, QueueNotFound
 from tickwheel.cli.arguments import Name
 from tickwheel.cli.command import command
 from tickwheel.cli.exit_codes import CommandError
@@ -17,6 +17,7 @@ from tickwheel.cli.output import (
     payload_fields,
     print_fields,
     print_json,
+    print_status,
 )
 from tickwheel.cli.parameter_types import option_parser, pairs, parse_duration
 from tickwheel.cli.target import Target
@@ -65,16 +66,19 @@ def dequeue(
 
     A token is printed with each message. Pass the token to the commands complete, fail, release and extend. With
     --json, the output has one line for each message. If there is nothing to deliver, or no such queue, the
-    exit code is 4.
+    exit code is 4. With --wait, a line on stderr reports at once that there is no such queue, and the wait goes on,
+    because a message may create the queue.
     """
     if raw and target.json:
         raise InvalidArgument("--raw and --json are different output formats: use one")
     if raw and not complete:
         raise InvalidArgument("--raw does not print tokens, so it needs --complete")
-    if wait is None and target.url is None:
-        wait = _CATCH_UP
     with target.open(drive=True) as tickwheel:
         handle = tickwheel.queue(queue)
+        if wait:
+            _report_if_missing(handle)
+        elif wait is None and target.url is None:
+            wait = _CATCH_UP
         messages = handle.dequeue(limit, where=pairs(where or ()) or None, lease=lease, wait=wait, worker=worker)
         for message in messages:
             _print_message(target, message, raw=raw, complete=complete)
@@ -87,6 +91,17 @@ def dequeue(
             handle.config()
     if not messages:
         raise CommandError(f"queue {queue!r} has nothing to deliver", ExitCode.NOT_FOUND)
+
+
+def _report_if_missing(queue: Queue) -> None:
+    """Print on stderr if the queue does not exist: the name may be wrong, and the wait long."""
+    try:
+        queue.config()
+    except QueueNotFound as error:
+        print_status(f"{error}: waiting for the queue and its first message")
+    except Forbidden:
+        # The token may dequeue without the right to read the configuration.
+        pass
 
 
 def _print_message(target: Target, message: Message, *, raw: bool, complete: bool) -> None:

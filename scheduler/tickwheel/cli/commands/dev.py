@@ -24,7 +24,8 @@ def dev(
     Messages stay in the data directory when the program ends.
     """
     if target.url is not None:
-        raise InvalidArgument("dev starts a server of its own: leave --url out")
+        remedy = "unset the variable TICKWHEEL_URL" if target.url_is_from_environment else "leave --url out"
+        raise InvalidArgument(f"dev starts a server of its own: {remedy}")
     address = listen_address(listen)
     if not is_loopback(address[0]):
         raise InvalidArgument(f"dev is for this machine only, and other machines can reach --listen {listen}")

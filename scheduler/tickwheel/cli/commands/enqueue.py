@@ -11,7 +11,14 @@ from tickwheel.cli.arguments import Name
 from tickwheel.cli.command import command
 from tickwheel.cli.driver_warning import warn_if_undriven
 from tickwheel.cli.enqueue_file import enqueue_file, print_result
-from tickwheel.cli.parameter_types import deadline as parse_deadline, moment, option_parser, pairs, parse_duration
+from tickwheel.cli.parameter_types import (
+    deadline as parse_deadline,
+    delay as parse_delay,
+    moment,
+    option_parser,
+    pairs,
+    parse_duration,
+)
 from tickwheel.cli.standard_streams import standard_input
 from tickwheel.cli.target import Target
 from tickwheel.model.json_payload import encode_payload
@@ -64,7 +71,9 @@ def enqueue(
     delay: Annotated[
         timedelta | None,
         typer.Option(
-            parser=option_parser(parse_duration), metavar="DURATION", help="Deliver after this time: 15m, 30s, 2h30m."
+            parser=option_parser(parse_delay),
+            metavar="DURATION",
+            help="Deliver after this time: 15m, 30s, 2h30m, up to 1825d (5 years).",
         ),
     ] = None,
     due: _Due = None,

@@ -8,7 +8,7 @@ import typer
 from tickwheel.cli.arguments import ExclusiveValue, Id, Name
 from tickwheel.cli.command import command
 from tickwheel.cli.message_output import print_change
-from tickwheel.cli.parameter_types import deadline as parse_deadline, moment, option_parser, parse_duration
+from tickwheel.cli.parameter_types import deadline as parse_deadline, delay as parse_delay, moment, option_parser
 from tickwheel.cli.target import Target
 
 
@@ -24,7 +24,7 @@ def reschedule(
     exclusive_value: ExclusiveValue = None,
     delay: Annotated[
         timedelta | None,
-        typer.Option(parser=option_parser(parse_duration), metavar="DURATION", help="New delay, counted from now."),
+        typer.Option(parser=option_parser(parse_delay), metavar="DURATION", help="New delay, counted from now."),
     ] = None,
     due: Annotated[
         datetime | None,

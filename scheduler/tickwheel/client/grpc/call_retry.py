@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any, Final
 
 import grpc
@@ -123,7 +124,8 @@ class CallRetry:
         if time.monotonic() + pause >= self._until:
             raise error from None
         level = self.log_throttle.level(f"throttled: {error}")
-        log.log(level, "throttled by %s: %s; retrying in %.3f s", first_node_only(self.display_url), error, pause)
+        short_url, pause_ms = first_node_only(self.display_url), ceil(1_000 * pause)
+        log.log(level, "throttled by %s: %s; retrying in %d ms", short_url, error, pause_ms)
         return pause
 
 
