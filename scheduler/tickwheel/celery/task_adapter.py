@@ -126,6 +126,7 @@ def declare(celery: Any, app: TaskApp, queues: Mapping[str, str], carries_over: 
             continue
         queue = queue_name(queue_of_task(celery, task), queues)
         declare_queue(app, queue, batch)
+        app._celery_tasks.add(name)
         limit = task.time_limit or celery.conf.task_time_limit
         app.task(
             name=name,
