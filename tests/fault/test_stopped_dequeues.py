@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,8 +11,11 @@ import pytest
 from tests.fault.flaky_proxy import FlakyProxy
 from tests.integration.service_thread import ServiceThread
 from tests.support.several_queues import LONG_S, NAMES, Caller
+from tests.support.wait_until import eventually
 from tickwheel import Tickwheel, Unavailable
 from tickwheel.operations.dequeue_options import DequeueOptions
+from tickwheel.tasks import TaskApp
+from tickwheel.worker.schedule_runner import ScheduleRunner
 
 pytestmark = pytest.mark.fault
 
@@ -81,3 +85,25 @@ def test_a_dequeue_that_is_stopped_returns_the_messages_of_the_answer(client: Ti
         waiting = threads.submit(call, client)
         sent = client.queue(NAMES[0]).enqueue()
         assert waiting.result(LONG_S) == [sent.id]
+
+
+def test_a_schedule_runner_that_is_stopped_does_not_retry_its_dequeue(
+    proxy: FlakyProxy, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def tick() -> None:
+        pass
+
+    # With the timeout of a worker.
+    with TaskApp(proxy.url, namespace=namespace, drive=False, timeout=30) as app:
+        app.every(timedelta(hours=1), app.task(name="tick")(tick))
+        runner = ScheduleRunner(app)
+        runner.start()
+        eventually(lambda: app.tickwheel.queue(app.schedule_queue).counts()["invisible"], "the schedule is ensured")
+        proxy.refuses = True
+        proxy.cut()
+        eventually(lambda: "retrying in" in caplog.text, "the dequeue is retried")
+        began = time.monotonic()
+        runner.close()
+        assert time.monotonic() - began < ENDS_S["refuses"]
+        assert "cannot handle schedules" not in caplog.text
+        proxy.refuses = False
