@@ -12,6 +12,7 @@ import pytest
 from tests.fault import worker_app
 from tests.fault.worker_processes import Worker, WorkerDeployment
 from tests.support.wait_until import eventually
+from tickwheel import __version__
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.fault
@@ -158,6 +159,74 @@ def test_a_queue_that_is_blocked_is_logged_once_and_when_it_is_unblocked(deploym
         eventually(lambda: "no longer blocked" in worker.log, f"the end of the block is logged\n{worker.log}")
         assert worker.stop(30) == 0
     assert worker.log.count("its messages wait") == worker.log.count("no longer blocked") == 1
+
+
+def test_the_log_begins_with_the_banner_before_any_task(deployment: WorkerDeployment) -> None:
+    loading = deployment.folder / "loading"
+    loading.touch()
+    id = deployment.send(worker_app.double, 1)
+    with deployment.worker(LOAD_WHILE=str(loading)) as worker:
+        worker.wait_until_recorded("loading")
+        # Whatever the supervisor does meanwhile.
+        worker.send_signal(signal.SIGSTOP)
+        loading.unlink()
+        deployment.wait_for_state(id, "completed")
+        worker.send_signal(signal.SIGCONT)
+        assert worker.stop(30) == 0
+    first, *others = worker.log.splitlines()
+    assert f"tickwheel {__version__}, worker of {NAME}:app: 1 process" in first
+    assert worker.log.count(", worker of ") == 1
+    texts = [line.partition(" tickwheel.worker: ")[2] for line in others]
+    assert [text.partition(": ")[0] for text in texts[:3]] == ["server", "timing wheel", "2 queues"]
+    assert texts[4] == f"work/{id} {NAME}.double: received"
+
+
+def test_an_app_that_disables_the_logger_of_the_worker_leaves_the_banner(deployment: WorkerDeployment) -> None:
+    id = deployment.send(worker_app.double, 1)
+    with deployment.worker(DISABLE_LOG="yes") as worker:
+        deployment.wait_for_state(id, "completed")
+        assert worker.stop(30) == 0
+    assert f", worker of {NAME}:app: 1 process" in worker.log
+    assert "received" not in worker.log
+
+
+def test_a_worker_that_is_stopped_while_it_starts_logs_no_banner(deployment: WorkerDeployment) -> None:
+    loading = deployment.folder / "loading"
+    loading.touch()
+    with deployment.worker(LOAD_WHILE=str(loading)) as worker:
+        worker.wait_until_recorded("loading")
+        worker.send_signal(signal.SIGTERM)
+        eventually(lambda: "stopping: running tasks" in worker.log, "the worker stops")
+        loading.unlink()
+        assert worker.wait(30) == 0
+    assert len(worker.log.splitlines()) == 1
+
+
+def test_the_end_of_a_process_is_logged_with_the_names_of_its_tasks(deployment: WorkerDeployment) -> None:
+    poison = deployment.send(worker_app.poison)
+    with deployment.worker() as worker:
+        deployment.wait_for_state(poison, "errored")
+        running = deployment.send(worker_app.wait_for, str(deployment.folder / "never"))
+        worker.wait_until_recorded("began")
+        worker.send_signal(signal.SIGTERM)
+        eventually(lambda: "stopping: running tasks" in worker.log, "the worker stops")
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(20) == 0
+    assert lines_about(worker, poison).count("ERROR poison: its worker process was ended by SIGKILL") == 3
+    assert "ERROR wait_for: the worker was stopped before the task ended" in lines_about(worker, running)
+    assert re.search(r"worker process \d+ was ended by SIGKILL; restarting in", worker.log)
+
+
+def test_the_end_of_a_process_has_the_name_of_its_task_as_a_field(deployment: WorkerDeployment) -> None:
+    poison = deployment.send(worker_app.poison)
+    with deployment.worker("--json") as worker:
+        deployment.wait_for_state(poison, "errored")
+        assert worker.stop(30) == 0
+    failures = json_lines(worker, "task failed")
+    expected = {"queue": "work", "id": poison, "task": f"{NAME}.poison"}
+    assert [line["attempt"] for line in failures] == [1, 2, 3]
+    assert all(expected.items() <= line.items() for line in failures)
+    assert {line["error"] for line in failures} == {"its worker process was ended by SIGKILL"}
 
 
 def test_the_banner_names_server_queues_tasks_and_concurrency_without_the_password(

@@ -11,6 +11,7 @@ import pytest
 from tests.fault import worker_app
 from tests.fault.faulty_server import FaultyServer
 from tests.fault.worker_processes import Worker, WorkerDeployment, deploy_workers, is_process
+from tests.integration.service_thread import ServiceThread
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 
@@ -168,6 +169,39 @@ def test_a_worker_of_many_processes_stops_in_time_although_its_server_is_unreach
             end_by_second_signal(worker)
             assert worker.log.count("could not settle the messages") == 8
         faulty.start()
+
+
+@pytest.mark.parametrize("queues", [(), ("--queue", "work")], ids=["several-queues", "one-queue"])
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_an_idle_worker_stops_at_once_although_its_server_is_unreachable(
+    faulty: FaultyServer, tmp_path: Path, queues: tuple[str, ...], threads: str
+) -> None:
+    with Worker(faulty.url, "outage", tmp_path, "--threads", threads, *queues) as worker:
+        eventually(lambda: "tasks: " in worker.log, f"the worker has started\n{worker.log}", 30)
+        faulty.kill()
+        eventually(lambda: "retrying in" in worker.log, f"the worker retries\n{worker.log}", 30)
+        worker.send_signal(signal.SIGTERM)
+        # Without the stop, the call would be retried for 30 s.
+        assert worker.wait(8) == 0
+        assert "cannot take messages" not in worker.log
+        assert "Traceback" not in worker.log
+
+
+def test_a_worker_over_grpc_stops_at_once_although_its_service_or_the_server_is_unreachable(
+    faulty: FaultyServer, tmp_path: Path
+) -> None:
+    with Tickwheel(faulty.url, namespace="outage"), ServiceThread(faulty.url) as service:
+        for is_service_down in (False, True):
+            with Worker(service.url, "outage", tmp_path) as worker:
+                eventually(lambda: "tasks: " in worker.log, f"the worker has started\n{worker.log}", 30)
+                if is_service_down:
+                    service.stop()
+                    eventually(lambda: "retrying in" in worker.log, f"the worker retries\n{worker.log}", 30)
+                else:
+                    faulty.pause()
+                worker.send_signal(signal.SIGTERM)
+                assert worker.wait(8) == 0
+                faulty.resume()
 
 
 def test_a_worker_whose_server_does_not_answer_gives_up_after_its_timeout(deployment: WorkerDeployment) -> None:

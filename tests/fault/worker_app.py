@@ -1,13 +1,15 @@
 """The app for the worker tests: tasks that wait, hang, block the interpreter or kill their process.
 
 Each task appends lines to the file that RECORD names: an action, and the id and attempt of its message. If the file
-that EXIT_IF names exists, the import of the app ends the process with code 0. The import of the app lasts as long as
-the file that LOAD_WHILE names exists. Then it starts a thread that does not end if LEAVE_THREAD is set, and fails if
-FAIL_LOAD is set.
+that EXIT_IF names exists, the import of the app ends the process with code 0. If DISABLE_LOG is set, the app disables
+the logger of the worker, as a configuration of all loggers can do. The import of the app lasts as long as the file that
+LOAD_WHILE names exists. Then it starts a thread that does not end if LEAVE_THREAD is set, and fails if FAIL_LOAD is
+set.
 """
 
 import asyncio
 import ctypes
+import logging
 import multiprocessing
 import os
 import signal
@@ -75,6 +77,10 @@ def write(line: str) -> None:
 if Path(os.environ.get("EXIT_IF", "/no-such-file")).exists():
     write("import")
     sys.exit(0)
+
+
+if os.environ.get("DISABLE_LOG"):
+    logging.getLogger("tickwheel.worker").disabled = True
 
 
 if (loading := Path(os.environ.get("LOAD_WHILE", "/no-such-file"))).exists():

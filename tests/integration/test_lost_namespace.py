@@ -128,6 +128,8 @@ def test_every_call_reports_that_the_namespace_no_longer_exists(
         lambda: old.queue("another").dequeue(),
         queue.counts,
         lambda: old.create_queue("q"),
+        lambda: old.setting("route:mail.send"),
+        old.settings,
         *(lambda call=call: call(queue) for call in CALLS.values()),
     ]
     for _ in range(2):

@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
@@ -165,6 +166,21 @@ def test_a_refusal_names_the_parameters_and_no_default() -> None:
 @pytest.mark.parametrize("payload", [b"", b"{", b"\x80\x04.", b"[]", b"\xff" * 40, b'{"args": {}}'], ids=repr)
 def test_a_payload_that_is_not_a_task_is_refused(payload: bytes) -> None:
     with pytest.raises(ArgumentsRefused, match="not a call of a task"):
+        read_envelope(payload)
+
+
+@pytest.mark.parametrize(
+    ("payload", "problem"),
+    [
+        (b"garbage", "it is neither a JSON object nor a msgpack map$"),
+        (b"", "it is neither a JSON object nor a msgpack map$"),
+        (b'{"args": {}}', "it begins as a JSON object, but .*`task`"),
+        (msgspec.msgpack.encode({"args": {}}), "it begins as a msgpack map, but .*`task`"),
+    ],
+    ids=["text", "empty", "json", "msgpack"],
+)
+def test_the_refusal_of_a_payload_names_the_format_that_it_seems_to_have(payload: bytes, problem: str) -> None:
+    with pytest.raises(ArgumentsRefused, match=f"the payload is not a call of a task: {problem}"):
         read_envelope(payload)
 
 

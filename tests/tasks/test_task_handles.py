@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 
 from tickwheel import EnqueueResult, InvalidArgument, InvalidTransition, MessageNotFound, NoResult, ResultExpired
-from tickwheel.tasks import EnqueuedCall, Reject, TaskApp, TaskHandle
+from tickwheel.tasks import EnqueuedCall, Reject, Skip, TaskApp, TaskHandle
 from tickwheel.testing import VirtualClock
 from tickwheel.testing.task_tester import TaskTester
 
@@ -41,6 +41,16 @@ def bill(user: int) -> Invoice:
 def notify(user: int) -> None:
     if user < 0:
         raise Reject("no such user")
+
+
+@app.task(queue="mail")
+def render(characters: int) -> str:
+    return "x" * characters
+
+
+@app.task(queue="mail")
+def skip() -> None:
+    raise Skip("nothing to do")
 
 
 @app.task(queue="encode", metadata=["project"])
@@ -116,17 +126,28 @@ def test_a_result_has_the_return_type_of_the_task(tester: TaskTester) -> None:
 
 
 def test_without_a_result_the_error_names_the_reason(tester: TaskTester) -> None:
-    waiting, done, failed = send.later(HOUR, 1), notify.now(2), notify.now(-1)
+    waiting, large, skipped, failed = send.later(HOUR, 1), render.now(3_000), skip.now(), notify.now(-1)
     tester.run_due()
     for call, state, reason in (
         (waiting, "invisible", "has not ended, and is invisible: pass `wait`"),
-        (done, "completed", "stored no result"),
+        (large, "completed", "stored no result: the result had more than 1 KiB"),
+        (skipped, "completed", "stored no result: .* the task was skipped"),
         (failed, "errored", "failed: rejected: no such user"),
     ):
         with pytest.raises(NoResult, match=reason) as refused:
             call.result()
         assert refused.value.state == state
     assert refused.value.error == "rejected: no such user"
+
+
+def test_the_result_of_a_task_that_returns_none_is_none(tester: TaskTester) -> None:
+    sent = notify.now(2)
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(sent.result, wait=60)
+        [outcome] = tester.run_due()
+        assert waiting.result(30) is None
+    # Tests that compare the outcome see no difference.
+    assert outcome.result is None
 
 
 def test_after_the_retention_the_result_has_expired(tester: TaskTester) -> None:
@@ -155,8 +176,10 @@ def test_a_call_waits_for_its_result(tester: TaskTester) -> None:
         tester.run_due()
         assert waiting.result(30) == "welcome 7"
     later = send.later(HOUR, 8)
-    with pytest.raises(NoResult, match="has not ended"):
+    with pytest.raises(NoResult, match="is still invisible after 50 ms"):
         later.result(wait=0.05)
+    with pytest.raises(NoResult, match="is still invisible after 50 ms"):
+        later.result(wait=timedelta(milliseconds=50))
 
 
 def test_a_call_of_an_exclusive_queue_knows_its_value(tester: TaskTester) -> None:

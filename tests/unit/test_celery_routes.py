@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from tests.support.wait_until import eventually
-from tickwheel import InvalidArgument, Unavailable
+from tickwheel import InvalidArgument, NamespaceGone, Unavailable
 from tickwheel.tasks.celery_routes import DEFAULT_ROUTE, Route, Routes
 
 pytestmark = pytest.mark.unit
@@ -88,6 +88,33 @@ def test_a_route_that_cannot_be_read_keeps_its_last_value(monkeypatch: pytest.Mo
     now += 2
     # Another thread reads the route, so an unreachable server does not block the caller.
     eventually(lambda: known.get("a") == Route("celery"), "the new route is read")
+
+
+def test_the_routes_of_a_lost_namespace_keep_their_last_values_and_are_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("tickwheel.tasks.celery_routes.time.monotonic", lambda: now)
+    reads: list[str] = []
+
+    def setting(name: str) -> str:
+        reads.append(name)
+        if len(reads) > 1:
+            raise NamespaceGone("the namespace no longer exists")
+        return '{"to": "tickwheel"}'
+
+    known = Routes(setting)
+    for count in range(1, 4):
+        assert known.get("a") == Route("tickwheel")
+        eventually(lambda: len(reads) == count, "the route is read")  # noqa: B023
+        now += 6
+    assert known.get("b") == DEFAULT_ROUTE
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [warning.partition(";")[0] for warning in warnings] == [
+        "cannot read the route of task a", "cannot read the route of task b",
+    ]  # fmt: skip
+    assert "using the last, Route(to='tickwheel'" in warnings[0]
+    assert "no route was read before, so its calls go to Celery" in warnings[1]
 
 
 def test_while_one_thread_reads_the_routes_the_others_use_the_last_value(monkeypatch: pytest.MonkeyPatch) -> None:

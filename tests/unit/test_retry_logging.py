@@ -87,6 +87,24 @@ def test_an_error_names_every_server() -> None:
         RetryBudget(WHERE, 0, LogThrottle()).backoff_or_raise(REFUSED, sent=False)
 
 
+def test_a_call_that_is_stopped_is_not_retried_even_if_the_stop_comes_after_the_failure() -> None:
+    stopped = [False]
+    budget = RetryBudget(WHERE, inf, LogThrottle(), lambda: stopped[0])
+    budget.raise_if_stopped()
+    budget.backoff_or_raise(REFUSED, sent=True)
+    budget.raise_if_stopped()
+    stopped[0] = True
+    with pytest.raises(Unavailable, match=r"in 0\.0 s and 1 attempts: .*; the call may have taken effect") as after:
+        budget.raise_if_stopped()
+    assert after.value.may_have_happened
+    with pytest.raises(Unavailable, match=r"and 2 attempts: .*; nothing was done"):
+        budget.backoff_or_raise(REFUSED, sent=False)
+    with pytest.raises(Unavailable, match="and 1 attempts"):
+        RetryBudget(WHERE, inf, LogThrottle(), lambda: True).backoff_or_raise(REFUSED, sent=False)
+    # Before the first failure, nothing has to be ended.
+    RetryBudget(WHERE, inf, LogThrottle(), lambda: True).raise_if_stopped()
+
+
 def test_the_first_call_answered_after_a_failure_logs_the_recovery_and_no_other_call_does(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -48,7 +48,7 @@ from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.exceptions import Reject, RetryLater, Skip, TimeLimitExceeded
 from tickwheel.tasks.middleware import Middleware
 from tickwheel.tasks.retry import Retry
-from tickwheel.tasks.run_context import current
+from tickwheel.tasks.run_context import STORED_ELSEWHERE, current
 from tickwheel.tasks.task_queue import MAX_BATCH, TaskQueue
 from tickwheel.worker.time_limit import raise_after
 
@@ -126,6 +126,7 @@ def declare(celery: Any, app: TaskApp, queues: Mapping[str, str], carries_over: 
             continue
         queue = queue_name(queue_of_task(celery, task), queues)
         declare_queue(app, queue, batch)
+        app._celery_tasks.add(name)
         limit = task.time_limit or celery.conf.task_time_limit
         app.task(
             name=name,
@@ -246,7 +247,7 @@ def _finish(app: TaskApp, task: Any, call: _CurrentCall, value: Any, info: Any) 
         raise _run_again(app, task, call, state, getattr(info, "retval", None))
     if state == states.SUCCESS:
         # If Celery has a result backend, the backend has stored the value already.
-        return value if isinstance(task.backend, DisabledBackend) else None
+        return value if isinstance(task.backend, DisabledBackend) else STORED_ELSEWHERE
     if state == states.IGNORED:
         raise Skip
     if state == states.REJECTED:

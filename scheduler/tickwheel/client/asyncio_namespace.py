@@ -1,5 +1,6 @@
 """The methods of the asyncio client for the namespace, its queues and its settings."""
 
+from collections.abc import Callable
 from typing import Any, TypeVar, Unpack
 
 from tickwheel.client import connect
@@ -11,6 +12,7 @@ from tickwheel.errors import TickwheelError
 from tickwheel.model.queue_config import QueueSettings
 from tickwheel.model.validation import Duration
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.operations.several_queues.dequeue_several import Named, QueueBatch, SeveralQueues
 from tickwheel.plan import Effects, Plan
 
@@ -101,12 +103,25 @@ class NamespaceMethods:
         """Set a setting of up to 1 KiB; None removes the setting. Raises InvalidArgument."""
         await self._run(self._backend.set_setting(name, value), timeout=timeout)
 
-    async def _dequeue_several(self, several: SeveralQueues[Q, Message], seconds: float) -> QueueBatch[Q, Message]:
-        """Take a batch of one of several queues (`SeveralQueues.plan`)."""
-        batch = await self._run(several.plan(self._backend, seconds))
-        for message in batch.messages:
-            message._tickwheel = self  # type: ignore[assignment]  # every instance is a Tickwheel
+    async def _dequeue(
+        self, queue: str, options: DequeueOptions, is_stopped: Callable[[], bool] | None = None
+    ) -> list[Message]:
+        """Dequeue messages, for a program that can be stopped: the call then ends soon, even without an answer."""
+        messages = await self._run(self._backend.dequeue(queue, options, Message), is_stopped=is_stopped)
+        return self._attach_to(messages)
+
+    async def _dequeue_several(
+        self, several: SeveralQueues[Q, Message], seconds: float, is_stopped: Callable[[], bool] | None = None
+    ) -> QueueBatch[Q, Message]:
+        """Take a batch of one of several queues (`SeveralQueues.plan`). ``is_stopped``: see `_dequeue`."""
+        batch = await self._run(several.plan(self._backend, seconds), is_stopped=is_stopped)
+        self._attach_to(batch.messages)
         return batch
+
+    def _attach_to(self, messages: list[Message]) -> list[Message]:
+        for message in messages:
+            message._tickwheel = self  # type: ignore[assignment]  # every instance is a Tickwheel
+        return messages
 
     @property
     def _backend(self) -> Backend:
@@ -127,11 +142,13 @@ class NamespaceMethods:
         *,
         timeout: Duration | None = None,
         for_producer: bool = False,
+        is_stopped: Callable[[], bool] | None = None,
     ) -> T:
         """Run a plan. ``effects``: those of the call, if the plan is a part of a call.
 
         ``timeout`` is that of the call. The default is that of the client, which has its own for the calls that
-        producers make. Raises InvalidArgument for a wrong timeout.
+        producers make. Raises InvalidArgument for a wrong timeout. After ``is_stopped`` has returned True, the call is
+        not retried.
         """
         if timeout is not None:
             timeout_s: float | None = call_timeout_s(timeout)
@@ -145,5 +162,5 @@ class NamespaceMethods:
                 f"{self!r} is closed, or not opened yet: use the client in `async with`, or await its open()"
             )
 
-        result: T = await self._io.run(plan, effects or self._effects, timeout_s)
+        result: T = await self._io.run(plan, effects or self._effects, timeout_s, is_stopped)
         return result

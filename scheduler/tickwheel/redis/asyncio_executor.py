@@ -65,10 +65,17 @@ class AsyncRedisExecutor:
         """Whether this process created the executor. False in a process that was forked afterwards."""
         return self._process_guard.owned_by_this_process
 
-    async def run(self, plan: Plan[T], effects: Effects | None = None, timeout_s: float | None = None) -> T:
+    async def run(
+        self,
+        plan: Plan[T],
+        effects: Effects | None = None,
+        timeout_s: float | None = None,
+        is_stopped: Callable[[], bool] | None = None,
+    ) -> T:
         """Run a plan and return its result. ``effects``: those of the call, if the plan is a part of a call.
 
-        ``timeout_s`` replaces the timeout of the client: each round of the plan is retried for this time.
+        ``timeout_s`` replaces the timeout of the client: each round of the plan is retried for this time. After
+        ``is_stopped`` has returned True, no round is retried.
 
         asyncio: raises TickwheelError in another event loop than the client's.
         """
@@ -86,7 +93,7 @@ class AsyncRedisExecutor:
         effects = effects or Effects()
         while (step := plan_run.next_step()) is not None:
             try:
-                plan_run.answer = await self._execute_step(step, effects.applied, timeout_s)
+                plan_run.answer = await self._execute_step(step, effects.applied, timeout_s, is_stopped)
                 if isinstance(step, Round):
                     effects.applied = effects.applied or had_effect(step.requests, plan_run.answer)
             except BaseException as raised:
@@ -100,10 +107,17 @@ class AsyncRedisExecutor:
 
         return plan_run.result
 
-    async def _execute_step(self, step: object, already_applied: bool, timeout_s: float | None = None) -> Any:
+    async def _execute_step(
+        self,
+        step: object,
+        already_applied: bool,
+        timeout_s: float | None = None,
+        is_stopped: Callable[[], bool] | None = None,
+    ) -> Any:
         match step:
             case Round(requests, allow_partial):
-                return await self.round(requests, already_applied, allow_partial, timeout_s=timeout_s)
+                limits: dict[str, Any] = {"timeout_s": timeout_s, "is_stopped": is_stopped}
+                return await self.round(requests, already_applied, allow_partial, **limits)
             case ListPrimaries():
                 return await self._list_primaries(timeout_s)
             case BeginSearch(search):
@@ -139,12 +153,14 @@ class AsyncRedisExecutor:
         *,
         resent: bool = False,
         timeout_s: float | None = None,
+        is_stopped: Callable[[], bool] | None = None,
     ) -> list[Reply]:
         """Send requests, one pipeline for each server, and return their replies.
 
-        Requests without an answer are sent again until the timeout: ``timeout_s``, or that of the client.
-        ``already_applied``: an earlier round of the same call has changed data. ``allow_partial``: see `Round`.
-        ``resent``: another round may have executed the requests. Raises Unavailable if the time is up.
+        Requests without an answer are sent again until the timeout (``timeout_s``, or that of the client), or until
+        ``is_stopped`` returns True. ``already_applied``: an earlier round of the same call has changed data.
+        ``allow_partial``: see `Round`. ``resent``: another round may have executed the requests. Raises Unavailable if
+        they are not sent again.
         """
         round_trip = RoundTrip(
             requests,
@@ -154,14 +170,18 @@ class AsyncRedisExecutor:
             allow_partial=allow_partial,
             resent=resent,
         )
-        return await self._complete(round_trip, already_applied, timeout_s)
+        return await self._complete(round_trip, already_applied, timeout_s, is_stopped)
 
     async def _complete(
-        self, round_trip: RoundTrip, already_applied: bool = False, timeout_s: float | None = None
+        self,
+        round_trip: RoundTrip,
+        already_applied: bool = False,
+        timeout_s: float | None = None,
+        is_stopped: Callable[[], bool] | None = None,
     ) -> list[Reply]:
         """Send the requests of a round trip until all are answered. See `round`."""
         seconds = self._seconds if timeout_s is None else timeout_s
-        retry_budget = RetryBudget(self._display_url, seconds, self._log_throttle)
+        retry_budget = RetryBudget(self._display_url, seconds, self._log_throttle, is_stopped)
         self._process_guard.check(already_applied)
         while True:
             answer_s = self._servers.answer_s
@@ -175,6 +195,7 @@ class AsyncRedisExecutor:
             self._process_guard.check(round_trip.in_doubt)
             if problem is not None:
                 await asyncio.sleep(retry_budget.backoff_or_raise(problem, round_trip.in_doubt))
+                retry_budget.raise_if_stopped()
                 if self._restart_embedded_server is not None and not isinstance(problem, TemporaryError):
                     await asyncio.to_thread(self._restart_embedded_server)
 

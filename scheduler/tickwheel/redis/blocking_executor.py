@@ -61,27 +61,41 @@ class RedisExecutor:
         """Whether this process created the executor. False in a process that was forked afterwards."""
         return self._process_guard.owned_by_this_process
 
-    def run(self, plan: Plan[T], effects: Effects | None = None, timeout_s: float | None = None) -> T:
+    def run(
+        self,
+        plan: Plan[T],
+        effects: Effects | None = None,
+        timeout_s: float | None = None,
+        is_stopped: Callable[[], bool] | None = None,
+    ) -> T:
         """Run a plan and return its result. ``effects``: those of the call, if the plan is a part of a call.
 
-        ``timeout_s`` replaces the timeout of the client: each round of the plan is retried for this time.
+        ``timeout_s`` replaces the timeout of the client: each round of the plan is retried for this time. After
+        ``is_stopped`` has returned True, no round is retried.
         """
         plan_run = PlanRun(plan, self._display_url)
         # If an earlier round has changed data, the call has had an effect even if a later round fails.
         effects = effects or Effects()
         while (step := plan_run.next_step()) is not None:
             try:
-                plan_run.answer = self._execute_step(step, effects.applied, timeout_s)
+                plan_run.answer = self._execute_step(step, effects.applied, timeout_s, is_stopped)
                 if isinstance(step, Round):
                     effects.applied = effects.applied or had_effect(step.requests, plan_run.answer)
             except BaseException as raised:
                 plan_run.error = raised
         return plan_run.result
 
-    def _execute_step(self, step: object, already_applied: bool, timeout_s: float | None = None) -> Any:
+    def _execute_step(
+        self,
+        step: object,
+        already_applied: bool,
+        timeout_s: float | None = None,
+        is_stopped: Callable[[], bool] | None = None,
+    ) -> Any:
         match step:
             case Round(requests, allow_partial):
-                return self.round(requests, already_applied, allow_partial, timeout_s=timeout_s)
+                limits: dict[str, Any] = {"timeout_s": timeout_s, "is_stopped": is_stopped}
+                return self.round(requests, already_applied, allow_partial, **limits)
             case ListPrimaries():
                 return self._list_primaries(timeout_s)
             case BeginSearch(search):
@@ -117,12 +131,14 @@ class RedisExecutor:
         *,
         resent: bool = False,
         timeout_s: float | None = None,
+        is_stopped: Callable[[], bool] | None = None,
     ) -> list[Reply]:
         """Send requests, one pipeline for each server, and return their replies.
 
-        Requests without an answer are sent again until the timeout: ``timeout_s``, or that of the client.
-        ``already_applied``: an earlier round of the same call has changed data. ``allow_partial``: see `Round`.
-        ``resent``: another round may have executed the requests. Raises Unavailable if the time is up.
+        Requests without an answer are sent again until the timeout (``timeout_s``, or that of the client), or until
+        ``is_stopped`` returns True. ``already_applied``: an earlier round of the same call has changed data.
+        ``allow_partial``: see `Round`. ``resent``: another round may have executed the requests. Raises Unavailable if
+        they are not sent again.
         """
         round_trip = RoundTrip(
             requests,
@@ -132,14 +148,18 @@ class RedisExecutor:
             allow_partial=allow_partial,
             resent=resent,
         )
-        return self._complete(round_trip, already_applied, timeout_s)
+        return self._complete(round_trip, already_applied, timeout_s, is_stopped)
 
     def _complete(
-        self, round_trip: RoundTrip, already_applied: bool = False, timeout_s: float | None = None
+        self,
+        round_trip: RoundTrip,
+        already_applied: bool = False,
+        timeout_s: float | None = None,
+        is_stopped: Callable[[], bool] | None = None,
     ) -> list[Reply]:
         """Send the requests of a round trip until all are answered. See `round`."""
         seconds = self._seconds if timeout_s is None else timeout_s
-        retry_budget = RetryBudget(self._display_url, seconds, self._log_throttle)
+        retry_budget = RetryBudget(self._display_url, seconds, self._log_throttle, is_stopped)
         self._process_guard.check(already_applied)
         while True:
             answer_s = self._servers.answer_s
@@ -153,6 +173,7 @@ class RedisExecutor:
             self._process_guard.check(round_trip.in_doubt)
             if problem is not None:
                 time.sleep(retry_budget.backoff_or_raise(problem, round_trip.in_doubt))
+                retry_budget.raise_if_stopped()
                 if self._restart_embedded_server is not None and not isinstance(problem, TemporaryError):
                     self._restart_embedded_server()
 

@@ -7,7 +7,7 @@ current for each of them.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -40,15 +40,21 @@ class CoalescingExecutor(AsyncRedisExecutor):
         self.uncoalesced = AsyncRedisExecutor(*args)
         self._batchers: dict[str, MicroBatcher[_PlanRound, list[Reply] | BaseException]] = {}
 
-    async def _execute_step(self, step: object, already_applied: bool, timeout_s: float | None = None) -> Any:
+    async def _execute_step(
+        self,
+        step: object,
+        already_applied: bool,
+        timeout_s: float | None = None,
+        is_stopped: Callable[[], bool] | None = None,
+    ) -> Any:
         turn = TURN.get()
         if turn is None:
-            return await super()._execute_step(step, already_applied, timeout_s)
+            return await super()._execute_step(step, already_applied, timeout_s, is_stopped)
         if isinstance(step, ContinueWalk):
             return await turn.continue_walk(step)
         turn.begin_step()
         if not isinstance(step, AwaitWakeup):
-            return await super()._execute_step(step, already_applied, timeout_s)
+            return await super()._execute_step(step, already_applied, timeout_s, is_stopped)
         # Calls that wait for messages must not delay those that read messages.
         turn.end()
         await super()._execute_step(step, already_applied, timeout_s)
@@ -67,14 +73,16 @@ class CoalescingExecutor(AsyncRedisExecutor):
         *,
         resent: bool = False,
         timeout_s: float | None = None,
+        is_stopped: Callable[[], bool] | None = None,
     ) -> list[Reply]:
         turn = TURN.get()
         # A call of a walk is long, so it would delay the rounds of other plans.
         is_walking = turn is not None and turn.walk is not None
-        server = None if allow_partial or resent or is_walking or timeout_s is not None else self._server(requests)
+        has_limit = timeout_s is not None or is_stopped is not None
+        server = None if allow_partial or resent or is_walking or has_limit else self._server(requests)
         if server is None:
             return await self.uncoalesced.round(
-                requests, already_applied, allow_partial, resent=resent, timeout_s=timeout_s
+                *(requests, already_applied, allow_partial), resent=resent, timeout_s=timeout_s, is_stopped=is_stopped
             )
         batcher = self._batchers.get(server)
         if batcher is None:

@@ -62,6 +62,8 @@ class TaskApp:
         self.schedule_queue = validation.plain_name("schedule_queue", schedule_queue)
         self.middleware: list[Middleware] = []
         self._on_load: list[Callable[[], None]] = []
+        # The names of the tasks that `tickwheel.celery.migrate` has declared.
+        self._celery_tasks: set[str] = set()
         # Whether an earlier process of the same worker has loaded the app.
         self._is_restarted = False
         if url is None and data_dir is None:

@@ -18,6 +18,7 @@ from tickwheel import limits
 from tickwheel.client import Tickwheel
 from tickwheel.errors import DataLoss, InvalidArgument, TickwheelError
 from tickwheel.model import validation
+from tickwheel.runtime.log_throttle import LogThrottle
 
 CELERY, TICKWHEEL = "celery", "tickwheel"
 _PREFIX = "route:"
@@ -80,9 +81,12 @@ def list_routes(tickwheel: Tickwheel) -> dict[str, Route]:
 
 @dataclass(frozen=True, slots=True)
 class _CachedRoute:
-    """A route, the monotonic time until which it is used without a read, and whether the last read failed."""
+    """A route, the monotonic time until which it is used without a read, and whether the last read failed.
 
-    route: Route
+    ``route`` is None if no read has succeeded yet.
+    """
+
+    route: Route | None
     until: float
     failed: bool = False
 
@@ -94,31 +98,38 @@ class Routes:
         """``setting`` reads a setting of the namespace by its name."""
         self._setting = setting
         self._cache: dict[str, _CachedRoute] = {}
+        self._log_throttle = LogThrottle()
 
     def get(self, task: str) -> Route:
-        """Return the route of a task, at most a second old; the last known route while the setting cannot be read."""
+        """Return the route of a task, at most a second old; the last known route while the setting cannot be read.
+
+        If the namespace is gone, its settings cannot be read either.
+        """
         cached, now = self._cache.get(task), time.monotonic()
         if cached is None:
-            return self._read(task, DEFAULT_ROUTE)
+            return self._read(task, None)
+        last = cached.route or DEFAULT_ROUTE
         if now < cached.until:
-            return cached.route
+            return last
         # One caller reads the setting. Concurrent callers use the cached route in the meantime.
         self._cache[task] = replace(cached, until=now + (_RETRY_S if cached.failed else _CACHE_S))
         if not cached.failed:
             return self._read(task, cached.route)
         # The last read failed. Read in a thread, so that no caller waits for an unreachable server.
         threading.Thread(target=self._read, args=(task, cached.route), daemon=True).start()
-        return cached.route
+        return last
 
-    def _read(self, task: str, fallback: Route) -> Route:
+    def _read(self, task: str, last: Route | None) -> Route:
         began = time.monotonic()
         try:
             text = self._setting(_PREFIX + task)
             route = DEFAULT_ROUTE if text is None else _parse(_PREFIX + task, text)
         except TickwheelError as error:
-            _log.warning("cannot read the route of task %s, using the last known route, %s: %s", task, fallback, error)
-            self._cache[task] = _CachedRoute(fallback, time.monotonic() + _RETRY_S, failed=True)
-            return fallback
+            used = "no route was read before, so its calls go to Celery" if last is None else f"using the last, {last}"
+            level = self._log_throttle.level(f"{task}: {error}")
+            _log.log(level, "cannot read the route of task %s; %s: %s", task, used, error)
+            self._cache[task] = _CachedRoute(last, time.monotonic() + _RETRY_S, failed=True)
+            return last or DEFAULT_ROUTE
         self._cache[task] = _CachedRoute(route, began + _CACHE_S)
         return route
 

@@ -77,15 +77,14 @@ class CallMethods(Generic[R]):
 
         ``wait``: how long to wait for the end of the call, up to an hour. The call is woken at the end; it does not
         poll. Without ``wait``, the call must have ended. Raises NoResult if the call has not ended, has failed or was
-        cancelled, or has stored no result: a task that returns None stores none, nor does a task whose result has more
-        than 1 KiB. Raises ResultExpired if the retention of the message is over, and Forbidden if the token may not
-        read results.
+        cancelled, or has stored no result, for example because the result has more than 1 KiB. Raises ResultExpired if
+        the retention of the message is over, and Forbidden if the token may not read results.
         """
         try:
             view = self._queue().get(self.id, self.exclusive_value, wait=wait, timeout=self._timeout(timeout))
         except MessageNotFound as error:
             raise _expired(self._task, self.id) from error
-        return _result_of(self._task, view)
+        return _result_of(self._task, view, wait)
 
     async def aresult(self, *, wait: Duration | None = None, timeout: Duration | None = None) -> R:
         """Return what the task returned like `result`, for asyncio."""
@@ -94,7 +93,7 @@ class CallMethods(Generic[R]):
             view = await queue.get(self.id, self.exclusive_value, wait=wait, timeout=self._timeout(timeout))
         except MessageNotFound as error:
             raise _expired(self._task, self.id) from error
-        return _result_of(self._task, view)
+        return _result_of(self._task, view, wait)
 
     def _read_state(self, *, timeout: Duration | None = None) -> str:
         return self._queue().get(self.id, self.exclusive_value, timeout=self._timeout(timeout)).state
@@ -172,7 +171,7 @@ class EnqueuedCall(EnqueueResult, CallMethods[R]):
         return EnqueueResult, (self.id, str(self.state), self.created)
 
 
-def _result_of(task: "Task[..., R]", view: MessageView) -> R:
+def _result_of(task: "Task[..., R]", view: MessageView, wait: Duration | None) -> R:
     if view.payload_withheld:
         raise Forbidden(
             f"the token may not read results of queue {task.queue!r}: it needs the role consume or admin on this queue"
@@ -180,10 +179,16 @@ def _result_of(task: "Task[..., R]", view: MessageView) -> R:
     if view.result is not None:
         return _decode(task, view.result)
     reason = {
-        "completed": "stored no result: it returned None or was skipped, or its result had more than 1 KiB",
+        "completed": "has completed, but stored no result: the result had more than 1 KiB or could not be encoded as"
+        " JSON (the log of the worker names the reason), the task was skipped, or its process died before it could"
+        " report the result",
         "cancelled": "was cancelled",
         "errored": f"failed: {view.error}",
-    }.get(view.state, f"has not ended, and is {view.state}: pass `wait` to wait for its end")
+    }.get(view.state)
+    if reason is None and wait is not None:
+        reason = f"is still {view.state} after {validation.describe_duration(validation.as_timedelta(wait))}"
+    elif reason is None:
+        reason = f"has not ended, and is {view.state}: pass `wait` to wait for its end"
     raise NoResult(f"the call {view.id!r} of task {task.name!r} {reason}", view.state, view.error)
 
 

@@ -26,8 +26,15 @@ class Outcome:
     error: str | None = None
     retry_in: timedelta | None = None
     final: bool = False
+    # The result as it is stored with the message. It is "null" if the task has returned None, so that a caller who
+    # waits for the result can distinguish this from a result that was not stored.
+    _stored_result: str | None = field(default=None, init=False, repr=False, compare=False)
     # The error that the task raised. A worker logs it with the answer of the server.
     _exception: BaseException | None = field(default=None, init=False, repr=False, compare=False)
+
+
+# Returned instead of a value by a task whose result is not stored with the message, but elsewhere.
+STORED_ELSEWHERE: Final = object()
 
 
 @dataclass(slots=True)

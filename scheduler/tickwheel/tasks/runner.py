@@ -19,12 +19,13 @@ from tickwheel.runtime.text_escape import cut_middle
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.exceptions import Reject, RetryLater, Skip, TimeLimitExceeded
 from tickwheel.tasks.retry import NEVER
-from tickwheel.tasks.run_context import CURRENT_RUN, Outcome, Run
+from tickwheel.tasks.run_context import CURRENT_RUN, STORED_ELSEWHERE, Outcome, Run
 from tickwheel.tasks.signature import ArgumentsRefused, read_envelope
 from tickwheel.tasks.task import NAME_BYTES
 
 _log = logging.getLogger("tickwheel.worker")
 _UNKNOWN = "?"
+_NONE = "null"
 # Runs an awaitable to its end. Raises TimeLimitExceeded if it takes longer than the limit, in seconds.
 RunAwaitable = Callable[[Awaitable[Any], float], Any]
 TimeLimit = Callable[[float], AbstractContextManager[None]]
@@ -115,6 +116,7 @@ class Runner:
                 with tracing.processing(run.message):
                     value = self._call(run, on_part)
             outcome.result = _encode_result(run, value)
+            outcome._stored_result = _NONE if value is None else outcome.result
         except Skip:
             pass
         except Reject as error:
@@ -182,7 +184,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def _encode_result(run: Run, value: Any) -> str | None:
-    if value is None:
+    if value is None or value is STORED_ELSEWHERE:
         return None
     try:
         text = msgspec.json.encode(value).decode()

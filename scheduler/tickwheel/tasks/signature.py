@@ -21,6 +21,8 @@ _JSON = msgspec.json.Encoder()
 _MSGPACK = msgspec.msgpack.Encoder()
 # A JSON object begins with this byte, and no msgpack map does.
 _BRACE = ord("{")
+# The bytes with which a msgpack map begins.
+_MAP_HEADS = frozenset({*range(0x80, 0x90), 0xDE, 0xDF})
 # The maximum length of the reason in an error. The reason can contain names and values of the payload.
 _REASON_BYTES = 512
 # The types that a parameter without an annotation accepts, in addition to lists and dicts. The bytes and times of
@@ -48,7 +50,13 @@ def read_envelope(payload: bytes) -> Envelope:
     try:
         return (_READ_JSON if payload[:1] == b"{" else _READ_MSGPACK).decode(payload)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ArgumentsRefused(f"the payload is not a call of a task: {error}") from error
+        if payload[:1] == b"{":
+            problem = f"it begins as a JSON object, but {error}"
+        elif payload and payload[0] in _MAP_HEADS:
+            problem = f"it begins as a msgpack map, but {error}"
+        else:
+            problem = "it is neither a JSON object nor a msgpack map"
+        raise ArgumentsRefused(f"the payload is not a call of a task: {problem}") from error
 
 
 class Signature:

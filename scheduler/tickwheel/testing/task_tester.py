@@ -145,7 +145,7 @@ class TaskTester:
         try:
             if outcome.error is None:
                 # A call with results wakes the calls that wait for the message, as a call of a worker does.
-                self._tickwheel.queue(message.queue).complete_many([message], [outcome.result])
+                self._tickwheel.queue(message.queue).complete_many([message], [outcome._stored_result])
             else:
                 message.fail(outcome.error, outcome.retry_in, final=outcome.final)
         except (LeaseLost, QueueNotFound):

@@ -18,6 +18,7 @@ ipc.py               the reports of a process to its supervisor, through a pipe
 schedule_runner.py   the thread that fires the schedules of an app
 task_log.py          the log of tasks: received, and the outcome that the server has accepted
 banner.py            the first lines of the log: version, server, queues, tasks, concurrency
+exit_reason.py       why a worker process has ended, as a text
 blocked_queues.py    the log of queues that become blocked and unblocked
 namespace_loss.py    the end of a worker whose namespace is gone
 time_limit.py        the time limit of a task, enforced inside the process

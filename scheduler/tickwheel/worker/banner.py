@@ -1,23 +1,43 @@
-"""The first lines of a worker's log: what runs, where, for which queues and tasks, and who drives the timing wheel."""
+"""The first lines of a worker's log: what runs, where, for which queues and tasks, and who drives the timing wheel.
+
+If tasks of Celery have no routes, a warning follows.
+"""
 
 import logging
-from typing import Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
 from tickwheel import __version__
 from tickwheel.client import Tickwheel
 from tickwheel.client.admin import Admin
 from tickwheel.client.settings import ClientSettings
+from tickwheel.errors import TickwheelError
 from tickwheel.runtime.log_fields import log_fields
+from tickwheel.tasks.app import TaskApp
+from tickwheel.tasks.celery_routes import list_routed_tasks
 from tickwheel.worker.ipc import Ready
-from tickwheel.worker.process import ProcessConfig
 
-_log = logging.getLogger("tickwheel.worker")
+if TYPE_CHECKING:
+    from tickwheel.worker.process import ProcessConfig
+
 # The maximum number of names on a line.
 _NAMES: Final = 50
 
 
-def log_banner(config: ProcessConfig, count: int, report: Ready, client: Tickwheel) -> None:
-    """Log the banner of a worker with ``count`` processes. With JSON, the first line has all of it as fields."""
+def log_start(handler: logging.Handler, config: "ProcessConfig", report: Ready, app: TaskApp) -> None:
+    """Log the banner, and a warning if no task of Celery has a route.
+
+    The first process of a worker does this before it takes a message, so no line about a task comes first. The lines go
+    to the ``handler`` of the program alone, whatever the app has done to the loggers: some apps disable all of them.
+    """
+    log = logging.Logger("tickwheel.worker")
+    log.addHandler(handler)
+    _log_banner(log, config, report, app.tickwheel)
+    _warn_about_missing_routes(log, app)
+
+
+def _log_banner(log: logging.Logger, config: "ProcessConfig", report: Ready, client: Tickwheel) -> None:
+    """Log the banner. With JSON, the first line has all of it as fields."""
     settings = Admin(client).settings
     driver = _driver(settings)
     extra = log_fields(
@@ -26,7 +46,7 @@ def log_banner(config: ProcessConfig, count: int, report: Ready, client: Tickwhe
         app=config.app,
         url=settings.display_url,
         namespace=settings.namespace,
-        processes=count,
+        processes=config.processes,
         lanes=config.consumers,
         queues=report.queues,
         weights=report.weights,
@@ -34,7 +54,7 @@ def log_banner(config: ProcessConfig, count: int, report: Ready, client: Tickwhe
         tasks=report.tasks,
         driver=driver,
     )
-    _log.info("tickwheel %s, worker of %s: %s", __version__, config.app, _concurrency(config, count), extra=extra)
+    log.info("tickwheel %s, worker of %s: %s", __version__, config.app, _concurrency(config), extra=extra)
     if config.json:
         return
     queues = [f"{name} (weight {weight})" for name, weight in zip(report.queues, report.weights, strict=False)]
@@ -44,10 +64,25 @@ def log_banner(config: ProcessConfig, count: int, report: Ready, client: Tickwhe
         (_counted(len(report.queues), "queue"), f"{_joined(queues or report.queues)}; selector {config.selector}"),
         (_counted(len(report.tasks), "task"), _joined(sorted(report.tasks))),
     ):
-        _log.info("%s: %s", title, text)
+        log.info("%s: %s", title, text)
 
 
-def _concurrency(config: ProcessConfig, count: int) -> str:
+def _warn_about_missing_routes(log: logging.Logger, app: TaskApp) -> None:
+    """Log a warning if the app runs tasks of Celery without a route: the server may have lost its data."""
+    names = app._celery_tasks
+    # The worker can run without this answer. A token may not read settings, or the server may be slow.
+    with suppress(TickwheelError):
+        if names and names.isdisjoint(list_routed_tasks(app.tickwheel)):
+            log.warning(
+                "no task of Celery has a route, so all calls of these tasks go to Celery: %s. Set routes by `tickwheel"
+                " route set TASK --to tickwheel`. If the tasks had routes, the namespace has lost them",
+                _joined(sorted(names)),
+                extra=log_fields("no routes", tasks=sorted(names)),
+            )
+
+
+def _concurrency(config: "ProcessConfig") -> str:
+    count = config.processes
     if count * config.consumers == 1:
         return "1 process, 1 task at a time"
     threads = "" if config.consumers == 1 else f" with {config.consumers} threads each"
@@ -55,7 +90,7 @@ def _concurrency(config: ProcessConfig, count: int) -> str:
 
 
 def _driver(settings: ClientSettings) -> str:
-    if settings.drives:
+    if settings.url is None:
         return "driven by a child process of this worker, or by another program of the data directory"
     if settings.is_service:
         return "driven by the event processes behind the service"

@@ -109,7 +109,7 @@ class Completer:
         completed = [task for task in tasks if task.outcome is not None and task.outcome.error is None]
         if completed:
             messages = [task.message for task in completed]
-            results = [None if task.outcome is None else task.outcome.result for task in completed]
+            results = [None if task.outcome is None else task.outcome._stored_result for task in completed]
             complete = partial(target.complete_many, messages, results)
             self.log.completed(self._settle("complete", completed, complete))
         unstarted = [task for task in tasks if task.outcome is None]

@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 
 from tickwheel.client import Message, Tickwheel
-from tickwheel.errors import QueueBlocked, QueueNotFound, TickwheelError
+from tickwheel.errors import QueueBlocked, QueueNotFound, TickwheelError, Unavailable
 from tickwheel.model.validation import as_timedelta
 from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.operations.several_queues.dequeue_several import SeveralQueues
@@ -95,6 +95,9 @@ class Consumer:
                 except NAMESPACE_ERRORS as error:
                     report_namespace_loss(self._reports, self._stopping, error)
                 except TickwheelError as error:
+                    if self._stopping.is_set() and isinstance(error, Unavailable):
+                        # The stop may have ended the call.
+                        return
                     level = logging.ERROR if _log_throttle.should_log(str(error)) else logging.DEBUG
                     _log.log(level, "cannot take messages, retrying: %s", error, extra=log_fields("nothing taken"))
                     self._stopping.wait(_PAUSE_S)
@@ -112,12 +115,12 @@ class Consumer:
         any of them. If the selector has not asked about all of them, wait for a message of the chosen queue.
         """
         if not (self._waits_for_all and self._queues.is_idle):
-            batch = self._tickwheel._dequeue_several(self._queues, 0)
+            batch = self._tickwheel._dequeue_several(self._queues, 0, self._stopping.is_set)
             if batch.messages:
                 return batch.queue, batch.messages
         if self._waits_for_all and self._queues.is_idle:
             self._send_reports()
-            batch = self._tickwheel._dequeue_several(self._queues, self._max_wait)
+            batch = self._tickwheel._dequeue_several(self._queues, self._max_wait, self._stopping.is_set)
             if batch.messages or self._queues.is_idle:
                 return batch.queue, batch.messages
         return batch.queue, self._wait(batch.queue)
@@ -143,7 +146,8 @@ class Consumer:
 
     def _take(self, queue: TaskQueue, wait: timedelta | None = None) -> list[Message]:
         try:
-            messages = self._tickwheel.queue(queue.name).dequeue(queue.batch, wait=wait, worker=self._worker)
+            options = DequeueOptions.parse(queue.batch, wait=wait, worker=self._worker)
+            messages = self._tickwheel._dequeue(queue.name, options, self._stopping.is_set)
         except (QueueBlocked, QueueNotFound) as error:
             # Nothing can be taken now. The queue may be created or unblocked soon.
             _blocked_queues.observe(queue.name, error)

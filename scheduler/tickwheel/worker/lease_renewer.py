@@ -9,7 +9,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass
 from datetime import timedelta
@@ -123,6 +123,11 @@ class LeaseRenewer:
     def is_ready(self) -> bool:
         """Whether the process has loaded its app and takes messages."""
         return self._ready_report is not None
+
+    @property
+    def task_names(self) -> Collection[str]:
+        """The names of the tasks of the process."""
+        return () if self._ready_report is None else self._ready_report.tasks
 
     @property
     def batches(self) -> list[BatchTaken]:

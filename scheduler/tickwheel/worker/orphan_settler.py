@@ -1,16 +1,17 @@
 """Settles the messages that a worker process held when it ended."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from datetime import timedelta
 from typing import NamedTuple
 
 from tickwheel.client import Tickwheel
 from tickwheel.errors import LeaseLost, MessageNotFound, TickwheelError, Unavailable
-from tickwheel.runtime.log_fields import log_fields, log_message
+from tickwheel.runtime.log_fields import log_fields
 from tickwheel.worker.ipc import BatchTaken, MessageLease
 from tickwheel.worker.namespace_loss import NAMESPACE_ERRORS
 from tickwheel.worker.shared_state import BatchState, MessageState, SharedState
+from tickwheel.worker.task_log import called_task
 
 _log = logging.getLogger("tickwheel.worker")
 _NOT_SETTLED = "could not settle the messages, which wait for the end of their leases"
@@ -28,19 +29,20 @@ def settle_after_exit(
     batches: Iterable[BatchTaken],
     open_client: Callable[[], Tickwheel],
     interruption: Callable[[int, int], Interruption],
+    task_names: Container[str] = (),
 ) -> None:
     """Settle each message of the batches, according to its progress in the shared state.
 
     Messages of finished tasks are completed or failed, and messages that were not started are released. The message of
     a task that was running fails with its ``interruption``, which has the batch index and the message index as
-    arguments.
+    arguments. ``task_names`` are the tasks that the log may name.
     """
     # Invariant: a message whose task has begun is never released, because a release does not count the attempt.
     try:
         for batch in batches:
             for message_index, state in _unsettled(batch, shared_state.batches[batch.batch_index]):
                 reason, retry_in = interruption(batch.batch_index, message_index)
-                _settle(open_client, batch.messages[message_index], state, reason, retry_in)
+                _settle(open_client, batch.messages[message_index], state, reason, retry_in, task_names)
     except Unavailable as error:
         # Each further call would fail in the same way, after a timeout, and delay the restart of the process.
         _log.error(f"{_NOT_SETTLED}: %s", error, extra=log_fields("not told"))
@@ -66,6 +68,7 @@ def _settle(
     state: MessageState,
     reason: str,
     retry_in: timedelta | None,
+    task_names: Container[str],
 ) -> None:
     try:
         # Fetch the message with its metadata, which contain the trace context: the spans of the calls below
@@ -79,7 +82,9 @@ def _settle(
             message.fail("failed, and its worker process ended before it reported the error")
         else:
             message.fail(reason, retry_in)
-            log_message(_log.error, "task failed", message, "%s", reason, error=reason)
+            task = called_task(message, task_names)
+            extra = log_fields("task failed", message, attempt=message.attempt, task=task, error=reason)
+            _log.error("%s/%s %s: %s", message.queue, message.id, task, reason, extra=extra)
     except (LeaseLost, MessageNotFound, *NAMESPACE_ERRORS):
         # The supervisor logs the loss of a namespace once.
         pass

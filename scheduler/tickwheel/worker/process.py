@@ -34,6 +34,7 @@ from tickwheel.tasks.runner import Runner, call_hook
 from tickwheel.tasks.task_queue import TaskQueue
 from tickwheel.worker.app_loader import load_app, load_selector, select_queues
 from tickwheel.worker.async_runner import AsyncTaskLoop
+from tickwheel.worker.banner import log_start
 from tickwheel.worker.completer import Completer
 from tickwheel.worker.consumer import Consumer
 from tickwheel.worker.ipc import Ended, Failed, NamespaceLost, OccurrenceHandled, Ready, ReportWriter, StartFailed
@@ -54,8 +55,8 @@ class ProcessConfig(msgspec.Struct, kw_only=True):
 
     ``client_options`` are the client's arguments that the command line sets. ``timeout_s`` is the client's timeout that
     the command line sets, and ``default_timeout_s`` is used if the app does not set one either. Without ``log_tasks``,
-    only failures of tasks are logged. ``is_restart``: an earlier process of the worker has loaded the app and
-    opened the namespace, so that this one does not create it.
+    only failures of tasks are logged. ``processes`` is the number of processes of the worker. ``is_restart``: an
+    earlier process of the worker has loaded the app and opened the namespace, so that this one does not create it.
     """
 
     app: str
@@ -72,6 +73,7 @@ class ProcessConfig(msgspec.Struct, kw_only=True):
     json: bool
     verbose: bool
     log_tasks: bool = True
+    processes: int = 1
     is_restart: bool = False
 
 
@@ -85,7 +87,7 @@ def main() -> int:
     supervisor = os.dup(0)
     with open(os.devnull, "rb") as devnull:
         os.dup2(devnull.fileno(), 0)
-    log_to_stderr(json=config.json, verbose=config.verbose)
+    handler = log_to_stderr(json=config.json, verbose=config.verbose)
     stopping = threading.Event()
 
     # SIGINT has no effect. The handler is not SIG_IGN, because programs that tasks start would inherit SIG_IGN.
@@ -93,13 +95,15 @@ def main() -> int:
     threading.Thread(target=_exit_with_supervisor, args=(supervisor, stopping, config.drain_s), daemon=True).start()
     reports = ReportWriter(config.report_fd, stopping.set)
     try:
-        return _load_and_work(config, reports, stopping)
+        return _load_and_work(config, reports, stopping, handler)
     except BaseException:
         reports.send(Failed())
         raise
 
 
-def _load_and_work(config: ProcessConfig, reports: ReportWriter, stopping: threading.Event) -> int:
+def _load_and_work(
+    config: ProcessConfig, reports: ReportWriter, stopping: threading.Event, handler: logging.Handler
+) -> int:
     try:
         app = load_app(config.app)
         # If the server is embedded, the supervisor drives its wheel.
@@ -122,9 +126,20 @@ def _load_and_work(config: ProcessConfig, reports: ReportWriter, stopping: threa
         return exit_code_of(error)
     async_tasks = AsyncTaskLoop()
     with app._clients.keep_open(lambda: async_tasks.loop) as clients:
+        report = _to_ready_report(app, queues)
+        reports.send(report)
+        if not config.is_restart and not stopping.is_set():
+            log_start(handler, config, report, app)
         _work(config, app, clients.client(), async_tasks, queues, selector_class, reports, stopping)
     reports.send(Ended())
     return 0
+
+
+def _to_ready_report(app: TaskApp, queues: list[TaskQueue]) -> Ready:
+    client_options = {name: app.where.get(name) for name in _SHARED_OPTIONS}
+    client_options["data_dir"] = None if client_options["data_dir"] is None else str(client_options["data_dir"])
+    names, weights = [queue.name for queue in queues], [queue.weight for queue in queues]
+    return Ready(client_options, names, list(app.tasks), weights)
 
 
 def _work(
@@ -138,10 +153,6 @@ def _work(
     stopping: threading.Event,
 ) -> None:
     shared_state = SharedState(config.consumers, config.shared_state_fd)
-    client_options = {name: app.where.get(name) for name in _SHARED_OPTIONS}
-    client_options["data_dir"] = None if client_options["data_dir"] is None else str(client_options["data_dir"])
-    names, weights = [queue.name for queue in queues], [queue.weight for queue in queues]
-    reports.send(Ready(client_options, names, list(app.tasks), weights))
     worker = f"{socket.gethostname()[:40]}:{os.getpid()}"
     completer = Completer(tickwheel, TaskLog(app, is_on=config.log_tasks))
     # Before any code of the app runs, because the code can move the app.

@@ -31,6 +31,7 @@ from tickwheel.errors import (
 from tickwheel.model.message import MessageView
 from tickwheel.model.state_machine import FINAL
 from tickwheel.model.validation import preview
+from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.runner import truncate_utf8
@@ -144,7 +145,8 @@ class ScheduleRunner:
     def fire_due(self, wait: timedelta | None = None) -> int:
         """Handle up to 10 due occurrences, and return their number. ``wait`` limits the wait for the first."""
         queue = self._clients.ensure_queue(self._app.schedule_queue)
-        messages = queue.dequeue(_BATCH, lease=_LEASE, wait=wait, worker=self._worker)
+        options = DequeueOptions.parse(_BATCH, None, _LEASE, wait, self._worker)
+        messages = self._clients.client()._dequeue(queue.name, options, self._stopping.is_set)
         for message in messages:
             self.handle(message)
         return len(messages)
@@ -181,6 +183,9 @@ class ScheduleRunner:
                 self._on_namespace_loss(error)
                 return
             except Exception as error:
+                if self._stopping.is_set() and isinstance(error, Unavailable):
+                    # The stop may have ended the call.
+                    return
                 extra, trace = log_fields("schedules failed"), not isinstance(error, TickwheelError)
                 _log.error("cannot handle schedules, retrying: %s", error, exc_info=trace, extra=extra)
                 self._stopping.wait(_PAUSE_S)

@@ -26,9 +26,8 @@ from tickwheel.errors import TickwheelError
 from tickwheel.runtime.backoff import Backoff
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.runtime.log_throttle import LogThrottle
-from tickwheel.runtime.signals import signal_name
-from tickwheel.worker.banner import log_banner
 from tickwheel.worker.driver_alarm import DriverAlarm
+from tickwheel.worker.exit_reason import describe_exit, exit_reason
 from tickwheel.worker.ipc import Ready
 from tickwheel.worker.lease_renewer import LeaseRenewer
 from tickwheel.worker.namespace_loss import NamespaceLoss
@@ -82,7 +81,7 @@ class Supervisor:
     """Runs ``count`` processes with the same configuration until `stop`."""
 
     def __init__(self, config: ProcessConfig, count: int, stats: Stats) -> None:
-        self._config = config
+        self._config = msgspec.structs.replace(config, processes=count)
         self._count = count
         self._timeout = _TIMEOUT if config.timeout_s is None else min(_TIMEOUT, timedelta(seconds=config.timeout_s))
         self._stats = stats
@@ -194,7 +193,7 @@ class Supervisor:
             pid, reason = process.popen.pid, process.kill_reason
             extra = log_fields("process killed", pid=pid, reason=reason)
             hint = "a thread or a child process that its app has started probably does not end"
-            _log.warning("worker process %d: %s; %s", pid, reason, hint, extra=extra)
+            _log.warning("%s; %s", describe_exit(pid, reason), hint, extra=extra)
             _kill(process.popen)
         over_limit = frozenset(
             (batch_index, *overdue)
@@ -253,7 +252,6 @@ class Supervisor:
                 # If the server is embedded, this client also drives its wheel. The process has opened the namespace.
                 options = {"drive": None, "timeout": self._timeout, "existing": True}
                 self._client = Tickwheel(**report.client_options | options)
-                log_banner(self._config, self._count, report, self._client)
                 self._alarm = DriverAlarm(self._client)
                 self._alarm.start()
             return self._client
@@ -286,17 +284,17 @@ class Supervisor:
         os.close(process.input)
         renewer = process.renewer
         renewer.stop()
-        exit_reason = process.kill_reason or _exit_reason(code)
+        reason = process.kill_reason or exit_reason(code)
         if not renewer.has_ended:
             # Kill the programs that the tasks of the process have started, because the tasks will run again.
             _kill(process.popen)
         # If the server is unreachable, the calls last until their timeout. They must not delay other processes.
-        settler = threading.Thread(target=self._settle, args=(process, exit_reason), name="tickwheel-settler")
+        settler = threading.Thread(target=self._settle, args=(process, reason), name="tickwheel-settler")
         try:
             settler.start()
         except RuntimeError:
             # The host has no resources for another thread.
-            self._settle(process, exit_reason)
+            self._settle(process, reason)
         else:
             self._settlers = [thread for thread in self._settlers if thread.is_alive()] + [settler]
         self._stats.record_exit()
@@ -307,31 +305,33 @@ class Supervisor:
             failure = renewer.start_failure
             self._exit_code = ExitCode.USAGE if failure is None else failure.exit_code
             if failure is None:
-                _log.error("%s before the app was loaded", exit_reason, extra=log_fields("process not started"))
+                _log.error("%s before the app was loaded", reason, extra=log_fields("process not started"))
             self.stop()
         elif self._stops == 0:
             if time.monotonic() - process.started > _LONG_LIFE_S:
                 self._backoffs[n].reset()
             pid, pause_s = process.popen.pid, self._backoffs[n].next()
             self._restart_at[n] = time.monotonic() + pause_s
-            extra = log_fields("process ended", pid=pid, reason=exit_reason, again_in_s=pause_s)
-            _log.error("worker process %d: %s; restarting in %.1f s", pid, exit_reason, pause_s, extra=extra)
+            extra = log_fields("process ended", pid=pid, reason=reason, again_in_s=pause_s)
+            _log.error("%s; restarting in %.1f s", describe_exit(pid, reason), pause_s, extra=extra)
 
-    def _settle(self, process: _Process, exit_reason: str) -> None:
+    def _settle(self, process: _Process, reason: str) -> None:
         """Settle the messages of a process that has ended, and release its shared state."""
         culprit = process.culprit
 
         def interruption(batch_index: int, message_index: int) -> Interruption:
-            if exit_reason == _STOPPED:
-                return Interruption(exit_reason, _AT_ONCE)
+            if reason == _STOPPED:
+                return Interruption(reason, _AT_ONCE)
             # Without a known culprit, any task that ran may have ended the process.
             if culprit is None or culprit[:2] == (batch_index, message_index):
-                return Interruption(exit_reason)
-            return Interruption(f"another task of its worker process was {exit_reason}", _AT_ONCE)
+                return Interruption(reason)
+            return Interruption(f"another task of its worker process was {reason}", _AT_ONCE)
 
         renewer = process.renewer
         with self._settler_slots:
-            settle_after_exit(process.shared_state, renewer.batches, renewer.open_client, interruption)
+            settle_after_exit(
+                process.shared_state, renewer.batches, renewer.open_client, interruption, renewer.task_names
+            )
             renewer.close()
         process.shared_state.close()
 
@@ -340,9 +340,3 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     """Kill the process and all programs that it has started: the process leads its own process group."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-
-
-def _exit_reason(code: int) -> str:
-    if code < 0:
-        return f"its worker process was ended by {signal_name(-code)}"
-    return f"its worker process ended with code {code}"

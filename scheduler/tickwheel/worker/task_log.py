@@ -6,7 +6,7 @@ The lines have the names of tasks and the ids of messages, never arguments or pa
 
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec
@@ -135,15 +135,8 @@ class TaskLog:
     def _name_of(self, task: "FinishedTask") -> str:
         return UNKNOWN if task.outcome is None else self._name(task.outcome.task)
 
-    def _called_by(self, message: Message) -> str:
-        try:
-            return self._name(read_envelope(message.payload).task)
-        except Exception:
-            # The payload is no call of a task. No payload may stop a consumer; the runner fails the message.
-            return UNKNOWN
-
     def _received(self, message: Message) -> str:
-        return f"{message.queue}/{message.id} {self._called_by(message)}: received"
+        return f"{message.queue}/{message.id} {called_task(message, self._tasks)}: received"
 
     def _received_fields(self, message: Message) -> dict[str, Any]:
         return {
@@ -151,7 +144,7 @@ class TaskLog:
             "queue": message.queue,
             "id": message.id,
             "attempt": message.attempt,
-            "task": self._called_by(message),
+            "task": called_task(message, self._tasks),
         }
 
     def _completed(self, task: "FinishedTask") -> str:
@@ -170,6 +163,16 @@ class TaskLog:
             "task": self._name(outcome.task),
             "duration_ms": _milliseconds(outcome.seconds),
         }
+
+
+def called_task(message: Message, names: Container[str]) -> str:
+    """Return the name of the task that a message calls, or UNKNOWN if the message calls none of the tasks."""
+    try:
+        name = read_envelope(message.payload).task
+    except Exception:
+        # The payload is no call of a task. No payload may stop a consumer; the runner fails the message.
+        return UNKNOWN
+    return name if name in names else UNKNOWN
 
 
 def _released(task: "FinishedTask") -> str:

@@ -1,6 +1,7 @@
 """Runs plans of RPCs in one event loop."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -34,10 +35,16 @@ class AsyncGrpcExecutor(ChannelCalls):
         # The number of calls in flight. A cancelled call stays counted, because grpc reports its end later.
         self._open_calls = 0
 
-    async def run(self, plan: Plan[T], effects: Effects | None = None, timeout_s: float | None = None) -> T:
+    async def run(
+        self,
+        plan: Plan[T],
+        effects: Effects | None = None,
+        timeout_s: float | None = None,
+        is_stopped: Callable[[], bool] | None = None,
+    ) -> T:
         """Run a plan and return its result. ``effects``: those of the call, if the plan is a part of a call.
 
-        ``timeout_s`` replaces the timeout of the client.
+        ``timeout_s`` replaces the timeout of the client. After ``is_stopped`` has returned True, no RPC is retried.
 
         Raises TickwheelError if the client belongs to another event loop.
         """
@@ -48,15 +55,17 @@ class AsyncGrpcExecutor(ChannelCalls):
         effects = effects or Effects()
         while (step := plan_run.next_step()) is not None:
             try:
-                plan_run.answer = await self._call(step, effects, timeout_s)
+                plan_run.answer = await self._call(step, effects, timeout_s, is_stopped)
             except BaseException as raised:
                 plan_run.error = raised
         return plan_run.result
 
-    async def _call(self, step: Step, effects: Effects, timeout_s: float | None) -> Any:
+    async def _call(
+        self, step: Step, effects: Effects, timeout_s: float | None, is_stopped: Callable[[], bool] | None
+    ) -> Any:
         if isinstance(step, Pause):
             return await self._pause(step.seconds)
-        retry = self._begin_call(step, effects, timeout_s)
+        retry = self._begin_call(step, effects, timeout_s, is_stopped)
         while True:
             self._open_calls += 1
             try:
@@ -92,6 +101,7 @@ class AsyncGrpcExecutor(ChannelCalls):
                 raise
             await self._pause(pause)
             self._process_guard.check(sent=True)
+            retry.raise_if_stopped()
 
     async def _pause(self, seconds: float) -> None:
         """Wait until the client is closed, for at most ``seconds``."""

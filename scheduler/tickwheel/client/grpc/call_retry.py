@@ -1,6 +1,7 @@
 """The attempts of one RPC: the time limit of each attempt, and the meaning of its failure. No I/O."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, Final
@@ -45,7 +46,8 @@ class CallRetry:
     """The attempts of one call.
 
     The call is retried for ``seconds``. A dequeue with a wait is retried until ``seconds`` after the end of the wait.
-    ``effects`` are those of the earlier RPCs of the same call of the client.
+    ``effects`` are those of the earlier RPCs of the same call of the client. After ``is_stopped`` has returned True,
+    the call is not sent again.
     """
 
     call: RpcCall
@@ -54,6 +56,7 @@ class CallRetry:
     log_throttle: LogThrottle
     handshake: HandshakeProbe
     effects: Effects
+    is_stopped: Callable[[], bool] | None = None
     _attempts: RetryBudget = field(init=False)
     _until: float = field(init=False)
     _sent: bool = False
@@ -63,7 +66,7 @@ class CallRetry:
         now = time.monotonic()
         seconds = self.seconds + (0 if self.call.until is None else max(self.call.until - now, 0))
         self._until = now + seconds
-        self._attempts = RetryBudget(self.display_url, seconds, self.log_throttle)
+        self._attempts = RetryBudget(self.display_url, seconds, self.log_throttle, self.is_stopped)
 
     @property
     def path(self) -> str:
@@ -105,6 +108,15 @@ class CallRetry:
         failure = AttemptFailed(f"{code.name}: {details}")
         return self._attempts.backoff_or_raise(failure, self._sent or self.effects.applied)
 
+    def on_cancelled(self) -> None:
+        """Raise Unavailable if the attempt was cancelled because the call was stopped."""
+        if self.is_stopped is not None and self.is_stopped():
+            self._attempts.backoff_or_raise(AttemptFailed("cancelled, because its caller has stopped"), sent=True)
+
+    def raise_if_stopped(self) -> None:
+        """Raise Unavailable if the call was stopped during the wait after a failed attempt."""
+        self._attempts.raise_if_stopped()
+
     def should_probe(self, failed: Any) -> bool:
         """Return whether `HandshakeProbe.probe_tls` could find out why the attempt failed."""
         return not self._sent and self.handshake.should_probe(str(failed.details()))
@@ -115,13 +127,15 @@ class CallRetry:
         self.handshake.record_success()
 
     def _postpone(self, error: LimitExceeded) -> float:
-        """Return the seconds to wait before a throttled call is sent again. Raises the error if the time is up by then.
+        """Return the seconds to wait before a throttled call is sent again. Raises the error if the time is up by then,
+        or if the call was stopped.
 
         The wait has an exponential, random part, so that many throttled calls are not sent again at the same time.
         """
         self._refusals += 1
         pause = error.retry_after_ms / 1000 + full_jitter(exponential(0.02, 1.0, self._refusals))
-        if time.monotonic() + pause >= self._until:
+        is_stopped = self.is_stopped is not None and self.is_stopped()
+        if is_stopped or time.monotonic() + pause >= self._until:
             raise error from None
         level = self.log_throttle.level(f"throttled: {error}")
         short_url, pause_ms = first_node_only(self.display_url), ceil(1_000 * pause)

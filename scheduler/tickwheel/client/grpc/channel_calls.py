@@ -1,5 +1,6 @@
 """The common part of both executors: the calls of one channel, and the state that their retries share."""
 
+from collections.abc import Callable
 from typing import Any
 
 from tickwheel.client.grpc.call_retry import CallRetry, not_supported_error
@@ -42,11 +43,13 @@ class ChannelCalls:
         """Whether this process created the executor. It is False in a process that was forked afterwards."""
         return self._process_guard.owned_by_this_process
 
-    def _begin_call(self, step: Step, effects: Effects, timeout_s: float | None) -> CallRetry:
+    def _begin_call(
+        self, step: Step, effects: Effects, timeout_s: float | None, is_stopped: Callable[[], bool] | None
+    ) -> CallRetry:
         """Return the CallRetry of a call. Raises TickwheelError if the step is not a call, or the client is closed."""
         if not isinstance(step, RpcCall):
             raise not_supported_error(self._display_url)
         seconds = self._seconds if timeout_s is None else timeout_s
-        retry = CallRetry(step, self._display_url, seconds, self._log_throttle, self._handshake, effects)
+        retry = CallRetry(*(step, self._display_url, seconds, self._log_throttle, self._handshake, effects, is_stopped))
         self._process_guard.check(effects.applied)
         return retry
