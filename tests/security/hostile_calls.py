@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from tests.support.several_queues import Caller, Tickets
+from tests.support.several_queues import Caller
+from tests.support.tickets import Tickets
 from tickwheel import NewMessage, Tickwheel, TickwheelError, Unavailable
 
 T = TypeVar("T")
