@@ -8,11 +8,11 @@ from prometheus_client.core import Metric
 
 
 def of_service() -> Iterable[Metric]:
-    """Return the metrics of the service. Its collector reads only these two attributes of a server."""
+    """Return the metrics of the service. Its collector reads only these attributes of a server."""
     from tickwheel.service.counters import Counters
     from tickwheel.service.metrics import ServiceMetrics
 
-    server: Any = SimpleNamespace(counters=Counters(), namespaces=[])
+    server: Any = SimpleNamespace(counters=Counters(), namespaces=[], waiting_calls=0)
     return ServiceMetrics(server).collect()
 
 

@@ -17,6 +17,8 @@ from tickwheel.storage.scripts import Call
 
 pytestmark = pytest.mark.unit
 
+# The version, the uid and the number of a queue precede its stored settings.
+_PREFIX_BYTES = 10
 NAMESPACE = [b"2", b"2", b"capped", b"1", b"1000", b"262144", b"block"]
 
 
@@ -37,7 +39,7 @@ def obstacle(
     answers: dict[str, Any] = {namespace_key("tw"): namespace}
     for shard in range(2):
         answers[shard_key("tw", shard, "clock")] = list((kinds or {}).get(shard, (None, None)))
-    rows = [(name, config.to_bytes()) for name, config in (queues or {}).items()]
+    rows = [(name, bytes(_PREFIX_BYTES) + config.to_bytes()) for name, config in (queues or {}).items()]
     answers[queues_key("tw")] = [part for row in rows for part in row]
 
     def answer(request: Request) -> Reply:
@@ -119,7 +121,7 @@ def test_a_user_who_may_not_read_the_queues_does_not_drive() -> None:
         ("rediss://127.0.0.1", ""),
         ("unix:///run/redis.sock", ""),
         ("redis+cluster://127.0.0.1", "Redis Cluster"),
-        ("grpc://127.0.0.1", "service"),
+        ("grpc://127.0.0.1:7400", "service"),
     ],
 )
 def test_only_a_client_of_one_redis_server_may_drive(url: str, text: str) -> None:

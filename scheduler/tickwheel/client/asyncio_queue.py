@@ -139,8 +139,7 @@ class Queue:
         """Lease up to ``limit`` messages that have every metadata pair of ``where``, earliest deadline first.
 
         ``wait`` is the longest time to wait for the first message; without it, the call on an empty queue returns
-        immediately. If the server does not answer, the call raises Unavailable at most ``timeout`` after the end of the
-        wait. ``worker`` names the lease holder in `explain` and in events.
+        immediately. ``worker`` names the lease holder in `explain` and in events.
 
         ``request_id`` makes the call safe to repeat: a call with the same id within five minutes returns the same
         messages, except those that are no longer leased. A request id has the form ``name:number``, for example

@@ -73,7 +73,7 @@ def enqueue(
         typer.Option(
             parser=option_parser(parse_delay),
             metavar="DURATION",
-            help="Deliver after this time: 15m, 30s, 2h30m, up to 1825d (5 years).",
+            help="Deliver after this time: 15m, 2h30m, up to 1825d (5 years).",
         ),
     ] = None,
     due: _Due = None,
@@ -101,8 +101,7 @@ def enqueue(
 ) -> None:
     """Add a message, or with --from, many messages.
 
-    The output is the id. With --json, it has the fields id, state and created. created is false if the same message
-    existed before.
+    The output is the id. With --json, it has the fields id, state and created (false if the message existed before).
     """
     if source is not None:
         options = (id, delay, due, deadline, priority, meta, lease, max_attempts)
