@@ -95,7 +95,7 @@ def test_a_task_app_that_its_parent_has_used_opens_clients_of_its_own_in_forked_
 ) -> None:
     with TaskApp(tickwheel_server.url, namespace=namespace) as app:
 
-        @app.task(queue="mail")
+        @app.task(name="send", queue="mail")
         def send(user: int) -> None: ...
 
         async def send_async(user: int) -> bool:
