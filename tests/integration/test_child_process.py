@@ -46,25 +46,6 @@ def test_a_child_is_restarted_after_a_restart_has_failed(free: int) -> None:
     assert finished.stdout == b"restarted\n"
 
 
-def test_a_child_that_has_nothing_to_do_is_not_restarted(caplog: pytest.LogCaptureFixture) -> None:
-    ended = threading.Event()
-    child = ChildProcess([sys.executable, "-c", ""], on_end=ended.set)
-    assert ended.wait(20)
-    child.stop()
-    assert caplog.messages == []
-
-
-def test_a_child_that_fails_is_restarted_although_it_may_end() -> None:
-    ended = threading.Event()
-    child = ChildProcess([sys.executable, "-c", "import sys; sys.stdin.read()"], on_end=ended.set)
-    first = child.pid
-    os.kill(first, signal.SIGKILL)
-    eventually(lambda: child.pid != first, "the child is restarted")
-    assert not ended.is_set()
-    child.stop()
-    assert not ended.is_set()
-
-
 class SlowPath:
     """The path of a program, which the system receives only after `is_free`."""
 

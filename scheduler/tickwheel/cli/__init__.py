@@ -24,7 +24,6 @@ leased_messages.py    settling of leased messages, from arguments or from standa
 listen_address.py     addresses of listening sockets
 metrics_option.py     the option --metrics
 service_process.py    one process of the gRPC service
-drive_option.py       the options that decide whether a worker or a service drives
 driver_warning.py     a warning that no event process drives the namespace
 removal_progress.py   removal of messages or keys, with its progress
 load_progress.py      progress and tables of `tickwheel load`

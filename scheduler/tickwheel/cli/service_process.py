@@ -5,8 +5,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -15,11 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tickwheel import limits
-from tickwheel.cli.drive_option import Drive, DriveKafka, DriveOption, last_resort_options
 from tickwheel.cli.listen_address import format_address, parse_address
 from tickwheel.cli.parameter_types import option_parser, parse_duration
 from tickwheel.cli.target import TIMEOUT, Target
-from tickwheel.client.last_resort import LastResort, LastResortOptions
 from tickwheel.client.settings import ClientSettings
 from tickwheel.errors import InvalidArgument
 from tickwheel.runtime.event_loop import throttle_unhandled_errors
@@ -103,8 +100,6 @@ class ServeOptions:
             help="Maximum waiting calls (dequeues with a wait, and streams) of each process; each takes about 30 KB.",
         ),
     ] = limits.WAITING_CALLS
-    drive: DriveOption = Drive.AUTO
-    kafka: DriveKafka = None
     part: Annotated[
         bool,
         typer.Option(
@@ -176,31 +171,6 @@ def make_server(target: Target, address: tuple[str, int], options: ServeOptions)
         connections=raise_fd_limit(options.max_connections),
         waiting=options.max_waiting,
     )
-
-
-def check_drive(target: Target, options: ServeOptions) -> LastResortOptions | None:
-    """Return how the service drives as a last resort; None if it never drives. Raises InvalidArgument."""
-    if options.kafka is not None and target.url is None:
-        raise InvalidArgument("--kafka is for a server with a URL: with a data directory, leave it out")
-    how = last_resort_options(options.drive, options.kafka, json=target.json)
-    return None if options.part else how
-
-
-@contextmanager
-def driving(target: Target, options: ServeOptions, how: LastResortOptions | None) -> Iterator[None]:
-    """Drive the namespace while no event process does, until the end of the block, unless ``how`` is None."""
-    if how is None:
-        yield
-    elif target.url is None:
-        with target.open(drive=True):
-            yield
-    else:
-        last_resort = LastResort(_client_settings(target, options.durability), how)
-        last_resort.start()
-        try:
-            yield
-        finally:
-            last_resort.stop()
 
 
 def make_collector(server: "Server") -> "Collector":

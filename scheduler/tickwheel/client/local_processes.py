@@ -1,11 +1,9 @@
 """What a client starts on its own machine: the embedded server, the event process as a child, and a check of others."""
 
 import sys
-from pathlib import Path
 
 from tickwheel.client.settings import ClientSettings
 from tickwheel.client.undriven_notice import UndrivenNotice
-from tickwheel.election.lease_options import LEASE
 from tickwheel.embedded import EmbeddedServer
 from tickwheel.redis import url as redis_url
 from tickwheel.runtime.child_process import ChildProcess
@@ -49,8 +47,7 @@ class LocalProcesses:
         command += ["--namespace", settings.namespace]
         if self.server is not None:
             command += ["--data-dir", str(self.server.data_dir)]
-        election = settings.election
-        command += ["--lock", str(election)] if isinstance(election, Path) else ["--election", LEASE]
+        command += ["--lock", str(settings.election_lock)]
         # The URL may contain a password, and every user of the host can read a process's arguments.
         self._child = ChildProcess(command, {redis_url.VARIABLE: self._connect_url})
 

@@ -2,7 +2,6 @@
 
 TICKWHEEL_URL=… python -m tickwheel.event_process --namespace NAME (--lock FILE | --election lease | --election zk://…)
     [--data-dir DIR] [--until-eof] [--existing] [--kafka HOST:PORT [--topic TOPIC]]
-TICKWHEEL_URL=… python -m tickwheel.event_process --namespace NAME --last-resort [--until-eof] [--json] [--kafka …]
 """
 
 import argparse
@@ -25,7 +24,6 @@ from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.errors import NamespaceNotFound, TickwheelError
 from tickwheel.event_process import EventProcess
 from tickwheel.event_process.assembly import ElectionOptions, open_event_process
-from tickwheel.event_process.last_resort import run_last_resort
 from tickwheel.kafka.library import TOPIC
 from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.redis.url import VARIABLE
@@ -56,7 +54,7 @@ def run(
     """Run an event process until SIGTERM or SIGINT, or with ``until_eof`` until standard input ends.
 
     With ``existing``, wait until the namespace exists, or standard input ends. The other arguments are those of
-    `open_event_process`.
+    `open_event_process`. ``producers`` is closed at the end.
     """
 
     def open_process() -> AbstractContextManager[EventProcess]:
@@ -64,19 +62,14 @@ def run(
             *(url, namespace, election, data_dir), clock=clock, existing=existing, producers=producers
         )
 
-    with ExitStack() as stack:
+    with nullcontext() if producers is None else closing(producers), ExitStack() as stack:
         process = _await_namespace(namespace, open_process, stack) if existing else stack.enter_context(open_process())
         if process is None:
             return
-        run_until_stopped(process, until_eof=until_eof)
-
-
-def run_until_stopped(process: EventProcess, *, until_eof: bool) -> None:
-    """Run the event process until SIGTERM or SIGINT, or with ``until_eof`` until standard input ends."""
-    install_signal_handlers(process)
-    if until_eof:
-        threading.Thread(target=_stop_at_eof, args=(process,), daemon=True).start()
-    process.run()
+        install_signal_handlers(process)
+        if until_eof:
+            threading.Thread(target=_stop_at_eof, args=(process,), daemon=True).start()
+        process.run()
 
 
 def install_signal_handlers(process: EventProcess) -> None:
@@ -115,40 +108,27 @@ def main() -> None:
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument("--lock", type=Path, dest="election")
     group.add_argument("--election", metavar="URL")
-    group.add_argument("--last-resort", action="store_true")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--until-eof", action="store_true")
     parser.add_argument("--existing", action="store_true")
     parser.add_argument("--kafka")
     parser.add_argument("--topic", default=TOPIC)
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    log_to_stderr(json=args.json, lowest=logging.WARNING).addFilter(_should_log)
+    log_to_stderr(lowest=logging.WARNING).addFilter(_should_log)
     try:
-        _run_with(args)
-    except OPERATIONAL_ERRORS as error:
-        _log.error("the event process of namespace %s exits: %s", args.namespace, error)
-        sys.exit(1)
-
-
-def _run_with(args: argparse.Namespace) -> None:
-    """Run as the arguments of the program demand."""
-    url = os.environ[VARIABLE]
-    producers = None if args.kafka is None else KafkaProducers(args.kafka, args.topic)
-    with nullcontext() if producers is None else closing(producers):
-        check_encryption(url)
-        if args.last_resort:
-            run_last_resort(
-                url, args.namespace, producers, lambda process: run_until_stopped(process, until_eof=args.until_eof)
-            )
-            return
+        producers = None if args.kafka is None else KafkaProducers(args.kafka, args.topic)
         # `argparse` would quote an invalid URL, which can contain a password.
         election = parse_election(args.election) if isinstance(args.election, str) else args.election
+        url = os.environ[VARIABLE]
+        check_encryption(url)
         run(
             *(url, args.namespace, election, args.data_dir, args.until_eof),
             producers=producers,
             existing=args.existing,
         )
+    except OPERATIONAL_ERRORS as error:
+        _log.error("the event process of namespace %s exits: %s", args.namespace, error)
+        sys.exit(1)
 
 
 def parse_election(text: str) -> ElectionOptions:

@@ -4,7 +4,7 @@ import logging
 import os
 import subprocess
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from weakref import WeakSet
 
 from tickwheel.runtime.backoff import Backoff
@@ -30,14 +30,10 @@ class ChildProcess:
         label: str = "the event process",
         stop_s: float = _STOP_S,
         descriptors: Sequence[int] = (),
-        on_end: Callable[[], None] | None = None,
     ) -> None:
         """``label`` names the child in the log. `stop` kills a child that has not ended after ``stop_s`` seconds. The
         child inherits the ``descriptors``, under their numbers.
-
-        With ``on_end``, a child that ends with code 0 is not restarted: ``on_end`` is called, in another thread.
         """
-        self._on_end = on_end
         self._descriptors = descriptors
         self._label = label
         self._stop_s = stop_s
@@ -97,9 +93,6 @@ class ChildProcess:
         while True:
             code = self._process.wait()
             if self._stopping.is_set():
-                return
-            if code == 0 and self._on_end is not None:
-                self._on_end()
                 return
             pause = backoff.next()
             _log.error(

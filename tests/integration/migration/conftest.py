@@ -94,7 +94,7 @@ class Shop(ProcessRecords):
         """Return a worker of Tickwheel that is not started. With ``kill_first``, the first run of each call kills its
         process.
         """
-        command = ["tickwheel", "worker", "tests.integration.migration.shop:tickwheel", "--drive", "never", *options]
+        command = ["tickwheel", "worker", "tests.integration.migration.shop:tickwheel", *options]
         return self._process("tickwheel", command, more={"KILL_FIRST": "1"} if kill_first else {})
 
     def _process(

@@ -18,7 +18,6 @@ from tickwheel.election.lease_options import LEASE, SESSION_TIMEOUT, LeaseOption
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.errors import InvalidArgument
 from tickwheel.kafka.library import TOPIC
-from tickwheel.redis.url import is_cluster_url
 from tickwheel.runtime.log_format import log_to_stderr
 
 if TYPE_CHECKING:
@@ -33,18 +32,16 @@ _log = logging.getLogger("tickwheel.events")
 _Lock = Annotated[
     Path | None,
     typer.Option(
-        help="Lock file of the election, for a data directory or a Redis Cluster. Default: a file for this server and"
-        " namespace, in the data directory or in the folder tickwheel/locks of your state (~/.local/state). Deprecated"
-        " for other servers: without the option, event processes on any number of hosts elect leaders by lease."
+        help="Lock file of the election. Default: a file for this server and namespace, in the data directory or in the"
+        " folder tickwheel/locks of your state (~/.local/state)."
     ),
 ]
 _Election = Annotated[
     str | None,
     typer.Option(
         metavar="KIND",
-        help="Event processes on many hosts share the shards: lease needs nothing but the Redis server, and is the"
-        " default of redis://, rediss:// and unix://; zk://host:2181,host2/path elects leaders with ZooKeeper (default"
-        " port 2181, path /tickwheel).",
+        help="Event processes on many hosts share the shards: zk://host:2181,host2/path elects leaders with ZooKeeper"
+        " (default port 2181, path /tickwheel), and lease needs nothing but the Redis server.",
     ),
 ]
 _SessionTimeout = Annotated[
@@ -52,7 +49,7 @@ _SessionTimeout = Annotated[
     typer.Option(
         parser=option_parser(parse_duration),
         metavar="DURATION",
-        help="Without lock files: time until others take over the shards of a failed process, 1s to 1m (default 4s).",
+        help="With --election: time until others take over the shards of a failed process, 1s to 1m (default 4s).",
     ),
 ]
 _Shards = Annotated[
@@ -119,7 +116,7 @@ _Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log at debug le
     "events",
     "tickwheel events --url redis://localhost:6379",
     "tickwheel events --data-dir ./data &",
-    "tickwheel events --url redis+cluster://redis:6379 --election lease",
+    "tickwheel events --url redis://redis:6379 --election lease",
     "tickwheel events --url redis+cluster://redis:6379 --election zk://zk1,zk2,zk3",
 )
 def events(
@@ -144,9 +141,8 @@ def events(
     """Run an event process. It drives the wheel: it makes delayed messages deliverable when they are due, and expires
     leases.
 
-    Event processes on any number of hosts share the shards of a server, and take over from each other. In a data
-    directory, and without --election in a Redis Cluster, one process of this host drives the namespace (lock file), and
-    others stand by. The log goes to stderr. SIGTERM and SIGINT end the process cleanly.
+    With a lock file, one process on this host drives the namespace, and others stand by. With --election, processes
+    share the shards and take over from each other. The log goes to stderr. SIGTERM and SIGINT end the process cleanly.
     If the namespace is gone, because the server has lost its data, the process ends with exit code 1.
     If the clock guard has stopped promotion, SIGUSR1 makes the process accept the server's clock.
     """
@@ -160,7 +156,10 @@ def events(
         {"--topic": topic, "--outbox-limit": outbox_limit, "--outbox-full": outbox_full},
     )
     listen = metrics_address(metrics, insecure=insecure)
-    _begin_log(target, lock, verbose=verbose)
+    log_to_stderr(json=target.json, verbose=verbose)
+    if not verbose:
+        # kazoo, the ZooKeeper client, logs every attempt to connect. Our own log has the outcome of the attempts.
+        logging.getLogger("tickwheel.kazoo").setLevel(logging.ERROR)
     # The Kafka options are checked before the namespace is created: the shards and the history of a namespace cannot be
     # changed afterwards.
     producers = None if kafka is None else _make_producers(kafka, topic, kafka_setting)
@@ -181,7 +180,7 @@ def events(
         with open_event_process(
             settings.url,
             settings.namespace,
-            chosen or lock or settings.election,
+            chosen or lock or settings.election_lock,
             settings.data_dir,
             context=admin.context,
             producers=producers,
@@ -192,29 +191,10 @@ def events(
             _run(process, settings.namespace, listen)
 
 
-def _begin_log(target: Target, lock: Path | None, *, verbose: bool) -> None:
-    log_to_stderr(json=target.json, verbose=verbose)
-    if not verbose:
-        # kazoo, the ZooKeeper client, logs every attempt to connect. Our own log has the outcome of the attempts.
-        logging.getLogger("tickwheel.kazoo").setLevel(logging.ERROR)
-    if lock is not None and _has_leases(target):
-        _log.warning(
-            "--lock is deprecated for this server: without the option, event processes on any number of hosts share the"
-            " shards. The next event process without --lock takes the shards over"
-        )
-
-
-def _has_leases(target: Target) -> bool:
-    """Whether the event processes of the server elect leaders by lease, unless an option chooses another election."""
-    return target.url is not None and not is_cluster_url(target.url)
-
-
 def _check_election(
     target: Target, lock: Path | None, election: str | None, session_timeout: timedelta | None
 ) -> LeaseOptions | ZooKeeperUrl | None:
     """Return the options of the election, or None if the election uses a lock file. Raises InvalidArgument."""
-    if election is None and lock is None and _has_leases(target):
-        election = LEASE
     if election is None and session_timeout is not None:
         raise InvalidArgument("--session-timeout is for event processes on many hosts: it needs --election")
     if election is not None and (lock is not None or target.url is None):

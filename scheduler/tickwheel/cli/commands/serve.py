@@ -15,8 +15,6 @@ from tickwheel.cli.metrics_option import metrics_address, serving_metrics
 from tickwheel.cli.output import print_status
 from tickwheel.cli.service_process import (
     ServeOptions,
-    check_drive,
-    driving,
     listen_address,
     log_ended,
     log_ending,
@@ -44,9 +42,8 @@ def serve(target: Target, options: ServeOptions) -> None:
     """Serve the gRPC API of proto/tickwheel/v1. Any number of such processes can serve one Redis.
 
     If the namespace does not exist, the command creates it. The process stores nothing else: if it ends, its clients
-    can continue with another process. If no event process drives the namespace, a child process of the service does,
-    unless --drive is never; the log names the reason if it cannot. The log goes to stderr. On SIGTERM or SIGINT, the
-    process ends after it has answered the calls in flight. Calls that wait for messages return immediately.
+    can continue with another process. The log goes to stderr. On SIGTERM or SIGINT, the process ends after it has
+    answered the calls in flight. Calls that wait for messages return immediately.
     """
     address = listen_address(options.listen, shared=options.part)
     check_exposure(
@@ -55,7 +52,6 @@ def serve(target: Target, options: ServeOptions) -> None:
         tokens=options.tokens is not None,
         insecure=options.insecure,
     )
-    how = check_drive(target, options)
     page = metrics_address(options.metrics, insecure=options.insecure)
     secrets = {"--tls-key": options.tls_key, "--tokens": options.tokens}
     for name, file in (secrets | {"--tls-cert": options.tls_cert, "--tls-client-ca": options.tls_client_ca}).items():
@@ -69,12 +65,11 @@ def serve(target: Target, options: ServeOptions) -> None:
     if not options.part:
         # A token without the role admin on all queues cannot create the namespace.
         target.open(shards=options.shards).close()
-    with driving(target, options, how):
-        if options.processes > 1:
-            _serve_with_processes(target, server.scheme, address, options, page)
-            return
-        with serving_metrics(page, lambda: make_collector(server), _log):
-            asyncio.run(serve_until_stopped(server, address[0], options))
+    if options.processes > 1:
+        _serve_with_processes(target, server.scheme, address, options, page)
+        return
+    with serving_metrics(page, lambda: make_collector(server), _log):
+        asyncio.run(serve_until_stopped(server, address[0], options))
 
 
 def _serve_with_processes(

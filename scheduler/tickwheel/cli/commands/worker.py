@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tickwheel.cli.command import command
-from tickwheel.cli.drive_option import Drive, DriveKafka, DriveOption, last_resort_options
 from tickwheel.cli.metrics_option import Insecure, metrics_address, serving_metrics
 from tickwheel.cli.parameter_types import option_parser, parse_duration
 from tickwheel.cli.target import Target
@@ -97,8 +96,6 @@ class WorkerOptions:
             help="With on (default), log each task and its outcome. With off, log only failures and lost leases."
         ),
     ] = LogTasks.ON
-    drive: DriveOption = Drive.AUTO
-    kafka: DriveKafka = None
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log at debug level.")] = False
 
 
@@ -110,9 +107,6 @@ def worker(target: Target, options: WorkerOptions) -> None:
     started are released. A second signal ends all tasks immediately. If the namespace is gone, because the server has
     lost its data or the namespace was deleted, the worker finishes its running tasks and ends with exit code 1.
 
-    If no event process drives the namespace, a child process of the worker does, unless --drive is never. The log names
-    the reason if it cannot, and warns while nobody drives.
-
     The log goes to stderr: each task, with its outcome once the server has accepted it, but never arguments.
     """
     try:
@@ -122,7 +116,6 @@ def worker(target: Target, options: WorkerOptions) -> None:
     except ModuleNotFoundError as error:
         raise InvalidArgument(f"the worker needs {error.name}: {describe_install('worker')}") from error
     page = metrics_address(options.metrics, insecure=options.insecure)
-    driving = last_resort_options(options.drive, options.kafka, json=target.json)
     log_to_stderr(json=target.json, verbose=options.verbose)
     # The app's values take precedence over environment variables. Command line options override the app's values if
     # they differ from the environment variables.
@@ -150,7 +143,7 @@ def worker(target: Target, options: WorkerOptions) -> None:
         log_tasks=options.log_tasks is LogTasks.ON,
     )
     stats = Stats()
-    supervisor = Supervisor(config, options.processes, stats, driving)
+    supervisor = Supervisor(config, options.processes, stats)
     handle_in_thread({signal.SIGTERM: supervisor.stop, signal.SIGINT: supervisor.stop})
 
     def make_collector() -> "Collector":
