@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakSet
 from zoneinfo import ZoneInfo
 
 import celery as celery_package
@@ -31,6 +32,8 @@ def celery() -> Any:
 def test_every_thread_of_a_worker_has_the_app_as_its_current_app(celery: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(celery_package._state, "default_app", None)
     monkeypatch.setattr(celery_package._state._tls, "current_app", None)
+    # A shared task is declared in all apps of the process.
+    monkeypatch.setattr(celery_package._state, "_apps", WeakSet([celery]))
 
     def library_task() -> None:
         pass

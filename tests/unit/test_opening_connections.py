@@ -64,3 +64,12 @@ def test_a_short_asyncio_call_does_not_wait_for_the_slots_that_another_call_read
             await pools.refresh_slots((), SHORT_S)
 
     assert seconds_until_error(lambda: asyncio.run(read())) < ANSWER_S / 2
+
+
+def test_a_connection_that_a_short_call_has_opened_gets_the_limit_of_the_next_call(address: str) -> None:
+    pools = ConnectionPools(f"redis://{address}?protocol=2", ANSWER_S)
+    for answer_s in (SHORT_S, ANSWER_S, SHORT_S):
+        connection = pools.acquire("", answer_s)
+        assert connection._sock.gettimeout() == answer_s
+        pools.pool("").release(connection)
+    pools.close()

@@ -49,9 +49,9 @@ def main() -> None:
     # take twice as long to start.
     from tickwheel.cli import app
 
-    if is_usual:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        if is_usual:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         app.main()
     except KeyboardInterrupt:
         # Outside the function of a command, for example while the arguments are parsed.

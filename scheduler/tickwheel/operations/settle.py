@@ -110,7 +110,7 @@ def fail(
 
     def build(config: QueueConfig) -> bytes:
         nonlocal wait, max_attempts
-        wait = draw_backoff_ms(config, message.attempt) if delay is None else delay
+        wait = draw_backoff_ms(config, message.attempt, message.token + message.id.encode()) if delay is None else delay
         max_attempts = message._max_attempts or config.max_attempts
         return b"".join(
             (

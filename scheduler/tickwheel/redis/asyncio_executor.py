@@ -116,8 +116,9 @@ class AsyncRedisExecutor:
     ) -> Any:
         match step:
             case Round(requests, allow_partial):
-                limits: dict[str, Any] = {"timeout_s": timeout_s, "is_stopped": is_stopped}
-                return await self.round(requests, already_applied, allow_partial, **limits)
+                return await self.round(
+                    requests, already_applied, allow_partial, timeout_s=timeout_s, is_stopped=is_stopped
+                )
             case ListPrimaries():
                 return await self._list_primaries(timeout_s)
             case BeginSearch(search):

@@ -94,8 +94,7 @@ class RedisExecutor:
     ) -> Any:
         match step:
             case Round(requests, allow_partial):
-                limits: dict[str, Any] = {"timeout_s": timeout_s, "is_stopped": is_stopped}
-                return self.round(requests, already_applied, allow_partial, **limits)
+                return self.round(requests, already_applied, allow_partial, timeout_s=timeout_s, is_stopped=is_stopped)
             case ListPrimaries():
                 return self._list_primaries(timeout_s)
             case BeginSearch(search):

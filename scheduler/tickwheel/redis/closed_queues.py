@@ -36,6 +36,8 @@ class ClosedQueues:
 
     def sweep(self) -> list[JointWaiter]:
         """Choose the next waiter of each queue, and return those to notify."""
+        # A queue may have been closed again before all of its waiters have read this.
+        self._opened.clear()
         chosen = []
         for waiters in self._waiters.values():
             joint = next(iter(waiters))

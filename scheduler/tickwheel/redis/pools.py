@@ -90,9 +90,10 @@ class ConnectionPools:
             connection: Any = self.pool(server).get_connection()
         finally:
             _opening.seconds = None
-        if answer_s < self.answer_s:
-            # redis-py has no public method for this. When the pool returns the connection again, redis-py restores the
-            # timeout, because it checks the connection for unread data.
+        # redis-py has no public method for this. It does not restore the timeout of the call that opened the connection
+        # or used it before.
+        answer_s = min(answer_s, self.answer_s)
+        if connection._sock.gettimeout() != answer_s:
             connection._sock.settimeout(answer_s)
         return connection
 

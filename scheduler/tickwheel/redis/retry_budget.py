@@ -15,6 +15,9 @@ from tickwheel.runtime.log_throttle import LogThrottle
 log = logging.getLogger("tickwheel")
 # A server that is not overloaded answers within this time, also at the end of the timeout.
 _MIN_ANSWER_S = 0.05
+# How long a call that was stopped is still retried if an attempt was sent. The attempt may have leased messages, and
+# only its answer has their tokens, with which the caller can release them.
+STOP_GRACE_S = 5.0
 
 
 @dataclass(slots=True)
@@ -22,7 +25,7 @@ class RetryBudget:
     """The attempts of one round: exponential back-off with full jitter, until ``seconds`` are over.
 
     All rounds of a client share ``log_throttle``, so that a long outage does not fill the log. After ``is_stopped`` has
-    returned True, there is no further attempt.
+    returned True, there is no further attempt if none was sent, and otherwise only for STOP_GRACE_S.
     """
 
     display_url: str
@@ -33,6 +36,8 @@ class RetryBudget:
     _count: int = 0
     # The problem of the last attempt, and whether an attempt was sent.
     _problem: tuple[Exception, bool] | None = None
+    # The time of the first check after the stop of the call.
+    _stopped_at: float | None = None
 
     def limit_answer(self, answer_s: float, replicas: int) -> float:
         """Return the seconds that the next answer may take: at most ``answer_s``, and not beyond the timeout.
@@ -66,8 +71,13 @@ class RetryBudget:
 
     def raise_if_stopped(self) -> None:
         """Raise Unavailable if an attempt has failed and the call was stopped, maybe in the wait after the attempt."""
-        if self._problem is not None and self.is_stopped is not None and self.is_stopped():
-            raise self._unavailable(*self._problem) from self._problem[0]
+        if self._problem is None or self.is_stopped is None or not self.is_stopped():
+            return
+        now = time.monotonic()
+        self._stopped_at = self._stopped_at or now
+        error, sent = self._problem
+        if not sent or now - self._stopped_at >= STOP_GRACE_S:
+            raise self._unavailable(error, sent) from error
 
     def on_answer(self) -> None:
         """Record that the whole round was answered. If failures were logged, log the recovery once."""

@@ -51,6 +51,14 @@ _Deadline = Annotated[
         help="The earliest deadline is delivered first. A duration counts from now; -10d is ten days ago.",
     ),
 ]
+_Delay = Annotated[
+    timedelta | None,
+    typer.Option(
+        parser=option_parser(parse_delay),
+        metavar="DURATION",
+        help="Deliver after this time: 15m, 30s, 2h30m, up to 1825d (5 years).",
+    ),
+]
 
 
 @command(
@@ -68,14 +76,7 @@ def enqueue(
     payload: Annotated[str, typer.Argument(help="The payload; - reads it from standard input.")] = "",
     payload_json: _PayloadJson = False,
     id: _Id = None,
-    delay: Annotated[
-        timedelta | None,
-        typer.Option(
-            parser=option_parser(parse_delay),
-            metavar="DURATION",
-            help="Deliver after this time: 15m, 2h30m, up to 1825d (5 years).",
-        ),
-    ] = None,
+    delay: _Delay = None,
     due: _Due = None,
     deadline: _Deadline = None,
     priority: _Priority = None,

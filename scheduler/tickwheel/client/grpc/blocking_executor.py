@@ -10,11 +10,14 @@ from tickwheel import tracing
 from tickwheel.client.grpc.call_retry import CallRetry
 from tickwheel.client.grpc.channel_calls import ChannelCalls
 from tickwheel.plan import Effects, Pause, Plan, PlanRun, Step
+from tickwheel.rpc.methods import METHODS
 
 # How often a call checks whether it was stopped, in seconds, and after how many of these checks its attempt is
-# cancelled. A worker waits up to a second for messages, and must not lose those of an answer that is about to arrive.
+# cancelled. A worker waits up to a second for messages, and must not lose those of an answer that is about to arrive. A
+# service that waits for its server can need more than 5 s for a call that leases messages.
 _STOP_CHECK_S: Final = 0.5
 _STOP_CHECKS: Final = 3
+_LEASING_STOP_CHECKS: Final = 12
 
 T = TypeVar("T")
 
@@ -99,7 +102,7 @@ def _await_answer(call: Any, retry: CallRetry) -> Any:
     """Return the answer of an attempt. Cancel the attempt if its call was stopped and no answer arrives."""
     if retry.is_stopped is None:
         return call.result()
-    left = _STOP_CHECKS
+    left = _LEASING_STOP_CHECKS if METHODS[retry.call.method].may_change_data else _STOP_CHECKS
     while True:
         try:
             return call.result(timeout=_STOP_CHECK_S)

@@ -109,9 +109,15 @@ class CallRetry:
         return self._attempts.backoff_or_raise(failure, self._sent or self.effects.applied)
 
     def on_cancelled(self) -> None:
-        """Raise Unavailable if the attempt was cancelled because the call was stopped."""
+        """Raise Unavailable if the attempt was cancelled because the call was stopped, and cannot have leased messages.
+
+        Otherwise, the next attempt asks for the answer of this one.
+        """
         if self.is_stopped is not None and self.is_stopped():
-            self._attempts.backoff_or_raise(AttemptFailed("cancelled, because its caller has stopped"), sent=True)
+            if self.call.method == "Dequeue":
+                self.call.request.first_attempt = False
+            failure = AttemptFailed("cancelled, because its caller has stopped")
+            self._attempts.backoff_or_raise(failure, sent=METHODS[self.call.method].may_change_data)
 
     def raise_if_stopped(self) -> None:
         """Raise Unavailable if the call was stopped during the wait after a failed attempt."""

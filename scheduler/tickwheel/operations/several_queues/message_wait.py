@@ -150,18 +150,17 @@ class MessageWait:
         return (yield from self._find(ready_shards, allow_partial))
 
     def _find(self, shards: list[int], allow_partial: bool) -> Plan[list[str]]:
-        """Return the subscribed queues that have deliverable messages on one of the shards.
-
-        A queue that was found is not read again, so one round is usually enough.
+        """Return subscribed queues that have deliverable messages on some of the shards: those of the first round with
+        a queue. With few queues and shards, one round reads all.
         """
         ready: set[str] = set()
-        while shards and (left := [queue for queue in self._subscribed if queue not in ready]):
-            count = max(_ROUND_READS // len(left), 1)
-            places = [(shard, queue) for shard in shards[:count] for queue in left]
+        count = max(_ROUND_READS // len(self._subscribed), 1)
+        while shards and not ready:
+            places = [(shard, queue) for shard in shards[:count] for queue in self._subscribed]
             shards = shards[count:]
             replies = yield Round([self._exists(shard, [queue]) for shard, queue in places], allow_partial)
             found = zip(places, replies, strict=True)
-            ready |= {queue for (_, queue), reply in found if reply is not None and reply.value}
+            ready = {queue for (_, queue), reply in found if reply is not None and reply.value}
         return [queue for queue in self._subscribed if queue in ready]
 
     def _exists(self, shard: int, queues: Iterable[str]) -> Request:
