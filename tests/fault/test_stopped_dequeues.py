@@ -21,7 +21,7 @@ pytestmark = pytest.mark.fault
 
 # A call can wait 5 s for its subscription, and up to 6 s for an answer. If the request was sent, it is sent again until
 # 5 s after the stop. Without a stop, it is retried for 30 s.
-ENDS_S = {"refuses": 9.0, "stalls": 24.0}
+ENDS_S = {"refuses": 16.0, "stalls": 24.0}
 
 
 @pytest.fixture(params=["redis", "grpc"])
@@ -99,6 +99,7 @@ def test_a_schedule_runner_that_is_stopped_does_not_retry_its_dequeue(
         app.every(timedelta(hours=1), app.task(name="tick")(tick))
         runner = ScheduleRunner(app)
         runner.start()
+        eventually(lambda: app.tickwheel.queues(), "the queue of the schedules is created")
         eventually(lambda: app.tickwheel.queue(app.schedule_queue).counts()["invisible"], "the schedule is ensured")
         proxy.refuses = True
         proxy.cut()
