@@ -97,11 +97,11 @@ def test_each_of_several_concurrent_polls_is_authorized_separately(service: Serv
 
 def test_a_queue_outside_the_patterns_of_a_token_is_refused_before_it_is_created(service: ServiceThread) -> None:
     with client(service, PRODUCER) as producer, client(service, ADMIN) as admin:
-        with pytest.raises(Forbidden, match="is not for queue 'mail'"):
-            producer.queue("mail").enqueue(b"x")
-        with pytest.raises(Forbidden, match="is not for queue 'mail'"):
-            producer.queue("mail").counts()
-        assert "mail" not in [queue.name for queue in admin.queues()]
+        with pytest.raises(Forbidden, match="is not for queue 'unmade'"):
+            producer.queue("unmade").enqueue(b"x")
+        with pytest.raises(Forbidden, match="is not for queue 'unmade'"):
+            producer.queue("unmade").counts()
+        assert "unmade" not in [queue.name for queue in admin.queues()]
 
 
 def test_every_token_reads_settings_and_only_admins_of_all_queues_write_them(service: ServiceThread) -> None:

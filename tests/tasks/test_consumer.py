@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -10,7 +11,9 @@ import pytest
 from tests.support.consumer_thread import make_consumer, run_consumer
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
+from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.tasks import TaskApp
+from tickwheel.worker import task_log
 
 pytestmark = pytest.mark.integration
 
@@ -38,8 +41,12 @@ def test_a_consumer_that_cannot_report_a_batch_releases_the_batch_and_ends(tickw
 
 
 @pytest.fixture
-def broken_log() -> Iterator[None]:
+def broken_log(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A filter of the app that fails for every line of the worker."""
+    # Another test may have reported the same error.
+    monkeypatch.setattr(task_log, "_error_throttle", LogThrottle())
+    # pytest's plug-ins may replace the hook.
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
 
     def fail(record: logging.LogRecord) -> bool:
         raise RuntimeError("the filter of the app has failed")
