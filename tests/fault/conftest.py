@@ -1,13 +1,15 @@
 """A separate server, broker or proxy for each test that breaks one."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from services.kafka import Kafka
+from services.process import Process
 from tests.fault.faulty_server import FaultyServer
 from tests.fault.flaky_proxy import FlakyProxy
+from tests.fault.stopped_programs import open_program
 from tests.fault.worker_processes import WorkerDeployment, deploy_workers
 from tickwheel.testing import PrivateServer
 
@@ -40,3 +42,12 @@ def deployment(tickwheel_server: PrivateServer, namespace: str, tmp_path: Path) 
     """A namespace with an event process, and the app of `worker_app`."""
     with deploy_workers(tickwheel_server.url, namespace, tmp_path) as deployed:
         yield deployed
+
+
+@pytest.fixture
+def program(
+    request: pytest.FixtureRequest, tickwheel_server: PrivateServer, namespace: str, tmp_path: Path
+) -> Iterator[Callable[[], Process]]:
+    """Return a function that starts a program of `stopped_programs.PROGRAMS`, and waits until it runs."""
+    with open_program(request.param, tickwheel_server, namespace, tmp_path) as start:
+        yield start

@@ -1,4 +1,4 @@
-"""Payloads as text and as JSON: what is stored, what is refused, and how a message returns the value."""
+"""Payloads as text and as JSON: the stored bytes, the refused values, and the value that a message returns."""
 
 from typing import Any
 

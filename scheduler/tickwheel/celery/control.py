@@ -114,10 +114,8 @@ class Revoker:
             # The worker that runs the call reads the state, also of a call whose result is ignored.
             store_result=terminated or task is None or stores_errors(task, request),
         )
-        signals.task_revoked.send(
-            sender=task, request=context, terminated=terminated, expired=False,
-            signum=signal_number if terminated else None,
-        )  # fmt: skip
+        number = signal_number if terminated else None
+        signals.task_revoked.send(sender=task, request=context, terminated=terminated, signum=number, expired=False)
 
 
 def _get(queue: Queue, id_: str) -> MessageView | None:

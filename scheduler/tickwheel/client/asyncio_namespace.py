@@ -147,8 +147,8 @@ class NamespaceMethods:
         """Run a plan. ``effects``: those of the call, if the plan is a part of a call.
 
         ``timeout`` is that of the call. The default is that of the client, which has its own for the calls that
-        producers make. Raises InvalidArgument for a wrong timeout. After ``is_stopped`` has returned True, the call is
-        not retried.
+        producers make. Raises InvalidArgument for a wrong timeout. ``is_stopped`` ends the retries
+        (`RetryBudget`).
         """
         if timeout is not None:
             timeout_s: float | None = call_timeout_s(timeout)

@@ -13,7 +13,7 @@ from tickwheel.model import validation
 from tickwheel.model.queue_config import BLOCKED, HEADS, QueueConfig
 from tickwheel.operations.head_cache import HeadCache
 from tickwheel.operations.sessions import SessionPool
-from tickwheel.plan import Plan, Request, Round
+from tickwheel.plan import Command, Plan, Reply, Request, Round
 from tickwheel.storage.end_topic import END_MARK
 from tickwheel.storage.keys import declared_keys, namespace_key, queue_key, queues_key
 from tickwheel.storage.script_errors import NAMESPACEGONE, ScriptError
@@ -119,15 +119,11 @@ class NamespaceContext:
 
         Raises NamespaceGone if the metadata shard has lost its state, or stores another number of shards.
         """
-        config_reply, shards = yield Round(
-            [
-                Request(0, command=("HGET", queues_key(self.namespace), queue)),
-                Request(0, command=("HGET", namespace_key(self.namespace), "shards")),
-            ]
-        )
-        if shards.value != str(self.shards).encode():
+        try:
+            config_reply = yield from self.read_metadata(("HGET", queues_key(self.namespace), queue))
+        except NamespaceGone:
             self.forget_queue(queue)
-            raise self.namespace_gone_error()
+            raise
         if config_reply.value is None:
             self.forget_queue(queue)
             return None
@@ -139,6 +135,22 @@ class NamespaceContext:
             )
         self.cache_configs({queue: config})
         return config
+
+    def read_metadata(self, command: Command) -> Plan[Reply]:
+        """Send a command that reads the metadata shard, and return its reply. Raises NamespaceGone (`check_shards`)."""
+        reply, shards = yield Round([Request(0, command=command), self.shards_request()])
+        self.check_shards(shards)
+        assert isinstance(reply, Reply)
+        return reply
+
+    def shards_request(self) -> Request:
+        """Return the request for the number of shards, for `check_shards`."""
+        return Request(0, command=("HGET", namespace_key(self.namespace), "shards"))
+
+    def check_shards(self, reply: Reply) -> None:
+        """Raise NamespaceGone if the metadata shard has lost its state, or stores another number of shards."""
+        if reply.value != str(self.shards).encode():
+            raise self.namespace_gone_error()
 
     def namespace_gone_error(self) -> NamespaceGone:
         """Mark the namespace as lost, because its number of shards is missing or differs. Return the error to raise."""

@@ -164,7 +164,7 @@ def ensure_namespace_id(context: NamespaceContext) -> Plan[bytes]:
 
 def fetch_shard_count(context: NamespaceContext) -> Plan[int | None]:
     """Return the number of shards that the metadata shard stores, or None if this shard has lost its state."""
-    reply = yield from send_request(Request(0, command=("HGET", namespace_key(context.namespace), "shards")))
+    reply = yield from send_request(context.shards_request())
     return None if reply.value is None else int(_number(context, "shards", reply.value))
 
 

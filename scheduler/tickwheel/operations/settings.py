@@ -12,8 +12,8 @@ from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import call_metadata_shard
-from tickwheel.plan import Command, Plan, Reply, Request, Round, pairs_from_flat
-from tickwheel.storage.keys import namespace_key, settings_key
+from tickwheel.plan import Plan, pairs_from_flat
+from tickwheel.storage.keys import settings_key
 from tickwheel.storage.stored_text import decode_text
 
 _NAME = re.compile(rf"[A-Za-z0-9._:-]{{1,{limits.SETTING_NAME_CHARS}}}")
@@ -21,14 +21,14 @@ _NAME = re.compile(rf"[A-Za-z0-9._:-]{{1,{limits.SETTING_NAME_CHARS}}}")
 
 def list_settings(context: NamespaceContext) -> Plan[dict[str, str]]:
     """Return all settings, by name. Raises NamespaceGone."""
-    reply = yield from _read_checked(context, ("HGETALL", settings_key(context.namespace)))
+    reply = yield from context.read_metadata(("HGETALL", settings_key(context.namespace)))
     label = f"a setting of namespace {context.namespace!r}"
     return {decode_text(label, name): decode_text(label, value) for name, value in sorted(pairs_from_flat(reply.value))}
 
 
 def read(context: NamespaceContext, name: str) -> Plan[str | None]:
     """Return one setting, or None if it is not set. Raises NamespaceGone."""
-    reply = yield from _read_checked(context, ("HGET", settings_key(context.namespace), setting_name(name)))
+    reply = yield from context.read_metadata(("HGET", settings_key(context.namespace), setting_name(name)))
     return None if reply.value is None else decode_text(f"setting {name!r}", reply.value)
 
 
@@ -38,20 +38,6 @@ def write(context: NamespaceContext, name: str, value: str | None) -> Plan[None]
     reply = yield from call_metadata_shard(context, "set_setting", args)
     if reply.value != 1:
         raise ValueError(f"the answer to set_setting is {reply.value!r:.80}")
-
-
-def _read_checked(context: NamespaceContext, command: Command) -> Plan[Reply]:
-    """Send a command that reads settings. Raises NamespaceGone if the metadata shard has lost its state."""
-    reply, shards = yield Round(
-        [
-            Request(0, command=command),
-            Request(0, command=("HGET", namespace_key(context.namespace), "shards")),
-        ]
-    )
-    if shards.value != str(context.shards).encode():
-        raise context.namespace_gone_error()
-    assert isinstance(reply, Reply)
-    return reply
 
 
 def setting_name(name: object) -> str:

@@ -74,8 +74,8 @@ class AsyncRedisExecutor:
     ) -> T:
         """Run a plan and return its result. ``effects``: those of the call, if the plan is a part of a call.
 
-        ``timeout_s`` replaces the timeout of the client: each round of the plan is retried for this time. After
-        ``is_stopped`` has returned True, no round is retried.
+        ``timeout_s`` replaces the timeout of the client: each round of the plan is retried for this time.
+        ``is_stopped`` ends the retries (`RetryBudget`).
 
         asyncio: raises TickwheelError in another event loop than the client's.
         """

@@ -70,8 +70,8 @@ class RedisExecutor:
     ) -> T:
         """Run a plan and return its result. ``effects``: those of the call, if the plan is a part of a call.
 
-        ``timeout_s`` replaces the timeout of the client: each round of the plan is retried for this time. After
-        ``is_stopped`` has returned True, no round is retried.
+        ``timeout_s`` replaces the timeout of the client: each round of the plan is retried for this time.
+        ``is_stopped`` ends the retries (`RetryBudget`).
         """
         plan_run = PlanRun(plan, self._display_url)
         # If an earlier round has changed data, the call has had an effect even if a later round fails.

@@ -112,7 +112,7 @@ def _names_database_0(url: str) -> bool:
 
 
 def _find_invalid_part(url: str) -> str | None:
-    """Return the first part of a URL that is invalid, and what is allowed there; None if the URL is valid."""
+    """Return the first invalid part of a URL, with the values that it may have; None if the URL is valid."""
     try:
         validation.text("url", url, _BYTES, nul=False)
         named = servers(url)

@@ -2,12 +2,10 @@
 
 import logging
 import queue
-import sys
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,7 +16,7 @@ from tickwheel.runtime.log_fields import log_fields
 from tickwheel.tasks.run_context import Outcome
 from tickwheel.worker.namespace_loss import NAMESPACE_ERRORS
 from tickwheel.worker.shared_state import BatchState
-from tickwheel.worker.task_log import TaskLog
+from tickwheel.worker.task_log import TaskLog, report_bug
 
 _log = logging.getLogger("tickwheel.worker")
 _MAX_TASKS = 250
@@ -97,8 +95,7 @@ class Completer:
                 except Exception as error:
                     # This is a bug. The messages are delivered again when their leases end. If this thread ended, the
                     # consumers would wait for it indefinitely, and their leases would be renewed meanwhile.
-                    with suppress(Exception):
-                        sys.excepthook(type(error), error, error.__traceback__)
+                    report_bug(error)
                 finally:
                     for task in queue_tasks:
                         task.batch.state.settle(task.message_index)

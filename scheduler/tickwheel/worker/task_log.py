@@ -42,10 +42,15 @@ def _report_errors(log: Callable[P, None]) -> Callable[P, None]:
             log(*args, **kwargs)
         except Exception as error:
             if _error_throttle.should_log(repr(error)):
-                with suppress(Exception):
-                    sys.excepthook(type(error), error, error.__traceback__)
+                report_bug(error)
 
     return call
+
+
+def report_bug(error: Exception) -> None:
+    """Report an error as one that nobody has caught. Raises nothing: the report goes to the log, which may fail."""
+    with suppress(Exception):
+        sys.excepthook(type(error), error, error.__traceback__)
 
 
 class TaskLog:

@@ -44,7 +44,7 @@ class AsyncGrpcExecutor(ChannelCalls):
     ) -> T:
         """Run a plan and return its result. ``effects``: those of the call, if the plan is a part of a call.
 
-        ``timeout_s`` replaces the timeout of the client. After ``is_stopped`` has returned True, no RPC is retried.
+        ``timeout_s`` replaces the timeout of the client. ``is_stopped`` ends the retries (`RetryBudget`).
 
         Raises TickwheelError if the client belongs to another event loop.
         """

@@ -40,8 +40,8 @@ class GrpcExecutor(ChannelCalls):
     ) -> T:
         """Run a plan and return its result. ``effects``: those of the call, if the plan is a part of a call.
 
-        ``timeout_s`` replaces the timeout of the client. After ``is_stopped`` has returned True, no RPC is retried, and
-        an RPC in progress is soon cancelled.
+        ``timeout_s`` replaces the timeout of the client. ``is_stopped`` ends the retries (`RetryBudget`),
+        and soon cancels an RPC in progress.
         """
         plan_run = PlanRun(plan, self._display_url)
         effects = effects or Effects()

@@ -46,8 +46,8 @@ class CallRetry:
     """The attempts of one call.
 
     The call is retried for ``seconds``. A dequeue with a wait is retried until ``seconds`` after the end of the wait.
-    ``effects`` are those of the earlier RPCs of the same call of the client. After ``is_stopped`` has returned True,
-    the call is not sent again.
+    ``effects`` are those of the earlier RPCs of the same call of the client. ``is_stopped`` ends the retries
+    (`RetryBudget`).
     """
 
     call: RpcCall

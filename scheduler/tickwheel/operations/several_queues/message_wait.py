@@ -13,7 +13,7 @@ from typing import Any
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.plan import AwaitWakeup, Plan, Request, Round, SubscribeJointly, Unsubscribe
-from tickwheel.storage.keys import namespace_key, queue_key, queues_key
+from tickwheel.storage.keys import queue_key, queues_key
 
 # A sweep needs no check so soon after the last one, nor so near the end of the wait: the next wait begins with a check.
 # So a worker that waits for a second at a time checks once in each wait, whenever the sweep comes.
@@ -132,7 +132,7 @@ class MessageWait:
         """
         context = self._context
         others = [queue for queue in self._queues if queue not in self._subscribed]
-        requests = [Request(0, command=("HGET", namespace_key(context.namespace), "shards"))]
+        requests = [context.shards_request()]
         if others:
             requests.append(Request(0, command=("HMGET", queues_key(context.namespace), *others)))
         if self._subscribed:
@@ -140,8 +140,8 @@ class MessageWait:
         # A shard that does not answer does not delay the messages of the others.
         allow_partial = context.shards > 1
         shards, *replies = yield Round(requests, allow_partial)
-        if shards is not None and shards.value != str(context.shards).encode():
-            raise context.namespace_gone_error()
+        if shards is not None:
+            context.check_shards(shards)
         if others and (stored := replies.pop(0)) is not None:
             self._cache_configs(zip(others, stored.value, strict=True))
         ready_shards = [shard for shard, reply in enumerate(replies) if reply is not None and reply.value]
