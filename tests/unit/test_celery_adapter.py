@@ -25,7 +25,9 @@ UNREACHABLE = "redis://127.0.0.1:1"
 
 
 @pytest.fixture
-def celery() -> Any:
+def celery(monkeypatch: pytest.MonkeyPatch) -> Any:
+    # Celery gives every new app the tasks of all apps of the process, so also those of other tests.
+    monkeypatch.setattr(celery_package._state, "_on_app_finalizers", set())
     return Celery("shop", broker="memory://", set_as_current=False)
 
 
