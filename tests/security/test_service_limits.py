@@ -368,7 +368,7 @@ def test_headers_beyond_16_kib_are_refused(channel: grpc.Channel) -> None:
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def test_every_read_of_a_forbidden_queue_is_refused(service: ServiceThread, channel: grpc.Channel) -> None:
+def test_every_call_in_a_namespace_outside_the_grant_is_refused(service: ServiceThread, channel: grpc.Channel) -> None:
     request = {"namespace": "another", "queue": "jobs"}
     free = generic_client(channel, FREE)
     for call in (
