@@ -23,6 +23,7 @@ enqueue_file.py       enqueue of a file in batches
 leased_messages.py    settling of leased messages, from arguments or from standard input
 listen_address.py     addresses of listening sockets
 metrics_option.py     the option --metrics
+kafka_settings.py     the settings of Kafka's client library
 service_process.py    one process of the gRPC service
 driver_warning.py     a warning that no event process drives the namespace
 removal_progress.py   removal of messages or keys, with its progress

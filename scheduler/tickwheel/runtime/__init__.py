@@ -22,6 +22,7 @@ Outside this package, these modules import nothing of Tickwheel except `errors`.
     text_file.py      UTF-8 files that users write
     foreign_data.py   JSON and TOML that another program may have written
     private_file.py   files and folders that no other user can change
+    secret_file.py    files with secrets, such as tokens and passwords, that an administrator writes
     chunks.py         chunks of lists
     extras.py         how to install an extra, for errors about missing packages
 """

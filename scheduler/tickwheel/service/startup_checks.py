@@ -3,15 +3,10 @@
 import os
 import stat
 from pathlib import Path
-from typing import Final
 
 from tickwheel.errors import InvalidArgument
 from tickwheel.runtime.loopback import is_loopback
-
-_KINDS: Final = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
-_KUBERNETES: Final = (
-    "For a Kubernetes secret, set defaultMode: 0440, and fsGroup to a group that the container's user gets"
-)
+from tickwheel.runtime.secret_file import KUBERNETES, check_private_status, check_regular_status
 
 
 def check_certificate(cert: Path | None, key: Path | None, client_ca: Path | None) -> None:
@@ -38,16 +33,7 @@ def check_readable(name: str, path: Path | None) -> None:
         raise InvalidArgument(
             f"{name} {path} cannot be read by this user ({os.geteuid()}): it has owner {status.st_uid}, group"
             f" {status.st_gid} and mode {stat.filemode(status.st_mode)}. Allow this user or one of its groups to read"
-            f" the file. {_KUBERNETES}"
-        )
-
-
-def check_regular_status(name: str, path: Path, status: os.stat_result) -> None:
-    """Raise InvalidArgument if the status is not that of a regular file. A read of a pipe or a device may never end."""
-    if not stat.S_ISREG(status.st_mode):
-        raise InvalidArgument(
-            f"{name} {path} cannot be read: it must be a regular file, or a symbolic link to one, and is"
-            f" {_KINDS.get(stat.S_IFMT(status.st_mode), 'a device')}"
+            f" the file. {KUBERNETES}"
         )
 
 
@@ -56,14 +42,6 @@ def check_private(name: str, path: Path | None) -> None:
     status = _status(path)
     if path is not None and status is not None:
         check_private_status(name, path, status)
-
-
-def check_private_status(name: str, path: Path, status: os.stat_result) -> None:
-    """Raise InvalidArgument if any user of this machine can read or change the file with this status."""
-    if status.st_mode & (stat.S_IROTH | stat.S_IWOTH):
-        raise InvalidArgument(
-            f"{name} {path} is accessible to every user of this machine: chmod o-rwx {path}. {_KUBERNETES}"
-        )
 
 
 def check_exposure(listen: str, host: str, *, encrypted: bool, tokens: bool, insecure: bool) -> None:

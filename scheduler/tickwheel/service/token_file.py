@@ -32,7 +32,6 @@ If a token has different roles on different queues, it has one or more tables [[
 import asyncio
 import hashlib
 import logging
-import os
 import re
 import time
 from collections import Counter
@@ -47,9 +46,9 @@ from tickwheel.model import validation
 from tickwheel.runtime.event_loop import run_in_daemon_thread
 from tickwheel.runtime.foreign_data import decode_toml
 from tickwheel.runtime.log_fields import log_fields
+from tickwheel.runtime.secret_file import read_secret_file
 from tickwheel.service.authorization import Caller, Grant, Role, TokenStore
 from tickwheel.service.shared_quota import SharedQuotas
-from tickwheel.service.startup_checks import check_private_status, check_regular_status
 
 _GRANT_FIELDS: Final = {"roles", "queues", "namespaces"}
 _FIELDS: Final = {
@@ -163,15 +162,7 @@ def read(path: Path) -> list[Caller]:
     Raises InvalidArgument if the file is unreadable or invalid, if it is not a regular file, or if every user of the
     machine can read or change it.
     """
-    try:
-        with open(path, "rb", opener=_open_without_waiting) as file:
-            # The status of the open file: the name may stand for another file at the next moment.
-            status = os.fstat(file.fileno())
-            check_regular_status("the token file", path, status)
-            check_private_status("the token file", path, status)
-            text = file.read()
-    except OSError as error:
-        raise InvalidArgument(f"the token file {path} cannot be read: {error.strerror}") from error
+    text = read_secret_file("the token file", path)
     try:
         document = decode_toml(text.decode())
     except ValueError as error:
@@ -185,11 +176,6 @@ def read(path: Path) -> list[Caller]:
         raise InvalidArgument(f"{path} contains the same sha256 twice: each token must have its own")
     check_names(path, callers)
     return callers
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    # Without the flag, the call would wait until a pipe has a writer. The flag has no effect on regular files.
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def check_names(path: Path, callers: Iterable[Caller]) -> None:

@@ -314,6 +314,7 @@ def test_events_names_an_unknown_setting_of_kafka(run: Run) -> None:
         ),
         (["--outbox-full", "drop"], "--outbox-full is for the events that are relayed to Kafka: it needs --kafka"),
         (["--kafka-setting", "security.protocol=SSL"], "--kafka-setting is for Kafka: it needs --kafka"),
+        (["--kafka-config", "kafka.properties"], "--kafka-config is for Kafka: it needs --kafka"),
         (["--sink-topics", "mail.*"], "--sink-topics is for Kafka: it needs --kafka"),
         (["--no-relay"], "--no-relay is for Kafka: it needs --kafka"),
         (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tickwheel.cli.command import command
+from tickwheel.cli.kafka_settings import read_kafka_settings
 from tickwheel.cli.metrics_option import Insecure, metrics_address, serving_metrics
 from tickwheel.cli.parameter_types import option_parser, parse_duration
 from tickwheel.cli.target import Target
@@ -86,6 +87,14 @@ _KafkaSetting = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=VALUE", help="Setting of Kafka's client, like security.protocol=SSL; may be repeated."),
 ]
+_KafkaConfig = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="File with settings of Kafka's client, one NAME=VALUE on each line: for passwords, which every user of the"
+        " host could read in --kafka-setting.",
+    ),
+]
 _Durability = Annotated[
     str | None,
     typer.Option(help="Relay only events that are this durable: memory, fsync, or replica:N for N replicas."),
@@ -131,6 +140,7 @@ def events(
     topic: _Topic = None,
     sink_topics: _SinkTopics = None,
     kafka_setting: _KafkaSetting = None,
+    kafka_config: _KafkaConfig = None,
     durability: _Durability = None,
     outbox_limit: _OutboxLimit = None,
     outbox_full: _OutboxFull = None,
@@ -152,7 +162,7 @@ def events(
     chosen = _check_election(target, lock, election, session_timeout)
     _check_kafka_options(
         *(kafka, relay),
-        {"--kafka-setting": kafka_setting, "--sink-topics": sink_topics},
+        {"--kafka-setting": kafka_setting, "--kafka-config": kafka_config, "--sink-topics": sink_topics},
         {"--topic": topic, "--outbox-limit": outbox_limit, "--outbox-full": outbox_full},
     )
     listen = metrics_address(metrics, insecure=insecure)
@@ -162,7 +172,7 @@ def events(
         logging.getLogger("tickwheel.kazoo").setLevel(logging.ERROR)
     # The Kafka options are checked before the namespace is created: the shards and the history of a namespace cannot be
     # changed afterwards.
-    producers = None if kafka is None else _make_producers(kafka, topic, kafka_setting)
+    producers = None if kafka is None else _make_producers(kafka, topic, kafka_setting, kafka_config)
     # The client checks the server and opens the namespace. While the client is open, an embedded server keeps running.
     with (
         nullcontext() if producers is None else closing(producers),
@@ -211,7 +221,7 @@ def _check_election(
 def _check_kafka_options(
     kafka: str | None,
     relay: bool,
-    kafka_options: dict[str, list[str] | None],
+    kafka_options: dict[str, list[str] | Path | None],
     relay_options: dict[str, str | int | None],
 ) -> None:
     """Raise InvalidArgument for an option that has no effect without another option."""
@@ -225,20 +235,13 @@ def _check_kafka_options(
             raise InvalidArgument(f"{name} is for the events that are relayed to Kafka: it {missing}")
 
 
-def _make_producers(kafka: str, topic: str | None, kafka_setting: list[str] | None) -> "KafkaProducers":
+def _make_producers(
+    kafka: str, topic: str | None, kafka_setting: list[str] | None, kafka_config: Path | None
+) -> "KafkaProducers":
     from tickwheel.kafka.producer import KafkaProducers
 
-    return KafkaProducers(kafka, TOPIC if topic is None else topic, _settings(kafka_setting or []))
-
-
-def _settings(texts: list[str]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in texts]
-    if not all(name and equals for name, equals, _ in pairs):
-        # The setting is not quoted, because the value can be a password.
-        raise InvalidArgument(
-            "a setting of Kafka's client is written NAME=VALUE, as in --kafka-setting client.id=events"
-        )
-    return {name: value for name, _, value in pairs}
+    settings = read_kafka_settings(kafka_setting or [], kafka_config)
+    return KafkaProducers(kafka, TOPIC if topic is None else topic, settings)
 
 
 def _run(process: "EventProcess", namespace: str, metrics: tuple[str, int] | None) -> None:
