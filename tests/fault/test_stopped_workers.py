@@ -11,7 +11,7 @@ from tests.fault.stopped_programs import TIMES, check_that_it_ends
 pytestmark = pytest.mark.fault
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @TIMES
 @pytest.mark.parametrize("program", ["worker", "load"], indirect=True)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
