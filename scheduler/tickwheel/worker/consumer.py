@@ -196,7 +196,7 @@ class Consumer:
                 outcome = self._runner.run(
                     message, partial(batch_state.is_lost, message_index), partial(batch_state.start, message_index)
                 )
-                batch_state.end(message_index, MessageState.DONE if outcome.error is None else MessageState.FAILED)
+                batch_state.end(message_index, _state(outcome))
                 outcomes.append(outcome)
                 self._completer.put(FinishedTask(batch, message_index, message, outcome))
                 # A message can contain any task name. One label for all unknown names keeps the number of labels small.
@@ -226,6 +226,12 @@ def _to_message_lease(message: Message) -> MessageLease:
         message.attempt,
         message._lease_ms / 1_000,
     )
+
+
+def _state(outcome: Outcome) -> MessageState:
+    if outcome.error is None:
+        return MessageState.DONE
+    return MessageState.REJECTED if outcome.final else MessageState.FAILED
 
 
 def _kind(outcome: Outcome) -> str:
