@@ -87,6 +87,32 @@ def test_a_log_that_fails_changes_the_outcome_of_no_task_and_stops_no_consumer(
     assert "the filter of the app has failed" in capsys.readouterr().err
 
 
+def test_messages_that_must_not_wait_are_released_while_the_first_task_of_their_batch_runs(
+    tickwheel: Tickwheel,
+) -> None:
+    app, go = TaskApp(), threading.Event()
+    work = tickwheel.create_queue("work")
+    app._may_wait = lambda message: message.id == "2"
+
+    @app.task(name="wait", queue="work")
+    def wait() -> None:
+        go.wait(20)
+
+    calls = [replace(wait.message((), {}), id=str(n), deadline=timedelta(seconds=n)) for n in range(4)]
+    work.enqueue_many(calls)
+
+    def progress() -> list[tuple[str, int]]:
+        return [(message.state, message.attempt) for message in (work.get(str(n)) for n in range(4))]
+
+    released = [("running", 1), ("pending", 0), ("running", 1), ("pending", 0)]
+    with run_consumer(app, tickwheel):
+        try:
+            eventually(lambda: progress() == released, "two messages are released")
+        finally:
+            go.set()
+        eventually(lambda: progress() == [("completed", 1)] * 4, "all tasks run")
+
+
 def test_a_failure_that_is_not_retried_is_marked_in_the_shared_memory_until_the_server_has_it(
     tickwheel: Tickwheel, caplog: pytest.LogCaptureFixture
 ) -> None:
