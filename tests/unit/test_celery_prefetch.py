@@ -37,10 +37,12 @@ def leased_message(payload: bytes, attempt: int = 1) -> LeasedMessage:
 
 
 def test_a_worker_takes_the_messages_of_a_queue_one_at_a_time_if_a_task_of_it_may_run_only_once(celery: Any) -> None:
-    celery.task(name="once", queue="single", max_retries=0)(nothing)
-    celery.task(name="also.there", queue="single")(nothing)
-    celery.task(name="often", queue="many")(nothing)
-    celery.task(name="once.elsewhere", queue="own", max_retries=0)(nothing)
+    celery.task(name="once", max_retries=0)(nothing)
+    celery.task(name="also.there")(nothing)
+    celery.task(name="often")(nothing)
+    celery.task(name="once.elsewhere", max_retries=0)(nothing)
+    routes = {"once": "single", "also.there": "single", "often": "many", "once.elsewhere": "own"}
+    celery.conf.task_routes = {task: {"queue": queue} for task, queue in routes.items()}
     app = TaskApp(UNREACHABLE)
     app.queue("own", batch=7)
     task_adapter.declare(celery, app, {"single": "mapped"})
