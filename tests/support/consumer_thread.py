@@ -49,7 +49,7 @@ def make_consumer(
 @contextmanager
 def run_consumer(
     app: TaskApp, tickwheel: Tickwheel, selector: type[QueueSelector[TaskQueue]] = Lottery
-) -> Iterator[None]:
+) -> Iterator[Consumer]:
     """Run a consumer of all queues of the app in the ``with`` block."""
     stopping = threading.Event()
     reports, written = os.pipe()
@@ -61,7 +61,7 @@ def run_consumer(
         thread = threading.Thread(target=consumer.run, daemon=True)
         thread.start()
         try:
-            yield
+            yield consumer
         finally:
             stopping.set()
             thread.join(30)

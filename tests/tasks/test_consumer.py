@@ -5,6 +5,8 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -12,8 +14,9 @@ from tests.support.consumer_thread import make_consumer, run_consumer
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.runtime.log_throttle import LogThrottle
-from tickwheel.tasks import TaskApp
+from tickwheel.tasks import Reject, TaskApp
 from tickwheel.worker import task_log
+from tickwheel.worker.shared_state import MessageState
 
 pytestmark = pytest.mark.integration
 
@@ -82,3 +85,63 @@ def test_a_log_that_fails_changes_the_outcome_of_no_task_and_stops_no_consumer(
             # The next messages are another batch, which waits for the settlement of an earlier one.
             eventually(lambda: counts() == (n + 1, n + 1), "the outcomes are stored")  # noqa: B023
     assert "the filter of the app has failed" in capsys.readouterr().err
+
+
+def test_messages_that_must_not_wait_are_released_while_the_first_task_of_their_batch_runs(
+    tickwheel: Tickwheel,
+) -> None:
+    app, go = TaskApp(), threading.Event()
+    work = tickwheel.create_queue("work")
+    app._may_wait = lambda message: message.id == "2"
+
+    @app.task(name="wait", queue="work")
+    def wait() -> None:
+        go.wait(20)
+
+    calls = [replace(wait.message((), {}), id=str(n), deadline=timedelta(seconds=n)) for n in range(4)]
+    work.enqueue_many(calls)
+
+    def progress() -> list[tuple[str, int]]:
+        return [(message.state, message.attempt) for message in (work.get(str(n)) for n in range(4))]
+
+    released = [("running", 1), ("pending", 0), ("running", 1), ("pending", 0)]
+    with run_consumer(app, tickwheel):
+        try:
+            eventually(lambda: progress() == released, "two messages are released")
+        finally:
+            go.set()
+        eventually(lambda: progress() == [("completed", 1)] * 4, "all tasks run")
+
+
+def test_a_failure_that_is_not_retried_is_marked_in_the_shared_memory_until_the_server_has_it(
+    tickwheel: Tickwheel, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, go = TaskApp(), threading.Event()
+    work = tickwheel.create_queue("work")
+
+    @app.task(name="good", queue="work")
+    def succeed() -> None:
+        pass
+
+    @app.task(name="bad", queue="work")
+    def reject() -> None:
+        raise Reject("never")
+
+    def hold(record: logging.LogRecord) -> bool:
+        if "succeeded" in record.getMessage():
+            # The thread that logs this line settles the other message after it.
+            go.wait(20)
+        return True
+
+    work.enqueue_many([succeed.message((), {}), replace(reject.message((), {}), deadline=timedelta(seconds=1))])
+    log = logging.getLogger("tickwheel.worker")
+    log.addFilter(hold)
+    try:
+        with caplog.at_level(logging.INFO, log.name), run_consumer(app, tickwheel) as consumer:
+            batch_state = consumer._batch_states[0]
+            eventually(lambda: batch_state.state(1) is MessageState.REJECTED, "the failure is marked")
+            go.set()
+            eventually(lambda: work.counts()["errored"] == 1, "the failure is reported")
+    finally:
+        go.set()
+        log.removeFilter(hold)

@@ -104,3 +104,9 @@ def test_the_state_of_a_call_that_has_lost_its_lease_is_read_a_limited_number_of
 def test_a_body_that_is_nested_too_deeply_is_no_call() -> None:
     body = "[" * 200_000
     assert request_of("one", json.dumps({"task": "t", "args": {"headers": {}, "body": body}}).encode()) is None
+
+
+@pytest.mark.parametrize(("kind", "value"), [("decimal", "x"), ("bytes", 7), ("uuid", {"hex": 7}), ("unknown", 1)])
+def test_an_argument_that_cannot_be_decoded_makes_no_call(kind: str, value: Any) -> None:
+    body = json.dumps([[{"__type__": kind, "__value__": value}], {}, {}])
+    assert request_of("one", json.dumps({"task": "t", "args": {"headers": {}, "body": body}}).encode()) is None

@@ -6,7 +6,7 @@ revokes a call cancels the message, stores REVOKED, and sends the signal ``task_
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from celery import platforms, signals
 from celery.app.task import Context
@@ -20,7 +20,7 @@ from tickwheel.errors import Forbidden, InvalidArgument, InvalidTransition, Mess
 from tickwheel.model.message import MessageView
 from tickwheel.tasks.app import TaskApp
 
-_UNFINISHED = ("invisible", "pending", "running")
+UNFINISHED: Final = ("invisible", "pending", "running")
 
 
 def routed_control(base: Any, app: TaskApp, queues: Mapping[str, str]) -> Any:
@@ -125,4 +125,4 @@ def _get(queue: Queue, id_: str) -> MessageView | None:
     except (MessageNotFound, QueueNotFound, InvalidArgument, Forbidden):
         # InvalidArgument: the queue is exclusive, so it is no queue of Celery, or the id is too long for Tickwheel.
         return None
-    return view if view.state in _UNFINISHED else None
+    return view if view.state in UNFINISHED else None

@@ -18,7 +18,7 @@ from kombu.utils.json import dumps
 
 from tickwheel.celery import carry_over, failure_record, task_adapter
 from tickwheel.celery.celery_message import CeleryMessage, call_of, decode_message
-from tickwheel.celery.control import routed_control
+from tickwheel.celery.control import UNFINISHED, routed_control
 from tickwheel.celery.queue_names import queue_name
 from tickwheel.errors import IdConflict, InvalidArgument, MessageNotFound, PayloadTooLarge
 from tickwheel.model.message import NewMessage
@@ -149,7 +149,11 @@ class Sender:
         return call.to_new_message(self._celery.timezone, max_attempts, lowest_first=self._lowest_first)
 
     def _enqueue_once(self, queue: str, new: NewMessage) -> None:
-        """Enqueue a message, unless the queue has a message of the same call. Raises IdConflict."""
+        """Enqueue a message, unless the queue has a message of the same call.
+
+        Raises IdConflict, also if the service withholds the payload of an unfinished message, so that the calls cannot
+        be compared.
+        """
         clients = self._app._clients.current
         try:
             clients.enqueue(queue, new)
@@ -161,6 +165,8 @@ class Sender:
                 # The retention of the finished message is over by now.
                 clients.enqueue(queue, new)
                 return
+            if present.payload_withheld and present.state in UNFINISHED:
+                raise
             if not present.payload:
                 # The message of a finished call has no payload to compare.
                 text = "call %s was not sent: queue %s had a call with this id, now %s"

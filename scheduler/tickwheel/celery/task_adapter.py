@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -40,6 +41,7 @@ from tickwheel.celery.failure_record import (
     record_revoked,
     runs_allowed,
 )
+from tickwheel.celery.prefetch import may_wait, queues_without_prefetch
 from tickwheel.celery.queue_names import own_tasks, queue_name, queue_of_task
 from tickwheel.celery.revoked_calls import STOPPER, CallStopped, WaitingCalls
 from tickwheel.errors import InvalidArgument
@@ -115,17 +117,16 @@ def declare(celery: Any, app: TaskApp, queues: Mapping[str, str], carries_over: 
     celery.set_current()
     # For tasks in other threads, and for tasks of libraries (``shared_task``), which call each other through this.
     celery.set_default()
-    batch = _batch_of(celery)
-    for name in celery.amqp.queues:
-        declare_queue(app, queue_name(name, queues), batch)
-    celery_names = {tickwheel_name: celery_name for celery_name, tickwheel_name in queues.items()}
     tasks = own_tasks(celery)
     check_tasks(celery, app, tasks, carries_over)
+    tasks = [task for task in tasks if task.name not in app.tasks]
+    queue_of = {task.name: queue_name(queue_of_task(celery, task), queues) for task in tasks}
+    batch, one_by_one = _batch_of(celery), queues_without_prefetch(tasks, queue_of)
+    for queue in (*(queue_name(name, queues) for name in celery.amqp.queues), *queue_of.values()):
+        declare_queue(app, queue, 1 if queue in one_by_one else batch)
+    celery_names = {tickwheel_name: celery_name for celery_name, tickwheel_name in queues.items()}
     for task in tasks:
-        if (name := task.name) in app.tasks:
-            continue
-        queue = queue_name(queue_of_task(celery, task), queues)
-        declare_queue(app, queue, batch)
+        name, queue = task.name, queue_of[task.name]
         app._celery_tasks.add(name)
         limit = task.time_limit or celery.conf.task_time_limit
         app.task(
@@ -134,6 +135,8 @@ def declare(celery: Any, app: TaskApp, queues: Mapping[str, str], carries_over: 
             time_limit=timedelta(seconds=limit) if limit else _NO_TIME_LIMIT,
             retry=_FINAL,
         )(_make_function(celery, app, task, celery_names))
+    # Also in queues of which the worker takes several messages at a time: a call can name any queue.
+    app._may_wait = partial(may_wait, celery.tasks)
     app.add_middleware(_WorkerSignals(celery))
     app.add_middleware(WaitingCalls(celery, app))
 
@@ -145,7 +148,7 @@ def declare_queue(app: TaskApp, name: str, batch: int = TaskQueue.batch) -> None
 
 
 def _batch_of(celery: Any) -> int:
-    """Return how many messages a worker takes at once: as many as a process of Celery prefetches."""
+    """Return how many messages a worker takes at once by default: as many as a process of Celery prefetches."""
     prefetched = int(celery.conf.worker_prefetch_multiplier or 0)
     return min(prefetched, MAX_BATCH) if prefetched > 0 else TaskQueue.batch
 

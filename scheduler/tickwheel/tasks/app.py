@@ -11,7 +11,7 @@ from tickwheel.client import Queue, Tickwheel
 from tickwheel.client.settings import ClientOptions, WhereOptions
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
-from tickwheel.model.message import EnqueueResult, NewMessage
+from tickwheel.model.message import EnqueueResult, LeasedMessage, NewMessage
 from tickwheel.model.queue_config import QueueSettings
 from tickwheel.model.validation import Duration
 from tickwheel.tasks import celery_routes
@@ -64,6 +64,8 @@ class TaskApp:
         self._on_load: list[Callable[[], None]] = []
         # The names of the tasks that `tickwheel.celery.migrate` has declared.
         self._celery_tasks: set[str] = set()
+        # Whether a leased message may wait in a worker while other tasks run. None: every message may.
+        self._may_wait: Callable[[LeasedMessage], bool] | None = None
         # Whether an earlier process of the same worker has loaded the app.
         self._is_restarted = False
         if url is None and data_dir is None:

@@ -172,13 +172,27 @@ class Consumer:
             )
             batch_state.begin(self._number, len(messages))
             self._completer.log.received(messages)
-            call_hook(self._app, "before_batch", queue, messages)
+            kept = self._keep(batch, messages)
+            left = iter(kept)
+            call_hook(self._app, "before_batch", queue, [message for _, message in kept])
             self._run_tasks(queue, batch_state, batch, left)
         finally:
             # After an error, release the messages that are left.
             for message_index, message in left:
                 self._completer.put(FinishedTask(batch, message_index, message, None))
         self._on_batch_end()
+
+    def _keep(self, batch: UnsettledBatch, messages: list[Message]) -> list[tuple[int, Message]]:
+        """Release the messages that must not wait behind the first one. Return the others, with their indexes."""
+        may_wait = self._app._may_wait
+        kept: list[tuple[int, Message]] = []
+        released: list[tuple[int, Message]] = []
+        for message_index, message in enumerate(messages):
+            is_kept = message_index == 0 or may_wait is None or may_wait(message)
+            (kept if is_kept else released).append((message_index, message))
+        for message_index, message in released:
+            self._completer.put(FinishedTask(batch, message_index, message, None))
+        return kept
 
     def _run_tasks(
         self, queue: str, batch_state: BatchState, batch: UnsettledBatch, left: Iterator[tuple[int, Message]]
@@ -196,7 +210,7 @@ class Consumer:
                 outcome = self._runner.run(
                     message, partial(batch_state.is_lost, message_index), partial(batch_state.start, message_index)
                 )
-                batch_state.end(message_index, MessageState.DONE if outcome.error is None else MessageState.FAILED)
+                batch_state.end(message_index, _state(outcome))
                 outcomes.append(outcome)
                 self._completer.put(FinishedTask(batch, message_index, message, outcome))
                 # A message can contain any task name. One label for all unknown names keeps the number of labels small.
@@ -226,6 +240,12 @@ def _to_message_lease(message: Message) -> MessageLease:
         message.attempt,
         message._lease_ms / 1_000,
     )
+
+
+def _state(outcome: Outcome) -> MessageState:
+    if outcome.error is None:
+        return MessageState.DONE
+    return MessageState.REJECTED if outcome.final else MessageState.FAILED
 
 
 def _kind(outcome: Outcome) -> str:

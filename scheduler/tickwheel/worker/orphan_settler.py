@@ -78,8 +78,9 @@ def _settle(
             message.complete()
         elif state is MessageState.LEASED:
             message.release()
-        elif state is MessageState.FAILED:
-            message.fail("failed, and its worker process ended before it reported the error")
+        elif state in (MessageState.FAILED, MessageState.REJECTED):
+            text = "failed, and its worker process ended before it reported the error"
+            message.fail(text, final=state is MessageState.REJECTED)
         else:
             message.fail(reason, retry_in)
             task = called_task(message, task_names)

@@ -28,6 +28,7 @@ class MessageState(IntEnum):
     RUNNING = 2
     DONE = 3  # the task succeeded; the message is about to be completed
     FAILED = 4  # the task failed; the message is about to be failed
+    REJECTED = 5  # the task failed, and must not be retried; the message is about to be failed
 
 
 class _RunningTask(ctypes.Structure):

@@ -77,7 +77,7 @@ class TaskLog:
 
     @_report_errors
     def released(self, tasks: Sequence["FinishedTask"]) -> None:
-        """Log messages that are released, because a stop of the worker came before their tasks."""
+        """Log messages that are released before their tasks have begun."""
         if self._has_info():
             log_lines(_log, logging.INFO, LineBatch(tasks, _released, _released_fields))
 

@@ -90,12 +90,13 @@ class Shop(ProcessRecords):
             "celery", [*command, *quiet, *options], lambda: bool(shop.celery.control.ping(timeout=0.2))
         )
 
-    def tickwheel_worker(self, *options: str, kill_first: bool = False) -> Process:
+    def tickwheel_worker(self, *options: str, kill_first: bool = False, url: str = "") -> Process:
         """Return a worker of Tickwheel that is not started. With ``kill_first``, the first run of each call kills its
-        process.
+        process. ``url`` replaces the URL of the server, for example by that of a service.
         """
         command = ["tickwheel", "worker", "tests.integration.migration.shop:tickwheel", *options]
-        return self._process("tickwheel", command, more={"KILL_FIRST": "1"} if kill_first else {})
+        more = ({"KILL_FIRST": "1"} if kill_first else {}) | ({"TICKWHEEL_URL": url} if url else {})
+        return self._process("tickwheel", command, more=more)
 
     def _process(
         self,
@@ -105,7 +106,6 @@ class Shop(ProcessRecords):
         more: Mapping[str, str] = MappingProxyType({}),
     ) -> Process:
         environment = {
-            **more,
             "SIDE": side,
             "RECORD": str(self.record_path),
             "SIGNALS": str(self._signals_path),
@@ -113,6 +113,7 @@ class Shop(ProcessRecords):
             "BACKEND": self.celery_url(BACKEND),
             "TICKWHEEL_URL": self.url,
             "TICKWHEEL_NAMESPACE": self.namespace,
+            **more,
         }
         command = [sys.executable, "-m", *command]
         process = Process(side, command, self._folder, ready_when, environment=environment, cwd=ROOT)

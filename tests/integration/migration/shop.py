@@ -219,6 +219,15 @@ def killed(self: Any, times: int = 1_000) -> str:
     return "done"
 
 
+@celery.task(bind=True, name="shop.once", max_retries=0)
+def once(self: Any, waits: bool = False) -> str:
+    """Record the process, too. With ``waits``, run until the process is killed."""
+    record(self, os.getpid())
+    while waits:
+        time.sleep(0.05)
+    return "once"
+
+
 class KilledAfterwards(celery.Task):  # type: ignore[misc]
     def on_success(self, *_: Any) -> None:
         kill_process()

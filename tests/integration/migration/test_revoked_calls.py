@@ -125,6 +125,8 @@ def test_a_call_that_waits_in_a_worker_is_revoked_there(
     with pytest.raises(TaskRevokedError):
         second.get(timeout=40)
     assert moved_deployment.ran(second.id) == {second.id: []}
-    assert moved_deployment.signals_of(second.id) == ["task_revoked:terminated=False,expired=False NoneType"]
+    # The worker stores the state first.
+    signals = ["task_revoked:terminated=False,expired=False NoneType"]
+    eventually(lambda: moved_deployment.signals_of(second.id) == signals, "the signal is sent")
     assert revoked == ([(first.id, True)] if terminates else [])
     assert first.state == ("REVOKED" if terminates else "SUCCESS")
