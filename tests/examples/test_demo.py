@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tickwheel import Tickwheel
 from tickwheel.cli.app import app
 from tickwheel.demo import simulation
 from tickwheel.demo.checks import Verdict, check_day
@@ -117,6 +118,26 @@ def test_the_demo_deletes_its_namespace_on_a_server_by_url(
     demo("--file", small_day, "--seconds", 3, "--workers", 1, "--url", tickwheel_server.url, "--timeout", "20s")
     with tickwheel_server.client() as client:
         assert list(client.scan_iter(match="demo-*")) == []
+
+
+def test_the_demo_creates_and_deletes_the_namespace_of_the_option(
+    demo: Demo, small_day: Path, tickwheel_server: PrivateServer, namespace: str
+) -> None:
+    where = ("--url", tickwheel_server.url, "--namespace", namespace)
+    demo("--file", small_day, "--seconds", 3, "--workers", 1, *where)
+    with tickwheel_server.client() as client:
+        assert list(client.scan_iter(match=f"{namespace}:*")) == []
+
+
+def test_a_namespace_that_exists_without_queues_is_refused_and_stays(
+    demo: Demo, tickwheel_server: PrivateServer, namespace: str
+) -> None:
+    with Tickwheel(tickwheel_server.url, namespace=namespace, drive=False) as tickwheel:
+        tickwheel.set_setting("mail.sender", "orders@example.com")
+    done = demo("--url", tickwheel_server.url, "--namespace", namespace, code=2)
+    assert f"namespace '{namespace}' exists, and the demo creates a namespace" in done.stderr
+    with Tickwheel(tickwheel_server.url, namespace=namespace, drive=False, existing=True) as tickwheel:
+        assert tickwheel.setting("mail.sender") == "orders@example.com"
 
 
 def test_the_demo_and_its_workers_use_the_timeout(demo: Demo, scratch: Path) -> None:

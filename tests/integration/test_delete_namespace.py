@@ -240,6 +240,29 @@ def test_a_namespace_with_events_that_are_not_relayed_is_refused(
     assert client.queue("a").enqueue().created
 
 
+def test_a_deletion_that_was_cut_off_is_repeated_although_events_were_added_during_its_first_step(
+    open_client: Open, server: Any, namespace: str
+) -> None:
+    client = open_client(history="relay")
+    client.create_queue("a")
+    client._run(NamespaceDeletion(NamespaceContext(namespace)).next())
+    # As after an enqueue between the check of the deletion and the moment at which it hides the namespace.
+    server.xadd(shard_key(namespace, 0, "events"), {"e": "x"})
+    client.delete_namespace()
+    assert keys(server, namespace) == []
+
+
+def test_a_deletion_that_was_cut_off_before_its_first_step_checks_the_relay_again(
+    open_client: Open, server: Any, namespace: str
+) -> None:
+    client = open_client(history="relay")
+    client.queue("a").enqueue()
+    server.hset(shard_key(namespace, 0, "namespace"), "deletion", "0123456789abcdef")
+    with pytest.raises(NamespaceInUse, match=r"1 entries of events that are not relayed"):
+        client.delete_namespace()
+    assert client.queue("a").enqueue().created
+
+
 @pytest.mark.parametrize("over", ["redis", "grpc"])
 @pytest.mark.parametrize(
     "record",

@@ -226,6 +226,25 @@ def test_invalid_options_of_load_are_refused_before_the_load_runs(
     assert text in load("order-timeouts", "--scale", 0.0001, *options, code=2).stderr
 
 
+@pytest.mark.parametrize("report", ["load-report.html", None])
+def test_a_report_that_would_be_written_through_a_link_is_refused_before_the_load_runs(
+    load: Load, tmp_path: Path, report: str | None
+) -> None:
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "load-report.json").symlink_to("precious")
+    options = () if report is None else ("--report", report)
+    assert "load-report.json is a symbolic link" in load("order-timeouts", *options, code=1).stderr
+    assert (tmp_path / "precious").read_text() == "precious"
+    assert not (tmp_path / "load-report.html").exists()
+
+
+def test_a_report_does_not_replace_a_json_file_that_is_no_report(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "package.json").write_text('{"name": "shop"}')
+    refused = load("order-timeouts", "--simulate-only", "--report", "package.html", code=2)
+    assert "package.json, which exists and is no report of `tickwheel load`" in refused.stderr
+    assert (tmp_path / "package.json").read_text() == '{"name": "shop"}'
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_load_whose_server_does_not_answer_ends_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -107,6 +107,24 @@ def test_a_message_whose_metadata_is_damaged_is_refused(pairs: bytes) -> None:
     assert reason.startswith("the metadata of message 'm' of queue 'q' is damaged: ")
 
 
+def test_a_message_is_sent_again_if_another_shard_closes_the_producer_while_the_message_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers: list[tuple[DeliveryStatus, str]] = []
+    with closing(KafkaProducers("127.0.0.1:1")) as broker:
+        producers = broker.sink_producers()
+        sink = KafkaSink(producers, "tw", "orders")
+        producer = producers.producer()
+        with monkeypatch.context() as patch:
+            # The sink has the producer already when another shard discards it.
+            patch.setattr(producers, "producer", lambda: producer)
+            producers.discard(producer)
+            assert not sink.send(message(), lambda *answer: answers.append(answer))
+        assert sink.send(message(), lambda *answer: answers.append(answer))
+    # The answer of the new producer, which was closed before it reached a broker.
+    assert answers == [(DeliveryStatus.UNKNOWN, "")]
+
+
 def test_a_message_is_held_until_it_is_settled_and_sent_again_if_its_outcome_is_unknown() -> None:
     woken: list[bool] = []
     in_flight, sink, one = InFlightMessages(lambda: woken.append(True)), LimitedSink(2), message()

@@ -1,12 +1,11 @@
 """What a client starts on its own machine: the embedded server, the event process as a child, and a check of others."""
 
-import sys
-
 from tickwheel.client.settings import ClientSettings
 from tickwheel.client.undriven_notice import UndrivenNotice
 from tickwheel.embedded import EmbeddedServer
 from tickwheel.redis import url as redis_url
 from tickwheel.runtime.child_process import ChildProcess
+from tickwheel.runtime.python_command import python_module
 
 
 class LocalProcesses:
@@ -43,7 +42,7 @@ class LocalProcesses:
         if not settings.drives:
             return
         # The client has opened the namespace. If the namespace is lost, a program decides whether to create it again.
-        command = [sys.executable, "-m", "tickwheel.event_process", "--until-eof", "--existing"]
+        command = python_module("tickwheel.event_process", "--until-eof", "--existing")
         command += ["--namespace", settings.namespace]
         if self.server is not None:
             command += ["--data-dir", str(self.server.data_dir)]

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from tickwheel.model.validation import from_ms
 from tickwheel.operations.outbox_reader import OutboxReader
 from tickwheel.plan import Request, send_request
 from tickwheel.redis.url import VARIABLE
+from tickwheel.runtime.python_command import python_module
 from tickwheel.storage.record import State
 
 EXCLUSIVE_KEY = "aircraft"
@@ -184,7 +184,7 @@ def _workers(settings: Settings, planned: Sequence[Departure], view: View) -> It
     started: list[subprocess.Popen[bytes]] = []
     try:
         for number in _numbers(settings):
-            command = [sys.executable, "-m", "tickwheel.demo.pilots", "--worker", f"worker-{number}"]
+            command = python_module("tickwheel.demo.pilots", "--worker", f"worker-{number}")
             command += ["--namespace", settings.namespace, "--logbook", str(_path(settings, number))]
             command += [] if settings.url else ["--data-dir", str(settings.data_dir)]
             command += [] if settings.timeout is None else ["--timeout", str(settings.timeout.total_seconds())]

@@ -144,7 +144,8 @@ class PolledProducer:
         self._producer = producer
         self._logger = logger
         self._closing = Event()
-        self.produce = producer.produce
+        # Held while a record is produced, and while `close` begins.
+        self._lock = Lock()
         self.list_topics = producer.list_topics
         self._thread = Thread(target=self._poll, name="tickwheel-kafka", daemon=True)
         self._thread.start()
@@ -154,21 +155,35 @@ class PolledProducer:
         """Whether the producer was closed, maybe by the loop of another shard. A closed producer accepts no records."""
         return self._closing.is_set()
 
+    def produce(self, *args: Any, **options: Any) -> bool:
+        """Give a record to the client library, with the arguments of its `produce`. Return False if this is closed.
+
+        Raises the errors of the library, among them BufferError if its queue is full.
+        """
+        # Invariant: `close` purges after the last record, so each record gets an answer.
+        with self._lock:
+            if self._closing.is_set():
+                return False
+            self._producer.produce(*args, **options)
+            return True
+
     def wait_closed(self, seconds: float) -> bool:
         """Wait until the producer is closed, for at most ``seconds``. Return whether it is closed."""
         return self._closing.wait(seconds)
 
     def close(self) -> None:
         """Close immediately, and report an error for each record without an acknowledgement. Idempotent."""
-        if not self._closing.is_set():
+        with self._lock:
+            if self._closing.is_set():
+                return
             self._closing.set()
-            self._thread.join()
-            self._logger.is_muted = True
-            self._producer.purge()
-            # Do not call `flush`: it has hung in the client library while delivery callbacks called the library.
-            until = monotonic() + _PURGE_TIMEOUT_S
-            while len(self._producer) and monotonic() < until:
-                self._report(_PURGE_TIMEOUT_S / 20)
+        self._thread.join()
+        self._logger.is_muted = True
+        self._producer.purge()
+        # Do not call `flush`: it has hung in the client library while delivery callbacks called the library.
+        until = monotonic() + _PURGE_TIMEOUT_S
+        while len(self._producer) and monotonic() < until:
+            self._report(_PURGE_TIMEOUT_S / 20)
 
     def _poll(self) -> None:
         while not self._closing.is_set():

@@ -245,7 +245,6 @@ class Relay:
     def _produce(
         self, producer: PolledProducer, key: bytes, value: bytes, on_delivery: Callable[[Any, Any], None]
     ) -> bool:
-        _check_open(producer)
         try:
             producer.produce(self._producers.topic, value, key, on_delivery=on_delivery)
         except BufferError:
@@ -253,6 +252,7 @@ class Relay:
         except self._producers.errors as error:
             self._producers.discard(producer)
             raise TickwheelError(f"Kafka's client rejected an event: {error}") from error
+        _check_open(producer)  # a closed producer ignores the event, and the next run reads it again
         return True
 
     def _readable(self, entries: list[tuple[bytes, bytes]]) -> Iterator[tuple[str, list[OutboxTransition]]]:

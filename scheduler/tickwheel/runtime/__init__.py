@@ -3,6 +3,7 @@
 Outside this package, these modules import nothing of Tickwheel except `errors`. So every other package may import them.
 
     child_process.py  ChildProcess: a child that is restarted if it dies, and ends with this program
+    python_command.py  the command of a child process that runs a module of Tickwheel
     process_guard.py  ProcessGuard: the rejection of calls on a closed or forked client
     open_failure.py   OpenFailure: the error of a failed attempt to open a client, for the callers that waited for it
     forked_child.py   the end of a forked child that runs on into code of its parent

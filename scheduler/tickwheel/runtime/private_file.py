@@ -19,17 +19,18 @@ class UnsafePath(PermissionError):
     """Another user can change the file or folder, or has made it."""
 
 
-def open_private(path: str | os.PathLike[str], flags: int) -> int:
+def open_private(path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> int:
     """Open a regular file of this user or root that nobody else can change, and return its descriptor. If ``flags``
-    create the file, its mode is 0600.
+    create the file, its mode is ``mode``, without the bits of the umask.
 
     A symbolic link is never followed. Raises UnsafePath for a link, and for a file that others can change.
     """
     # A file must not be truncated before it is checked.
     assert not flags & os.O_TRUNC
+    assert not mode & _OTHERS_WRITE
     try:
         # O_NONBLOCK: a pipe with this name would block the call. The flag has no effect on regular files.
-        fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
     except FileNotFoundError:
         raise
     except OSError:

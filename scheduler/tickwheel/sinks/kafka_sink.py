@@ -30,7 +30,9 @@ class KafkaSink:
             return True
         producer = self._producers.producer()
         try:
-            producer.produce(
+            # False if another shard has closed the producer, and perhaps purged it: this message is sent again by the
+            # next producer.
+            return producer.produce(
                 self._topic,
                 message.payload,
                 key(message),

@@ -44,7 +44,9 @@ def _load(spec: str, label: str) -> Any:
     module, _, name = spec.partition(":")
     if not module or not name:
         raise InvalidArgument(f"{label} must be named as module:name, not {spec!r}")
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+    # A worker process starts without its working directory in the path (`runtime/python_command.py`). The directory
+    # comes first, as with `python -m`, also if the environment lists it further back.
+    if sys.path[0] not in ("", str(Path.cwd())):
         sys.path.insert(0, str(Path.cwd()))
     try:
         value: Any = importlib.import_module(module)

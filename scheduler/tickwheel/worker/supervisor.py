@@ -9,7 +9,6 @@ import math
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +25,7 @@ from tickwheel.errors import TickwheelError
 from tickwheel.runtime.backoff import Backoff
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.runtime.log_throttle import LogThrottle
+from tickwheel.runtime.python_command import python_module
 from tickwheel.worker.driver_alarm import DriverAlarm
 from tickwheel.worker.exit_reason import describe_exit, exit_reason
 from tickwheel.worker.ipc import Ready
@@ -225,7 +225,7 @@ class Supervisor:
                     is_restart=self._was_ready,
                 )
                 popen = subprocess.Popen(
-                    [sys.executable, "-m", "tickwheel.worker.process"],
+                    python_module("tickwheel.worker.process"),
                     stdin=child_input_fd,
                     pass_fds=(shared_state.fd, report_write_fd),
                     # Signals of the terminal must reach only the supervisor, which then stops its processes.

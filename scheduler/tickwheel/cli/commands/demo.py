@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from tickwheel import InvalidArgument, Tickwheel
+from tickwheel import InvalidArgument, NamespaceNotFound, Tickwheel
 from tickwheel.cli.command import command
 from tickwheel.cli.exit_codes import CommandError
 from tickwheel.cli.output import print_json
@@ -74,9 +74,8 @@ def demo(
             timeout=scratch.timeout,
         ) as tickwheel:
             if tickwheel.queues():
-                raise InvalidArgument(
-                    f"namespace {namespace!r} has queues, and the demo needs a new namespace: use another name"
-                )
+                # Another program has created the namespace since `_check_is_new`.
+                raise _exists_error(namespace)
             settings = simulation.Settings(
                 seconds, workers, namespace, scratch.url, scratch.data_dir, folder, scratch.timeout
             )
@@ -104,11 +103,29 @@ def _scratch(target: Target, *, keep: bool) -> Iterator[tuple[Target, Path]]:
     )
     finished = False
     try:
+        if target.namespace is not None and not own:
+            _check_is_new(scratch)
         yield scratch, folder
         finished = True
     finally:
-        # After an error, the namespace stays: the demo may have rejected it because other programs use it.
+        # After an error, the namespace stays: it may be one that the demo has rejected.
         if not own and not keep and finished:
             delete_scratch(scratch)
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_is_new(target: Target) -> None:
+    """Raise InvalidArgument if the namespace exists, also without queues: the demo deletes its namespace at the end."""
+    try:
+        target.open().close()
+    except NamespaceNotFound:
+        return
+    raise _exists_error(target.namespace or "")
+
+
+def _exists_error(namespace: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"namespace {namespace!r} exists, and the demo creates a namespace and deletes it at the end: use another name,"
+        " or leave --namespace and TICKWHEEL_NAMESPACE out"
+    )

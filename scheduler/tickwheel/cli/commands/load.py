@@ -1,7 +1,6 @@
 """`tickwheel load`: simulates a production load. Reports how the server performs and how many workers are needed."""
 
 import asyncio
-import json
 import os
 import shutil
 import signal
@@ -148,27 +147,31 @@ def load(target: Target, options: LoadOptions) -> None:
     for name in _REQUIRED_MODULES:
         if find_spec(name) is None:
             raise InvalidArgument(f"load needs {name}: {describe_install('load')}")
+    from tickwheel.load.report import files
+
     report = options.report
-    if report is not None and not report.parent.is_dir():
-        raise InvalidArgument(f"--report {report}: folder {report.parent} does not exist")
+    if report is None and not options.simulate_only and not target.json:
+        report = Path("load-report.html")
+    if report is not None:
+        files.check_files(report)
     source, capacity_target = options.source(), options.capacity_target()
     source.scenario()
     with open_view(json=target.json) as view:
         outcome = None if options.simulate_only else _run(target, source, options.shards, view)
         document, is_complete = _build_report(source, capacity_target, outcome, view)
-    if report is None and not options.simulate_only and not target.json:
-        report = Path("load-report.html")
-    if report is not None:
-        from tickwheel.load.report.report import render_page
+    try:
+        if report is not None:
+            from tickwheel.load.report.report import render_page
 
-        report.write_text(render_page(document))
-        report.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n")
-    if target.json:
-        print_json(document)
-    else:
-        print_report(document)
+            files.write_files(report, render_page(document), document)
+    finally:
+        # The results are not lost if the files cannot be written.
+        if target.json:
+            print_json(document)
+        else:
+            print_report(document)
     if report is not None:
-        print_status(f"report: {report} and {report.with_suffix('.json')}")
+        print_status(f"report: {report} and {files.document_path(report)}")
     if not is_complete or (outcome is not None and outcome.interrupted):
         raise typer.Exit(ExitCode.INTERRUPTED)
     if outcome is not None and outcome.problems:

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import signal
-import sys
 import threading
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +23,7 @@ from tickwheel.cli.service_process import (
 )
 from tickwheel.cli.target import Target
 from tickwheel.runtime.log_format import log_to_stderr
+from tickwheel.runtime.python_command import python_module
 from tickwheel.runtime.signals import handle_in_thread
 from tickwheel.service.startup_checks import check_exposure, check_private, check_readable
 
@@ -84,7 +84,7 @@ def _serve_with_processes(
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with reserve_port(host, port) as shared_port, TemporaryDirectory(prefix="tickwheel-") as folder:
         listen = format_address(host, shared_port)
-        command = [sys.executable, "-m", "tickwheel", "serve", "--part", "--listen", listen]
+        command = python_module("tickwheel", "serve", "--part", "--listen", listen)
         sockets = [Path(folder, str(n)) for n in range(options.processes)] if page is not None else None
         with (
             run_processes(

@@ -5,6 +5,7 @@ HTML page that contains its plots, so the page needs no other file.
 
 report.py           the document, and the page
 document.py         the parts of the document
+files.py            the files of the page and the document
 plots.py            the plots, as SVG
 report.html.jinja   the template of the page
 """

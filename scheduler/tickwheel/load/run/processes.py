@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
@@ -11,6 +10,7 @@ from typing import Any, Self
 
 from tickwheel.errors import TickwheelError
 from tickwheel.runtime.foreign_data import decode_json
+from tickwheel.runtime.python_command import python_module
 from tickwheel.runtime.signals import signal_name
 
 _READY_S, _STOP_S = 60.0, 30.0
@@ -36,7 +36,7 @@ class LoadProcesses:
     async def __aenter__(self) -> Self:
         for job in self._jobs:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "tickwheel.load.run.process"),
+                *python_module("tickwheel.load.run.process"),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 env=self._environment,
