@@ -170,8 +170,7 @@ def events(
     if not verbose:
         # kazoo, the ZooKeeper client, logs every attempt to connect. Our own log has the outcome of the attempts.
         logging.getLogger("tickwheel.kazoo").setLevel(logging.ERROR)
-    # The Kafka options are checked before the namespace is created: the shards and the history of a namespace cannot be
-    # changed afterwards.
+    # Invalid options of Kafka create no namespace: its shards and its history cannot be changed afterwards.
     producers = None if kafka is None else _make_producers(kafka, topic, kafka_setting, kafka_config)
     # The client checks the server and opens the namespace. While the client is open, an embedded server keeps running.
     with (
