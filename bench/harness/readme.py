@@ -47,9 +47,9 @@ def _one_server(figures: Figures) -> list[str]:
 def _several_servers(figures: Figures) -> list[str]:
     share = figures["timestone_share"]["samples"]
     return [
-        "If an event process is stopped with SIGTERM, messages of its shards become deliverable at most"
+        "After an event process was stopped with SIGTERM, no message of its shards became deliverable more than"
         f" {_value(figures, 'handover')} ms late. If an event process is killed, another one takes over in"
-        f" {_value(figures, 'takeover_first', share=0.001)} s.",
+        f" {_value(figures, 'takeover_first', share=0.001)} s. Most of it is the `--session-timeout`.",
         "If a primary of a Redis Cluster is killed, calls succeed again after"
         f" {_value(figures, 'failover', share=0.001)} s.",
         f"An event process publishes {_value(figures, 'relay')} state changes a second from one shard to Kafka.",
