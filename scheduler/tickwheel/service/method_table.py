@@ -88,7 +88,8 @@ METHOD_ROWS: Final = (
     MethodRow("Dequeue", Role.CONSUME, 1, "delivered", _delivered),
     # `CallObserver` calls ``count`` with each answered request of the batch and the response to this request.
     MethodRow("DequeueBatch", Role.CONSUME, "requests", "delivered", _delivered),
-    MethodRow("AwaitMessages", Role.CONSUME, reads_all_shards=True, keys="queues"),
+    # Many waiting calls can be woken at the same time. By their turns, they read few at a time.
+    MethodRow("AwaitMessages", Role.CONSUME, answer_bytes=_MEDIUM, reads_all_shards=True, keys="queues"),
     MethodRow("DequeueStream", Role.CONSUME, 1, "delivered", _delivered),
     # Calls for leased messages are never rejected: otherwise, other workers would do the same work again. A release
     # costs its leases afterwards, because each of them leaves a timer on the wheel, and its message can be leased again
