@@ -1,4 +1,4 @@
-"""The calls that wait for queues that do not exist or are blocked: which of them reads, what it reads, and who wakes."""
+"""The calls that wait for queues that do not exist or are blocked: which of them reads, and who wakes."""
 
 from collections.abc import Callable, Iterable, Sequence
 
