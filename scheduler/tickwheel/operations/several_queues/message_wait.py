@@ -8,7 +8,7 @@ all waiters (`redis/closed_queues.py`).
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from tickwheel.errors import DataLoss
@@ -187,7 +187,7 @@ class MessageWait:
         them.
         """
         self._chosen = self._waiter.closed_queues_to_read()
-        recent = set(self._queues) if now - self._closed_read_at < _RECENT_S else ()
+        recent: Collection[str] = set(self._queues) if now - self._closed_read_at < _RECENT_S else ()
         self._to_read = [queue for queue in self._chosen if queue not in recent]
         if self._to_read:
             self._must_check = True
