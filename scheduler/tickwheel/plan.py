@@ -129,8 +129,8 @@ class SubscribeJointly:
     """Subscribe to the wake-ups of several queues, all of which exist.
 
     The answer is one waiter (`redis.joint_wait.JointWaitHandle`) for all of the queues, without a filter. There is no
-    subscription to the ``closed`` queues, which do not exist or are blocked. Each second, one waiter of each of them is
-    woken, and checks again.
+    subscription to the ``closed`` queues, which do not exist or are blocked. Each second, one waiter of the process is
+    woken, and reads the closed queues of all waiters (`redis/closed_queues.py`).
     """
 
     queues: Sequence[str]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tickwheel.errors import NamespaceGone
+from tickwheel.errors import DataLoss, NamespaceGone
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.several_queues import message_wait
@@ -27,6 +27,8 @@ class Waiter:
         self.next: tuple[list[str], bool] = ([], False)
         self.searched: list[str] = []
         self.opened: list[str] = []
+        # The closed queues that a sweep has chosen for the call.
+        self.to_read: tuple[str, ...] = ()
 
     def announced(self) -> tuple[list[str], bool]:
         following, self.next = self.next, ([], False)
@@ -34,6 +36,13 @@ class Waiter:
 
     def begin_search(self, queue: str) -> None:
         self.searched.append(queue)
+
+    def closed_queues_to_read(self) -> tuple[str, ...]:
+        return self.to_read
+
+    def on_read(self, queues: tuple[str, ...]) -> None:
+        if queues is self.to_read:
+            self.to_read = ()
 
     def open(self, queues: list[str]) -> None:
         self.opened += queues
@@ -59,6 +68,9 @@ class Server:
         self.on_sleep: Callable[[], None] = lambda: None
         # The number of rounds, and the number of requests of the largest one.
         self.rounds = self.largest_round = 0
+        self.on_round: Callable[[], None] = lambda: None
+        # The queues whose stored configuration is damaged.
+        self.damaged: set[str] = set()
 
     def run(self, plan: Plan[Any]) -> Any:
         answer: Any = None
@@ -72,6 +84,8 @@ class Server:
         match step:
             case Round(requests):
                 self.rounds += 1
+                self.on_round()
+                self.on_round = lambda: None
                 self.largest_round = max(self.largest_round, len(requests))
                 return [Reply(self._read(request.command)) for request in requests]
             case SubscribeJointly(queues, closed=closed):
@@ -92,11 +106,16 @@ class Server:
             case ("HGET", _, "shards"):
                 return self.shards
             case ("HMGET", _, *names):
-                stored = [self.stored.get(name) for name in names]
-                return [None if config is None else STORED_BEFORE + config.to_bytes() for config in stored]
+                return [self._stored(name) for name in names]
             case ("EXISTS", *keys):
                 return sum(any(f":{name}:" in key for name in self.ready) for key in keys)
         raise AssertionError(command)
+
+    def _stored(self, name: str) -> bytes | None:
+        config = self.stored.get(name)
+        if config is None:
+            return None
+        return b"damaged" if name in self.damaged else STORED_BEFORE + config.to_bytes()
 
 
 @pytest.fixture
@@ -208,7 +227,7 @@ def test_a_blocked_queue_and_one_that_does_not_exist_are_not_subscribed_to_until
     def open_all() -> None:
         assert server.subscribed[-1] == ["blue"]
         server.stored |= {"red": blocked, "green": missing}
-        server.waiter.next = ([], True)
+        server.waiter.to_read = ("red", "green")
 
     server.on_sleep = open_all
     assert server.run(wait.next(later())) == ["red", "green"]
@@ -228,14 +247,90 @@ def test_a_wait_without_an_open_queue_reads_nothing_until_a_sweep(server: Server
         else:
             assert server.commands == []
             server.stored["red"] = QueueConfig()
-            server.waiter.next = ([], True)
+            server.waiter.to_read = ("red", "green")
 
     server.on_sleep = wake
     assert server.run(wait.next(later())) == ["red"]
 
     assert [command[0] for command in server.commands[:2]] == ["HGET", "HMGET"]
     assert min(server.sleeps) > 59
-    assert server.waiter.opened == ["red"]
+    assert set(server.waiter.opened) == {"red"}
+
+
+@pytest.mark.usefixtures("_no_pause")
+def test_a_wait_reads_the_closed_queues_of_other_calls_and_notifies_these_calls(server: Server) -> None:
+    server.stored["theirs"] = QueueConfig()
+    wait = MessageWait(server.context, NAMES)
+
+    def sweep() -> None:
+        if len(server.sleeps) == 1:
+            server.commands.clear()
+            server.waiter.opened.clear()
+            server.waiter.to_read = ("absent", "theirs")
+        else:
+            wait.cancel_wait()
+
+    server.on_sleep = sweep
+    assert server.run(wait.next(later())) == []
+
+    assert [command[2:] for command in server.commands if command[0] == "HMGET"] == [("absent", "theirs")]
+    assert server.waiter.opened == ["theirs"]
+    assert server.waiter.to_read == ()
+
+
+@pytest.mark.usefixtures("_no_pause")
+def test_queues_that_a_sweep_chooses_during_a_check_are_read_by_the_next_one(server: Server) -> None:
+    wait = MessageWait(server.context, NAMES)
+    server.stored["late"] = QueueConfig()
+
+    def sweep() -> None:
+        if len(server.sleeps) == 1:
+            server.waiter.opened.clear()
+            server.waiter.to_read = ("absent",)
+            server.on_round = lambda: setattr(server.waiter, "to_read", ("late",))
+        elif len(server.sleeps) == 2:
+            assert server.waiter.opened == []
+        else:
+            wait.cancel_wait()
+
+    server.on_sleep = sweep
+    assert server.run(wait.next(later())) == []
+    assert server.waiter.opened == ["late"]
+
+
+@pytest.mark.usefixtures("_no_pause")
+def test_a_damaged_configuration_fails_only_the_calls_that_name_the_queue(server: Server) -> None:
+    server.damaged = {"theirs"}
+    server.stored["theirs"] = QueueConfig()
+    wait = MessageWait(server.context, NAMES)
+
+    def sweep() -> None:
+        if len(server.sleeps) == 1:
+            server.waiter.to_read = ("theirs",)
+        else:
+            wait.cancel_wait()
+
+    server.on_sleep = sweep
+    assert server.run(wait.next(later())) == []
+    with pytest.raises(DataLoss):
+        server.run(MessageWait(server.context, ["theirs"]).next(later()))
+
+
+def test_a_call_that_has_just_read_its_closed_queues_does_not_read_them_again_for_a_sweep(server: Server) -> None:
+    server.stored.clear()
+    wait = MessageWait(server.context, NAMES)
+
+    def sweep() -> None:
+        if len(server.sleeps) == 1:
+            server.commands.clear()
+            server.waiter.to_read = NAMES
+        else:
+            wait.cancel_wait()
+
+    server.on_sleep = sweep
+    assert server.run(wait.next(later())) == []
+    assert server.commands == []
+    assert server.waiter.to_read == ()
 
 
 def test_a_wait_notices_without_a_read_that_another_call_has_found_a_queue_open(server: Server) -> None:

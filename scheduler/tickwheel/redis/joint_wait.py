@@ -34,11 +34,19 @@ class JointWaitHandle:
         self._notify()
 
     def announced(self) -> tuple[list[str], bool]:
-        """Return the queues to search, and whether to check all queues (`WaitList.announced`)."""
+        """Return the queues to search, and whether to check the queues (`WaitList.announced`)."""
         return self._waiters.announced(self._joint)
 
+    def closed_queues_to_read(self) -> Sequence[str]:
+        """Return the closed queues of all calls that this call has to read (`redis/closed_queues.py`)."""
+        return self._joint.to_read
+
+    def on_read(self, queues: Sequence[str]) -> None:
+        """Note that the call has read these queues, which `closed_queues_to_read` returned."""
+        self._waiters.on_read(self._joint, queues)
+
     def open(self, queues: Sequence[str]) -> None:
-        """Notify the other calls that wait for these queues as closed ones, because the queues are open."""
+        """Notify the calls that wait for these queues as closed ones, because the queues are open."""
         self._waiters.open(queues)
 
     def begin_search(self, queue: str) -> None:

@@ -6,7 +6,7 @@ other filters, whatever their number.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 
 class Waiter:
@@ -52,14 +52,17 @@ class JointWaiter:
     between for which no waiter was left, the call has ``missed`` them, and searches the queue.
     """
 
-    __slots__ = ("closed", "dropped", "is_swept", "is_taken", "members", "missed", "notify")
+    __slots__ = ("caller", "closed", "dropped", "is_swept", "is_taken", "members", "missed", "notify", "to_read")
 
-    def __init__(self, notify: Callable[[], None], closed: Collection[str] = ()) -> None:
+    def __init__(self, notify: Callable[[], None], caller: str = "", closed: Collection[str] = ()) -> None:
         """``closed``: the queues of the call that are closed (`redis/closed_queues.py`). They have no members."""
         self.notify = notify
+        self.caller = caller
         self.closed = closed
+        # The closed queues, of this call or of others, that the call has to read.
+        self.to_read: Sequence[str] = ()
         self.members: dict[str, Waiter] = {}
-        # Whether the call was woken because a closed queue may be open.
+        # Whether the call was woken because a closed queue is open.
         self.is_swept = False
         self.is_taken = False
         # By queue: the value of `Line.dropped` when the joint waiter was taken.

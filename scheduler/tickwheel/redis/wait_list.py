@@ -11,7 +11,7 @@ If the queue does not exist, there are no wake-ups, and the woken waiter checks 
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from tickwheel.redis.closed_queues import ClosedQueues
 from tickwheel.redis.wait_line import JointWaiter, Line, Waiter
@@ -89,7 +89,7 @@ class WaitList:
 
         ``closed``: further queues, which are closed (`ClosedQueues`).
         """
-        joint = JointWaiter(notify, closed)
+        joint = JointWaiter(notify, caller, closed)
         with self._lock:
             self._closed_queues.add(joint)
             for queue in queues:
@@ -102,8 +102,15 @@ class WaitList:
         with self._lock:
             # At once: the joint waiter must not be taken while some of its members have left.
             chosen = [waiter for member in joint.members.values() for waiter in self._leave(member)]
-            self._closed_queues.remove(joint)
-        self._notify(chosen)
+            readers = self._closed_queues.remove(joint)
+        self._notify([*chosen, *readers])
+
+    def on_read(self, joint: JointWaiter, queues: Sequence[str]) -> None:
+        """Note that the call of a joint waiter has read the closed queues ``queues``, which it had to."""
+        with self._lock:
+            # In the meantime, a sweep may have chosen other queues for the call.
+            if joint.to_read is queues:
+                joint.to_read = ()
 
     def open(self, queues: Iterable[str]) -> None:
         """Wake the joint waiters that wait for these queues as closed ones, because the queues are open."""
@@ -123,10 +130,11 @@ class WaitList:
                     self._queues[queue].make_eligible()
                     if self._queues[queue].dropped > dropped:
                         joint.missed.add(queue)
-            return not joint.missed and not joint.is_swept and not any(member.woken for member in members)
+            must_read = joint.missed or joint.is_swept or joint.to_read
+            return not must_read and not any(member.woken for member in members)
 
     def announced(self, joint: JointWaiter) -> tuple[list[str], bool]:
-        """Return the queues that a joint waiter must search, and whether it must check all queues, as after a sweep.
+        """Return the queues that a joint waiter must search, and whether it must check its queues, as after a sweep.
 
         The wake-up for a message stays with the joint waiter until `consume` of the member. The queues that it missed
         are returned after the queue of such a wake-up was searched.
@@ -186,7 +194,7 @@ class WaitList:
             self._last_sweep = time.monotonic()
 
     def sweep(self) -> None:
-        """Wake the next waiter of each queue, in case a wake-up was lost."""
+        """Wake the next waiter of each queue, in case a wake-up was lost, and the next reader of closed queues."""
         with self._lock:
             chosen: list[Waiter] = []
             for line in self._queues.values():
@@ -196,8 +204,8 @@ class WaitList:
                 if waiter is not None:
                     chosen.append(self._wake(waiter))
             self._sweep_count += 1
-            swept = self._closed_queues.sweep()
-        self._notify([*chosen, *swept])
+            readers = self._closed_queues.sweep()
+        self._notify([*chosen, *readers])
 
     def forward(self, waiter: Waiter) -> None:
         """Pass the wake-up of a waiter whose search found nothing to a group whose search may find the message."""

@@ -1,15 +1,17 @@
 """Waits until one of several queues may have messages for the caller. Leases nothing.
 
 One waiter is in the lines of all queues, so the first announcement of any of them ends the wait. The wait reads from
-the server only when it begins, and after a sweep (`redis/wait_list.py`), which chooses one waiter of each queue of a
-process about once a second. Such a *check* is one round for all queues, whatever their number. If there are messages,
-further rounds find their queues.
+the server only when it begins, and after a sweep (`redis/wait_list.py`), which chooses one waiter of each open queue of
+a process about once a second. Such a *check* is one round for all open queues, whatever their number. If there are
+messages, further rounds find their queues. A sweep also chooses one waiter of the process that reads closed queues, for
+all waiters (`redis/closed_queues.py`).
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from tickwheel.errors import DataLoss
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.plan import AwaitWakeup, Plan, Request, Round, SubscribeJointly, Unsubscribe
@@ -38,6 +40,12 @@ class MessageWait:
         self._subscribed: list[str] = []
         self._must_check = True
         self._checked_at = 0.0
+        # The closed queues that a sweep has chosen for this call.
+        self._chosen: Sequence[str] = ()
+        # The queues whose configurations the next check reads.
+        self._to_read: Sequence[str] = self._queues
+        # When the call has read its own closed queues; 0 if it has not.
+        self._closed_read_at = 0.0
         self._is_announced = False
         self._is_cancelled = False
 
@@ -80,6 +88,7 @@ class MessageWait:
             if announced:
                 self._is_announced = True
                 return self._found(announced)
+            self._begin_to_read(now)
 
     def begin_search(self, queue: str) -> None:
         """Use the wake-up for a queue: the caller searches the queue. `end` passes an unused wake-up on."""
@@ -100,8 +109,11 @@ class MessageWait:
 
     def _open_queues(self) -> list[str]:
         """Return the queues that exist and are not blocked for dequeue, as far as the cache knows."""
-        configs = ((queue, self._context.configs.get(queue)) for queue in self._queues)
-        return [queue for queue, config in configs if config is not None and not config.dequeue_blocked]
+        return [queue for queue in self._queues if self._is_open(queue)]
+
+    def _is_open(self, queue: str) -> bool:
+        config = self._context.configs.get(queue)
+        return config is not None and not config.dequeue_blocked
 
     def _subscribe_to_open_queues(self) -> Plan[None]:
         """Stay in the lines of exactly the open queues: messages of a blocked queue must not wake the caller."""
@@ -126,15 +138,16 @@ class MessageWait:
         return self._found(ready)
 
     def _check(self) -> Plan[list[str]]:
-        """Return the subscribed queues that have deliverable messages. Read the configurations of the other queues.
+        """Return the subscribed queues that have deliverable messages. Read the configurations of the closed queues
+        that a sweep has chosen for this call, or those of its own ones in the first check.
 
-        Raises NamespaceGone.
+        Raises NamespaceGone. In case of an error, another call reads the chosen queues.
         """
         context = self._context
-        others = [queue for queue in self._queues if queue not in self._subscribed]
+        closed = [queue for queue in self._to_read if queue not in self._subscribed]
         requests = [context.shards_request()]
-        if others:
-            requests.append(Request(0, command=("HMGET", queues_key(context.namespace), *others)))
+        if closed:
+            requests.append(Request(0, command=("HMGET", queues_key(context.namespace), *closed)))
         if self._subscribed:
             requests += [self._exists(shard, self._subscribed) for shard in range(context.shards)]
         # A shard that does not answer does not delay the messages of the others.
@@ -142,8 +155,10 @@ class MessageWait:
         shards, *replies = yield Round(requests, allow_partial)
         if shards is not None:
             context.check_shards(shards)
-        if others and (stored := replies.pop(0)) is not None:
-            self._cache_configs(zip(others, stored.value, strict=True))
+        if closed and (stored := replies.pop(0)) is not None:
+            self._cache_configs(zip(closed, stored.value, strict=True))
+            self._closed_read_at = self._closed_read_at or time.monotonic()
+        self._end_to_read()
         ready_shards = [shard for shard, reply in enumerate(replies) if reply is not None and reply.value]
         if not ready_shards or len(self._subscribed) == 1:
             return self._subscribed if ready_shards else []
@@ -167,9 +182,33 @@ class MessageWait:
         namespace = self._context.namespace
         return Request(shard, command=("EXISTS", *(queue_key(namespace, shard, queue, "ready") for queue in queues)))
 
+    def _begin_to_read(self, now: float) -> None:
+        """Let the next check read the closed queues that a sweep has chosen for this call, unless it has just read
+        them.
+        """
+        self._chosen = self._waiter.closed_queues_to_read()
+        recent: Collection[str] = set(self._queues) if now - self._closed_read_at < _RECENT_S else ()
+        self._to_read = [queue for queue in self._chosen if queue not in recent]
+        if self._to_read:
+            self._must_check = True
+        else:
+            self._end_to_read()
+
+    def _end_to_read(self) -> None:
+        """Notify the waiters of the chosen queues that are open now."""
+        if self._waiter is not None:
+            self._waiter.on_read(self._chosen)
+            self._waiter.open([queue for queue in self._chosen if self._is_open(queue)])
+        self._chosen = self._to_read = ()
+
     def _cache_configs(self, stored: Iterable[tuple[str, bytes | None]]) -> None:
         for queue, data in stored:
-            config = None if data is None else QueueConfig.from_bytes(queue, data)
+            try:
+                config = None if data is None else QueueConfig.from_bytes(queue, data)
+            except DataLoss:
+                if queue in self._queues:
+                    raise
+                continue
             if config is None or config.deleted:
                 self._context.forget_queue(queue)
             else:
