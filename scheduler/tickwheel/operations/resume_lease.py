@@ -5,7 +5,7 @@ from tickwheel.model import validation
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.inspect import decode_record
 from tickwheel.operations.leased_messages import M, MessageFactory
-from tickwheel.operations.locate import read_message
+from tickwheel.operations.locate import PayloadRead, read_message
 from tickwheel.plan import Plan
 from tickwheel.storage import record
 
@@ -26,7 +26,7 @@ def resume_lease(
     exclusive value keeps its token, too, so its worker can free the value.
     """
     check_token(token)
-    raw, stored, body = yield from read_message(context, queue, id_, exclusive_value)
+    raw, stored, body = yield from read_message(context, queue, id_, exclusive_value, PayloadRead.ALWAYS)
     message = decode_record(queue, raw, stored, body)
     if not message.flags & record.OWNED or message.token != token:
         raise LeaseLost(

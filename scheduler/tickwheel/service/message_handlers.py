@@ -208,13 +208,15 @@ class MessageHandlers(LeaseHandlers):
         wait_ms = validation.integer("wait_ms", request.wait_ms, 0, limits.WAIT_MS_MAX)
         if self._drained.is_set():
             wait_ms = 0
-        end_wait = inspect.EndWait(namespace.context, queue, request.id, exclusive_value(request), wait_ms)
+        withhold = not may_read_payloads(request, queue)
+        end_wait = inspect.EndWait(
+            *(namespace.context, queue, request.id, exclusive_value(request), wait_ms), reads_payload=not withhold
+        )
         if not wait_ms:
             view = await namespace.run(end_wait.plan())
         else:
             async with CALL.get()[0].hold_wait_slot(self._wait_limit):
                 view = await self._wait(end_wait, namespace.run(end_wait.plan()))
-        withhold = not may_read_payloads(request, queue)
         return calls.GetMessageResponse(message=message_conversion.message_to_proto(view, withhold_payload=withhold))
 
     @on_queue
