@@ -87,6 +87,8 @@ class MessageHandlers(LeaseHandlers):
                     response.created += 1
                 else:
                     response.present += 1
+            # The stream may wait long for the next one.
+            del request
         # If the drain ended the stream, some requests may be unread. A normal response would wrongly report that their
         # messages are enqueued, too.
         self._check_not_drained(
@@ -134,28 +136,25 @@ class MessageHandlers(LeaseHandlers):
         requests = read_until_drained(requests, self._drained)
         # The first request names the queue and the options.
         if (first := await anext(requests, None)) is not None:
-            async with StreamCredit(first, requests) as credit:
-                async for response in self._stream_deliveries(first, credit):
+            namespace, queue = await resolve_queue(self.namespaces, first)
+            options, credit = _parse_stream_options(first), StreamCredit(first.credit, requests)
+            # The request can be large, and the stream may last long.
+            del first
+            async with credit:
+                async for response in self._stream_deliveries(namespace, queue, options, credit):
                     yield response
+                    del response
         self._check_not_drained("delivered messages stay leased")
 
     async def _stream_deliveries(
-        self, first: calls.DequeueStreamRequest, credit: StreamCredit
+        self, namespace: Namespace, queue: str, options: DequeueOptions, credit: StreamCredit
     ) -> AsyncIterator[calls.DequeueStreamResponse]:
-        namespace, queue = await resolve_queue(self.namespaces, first)
         caller = name_current_caller()
         while limit := await credit.wait_for_credit():
             # A stream is slowed down where another call is rejected.
             if not await credit.outlasts(self.namespaces.answers.wait()):
                 continue
-            options = DequeueOptions.parse(
-                min(limit, _MAX_STREAM_BATCH),
-                first.where or None,
-                message_conversion.duration_from_proto(first, "lease_ms"),
-                _STREAM_WAIT,
-                first.worker,
-                max_bytes=limits.ANSWER_BYTES,
-            )
+            options = options._replace(limit=min(limit, _MAX_STREAM_BATCH))
             dequeue = Dequeue(namespace.context, queue, options, caller)
             leased_messages: list[LeasedMessage] = []
             # The caller may have left more answers unread during the wait for messages: the next round then waits.
@@ -164,6 +163,8 @@ class MessageHandlers(LeaseHandlers):
             if leased_messages:
                 credit.spend(len(leased_messages))
                 yield calls.DequeueStreamResponse(deliveries=map(message_conversion.delivery_to_proto, leased_messages))
+            # The stream may wait long for credit.
+            del dequeue, leased_messages
 
     @on_queue
     async def cancel(self, request: calls.CancelRequest, namespace: Namespace, queue: str) -> calls.CancelResponse:
@@ -253,6 +254,18 @@ class MessageHandlers(LeaseHandlers):
             return await call
         finally:
             self._waiting.discard(waiting)
+
+
+def _parse_stream_options(first: calls.DequeueStreamRequest) -> DequeueOptions:
+    """Return the options of a dequeue stream, with the limit 1: the limit of each dequeue depends on the credit."""
+    return DequeueOptions.parse(
+        1,
+        first.where or None,
+        message_conversion.duration_from_proto(first, "lease_ms"),
+        _STREAM_WAIT,
+        first.worker,
+        max_bytes=limits.ANSWER_BYTES,
+    )
 
 
 async def _enqueue_all(
