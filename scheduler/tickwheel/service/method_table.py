@@ -102,7 +102,7 @@ METHOD_ROWS: Final = (
     MethodRow("Reschedule", Role.PRODUCE),
     MethodRow("Redrive", Role.ADMIN),
     MethodRow("GetMessage", Role.READ, answer_bytes=_MEDIUM),
-    MethodRow("Explain", Role.READ, answer_bytes=_MEDIUM),
+    MethodRow("Explain", Role.READ, answer_bytes=_MEDIUM, reads_all_shards=True),
     MethodRow("ListMessages", Role.READ, answer_bytes=limits.ANSWER_BYTES),
     # QueueService
     MethodRow("OpenNamespace", Role.READ),
