@@ -78,17 +78,19 @@ class MessageHandlers(LeaseHandlers):
             first = first or (request.namespace, request.queue)
             request.namespace, request.queue = request.namespace or first[0], request.queue or first[1]
             namespace, queue = await resolve_queue(self.namespaces, request)
-            for result in await _enqueue_all(namespace, queue, request.messages):
+            results = await _enqueue_all(namespace, queue, request.messages)
+            created = sum(result.created for result in results)
+            namespace.counters.messages["enqueued"].add(namespace.context.namespace, queue, created)
+            response.created += created
+            for result in results:
                 if result.HasField("refusal"):
                     response.refused_count += 1
                     if len(response.refused) < _MAX_REFUSED:
                         response.refused.append(result)
-                elif result.created:
-                    response.created += 1
-                else:
+                elif not result.created:
                     response.present += 1
             # The stream may wait long for the next one.
-            del request
+            del request, results
         # If the drain ended the stream, some requests may be unread. A normal response would wrongly report that their
         # messages are enqueued, too.
         self._check_not_drained(
