@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ def elsewhere(queue: Queue, tw: Tickwheel, tickwheel_server: PrivateServer) -> I
 
 @pytest.fixture
 def message(queue: Queue) -> Message:
-    queue.enqueue(b"x" * 5_000, id="film", deadline=timedelta(hours=1), metadata=PROJECT)
+    queue.enqueue(b"x" * 30_000, id="film", deadline=timedelta(hours=1), metadata=PROJECT)
     [message] = queue.dequeue(worker="w")
     return message
 
@@ -53,6 +54,21 @@ def test_a_resumed_lease_fails_and_extends_the_message(message: Message, elsewhe
 def test_another_token_does_not_resume_the_lease(message: Message, elsewhere: Queue) -> None:
     with pytest.raises(LeaseLost, match="the token does not own message 'film'"):
         elsewhere.leased("film", bytes(16), "p")
+
+
+def test_the_payload_is_read_only_for_the_token_of_the_lease(message: Message, elsewhere: Queue, server: Any) -> None:
+    def sent() -> int:
+        count: int = server.info("stats")["total_net_output_bytes"]
+        return count
+
+    with pytest.raises(LeaseLost):
+        elsewhere.leased("film", bytes(16), "p")
+    before = sent()
+    for _ in range(20):
+        with pytest.raises(LeaseLost):
+            elsewhere.leased("film", bytes(16), "p")
+    assert sent() - before < 10 * len(message.payload)
+    assert elsewhere.leased("film", message.token, "p").payload == message.payload
 
 
 def test_a_lease_that_ended_is_lost(message: Message, elsewhere: Queue, clock: VirtualClock) -> None:

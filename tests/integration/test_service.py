@@ -194,6 +194,27 @@ def test_an_invalid_request_is_refused(
     assert generic_client.call("GetCounts", namespace=namespace, queue="orders")["counts"]["pending"] == "1"
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"final": True, "retry_in_ms": 1}, {"retry_in_ms": 2**52}, {"error": "x" * 262_145}],
+    ids=["final with a back-off", "too long back-off", "too long error"],
+)
+def test_a_failure_of_several_messages_with_an_invalid_one_fails_none(
+    generic_client: GenericClient, namespace: str, wrong: dict[str, Any]
+) -> None:
+    where = {"namespace": namespace, "queue": "orders"}
+    generic_client.call("EnqueueBatch", **where, messages=[{}, {}])
+    leases = [found["lease"] for found in generic_client.call("Dequeue", **where, limit=2)["deliveries"]]
+    items: list[dict[str, Any]] = [{"lease": lease, "final": True} for lease in leases]
+    with pytest.raises(grpc.RpcError) as refused:
+        generic_client.call("Fail", **where, items=[items[0], {"lease": leases[1]} | wrong], request_id="mine:1")
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert generic_client.call("GetCounts", **where)["counts"]["running"] == "2"
+    # The request id is not used either.
+    states = generic_client.call("Fail", **where, items=items, request_id="mine:1")["states"]
+    assert states == ["STATE_ERRORED"] * 2
+
+
 def test_bytes_that_are_not_a_request_are_refused(generic_client: GenericClient) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         generic_client.raw("Enqueue", b"\xff" * 100)

@@ -12,6 +12,7 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
+from tests.integration.generic_client import GenericClient
 from tests.integration.service_thread import ServiceThread
 from tests.support.wait_until import eventually, eventually_in_task
 from tickwheel import InvalidArgument, NewMessage, Tickwheel, aio
@@ -220,6 +221,23 @@ def test_streams_are_counted_while_they_are_open(
     assert value(registry, "enqueued_messages_total", **labels) == 12
     assert value(registry, "delivered_messages_total", **labels) == 5
     eventually(lambda: value(registry, "calls_in_flight", method="DequeueStream") == 0, "the stream has ended")
+
+
+def test_the_messages_of_a_stream_are_counted_under_the_queue_of_each_request(
+    direct: Tickwheel, serving: ServiceThread, registry: CollectorRegistry
+) -> None:
+    direct.create_queue("other")
+    namespace = direct._context.namespace
+    requests: list[dict[str, Any]] = [
+        {"namespace": namespace, "queue": "q", "messages": [{"id": "a"}, {"id": "b"}, {"id": "b"}]},
+        {"queue": "other", "messages": [{"id": str(n)} for n in range(5)]},
+        {"messages": [{"id": "c"}]},
+        {"queue": "other", "messages": [{"id": "0"}]},
+    ]
+    with grpc.insecure_channel(serving.target) as channel:
+        assert GenericClient(channel).send_many("EnqueueStream", requests)["created"] == "8"
+    assert value(registry, "enqueued_messages_total", namespace=namespace, queue="q") == 3
+    assert value(registry, "enqueued_messages_total", namespace=namespace, queue="other") == 5
 
 
 def _until(ended: threading.Event, *requests: T) -> Iterator[T]:

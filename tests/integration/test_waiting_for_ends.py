@@ -17,6 +17,8 @@ pytestmark = pytest.mark.integration
 
 # Longer than any test, so that a call that is not woken fails the test.
 LONG = 60
+# Longer than a payload that is part of the record, and longer than what else the server sends during a test.
+LARGE = b"x" * 262_144
 # Less than the time after which a waiting call reads its message anyway.
 WOKEN_S = RECHECK_S / 2
 Wait = Callable[..., Future[MessageView]]
@@ -43,6 +45,12 @@ def subscriptions(server: Any) -> int:
 def take(queue: Queue) -> Message:
     [message] = queue.dequeue()
     return message
+
+
+def stats(server: Any) -> tuple[int, int]:
+    """Return the numbers of script calls and of bytes that the server has sent to all its clients so far."""
+    script_calls: int = server.info("commandstats")["cmdstat_evalsha"]["calls"]
+    return script_calls, server.info("stats")["total_net_output_bytes"]
 
 
 def check_woken(waiting: Future[MessageView], state: str) -> MessageView:
@@ -114,6 +122,31 @@ def test_after_the_wait_the_message_is_returned_as_it_is(queue: Queue) -> None:
     queue.enqueue(id="m")
     assert queue.get("m", wait=0.05).state == "pending"
     assert queue.get("m", wait=0).state == "pending"
+
+
+@pytest.mark.queue(payload_limit=len(LARGE))
+def test_a_waiting_call_reads_a_large_payload_only_when_the_message_has_ended(
+    queue: Queue, server: Any, wait: Wait, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tickwheel.operations.inspect.RECHECK_S", 0.01)
+    queue.enqueue(LARGE, id="m")
+    calls, sent = stats(server)
+    waiting = wait("m")
+    eventually(lambda: stats(server)[0] > calls + 50, "the call reads its message often", pause=0.05)
+    assert stats(server)[1] - sent < len(LARGE)
+    # An errored message keeps its payload.
+    take(queue).fail("boom", final=True)
+    view = waiting.result(LONG)
+    assert (view.state, view.payload, view.error) == ("errored", LARGE, "boom")
+
+
+@pytest.mark.queue(payload_limit=len(LARGE))
+def test_the_read_that_ends_a_wait_has_the_large_payload(queue: Queue) -> None:
+    queue.enqueue(LARGE, id="m")
+    assert queue.get("m").payload == LARGE
+    assert queue.get("m", wait=0.05).payload == LARGE
+    take(queue).fail("boom", final=True)
+    assert queue.get("m", wait=LONG).payload == LARGE
 
 
 def test_a_call_for_a_missing_message_does_not_wait(queue: Queue) -> None:

@@ -46,7 +46,7 @@ def test_a_release_costs_its_leases_at_its_end_and_no_other_call_does() -> None:
 
 
 def test_the_calls_that_read_or_change_all_shards_cost_more_in_a_namespace_with_many_shards() -> None:
-    reads = {"AwaitMessages", "GetCounts", "GetDepth", "GetForecast"}
+    reads = {"AwaitMessages", "Explain", "GetCounts", "GetDepth", "GetForecast"}
     assert {row.name for row in METHOD_ROWS if row.reads_all_shards} == {
         *reads,
         *("CreateQueue", "BlockQueue", "DeleteQueue"),

@@ -14,7 +14,7 @@ from tickwheel.model.message import MessageView
 from tickwheel.model.results import ForecastMinute, Lateness
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import read_shard
-from tickwheel.operations.locate import locate, read_message
+from tickwheel.operations.locate import PayloadRead, locate, read_message
 from tickwheel.plan import (
     AwaitWakeup,
     ContinueWalk,
@@ -41,23 +41,33 @@ RECHECK_S = 10.0
 class EndWait:
     """Reads a message once it has ended, or after ``wait_ms``.
 
-    The plan sleeps until the end is announced (`lua/_ended.lua`). It does not poll.
+    The plan sleeps until the end is announced (`lua/_ended.lua`). It does not poll. While it waits, it neither reads
+    nor keeps a payload above 1 KiB: only the read that ends the wait has the payload, which is that of the same moment
+    as the state.
     """
 
     def __init__(
-        self, context: NamespaceContext, queue: str, id_: str, exclusive_value: str | None, wait_ms: int
+        self,
+        context: NamespaceContext,
+        queue: str,
+        id_: str,
+        exclusive_value: str | None,
+        wait_ms: int,
+        *,
+        reads_payload: bool = True,
     ) -> None:
+        """Unless ``reads_payload`` is true, a large payload is never read: one that is not part of the record."""
         self._context = context
         self._queue = queue
         self._message = id_, exclusive_value
         self._wait_ms = wait_ms
+        self._reads_payload = reads_payload
         self._waits = True
         self._waiter: Any = None
 
     def plan(self) -> Plan[MessageView]:
         """Return a snapshot of the message. Raises MessageNotFound, also if the message is removed during the wait."""
-        view = yield from get(self._context, self._queue, *self._message)
-        if view.state in ENDED or not self._wait_ms:
+        if (view := (yield from self._read(is_last=not self._wait_ms))) is not None:
             return view
         until = time.monotonic() + self._wait_ms / 1000
         shard, raw = yield from locate(self._context, self._queue, *self._message)
@@ -67,8 +77,7 @@ class EndWait:
             while True:
                 # Subscribe first, then read, so that an end in between is not missed.
                 left = until - time.monotonic() if self._waits else 0
-                view = yield from get(self._context, self._queue, *self._message)
-                if view.state in ENDED or left <= 0:
+                if (view := (yield from self._read(is_last=left <= 0))) is not None:
                     return view
                 yield AwaitWakeup(waiter, min(left, RECHECK_S))
         finally:
@@ -81,11 +90,15 @@ class EndWait:
         if self._waiter is not None:
             self._waiter.wake()
 
-
-def get(context: NamespaceContext, queue: str, id_: str, exclusive_value: str | None) -> Plan[MessageView]:
-    """Return a snapshot of one message. Raises MessageNotFound."""
-    raw, stored, body = yield from read_message(context, queue, id_, exclusive_value)
-    return to_message_view(queue, raw, stored, body, exclusive_value is not None)
+    def _read(self, *, is_last: bool) -> Plan[MessageView | None]:
+        """Return a snapshot of the message if it has ended or the read ``is_last``, and otherwise None."""
+        payload = PayloadRead.ALWAYS if is_last else PayloadRead.IF_ENDED
+        if not self._reads_payload:
+            payload = PayloadRead.NEVER
+        id_, exclusive_value = self._message
+        raw, stored, body = yield from read_message(self._context, self._queue, id_, exclusive_value, payload)
+        view = to_message_view(self._queue, raw, stored, body, exclusive_value is not None)
+        return view if is_last or view.state in ENDED else None
 
 
 @contextmanager

@@ -4,6 +4,7 @@ The *name* identifies a message within its queue: the id or, in an exclusive que
 """
 
 from collections.abc import Sequence
+from enum import StrEnum
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
@@ -17,6 +18,14 @@ from tickwheel.operations.sessions import Sessions
 from tickwheel.plan import Plan
 from tickwheel.storage.record import name
 from tickwheel.storage.sharding import shard_of
+
+
+class PayloadRead(StrEnum):
+    """When `read_message` reads a payload that is not part of its record: a payload above 1 KiB."""
+
+    ALWAYS = "always"
+    IF_ENDED = "ended"
+    NEVER = "never"
 
 
 def locate(context: NamespaceContext, queue: str, id_: object, exclusive_value: object) -> Plan[tuple[int, bytes]]:
@@ -42,14 +51,14 @@ def locate(context: NamespaceContext, queue: str, id_: object, exclusive_value: 
 
 
 def read_message(
-    context: NamespaceContext, queue: str, id_: str, exclusive_value: str | None
+    context: NamespaceContext, queue: str, id_: str, exclusive_value: str | None, payload: PayloadRead
 ) -> Plan[tuple[bytes, bytes, bytes]]:
     """Return the name and the record of a message, and its payload if the record does not contain the payload.
 
-    Raises MessageNotFound.
+    The payload is empty unless ``payload`` demands it. Raises MessageNotFound.
     """
     shard, raw = yield from locate(context, queue, id_, exclusive_value)
-    reply = yield from read_shard(context, queue, shard, "get", [raw])
+    reply = yield from read_shard(context, queue, shard, "get", [raw, payload])
     _, stored, body = reply.value
     if not stored:
         raise message_not_found_error(queue, id_)

@@ -5,7 +5,7 @@ from tickwheel.model import validation
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.inspect import decode_record
 from tickwheel.operations.leased_messages import M, MessageFactory
-from tickwheel.operations.locate import read_message
+from tickwheel.operations.locate import PayloadRead, read_message
 from tickwheel.plan import Plan
 from tickwheel.storage import record
 
@@ -24,15 +24,21 @@ def resume_lease(
 
     A completed message keeps its token, so its completion can be repeated. A cancelled message that still holds its
     exclusive value keeps its token, too, so its worker can free the value.
+
+    A payload above 1 KiB is read only after the token was compared: the service does not charge this call, so a token
+    without a lease could read payloads without limit.
     """
     check_token(token)
-    raw, stored, body = yield from read_message(context, queue, id_, exclusive_value)
-    message = decode_record(queue, raw, stored, body)
-    if not message.flags & record.OWNED or message.token != token:
-        raise LeaseLost(
-            f"the token does not own message {id_!r} of queue {queue!r}: the lease of this token has ended; the"
-            f" message is now {message.state.label}"
-        )
+    for payload in (PayloadRead.NEVER, PayloadRead.ALWAYS):
+        raw, stored, body = yield from read_message(context, queue, id_, exclusive_value, payload)
+        message = decode_record(queue, raw, stored, body)
+        if not message.flags & record.OWNED or message.token != token:
+            raise LeaseLost(
+                f"the token does not own message {id_!r} of queue {queue!r}: the lease of this token has ended; the"
+                f" message is now {message.state.label}"
+            )
+        if not message.flags & record.BODY:
+            break
     config = yield from context.config(queue)
     field = config.number.to_bytes(2) + raw
     return factory(queue, field, stored, body or b"", exclusive_value is not None)

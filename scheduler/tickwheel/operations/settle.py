@@ -29,8 +29,7 @@ from tickwheel.operations.sessions import Sessions
 from tickwheel.plan import Plan, Request
 from tickwheel.storage.sharding import shard_of
 
-_U16 = Struct(">H")
-_U32 = Struct(">I")
+_U16, _U32 = Struct(">H"), Struct(">I")
 
 L = TypeVar("L", bound=LeasedMessage)
 # The result of one message, as `unpack_results` yields it.
@@ -98,14 +97,12 @@ def fail(
 ) -> Plan[FailedAttempt]:
     """Fail the attempt. The new state is Invisible for the back-off, Pending, or Errored.
 
-    ``retry_in`` replaces the back-off. With ``final`` the message becomes Errored. Raises LeaseLost.
+    ``retry_in`` replaces the back-off. With ``final`` the message becomes Errored. The plan raises LeaseLost. Invalid
+    arguments raise InvalidArgument here, before the plan begins.
     """
     text = error_text(error)
     check_final(final, retry_in)
-    delay = None
-    if retry_in is not None:
-        delay = validation.duration_ms("retry_in", retry_in, 0, limits.DELAY_MS_MAX)
-
+    delay = None if retry_in is None else validation.duration_ms("retry_in", retry_in, 0, limits.DELAY_MS_MAX)
     wait = max_attempts = 0
 
     def build(config: QueueConfig) -> bytes:
@@ -122,9 +119,12 @@ def fail(
             )
         )
 
-    [(code, state, _, _)] = yield from _leased_call(context, "fail", [message], build, sessions)
-    raise_lease_lost(_select_lost([message], [code]))
-    return FailedAttempt(label(state), wait, max_attempts)
+    def plan() -> Plan[FailedAttempt]:
+        [(code, state, _, _)] = yield from _leased_call(context, "fail", [message], build, sessions)
+        raise_lease_lost(_select_lost([message], [code]))
+        return FailedAttempt(label(state), wait, max_attempts)
+
+    return plan()
 
 
 def release(

@@ -64,8 +64,7 @@ class CallObserver:
         async def handler(_: Any, context: Any) -> bytes:
             requests = open_requests(context)
             response = await self.observe(row.name, context, answer(requests, context))
-            # A stream without a request names no queue.
-            if row.action and requests.first is not None:
+            if row.action:
                 first = requests.first
                 counters[row.action].add(first.namespace, first.queue, row.count(first, response))
             # The library keeps what this function returns until the client has read the answer.

@@ -37,6 +37,16 @@ class LeaseHandlers:
         items = request.items
         namespace, leased_messages = await self._resolve_leases(request, [item.lease for item in items])
         sessions = request_sessions(request)
+        # All items are checked before the first one fails.
+        plans = [
+            settle.fail(
+                *(namespace.context, message, item.error),
+                message_conversion.duration_from_proto(item, "retry_in_ms"),
+                item.final,
+                sessions,
+            )
+            for item, message in zip(items, leased_messages, strict=True)
+        ]
         if sessions is not None:
             shards = {settle.shard_of_message(namespace.context, message) for message in leased_messages}
             await namespace.run(register_call(namespace.context, request.queue, sessions, shards))
@@ -44,10 +54,8 @@ class LeaseHandlers:
         answers: list[settle.FailedAttempt | None] = []
         missing: list[QueueNotFound] = []
         effects = Effects()
-        for item, message in zip(items, leased_messages, strict=True):
-            retry_in = message_conversion.duration_from_proto(item, "retry_in_ms")
+        for plan in plans:
             try:
-                plan = settle.fail(namespace.context, message, item.error, retry_in, item.final, sessions)
                 answers.append(await namespace.run(plan, effects))
             except LeaseLost:
                 answers.append(None)

@@ -78,15 +78,19 @@ class MessageHandlers(LeaseHandlers):
             first = first or (request.namespace, request.queue)
             request.namespace, request.queue = request.namespace or first[0], request.queue or first[1]
             namespace, queue = await resolve_queue(self.namespaces, request)
-            for result in await _enqueue_all(namespace, queue, request.messages):
+            results = await _enqueue_all(namespace, queue, request.messages)
+            created = sum(result.created for result in results)
+            namespace.counters.messages["enqueued"].add(namespace.context.namespace, queue, created)
+            response.created += created
+            for result in results:
                 if result.HasField("refusal"):
                     response.refused_count += 1
                     if len(response.refused) < _MAX_REFUSED:
                         response.refused.append(result)
-                elif result.created:
-                    response.created += 1
-                else:
+                elif not result.created:
                     response.present += 1
+            # The stream may wait long for the next one.
+            del request, results
         # If the drain ended the stream, some requests may be unread. A normal response would wrongly report that their
         # messages are enqueued, too.
         self._check_not_drained(
@@ -134,28 +138,25 @@ class MessageHandlers(LeaseHandlers):
         requests = read_until_drained(requests, self._drained)
         # The first request names the queue and the options.
         if (first := await anext(requests, None)) is not None:
-            async with StreamCredit(first, requests) as credit:
-                async for response in self._stream_deliveries(first, credit):
+            namespace, queue = await resolve_queue(self.namespaces, first)
+            options, credit = _parse_stream_options(first), StreamCredit(first.credit, requests)
+            # The request can be large, and the stream may last long.
+            del first
+            async with credit:
+                async for response in self._stream_deliveries(namespace, queue, options, credit):
                     yield response
+                    del response
         self._check_not_drained("delivered messages stay leased")
 
     async def _stream_deliveries(
-        self, first: calls.DequeueStreamRequest, credit: StreamCredit
+        self, namespace: Namespace, queue: str, options: DequeueOptions, credit: StreamCredit
     ) -> AsyncIterator[calls.DequeueStreamResponse]:
-        namespace, queue = await resolve_queue(self.namespaces, first)
         caller = name_current_caller()
         while limit := await credit.wait_for_credit():
             # A stream is slowed down where another call is rejected.
             if not await credit.outlasts(self.namespaces.answers.wait()):
                 continue
-            options = DequeueOptions.parse(
-                min(limit, _MAX_STREAM_BATCH),
-                first.where or None,
-                message_conversion.duration_from_proto(first, "lease_ms"),
-                _STREAM_WAIT,
-                first.worker,
-                max_bytes=limits.ANSWER_BYTES,
-            )
+            options = options._replace(limit=min(limit, _MAX_STREAM_BATCH))
             dequeue = Dequeue(namespace.context, queue, options, caller)
             leased_messages: list[LeasedMessage] = []
             # The caller may have left more answers unread during the wait for messages: the next round then waits.
@@ -164,6 +165,8 @@ class MessageHandlers(LeaseHandlers):
             if leased_messages:
                 credit.spend(len(leased_messages))
                 yield calls.DequeueStreamResponse(deliveries=map(message_conversion.delivery_to_proto, leased_messages))
+            # The stream may wait long for credit.
+            del dequeue, leased_messages
 
     @on_queue
     async def cancel(self, request: calls.CancelRequest, namespace: Namespace, queue: str) -> calls.CancelResponse:
@@ -208,13 +211,15 @@ class MessageHandlers(LeaseHandlers):
         wait_ms = validation.integer("wait_ms", request.wait_ms, 0, limits.WAIT_MS_MAX)
         if self._drained.is_set():
             wait_ms = 0
-        end_wait = inspect.EndWait(namespace.context, queue, request.id, exclusive_value(request), wait_ms)
+        withhold = not may_read_payloads(request, queue)
+        end_wait = inspect.EndWait(
+            *(namespace.context, queue, request.id, exclusive_value(request), wait_ms), reads_payload=not withhold
+        )
         if not wait_ms:
             view = await namespace.run(end_wait.plan())
         else:
             async with CALL.get()[0].hold_wait_slot(self._wait_limit):
                 view = await self._wait(end_wait, namespace.run(end_wait.plan()))
-        withhold = not may_read_payloads(request, queue)
         return calls.GetMessageResponse(message=message_conversion.message_to_proto(view, withhold_payload=withhold))
 
     @on_queue
@@ -251,6 +256,18 @@ class MessageHandlers(LeaseHandlers):
             return await call
         finally:
             self._waiting.discard(waiting)
+
+
+def _parse_stream_options(first: calls.DequeueStreamRequest) -> DequeueOptions:
+    """Return the options of a dequeue stream, with the limit 1: the limit of each dequeue depends on the credit."""
+    return DequeueOptions.parse(
+        1,
+        first.where or None,
+        message_conversion.duration_from_proto(first, "lease_ms"),
+        _STREAM_WAIT,
+        first.worker,
+        max_bytes=limits.ANSWER_BYTES,
+    )
 
 
 async def _enqueue_all(

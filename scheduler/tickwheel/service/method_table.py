@@ -85,7 +85,8 @@ METHOD_ROWS: Final = (
     # MessageService
     MethodRow("Enqueue", Role.PRODUCE, 1, "enqueued", lambda _, response: response.result.created),
     MethodRow("EnqueueBatch", Role.PRODUCE, "messages", "enqueued", _created, answer_bytes=_MEDIUM),
-    MethodRow("EnqueueStream", Role.PRODUCE, "messages", "enqueued", lambda _, response: response.created),
+    # The handler counts the messages of each request, because each can name another queue.
+    MethodRow("EnqueueStream", Role.PRODUCE, "messages"),
     MethodRow("Dequeue", Role.CONSUME, 1, "delivered", _delivered),
     # `CallObserver` calls ``count`` with each answered request of the batch and the response to this request.
     MethodRow("DequeueBatch", Role.CONSUME, "requests", "delivered", _delivered),
@@ -103,7 +104,7 @@ METHOD_ROWS: Final = (
     MethodRow("Reschedule", Role.PRODUCE),
     MethodRow("Redrive", Role.ADMIN),
     MethodRow("GetMessage", Role.READ, answer_bytes=_MEDIUM),
-    MethodRow("Explain", Role.READ, answer_bytes=_MEDIUM),
+    MethodRow("Explain", Role.READ, answer_bytes=_MEDIUM, reads_all_shards=True),
     MethodRow("ListMessages", Role.READ, answer_bytes=limits.ANSWER_BYTES),
     # QueueService
     MethodRow("OpenNamespace", Role.READ),

@@ -51,6 +51,7 @@ class Namespace:
         answers: AnswerLimits,
     ) -> None:
         self.context = context
+        self.counters = counters
         self._answers = answers
         self._executor = executor
         self.wakeups = wakeups

@@ -142,7 +142,10 @@ class RequestReader:
 
 
 async def read_until_drained(requests: AsyncIterator[T], drained: asyncio.Event) -> AsyncIterator[T]:
-    """Yield the requests of a stream until the client ends the stream or the drain begins."""
+    """Yield the requests of a stream until the client ends the stream or the drain begins.
+
+    While this function waits for a request, it keeps no earlier one, which may be large. Nor may its caller.
+    """
     drain = asyncio.ensure_future(drained.wait())
     try:
         while True:
@@ -155,6 +158,7 @@ async def read_until_drained(requests: AsyncIterator[T], drained: asyncio.Event)
                 # If the call has ended, the read may fail before the cancellation reaches it.
                 abandon(request)
             yield received
+            del received
     finally:
         drain.cancel()
 

@@ -271,6 +271,8 @@ class Server:
             ):
                 async for response in responses:
                     await write(response)
+                    # The stream may wait long for the next one.
+                    del response
 
 
 def _abort_on_error(answer: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
@@ -308,6 +310,8 @@ async def _take_quota(requests: RequestReader, quota: TokenQuota, cost: Cost) ->
         if requests.is_large:
             await requests.take_turn()
         yield request
+        # The stream may wait long for the next one.
+        del request
 
 
 def failure_status(error: Exception) -> Any:

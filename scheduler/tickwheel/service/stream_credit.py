@@ -18,12 +18,12 @@ from tickwheel.v1.message_service_pb2 import DequeueStreamRequest
 class StreamCredit:
     """The credit that the requests of one stream have granted, less the messages sent. An async context manager."""
 
-    def __init__(self, first: DequeueStreamRequest, requests: AsyncIterator[DequeueStreamRequest]) -> None:
-        """``first`` is the first request, ``requests`` are the others. Raises InvalidArgument for an invalid credit."""
+    def __init__(self, credit: int, requests: AsyncIterator[DequeueStreamRequest]) -> None:
+        """``credit`` is that of the first request, ``requests`` are the others. Raises InvalidArgument."""
         self._requests = requests
         self._credit = 0
         self._changed = asyncio.Event()
-        self._add(first)
+        self._add(credit)
         self._reader = asyncio.create_task(self._read())
         self._reader.add_done_callback(lambda _: self._changed.set())
 
@@ -78,10 +78,12 @@ class StreamCredit:
 
     async def _read(self) -> None:
         async for request in self._requests:
-            self._add(request)
+            self._add(request.credit)
+            # A request can be large, although only its credit counts.
+            del request
 
-    def _add(self, request: DequeueStreamRequest) -> None:
-        credit = self._credit + validation.integer("credit", request.credit, 0, limits.DEQUEUE_MESSAGES)
+    def _add(self, granted: int) -> None:
+        credit = self._credit + validation.integer("credit", granted, 0, limits.DEQUEUE_MESSAGES)
         if credit > limits.STREAM_CREDIT:
             raise InvalidArgument(
                 f"the stream would have credit for {credit} messages, and at most {limits.STREAM_CREDIT} are allowed"
