@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -54,12 +55,16 @@ def is_waiting(service: ServiceThread, name: str, *kinds: type) -> bool:
     return is_open and not any(type(each) in kinds for each in gc.get_objects())
 
 
+def has_pending(jobs: Queue, number: int) -> bool:
+    return jobs.counts()["pending"] == number
+
+
 def test_an_idle_stream_of_messages_keeps_no_request(service: ServiceThread, jobs: Queue, namespace: str) -> None:
     with opened(service, "EnqueueStream") as (send, call):
         for n in range(2):
             messages: list[Any] = [{"id": f"{n}-{m}", "payload": bytes(30_000)} for m in range(10)]
             send(calls.EnqueueStreamRequest(namespace=namespace, queue="jobs", messages=messages))
-            eventually(lambda n=n: jobs.counts()["pending"] == 10 * (n + 1), "the messages are enqueued")
+            eventually(partial(has_pending, jobs, 10 * (n + 1)), "the messages are enqueued")
             eventually(lambda: is_waiting(service, "EnqueueStream", calls.EnqueueStreamRequest), "no request is kept")
         assert not call.done()
 

@@ -66,7 +66,7 @@ def script_calls(server: Any) -> int:
 def begin(channel: grpc.Channel, token: str, namespace: str) -> list[Any]:
     """Begin all waits for the message, and return the calls."""
     path, metadata = METHODS["GetMessage"].path, (("authorization", f"Bearer {token}"),)
-    send = channel.unary_unary(path, None, calls.GetMessageResponse.FromString)
+    send: Any = channel.unary_unary(path, None, calls.GetMessageResponse.FromString)
     request = calls.GetMessageRequest(namespace=namespace, queue="jobs", id="m", wait_ms=60_000).SerializeToString()
     return [send.future(request, timeout=90, metadata=metadata) for _ in range(WAITS)]
 
