@@ -1,5 +1,6 @@
 """Many calls that wait for queues that do not exist: they cost a process of the service and its server little."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -9,8 +10,9 @@ import pytest
 
 from tests.integration.service_thread import ServiceThread
 from tests.support.wait_until import eventually
-from tickwheel import Tickwheel
+from tickwheel import LimitExceeded, Tickwheel, limits
 from tickwheel.redis.closed_queues import MAX_READ
+from tickwheel.service.call_limits import AnswerLimits
 from tickwheel.service.namespaces import Namespace
 from tickwheel.testing import PrivateServer
 from tickwheel.v1.message_service_pb2 import AwaitMessagesRequest, AwaitMessagesResponse
@@ -36,6 +38,10 @@ class Waiting:
             response_deserializer=AwaitMessagesResponse.FromString,
         )
         self.calls: list[Any] = []
+
+    @property
+    def answers(self) -> AnswerLimits:
+        return self._service.server._answers
 
     @property
     def _namespace(self) -> Namespace:
@@ -131,6 +137,22 @@ def test_an_unblocked_queue_is_noticed_among_absent_queues(waiting: Waiting) -> 
     assert not any(call.done() for call in waiting.calls)
     blocked.unblock(enqueue=False, dequeue=True)
     eventually(lambda: any(call.done() for call in waiting.calls), "a call notices")
+
+
+def test_waiting_calls_take_no_turns_of_answers_and_end_not_with_unread_answers(
+    waiting: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise LimitExceeded("the caller has too many unread answers")
+
+    monkeypatch.setattr(waiting.answers, "building", limits.ANSWERS_AT_ONCE)
+    monkeypatch.setattr(waiting.answers, "turns", lambda: asyncio.Semaphore(0))
+    monkeypatch.setattr(waiting.answers, "check", refuse)
+    waiting.begin([["late"], ["late", "absent"]])
+    waiting.sweep(2)
+    waiting.tw.create_queue("late").enqueue()
+    eventually(lambda: any(call.done() for call in waiting.calls), "a call gets the queue")
+    assert {call.exception() for call in waiting.calls if call.done()} == {None}
 
 
 def test_the_opening_of_a_queue_on_which_many_calls_wait_opens_few_connections(

@@ -79,6 +79,8 @@ class SharedFolder:
         self._record = scratch / "executed"
         for name in {name for name in sys.stdlib_module_names if not name.startswith("_")} | LIBRARIES:
             (path / f"{name}.py").write_text(f"open({str(self._record)!r}, 'a').write({name!r} + '\\n')\n")
+        # A file that matplotlib would read. It refuses this one, and logs the reason.
+        (path / "matplotlibrc").write_text("figure.facecolor: of another user\n")
 
     @property
     def executed(self) -> list[str]:
@@ -104,6 +106,7 @@ class SharedFolder:
             check=False,
         )
         assert (self.executed, done.returncode) == ([], 0), f"{done.stdout}\n{done.stderr}"
+        assert "matplotlibrc" not in done.stderr
         return done.stdout
 
     def start(self, *arguments: str, ready: str, **variables: str) -> Process:

@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -13,8 +13,9 @@ import pytest
 from tests.support.consumer_thread import make_consumer, run_consumer
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
+from tickwheel.model.message import LeasedMessage
 from tickwheel.runtime.log_throttle import LogThrottle
-from tickwheel.tasks import Reject, TaskApp
+from tickwheel.tasks import Middleware, Reject, TaskApp
 from tickwheel.worker import task_log
 from tickwheel.worker.shared_state import MessageState
 
@@ -111,6 +112,32 @@ def test_messages_that_must_not_wait_are_released_while_the_first_task_of_their_
         finally:
             go.set()
         eventually(lambda: progress() == [("completed", 1)] * 4, "all tasks run")
+
+
+def test_a_worker_takes_one_message_at_a_time_while_a_queue_delivers_messages_that_must_not_wait(
+    tickwheel: Tickwheel,
+) -> None:
+    app = TaskApp()
+    app._may_wait = lambda message: int(message.id) >= 20
+    app.queue("work", batch=10)
+    work = tickwheel.create_queue("work")
+    batches: list[int] = []
+
+    class Batches(Middleware):
+        def before_batch(self, queue: str, messages: Sequence[LeasedMessage]) -> None:
+            batches.append(len(messages))
+
+    app.add_middleware(Batches())
+
+    @app.task(name="pass", queue="work")
+    def succeed() -> None: ...
+
+    work.enqueue_many(replace(succeed.message((), {}), id=str(n), deadline=timedelta(seconds=n)) for n in range(60))
+    with run_consumer(app, tickwheel):
+        eventually(lambda: work.counts()["completed"] == 60, "all tasks run")
+    # Only the first batch is released in part.
+    assert batches[:20] == [1] * 20
+    assert batches[20:] == [1, 2, 4, 8, 10, 10, 5]
 
 
 def test_a_failure_that_is_not_retried_is_marked_in_the_shared_memory_until_the_server_has_it(

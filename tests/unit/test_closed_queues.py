@@ -49,6 +49,16 @@ def test_a_sweep_wakes_one_waiter_in_turn_which_reads_the_queues_of_all_waiters(
     assert waiting.list.count() == 3
 
 
+def test_callers_that_wait_for_the_same_queues_have_turns_for_their_other_queues() -> None:
+    waiting = WaitingForClosed()
+    shared = [f"shared-{n}" for n in range(MAX_READ)]
+    for caller in ("one", "two", "three"):
+        waiting.add(caller, (*shared, f"own-{caller}"), caller)
+    read = [set(waiting.sweep()[1]) for _ in range(2)]
+    assert [len(queues) for queues in read] == [MAX_READ] * 2
+    assert read[0] | read[1] == {*shared, "own-one", "own-two", "own-three"}
+
+
 def test_the_chosen_waiter_reads_before_it_sleeps_and_checks_nothing_else() -> None:
     waiting = WaitingForClosed(only="ab")
     only = waiting.by_name["only"]

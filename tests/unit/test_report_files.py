@@ -25,6 +25,11 @@ def test_a_run_replaces_the_files_of_an_earlier_run(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "page.json").read_text()) == DOCUMENT | {"run": {"é": 1}}
 
 
+def test_a_check_leaves_no_file_behind(tmp_path: Path) -> None:
+    check_files(tmp_path / "page.html")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_other_users_may_read_the_files_and_not_change_them(tmp_path: Path) -> None:
     before = os.umask(0)
     try:

@@ -12,6 +12,8 @@ _log: Final = logging.getLogger("tickwheel.events")
 _SECRETS: Final = {
     "sasl.password",
     "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.assertion.private.key.pem",
+    "sasl.oauthbearer.assertion.private.key.passphrase",
     "sasl.oauthbearer.config",
     "ssl.key.password",
     "ssl.key.pem",
@@ -46,11 +48,12 @@ def _parse_file(file: Path) -> dict[str, str]:
     except UnicodeDecodeError as error:
         raise InvalidArgument(f"--kafka-config {file} is not UTF-8 text: {error.reason}") from error
     lines = [line.strip() for line in lines]
-    return dict(
+    parsed = (
         _parse(line, f"line {number} of {file}")
         for number, line in enumerate(lines, 1)
         if line and not line.startswith("#")
     )
+    return {name: value.lstrip() for name, value in parsed}
 
 
 def _parse(text: str, where: str) -> tuple[str, str]:
@@ -60,4 +63,4 @@ def _parse(text: str, where: str) -> tuple[str, str]:
         raise InvalidArgument(
             f"{where}: a setting of Kafka's client is written NAME=VALUE, for example client.id=events"
         )
-    return name.strip(), value.strip()
+    return name.strip(), value

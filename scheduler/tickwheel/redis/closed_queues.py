@@ -22,6 +22,8 @@ class ClosedQueues:
     def __init__(self) -> None:
         # By caller and queue: the waiters. Callers and queues are in the order in which they are read.
         self._queues: OrderedDict[str, OrderedDict[str, dict[JointWaiter, None]]] = OrderedDict()
+        # By queue: the waiters of all callers.
+        self._waiters: dict[str, dict[JointWaiter, None]] = {}
         # By caller: the waiters. Callers and waiters are in the order in which they become readers.
         self._readers: OrderedDict[str, OrderedDict[JointWaiter, None]] = OrderedDict()
         # The queues whose waiters were notified since the last one was added.
@@ -34,6 +36,7 @@ class ClosedQueues:
         queues = self._queues.setdefault(joint.caller, OrderedDict())
         for queue in joint.closed:
             queues.setdefault(queue, {})[joint] = None
+            self._waiters.setdefault(queue, {})[joint] = None
             self._opened.discard(queue)
         self._readers.setdefault(joint.caller, OrderedDict())[joint] = None
 
@@ -45,9 +48,10 @@ class ClosedQueues:
         del readers[joint]
         queues = self._queues[joint.caller]
         for queue in joint.closed:
-            del queues[queue][joint]
-            if not queues[queue]:
-                del queues[queue]
+            for by_queue in (queues, self._waiters):
+                del by_queue[queue][joint]
+                if not by_queue[queue]:
+                    del by_queue[queue]
         if not readers:
             del self._readers[joint.caller], self._queues[joint.caller]
         unread, joint.to_read = joint.to_read, ()
@@ -58,16 +62,22 @@ class ClosedQueues:
         # A queue may have been closed again before all of its waiters have read this.
         self._opened.clear()
         chosen: dict[str, None] = {}
+        size = min(MAX_READ, len(self._waiters))
         turns = deque((caller, len(queues)) for caller, queues in self._queues.items())
-        while turns and len(chosen) < MAX_READ:
+        while turns and len(chosen) < size:
             caller, left = turns.popleft()
             queues = self._queues[caller]
-            queue = next(iter(queues))
-            queues.move_to_end(queue)
             self._queues.move_to_end(caller)
-            chosen[queue] = None
-            if left > 1:
-                turns.append((caller, left - 1))
+            # Queues that an earlier caller has chosen cost a caller no turn: many callers may wait for the same queues.
+            queue: str | None = None
+            while left and (queue is None or queue in chosen):
+                left -= 1
+                queue = next(iter(queues))
+                queues.move_to_end(queue)
+            if queue is not None:
+                chosen[queue] = None
+            if left:
+                turns.append((caller, left))
         return self._choose_reader(tuple(chosen))
 
     def open(self, queues: Iterable[str]) -> list[JointWaiter]:
@@ -78,11 +88,10 @@ class ClosedQueues:
             if queue in self._opened:
                 continue
             self._opened.add(queue)
-            for by_queue in self._queues.values():
-                for joint in by_queue.get(queue, ()):
-                    if not joint.is_swept:
-                        joint.is_swept = True
-                        chosen.append(joint)
+            for joint in self._waiters.get(queue, ()):
+                if not joint.is_swept:
+                    joint.is_swept = True
+                    chosen.append(joint)
         return chosen
 
     def all(self) -> set[JointWaiter]:

@@ -23,13 +23,13 @@ class MethodRow:
     request, the name of this field. ``action`` names the metric that counts messages of the RPC, for example
     ``enqueued``; it is empty if there is no such metric. ``count`` computes the number of these messages from a request
     and its response. ``answer_bytes`` is above 0 if an answer can be large: the size of its turn (`call_limits.Turn`).
-    It is also above 0 if many calls can be woken at the same time, of which few may read at a time.
-    The handlers of dequeues take their turns themselves. A call that ``reads_all_shards``, or writes to all, costs
-    their number divided by `SHARDS_OF_A_MESSAGE`, if this is more than ``charge``. If it reads a key for each item of
-    the repeated field ``keys`` on each shard, it costs the number of keys divided by `KEYS_OF_A_MESSAGE`, if this is
-    more. ``charge_at_end`` is the name of a
-    repeated field of the request: the call is never rejected for its length, which is charged when the call ends. Only
-    unary RPCs can have this charge.
+    It is also above 0 if many calls can be woken at the same time, of which few may read at a time. Calls that do not
+    read the content of messages (``reads_content``) have turns of their own. The handlers of dequeues take their turns
+    themselves. A call that ``reads_all_shards``, or writes to all, costs their number divided by `SHARDS_OF_A_MESSAGE`,
+    if this is more than ``charge``. If it reads a key for each item of the repeated field ``keys`` on each shard, it
+    costs the number of keys divided by `KEYS_OF_A_MESSAGE`, if this is more. ``charge_at_end`` is the name of a repeated
+    field of the request: the call is never rejected for its length, which is charged when the call ends. Only unary RPCs
+    can have this charge.
     """
 
     name: str
@@ -38,6 +38,7 @@ class MethodRow:
     action: str = ""
     count: Count = lambda _, response: 0
     answer_bytes: int = 0
+    reads_content: bool = True
     reads_all_shards: bool = False
     keys: str = ""
     charge_at_end: str = ""
@@ -90,7 +91,13 @@ METHOD_ROWS: Final = (
     MethodRow("Dequeue", Role.CONSUME, 1, "delivered", _delivered),
     # `CallObserver` calls ``count`` with each answered request of the batch and the response to this request.
     MethodRow("DequeueBatch", Role.CONSUME, "requests", "delivered", _delivered),
-    MethodRow("AwaitMessages", Role.CONSUME, answer_bytes=_MEDIUM, reads_all_shards=True, keys="queues"),
+    MethodRow(
+        *("AwaitMessages", Role.CONSUME),
+        answer_bytes=_MEDIUM,
+        reads_content=False,
+        reads_all_shards=True,
+        keys="queues",
+    ),
     MethodRow("DequeueStream", Role.CONSUME, 1, "delivered", _delivered),
     # Calls for leased messages are never rejected: otherwise, other workers would do the same work again. A release
     # costs its leases afterwards, because each of them leaves a timer on the wheel, and its message can be leased again

@@ -89,6 +89,9 @@ class Server:
         self._clock = clock
         self.counters = Counters()
         self._answers = AnswerLimits()
+        # The turns of calls that read no messages. Such a call can last as long as a shard does not answer, so it must
+        # not take the turns of answers. Its caller may have any number of unread answers.
+        self._checks = AnswerLimits()
         self._observer = CallObserver(self.counters, self._answers)
         self._server: grpc.aio.Server | None = None
         self._standard_services = StandardServices(
@@ -167,7 +170,7 @@ class Server:
         if self._token_reloader is not None:
             self._token_reloader.cancel()
         self._standard_services.drain()
-        self._answers.is_draining = True
+        self._answers.is_draining = self._checks.is_draining = True
         if self._messages is not None:
             self._messages.drain()
         if self._server is not None:
@@ -224,7 +227,7 @@ class Server:
             try:
                 if not row.answer_bytes:
                     return await handle(request)
-                async with Turn(self._answers, row.answer_bytes):
+                async with Turn(self._answers if row.reads_content else self._checks, row.answer_bytes):
                     return await handle(request)
             finally:
                 # A call that its client has cancelled may have taken effect, too.

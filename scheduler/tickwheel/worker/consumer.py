@@ -73,12 +73,8 @@ class Consumer:
         self._number = 0
         self._batches = [UnsettledBatch(state, 0) for state in batch_states]
         # If the selector asks whether a queue has work, a batch of the queue is leased for the answer.
-        self._queues = SeveralQueues(
-            {queue.name: DequeueOptions.parse(queue.batch, worker=worker) for queue in selector.queues},
-            selector.select_queue,
-            Message,
-            _blocked_queues.observe,
-        )
+        self._options = {queue.name: DequeueOptions.parse(queue.batch, worker=worker) for queue in selector.queues}
+        self._queues = SeveralQueues(self._options, selector.select_queue, Message, _blocked_queues.observe)
         # The wait for all queues is at most as long as the longest one that a queue allows.
         self._max_wait = min(_MAX_WAIT, max(as_timedelta(queue.long_poll) for queue in selector.queues)).total_seconds()
         self._waits_for_all = len(selector.queues) > 1 and self._max_wait > 0
@@ -146,7 +142,7 @@ class Consumer:
 
     def _take(self, queue: TaskQueue, wait: timedelta | None = None) -> list[Message]:
         try:
-            options = DequeueOptions.parse(queue.batch, wait=wait, worker=self._worker)
+            options = DequeueOptions.parse(self._options[queue.name].limit, wait=wait, worker=self._worker)
             messages = self._tickwheel._dequeue(queue.name, options, self._stopping.is_set)
         except (QueueBlocked, QueueNotFound) as error:
             # Nothing can be taken now. The queue may be created or unblocked soon.
@@ -172,7 +168,7 @@ class Consumer:
             )
             batch_state.begin(self._number, len(messages))
             self._completer.log.received(messages)
-            kept = self._keep(batch, messages)
+            kept = self._keep(batch, messages) if self._app._may_wait else list(enumerate(messages))
             left = iter(kept)
             call_hook(self._app, "before_batch", queue, [message for _, message in kept])
             self._run_tasks(queue, batch_state, batch, left)
@@ -183,15 +179,24 @@ class Consumer:
         self._on_batch_end()
 
     def _keep(self, batch: UnsettledBatch, messages: list[Message]) -> list[tuple[int, Message]]:
-        """Release the messages that must not wait behind the first one. Return the others, with their indexes."""
-        may_wait = self._app._may_wait
+        """Release the messages that must not wait behind the first one. Return the others, with their indexes.
+
+        While the queue delivers such messages, take one message at a time, and afterwards twice as many with each
+        batch. Otherwise, the worker would release the rest of each batch.
+        """
+        assert self._app._may_wait is not None
+        waits = list(map(self._app._may_wait, messages))
         kept: list[tuple[int, Message]] = []
-        released: list[tuple[int, Message]] = []
         for message_index, message in enumerate(messages):
-            is_kept = message_index == 0 or may_wait is None or may_wait(message)
-            (kept if is_kept else released).append((message_index, message))
-        for message_index, message in released:
-            self._completer.put(FinishedTask(batch, message_index, message, None))
+            if message_index == 0 or waits[message_index]:
+                kept.append((message_index, message))
+            else:
+                self._completer.put(FinishedTask(batch, message_index, message, None))
+        queue = messages[0].queue
+        limit = self._options[queue].limit
+        new = min(2 * limit, self._app.queues[queue].batch) if all(waits) else 1
+        if new != limit:
+            self._options[queue] = DequeueOptions.parse(new, worker=self._worker)
         return kept
 
     def _run_tasks(

@@ -40,6 +40,9 @@ def check_files(page: Path) -> None:
         try:
             os.close(open_private(path, os.O_WRONLY))
         except FileNotFoundError:
+            # The folder may be read-only, or its file system may make each file accessible to all users.
+            os.close(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE))
+            path.unlink()
             continue
         check_single_name(path)
     _check_is_report(page)

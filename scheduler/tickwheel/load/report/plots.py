@@ -3,11 +3,16 @@
 import base64
 import io
 from collections.abc import Callable, Iterator
+from contextlib import chdir
+from pathlib import Path
 from typing import Any
 
-from matplotlib import rc_context
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+# While matplotlib is imported, it reads the file matplotlibrc of the working directory. Another user may have put it
+# there.
+with chdir(Path(__file__).parent):
+    from matplotlib import rc_context
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _SIZE = (8.0, 2.6)
 
