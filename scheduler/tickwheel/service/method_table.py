@@ -27,9 +27,9 @@ class MethodRow:
     read the content of messages (``reads_content``) have turns of their own. The handlers of dequeues take their turns
     themselves. A call that ``reads_all_shards``, or writes to all, costs their number divided by `SHARDS_OF_A_MESSAGE`,
     if this is more than ``charge``. If it reads a key for each item of the repeated field ``keys`` on each shard, it
-    costs the number of keys divided by `KEYS_OF_A_MESSAGE`, if this is more. ``charge_at_end`` is the name of a repeated
-    field of the request: the call is never rejected for its length, which is charged when the call ends. Only unary RPCs
-    can have this charge.
+    costs the number of keys divided by `KEYS_OF_A_MESSAGE`, if this is more. ``charge_at_end`` is the name of a
+    repeated field of the request: the call is never rejected for its length, which is charged when the call ends. Only
+    unary RPCs can have this charge.
     """
 
     name: str
