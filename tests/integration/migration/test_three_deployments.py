@@ -13,6 +13,7 @@ from celery import chain
 
 from tests.integration.migration import shop
 from tests.integration.migration.conftest import Shop, route
+from tests.support.wait_until import eventually
 
 pytestmark = [
     pytest.mark.integration,
@@ -79,12 +80,18 @@ def test_every_call_ends_alike_in_celery_and_in_tickwheel(deployment: Shop, how:
         assert {name: outcome(result) for name, result in sent.items()} == {
             name: row.routed if is_routed and row.routed else row.outcome for name, row in CALLS.items()
         }
-        failures = {name: failures_of(deployment, result.id) for name, result in sent.items()}
-    expected = {name: int(row.outcome.startswith("FAILURE")) for name, row in CALLS.items()}
-    if not is_routed:
-        # Celery sends the signal at the time limit, and again for the process that it kills.
-        expected |= {name: 2 for name in expected if name.startswith("time limit")}
-    assert failures == expected
+        expected = {name: int(row.outcome.startswith("FAILURE")) for name, row in CALLS.items()}
+        if not is_routed:
+            # Celery sends the signal at the time limit, and again for the process that it kills.
+            expected |= {name: 2 for name in expected if name.startswith("time limit")}
+
+        def failures() -> dict[str, int]:
+            return {name: failures_of(deployment, result.id) for name, result in sent.items()}
+
+        # A worker stores the result first.
+        eventually(lambda: failures() == expected, "the signals are sent")
+    # And no more of them while the workers end.
+    assert failures() == expected
 
 
 def outcome(result: Any) -> str:
