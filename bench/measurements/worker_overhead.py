@@ -28,7 +28,7 @@ BATCH = 10
 _CELERY = ("-m", "celery", "-A", "bench.no_op.celery_app", "worker", "-c", "1", "-l", "ERROR")
 _CELERY_LEAN = ("--without-gossip", "--without-mingle", "--without-heartbeat")
 _DRAMATIQ = ("-m", "dramatiq", "bench.no_op.dramatiq_app", "-p", "1", "-t")
-_TICKWHEEL = ("-m", "tickwheel", "worker", "bench.no_op.tickwheel_app:app", "--drive", "never")
+_TICKWHEEL = ("-m", "tickwheel", "worker", "bench.no_op.tickwheel_app:app")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from bench.measurements.worker_overhead import run_worker
 from bench.measurements.worker_shapes import OVER
 from services.serving_program import SERVE, ServingProgram
 
-_WORKER = ("-m", "tickwheel", "worker", "bench.no_op.three_queues_app:app", "--drive", "never")
+_WORKER = ("-m", "tickwheel", "worker", "bench.no_op.three_queues_app:app")
 _POLL_S = 0.002
 # The pause between two tasks is random, so that a task comes at any time of the worker's waits, which last a second.
 _PAUSE_S = (0.02, 0.12)

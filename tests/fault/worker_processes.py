@@ -21,20 +21,10 @@ APP = "tests.fault.worker_app:app"
 
 
 class Worker(Process):
-    """A worker that is stopped at the end. Each line of its record has an action, a message id and an attempt.
-
-    ``drive`` is the option `--drive`. By default, an event process of the test drives, unless the server is embedded.
-    """
+    """A worker that is stopped at the end. Each line of its record has an action, a message id and an attempt."""
 
     def __init__(
-        self,
-        url: str,
-        namespace: str,
-        folder: Path,
-        *options: str,
-        app: str = APP,
-        drive: str = "",
-        **environment: str,
+        self, url: str, namespace: str, folder: Path, *options: str, app: str = APP, **environment: str
     ) -> None:
         self._records = ProcessRecords(folder)
         settings = {
@@ -43,7 +33,6 @@ class Worker(Process):
             "RECORD": str(self._records.record_path),
         }
         command = [sys.executable, "-m", "tickwheel", "worker", app, *options]
-        command += ["--drive", drive or ("never" if url else "auto")]
         super().__init__("worker", command, folder, environment=settings | environment, cwd=ROOT)
 
     @property

@@ -14,7 +14,7 @@ from tickwheel.election.lease_member import Attendance, Mode
 from tickwheel.election.lease_row import Row
 from tickwheel.election.stored_assignment import NONE_STORED, StoredAssignment
 from tickwheel.storage.fence import CLAIM_FIELDS, StoredClaim, pack_fence
-from tickwheel.storage.keys import election_key, namespace_key, shard_key
+from tickwheel.storage.keys import election_key, shard_key
 from tickwheel.storage.scripts import load
 
 pytestmark = pytest.mark.property
@@ -81,22 +81,19 @@ class Scripts:
     def __init__(self, server: Any, namespace: str) -> None:
         self._server = server
         self._clock, self._election = shard_key(namespace, 0, "clock"), election_key(namespace)
-        self._namespace = namespace_key(namespace)
 
     def clear(self) -> None:
         self._server.delete(self._clock, self._election)
-        self._server.hset(self._namespace, "shards", SHARDS)
 
     def attend(self, member: str, call: Attendance) -> list[Any]:
         args: list[Any] = [
             *(member, call.mode, call.row.pack(SHARDS), int(call.announces), call.seen.header),
             call.proposal.packed() if call.proposal else b"",
-            SHARDS,
         ]
         for removed, row in call.removals:
             args += [removed, row]
         source = load("attend_election").source
-        return list(self._server.eval(source, 2, self._election, self._namespace, *args))
+        return list(self._server.eval(source, 1, self._election, *args))
 
     def claim(self, member: str, seen: bytes, fence: bytes) -> bool:
         args = (fence, "lease", "", "host:1", "", 0, member, seen)
@@ -145,20 +142,3 @@ def test_the_scripts_agree_with_the_simulated_server(server: Any, namespace: str
             scripts.release(argument)
         shard, stored = model.server.state.shards[0], scripts.stored()
         assert (stored.fence, stored.holder) == (shard.fence, shard.holder)
-
-
-@pytest.mark.parametrize("shards", [None, 0, SHARDS + 1], ids=["missing", "being deleted", "recreated"])
-def test_nobody_takes_part_in_the_election_of_a_namespace_that_is_gone(
-    server: Any, namespace: str, shards: int | None
-) -> None:
-    scripts = Scripts(server, namespace)
-    scripts.clear()
-    if shards is None:
-        server.delete(namespace_key(namespace))
-    else:
-        server.hset(namespace_key(namespace), "shards", shards)
-    for mode in Mode:
-        call = Attendance(mode, ROWS[1], True, [], NONE_STORED, ASSIGNMENTS[1], False)
-        with pytest.raises(ResponseError, match=r"^NAMESPACEGONE"):
-            scripts.attend("a", call)
-    assert not server.exists(election_key(namespace))

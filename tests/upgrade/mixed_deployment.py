@@ -110,10 +110,8 @@ class MixedDeployment:
             )
             for n, port in enumerate(ports)
         ]
-        self.lock = ("--lock", str(folder / "lock"))
         self.event_processes = [
-            Component(f"events-{n}", (*module, "events", *self.lock), folder / f"events-{n}", events, ready="")
-            for n in range(2)
+            Component(f"events-{n}", (*module, "events"), folder / f"events-{n}", events, ready="") for n in range(2)
         ]
         over_grpc = [f"grpc://:{tokens[name]}@{HOST}:{port}" for name, port in zip(TOKENS, ports, strict=True)]
         self.workers, self.producers, self.consumers = (

@@ -23,9 +23,8 @@ enqueue_file.py       enqueue of a file in batches
 leased_messages.py    settling of leased messages, from arguments or from standard input
 listen_address.py     addresses of listening sockets
 metrics_option.py     the option --metrics
+kafka_settings.py     the settings of Kafka's client library
 service_process.py    one process of the gRPC service
-drive_option.py       the options that decide whether a worker or a service drives
-kafka_options.py      the options for Kafka that several commands share
 driver_warning.py     a warning that no event process drives the namespace
 removal_progress.py   removal of messages or keys, with its progress
 load_progress.py      progress and tables of `tickwheel load`

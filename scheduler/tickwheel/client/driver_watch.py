@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tickwheel.election.lease_member import KIND
-from tickwheel.election.unclaimed_shards import UNCLAIMED_MS
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.plan import Plan, Request, Round
 from tickwheel.runtime.time import monotonic_ms
@@ -29,10 +28,6 @@ _COMMANDS: Final = {
     KIND: "tickwheel events --election lease",
     "zookeeper": "tickwheel events --election zk://…",
 }
-_SOON: Final = (
-    ". Workers and services with `--drive auto` drive a new namespace of one Redis server, too, but only"
-    f" {UNCLAIMED_MS / 1_000:g} s after their start"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +55,10 @@ class Signs:
 class DriverWatch:
     """Compares the signs of each check with those of the checks before."""
 
-    def __init__(
-        self, context: NamespaceContext, clock: Callable[[], float] = monotonic_ms, *, unclaimed_ms: float = 0.0
-    ) -> None:
-        """``clock`` is the monotonic clock, in ms. ``unclaimed_ms`` is more time for the first claim of a shard: a
-        program that drives as a last resort leaves shards that nobody has claimed to event processes for a time.
-        """
+    def __init__(self, context: NamespaceContext, clock: Callable[[], float] = monotonic_ms) -> None:
+        """``clock`` is the monotonic clock, in ms."""
         self._context = context
         self._clock = clock
-        self._unclaimed_ms = unclaimed_ms
         # The signs of each shard, and since when they are the same.
         self._signs: dict[int, tuple[Signs, float]] = {}
 
@@ -84,11 +74,7 @@ class DriverWatch:
             shard: before[shard] if shard in before and before[shard][0] == own else (own, now)
             for shard, own in signs.items()
         }
-        undriven = [
-            shard
-            for shard, (own, since) in self._signs.items()
-            if own.is_quiet and now - since >= QUIET_MS + (0.0 if own.fence else self._unclaimed_ms)
-        ]
+        undriven = [shard for shard, (own, since) in self._signs.items() if own.is_quiet and now - since >= QUIET_MS]
         return undriven_text(self._context, undriven, signs) if undriven else ""
 
 
@@ -111,13 +97,10 @@ def read_signs(context: NamespaceContext) -> Plan[dict[int, Signs]]:
 def undriven_text(context: NamespaceContext, undriven: list[int], signs: Mapping[int, Signs]) -> str:
     """Return the warning about these shards, with the remedy."""
     which = f" (shards: {len(undriven)} of {context.shards})" if len(undriven) < context.shards else ""
-    first = signs[undriven[0]]
-    command = _COMMANDS.get(first.election, "tickwheel events")
-    # Somebody who has just started workers must not believe that this does not suffice.
-    soon = "" if first.fence or first.election else _SOON
+    command = _COMMANDS.get(signs[undriven[0]].election, "tickwheel events")
     return (
         f"no event process drives namespace {context.namespace!r}{which}: delayed messages do not become deliverable,"
-        f" and leases do not end. Run `{command}`{soon}"
+        f" and leases do not end. Run `{command}`"
     )
 
 

@@ -19,10 +19,6 @@ shard_readings.py    the latest readings of a shard's queues, and the turns in w
 queue_metrics_reader.py  reads the metrics of queues for the shards that the process leads
 metrics.py           the metrics of an event process
 queue_metrics.py     the metrics of queues
-last_resort.py       an event process that drives only while nothing speaks against it
-obstacle_watch.py    stops an event process of last resort when something speaks against it
-parent_input.py      the pipe from the program that started the event process
-driving_log.py       the log of when a process of last resort drives
 main.py              the program: its options and its signals
 __main__.py          the program `python -m tickwheel.event_process`
 """

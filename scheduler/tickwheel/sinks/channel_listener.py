@@ -18,20 +18,12 @@ _READS_OF_A_POLL: Final = 1_000
 class ChannelListener:
     """Subscriptions to channels. After any failure, create a new listener: notifications may have been missed."""
 
-    def __init__(
-        self,
-        client: Redis,
-        wake: int,
-        confirmed_ms: float = CONFIRMED_MS,
-        on_payload: Callable[[bytes], None] = lambda _: None,
-    ) -> None:
-        """``wake`` is a file descriptor that becomes readable to end a wait. ``on_payload`` gets the text of each
-        notification, before `poll` returns.
+    def __init__(self, client: Redis, wake: int, confirmed_ms: float = CONFIRMED_MS) -> None:
+        """``wake`` is a file descriptor that becomes readable to end a wait.
 
         If the server does not confirm a subscription within ``confirmed_ms``, the connection counts as lost.
         """
         self._confirmed_ms = confirmed_ms
-        self._on_payload = on_payload
         self._connection = make_connection(client)
         self._connection.connect()
         self._subscribed: set[str] = set()
@@ -81,7 +73,6 @@ class ChannelListener:
         kind, channel = answer[0], answer[1].decode()
         if kind == b"smessage":
             self._published.add(channel)
-            self._on_payload(answer[2])
         elif channel in self._unconfirmed:
             self._unconfirmed.discard(channel)
         else:

@@ -11,7 +11,6 @@ process.py           the program of one worker process
 consumer.py          the loop that selects a queue, takes a batch and runs its tasks
 completer.py         the thread that settles finished tasks on the server
 lease_renewer.py     the renewal of the leases of one process, in the supervisor
-last_resort_driver.py  the child process that drives while no event process does, and the warnings
 driver_alarm.py      a thread that warns while no event process drives the namespace
 orphan_settler.py    the settlement of the messages of a process that has ended
 shared_state.py      the progress of a process, in shared memory

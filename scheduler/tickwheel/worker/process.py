@@ -55,9 +55,8 @@ class ProcessConfig(msgspec.Struct, kw_only=True):
 
     ``client_options`` are the client's arguments that the command line sets. ``timeout_s`` is the client's timeout that
     the command line sets, and ``default_timeout_s`` is used if the app does not set one either. Without ``log_tasks``,
-    only failures of tasks are logged. ``processes`` is the number of processes of the worker. ``drives``: the worker
-    drives if nobody else does. ``is_restart``: an earlier process of the worker has loaded the app and opened the
-    namespace, so that this one does not create it.
+    only failures of tasks are logged. ``processes`` is the number of processes of the worker. ``is_restart``: an
+    earlier process of the worker has loaded the app and opened the namespace, so that this one does not create it.
     """
 
     app: str
@@ -75,7 +74,6 @@ class ProcessConfig(msgspec.Struct, kw_only=True):
     verbose: bool
     log_tasks: bool = True
     processes: int = 1
-    drives: bool = False
     is_restart: bool = False
 
 
@@ -92,9 +90,8 @@ def main() -> int:
     handler = log_to_stderr(json=config.json, verbose=config.verbose)
     stopping = threading.Event()
 
-    # SIGINT and SIGUSR1 have no effect. The handler is not SIG_IGN, because programs that tasks start would inherit
-    # SIG_IGN.
-    handle_in_thread({signal.SIGTERM: stopping.set, signal.SIGINT: lambda: None, signal.SIGUSR1: lambda: None})
+    # SIGINT has no effect. The handler is not SIG_IGN, because programs that tasks start would inherit SIG_IGN.
+    handle_in_thread({signal.SIGTERM: stopping.set, signal.SIGINT: lambda: None})
     threading.Thread(target=_exit_with_supervisor, args=(supervisor, stopping, config.drain_s), daemon=True).start()
     reports = ReportWriter(config.report_fd, stopping.set)
     try:

@@ -21,15 +21,14 @@ import msgspec
 
 from tickwheel.client import Tickwheel
 from tickwheel.client.exit_codes import ExitCode
-from tickwheel.client.last_resort import LastResortOptions
 from tickwheel.errors import TickwheelError
 from tickwheel.runtime.backoff import Backoff
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.runtime.python_command import python_module
+from tickwheel.worker.driver_alarm import DriverAlarm
 from tickwheel.worker.exit_reason import describe_exit, exit_reason
 from tickwheel.worker.ipc import Ready
-from tickwheel.worker.last_resort_driver import LastResortDriver
 from tickwheel.worker.lease_renewer import LeaseRenewer
 from tickwheel.worker.namespace_loss import NamespaceLoss
 from tickwheel.worker.orphan_settler import Interruption, settle_after_exit
@@ -79,12 +78,10 @@ class _Process:
 
 
 class Supervisor:
-    """Runs ``count`` processes with the same configuration until `stop`. Drives as ``driving`` demands; None: never."""
+    """Runs ``count`` processes with the same configuration until `stop`."""
 
-    def __init__(
-        self, config: ProcessConfig, count: int, stats: Stats, driving: LastResortOptions | None = None
-    ) -> None:
-        self._config = msgspec.structs.replace(config, processes=count, drives=driving is not None)
+    def __init__(self, config: ProcessConfig, count: int, stats: Stats) -> None:
+        self._config = msgspec.structs.replace(config, processes=count)
         self._count = count
         self._timeout = _TIMEOUT if config.timeout_s is None else min(_TIMEOUT, timedelta(seconds=config.timeout_s))
         self._stats = stats
@@ -95,7 +92,7 @@ class Supervisor:
         # Whether a process has loaded the app. Then the arguments are valid, and later failures are temporary.
         self._was_ready = False
         self._client: Tickwheel | None = None
-        self._driver = LastResortDriver(driving)
+        self._alarm: DriverAlarm | None = None
         # The argument of the last `_open_client`, and the earliest time of the next attempt.
         self._ready_report: Ready | None = None
         self._open_at = 0.0
@@ -142,7 +139,8 @@ class Supervisor:
                 settler.join()
             # A call that could not get a thread is still in the line.
             self._executor.shutdown(cancel_futures=True)
-            self._driver.stop()
+            if self._alarm is not None:
+                self._alarm.stop()
             if self._client is not None:
                 self._client.close()
         return ExitCode.REFUSED if self._namespace_loss.is_known else self._exit_code
@@ -151,7 +149,6 @@ class Supervisor:
         if self._stops > 0 and self._stop_phase == 0:
             self._stop_phase = 1
             self._drain_deadline = time.monotonic() + self._config.drain_s
-            self._driver.begin_stop()
             for process in filter(None, self._processes):
                 process.popen.send_signal(signal.SIGTERM)
             if not self._namespace_loss.is_known:
@@ -253,10 +250,10 @@ class Supervisor:
             self._was_ready, self._ready_report = True, report
             if self._client is None:
                 # If the server is embedded, this client also drives its wheel. The process has opened the namespace.
-                drive = None if self._driver.is_on else False
-                options = {"drive": drive, "timeout": self._timeout, "existing": True}
+                options = {"drive": None, "timeout": self._timeout, "existing": True}
                 self._client = Tickwheel(**report.client_options | options)
-                self._driver.start(self._client)
+                self._alarm = DriverAlarm(self._client)
+                self._alarm.start()
             return self._client
 
     def _retry_client(self, now: float) -> None:

@@ -21,7 +21,7 @@ PROGRAMS: dict[str, tuple[str, str]] = {
     "serve": ("serve --listen 127.0.0.1:0", "serving grpc://"),
     "serve --processes": ("serve --processes 2 --listen 127.0.0.1:0", "serving grpc://"),
     "dev": ("dev --listen 127.0.0.1:{port} --data-dir {folder}/data", "serving grpc://"),
-    "events": ("events", "elected"),
+    "events": ("events --lock {folder}/lock", "elected"),
     "worker": ("worker tests.fault.worker_app:app", '"working"'),
     "load": (
         "load order-timeouts --scale 0.00001 --start 12h --length 10m --speed-up 600 --report {folder}/report.html",

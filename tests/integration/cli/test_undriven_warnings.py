@@ -40,11 +40,7 @@ def driven(client: Tickwheel, url: str, server: Any, log: Path, election: str | 
 def test_commands_that_need_a_timer_warn_until_an_event_process_drives(
     run: Run, cli_client: Tickwheel, tickwheel_server: PrivateServer, server: Any, tmp_path: Path, election: str | None
 ) -> None:
-    commands = (
-        ("enqueue", "jobs", "x", "--id", "later", "--delay", "1h"),
-        ("reschedule", "jobs", "later", "--delay", "2h"),
-        ("route", "set", "mail.send", "--to", "tickwheel"),
-    )
+    commands = (("enqueue", "jobs", "x", "--delay", "1h"), ("route", "set", "mail.send", "--to", "tickwheel"))
     for command in commands:
         result = run(*command)
         assert f"warning: {WARNING} '{cli_client._context.namespace}'" in result.stderr

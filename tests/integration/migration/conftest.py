@@ -94,7 +94,7 @@ class Shop(ProcessRecords):
         """Return a worker of Tickwheel that is not started. With ``kill_first``, the first run of each call kills its
         process. ``url`` replaces the URL of the server, for example by that of a service.
         """
-        command = ["tickwheel", "worker", "tests.integration.migration.shop:tickwheel", "--drive", "never", *options]
+        command = ["tickwheel", "worker", "tests.integration.migration.shop:tickwheel", *options]
         more = ({"KILL_FIRST": "1"} if kill_first else {}) | ({"TICKWHEEL_URL": url} if url else {})
         return self._process("tickwheel", command, more=more)
 

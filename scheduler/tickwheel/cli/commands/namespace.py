@@ -26,9 +26,8 @@ def delete(
 ) -> None:
     """Delete a namespace with all its queues, messages and settings. If the command is cut off, repeat it.
 
-    End all event processes of the namespace first, also those of workers and services, and of clients with
-    `drive=True`. Workers and services that go on need `--drive never`. If the namespace relays its events to Kafka, let
-    the relay publish all events before.
+    End all event processes of the namespace first. If the namespace relays its events to Kafka, let the relay publish
+    all events before.
     """
     log_to_stderr(json=target.json, lowest=logging.WARNING)
     name = target.namespace or "tw"
