@@ -11,8 +11,9 @@ from zoneinfo import ZoneInfo
 
 import celery as celery_package
 import pytest
-from celery import Celery, shared_task
+from celery import shared_task
 
+from tests.support.celery_app import make_celery_app
 from tickwheel.celery import task_adapter
 from tickwheel.celery.revoked_calls import CallStopped, Stopper, request_of
 from tickwheel.tasks import TaskApp
@@ -26,14 +27,10 @@ UNREACHABLE = "redis://127.0.0.1:1"
 
 @pytest.fixture
 def celery(monkeypatch: pytest.MonkeyPatch) -> Any:
-    # Celery gives every new app the tasks of all apps of the process, so also those of other tests.
-    monkeypatch.setattr(celery_package._state, "_on_app_finalizers", set())
-    return Celery("shop", broker="memory://", set_as_current=False)
+    return make_celery_app(monkeypatch)
 
 
 def test_every_thread_of_a_worker_has_the_app_as_its_current_app(celery: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(celery_package._state, "default_app", None)
-    monkeypatch.setattr(celery_package._state._tls, "current_app", None)
     # A shared task is declared in all apps of the process.
     monkeypatch.setattr(celery_package._state, "_apps", WeakSet([celery]))
 

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-import celery as celery_package
 import pytest
-from celery import Celery
 
+from tests.support.celery_app import make_celery_app
 from tickwheel.celery import task_adapter
 from tickwheel.celery.celery_message import CeleryMessage
 from tickwheel.celery.prefetch import may_wait
@@ -22,12 +21,7 @@ def nothing() -> None:
 
 @pytest.fixture
 def celery(monkeypatch: pytest.MonkeyPatch) -> Any:
-    # Celery gives every new app the tasks of all apps of the process, so also those of other tests.
-    monkeypatch.setattr(celery_package._state, "_on_app_finalizers", set())
-    # A declaration makes the app the current one.
-    monkeypatch.setattr(celery_package._state, "default_app", None)
-    monkeypatch.setattr(celery_package._state._tls, "current_app", None)
-    return Celery("shop", broker="memory://", set_as_current=False)
+    return make_celery_app(monkeypatch)
 
 
 def leased_message(payload: bytes, attempt: int = 1) -> LeasedMessage:

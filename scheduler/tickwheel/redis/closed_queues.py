@@ -20,8 +20,8 @@ class ClosedQueues:
     """The joint waiters of the closed queues, by caller and queue."""
 
     def __init__(self) -> None:
-        # By caller and queue: the waiters. Callers and queues are in the order in which they are read.
-        self._queues: OrderedDict[str, OrderedDict[str, dict[JointWaiter, None]]] = OrderedDict()
+        # By caller and queue: the number of waiters. Callers and queues are in the order in which they are read.
+        self._queues: OrderedDict[str, OrderedDict[str, int]] = OrderedDict()
         # By queue: the waiters of all callers.
         self._waiters: dict[str, dict[JointWaiter, None]] = {}
         # By caller: the waiters. Callers and waiters are in the order in which they become readers.
@@ -35,7 +35,7 @@ class ClosedQueues:
             return
         queues = self._queues.setdefault(joint.caller, OrderedDict())
         for queue in joint.closed:
-            queues.setdefault(queue, {})[joint] = None
+            queues[queue] = queues.get(queue, 0) + 1
             self._waiters.setdefault(queue, {})[joint] = None
             self._opened.discard(queue)
         self._readers.setdefault(joint.caller, OrderedDict())[joint] = None
@@ -48,10 +48,12 @@ class ClosedQueues:
         del readers[joint]
         queues = self._queues[joint.caller]
         for queue in joint.closed:
-            for by_queue in (queues, self._waiters):
-                del by_queue[queue][joint]
-                if not by_queue[queue]:
-                    del by_queue[queue]
+            queues[queue] -= 1
+            if not queues[queue]:
+                del queues[queue]
+            del self._waiters[queue][joint]
+            if not self._waiters[queue]:
+                del self._waiters[queue]
         if not readers:
             del self._readers[joint.caller], self._queues[joint.caller]
         unread, joint.to_read = joint.to_read, ()
@@ -68,14 +70,14 @@ class ClosedQueues:
             caller, left = turns.popleft()
             queues = self._queues[caller]
             self._queues.move_to_end(caller)
-            # Queues that an earlier caller has chosen cost a caller no turn: many callers may wait for the same queues.
-            queue: str | None = None
-            while left and (queue is None or queue in chosen):
+            while left:
                 left -= 1
                 queue = next(iter(queues))
                 queues.move_to_end(queue)
-            if queue is not None:
-                chosen[queue] = None
+                # A queue that is chosen already costs the caller no turn: many callers may wait for the same queues.
+                if queue not in chosen:
+                    chosen[queue] = None
+                    break
             if left:
                 turns.append((caller, left))
         return self._choose_reader(tuple(chosen))

@@ -168,7 +168,7 @@ class Consumer:
             )
             batch_state.begin(self._number, len(messages))
             self._completer.log.received(messages)
-            kept = self._keep(batch, messages) if self._app._may_wait else list(enumerate(messages))
+            kept = self._keep(batch, messages)
             left = iter(kept)
             call_hook(self._app, "before_batch", queue, [message for _, message in kept])
             self._run_tasks(queue, batch_state, batch, left)
@@ -184,17 +184,19 @@ class Consumer:
         While the queue delivers such messages, take one message at a time, and afterwards twice as many with each
         batch. Otherwise, the worker would release the rest of each batch.
         """
-        assert self._app._may_wait is not None
-        waits = list(map(self._app._may_wait, messages))
+        queue, may_wait = messages[0].queue, self._app._may_wait
+        size = self._app.queues[queue].batch
+        if may_wait is None or size == 1:
+            return list(enumerate(messages))
+        waits = list(map(may_wait, messages))
         kept: list[tuple[int, Message]] = []
         for message_index, message in enumerate(messages):
             if message_index == 0 or waits[message_index]:
                 kept.append((message_index, message))
             else:
                 self._completer.put(FinishedTask(batch, message_index, message, None))
-        queue = messages[0].queue
         limit = self._options[queue].limit
-        new = min(2 * limit, self._app.queues[queue].batch) if all(waits) else 1
+        new = min(2 * limit, size) if all(waits) else 1
         if new != limit:
             self._options[queue] = DequeueOptions.parse(new, worker=self._worker)
         return kept
