@@ -14,6 +14,7 @@ import pytest
 from tests.fault.faulty_server import FaultyServer
 from tests.fault.flaky_proxy import FlakyProxy
 from tests.fault.mutating_calls import CALLS, HOUR, NOW, PreparedNamespace, answer, prepare_namespace
+from tests.support.command_stats import calls_of
 from tests.support.outbox import read_outbox, states_of
 from tests.support.wait_until import eventually
 from tickwheel import Change, EnqueueResult, Message, NewMessage, Queue, Tickwheel, Unavailable, aio
@@ -205,7 +206,7 @@ def fixed_time_namespace(url: str, namespace: str) -> Iterator[PreparedNamespace
 
 
 def count_scripts(client: Any) -> int:
-    return int(client.info("commandstats")["cmdstat_evalsha"]["calls"])
+    return calls_of(client, "evalsha")
 
 
 def test_a_late_copy_of_an_older_call_is_refused(

@@ -14,6 +14,7 @@ import pytest
 from tests.fault.event_processes import EventProcessChild, fence, wait_for_a_claim
 from tests.fault.faulty_server import FaultyServer
 from tests.property.mutants import Mutant, load_mutant
+from tests.support.command_stats import calls_of
 from tests.support.wait_until import eventually, eventually_in_task
 from tickwheel import Message, NewMessage, Queue, Tickwheel, aio
 from tickwheel.redis.wait_list import SWEEP_S, WaitList
@@ -40,7 +41,7 @@ def server(faulty: FaultyServer) -> Iterator[Any]:
 
 def count_checks(server: Any) -> int:
     """Return how often clients checked whether a message is ready, by the dequeue script or without it."""
-    return int(server.info("commandstats").get("cmdstat_exists", {}).get("calls", 0))
+    return calls_of(server, "exists")
 
 
 @contextmanager

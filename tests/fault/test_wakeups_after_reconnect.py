@@ -11,6 +11,7 @@ import pytest
 
 from tests.fault.faulty_server import FaultyServer
 from tests.property.mutants import Mutant, load_mutant
+from tests.support.command_stats import calls_of
 from tests.support.wait_until import eventually, eventually_in_task
 from tickwheel import Forbidden, Message, NewMessage, Tickwheel, aio
 from tickwheel.redis import subscriptions
@@ -47,7 +48,7 @@ def url(faulty: FaultyServer, server: Any) -> str:
 
 
 def count_checks(server: Any) -> int:
-    return int(server.info("commandstats").get("cmdstat_exists", {}).get("calls", 0))
+    return calls_of(server, "exists")
 
 
 def all_wait(server: Any, before: int) -> bool:

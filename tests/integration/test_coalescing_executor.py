@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.integration.service_namespace import make_dequeue, open_namespace
+from tests.support.command_stats import calls_of
 from tickwheel import NewMessage, TickwheelError
 from tickwheel.model.message import LeasedMessage
 from tickwheel.operations.enqueue import enqueue_many
@@ -26,10 +27,6 @@ def namespace(server: PrivateServer) -> AbstractAsyncContextManager[Namespace]:
 
 def dequeue(of: Namespace, queue: str, request_id: str | None = None) -> Plan[list[LeasedMessage]]:
     return make_dequeue(of, queue, request_id).plan(LeasedMessage)
-
-
-def calls_of(server: Any, command: str) -> int:
-    return int(server.info("commandstats").get(f"cmdstat_{command}", {}).get("calls", 0))
 
 
 def test_one_check_of_an_empty_queue_answers_many_calls(tickwheel_server: PrivateServer, server: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.command_stats import calls_of
 from tests.support.wait_until import eventually
 from tickwheel import InvalidArgument, Message, MessageNotFound, MessageView, Queue, Tickwheel
 from tickwheel.operations.inspect import RECHECK_S
@@ -49,8 +50,7 @@ def take(queue: Queue) -> Message:
 
 def stats(server: Any) -> tuple[int, int]:
     """Return the numbers of script calls and of bytes that the server has sent to all its clients so far."""
-    script_calls: int = server.info("commandstats")["cmdstat_evalsha"]["calls"]
-    return script_calls, server.info("stats")["total_net_output_bytes"]
+    return calls_of(server, "evalsha"), server.info("stats")["total_net_output_bytes"]
 
 
 def check_woken(waiting: Future[MessageView], state: str) -> MessageView:

@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from tests.integration.service_thread import ServiceThread
+from tests.support.command_stats import calls_of
 from tests.support.wait_until import eventually
 from tickwheel import LimitExceeded, Tickwheel, limits
 from tickwheel.redis.closed_queues import MAX_READ
@@ -78,8 +79,7 @@ class Waiting:
     def reads(self) -> int:
         """Return the number of commands so far that read configurations of queues or other fields of hashes."""
         with self.server.client() as client:
-            stats: Any = client.info("commandstats")
-            return sum(stats.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("hget", "hmget"))
+            return calls_of(client, "hget", "hmget")
 
     def connections(self) -> int:
         with self.server.client() as client:

@@ -16,6 +16,7 @@ from google.rpc.status_pb2 import Status
 from tests.integration.generic_client import GenericClient
 from tests.integration.service_thread import ServiceThread
 from tests.security.tokens import entry, generic_client, write_token_file
+from tests.support.command_stats import calls_of
 from tests.support.frozen_server import frozen
 from tests.support.jobs_namespace import jobs_namespace
 from tests.support.wait_until import eventually
@@ -94,8 +95,7 @@ def walks_in_line(server: PrivateServer, folder: Path, *entries: str) -> Iterato
 
 
 def count_script_calls(redis: Any) -> int:
-    calls: int = redis.info("commandstats")["cmdstat_evalsha"]["calls"]
-    return calls
+    return calls_of(redis, "evalsha")
 
 
 def cursors(monitor: Any, server: PrivateServer) -> Iterator[str]:

@@ -11,6 +11,7 @@ import pytest
 from bench.measurements.large_requests import memory_mb
 from services.serving_program import SERVE, ServingProgram
 from tests.security.tokens import entry, generic_client, write_token_file
+from tests.support.command_stats import calls_of
 from tests.support.wait_until import eventually
 from tickwheel import Queue, Tickwheel
 from tickwheel.rpc.methods import METHODS
@@ -59,8 +60,7 @@ def sent_mb(server: Any) -> float:
 
 def script_calls(server: Any) -> int:
     """Return the number of script calls so far. Each waiting call reads its message twice before it sleeps."""
-    count: int = server.info("commandstats")["cmdstat_evalsha"]["calls"]
-    return count
+    return calls_of(server, "evalsha")
 
 
 def begin(channel: grpc.Channel, token: str, namespace: str) -> list[Any]:
