@@ -33,6 +33,10 @@ def hostile_requests(method: Method, namespace: str, queue: str) -> Iterator[tup
         for outer in reversed(path[:-1]):
             inner = _field(outer.number, inner[: SIZE - 64])
         shapes["empty items of " + ".".join(field.name for field in path)] = inner
+        if len(path) > 1:
+            # As many as each item may have, so that only their sum is too large.
+            item = _field(path[0].number, (_tag(_UNKNOWN, _VARINT) + b"\1") * 90)
+            shapes[f"unknown varints in items of {path[0].name}"] = item * 1_000
         shapes["packed varints in " + ".".join(field.name for field in path)] = _field(
             path[-1].number, b"\1" * 1_000_000
         )

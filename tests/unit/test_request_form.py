@@ -84,8 +84,21 @@ def test_a_text_that_is_not_utf_8_is_an_invalid_argument_of_every_field(name: st
 def test_items_inside_a_message_are_counted_although_the_message_is_one_item() -> None:
     message = messages.NewMessage(metadata={str(n): "" for n in range(30_000)})
     request = calls.EnqueueBatchRequest(messages=[message]).SerializeToString()
-    with pytest.raises(InvalidArgument, match=r"the request has more than .* fields"):
+    with pytest.raises(InvalidArgument, match=r"NewMessage: more than \d+ fields"):
         FORMS["EnqueueBatch"].parse(request)
+
+
+def test_unknown_fields_of_a_newer_client_are_accepted_and_more_are_rejected_at_once() -> None:
+    # A request in which each message has a few fields that this version does not know, with numbers of two bytes.
+    unknown = b"\xf8\x01\x01"
+    message = messages.NewMessage(id="x", payload=b"p" * 200).SerializeToString()
+    form, request = FORMS["EnqueueBatch"], calls.EnqueueBatchRequest(namespace="tw")
+    for _ in range(limits.BATCH_ITEMS):
+        request.messages.add().ParseFromString(message + unknown * 5)
+    raw = request.SerializeToString()
+    assert len(form.parse(raw + unknown * 100).messages) == limits.BATCH_ITEMS
+    with pytest.raises(InvalidArgument, match=r"EnqueueBatchRequest: more than \d+ fields"):
+        form.parse(raw + unknown * 110)
 
 
 def test_a_request_with_short_fields_only_is_small() -> None:

@@ -48,13 +48,16 @@ _VARINT_BYTES: Final = 10
 class _MessageForm:
     """The fields of a message by their tags: lists, and messages that have repeated fields themselves.
 
-    ``packed`` has the tags of the lists whose items can be packed into one field. ``fields_max`` is the number of
-    fields that a valid message can have, those of its inner messages included.
+    ``packed`` has the tags of the lists whose items can be packed into one field. ``single_max`` is the number of
+    fields that a valid message can have beside the items of its lists, unknown fields included. ``fields_max`` is the
+    number of all its fields, those of its inner messages included.
     """
 
+    name: str
     lists: dict[int, tuple[str, int]]
     inner: dict[int, "_MessageForm"]
     packed: frozenset[int]
+    single_max: int
     fields_max: int
 
 
@@ -109,7 +112,8 @@ class RequestForm:
 
 
 def _form_of(message: Descriptor) -> _MessageForm:
-    lists, inner, packed, fields_max = {}, {}, set(), 0
+    lists, inner, packed = {}, {}, set()
+    single_max, fields_max = _SPARE_FIELDS, 0
     for field in message.fields:
         tag = field.number << 3 | _LENGTH_DELIMITED
         items = 1
@@ -121,6 +125,8 @@ def _form_of(message: Descriptor) -> _MessageForm:
                 raise TypeError(f"the walk cannot count the items of {field.full_name}")
             if not _is_map(field):
                 lists[tag] = field.name, items
+        if tag not in lists:
+            single_max += items
         each = 1
         if field.message_type is not None and not _is_map(field):
             form = _form_of(field.message_type)
@@ -128,7 +134,7 @@ def _form_of(message: Descriptor) -> _MessageForm:
                 inner[tag] = form
                 each += form.fields_max
         fields_max += items * each
-    return _MessageForm(lists, inner, frozenset(packed), fields_max)
+    return _MessageForm(message.name, lists, inner, frozenset(packed), single_max, fields_max)
 
 
 _LENGTH_DELIMITED_TYPES: Final = (FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
@@ -144,17 +150,30 @@ def _is_map(field: FieldDescriptor) -> bool:
 def _count(raw: bytes, position: int, end: int, form: _MessageForm, left: int, uncounted: int = 0) -> int:
     """Walk over the fields of a message, and return ``left`` minus their number. Stop if the result is negative.
 
-    Raises InvalidArgument if a list has too many items.
+    Raises InvalidArgument if a list has too many items, or a message too many other fields.
     """
     lists, inner = form.lists, form.inner
     counts = dict.fromkeys(lists, 0) if lists else {}
+    singles_left = form.single_max
     groups = 0
     while end - position > uncounted and left >= 0:
         left -= 1
         tag = raw[position]
         position += 1
         if tag > 127:
-            tag, position = _read_varint(raw, position - 1)
+            # Most tags have one or two bytes.
+            if raw[position] < 128:
+                tag += (raw[position] << 7) - 128
+                position += 1
+            else:
+                tag, position = _read_varint(raw, position - 1)
+        if tag not in lists or groups:
+            singles_left -= 1
+            if singles_left < 0:
+                raise InvalidArgument(
+                    f"{form.name}: more than {form.single_max} fields beside the items of its lists, and no valid one"
+                    " has as many"
+                )
         kind = tag & 7
         if kind == _LENGTH_DELIMITED:
             size = raw[position]
