@@ -48,13 +48,13 @@ def cancel_messages(
         located.append((shard, n, raw))
     done: dict[int, Change | TickwheelError] = {}
     limit = limits.CALL_INDEXED if exclusive_value is None else limits.CALL_EXCLUSIVE
-    for part in chunks_by_shard(located, lambda item: item[0], limit):
+    for part in chunks_by_shard(located, context.shards, lambda item: item[0], limit):
 
         def build(
             config: QueueConfig,
             shard: int,
             session: bytes,
-            part: dict[int, list[tuple[int, int, bytes]]] = part,
+            part: dict[int, Sequence[tuple[int, int, bytes]]] = part,
         ) -> ScriptCall:
             params = _CANCEL.pack(*divmod(config.retention_ms, 2**32), at_once)
             number = config.number.to_bytes(2)

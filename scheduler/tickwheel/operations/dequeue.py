@@ -18,9 +18,9 @@ from tickwheel.operations.dequeue_options import AnswerRoom, DequeueOptions
 from tickwheel.operations.dispatch import ScriptCall, call_in_session
 from tickwheel.operations.exact_order import shares_per_shard
 from tickwheel.operations.leased_messages import M, MessageFactory, build_messages
+from tickwheel.operations.locate import shard_of_message
 from tickwheel.operations.ready_shards import ReadyShards
 from tickwheel.operations.sessions import ClientSession
-from tickwheel.operations.settle import shard_of_message
 from tickwheel.plan import (
     AwaitWakeup,
     BeginSearch,

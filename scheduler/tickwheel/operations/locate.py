@@ -9,6 +9,7 @@ from enum import StrEnum
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
+from tickwheel.model.message import LeasedMessage
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.results import Change
 from tickwheel.operations.context import NamespaceContext
@@ -87,3 +88,11 @@ def call_by_id(
 
     [reply] = yield from call_shards_once(context, queue, [shard], build, sessions)
     return raise_first_error(changes(queue, [id_], reply.value, script, sessions))[0]
+
+
+def shard_of_message(context: NamespaceContext, message: LeasedMessage) -> int:
+    """Return the shard of a leased message, whose exclusive value is known."""
+    if context.shards == 1:
+        return 0
+    key = message.id if message.exclusive_value is None else message.exclusive_value
+    return shard_of(message.queue, key.encode(), context.shards)

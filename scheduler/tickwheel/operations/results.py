@@ -1,6 +1,8 @@
 """Results that scripts return for each message, and the errors that some of them represent."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from struct import Struct
 from typing import TypeVar
 
@@ -51,11 +53,16 @@ def _wrong_answer(answer: object, count: int, sessions: Sessions | None) -> Exce
     return ValueError(text)
 
 
-def chunks_by_shard(items: Sequence[T], shard_of: Callable[[T], int], limit: int) -> Iterator[dict[int, list[T]]]:
-    """Yield the items by shard, in rounds of at most ``limit`` items for each shard."""
-    by_shard: dict[int, list[T]] = {}
-    for item in items:
-        by_shard.setdefault(shard_of(item), []).append(item)
+def chunks_by_shard(
+    items: Sequence[T], shards: int, shard_of: Callable[[T], int], limit: int
+) -> Iterator[dict[int, Sequence[T]]]:
+    """Yield the items by shard, in rounds of at most ``limit`` items for each of the ``shards``."""
+    by_shard: dict[int, Sequence[T]] = {0: items}
+    if shards > 1:
+        lists: defaultdict[int, list[T]] = defaultdict(list)
+        for item in items:
+            lists[shard_of(item)].append(item)
+        by_shard = {**lists}
     longest = max(map(len, by_shard.values()), default=0)
     for first in range(0, longest, limit):
         yield {shard: part[first : first + limit] for shard, part in by_shard.items() if len(part) > first}
@@ -104,6 +111,15 @@ def raise_first_error(results: Sequence[Change | TickwheelError]) -> list[Change
 def queue_identity(message: LeasedMessage) -> tuple[str, int]:
     """Return the name and the number of the message's queue. A recreated queue has another number."""
     return message.queue, message._queue_number
+
+
+def split_by_queue(items: Sequence[T], messages: Sequence[LeasedMessage]) -> list[Sequence[T]]:
+    """Return the items in one list for each run of consecutive messages of one queue. Each message has one item."""
+    if len({(message.queue, message._field[:2]) for message in messages}) == 1:
+        # Nearly all calls have messages of one queue.
+        return [items]
+    runs = groupby(zip(items, messages, strict=True), lambda pair: queue_identity(pair[1]))
+    return [[item for item, _ in run] for _, run in runs]
 
 
 def call_each_queue(calls: Iterable[tuple[Sequence[L], Plan[Sequence[L]]]]) -> Plan[None]:

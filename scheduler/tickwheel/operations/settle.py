@@ -1,7 +1,8 @@
 """Operations of the holder of a lease: complete, fail, release and extend."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby, repeat
+from functools import partial
+from itertools import groupby
 from struct import Struct
 from typing import NamedTuple, TypeVar
 
@@ -14,6 +15,7 @@ from tickwheel.model.retry_backoff import draw_backoff_ms
 from tickwheel.model.validation import Duration
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import ScriptCall, call_shards, call_shards_once
+from tickwheel.operations.locate import shard_of_message
 from tickwheel.operations.results import (
     ALREADY,
     DONE,
@@ -23,11 +25,11 @@ from tickwheel.operations.results import (
     chunks_by_shard,
     queue_identity,
     raise_lease_lost,
+    split_by_queue,
     unpack_results,
 )
 from tickwheel.operations.sessions import Sessions
 from tickwheel.plan import Plan, Request
-from tickwheel.storage.sharding import shard_of
 
 _U16, _U32 = Struct(">H"), Struct(">I")
 
@@ -38,7 +40,7 @@ Result = tuple[int, int, int, int]
 Builder = Callable[[QueueConfig], bytes]
 # A message, and the result to store with it.
 Item = tuple[LeasedMessage, bytes | None]
-ItemsByShard = Mapping[int, list[Item]]
+ItemsByShard = Mapping[int, Sequence[Item]]
 # A plan that settles messages. Returns the codes of each shard.
 SettlePlan = Plan[list[Sequence[int]]]
 
@@ -76,8 +78,8 @@ def complete(
         replies = yield from call_shards(context, queue, list(part), build)
         return [_checked_codes(reply.value) for reply in replies]
 
-    items = zip(messages, result_texts(messages, results), strict=False)
-    yield from _settle(context, items, limits.CALL_MESSAGES, call)
+    items = list(zip(messages, result_texts(messages, results), strict=False))
+    yield from _settle(context, messages, items, limits.CALL_MESSAGES, call)
 
 
 def _checked_codes(answer: object) -> bytes:
@@ -143,31 +145,33 @@ def release(
         )
         return [[code for code, *_ in results[shard]] for shard in part]
 
-    yield from _settle(context, zip(messages, repeat(None)), limits.CALL_INDEXED, call)
+    yield from _settle(context, messages, [(message, None) for message in messages], limits.CALL_INDEXED, call)
 
 
 def _settle(
     context: NamespaceContext,
-    items: Iterable[Item],
+    messages: Sequence[LeasedMessage],
+    items: Sequence[Item],
     call_limit: int,
     call: Callable[[str, ItemsByShard], SettlePlan],
 ) -> Plan[None]:
-    """Settle messages of any queues. ``call`` sends the messages of one queue, by shard, and returns their codes.
+    """Settle messages of any queues. Each message has one item. ``call`` sends the items of one queue, by shard, and
+    returns their codes.
 
     If some leases are lost, raises LeaseLost after all other messages are settled.
     """
 
-    def settle_queue(of_queue: list[Item]) -> Plan[list[LeasedMessage]]:
+    def settle_queue(of_queue: Sequence[Item]) -> Plan[list[LeasedMessage]]:
         lost: list[LeasedMessage] = []
         config = yield from _config_of_leases(context, [message for message, _ in of_queue])
         limit = call_limit if config.exclusive_key is None else limits.CALL_EXCLUSIVE
-        for part in chunks_by_shard(of_queue, lambda item: shard_of_message(context, item[0]), limit):
+        for part in chunks_by_shard(of_queue, context.shards, lambda item: shard_of_message(context, item[0]), limit):
             codes = yield from call(of_queue[0][0].queue, part)
             for shard_items, shard_codes in zip(part.values(), codes, strict=True):
                 lost += _select_lost([message for message, _ in shard_items], shard_codes)
         return lost
 
-    queues = [list(of_queue) for _, of_queue in groupby(items, lambda item: queue_identity(item[0]))]
+    queues = split_by_queue(items, messages)
     yield from call_each_queue(([message for message, _ in queue], settle_queue(queue)) for queue in queues)
 
 
@@ -183,7 +187,7 @@ def extend(
     """
     check_leased("extend_many", messages)
     extension = _extension(validation.duration_ms("duration", duration, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX))
-    queues = [list(of_queue) for _, of_queue in groupby(messages, queue_identity)]
+    queues = split_by_queue(messages, messages)
     yield from call_each_queue((queue, _extend_queue(context, queue, extension, sessions)) for queue in queues)
 
 
@@ -212,7 +216,8 @@ def _extend_queue(
 ) -> Plan[list[L]]:
     """Extend the leases of any number of messages of one queue. Return the messages whose lease is lost."""
     lost: list[L] = []
-    for part in chunks_by_shard(messages, lambda message: shard_of_message(context, message), limits.CALL_MESSAGES):
+    locate = partial(shard_of_message, context)
+    for part in chunks_by_shard(messages, context.shards, locate, limits.CALL_MESSAGES):
         results = yield from _leased_calls(context, "extend", part, extension, sessions)
         for shard, of_shard in part.items():
             lost += apply_lease_ends(of_shard, _ends(results[shard]))
@@ -328,18 +333,11 @@ def _items(
     Each token is followed by the number of consecutive messages that have this token.
     """
     number = _U16.pack(config.number)
-    if not all(message._field.startswith(number) for message in messages):
+    fields = [message._field for message in messages]
+    if {field[:2] for field in fields} != {number}:
         raise context.queue_recreated_error(queue, config)
-    runs = groupby(message.token for message in messages)
-    tokens = b"".join(token + _U16.pack(sum(1 for _ in run)) for token, run in runs)
-    return [tokens, *(message._field for message in messages)]
-
-
-def shard_of_message(context: NamespaceContext, message: LeasedMessage) -> int:
-    if context.shards == 1:
-        return 0
-    key = message.id if message.exclusive_value is None else message.exclusive_value
-    return shard_of(message.queue, key.encode(), context.shards)
+    runs = groupby([message.token for message in messages])
+    return [b"".join(token + _U16.pack(len(list(run))) for token, run in runs), *fields]
 
 
 def _select_lost(part: Sequence[L], codes: Sequence[int]) -> list[L]:

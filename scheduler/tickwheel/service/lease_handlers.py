@@ -9,6 +9,7 @@ from tickwheel.model.message import LeasedMessage
 from tickwheel.model.validation import integer, message_id, text
 from tickwheel.operations import settle
 from tickwheel.operations.answered_calls import register_call
+from tickwheel.operations.locate import shard_of_message
 from tickwheel.operations.resume_lease import check_token, resume_lease
 from tickwheel.plan import Effects, Plan
 from tickwheel.rpc import message_conversion
@@ -48,7 +49,7 @@ class LeaseHandlers:
             for item, message in zip(items, leased_messages, strict=True)
         ]
         if sessions is not None:
-            shards = {settle.shard_of_message(namespace.context, message) for message in leased_messages}
+            shards = {shard_of_message(namespace.context, message) for message in leased_messages}
             await namespace.run(register_call(namespace.context, request.queue, sessions, shards))
         # None for a lost lease.
         answers: list[settle.FailedAttempt | None] = []
