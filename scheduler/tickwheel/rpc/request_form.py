@@ -49,8 +49,8 @@ class _MessageForm:
     """The fields of a message by their tags: lists, and messages that have repeated fields themselves.
 
     ``packed`` has the tags of the lists whose items can be packed into one field. ``single_max`` is the number of
-    fields that a valid message can have beside the items of its lists, unknown fields included. ``fields_max`` is the
-    number of all its fields, those of its inner messages included.
+    fields, including unknown ones, that a valid message can have in addition to the items of its lists. ``fields_max``
+    is the number of all its fields, including those of its inner messages.
     """
 
     name: str
@@ -171,8 +171,8 @@ def _count(raw: bytes, position: int, end: int, form: _MessageForm, left: int, u
             singles_left -= 1
             if singles_left < 0:
                 raise InvalidArgument(
-                    f"{form.name}: more than {form.single_max} fields beside the items of its lists, and no valid one"
-                    " has as many"
+                    f"{form.name}: more than {form.single_max} fields in addition to the items of its lists, and no"
+                    " valid one has as many"
                 )
         kind = tag & 7
         if kind == _LENGTH_DELIMITED:

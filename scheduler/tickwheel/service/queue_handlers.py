@@ -4,7 +4,7 @@ import asyncio
 from functools import partial
 from typing import Final
 
-from tickwheel.errors import InvalidArgument
+from tickwheel.errors import InvalidArgument, NamespaceNotFound
 from tickwheel.operations import inspect, queues, settings
 from tickwheel.operations.namespace_options import NamespaceOptions
 from tickwheel.operations.removal.delete_queue import QueueDeletion
@@ -17,7 +17,7 @@ from tickwheel.service.resolve_queue import (
     check_permission,
     has_role,
     may_create_namespace,
-    naming_the_creators,
+    name_the_creators,
     on_queue,
     resolve_namespace,
 )
@@ -46,8 +46,10 @@ class QueueHandlers:
         # Creation fixes the shards and the history of the namespace for good.
         existing = request.existing or not may_create_namespace(request)
         options = NamespaceOptions.parse(existing=existing, **fields)
-        with naming_the_creators(request):
+        try:
             namespace = await self.namespaces.open(request.namespace, options)
+        except NamespaceNotFound as error:
+            raise name_the_creators(request, error) from None
         return admin.OpenNamespaceResponse(shards=namespace.context.shards)
 
     @on_queue

@@ -1,7 +1,6 @@
 """Finds the namespace and queue that a request names, and checks the caller's permission for the call."""
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from tickwheel.errors import InvalidArgument, NamespaceNotFound
@@ -55,23 +54,21 @@ async def resolve_namespace(namespaces: Namespaces, request: Any, queue: str | N
     namespace and the queue, and NamespaceNotFound.
     """
     check_permission(request, queue)
-    with naming_the_creators(request):
-        return await namespaces.get(request.namespace)
-
-
-@contextmanager
-def naming_the_creators(request: Any) -> Iterator[None]:
-    """Change the text of NamespaceNotFound for a caller who may not create the namespace: name those who may."""
     try:
-        yield
+        return await namespaces.get(request.namespace)
     except NamespaceNotFound as error:
-        if may_create_namespace(request):
-            raise
-        raise NamespaceNotFound(
-            f"there is no namespace {request.namespace or DEFAULT!r} on this server, and token {CALL.get()[0].name!r}"
-            " cannot create it: this needs a token with the role 'admin' on all queues, or an operator who starts an"
-            " event process or `tickwheel serve` for this namespace"
-        ) from error
+        raise name_the_creators(request, error) from None
+
+
+def name_the_creators(request: Any, error: NamespaceNotFound) -> NamespaceNotFound:
+    """Return ``error``; for a caller who may not create the namespace, return an error that names those who may."""
+    if may_create_namespace(request):
+        return error
+    return NamespaceNotFound(
+        f"there is no namespace {request.namespace or DEFAULT!r} on this server, and token {CALL.get()[0].name!r}"
+        " cannot create it: this needs a token with the role 'admin' on all queues, or an operator who starts an"
+        " event process or `tickwheel serve` for this namespace"
+    )
 
 
 def check_permission(request: Any, queue: str | None) -> None:
