@@ -13,6 +13,7 @@ import sys
 import time
 
 from tickwheel.client.settings import ClientSettings
+from tickwheel.runtime.event_loop import run_in_uvloop
 from tickwheel.runtime.gc_freeze import collect_seldom, freeze_gc
 from tickwheel.service.server import Server
 
@@ -50,4 +51,4 @@ async def _serve(url: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(sys.argv[1]))
+    run_in_uvloop(_serve(sys.argv[1]))

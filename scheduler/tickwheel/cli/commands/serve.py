@@ -1,6 +1,5 @@
 """`tickwheel serve`: the gRPC service, for programs that do not connect to Redis themselves."""
 
-import asyncio
 import logging
 import signal
 import threading
@@ -22,6 +21,7 @@ from tickwheel.cli.service_process import (
     serve_until_stopped,
 )
 from tickwheel.cli.target import Target
+from tickwheel.runtime.event_loop import run_in_uvloop
 from tickwheel.runtime.log_format import log_to_stderr
 from tickwheel.runtime.python_command import python_module
 from tickwheel.runtime.signals import handle_in_thread
@@ -69,7 +69,7 @@ def serve(target: Target, options: ServeOptions) -> None:
         _serve_with_processes(target, server.scheme, address, options, page)
         return
     with serving_metrics(page, lambda: make_collector(server), _log):
-        asyncio.run(serve_until_stopped(server, address[0], options))
+        run_in_uvloop(serve_until_stopped(server, address[0], options))
 
 
 def _serve_with_processes(
