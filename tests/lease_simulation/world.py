@@ -9,7 +9,6 @@ from tests.lease_simulation.process import SimulatedProcess
 from tests.lease_simulation.server import SimulatedServer, State, StoredShard
 from tickwheel.election.lease_row import EVENT_PROCESS
 from tickwheel.election.lease_steps import LeaseSteps
-from tickwheel.election.unclaimed_shards import UNCLAIMED_MS
 
 LEASE_MS = 4_000
 CALL_TIMEOUT_MS = 2_000
@@ -123,7 +122,7 @@ class World:
     def send(self, thread: SimulatedThread, operation: int, call: Call) -> None:
         self.calls[call.script] += 1
         is_election = thread is thread.process._election
-        timeout = thread.process.lease_ms / 4 if is_election else CALL_TIMEOUT_MS
+        timeout = LEASE_MS / 4 if is_election else CALL_TIMEOUT_MS
         self.events.after(timeout, thread.resume, operation, None, ConnectionLost())
         if thread.process.is_cut_off:
             return
@@ -165,10 +164,9 @@ class World:
 
     # The load and the checks.
 
-    def join(self, rank: int = EVENT_PROCESS, lease_ms: float | None = None) -> None:
+    def join(self, rank: int = EVENT_PROCESS) -> None:
         self.mark_fault()
-        lease_ms = self.lease_ms if lease_ms is None else lease_ms
-        self.processes.append(SimulatedProcess(self, next(self._names), rank, lease_ms))
+        self.processes.append(SimulatedProcess(self, next(self._names), rank))
 
     def mark_fault(self) -> None:
         self.last_fault_at = self.events.now
@@ -233,16 +231,13 @@ class World:
                 and now - self._rows_since.get(process.name, now) > RECOVERY_MS
             ]
             driver, since = self.driver_of(n), self._undriven_since[n]
-            # Members of the last resort leave a shard that nobody has claimed to event processes for a time.
-            is_left = not self.server.state.shards[n].fence and all(process.rank != EVENT_PROCESS for process in able)
-            limit = RECOVERY_MS + (UNCLAIMED_MS if is_left else 0)
             if driver is not None:
                 self._undriven_since[n] = None
                 if is_calm and any(process.rank < driver.rank for process in able):
                     self.report("a process of the last resort drives", f"shard {n}: {driver.name}")
             elif since is None:
                 self._undriven_since[n] = now
-            elif able and now - max(since, self.last_fault_at) > limit:
+            elif able and now - max(since, self.last_fault_at) > RECOVERY_MS:
                 self.report("a shard has no driver", f"shard {n}")
                 self._undriven_since[n] = now
         self.events.after(200, self._sample)

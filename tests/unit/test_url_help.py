@@ -2,10 +2,11 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.frozen.command_line import tree
+from tests.frozen.command_line import tree, walk
 from tickwheel.redis.url import SCHEMES as SERVERS
 from tickwheel.rpc.url import SCHEMES as SERVICES
 
@@ -20,8 +21,12 @@ def urls_missing_in(text: str) -> list[str]:
     return [url for url in URLS if not any(word.startswith(url) for word in words)]
 
 
-def test_the_help_of_the_program_names_every_scheme() -> None:
-    [option] = [parameter for parameter in tree().params if "--url" in parameter.opts]
+COMMANDS = [command for _, command in walk(tree()) if not hasattr(command, "commands")]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: str(command.name))
+def test_the_help_of_every_command_names_every_scheme(command: Any) -> None:
+    [option] = [parameter for parameter in command.params if "--url" in parameter.opts]
     assert urls_missing_in(option.help) == []
 
 

@@ -30,11 +30,7 @@ class FireTimes(Protocol):
 
     @property
     def text(self) -> str:
-        """A short description of the times, which is stored. Different times have different texts."""
-
-    @property
-    def label(self) -> str:
-        """The times as tables for people have them."""
+        """A short description of the times. Different times have different texts."""
 
     def next_after(self, moment: datetime) -> datetime:
         """Return the first time later than ``moment``."""
@@ -79,10 +75,6 @@ class Cron:
     def text(self) -> str:
         return f"cron {self.expression} {self.timezone}"
 
-    @property
-    def label(self) -> str:
-        return f"{self.expression}, {self.timezone}"
-
     def next_after(self, moment: datetime) -> datetime:
         for fire_time in self._walk(moment):
             # CronSim can return an earlier time: if `moment` is in a repeated hour, for the second time, CronSim starts
@@ -125,10 +117,6 @@ class Every:
     @property
     def text(self) -> str:
         return f"every {self.interval}"
-
-    @property
-    def label(self) -> str:
-        return f"every {validation.describe_duration(self.interval)}"
 
     def next_after(self, moment: datetime) -> datetime:
         return self.last_until(moment) + self.interval

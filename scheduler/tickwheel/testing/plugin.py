@@ -59,20 +59,17 @@ def tickwheel_clock(_tickwheel_sandbox: "tuple[Tickwheel, VirtualClock]") -> "Vi
 
 
 @pytest.fixture
-def tickwheel_tasks(tickwheel: "Tickwheel", tickwheel_clock: "VirtualClock") -> "Iterator[Callable[..., TaskTester]]":
+def tickwheel_tasks(
+    tickwheel: "Tickwheel", tickwheel_clock: "VirtualClock"
+) -> "Iterator[Callable[[TaskApp], TaskTester]]":
     """A function that connects a TaskApp to the test's namespace until the test ends.
 
-    The function returns a `TaskTester`: ``sent()``, ``run_due()``, ``advance(duration)``. With ``schedules=False``, the
-    schedules of the app start no task.
+    The function returns a `TaskTester`: ``sent()``, ``run_due()``, ``advance(duration)``.
     """
     from tickwheel.testing.task_tester import open_task_tester
 
     with ExitStack() as testers:
-
-        def connect(app: "TaskApp", *, schedules: bool = True) -> "TaskTester":
-            return testers.enter_context(open_task_tester(app, tickwheel, tickwheel_clock, schedules=schedules))
-
-        yield connect
+        yield lambda app: testers.enter_context(open_task_tester(app, tickwheel, tickwheel_clock))
 
 
 @pytest.fixture
