@@ -54,7 +54,7 @@ def cancel_messages(
             config: QueueConfig,
             shard: int,
             session: bytes,
-            part: dict[int, Sequence[tuple[int, int, bytes]]] = part,
+            part: dict[int, list[tuple[int, int, bytes]]] = part,
         ) -> ScriptCall:
             params = _CANCEL.pack(*divmod(config.retention_ms, 2**32), at_once)
             number = config.number.to_bytes(2)

@@ -55,14 +55,14 @@ def _wrong_answer(answer: object, count: int, sessions: Sessions | None) -> Exce
 
 def chunks_by_shard(
     items: Sequence[T], shards: int, shard_of: Callable[[T], int], limit: int
-) -> Iterator[dict[int, Sequence[T]]]:
+) -> Iterator[dict[int, list[T]]]:
     """Yield the items by shard, in rounds of at most ``limit`` items for each of the ``shards``."""
-    by_shard: dict[int, Sequence[T]] = {0: items}
-    if shards > 1:
-        lists: defaultdict[int, list[T]] = defaultdict(list)
+    by_shard: defaultdict[int, list[T]] = defaultdict(list)
+    if shards == 1:
+        by_shard[0] = list(items)
+    else:
         for item in items:
-            lists[shard_of(item)].append(item)
-        by_shard = {**lists}
+            by_shard[shard_of(item)].append(item)
     longest = max(map(len, by_shard.values()), default=0)
     for first in range(0, longest, limit):
         yield {shard: part[first : first + limit] for shard, part in by_shard.items() if len(part) > first}

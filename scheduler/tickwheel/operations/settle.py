@@ -40,7 +40,7 @@ Result = tuple[int, int, int, int]
 Builder = Callable[[QueueConfig], bytes]
 # A message, and the result to store with it.
 Item = tuple[LeasedMessage, bytes | None]
-ItemsByShard = Mapping[int, Sequence[Item]]
+ItemsByShard = Mapping[int, list[Item]]
 # A plan that settles messages. Returns the codes of each shard.
 SettlePlan = Plan[list[Sequence[int]]]
 
