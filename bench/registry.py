@@ -9,16 +9,24 @@ from bench.harness.measurement import Measurement, Scale
 from bench.harness.source_files import source_files
 from bench.measurements.backlog import backlog
 from bench.measurements.blocked_messages import blocked_messages
+from bench.measurements.celery_round_trip import celery_round_trip
 from bench.measurements.client_throughput import client_rates, delayed_lives
 from bench.measurements.durability import KINDS, durability
+from bench.measurements.election_quiet import LEASES_S, election_calls, election_quiet
 from bench.measurements.empty_dequeue import empty_dequeue
 from bench.measurements.failover import failover
 from bench.measurements.filters import exclusive_filtered_dequeue, filtered_dequeue, longest_call
 from bench.measurements.large_requests import large_requests
 from bench.measurements.lateness import lateness
-from bench.measurements.lease_takeover import SHARDS as LEASE_SHARDS, lease_takeover
+from bench.measurements.lease_takeover import (
+    SHARDS as LEASE_SHARDS,
+    lease_handover,
+    lease_takeover,
+    lease_takeover_stepped,
+)
 from bench.measurements.many_queues import many_queues
 from bench.measurements.message_life import big_life, life
+from bench.measurements.queue_shares import queue_shares
 from bench.measurements.relay import relay
 from bench.measurements.server_memory import cancelled_memory, memory, pairs
 from bench.measurements.service_fairness import service_fairness
@@ -56,12 +64,18 @@ MEASUREMENTS: dict[str, Callable[[Scale], list[Measurement]]] = {
     "worker_overhead": worker_overhead,
     "worker_shapes": worker_shapes,
     "worker_pick_up": worker_pick_up,
+    "queue_shares": queue_shares,
+    "celery_round_trip": celery_round_trip,
     "timestone_mix": timestone_mix,
     "durability": durability,
     "relay": relay,
     "lateness": lateness,
     "takeover": takeover,
     "lease_takeover": lease_takeover,
+    "lease_takeover_stepped": lease_takeover_stepped,
+    "lease_handover": lease_handover,
+    "election_quiet": election_quiet,
+    "election_calls": election_calls,
     "failover": failover,
     "wheel": wheel,
 }
@@ -84,6 +98,8 @@ ROWS: dict[str, tuple[str, ...]] = {
     ),
     "worker_shapes": tuple(f"worker_{shape}_{over}" for over in OVER for shape in SHAPES),
     "worker_pick_up": tuple(f"worker_pick_up_{part}_{over}" for over in OVER for part in ("p50", "p99")),
+    "queue_shares": tuple(f"queue_shares_{over}" for over in OVER),
+    "celery_round_trip": tuple(f"celery_round_trip_{part}_{over}" for over in OVER for part in ("p50", "p99")),
     "timestone_mix": (
         "timestone_share",
         "timestone_enqueue",
@@ -96,7 +112,21 @@ ROWS: dict[str, tuple[str, ...]] = {
     "relay": ("relay", "relay_server", "relay_single", "relay_single_server"),
     "lateness": ("lateness_p50", "lateness_p99", "lateness_early"),
     "takeover": ("handover", "handover_time", "takeover", "takeover_first"),
-    "lease_takeover": tuple(f"lease_takeover_{shards}" for shards in LEASE_SHARDS),
+    "lease_takeover": (
+        *(f"lease_takeover_{shards}" for shards in LEASE_SHARDS),
+        f"lease_takeover_{LEASE_SHARDS[-1]}_all",
+    ),
+    "lease_takeover_stepped": tuple(f"lease_takeover_{shards}_stepped" for shards in LEASE_SHARDS),
+    "lease_handover": ("lease_handover", "lease_handover_time"),
+    "election_quiet": (
+        "election_wake_ups",
+        "election_switches",
+        "election_switches_of_process",
+        "election_wake_ups_standby",
+        "election_switches_of_standby",
+        "election_connections_standby",
+    ),
+    "election_calls": (*(f"election_calls_{lease_s}s" for lease_s in LEASES_S), "election_calls_last_resort"),
     "wheel": ("timing_wheel", "timing_wheel_same_rate"),
 }
 

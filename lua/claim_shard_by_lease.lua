@@ -9,9 +9,13 @@
 -- ARGV[3]  to ARGV[6]: as in `claim_shard.lua`; if ARGV[5] is empty, `high` stays as it is
 -- ARGV[7]  the claiming member of the election
 -- ARGV[8]  the bytes that the caller has seen in the field `fence`; empty if there was no field
+-- ARGV[9]  the bytes that the caller has seen in the field `created`; empty if there was no field: then any value is
+--          accepted. If the shard has no fence, only this field shows that its namespace is still the same: a claim
+--          that comes late, when the namespace is gone or was created again, changes nothing and leaves no key
 -- Reply    as `claim_shard.lua`
--- Errors   FENCED (with the epoch of the holder): the shard has another fence than ARGV[8]; ELECTION and EMBEDDED: the
---          shard accepts only another kind of election; the shard is on the embedded server of a data directory
+-- Errors   FENCED (with the epoch of the holder), ELECTION, EMBEDDED: the shard has another fence than ARGV[8], or no
+--          fence and another value than ARGV[9]; it accepts only another kind of election; it is on the embedded
+--          server of a data directory
 -- Cost     O(1)
 if election and election ~= ARGV[2] and election ~= 'lockfile' then
     return redis.error_reply('ELECTION the shard is driven by the election kind ' .. election)
@@ -20,6 +24,9 @@ if redis.call('HGET', clock, 'embedded') then
     return redis.error_reply('EMBEDDED the shard is on the embedded server of a data directory')
 end
 local current = stored[1] or ''
+if current == '' and ARGV[9] ~= '' and stored[5] ~= ARGV[9] then
+    return redis.error_reply('FENCED 0 the shard has lost its data since the caller has read its claim')
+end
 if current ~= ARGV[1] and current ~= ARGV[8] then
     local epoch = fence and struct.unpack('>I8', fence) or 0
     return redis.error_reply(string.format('FENCED %.0f the shard is held by epoch %.0f', epoch, epoch))

@@ -22,6 +22,6 @@ for _, count in next, ARGV[2] ~= '0' and redis.call('HMGET', counts, 1, 2, 3, 4,
 end
 if left == 0 then
     redis.call('UNLINK', config, counts, lateness, forecast, ready, waiting, locks, pairs, vpairs, parked)
-    redis.call('SPUBLISH', adopted, '')
+    redis.call('SPUBLISH', adopted, config)
 end
 return left

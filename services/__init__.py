@@ -15,6 +15,7 @@ slot_migration.py  the move of one hash slot of a cluster, key by key
 zookeeper.py       a ZooKeeper server or quorum
 kafka.py           a Kafka broker
 jvm.py             Java, and the jars of ZooKeeper and Kafka
+stepped_clock.py   a wrong clock for a server or a program
 apt.py             installation of Debian packages
 background.py      the record of services that outlive their program
 """

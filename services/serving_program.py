@@ -8,8 +8,9 @@ from typing import Final
 
 from services.process import Process
 
-# The first arguments of a program that runs the service on a free port. Append the URL of the Redis server.
-SERVE: Final = ("-m", "tickwheel", "serve", "--listen", "127.0.0.1:0", "--url")
+# The first arguments of a program that runs the service on a free port, and never drives. Append the URL of the Redis
+# server.
+SERVE: Final = ("-m", "tickwheel", "serve", "--listen", "127.0.0.1:0", "--drive", "never", "--url")
 
 
 class ServingProgram(Process):

@@ -63,6 +63,14 @@ _VALUES: Final[tuple[tuple[str, tuple[str, ...], str, str], ...]] = (
         "µs",
         "CPU time of the client for a call of the echo",
     ),
+    (
+        "election_calls_4s",
+        ("calls_of_drivers_per_s",),
+        "calls/s",
+        "calls of the drivers of 16 idle shards, mostly waits for the inboxes",
+    ),
+    ("election_calls_4s", ("memory_of_a_candidate_mb",), "MB", "memory of an idle `tickwheel events`, of 50"),
+    ("election_connections_standby", ("memory_mb",), "MB", "memory of the child of a worker, which stands by"),
 )
 _DURABILITIES: Final = ("memory", "memory_aof", "fsync", "replica_1")
 

@@ -18,6 +18,8 @@ timestone_mix.py       the load that Netflix published for Timestone
 worker_overhead.py     a worker with tasks that do nothing, compared with Celery and dramatiq
 worker_shapes.py       the same, with several processes and concurrent tasks
 worker_pick_up.py      the time until an idle worker with several queues runs a new task
+queue_shares.py        the share of each queue in the dequeues of a worker with several queues
+celery_round_trip.py   the time until the caller of a Celery task that moved to Tickwheel has the result
 timing_wheel.py        the timing wheel in memory
 lateness.py            lateness of messages at a worker
 takeover.py            lateness while another event process takes over

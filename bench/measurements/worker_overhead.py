@@ -28,7 +28,7 @@ BATCH = 10
 _CELERY = ("-m", "celery", "-A", "bench.no_op.celery_app", "worker", "-c", "1", "-l", "ERROR")
 _CELERY_LEAN = ("--without-gossip", "--without-mingle", "--without-heartbeat")
 _DRAMATIQ = ("-m", "dramatiq", "bench.no_op.dramatiq_app", "-p", "1", "-t")
-_TICKWHEEL = ("-m", "tickwheel", "worker", "bench.no_op.tickwheel_app:app")
+_TICKWHEEL = ("-m", "tickwheel", "worker", "bench.no_op.tickwheel_app:app", "--drive", "never")
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def _by_module(module: str) -> Callable[[BenchServer, int], None]:
     # In a separate process, because peers patch modules when they are imported.
     def enqueued(server: BenchServer, count: int) -> None:
         code = f"from bench.no_op.{module} import enqueue; enqueue({count})"
-        subprocess.run([sys.executable, "-c", code], env=_environment(server, {}), check=True)
+        subprocess.run([sys.executable, "-c", code], env=environment(server, {}), check=True)
 
     return enqueued
 
@@ -180,7 +180,7 @@ def run_worker(
     """Run a worker during the block, and kill its process group if it does not end."""
     with subprocess.Popen(
         [sys.executable, *command],
-        env=_environment(server, settings),
+        env=environment(server, settings),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -195,5 +195,6 @@ def run_worker(
                 os.killpg(worker.pid, signal.SIGKILL)
 
 
-def _environment(server: BenchServer, settings: Mapping[str, str]) -> dict[str, str]:
+def environment(server: BenchServer, settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a program that uses the server."""
     return {**os.environ, "TICKWHEEL_URL": server.url, "NO_OP_REDIS": server.url, **settings}

@@ -3,6 +3,7 @@
 import random
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median, quantiles
@@ -13,10 +14,10 @@ from bench.measurements.worker_overhead import run_worker
 from bench.measurements.worker_shapes import OVER
 from services.serving_program import SERVE, ServingProgram
 
-_WORKER = ("-m", "tickwheel", "worker", "bench.no_op.three_queues_app:app")
+_WORKER = ("-m", "tickwheel", "worker", "bench.no_op.three_queues_app:app", "--drive", "never")
 _POLL_S = 0.002
 # The pause between two tasks is random, so that a task comes at any time of the worker's waits, which last a second.
-_PAUSE_S = (0.02, 0.12)
+PAUSE_S = (0.02, 0.12)
 
 
 def worker_pick_up(scale: Scale) -> list[Measurement]:
@@ -24,19 +25,20 @@ def worker_pick_up(scale: Scale) -> list[Measurement]:
     count = scale.size(300, 6)
     measurements = []
     for over, connected in OVER.items():
-        p50: list[float] = []
-        p99: list[float] = []
-        for _ in range(scale.runs(3)):
-            latencies = _latencies(over, count)
-            p50.append(median(latencies))
-            p99.append(quantiles(latencies, n=100)[98])
         label = f"time from an enqueue until an idle worker with three queues, {connected}, runs the task"
-        about = {"tasks": count, "queues": 3, "aof": "off"}
-        measurements += [
-            Measurement(f"worker_pick_up_p50_{over}", f"{label}: median", "ms", p50, None, details=about),
-            Measurement(f"worker_pick_up_p99_{over}", f"{label}: 99th percentile", "ms", p99, 15, details=about),
-        ]
+        runs = [_latencies(over, count) for _ in range(scale.runs(3))]
+        measurements += percentile_rows("worker_pick_up", over, label, runs)
     return measurements
+
+
+def percentile_rows(name: str, over: str, label: str, runs: Sequence[Sequence[float]]) -> list[Measurement]:
+    """Return the median and the 99th percentile of latencies in milliseconds. Each run is a sample of both rows."""
+    p50, p99 = [median(run) for run in runs], [quantiles(run, n=100)[98] for run in runs]
+    about = {"tasks": len(runs[0]), "queues": 3, "aof": "off"}
+    return [
+        Measurement(f"{name}_p50_{over}", f"{label}: median", "ms", p50, None, details=about),
+        Measurement(f"{name}_p99_{over}", f"{label}: 99th percentile", "ms", p99, 15, details=about),
+    ]
 
 
 def _latencies(over: str, count: int) -> list[float]:
@@ -62,7 +64,7 @@ def _latencies(over: str, count: int) -> list[float]:
             ran = _wait_for_mark(marks, n + len(three_queues_app.QUEUES))
             if n >= 0:
                 latencies.append(1_000 * (ran - began))
-            time.sleep(chance.uniform(*_PAUSE_S))
+            time.sleep(chance.uniform(*PAUSE_S))
     return latencies
 
 

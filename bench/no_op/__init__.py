@@ -5,5 +5,6 @@ celery_app.py      the app for Celery
 dramatiq_app.py    the app for dramatiq
 progress_marks.py  the body of each task: counts the tasks and records times
 
-three_queues_app.py has tasks of three queues that record when they run.
+three_queues_app.py has tasks of three queues that record when they run. migrated_app.py is a Celery app with three
+queues that has moved to Tickwheel, and a program that calls its tasks.
 """

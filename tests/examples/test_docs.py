@@ -4,6 +4,8 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -80,7 +82,31 @@ def test_the_make_targets_of_a_page_exist() -> None:
         assert re.search(rf"^{target}:", makefile, re.M), f"make {target} does not exist"
 
 
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives to the headings of a page."""
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    named = Counter[str]()
+    found = set()
+    for anchor in (re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings):
+        found.add(f"{anchor}-{named[anchor]}" if named[anchor] else anchor)
+        named[anchor] += 1
+    return found
+
+
 def test_links_between_pages_have_existing_targets() -> None:
-    for page in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))):
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
+    folders = (ROOT / "docs", ROOT / "examples", ROOT / "wheel")
+    for page in (*sorted(ROOT.glob("*.md")), *(page for folder in folders for page in sorted(folder.rglob("*.md")))):
+        for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text()):
+            linked = page.parent / target if target else page
+            assert linked.exists(), f"{page.relative_to(ROOT)} links to {target}"
+            assert not anchor or anchor in anchors(linked), f"{page.relative_to(ROOT)} links to {target}#{anchor}"
+
+
+def test_the_links_of_the_package_have_existing_targets() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    repository = project["urls"]["Homepage"]
+    for url in project["urls"].values():
+        assert url.startswith(repository)
+        if found := re.fullmatch(r"/(?:blob|tree)/main/(.+)", url.removeprefix(repository)):
+            assert (ROOT / found[1]).exists(), url

@@ -1,7 +1,9 @@
 """A separate server, broker or proxy for each test that breaks one."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,8 @@ from tests.fault.faulty_server import FaultyServer
 from tests.fault.flaky_proxy import FlakyProxy
 from tests.fault.stopped_programs import open_program
 from tests.fault.worker_processes import WorkerDeployment, deploy_workers
+from tests.integration.blocking_aio import blocking_aio
+from tickwheel import Tickwheel
 from tickwheel.testing import PrivateServer
 
 
@@ -42,6 +46,14 @@ def deployment(tickwheel_server: PrivateServer, namespace: str, tmp_path: Path) 
     """A namespace with an event process, and the app of `worker_app`."""
     with deploy_workers(tickwheel_server.url, namespace, tmp_path) as deployed:
         yield deployed
+
+
+@pytest.fixture(params=["thread", "task"])
+def open_client(request: pytest.FixtureRequest) -> Callable[..., AbstractContextManager[Any]]:
+    """A function that opens the blocking client, or the asyncio client with a blocking interface."""
+    if request.param == "thread":
+        return Tickwheel
+    return blocking_aio
 
 
 @pytest.fixture

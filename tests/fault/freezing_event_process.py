@@ -80,4 +80,4 @@ if __name__ == "__main__":
         ZooKeeperSession.raise_epoch = raise_epoch  # type: ignore[method-assign, assignment]
     else:
         ShardConnection.execute = execute  # type: ignore[method-assign, assignment]
-    run(url, namespace, parse_election(election), None, until_eof=False)
+    run(url, namespace, parse_election(election), None, None)

@@ -7,4 +7,4 @@ from tickwheel.event_process.main import run
 from tickwheel.testing.virtual_clock import FRAGMENT
 
 if __name__ == "__main__":
-    run(sys.argv[1], sys.argv[2], Path(sys.argv[3]), None, until_eof=False, clock=FRAGMENT)
+    run(sys.argv[1], sys.argv[2], Path(sys.argv[3]), None, None, clock=FRAGMENT)

@@ -33,12 +33,16 @@ class Program:
     exit_status: int = 0
 
 
+# The event process of the test drives.
+NEVER = ("--drive", "never")
 PROGRAMS = {
     "events": Program(("events", "--lock", "LOCK"), "elected", is_driven=False),
-    "events by lease": Program(("events", "--election", "lease"), "elected", is_driven=False),
-    "serve": Program(("serve", "--listen", "127.0.0.1:0"), "serving grpc"),
-    "serve with two processes": Program(("serve", "--listen", "127.0.0.1:0", "--processes", "2"), "serving grpc"),
-    "worker": Program(("worker", "tests.fault.worker_app:app"), "task at a time"),
+    "events by lease": Program(("events",), "elected", is_driven=False),
+    "serve": Program(("serve", "--listen", "127.0.0.1:0", *NEVER), "serving grpc"),
+    "serve with two processes": Program(
+        ("serve", "--listen", "127.0.0.1:0", "--processes", "2", *NEVER), "serving grpc"
+    ),
+    "worker": Program(("worker", "tests.fault.worker_app:app", *NEVER), "task at a time"),
     "dev": Program(("dev", "--listen", "127.0.0.1:0"), "serving grpc", is_driven=False),
     "load": Program(("load", "media-encoding", "--json"), "", exit_status=130),
 }

@@ -21,6 +21,7 @@ from tests.support.election_member import end_session
 from tests.support.wait_until import eventually
 from tickwheel import Queue, Tickwheel
 from tickwheel.storage.fence import epoch_of
+from tickwheel.storage.keys import election_key
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.fault
@@ -141,12 +142,12 @@ def test_a_process_stopped_before_it_raises_or_claims_an_epoch_does_not_depose_i
     assert epochs == sorted(set(epochs))
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.timeout(3_000)
+@pytest.mark.parametrize("times", [20, pytest.param(200, marks=pytest.mark.soak)])
 def test_a_process_stopped_before_its_claim_by_lease_does_not_depose_its_successor(
     tickwheel: Tickwheel, tickwheel_server: PrivateServer, server: Any, tmp_path: Path, times: int
 ) -> None:
-    namespace, url = tickwheel._context.namespace, tickwheel_server.url
+    namespace, url, epochs = tickwheel._context.namespace, tickwheel_server.url, list[int]()
     queue = tickwheel.create_queue("jobs")
     for n in range(times):
         (folder := tmp_path / f"{n}").mkdir()
@@ -158,9 +159,33 @@ def test_a_process_stopped_before_its_claim_by_lease_does_not_depose_its_success
             assert other.continue_to_outcome() == "done"
             check_leader_drives(queue)
             claimed = fence(server, namespace)
+            assert claimed is not None
+            epochs.append(epoch_of(claimed))
             assert paused.continue_to_outcome() == "refused"
             assert fence(server, namespace) == claimed
             check_leader_drives(queue)
+        # Both processes were killed. The next two need not wait until their rows count as dead.
+        server.delete(election_key(namespace))
+    assert epochs == sorted(set(epochs))
+
+
+def test_a_claim_by_lease_that_comes_after_the_end_of_its_namespace_leaves_no_key(
+    tickwheel_server: PrivateServer, server: Any, namespace: str, tmp_path: Path
+) -> None:
+    url = tickwheel_server.url
+    Tickwheel(url, namespace=namespace, shards=1).close()
+    process = FreezingProcess(url, namespace, "lease", "claim", tmp_path / "go")
+    process.start()
+    try:
+        eventually(lambda: process.is_stopped, "the process stops before its claim", _REPORT_S)
+        assert fence(server, namespace) is None
+        tickwheel_server.clear(namespace)
+        assert process.continue_to_outcome() == "refused"
+        # The process notices that the namespace no longer exists.
+        assert process.wait(_REPORT_S) == 1
+        assert list(server.scan_iter(match=f"{namespace}:*")) == []
+    finally:
+        process.kill()
 
 
 def check_leader_drives(queue: Queue) -> None:

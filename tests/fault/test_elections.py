@@ -1,9 +1,11 @@
 """Event processes of both elections for many hosts, ZooKeeper and leases, are killed, frozen, cut off or ended.
 
-Others replace them, and a deposed leader changes nothing. What only one of the elections does is in
-`test_election_faults.py` and `test_lease_election.py`.
+Others replace them, and a deposed leader changes nothing. Their server fails over, or its clock steps. What only one of
+the elections does is in `test_election_faults.py` and `test_lease_election.py`.
 """
 
+import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
@@ -11,26 +13,41 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
+from services.valkey import ValkeyServer
 from services.zookeeper import ZooKeeper
 from tests.conftest import Contents
 from tests.fault.event_processes import EventProcessChild
 from tests.fault.flaky_proxy import FlakyProxy
+from tests.fault.harness.deployment import Deployment, RowUnavailable
+from tests.fault.harness.replicated_deployment import ReplicatedDeployment
 from tests.fault.shard_owners import LeaseOwners, Owners, enqueue, wait_until_pending
+from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.operations.shard_status import reset_epoch
+from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.fault
 
 SHARDS = 4
+# Two session time-outs, or two leases.
+TWO_SESSIONS_S = 8.0
+HOUR_S = 3_600
 Start = Callable[..., EventProcessChild]
 
 
 @pytest.fixture
-def tickwheel(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Tickwheel]:
-    with Tickwheel(tickwheel_server.url, namespace=namespace, shards=SHARDS, history="relay") as client:
+def url(tickwheel_server: PrivateServer) -> str:
+    """The URL of the server."""
+    return tickwheel_server.url
+
+
+@pytest.fixture
+def tickwheel(url: str, namespace: str) -> Iterator[Tickwheel]:
+    with Tickwheel(url, namespace=namespace, shards=SHARDS, history="relay") as client:
         yield client
 
 
@@ -49,15 +66,13 @@ def election(kind: str, request: pytest.FixtureRequest) -> ZooKeeperUrl | str:
 
 
 @pytest.fixture
-def start(
-    tickwheel: Tickwheel, tickwheel_server: PrivateServer, election: ZooKeeperUrl | str, tmp_path: Path
-) -> Iterator[Start]:
+def start(tickwheel: Tickwheel, url: str, election: ZooKeeperUrl | str, tmp_path: Path) -> Iterator[Start]:
     """Start event processes, and kill them at the end of the test."""
     with ExitStack() as stack:
 
-        def start_process(url: str = tickwheel_server.url) -> EventProcessChild:
+        def start_process(at: str = url) -> EventProcessChild:
             log = tmp_path / f"process {len(list(tmp_path.iterdir()))}"
-            return stack.enter_context(EventProcessChild(url, tickwheel._context.namespace, log, election=election))
+            return stack.enter_context(EventProcessChild(at, tickwheel._context.namespace, log, election=election))
 
         yield start_process
 
@@ -161,3 +176,108 @@ def test_the_other_kind_of_election_is_refused_until_a_reset(
         Owners(tickwheel, server).settle(present)
         enqueue(tickwheel, 100, timedelta(milliseconds=100))
         wait_until_pending(tickwheel, 100)
+
+
+class TestFailover:
+    """The server has a replica, which may lag."""
+
+    @pytest.fixture
+    def place(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicatedDeployment]:
+        with ReplicatedDeployment(tmp_path_factory.mktemp("replicated"), proxied=True, faked="") as started:
+            yield started
+
+    @pytest.fixture
+    def url(self, place: ReplicatedDeployment) -> str:
+        """The URL of the primary, also after a failover."""
+        return place.driver_url
+
+    @pytest.fixture
+    def server(self, url: str) -> Iterator[Any]:
+        with redis.Redis.from_url(url, protocol=2) as client:
+            yield client
+
+    @pytest.mark.timeout(300)
+    def test_after_a_failover_that_loses_claims_each_shard_has_one_leader_again(
+        self, tickwheel: Tickwheel, start: Start, owners: Owners, place: ReplicatedDeployment
+    ) -> None:
+        one, another = start(), start()
+        owners.settle(one, another)
+        epochs = owners.epochs()
+        enqueue(tickwheel, 400, timedelta(seconds=1))
+        [replica] = place.set.replicas
+        eventually(lambda: stored_messages(replica, tickwheel) == 400, "the replica has all messages")
+        place.link.stall()
+        # The replica has neither the claims of this process nor its row of an election by lease.
+        third = start()
+        owners.settle(one, another, third)
+        enqueue(tickwheel, 100, timedelta(seconds=1))
+        primary = place.server
+        primary.kill()
+        place.fail_over()
+        place.rejoin(primary)
+        owners.settle(one, another, third, within=60)
+        assert all(now >= then for now, then in zip(owners.epochs(), epochs, strict=True))
+        wait_until_pending(tickwheel, 400)
+        enqueue(tickwheel, 400, timedelta(seconds=1))
+        wait_until_pending(tickwheel, 800)
+
+
+class TestClockStep:
+    """The clock of the server steps, while the clock of the hosts does not."""
+
+    @pytest.fixture
+    def place(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+        try:
+            place = Deployment(tmp_path_factory.mktemp("stepped"), proxied=False, faked="server")
+        except RowUnavailable as reason:
+            pytest.skip(str(reason))
+        with place:
+            yield place
+
+    @pytest.fixture
+    def url(self, place: Deployment) -> str:
+        """The URL of the server."""
+        return place.url
+
+    @pytest.fixture
+    def server(self, place: Deployment) -> Iterator[Any]:
+        with place.client() as client:
+            yield client
+
+    @pytest.mark.parametrize("seconds", [HOUR_S, -HOUR_S], ids=["forward", "back"])
+    def test_a_step_of_the_clock_moves_no_shard_and_delays_no_takeover(
+        self, tickwheel: Tickwheel, start: Start, owners: Owners, place: Deployment, seconds: int
+    ) -> None:
+        one, another = start(), start()
+        owners.settle(one, another)
+        before = owners.now()
+        enqueue(tickwheel, 400, timedelta(seconds=2))
+        place.step_clock(seconds)
+        until = time.monotonic() + TWO_SESSIONS_S
+        eventually(lambda: owners.now() != before or time.monotonic() > until, "two sessions pass", 60)
+        assert owners.now() == before
+        one.kill()
+        owners.settle(another, within=20.0)
+        place.step_clock(0)
+        # After the step back, the driver waits for due times in an hour, and notices the next step up to a minute
+        # later. Messages in all shards wake it.
+        enqueue(tickwheel, 100, timedelta(seconds=2))
+
+        def are_promoted() -> bool:
+            accept_clock_if_held(another)
+            return tickwheel.queue("jobs").counts()["pending"] == 500
+
+        eventually(are_promoted, "all messages are promoted", 60, 0.05)
+
+
+def accept_clock_if_held(process: EventProcessChild) -> None:
+    """Accept the server's clock, as an operator does: a leader that was elected after a step back does not trust it."""
+    log = process.log
+    if log.count("promotion is held") > log.count("promotion resumes"):
+        process.send_signal(signal.SIGUSR1)
+
+
+def stored_messages(server: ValkeyServer, tickwheel: Tickwheel) -> int:
+    """Return the number of messages of the namespace on one server."""
+    namespace = tickwheel._context.namespace
+    return sum(server.call("HLEN", shard_key(namespace, shard, "messages")) for shard in range(SHARDS))

@@ -12,13 +12,14 @@ import pytest
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.embedded.file_lock import is_free
+from tickwheel.runtime.child_process import ChildProcess
 
 pytestmark = pytest.mark.fault
 
 
 def child_of(tickwheel: Tickwheel) -> int:
     child = tickwheel._processes._child
-    assert child is not None
+    assert isinstance(child, ChildProcess)
     return child.pid
 
 

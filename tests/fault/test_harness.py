@@ -15,7 +15,7 @@ pytestmark = pytest.mark.fault
 # Duration of the load of most rows. A run takes about ten seconds more.
 SECONDS = 4.0
 # Rows that run on every machine.
-ALWAYS = ("F1L", "F8", "F10", "F14")
+ALWAYS = ("F1L", "F8", "F10", "F14", "F32")
 # Rows that start ZooKeeper or a cluster. They keep the duration of their plan.
 WITH_SERVICES = ("F1", "F13F")
 SEED = 1

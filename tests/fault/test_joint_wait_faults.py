@@ -1,7 +1,8 @@
-"""A call that waits for several queues finds their messages although announcements are lost."""
+"""A call that waits for several queues finds their messages although announcements are lost or the server fails."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.property.mutants import Mutant, load_mutant
 from tests.support.several_queues import LONG_S, NAMES, Caller
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
+from tickwheel.operations.several_queues.message_wait import MessageWait
 from tickwheel.redis.wait_list import WaitList
 
 pytestmark = pytest.mark.fault
@@ -35,8 +37,22 @@ def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[None]:
 
 
 @pytest.fixture
-def tickwheel(faulty: FaultyServer) -> Iterator[Tickwheel]:
-    with Tickwheel(faulty.url, namespace="joint", drive=False) as tickwheel:
+def checks(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """An element for each time that a call has begun to check its queues."""
+    checks: list[None] = []
+    check = MessageWait._check
+
+    def noted(wait: MessageWait) -> Any:
+        checks.append(None)
+        return check(wait)
+
+    monkeypatch.setattr(MessageWait, "_check", noted)
+    return checks
+
+
+@pytest.fixture
+def tickwheel(faulty: FaultyServer, open_client: Callable[..., AbstractContextManager[Any]]) -> Iterator[Tickwheel]:
+    with open_client(faulty.url, namespace="joint", drive=False) as tickwheel:
         for name in NAMES:
             tickwheel.create_queue(name)
         yield tickwheel
@@ -79,3 +95,31 @@ def test_a_message_is_found_after_the_connection_of_the_subscriptions_was_cut(
         assert not waiting.done()
         server.client_kill_filter(_type="pubsub")
         assert waiting.result(LONG_S) == ("blue", ["m"])
+
+
+def test_a_message_is_found_after_the_server_was_killed_and_started_again(
+    faulty: FaultyServer,
+    tickwheel: Tickwheel,
+    threads: ThreadPoolExecutor,
+    sleeps: list[None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(WaitList, "sweep", lambda _: None)
+    waiting = begin(Caller(tickwheel), threads, sleeps)
+    faulty.restart()
+    tickwheel.queue("blue").enqueue(id="m")
+    assert waiting.result(LONG_S) == ("blue", ["m"])
+
+
+def test_a_message_is_found_after_the_server_was_frozen(
+    faulty: FaultyServer, tickwheel: Tickwheel, threads: ThreadPoolExecutor, sleeps: list[None], checks: list[None]
+) -> None:
+    waiting = begin(Caller(tickwheel), threads, sleeps)
+    queue = tickwheel.queue("red")
+    before = len(checks)
+    with faulty.paused():
+        enqueued = threads.submit(queue.enqueue, id="m")
+        eventually(lambda: len(checks) > before, "a sweep makes the call check its queues in the frozen server")
+        assert not waiting.done()
+    assert waiting.result(LONG_S) == ("red", ["m"])
+    assert enqueued.result(LONG_S).created

@@ -80,6 +80,8 @@ def test_a_worker_exports_metrics_of_its_tasks_and_processes(deployment: WorkerD
         assert metric_value("wait_seconds_count", **task) == 1
         assert 1.5 <= metric_value("task_seconds_sum", **task) < 30
         assert metric_value("renewed_leases_total") >= 1
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=10) as answer:
+            assert answer.read() == b"ok\n"
         deployment.wait_for_state(deployment.send(worker_app.poison), "errored")
         eventually(lambda: metric_value("restarts_total") == 3, "three processes were restarted", 10)
         assert metric_value("processes") == 1

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.fault import worker_app
-from tests.fault.worker_processes import APP, Worker, WorkerDeployment
+from tests.fault.worker_processes import Worker, WorkerDeployment, supervisor_config
 from tests.support.children import children_of
 from tests.support.refused_threads import no_more_threads
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
-from tickwheel.worker.process import ProcessConfig
 from tickwheel.worker.stats import Stats
 from tickwheel.worker.supervisor import Supervisor
 
@@ -42,21 +41,7 @@ def shared_memories() -> list[str]:
 def test_a_process_that_the_supervisor_cannot_watch_is_killed_and_started_again(
     deployment: WorkerDeployment, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = ProcessConfig(
-        app=APP,
-        shared_state_fd=-1,
-        report_fd=-1,
-        consumers=1,
-        selector="lottery",
-        queues=None,
-        client_options={"url": deployment.url, "namespace": deployment.namespace},
-        timeout_s=None,
-        default_timeout_s=None,
-        memory_limit=None,
-        drain_s=20.0,
-        json=False,
-        verbose=False,
-    )
+    config = supervisor_config(deployment.url, deployment.namespace)
     stats, before, others = Stats(), shared_memories(), children_of(os.getpid())
     supervisor = Supervisor(config, 1, stats)
     thread = threading.Thread(target=supervisor.run, daemon=True)

@@ -1,5 +1,7 @@
 """`tickwheel worker`: the leases of a worker whose queue or namespace is deleted, and those of a recreated queue."""
 
+import logging
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -8,12 +10,15 @@ import pytest
 
 from tests.fault.deletion_app import app, wait_for, wait_until_lost
 from tests.fault.faulty_server import FaultyServer
-from tests.fault.worker_processes import Worker
+from tests.fault.worker_processes import Worker, supervisor_config
 from tests.integration.service_thread import ServiceThread
 from tests.support.wait_until import eventually
 from tickwheel import NamespaceNotFound, Tickwheel
 from tickwheel.tasks import Task
 from tickwheel.testing import PrivateServer
+from tickwheel.worker import queue_alarm
+from tickwheel.worker.stats import Stats
+from tickwheel.worker.supervisor import Supervisor
 
 pytestmark = pytest.mark.fault
 
@@ -121,3 +126,32 @@ def test_an_idle_worker_of_a_deleted_namespace_logs_one_error_and_ends(
         assert "start the worker again" in error
         with pytest.raises(NamespaceNotFound):
             Tickwheel(url, namespace=tickwheel._context.namespace, existing=True)
+
+
+def test_an_idle_worker_logs_that_its_queue_was_deleted_and_created(
+    url: str, tickwheel: Tickwheel, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lines() -> list[tuple[str, str, str]]:
+        fields = [(line.levelname, getattr(line, "fields", {})) for line in caplog.records]
+        return [(level, each["event"], each["queue"]) for level, each in fields if "queue" in each]
+
+    monkeypatch.setattr(queue_alarm, "CHECK_S", 0.1)
+    caplog.set_level(logging.INFO, "tickwheel.worker")
+    config = supervisor_config(url, tickwheel._context.namespace, "tests.fault.deletion_app:app")
+    supervisor = Supervisor(config, 1, Stats())
+    thread = threading.Thread(target=supervisor.run, daemon=True)
+    thread.start()
+    try:
+        eventually(lambda: len(supervisor._queue_alarm._numbers) == 2, "both queues are checked", 30)
+        assert lines() == []
+        deleted = ("WARNING", "queue deleted", "single")
+        for count in (1, 2):
+            tickwheel.delete_queue("single")
+            eventually(lambda: lines().count(deleted) == count, "the log has the deletion")  # noqa: B023
+            tickwheel.create_queue("single")
+            created = ("INFO", "queue created", "single")
+            eventually(lambda: lines() == [deleted, created] * count, "the log has the creation")  # noqa: B023
+    finally:
+        supervisor.stop()
+        thread.join(30)
+    assert not thread.is_alive()

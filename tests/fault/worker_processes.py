@@ -15,16 +15,27 @@ from tests.support.process_records import ProcessRecords
 from tests.support.wait_until import eventually
 from tickwheel import MessageView, Tickwheel
 from tickwheel.tasks import Task
+from tickwheel.worker.process import ProcessConfig
 
 ROOT = Path(__file__).parents[2]
 APP = "tests.fault.worker_app:app"
 
 
 class Worker(Process):
-    """A worker that is stopped at the end. Each line of its record has an action, a message id and an attempt."""
+    """A worker that is stopped at the end. Each line of its record has an action, a message id and an attempt.
+
+    ``drive`` is the option `--drive`. By default, an event process of the test drives, unless the server is embedded.
+    """
 
     def __init__(
-        self, url: str, namespace: str, folder: Path, *options: str, app: str = APP, **environment: str
+        self,
+        url: str,
+        namespace: str,
+        folder: Path,
+        *options: str,
+        app: str = APP,
+        drive: str = "",
+        **environment: str,
     ) -> None:
         self._records = ProcessRecords(folder)
         settings = {
@@ -33,6 +44,7 @@ class Worker(Process):
             "RECORD": str(self._records.record_path),
         }
         command = [sys.executable, "-m", "tickwheel", "worker", app, *options]
+        command += ["--drive", drive or ("never" if url else "auto")]
         super().__init__("worker", command, folder, environment=settings | environment, cwd=ROOT)
 
     @property
@@ -84,6 +96,25 @@ class WorkerDeployment:
         source = self.tickwheel.queue(self.sent[id].queue if queue is None else queue)
         eventually(lambda: source.get(id).state == state, f"{id} becomes {state}; now: {source.get(id)}", within, 0.01)
         return source.get(id)
+
+
+def supervisor_config(url: str, namespace: str, app: str = APP) -> ProcessConfig:
+    """Return the configuration of a supervisor that runs in the process of the test."""
+    return ProcessConfig(
+        app=app,
+        shared_state_fd=-1,
+        report_fd=-1,
+        consumers=1,
+        selector="lottery",
+        queues=None,
+        client_options={"url": url, "namespace": namespace},
+        timeout_s=None,
+        default_timeout_s=None,
+        memory_limit=None,
+        drain_s=20.0,
+        json=False,
+        verbose=False,
+    )
 
 
 @contextmanager

@@ -29,8 +29,8 @@ _MEASURE: Final = {"bench", "demo", "doctor", "load"}
 _SERVING: Final[dict[str, tuple[str, ...]]] = {
     "dev": ("dev", "--data-dir", "{folder}/dev", "--listen", "127.0.0.1:0"),
     "events": ("events", "--verbose"),
-    "serve": ("serve", "--listen", "127.0.0.1:0"),
-    "worker": ("worker", APP),
+    "serve": ("serve", "--listen", "127.0.0.1:0", "--drive", "never"),
+    "worker": ("worker", APP, "--drive", "never"),
 }
 # A scenario that produces every kind of result within seconds, even on a slow machine.
 _STEADY: Final = """

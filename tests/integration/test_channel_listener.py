@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from tests.support.wait_until import eventually
+from tickwheel.driver.shard_connection import make_connection
+from tickwheel.redis import channel_listener
+from tickwheel.redis.channel_listener import ChannelListener
 from tickwheel.runtime.time import monotonic_ms
 from tickwheel.runtime.wake_pipe import WakePipe
-from tickwheel.sinks import channel_listener
-from tickwheel.sinks.channel_listener import ChannelListener
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -35,7 +36,7 @@ def listener(
     with (
         tickwheel_server.client() as client,
         closing(WakePipe()) as wake,
-        closing(ChannelListener(client, wake.fileno())) as listener,
+        closing(ChannelListener(make_connection(client), wake.fileno())) as listener,
     ):
         listener.set_channels([CHANNEL])
         monkeypatch.setattr(ChannelListener, "_read", count_and_read)

@@ -15,6 +15,7 @@ import pytest
 from tests.integration.blocking_aio import aio_sandbox
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Tickwheel, TickwheelError
+from tickwheel.runtime.child_process import ChildProcess
 from tickwheel.tasks import TaskApp
 from tickwheel.testing import PrivateServer, sandbox
 
@@ -121,7 +122,7 @@ def test_a_forked_process_cannot_use_an_asyncio_client(tickwheel_server: Private
 def test_a_forked_process_that_closes_or_ends_does_not_affect_the_event_process(tmp_path: Path) -> None:
     with Tickwheel(data_dir=tmp_path) as tickwheel:
         child = tickwheel._processes._child
-        assert child is not None
+        assert isinstance(child, ChildProcess)
         pid = child.pid
         assert in_a_fork(tickwheel.close) == "None"
         assert (child.pid, child._process.poll()) == (pid, None)

@@ -162,6 +162,7 @@ def test_the_rights_printed_by_acl_suffice_for_a_program_that_uses_every_operati
     with Tickwheel(url, drive=True) as tickwheel, ThreadPoolExecutor() as threads:
         child = tickwheel._processes._child
         assert child is not None
+        eventually(lambda: child.pid is not None, "the client drives")
         assert b"not-to-be-read" not in Path(f"/proc/{child.pid}/cmdline").read_bytes() + repr(tickwheel).encode()
         queue = tickwheel.create_queue("jobs", forecast=True)
         waiting = threads.submit(queue.dequeue, wait=timedelta(seconds=20))

@@ -1,13 +1,15 @@
 """The dequeue of several queues: it waits for all of them at once, and takes a batch of one of them."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from math import sqrt
 from typing import Any
 
 import pytest
 
 from tests.support.several_queues import LONG_S, NAMES, Caller
-from tests.support.tickets import Tickets
+from tests.support.tickets import Tickets, shares
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Tickwheel
 from tickwheel.operations.dequeue import Dequeue
@@ -16,6 +18,11 @@ from tickwheel.redis.wait_list import WaitList
 from tickwheel.worker.selectors import QueueSelector, Selection
 
 pytestmark = pytest.mark.integration
+
+DRAWS = 2_000
+# How far a share may be from its mean, in standard deviations of the binomial distribution. Chance alone exceeds this
+# once in 500 million tests.
+DEVIATIONS_MAX = 6
 
 
 class Calls:
@@ -131,6 +138,23 @@ def test_a_call_leases_one_batch_of_one_queue_and_nothing_else(tw: Tickwheel) ->
     assert len(ids) == 2
     running = {queue: tw.queue(queue).counts()["running"] for queue in NAMES}
     assert running == dict.fromkeys(NAMES, 0) | {name: 2}
+
+
+@pytest.mark.usefixtures("_queues")
+def test_the_shares_of_the_queues_are_those_of_their_tickets(tw: Tickwheel) -> None:
+    # `make bench` makes 100,000 draws, with a bound of 2 %.
+    queues = [Tickets(name, weight) for name, weight in zip(NAMES, (100, 40, 20), strict=True)]
+    for name in NAMES:
+        for _ in range(4):
+            tw.queue(name).enqueue_many(NewMessage() for _ in range(DRAWS // 4))
+    caller, drawn = Caller(tw, queues), Counter[str]()
+
+    for _ in range(DRAWS):
+        name, [_id] = caller.take()
+        drawn[name] += 1
+
+    for name, share in shares(queues).items():
+        assert abs(drawn[name] - DRAWS * share) <= DEVIATIONS_MAX * sqrt(DRAWS * share * (1 - share)), drawn
 
 
 class Last(QueueSelector[Tickets]):

@@ -15,7 +15,7 @@ import pytest
 from tests.fault.event_processes import EventProcessChild, wait_for_a_claim
 from tests.support.wait_until import eventually, eventually_in_task
 from tickwheel import NewMessage, Tickwheel, aio
-from tickwheel.client import driver_watch
+from tickwheel.client import driver_watch, undriven_notice
 from tickwheel.storage.fence import pack_fence
 from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer
@@ -68,6 +68,23 @@ def test_a_client_whose_messages_nobody_makes_deliverable_logs_one_warning_a_min
         eventually(lambda: not checks(), "no check is in progress")
     [warning] = warnings()
     assert warning.startswith(f"no event process drives namespace {client._context.namespace!r}")
+
+
+def test_after_a_claim_was_found_a_check_has_only_the_part_that_does_not_delay_the_end_of_the_program(
+    claimed: Tickwheel, server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(undriven_notice, "PAUSE_S", 0.0)
+    queue = claimed.queue("jobs")
+    queue.enqueue(delay=HOUR)
+    eventually(lambda: not checks(), "the first check has ended")
+
+    monkeypatch.setattr(driver_watch, "QUIET_MS", 60_000)
+    connections = server.info("stats")["total_connections_received"]
+    queue.enqueue(delay=HOUR)
+    assert [check.daemon for check in checks()] == [True]
+    assert server.info("stats")["total_connections_received"] == connections
+    claimed.close()
+    eventually(lambda: not checks(), "the check has ended")
 
 
 def test_a_script_whose_namespace_was_never_driven_warns_before_it_ends(

@@ -7,8 +7,11 @@ from tests.lease_simulation.process import SimulatedProcess
 from tests.lease_simulation.server import SimulatedServer, State
 from tests.lease_simulation.world import World
 from tickwheel.election.lease_row import EVENT_PROCESS, LAST_RESORT
+from tickwheel.election.unclaimed_shards import UNCLAIMED_MS
 
 HOUR_MS = 3.6e6
+# When the faults end in a run of members of the last resort.
+_LAST_FAULT_MS = 60_000.0
 KINDS = (
     *("kill", "pause", "pause", "cut off", "cut off", "fail over", "fail over", "restart", "lose everything"),
     *("step clock", "step clock", "freeze", "join", "join last resort", "end", "pause again and again", "hang", "hang"),
@@ -152,6 +155,56 @@ def run_with_random_faults(seed: int, mutants: frozenset[str] = frozenset()) -> 
         world.events.after(random.uniform(4_000, 60_000), random_fault, world)
     world.run().check_end()
     return Result(seed, world.examples, len(world.changes), world.calls["claim"])
+
+
+def run_of_the_last_resort(seed: int) -> Result:
+    """Run a new namespace with members of the last resort alone, and check it.
+
+    One of them stays. Another one restarts every few seconds, others come and go, and the server is out of reach again
+    and again, but not most of the time. So all shards must have been claimed after three times the time in which they
+    are left to event processes.
+    """
+    random = Random(seed * 104_729 + 1)
+    world = World(seed, ranks=[LAST_RESORT], shards=random.choice((1, 2, 4, 16)), noise=random.choice((0, 1)))
+    world.events.after(1_000, _restart_member, world)
+    at = 1_000.0
+    while at < _LAST_FAULT_MS:
+        world.events.after(at, _fault_of_the_last_resort, world)
+        at += random.uniform(4_000, 8_000)
+
+    def check() -> None:
+        if not all(shard.fence for shard in world.server.state.shards):
+            world.report("a new namespace is not driven")
+
+    world.events.after(3 * UNCLAIMED_MS, check)
+    world.run().check_end()
+    return Result(seed, world.examples, len(world.changes), world.calls["claim"])
+
+
+def _restart_member(world: World) -> None:
+    """Let a member join and soon end, again and again."""
+    random = world.events.random
+    if world.events.now < _LAST_FAULT_MS:
+        world.join(LAST_RESORT)
+        ends_after = random.uniform(1_500, 5_000)
+        world.events.after(ends_after, end, world, world.processes[-1])
+        world.events.after(ends_after + random.uniform(500, 3_000), _restart_member, world)
+
+
+def _fault_of_the_last_resort(world: World) -> None:
+    random = world.events.random
+    first, *others = (process for process in world.processes if process.is_alive and process.leaves_at is None)
+    kind = random.choice(("join", "join", "end", "kill", "freeze", "freeze", "cut off", "restart"))
+    if kind == "freeze":
+        freeze(world, random.uniform(1_100, 2_000))
+    elif kind == "cut off":
+        cut_off(world, random.choice((first, *others)), random.uniform(1_100, 2_500))
+    elif kind == "restart":
+        restart(world, random.uniform(0, 500), random.uniform(100, 1_500))
+    elif kind == "join" or not others:
+        world.join(LAST_RESORT)
+    else:
+        {"end": end, "kill": kill}[kind](world, random.choice(others))
 
 
 def _start(world: World, state: State, clock_offset: float, down_ms: float) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from math import inf
 from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
 from tickwheel.election import claims, lease_member
 from tickwheel.election.assignment import Assignment, assign
@@ -15,6 +16,7 @@ from tickwheel.election.claims import LeaseClaims
 from tickwheel.election.lease_member import Attendance, Attended, LeaseMember
 from tickwheel.election.lease_shards import LeaseLeadership, LeaseShards
 from tickwheel.election.loop_watch import LoopWatch
+from tickwheel.election.unclaimed_shards import UnclaimedShards
 from tickwheel.storage.fence import StoredClaim, pack_fence
 
 Patches = Callable[[ExitStack], None]
@@ -66,6 +68,17 @@ def _undriven_shards_are_kept(stack: ExitStack) -> None:
     stack.enter_context(patch.object(lease_member, "_BEATS_WITHOUT_DRIVING", inf))
 
 
+def _lost_claims_are_given_up(stack: ExitStack) -> None:
+    """A driver does not claim its shard again after a failover has lost its claim."""
+    next_fence = LeaseClaims.next_fence
+
+    def next_fence_unless_lost(own: LeaseClaims, stored: StoredClaim) -> bytes | None:
+        is_lost = own.is_confirmed and stored.epoch < own.epoch and stored.holder != own._member
+        return None if is_lost else next_fence(own, stored)
+
+    stack.enter_context(patch.object(LeaseClaims, "next_fence", next_fence_unless_lost))
+
+
 def _fences_are_not_compared(stack: ExitStack) -> None:
     """A driver without work does not learn that it has been deposed (rule 7)."""
     lose = LeaseShards.lose
@@ -93,6 +106,42 @@ def _ranks_are_ignored(stack: ExitStack) -> None:
     stack.enter_context(patch.object(lease_member, "assign_by_rank", assign_to_all))
 
 
+def _leases_of_others_are_ignored(stack: ExitStack) -> None:
+    """A member judges all others by its own lease."""
+    stack.enter_context(patch.object(LeaseMember, "_lease_with", lambda member, _: member._lease_ms))
+
+
+def _new_shards_are_not_left(stack: ExitStack) -> None:
+    """A member of the last resort claims the shards of a new namespace at once."""
+    stack.enter_context(patch.object(UnclaimedShards, "may_claim", True))
+
+
+def _gained_shards_restart_the_time(stack: ExitStack) -> None:
+    """Each shard that a member gains begins the time again in which a new namespace is left to event processes."""
+    on_claims = UnclaimedShards.on_claims
+    known: WeakKeyDictionary[UnclaimedShards, set[int]] = WeakKeyDictionary()
+
+    def on_claims_of_known(
+        own: UnclaimedShards, claims: Mapping[int, StoredClaim | None], now: float, *, is_driven: bool
+    ) -> None:
+        if claims.keys() - known.get(own, set()):
+            own._since = None
+        known[own] = {*claims}
+        on_claims(own, claims, now, is_driven=is_driven)
+
+    stack.enter_context(patch.object(UnclaimedShards, "on_claims", on_claims_of_known))
+
+
+def _connections_restart_the_time(stack: ExitStack) -> None:
+    """Each connection begins the same time again."""
+
+    def on_answer(own: UnclaimedShards, now: float, *, is_first: bool) -> None:
+        if is_first:
+            own._since = None
+
+    stack.enter_context(patch.object(UnclaimedShards, "on_answer", on_answer))
+
+
 IN_THE_PRODUCT: Mapping[str, Patches] = {
     "equal fences": _equal_fences,
     "claims again": _claims_again,
@@ -100,9 +149,14 @@ IN_THE_PRODUCT: Mapping[str, Patches] = {
     "no hold": _no_hold,
     "no damping": _no_damping,
     "undriven shards are kept": _undriven_shards_are_kept,
+    "lost claims are given up": _lost_claims_are_given_up,
     "fences are not compared": _fences_are_not_compared,
     "loops are not watched": _loops_are_not_watched,
     "ranks are ignored": _ranks_are_ignored,
+    "leases of others are ignored": _leases_of_others_are_ignored,
+    "new shards are not left": _new_shards_are_not_left,
+    "gained shards restart the time": _gained_shards_restart_the_time,
+    "connections restart the time": _connections_restart_the_time,
 }
 
 

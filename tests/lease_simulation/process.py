@@ -30,10 +30,11 @@ class Connection:
 class SimulatedProcess:
     """One process. Its clock runs up to 1 % faster or slower than those of others."""
 
-    def __init__(self, world: Any, name: str, rank: int) -> None:
+    def __init__(self, world: Any, name: str, rank: int, lease_ms: float) -> None:
         self.world = world
         self.name = name
         self.rank = rank
+        self.lease_ms = lease_ms
         self.is_alive = True
         self.is_cut_off = False
         self.paused_until = 0.0
@@ -45,11 +46,13 @@ class SimulatedProcess:
         self.driving: list[tuple[bytes, Any] | None] = [None] * world.shards
         self._drift = world.events.random.uniform(0.99, 1.01)
         random = world.events.random.random
-        self.member = LeaseMember(name, world.shards, rank=rank, name=name, lease_ms=world.lease_ms, random=random)
+        self.member = LeaseMember(name, world.shards, rank=rank, name=name, lease_ms=lease_ms, random=random)
         self.shards = LeaseShards(name, self._wake_election)
         self.steps: LeaseSteps = world.steps_class(
-            self.member, self.shards, lease_ms=world.lease_ms, clock=self.clock, random=random
+            self.member, self.shards, lease_ms=lease_ms, clock=self.clock, random=random
         )
+        # How often a wait of the election's thread has ended.
+        self.wake_ups = 0
         self._queues: dict[int, Any] = {}
         self._has_heard = False
         self._election = self._start(self._run_election())
@@ -103,6 +106,7 @@ class SimulatedProcess:
                     match command:
                         case Wait(until_ms):
                             reply = yield Sleep((until_ms - self.clock()) / self._drift)
+                            self.wake_ups += 1
                             if self._has_heard:
                                 self._has_heard = False
                                 self.steps.on_change()

@@ -5,12 +5,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.lease_simulation import faults
+from tests.lease_simulation.events import Call, SimulatedThread
 from tests.lease_simulation.process import SimulatedProcess
 from tests.lease_simulation.world import LEASE_MS, World
 from tickwheel.election.lease_row import EVENT_PROCESS, LAST_RESORT
 
 FAULT_AT_MS = 20_000
 WATCHED_MS = 40_000
+# How old the state of the replica is that takes over after claims.
+_LAG_MS = 1_500
 END_MS = 70_000
 ELECTION_CALLS = ("attend", "read_claims", "claim", "release")
 Fault = Callable[[World, SimulatedProcess], None]
@@ -56,6 +59,40 @@ def _lose_release(world: World, leader: SimulatedProcess) -> None:
     fail_over_after_a_release()
 
 
+def _lose_claim(world: World, leader: SimulatedProcess) -> None:
+    """The leader is killed. A replica takes over that lacks the claims of its successors."""
+    faults.kill(world, leader)
+
+    def fail_over() -> None:
+        assert world.server.state_at(world.events.now - _LAG_MS).shards[0].holder == leader.name
+        faults.fail_over(world, _LAG_MS, 500, 0, 0)
+
+    def fail_over_after_the_claims() -> None:
+        if world.server.state.shards[0].holder == leader.name:
+            world.events.after(20, fail_over_after_the_claims)
+        else:
+            # The other shards of the leader have been claimed then, too.
+            world.events.after(100, fail_over)
+
+    fail_over_after_the_claims()
+
+
+def _delay_claim(world: World, leader: SimulatedProcess) -> None:
+    """The leader is killed. The first claim of a successor arrives late, when this successor has been replaced, too."""
+    faults.kill(world, leader)
+    execute = world._execute
+
+    def execute_late(thread: SimulatedThread, operation: int, call: Call) -> None:
+        if call.script != "claim":
+            execute(thread, operation, call)
+            return
+        setattr(world, "_execute", execute)  # noqa: B010
+        world.events.after(6 * LEASE_MS, execute, thread, operation, call)
+        faults.kill(world, thread.process)
+
+    setattr(world, "_execute", execute_late)  # noqa: B010
+
+
 # The fault, which may name the leader of shard 0.
 FAULTS: dict[str, Fault] = {
     "nothing": lambda world, leader: None,
@@ -73,15 +110,23 @@ FAULTS: dict[str, Fault] = {
     "restart": lambda world, leader: faults.restart(world, 1_000, 500),
     "lose everything": lambda world, leader: faults.restart(world, 0, 500, world.empty),
     "lose a release": _lose_release,
+    "lose a claim": _lose_claim,
+    "delay a claim": _delay_claim,
     "hang": lambda world, leader: faults.hang(world, leader, 0, WATCHED_MS),
 }
 
 
 def run(
-    fault: str, seed: int, *, shards: int = 4, ranks: tuple[int, ...] = (EVENT_PROCESS,) * 4, has_load: bool = False
+    fault: str,
+    seed: int,
+    *,
+    shards: int = 4,
+    ranks: tuple[int, ...] = (EVENT_PROCESS,) * 4,
+    has_load: bool = False,
+    mutants: frozenset[str] = frozenset(),
 ) -> Outcome:
-    """Let the fault happen after 20 s, and watch the shards for 40 s. No message is late or gets lost."""
-    world = World(seed, ranks=[*ranks], shards=shards, noise=0, has_load=has_load, end_ms=END_MS)
+    """Let the fault happen after 20 s, and watch the shards for 40 s. No message is late or gets lost by chance."""
+    world = World(seed, ranks=[*ranks], shards=shards, mutants=mutants, noise=0, has_load=has_load, end_ms=END_MS)
     begin = FAULT_AT_MS + world.events.random.uniform(0, LEASE_MS / 4)
     before: dict[str, int] = {}
     undriven = [0.0] * shards

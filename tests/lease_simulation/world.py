@@ -9,6 +9,7 @@ from tests.lease_simulation.process import SimulatedProcess
 from tests.lease_simulation.server import SimulatedServer, State, StoredShard
 from tickwheel.election.lease_row import EVENT_PROCESS
 from tickwheel.election.lease_steps import LeaseSteps
+from tickwheel.election.unclaimed_shards import UNCLAIMED_MS
 
 LEASE_MS = 4_000
 CALL_TIMEOUT_MS = 2_000
@@ -122,7 +123,7 @@ class World:
     def send(self, thread: SimulatedThread, operation: int, call: Call) -> None:
         self.calls[call.script] += 1
         is_election = thread is thread.process._election
-        timeout = LEASE_MS / 4 if is_election else CALL_TIMEOUT_MS
+        timeout = thread.process.lease_ms / 4 if is_election else CALL_TIMEOUT_MS
         self.events.after(timeout, thread.resume, operation, None, ConnectionLost())
         if thread.process.is_cut_off:
             return
@@ -164,9 +165,10 @@ class World:
 
     # The load and the checks.
 
-    def join(self, rank: int = EVENT_PROCESS) -> None:
+    def join(self, rank: int = EVENT_PROCESS, lease_ms: float | None = None) -> None:
         self.mark_fault()
-        self.processes.append(SimulatedProcess(self, next(self._names), rank))
+        lease_ms = self.lease_ms if lease_ms is None else lease_ms
+        self.processes.append(SimulatedProcess(self, next(self._names), rank, lease_ms))
 
     def mark_fault(self) -> None:
         self.last_fault_at = self.events.now
@@ -231,13 +233,16 @@ class World:
                 and now - self._rows_since.get(process.name, now) > RECOVERY_MS
             ]
             driver, since = self.driver_of(n), self._undriven_since[n]
+            # Members of the last resort leave a shard that nobody has claimed to event processes for a time.
+            is_left = not self.server.state.shards[n].fence and all(process.rank != EVENT_PROCESS for process in able)
+            limit = RECOVERY_MS + (UNCLAIMED_MS if is_left else 0)
             if driver is not None:
                 self._undriven_since[n] = None
                 if is_calm and any(process.rank < driver.rank for process in able):
                     self.report("a process of the last resort drives", f"shard {n}: {driver.name}")
             elif since is None:
                 self._undriven_since[n] = now
-            elif able and now - max(since, self.last_fault_at) > RECOVERY_MS:
+            elif able and now - max(since, self.last_fault_at) > limit:
                 self.report("a shard has no driver", f"shard {n}")
                 self._undriven_since[n] = now
         self.events.after(200, self._sample)

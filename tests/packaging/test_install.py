@@ -27,6 +27,7 @@ pytestmark = pytest.mark.packaging
 
 REPOSITORY = Path(__file__).parents[2]
 OURS = ("tickwheel", "timing_wheel")
+ON_GITHUB = "https://github.com/tickwheel/tickwheel"
 DIST_INFO = f"tickwheel-{version('tickwheel')}.dist-info"
 
 
@@ -167,7 +168,7 @@ def test_every_installation_has_the_load_scenarios_and_the_report_template(insta
 def test_the_metadata_contain_the_readme_and_the_licence(built: dict[str, Path]) -> None:
     metadata = zipfile.ZipFile(built["wheel"]).read(f"{DIST_INFO}/METADATA").decode()
     assert "License-Expression: Apache-2.0" in metadata
-    assert (REPOSITORY / "README.md").read_text() in metadata
+    assert (REPOSITORY / "README.md").read_text() in metadata.replace(f"]({ON_GITHUB}/blob/main/", "](")
     fields = re.findall(r"^(Author|Project-URL): (.+)$", metadata, re.MULTILINE)
     assert {name for name, _ in fields} == {"Author", "Project-URL"}
     assert {value.partition(",")[0] for name, value in fields if name == "Project-URL"} == {
@@ -176,6 +177,15 @@ def test_the_metadata_contain_the_readme_and_the_licence(built: dict[str, Path])
         "Homepage",
         "Issues",
     }
+
+
+def test_the_links_of_the_readme_work_on_a_package_index(built: dict[str, Path]) -> None:
+    metadata = zipfile.ZipFile(built["wheel"]).read(f"{DIST_INFO}/METADATA").decode()
+    links = set(re.findall(r"\]\(([^)\s]+)\)", metadata))
+    assert f"{ON_GITHUB}/blob/main/docs/guide.md" in links
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+    targets = {link.partition("/blob/main/")[2].partition("#")[0] for link in links if link.startswith(ON_GITHUB)}
+    assert [target for target in targets if not (REPOSITORY / target).exists()] == []
 
 
 def test_the_sdist_and_the_tree_build_identical_wheels(built: dict[str, Path], tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tickwheel.election.lease_member import Attendance, Mode
 from tickwheel.election.lease_row import Row
 from tickwheel.election.stored_assignment import NONE_STORED, StoredAssignment
 from tickwheel.storage.fence import CLAIM_FIELDS, StoredClaim, pack_fence
-from tickwheel.storage.keys import election_key, shard_key
+from tickwheel.storage.keys import election_key, namespace_key, shard_key
 from tickwheel.storage.scripts import load
 
 pytestmark = pytest.mark.property
@@ -81,22 +81,25 @@ class Scripts:
     def __init__(self, server: Any, namespace: str) -> None:
         self._server = server
         self._clock, self._election = shard_key(namespace, 0, "clock"), election_key(namespace)
+        self._namespace = namespace_key(namespace)
 
     def clear(self) -> None:
         self._server.delete(self._clock, self._election)
+        self._server.hset(self._namespace, "shards", SHARDS)
 
     def attend(self, member: str, call: Attendance) -> list[Any]:
         args: list[Any] = [
             *(member, call.mode, call.row.pack(SHARDS), int(call.announces), call.seen.header),
             call.proposal.packed() if call.proposal else b"",
+            SHARDS,
         ]
         for removed, row in call.removals:
             args += [removed, row]
         source = load("attend_election").source
-        return list(self._server.eval(source, 1, self._election, *args))
+        return list(self._server.eval(source, 2, self._election, self._namespace, *args))
 
-    def claim(self, member: str, seen: bytes, fence: bytes) -> bool:
-        args = (fence, "lease", "", "host:1", "", 0, member, seen)
+    def claim(self, member: str, seen: bytes, fence: bytes, created: bytes = b"") -> bool:
+        args = (fence, "lease", "", "host:1", "", 0, member, seen, created)
         try:
             self._server.eval(load("claim_shard_by_lease").source, 1, self._clock, *args)
         except ResponseError as error:
@@ -142,3 +145,47 @@ def test_the_scripts_agree_with_the_simulated_server(server: Any, namespace: str
             scripts.release(argument)
         shard, stored = model.server.state.shards[0], scripts.stored()
         assert (stored.fence, stored.holder) == (shard.fence, shard.holder)
+
+
+@pytest.mark.parametrize("shards", [None, 0, SHARDS + 1], ids=["missing", "being deleted", "recreated"])
+def test_nobody_takes_part_in_the_election_of_a_namespace_that_is_gone(
+    server: Any, namespace: str, shards: int | None
+) -> None:
+    scripts = Scripts(server, namespace)
+    scripts.clear()
+    if shards is None:
+        server.delete(namespace_key(namespace))
+    else:
+        server.hset(namespace_key(namespace), "shards", shards)
+    for mode in Mode:
+        call = Attendance(mode, ROWS[1], True, [], NONE_STORED, ASSIGNMENTS[1], False)
+        with pytest.raises(ResponseError, match=r"^NAMESPACEGONE"):
+            scripts.attend("a", call)
+    assert not server.exists(election_key(namespace))
+
+
+@pytest.mark.parametrize(
+    ("stored", "seen", "is_claimed"),
+    [(None, b"1", False), (b"2", b"1", False), (b"1", b"1", True), (b"1", b"", True), (None, b"", True)],
+    ids=["gone", "created again", "the same", "created meanwhile", "of an older version"],
+)
+def test_a_claim_over_no_fence_is_accepted_only_by_the_shard_that_the_member_has_seen(
+    server: Any, namespace: str, stored: bytes | None, seen: bytes, is_claimed: bool
+) -> None:
+    scripts, clock = Scripts(server, namespace), shard_key(namespace, 0, "clock")
+    if stored is not None:
+        server.hset(clock, "created", stored)
+    before = server.hgetall(clock)
+    assert scripts.claim("a", b"", FENCES[2], created=seen) is is_claimed
+    assert (server.hgetall(clock) != before) is is_claimed
+
+
+def test_a_driver_that_claims_again_leaves_no_key_of_a_shard_that_is_gone(server: Any, namespace: str) -> None:
+    scripts, clock = Scripts(server, namespace), shard_key(namespace, 0, "clock")
+    server.hset(clock, "created", b"1")
+    # A driver claims with the same fence again when it stores the state of the clock guard.
+    for _ in range(2):
+        assert scripts.claim("a", b"", FENCES[2], created=b"1")
+    server.delete(clock)
+    assert not scripts.claim("a", b"", FENCES[2], created=b"1")
+    assert not server.exists(clock)

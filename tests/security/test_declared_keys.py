@@ -13,12 +13,13 @@ from tickwheel import InvalidTransition, LeaseLost, Message, NamespaceInUse, New
 from tickwheel.event_process.queue_readings import read_queues
 from tickwheel.operations.answered_calls import register_call
 from tickwheel.operations.dispatch import push_config_version
+from tickwheel.operations.driving.leader_permissions import find_denied
 from tickwheel.operations.sessions import RequestId, RequestSessions
 from tickwheel.operations.shard_status import reset_epoch
 from tickwheel.plan import Request, send_request
 from tickwheel.storage import scripts
 from tickwheel.storage.fence import pack_fence
-from tickwheel.storage.keys import election_key
+from tickwheel.storage.keys import election_key, namespace_key
 from tickwheel.storage.scripts import Call
 from tickwheel.testing import PrivateServer, VirtualClock, sandbox
 from tickwheel.testing.virtual_clock import FRAGMENT
@@ -108,7 +109,7 @@ def calls(lines: list[bytes], names: dict[bytes, str]) -> Iterator[Watched]:
 def keys_of(command: list[bytes], server: Any) -> list[bytes]:
     """Return the keys and the sharded pub/sub channels that a command accesses, as the server reports them."""
     name = command[0].upper()
-    if name in (b"TIME", b"INFO"):
+    if name in (b"TIME", b"INFO", b"PUBSUB"):
         return []
     if name == b"SPUBLISH":
         return [command[1]]
@@ -207,19 +208,22 @@ def watched(request: pytest.FixtureRequest, tickwheel_server: PrivateServer) -> 
         tw._run(send_request(Request(0, call=Call(scripts.load("trim_outbox", "_clock_test"), keys, args))))
         # The service sends this script before a call with a request id.
         tw._run(register_call(tw._context, "plain", RequestSessions(RequestId.parse("a:1").call("plain", "Any", b""))))
-        # The members of an election by lease send these scripts.
-        claim: list[bytes | int | str] = [pack_fence(9, 9), "lease", "", "host:1", 1, 0, "member", b""]
+        # A program sends this script before it drives as a last resort.
+        tw._run(find_denied(tw._context))
+        # The members of an election by lease send these scripts, and commands that warn if there is no member.
+        claim: list[bytes | int | str] = [pack_fence(9, 9), "lease", "", "host:1", 1, 0, "member", b"", b""]
         tw._run(reset_epoch(tw._context, 0))
-        election = election_key(tw._context.namespace)
-        of_election: list[tuple[str, str, list[bytes | int | str]]] = [
-            ("attend_election", election, ["member", "join", b"row", 1, b"", b"x" * 20]),
-            ("attend_election", election, ["other", "leave", b"", 0, b"", b"", "member", b"row"]),
-            ("claim_shard_by_lease", keys[0], claim),
-            ("release_shard", keys[0], [claim[0]]),
+        members = [election_key(tw._context.namespace), namespace_key(tw._context.namespace)]
+        of_election: list[tuple[str, list[str], list[bytes | int | str]]] = [
+            ("attend_election", members, ["member", "join", b"row", 1, b"", b"x" * 20, request.param]),
+            ("attend_election", members, ["other", "leave", b"", 0, b"", b"", request.param, "member", b"row"]),
+            ("claim_shard_by_lease", keys[:1], claim),
+            ("release_shard", keys[:1], [claim[0]]),
+            ("count_listeners", keys[:1], [members[0]]),
         ]
-        for name, key, arguments in of_election:
-            tw._run(send_request(Request(0, call=Call(scripts.load(name, "_clock_test"), [key], arguments))))
-        server.delete(election)
+        for name, its_keys, arguments in of_election:
+            tw._run(send_request(Request(0, call=Call(scripts.load(name, "_clock_test"), its_keys, arguments))))
+        server.delete(members[0])
         # An operator sends this script.
         tw._run(reset_epoch(tw._context, 0))
         with sandbox(tickwheel_server, shards=request.param, history="relay") as (deleted, _):
@@ -259,7 +263,10 @@ def test_all_keys_of_a_call_belong_to_one_shard(watched: list[Watched]) -> None:
 
 def test_read_only_scripts_write_nothing(watched: list[Watched], server: Any) -> None:
     reading = {name for name in scripts.names() if "no-writes" in scripts.load(name).source.splitlines()[0]}
-    assert reading == {"counts", "depth", "explain", "forecast", "get", "queue_metrics", "scan", "check_permissions"}
+    assert reading == {
+        *("counts", "depth", "explain", "forecast", "get", "queue_metrics", "scan"),
+        *("check_permissions", "check_leader_permissions", "count_listeners"),
+    }
     used = {command[0].decode().lower() for call in watched if call.name in reading for command in call.commands}
     flags = {name: about["flags"] for name, about in server.command().items() if name in used}
     assert flags.keys() == used

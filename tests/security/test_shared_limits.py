@@ -46,7 +46,7 @@ def service(tickwheel_server: PrivateServer, tmp_path: Path) -> Iterator[tuple[s
     port = free_port()
     options = ["--processes", "2", "--listen", f"127.0.0.1:{port}", "--tokens", str(tmp_path / "tokens.toml")]
     options += ["--max-waiting", str(WAITING)]
-    started = subprocess.Popen([*TICKWHEEL, "serve", "--url", tickwheel_server.url, *options])
+    started = subprocess.Popen([*TICKWHEEL, "serve", "--drive", "never", "--url", tickwheel_server.url, *options])
     eventually(lambda: len(children_of(started.pid)) == 2, "both processes run", within=60)
     yield started, port
     started.send_signal(signal.SIGTERM)

@@ -172,3 +172,22 @@ def test_a_failure_that_is_not_retried_is_marked_in_the_shared_memory_until_the_
     finally:
         go.set()
         log.removeFilter(hold)
+
+
+def test_a_consumer_comes_round_while_it_waits_and_after_each_task(tickwheel: Tickwheel) -> None:
+    app = TaskApp()
+    work, rounds = tickwheel.create_queue("work"), list[float]()
+
+    @app.task(queue="work")
+    def succeed() -> None: ...
+
+    with run_consumer(app, tickwheel) as consumer:
+        consumer._mark_round = rounds.append
+        eventually(lambda: len(rounds) >= 3, "the idle consumer comes round")
+        work.enqueue_many([succeed.message((), {}) for _ in range(3)])
+        eventually(lambda: work.counts()["completed"] == 3, "the tasks run")
+    # It is not checked after its end, and while it waits until the server has accepted the outcomes.
+    assert rounds[-1] == 0.0
+    assert rounds.count(0.0) >= 2
+    times = [at for at in rounds if at]
+    assert times == sorted(times)

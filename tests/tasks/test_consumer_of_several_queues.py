@@ -1,14 +1,15 @@
 """The consumer of a worker with several queues, in a thread of the test: it wakes for a message of any queue."""
 
 from collections.abc import Iterator
+from threading import Event
 from typing import Any
 
 import pytest
 
 from tests.integration.service_thread import ServiceThread
-from tests.support.consumer_thread import run_consumer
+from tests.support.consumer_thread import make_consumer, run_consumer
 from tests.support.wait_until import eventually
-from tickwheel import Tickwheel
+from tickwheel import Tickwheel, Unavailable
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.several_queues.message_wait import MessageWait
 from tickwheel.redis.wait_list import WaitList
@@ -125,3 +126,14 @@ def test_a_selector_that_draws_once_still_waits_at_the_drawn_queue(
         send(app, client, "blue", "late")
         eventually(lambda: ran == ["late"], "the task has run")
     assert activity.checks == 0
+
+
+def test_a_batch_that_cannot_be_released_is_logged_once(
+    app: TaskApp, client: Tickwheel, caplog: pytest.LogCaptureFixture
+) -> None:
+    with make_consumer(app, client, -1, Event(), ReducedLottery) as consumer:
+        for _ in range(2):
+            consumer._queues._on_unreleased("red", 3, Unavailable(f"no answer of {client._context.namespace}"))
+    [line] = [line for line in caplog.records if (line.name, line.levelname) == ("tickwheel.worker", "WARNING")]
+    assert line.message.startswith("cannot release messages of queue 'red'")
+    assert line.__dict__["fields"] == {"event": "not released", "queue": "red", "count": 3}

@@ -42,6 +42,20 @@ def test_the_hours_of_an_expression_are_in_its_time_zone() -> None:
 
 
 @pytest.mark.parametrize(
+    ("times", "text", "label"),
+    [
+        (Cron("30  9 * * mon-fri", BERLIN), "cron 30 9 * * MON-FRI Europe/Berlin", "30 9 * * MON-FRI, Europe/Berlin"),
+        (Every(timedelta(seconds=5)), "every 0:00:05", "every 5 s"),
+        (Every(timedelta(minutes=90)), "every 1:30:00", "every 90 min"),
+        (Every(timedelta(days=1)), "every 1 day, 0:00:00", "every 1 day"),
+    ],
+    ids=["cron", "seconds", "minutes", "day"],
+)
+def test_times_have_a_text_that_is_stored_and_a_label_for_people(times: FireTimes, text: str, label: str) -> None:
+    assert (times.text, times.label) == (text, label)
+
+
+@pytest.mark.parametrize(
     ("zone", "day", "resumes"),
     [(BERLIN, (2026, 3, 29), local(BERLIN, 2026, 3, 29, 3)), (NEW_YORK, (2026, 3, 8), local(NEW_YORK, 2026, 3, 8, 3))],
     ids=["berlin", "new-york"],

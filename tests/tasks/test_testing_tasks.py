@@ -383,3 +383,18 @@ def test_an_assertion_of_the_test_runner_in_an_async_task_ends_the_test(tasks: T
     interrupt_async.now("pytest.fail")
     with pytest.raises(pytest.fail.Exception):
         tasks.run_due()
+
+
+def test_the_schedules_of_an_app_can_be_turned_off(
+    tickwheel_tasks: Callable[..., TaskTester], tickwheel: Tickwheel
+) -> None:
+    scheduled = TaskApp()
+
+    @scheduled.task
+    def note(text: str) -> str:
+        return text
+
+    scheduled.every(timedelta(seconds=5), note.call("by schedule"), name="often")
+    tasks = tickwheel_tasks(scheduled, schedules=False)
+    note.later(29 * DAY, "by hand")
+    assert [outcome.result for outcome in tasks.advance(29 * DAY)] == ['"by hand"']

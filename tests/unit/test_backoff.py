@@ -1,12 +1,19 @@
 """Waits after consecutive failures."""
 
+from datetime import timedelta
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
+from tickwheel import limits
+from tickwheel.model.validation import as_timedelta
 from tickwheel.runtime.backoff import Backoff, equal_jitter, exponential, full_jitter
+from tickwheel.tasks import Retry
 
 pytestmark = pytest.mark.unit
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_waits_double_up_to_the_longest_and_last_at_least_half() -> None:
@@ -42,3 +49,20 @@ def test_full_jitter_is_a_random_part_of_the_upper_bound() -> None:
 def test_equal_jitter_is_at_least_half_of_the_upper_bound() -> None:
     assert equal_jitter(8.0, lambda: 0.25) == 5.0
     assert all(4.0 <= equal_jitter(8.0) <= 8.0 for _ in range(100))
+
+
+def longest_duration(retry: Retry, attempts: int) -> timedelta:
+    """Return the sum of all waits if each is as long as possible. With equal jitter, the shortest sum is half of it."""
+    first, most = as_timedelta(retry.first), as_timedelta(retry.most)
+    return sum((min(most, first * 2**n) for n in range(attempts - 1)), timedelta())
+
+
+def test_the_pages_name_the_time_that_the_attempts_of_a_message_take() -> None:
+    guide, workers = (" ".join((DOCS / name).read_text().split()) for name in ("guide.md", "workers.md"))
+    by_default = longest_duration(Retry(), limits.MAX_ATTEMPTS).total_seconds()
+    assert as_timedelta(Retry().first).total_seconds() == limits.BACKOFF_MS / 1_000
+    for page in (guide, workers):
+        assert f"the five attempts of a message take {by_default / 2:g} to {by_default:g} s" in page
+    minutes = longest_duration(Retry(first=10), 10).total_seconds() / 60
+    text = f"`max_attempts=10, retry=Retry(first=10)`, the attempts take {minutes / 2:.0f} to {minutes:.0f} min"
+    assert text in workers

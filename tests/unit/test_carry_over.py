@@ -1,13 +1,19 @@
-"""Which tasks of a Celery app stay with Celery, how often a call may run, and the arguments that `migrate` refuses."""
+"""Which tasks stay with Celery, who runs them, how often a call may run, and the arguments that `migrate` refuses."""
 
+import logging
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from celery import Celery
 
+from tests.support.refused_threads import no_more_threads
+from tests.support.wait_until import eventually
 from tickwheel import InvalidArgument
 from tickwheel.celery import migrate
-from tickwheel.celery.carry_over import why_task_stays
+from tickwheel.celery.carry_over import UnansweredCalls, why_task_stays
 from tickwheel.celery.failure_record import max_attempts, runs_allowed
 from tickwheel.tasks import TaskApp
 
@@ -56,6 +62,57 @@ def test_the_rate_limit_of_all_tasks_of_an_app_counts() -> None:
     celery: Any = Celery("app", set_as_current=False)
     celery.conf.task_default_rate_limit = "5/m"
     assert why_task_stays(celery.task(name="some.task")(nothing)) == "it has the rate_limit 5/m"
+
+
+def celery_that(ping: Callable[..., Any]) -> Any:
+    return SimpleNamespace(control=SimpleNamespace(ping=ping))
+
+
+def test_an_error_names_each_staying_task_once_if_no_worker_of_celery_answers(caplog: pytest.LogCaptureFixture) -> None:
+    may_answer = threading.Event()
+
+    def ping(timeout: float) -> list[Any]:
+        may_answer.wait(20)
+        return []
+
+    calls = UnansweredCalls(celery_that(ping))
+    calls.check("mail.first", "it has the rate_limit 2/s")
+    # The first check has begun, so a second one has the tasks that are added meanwhile.
+    eventually(lambda: not calls._reasons, "the first check begins")
+    calls.check("mail.second", "it has the rate_limit 3/s")
+    calls.check("mail.third", "it has the rate_limit 4/s")
+    may_answer.set()
+    eventually(lambda: calls._thread is None, "the checks end")
+    first, second = (record.getMessage() for record in caplog.records if record.levelno == logging.ERROR)
+    assert "mail.first (it has the rate_limit 2/s)" in first
+    assert "to route it without this setting, pass migrate(…, carries_over={'mail.first'})" in first
+    assert "mail.second (it has the rate_limit 3/s); mail.third (it has the rate_limit 4/s)" in second
+    assert "to route them without these settings" in second
+    assert "carries_over={'mail.second', 'mail.third'})" in second
+
+
+def test_no_error_is_logged_if_a_worker_of_celery_answers(caplog: pytest.LogCaptureFixture) -> None:
+    calls = UnansweredCalls(celery_that(lambda timeout: [{"celery@host": {"ok": "pong"}}]))
+    calls.check("mail.first", "it has the rate_limit 2/s")
+    eventually(lambda: calls._thread is None, "the check ends")
+    assert caplog.records == []
+
+
+def test_a_call_does_not_fail_if_the_host_has_no_resources_for_the_thread_of_the_check() -> None:
+    calls = UnansweredCalls(celery_that(lambda timeout: []))
+    with no_more_threads():
+        calls.check("mail.first", "it has the rate_limit 2/s")
+
+
+def test_an_unreachable_broker_is_no_answer(caplog: pytest.LogCaptureFixture) -> None:
+    def ping(timeout: float) -> list[Any]:
+        raise ConnectionError("refused")
+
+    calls = UnansweredCalls(celery_that(ping))
+    calls.check("mail.first", "it has the rate_limit 2/s")
+    eventually(lambda: calls._thread is None, "the check ends")
+    assert "cannot ask whether a worker of Celery runs: refused" in caplog.text
+    assert "no worker of Celery answers" in caplog.text
 
 
 @pytest.mark.parametrize(

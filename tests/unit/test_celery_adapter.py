@@ -14,7 +14,8 @@ import pytest
 from celery import shared_task
 
 from tests.support.celery_app import make_celery_app
-from tickwheel.celery import task_adapter
+from tickwheel import Unavailable
+from tickwheel.celery import migrate, task_adapter
 from tickwheel.celery.revoked_calls import CallStopped, Stopper, request_of
 from tickwheel.tasks import TaskApp
 from tickwheel.tasks.run_context import Run
@@ -41,6 +42,22 @@ def test_every_thread_of_a_worker_has_the_app_as_its_current_app(celery: Any, mo
     task_adapter.declare(celery, TaskApp(UNREACHABLE), {})
     with ThreadPoolExecutor(1) as consumers:
         assert consumers.submit(lambda: shared.app).result() is celery
+
+
+def test_an_app_is_loaded_without_a_request_although_a_task_stays_with_celery(celery: Any) -> None:
+    """So a command can check or complete the name of a task while no worker of Celery runs."""
+
+    def limited() -> None: ...
+
+    celery.task(name="limited", rate_limit="2/s")(limited)
+    app = TaskApp(UNREACHABLE, timeout=0.05)
+    migrate(celery, app)
+    app.load()
+    assert "limited" in app.tasks
+    # A worker then makes the request.
+    [check] = app._start_checks
+    with pytest.raises(Unavailable):
+        check(False)
 
 
 def test_the_eta_of_a_retry_without_a_time_zone_is_in_the_zone_of_the_app() -> None:

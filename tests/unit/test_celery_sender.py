@@ -59,6 +59,24 @@ def test_calls_that_stay_for_reasons_that_differ_in_numbers_are_logged_once(
     assert (len(sent), caplog.text.count("a call of note stays with Celery: it has")) == (2, 1)
 
 
+def test_the_first_call_of_a_task_that_stays_checks_once_that_celery_runs_it(
+    celery: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def limited() -> None: ...
+
+    celery.task(name="limited", rate_limit="2/s")(limited)
+    celery.finalize()
+    checked: list[str] = []
+    for to in ("celery", "tickwheel"):
+        sender, sent = offline_sender(celery, to)
+        calls = SimpleNamespace(check=lambda task, reason: checked.append(f"{task}: {reason}"))
+        monkeypatch.setattr(sender, "_unanswered_calls", calls)
+        for _ in range(3):
+            sender(None, "limited", celery.amqp.as_task_v2("one", "limited"), queue="celery")
+        assert len(sent) == 3
+        assert checked == ([] if to == "celery" else ["limited: it has the rate_limit 2/s"])
+
+
 def test_an_unknown_signal_is_refused_before_anything_is_revoked(celery: Any) -> None:
     with pytest.raises(AttributeError, match="NOSUCH"):
         Revoker(celery, TaskApp(UNREACHABLE), {}).revoke("one", True, "NOSUCH")

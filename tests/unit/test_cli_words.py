@@ -54,6 +54,20 @@ def test_the_help_on_80_columns_wraps_at_the_end_of_the_line(monkeypatch: pytest
     assert all(len(line.rstrip()) > 60 for line in lines[1:2])
 
 
+@pytest.mark.parametrize("words", [["enqueue"], ["queue", "create"], ["shards"], ["shards", "reset-epoch"]])
+def test_the_help_of_a_command_names_the_options_of_every_command_in_one_line(words: list[str]) -> None:
+    environment = {"COLUMNS": "150"}
+    program = CliRunner().invoke(app, ["--help"], env=environment).stdout
+    text = CliRunner().invoke(app, [*words, "--help"], env=environment).stdout
+
+    assert "Server (redis://, rediss://, unix://)" in program
+    assert "Server (redis://" not in text
+    [line] = [line for line in text.splitlines() if "For every command" in line]
+    assert line.strip() == (
+        "For every command: --url, --data-dir, --namespace, --timeout, --json (see `tickwheel --help`)."
+    )
+
+
 @pytest.mark.parametrize("name", sorted(_OTHER_NAMES))
 def test_a_command_of_another_name_is_named(name: str) -> None:
     commands = {" ".join(path) for path, _ in walk(tree())}

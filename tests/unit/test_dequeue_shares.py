@@ -74,11 +74,12 @@ class Queues:
         return self.wait
 
 
-def several(select: Any = None, limit: int = 1) -> SeveralQueues[Tickets, Any]:
+def several(select: Any = None, limit: int = 1, **observers: Any) -> SeveralQueues[Tickets, Any]:
     return SeveralQueues(
         {queue.name: DequeueOptions.parse(limit) for queue in ALL},
         select or ReducedLottery(ALL, random.Random(1)).select_queue,
         LeasedMessage,
+        **observers,
     )
 
 
@@ -150,9 +151,11 @@ def test_the_messages_of_the_chosen_queue_are_returned_even_if_a_release_of_othe
         assert (yield HIGH)
         return HIGH
 
-    queues = Queues({"high": 3, "low": 3})
+    queues, unreleased = Queues({"high": 3, "low": 3}), list[tuple[str, int, TickwheelError]]()
     queues.release_error = error
-    assert run(several(select).plan(queues, 0)).messages == ["high"]
+    worker = several(select, limit=2, on_unreleased=lambda *args: unreleased.append((args[0], args[1], args[2])))
+    assert run(worker.plan(queues, 0)).messages == ["high", "high"]
+    assert unreleased == [("low", 2, error)]
 
 
 def test_a_selector_that_asks_nothing_chooses_without_a_dequeue() -> None:

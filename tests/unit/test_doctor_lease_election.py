@@ -24,9 +24,14 @@ SHARDS = [
 
 
 def row(
-    name: str, drives: Sequence[int] = (), avoids: Sequence[int] = (), rank: int = EVENT_PROCESS, beat: int = 1
+    name: str,
+    drives: Sequence[int] = (),
+    avoids: Sequence[int] = (),
+    rank: int = EVENT_PROCESS,
+    beat: int = 1,
+    lease_ms: int = 0,
 ) -> Row:
-    return Row(rank, beat, frozenset(), frozenset(drives), frozenset(avoids), name)
+    return Row(rank, beat, frozenset(), frozenset(drives), frozenset(avoids), name, lease_ms)
 
 
 def check(members: LeaseMembers | None, shards: list[ShardFacts] = SHARDS) -> list[tuple[str, str]]:
@@ -68,6 +73,12 @@ def test_a_member_that_does_not_write_its_row_is_reported() -> None:
     [_, (verdict, text)] = check(members)
     assert verdict == "warning"
     assert text.startswith("host:2 did not write to the election for 4 s: the process was killed, is frozen or cut off")
+    assert text.endswith("earlier version and a --session-timeout of more than 16 s")
+    slow = LeaseMembers(members.active, {"b": row("host:2", drives=[1], lease_ms=60_000)}, watched_s=17)
+    assert check(slow)[1][1] == (
+        "host:2 did not write to the election for 17 s: the process was killed, is frozen or cut off. Then others take"
+        " over its shards"
+    )
 
 
 def test_a_shard_that_no_process_drives_is_reported() -> None:
@@ -144,3 +155,22 @@ def test_members_are_active_if_their_rows_change_while_doctor_watches(monkeypatc
     assert removed == LeaseMembers()
     damaged = watch({b"a": b"\x01"})
     assert damaged == LeaseMembers(unreadable=1)
+
+
+@pytest.mark.parametrize(("lease_ms", "watched_s"), [(0, 4), (4_000, 4), (20_000, 7), (60_000, 17)])
+def test_a_row_is_watched_for_a_quarter_of_its_lease_and_a_little_longer(
+    monkeypatch: pytest.MonkeyPatch, lease_ms: int, watched_s: int
+) -> None:
+    """Each reading of the clock takes a second."""
+    clock = count()
+    fake_time = SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda seconds: None)
+    monkeypatch.setattr(lease_members, "time", fake_time)
+    same = row("host:1", [0], lease_ms=lease_ms).pack(1)
+    # The member writes its row a second before the time is over.
+    later = row("host:1", [0], beat=2, lease_ms=lease_ms).pack(1)
+    assert watch(*[{b"a": same}] * (watched_s - 1), {b"a": later}) == LeaseMembers({"a": Row.unpack(later)})
+    clock = count()
+    killed = watch({b"a": same})
+    assert killed is not None
+    assert ([*killed.active], [*killed.unresponsive], killed.watched_s) == ([], ["a"], watched_s)
+    assert next(clock) == watched_s + 1

@@ -28,6 +28,14 @@ def test_a_shard_whose_signs_stay_the_same_is_undriven(signs: Signs) -> None:
     assert judge(signs, signs, signs) == [False, False, True]
 
 
+def test_a_program_of_last_resort_gives_a_shard_that_nobody_has_claimed_more_time() -> None:
+    watch = DriverWatch(NamespaceContext("tw"), unclaimed_ms=5_000)
+    for signs, quiet_ms in ((NEVER, QUIET_MS + 5_000), (RELEASED, QUIET_MS)):
+        assert watch.judge({0: signs}, 0) == ""
+        assert watch.judge({0: signs}, quiet_ms - 1) == ""
+        assert watch.judge({0: signs}, quiet_ms) != ""
+
+
 @pytest.mark.parametrize("signs", [IDLE, LED])
 def test_an_idle_shard_is_not_called_undriven(signs: Signs) -> None:
     assert judge(*[signs] * 4) == [False] * 4
@@ -50,4 +58,13 @@ def test_the_warning_names_the_namespace_the_shards_and_the_remedy() -> None:
     assert watch.judge(signs, QUIET_MS) == (
         "no event process drives namespace 'shop' (shards: 2 of 3): delayed messages do not become deliverable, and"
         " leases do not end. Run `tickwheel events --election lease`"
+    )
+
+
+def test_the_warning_about_a_new_namespace_says_when_workers_drive_it() -> None:
+    watch = DriverWatch(NamespaceContext("shop"))
+    assert watch.judge({0: NEVER}, 0) == ""
+    assert watch.judge({0: NEVER}, QUIET_MS).endswith(
+        "Run `tickwheel events`. Workers and services with `--drive auto` drive a new namespace of one Redis server,"
+        " too, but only 15 s after their start"
     )

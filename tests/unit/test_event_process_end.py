@@ -18,6 +18,7 @@ class StuckElection:
 
     kind = "lockfile"
     unreadable_nodes = 0
+    must_check_namespace = True
 
     def __init__(self) -> None:
         self.is_closed = False

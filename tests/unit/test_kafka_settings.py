@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tickwheel.cli.kafka_settings import read_kafka_settings
 from tickwheel.errors import InvalidArgument
+from tickwheel.kafka.settings import read_kafka_settings, warn_about_secrets
 
 pytestmark = pytest.mark.unit
 
@@ -29,7 +29,8 @@ def test_a_file_has_one_setting_on_each_line_and_options_replace_them(
 
 def test_a_password_among_the_options_causes_a_warning_without_the_password(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        assert read_kafka_settings(["sasl.password=hunter2"], None) == {"sasl.password": "hunter2"}
+        warn_about_secrets(["sasl.password=hunter2", "client.id=x", "sasl.password=hunter2"], logging.getLogger("a"))
+    assert [record.name for record in caplog.records] == ["a"]
     assert "--kafka-setting sasl.password" in caplog.text
     assert "--kafka-config" in caplog.text
     assert "hunter2" not in caplog.text

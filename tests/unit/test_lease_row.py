@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tickwheel import limits
-from tickwheel.election.lease_row import VERSION, NewerRow, Row
+from tickwheel.election.lease_options import SESSION_TIMEOUTS
+from tickwheel.election.lease_row import LEASE_MS_MAX, VERSION, NewerRow, Row
 from tickwheel.election.stored_assignment import NONE_STORED, StoredAssignment
 
 pytestmark = pytest.mark.unit
 
 SHARDS = st.integers(1, 300)
+EMPTY: frozenset[int] = frozenset()
 
 
 @st.composite
@@ -19,7 +21,8 @@ def rows(draw: st.DrawFn) -> tuple[Row, int]:
     shards = draw(SHARDS)
     numbers = st.frozensets(st.integers(0, shards - 1))
     wants, drives, avoids = (draw(numbers) for _ in range(3))
-    row = Row(draw(st.integers(0, 1)), draw(st.integers(0, 2**63)), wants, drives, avoids, draw(st.text()))
+    rank, beat, lease_ms = draw(st.integers(0, 1)), draw(st.integers(0, 2**47)), draw(st.integers(0, LEASE_MS_MAX))
+    row = Row(rank, beat, wants, drives, avoids, draw(st.text()), lease_ms)
     return row, shards
 
 
@@ -27,8 +30,8 @@ def rows(draw: st.DrawFn) -> tuple[Row, int]:
 def test_a_row_is_read_as_it_was_written(example: tuple[Row, int]) -> None:
     row, shards = example
     read = Row.unpack(row.pack(shards))
-    assert (read.rank, read.beat, read.wants, read.drives, read.avoids) == (
-        *(row.rank, row.beat, row.wants, row.drives, row.avoids),
+    assert (read.rank, read.beat, read.wants, read.drives, read.avoids, read.lease_ms) == (
+        *(row.rank, row.beat, row.wants, row.drives, row.avoids, row.lease_ms),
     )
     name = row.name.encode(errors="replace").decode()
     assert name.startswith(read.name.rstrip("\ufffd"))
@@ -55,12 +58,31 @@ def row_of_size(size: int) -> bytes:
     return struct.pack(">BBQH", VERSION, 0, 1, size) + b"\xff" * 3 * size + b"host:1"
 
 
+def test_earlier_versions_read_the_lease_as_a_part_of_a_beat_that_grows() -> None:
+    # Version, rank, beat, size of a bitmap.
+    beats = [struct.unpack_from(">BBQH", row_with(beat, 60_000).pack(8))[2] for beat in (1, 2)]
+    assert beats[1] == beats[0] + 1
+    assert row_with(1, 60_000).pack(8)[-6:] == b"host:1"
+
+
+def test_the_row_of_an_earlier_version_has_no_lease() -> None:
+    packed = struct.pack(">BBQH", VERSION, 0, 7, 1) + bytes(3) + b"host:1"
+    assert Row.unpack(packed) == row_with(7, 0)
+
+
+def test_a_lease_that_no_option_allows_is_limited() -> None:
+    packed = struct.pack(">BBQH", VERSION, 0, 2**64 - 1, 1) + bytes(3) + b"host:1"
+    assert Row.unpack(packed).lease_ms == LEASE_MS_MAX
+    assert SESSION_TIMEOUTS[1].total_seconds() * 1000 == LEASE_MS_MAX
+
+
+def row_with(beat: int, lease_ms: int) -> Row:
+    return Row(0, beat, EMPTY, EMPTY, EMPTY, "host:1", lease_ms)
+
+
 def test_the_row_of_a_later_version_is_recognized() -> None:
     with pytest.raises(NewerRow):
         Row.unpack(bytes([VERSION + 1]))
-
-
-EMPTY: frozenset[int] = frozenset()
 
 
 @pytest.mark.parametrize(

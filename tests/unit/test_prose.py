@@ -32,7 +32,7 @@ OTHER_FILES: Final = {
     ".pre-commit-config.yaml": HASH,
     "Makefile": HASH,
     "bench/peers/*.mjs": SLASHES,
-    "deploy/*": HASH,
+    "deploy/**/*": HASH,
     "proto/buf.yaml": HASH,
     "proto/**/*.proto": SLASHES,
     "pyproject.toml": HASH,
@@ -147,7 +147,7 @@ def _read_lines() -> Iterator[Line]:
     for path in sorted((ROOT / "lua").glob("*.lua")):
         yield from lua_prose(path)
     for glob, pattern in OTHER_FILES.items():
-        for path in sorted(ROOT.glob(glob)):
+        for path in filter(Path.is_file, sorted(ROOT.glob(glob))):
             yield from other_prose(path, pattern)
     for folder in (*FOLDERS, "docs"):
         for path in sorted((ROOT / folder).rglob("*.md")):

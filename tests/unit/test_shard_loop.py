@@ -26,6 +26,7 @@ class OneLeadership(UnwatchedLeadership):
 
     kind = "test"
     unreadable_nodes = 0
+    must_check_namespace = True
     on_fenced = OnFenced.COMPARE
     claims = EpochClaims(1)
     lost = False

@@ -2,11 +2,10 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.frozen.command_line import tree, walk
+from tests.frozen.command_line import tree
 from tickwheel.redis.url import SCHEMES as SERVERS
 from tickwheel.rpc.url import SCHEMES as SERVICES
 
@@ -21,12 +20,8 @@ def urls_missing_in(text: str) -> list[str]:
     return [url for url in URLS if not any(word.startswith(url) for word in words)]
 
 
-COMMANDS = [command for _, command in walk(tree()) if not hasattr(command, "commands")]
-
-
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: str(command.name))
-def test_the_help_of_every_command_names_every_scheme(command: Any) -> None:
-    [option] = [parameter for parameter in command.params if "--url" in parameter.opts]
+def test_the_help_of_the_program_names_every_scheme() -> None:
+    [option] = [parameter for parameter in tree().params if "--url" in parameter.opts]
     assert urls_missing_in(option.help) == []
 
 

@@ -9,6 +9,7 @@ from tickwheel.driver.queue_lookup import QueueRef
 from tickwheel.election.claims import LeaseClaims
 from tickwheel.election.lease_shards import LeaseLeadership
 from tickwheel.election.loop_watch import LoopWatch
+from tickwheel.event_process.loop_waits import LoopWaits
 from tickwheel.event_process.watched_queues import WatchedQueues
 from tickwheel.storage.fence import StoredClaim
 
@@ -64,7 +65,7 @@ def renew(queues: WatchedQueues) -> None:
 @pytest.mark.parametrize("call", [lambda queues: queues.lookup(2), renew, WatchedQueues.check_shards])
 def test_a_slow_read_of_the_metadata_shard_does_not_count_as_work(call: Callable[[WatchedQueues], object]) -> None:
     slow = SlowQueues()
-    call(WatchedQueues(slow, slow.leadership))
+    call(WatchedQueues(slow, LoopWaits(slow.leadership)))
     assert (slow.reads, slow.hanging) == (1, [])
     # After the answer, the loop works again.
     assert not slow.leadership.is_waiting
@@ -74,7 +75,7 @@ def test_a_slow_read_of_the_metadata_shard_does_not_count_as_work(call: Callable
 
 def test_a_cached_queue_is_found_without_a_wait() -> None:
     slow = SlowQueues()
-    queues = WatchedQueues(slow, slow.leadership)
+    queues = WatchedQueues(slow, LoopWaits(slow.leadership))
     rounds = slow.leadership.rounds
     assert queues.lookup(1) == queues.cached(1) == KNOWN
     assert (slow.reads, slow.leadership.rounds, queues.unreadable_rows) == (0, rounds, 3)

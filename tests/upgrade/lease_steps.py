@@ -8,11 +8,10 @@ from tests.upgrade.progress import has_progressed
 from tickwheel import Tickwheel
 from tickwheel.operations.shard_status import reset_epoch, shard_statuses
 
-BY_LEASE = ("--election", "lease")
-
 
 def change_to_lease(deployment: MixedDeployment, client: Tickwheel, *, leader_first: bool) -> None:
-    """Replace the event processes with lock files one by one by event processes with an election by lease.
+    """Replace the event processes with lock files one by one by event processes without options, which elect
+    leaders by lease.
 
     The first of the new processes takes the shards over from a process that leads with a lock file, even while that
     process runs. This process then exits, and its log has the reason.
@@ -22,12 +21,12 @@ def change_to_lease(deployment: MixedDeployment, client: Tickwheel, *, leader_fi
     first.stop()
     # If this was the leader, the standby has its lock now, and leads.
     wait_for_drivers([second], client)
-    start_by_lease(first)
+    start_by_lease(deployment, first)
     eventually(has_progressed(deployment), "messages are finished while two kinds of event processes run", 60, 0.02)
     assert wait_for_drivers([first], client) == {PRESENT}
     second.wait_until_it_ends(1)
     assert any("the shard is driven by the election kind lease" in line for line in second.lines), second.lines[-5:]
-    start_by_lease(second)
+    start_by_lease(deployment, second)
     eventually(has_progressed(deployment), "messages are finished with an election by lease", 60, 0.02)
     assert kinds(client) == {"lease"}
 
@@ -39,15 +38,15 @@ def change_back(deployment: MixedDeployment, client: Tickwheel, site: str, chanc
     for shard in range(client._context.shards):
         assert client._run(reset_epoch(client._context, shard))
     for component in deployment.event_processes:
-        component.arguments = component.arguments[: -len(BY_LEASE)]
+        component.arguments = (*component.arguments, *deployment.lock)
         component.start(site)
     assert wait_for_drivers(deployment.event_processes, client) == {site}
     eventually(has_progressed(deployment), "messages are finished with lock files again", 60, 0.02)
     assert kinds(client) == {"lockfile"}
 
 
-def start_by_lease(component: Component) -> None:
-    component.arguments = (*component.arguments, *BY_LEASE)
+def start_by_lease(deployment: MixedDeployment, component: Component) -> None:
+    component.arguments = component.arguments[: -len(deployment.lock)]
     component.start(PRESENT)
 
 

@@ -94,10 +94,17 @@ class MixedDeployment:
     """
 
     def __init__(self, folder: Path, server: ValkeyServer, users: dict[str, str], tokens: dict[str, str]) -> None:
-        """``users`` maps the server's users to their passwords, and ``tokens`` maps the names of tokens to tokens."""
+        """``users`` maps the server's users to their passwords, and ``tokens`` maps the names of tokens to tokens.
+
+        Without ``users``, all processes use the default user, who may do everything.
+        """
+
+        def url_of(user: str) -> str:
+            return f"redis://{user}:{users[user]}@{server.address}" if users else server.url
+
         self._folder = folder
-        direct = f"redis://tw-service:{users['tw-service']}@{server.address}"
-        events = {"TICKWHEEL_URL": f"redis://tw-events:{users['tw-events']}@{server.address}"}
+        direct = url_of("tw-service")
+        events = {"TICKWHEEL_URL": url_of("tw-events")}
         ports = [free_port(), free_port()]
         module = ("-m", "tickwheel")
         self.services = [
@@ -110,8 +117,10 @@ class MixedDeployment:
             )
             for n, port in enumerate(ports)
         ]
+        self.lock = ("--lock", str(folder / "lock"))
         self.event_processes = [
-            Component(f"events-{n}", (*module, "events"), folder / f"events-{n}", events, ready="") for n in range(2)
+            Component(f"events-{n}", (*module, "events", *self.lock), folder / f"events-{n}", events, ready="")
+            for n in range(2)
         ]
         over_grpc = [f"grpc://:{tokens[name]}@{HOST}:{port}" for name, port in zip(TOKENS, ports, strict=True)]
         self.workers, self.producers, self.consumers = (
@@ -129,6 +138,11 @@ class MixedDeployment:
             )
         )
         self.direct_url = direct
+
+    @property
+    def drivers_of_last_resort(self) -> list[Component]:
+        """The programs of the present version that drive if no event process does, and if their user may do this."""
+        return [*self.services, self.workers[0]]
 
     @property
     def components(self) -> list[Component]:

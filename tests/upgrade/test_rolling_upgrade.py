@@ -12,6 +12,7 @@ import pytest
 
 from services.valkey import ValkeyServer
 from tests.support.wait_until import eventually
+from tests.upgrade.last_resort_steps import leave_shards_to_programs, restart_event_processes, upgrade_programs
 from tests.upgrade.lease_steps import change_back, change_to_lease
 from tests.upgrade.mixed_deployment import PRESENT, Component, MixedDeployment, run_program, wait_for_drivers
 from tests.upgrade.progress import has_progressed
@@ -102,27 +103,64 @@ def test_every_message_is_completed_while_all_processes_are_upgraded_and_downgra
             change_to_lease(deployment, client, leader_first=not leader_first)
             change_back(deployment, client, earlier, chance)
 
-        for component in deployment.producers:
-            component.stop()
-        with Tickwheel(deployment.direct_url, timeout=TIMEOUT) as client:
-            queues = {name: client.queue(name) for name in QUEUES}
-            late = [f"bulk-{n}" for n in range(bulk) if n % 10 >= BULK_DUE]
-            queues["jobs"].cancel_many(late)
-            eventually(lambda: not any(map(unfinished, queues.values())), "every message is finished", 600, 0.1)
-        for component in (*deployment.consumers, *deployment.workers, *deployment.services):
-            component.stop()
-
-        done, sent = deployment.count("done"), deployment.count("sent")
-        sent.update(("jobs", f"bulk-{n}") for n in range(bulk) if n % 10 < BULK_DUE)
-        assert len(sent) > bulk * BULK_DUE / 10 + 500
-        assert not sent.keys() - done.keys(), "acknowledged messages were not completed"
-        assert {message for message in done if done[message] > 1} == set(), "messages were completed twice"
-        with Tickwheel(server.url, drive=False) as client:
-            assert client._run(audit(client._context, passes=LIVE_PASSES)) == []
+        complete_all(deployment, server, bulk)
         doctor = run_program(earlier, "-m", "tickwheel", "doctor", "--json", folder=tmp_path, url=server.url)
         assert doctor.returncode == 0, doctor.stdout + doctor.stderr
         for component in deployment.event_processes:
             component.stop()
+
+
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("leader_first", [True, False], ids=["leader-first", "standby-first"])
+def test_workers_and_services_that_may_drive_can_be_upgraded_before_the_event_processes(
+    earlier: str, tmp_path: Path, leader_first: bool
+) -> None:
+    seed = int(os.environ["TICKWHEEL_TEST_SEED"])
+    print(f"TICKWHEEL_TEST_SEED={seed}")
+    chance, bulk = random.Random(seed), 5_000
+    tokens = create_tokens(earlier, tmp_path)
+    with (
+        ValkeyServer("valkey", tmp_path, {"appendonly": "no"}) as server,
+        MixedDeployment(tmp_path, server, {}, tokens) as deployment,
+    ):
+        deployment.create(earlier, bulk)
+        for component in deployment.components:
+            component.start(earlier)
+        eventually(has_progressed(deployment), "the earlier version finishes messages", 60)
+        with Tickwheel(server.url, drive=False) as client:
+            assert wait_for_drivers(deployment.event_processes, client) == {earlier}
+            upgrade_programs(deployment, client, chance)
+            restart_event_processes(deployment, client)
+            assert wait_for_drivers(deployment.event_processes, client) == {earlier}
+            # The last event process of the earlier version ends here, and its log has the reason.
+            change_to_lease(deployment, client, leader_first=leader_first)
+            leave_shards_to_programs(deployment, client, chance)
+        complete_all(deployment, server, bulk)
+        doctor = run_program(PRESENT, "-m", "tickwheel", "doctor", "--json", folder=tmp_path, url=server.url)
+        assert doctor.returncode == 0, doctor.stdout + doctor.stderr
+        for component in deployment.event_processes:
+            component.stop()
+
+
+def complete_all(deployment: MixedDeployment, server: ValkeyServer, bulk: int) -> None:
+    """End the load and all processes but the event processes. Check that every message was completed, and once."""
+    for component in deployment.producers:
+        component.stop()
+    with Tickwheel(deployment.direct_url, timeout=TIMEOUT) as client:
+        queues = {name: client.queue(name) for name in QUEUES}
+        late = [f"bulk-{n}" for n in range(bulk) if n % 10 >= BULK_DUE]
+        queues["jobs"].cancel_many(late)
+        eventually(lambda: not any(map(unfinished, queues.values())), "every message is finished", 600, 0.1)
+    for component in (*deployment.consumers, *deployment.workers, *deployment.services):
+        component.stop()
+
+    done, sent = deployment.count("done"), deployment.count("sent")
+    sent.update(("jobs", f"bulk-{n}") for n in range(bulk) if n % 10 < BULK_DUE)
+    assert len(sent) > bulk * BULK_DUE / 10 + 500
+    assert not sent.keys() - done.keys(), "acknowledged messages were not completed"
+    assert {message for message in done if done[message] > 1} == set(), "messages were completed twice"
+    with Tickwheel(server.url, drive=False) as client:
+        assert client._run(audit(client._context, passes=LIVE_PASSES)) == []
 
 
 def unfinished(queue: Queue) -> int:

@@ -4,9 +4,12 @@ The page on the migration has a table of all settings of a task, and of what bec
 """
 
 import logging
+import threading
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
+from tickwheel.celery.queue_names import own_tasks
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
 from tickwheel.tasks.app import TaskApp
@@ -51,19 +54,20 @@ def _repeats_after_timeout(task: Any) -> bool:
     return (task.acks_on_failure_or_timeout if on_timeout is None else on_timeout) is False
 
 
-def advice(names: Iterable[str]) -> str:
+def advice(names: Collection[str]) -> str:
     """Return how to route the tasks nevertheless."""
-    return f"to route it without this setting, pass migrate(…, carries_over={set(names)!r})"
+    which = "it without this setting" if len(names) == 1 else "them without these settings"
+    return f"to route {which}, pass migrate(…, carries_over={{{', '.join(map(repr, sorted(names)))}}})"
 
 
-def check_tasks(celery: Any, app: TaskApp, tasks: Iterable[Any], carries_over: Collection[str]) -> None:
+def check_tasks(celery: Any, app: TaskApp, carries_over: Collection[str], is_restart: bool) -> None:
     """Log the tasks that stay with Celery.
 
     Raises InvalidArgument if a route sends calls of such a task to Tickwheel, and no worker of Celery answers: with an
-    earlier version, these calls ran in Tickwheel, and now nothing would run them. A process that the worker has
-    restarted only logs this, because the other tasks must run while Celery's workers are down.
+    earlier version, these calls ran in Tickwheel, and now nothing would run them. With ``is_restart``, only log this,
+    because the other tasks must run while Celery's workers are down.
     """
-    reasons = {task.name: reason for task in tasks if (reason := why_task_stays(task, carries_over))}
+    reasons = {task.name: reason for task in own_tasks(celery) if (reason := why_task_stays(task, carries_over))}
     if not reasons:
         return
     _log.warning(
@@ -77,9 +81,54 @@ def check_tasks(celery: Any, app: TaskApp, tasks: Iterable[Any], carries_over: C
             f" Celery answers, so nothing would run its calls: {advice(routed[:1])}, or start a worker of Celery, or"
             f" remove the route by `tickwheel route unset {routed[0]}`"
         )
-        if not app._is_restarted:
+        if not is_restart:
             raise InvalidArgument(refusal)
         _log.error("%s", refusal)
+
+
+class UnansweredCalls:
+    """Logs an error once for each task whose calls nothing runs, in a program that makes calls of the task.
+
+    Such a program does not raise as `check_tasks` does: the module that calls `migrate` must not do I/O when it is
+    imported, and Celery's broker keeps the call until a worker of Celery runs. So the check begins with the first call
+    of a task that is routed to Tickwheel and stays with Celery, in a thread, because the call must not wait for it.
+    """
+
+    def __init__(self, celery: Any) -> None:
+        self._celery = celery
+        self._lock = threading.Lock()
+        # The tasks that are not checked yet, with the reasons why they stay.
+        self._reasons: dict[str, str] = {}
+        self._thread: threading.Thread | None = None
+
+    def check(self, task: str, reason: str) -> None:
+        """Check in a thread whether a worker of Celery answers."""
+        with self._lock:
+            self._reasons[task] = reason
+            # A forked process has no thread.
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="tickwheel-celery-workers", daemon=True)
+                # The host may have no resources for another thread, or the program ends. The call must not fail.
+                with suppress(RuntimeError):
+                    self._thread.start()
+
+    def _run(self) -> None:
+        while reasons := self._take():
+            if not _answers(self._celery):
+                _log.error(
+                    "no worker of Celery answers, so nothing runs the calls of these tasks, which are routed to"
+                    " Tickwheel but stay with Celery: %s; start a worker of Celery, or %s",
+                    "; ".join(f"{name} ({reason})" for name, reason in sorted(reasons.items())),
+                    advice(reasons),
+                )
+
+    def _take(self) -> dict[str, str]:
+        """Return the tasks to check now. If there are none, the thread ends."""
+        with self._lock:
+            reasons, self._reasons = self._reasons, {}
+            if not reasons:
+                self._thread = None
+            return reasons
 
 
 def _routed(routes: Mapping[str, Route]) -> set[str]:

@@ -1,4 +1,4 @@
-"""`revoke` for calls that went to Tickwheel: `AsyncResult.revoke`, `app.control.revoke` and `app.control.terminate`.
+"""`revoke` for calls that went to Tickwheel: `AsyncResult.revoke`, `app.control.revoke` and `celery control revoke`.
 
 Celery broadcasts a revocation to its workers, which know the calls that they hold. In Tickwheel, the program that
 revokes a call cancels the message, stores REVOKED, and sends the signal ``task_revoked``.
@@ -21,32 +21,32 @@ from tickwheel.model.message import MessageView
 from tickwheel.tasks.app import TaskApp
 
 UNFINISHED: Final = ("invisible", "pending", "running")
+# The commands to Celery's workers that revoke calls.
+_REVOKING: Final = ("revoke", "terminate")
 
 
 def routed_control(base: Any, app: TaskApp, queues: Mapping[str, str]) -> Any:
     """Return a class derived from ``base``, the control class of a Celery app, that also revokes calls in Tickwheel."""
 
     class RoutedControl(base):  # type: ignore[misc]  # the class that the Celery app uses
-        def revoke(
-            self,
-            task_id: Any,
-            destination: Any = None,
-            terminate: bool = False,
-            signal: Any = "SIGTERM",
-            **options: Any,
+        def broadcast(
+            self, command: str, arguments: Any = None, destination: Any = None, *more: Any, **options: Any
         ) -> Any:
-            """Revoke one call or a list of calls, in Tickwheel and in Celery's workers.
+            """Send a command to Celery's workers. If it revokes calls, revoke them in Tickwheel, too.
 
-            With ``destination``, only these workers of Celery revoke the calls. Raises TickwheelError if Tickwheel is
-            unreachable; Celery's workers revoke the calls nevertheless.
+            `revoke` and `terminate` use this method, and so do Celery's commands for the shell. With ``destination``,
+            only these workers of Celery revoke the calls. Raises TickwheelError if Tickwheel is unreachable; Celery's
+            workers revoke the calls nevertheless.
             """
             try:
-                if destination is None:
+                if command in _REVOKING and destination is None:
+                    fields = arguments or {}
+                    terminate = command == "terminate" or bool(fields.get("terminate"))
                     revoker = Revoker(self.app, app, queues)
-                    for id_ in maybe_list(task_id) or ():
-                        revoker.revoke(str(id_), terminate, signal)
+                    for id_ in maybe_list(fields.get("task_id")) or ():
+                        revoker.revoke(str(id_), terminate, fields.get("signal"))
             finally:
-                answers = super().revoke(task_id, destination, terminate, signal, **options)
+                answers = super().broadcast(command, arguments, destination, *more, **options)
             return answers
 
     return RoutedControl

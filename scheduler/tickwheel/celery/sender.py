@@ -42,7 +42,8 @@ def migrate(
 
     A task with a setting that Tickwheel ignores, such as ``rate_limit``, stays with Celery whatever its route is. The
     tasks in ``carries_over`` go to Tickwheel nevertheless. If a route sends calls of a task that stays to Tickwheel,
-    and no worker of Celery answers, workers of Tickwheel do not start. Raises InvalidArgument.
+    and no worker of Celery answers, workers of Tickwheel do not start, and a program that makes such calls logs an
+    error once. Raises InvalidArgument.
     """
     names, moved_anyway = dict(queues or {}), carry_over.check_names(carries_over)
     base: Any = symbol_by_name(celery.amqp_cls)
@@ -59,7 +60,8 @@ def migrate(
     celery.control_cls = routed_control(symbol_by_name(celery.control_cls), app, names)
     if "control" in vars(celery):
         celery.control.__class__ = celery.control_cls
-    app.on_load(lambda: task_adapter.declare(celery, app, names, moved_anyway))
+    app.on_load(lambda: task_adapter.declare(celery, app, names))
+    app._start_checks.append(lambda is_restart: carry_over.check_tasks(celery, app, moved_anyway, is_restart))
 
 
 class Sender:
@@ -75,6 +77,7 @@ class Sender:
         self._send = send
         # The tasks that stay with Celery, as far as the log names them.
         self._staying: set[str] = set()
+        self._unanswered_calls = carry_over.UnansweredCalls(celery)
         self._routes = Routes(lambda name: app.tickwheel.setting(name))
         self._log_throttle = LogThrottle()
 
@@ -100,12 +103,13 @@ class Sender:
         return None
 
     def _stays(self, name: str) -> bool:
-        """Return whether a task stays with Celery. Log the reason for the first call."""
+        """Return whether a task stays with Celery. For its first call, log the reason, and check that Celery runs."""
         task = self._celery._tasks.get(name)
         reason = None if task is None else carry_over.why_task_stays(task, self._carries_over)
         if reason is not None and name not in self._staying:
             self._staying.add(name)
             _log.warning("calls of task %s stay with Celery: %s; %s", name, reason, carry_over.advice([name]))
+            self._unanswered_calls.check(name, reason)
         return reason is not None
 
     def _queue_of(self, options: Mapping[str, Any]) -> str:

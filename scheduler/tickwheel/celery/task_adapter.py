@@ -8,7 +8,7 @@ as in Celery.
 import os
 import socket
 from asyncio import CancelledError
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -30,7 +30,6 @@ from celery.exceptions import (
 from kombu.utils.json import dumps, loads
 
 from tickwheel import limits
-from tickwheel.celery.carry_over import check_tasks
 from tickwheel.celery.celery_message import parse_time, why_only_celery_can_run
 from tickwheel.celery.failure_record import (
     NOT_RAISED,
@@ -107,19 +106,17 @@ def is_running(id_: object) -> bool:
     return call is not None and call.id == id_
 
 
-def declare(celery: Any, app: TaskApp, queues: Mapping[str, str], carries_over: Collection[str] = ()) -> None:
-    """Declare the tasks and the queues of a Celery app in ``app``.
+def declare(celery: Any, app: TaskApp, queues: Mapping[str, str]) -> None:
+    """Declare the tasks and the queues of a Celery app in ``app``, without a request to a server.
 
     The Celery app loads its tasks as in a Celery worker. Tasks that ``app`` already has stay as they are. Raises
-    InvalidArgument if nothing would run the calls of a task (see `carry_over.check_tasks`).
+    InvalidArgument.
     """
     celery.loader.init_worker()
     celery.set_current()
     # For tasks in other threads, and for tasks of libraries (``shared_task``), which call each other through this.
     celery.set_default()
-    tasks = own_tasks(celery)
-    check_tasks(celery, app, tasks, carries_over)
-    tasks = [task for task in tasks if task.name not in app.tasks]
+    tasks = [task for task in own_tasks(celery) if task.name not in app.tasks]
     queue_of = {task.name: queue_name(queue_of_task(celery, task), queues) for task in tasks}
     batch, one_by_one = _batch_of(celery), queues_without_prefetch(tasks, queue_of)
     for queue in (*(queue_name(name, queues) for name in celery.amqp.queues), *queue_of.values()):

@@ -7,6 +7,7 @@ rules of queues are in the client and in the scripts, not here.
 
 app.py                the program: all commands and groups of commands; `main`
 command.py            the decorator of every command, and the options that all commands have
+command_help.py       the help of commands, without the options that all commands have
 target.py             the server and namespace that a command works on, and its client
 arguments.py          arguments that name a queue, a message or a lease
 parameter_types.py    parsers of durations, times, pairs and tokens
@@ -23,8 +24,11 @@ enqueue_file.py       enqueue of a file in batches
 leased_messages.py    settling of leased messages, from arguments or from standard input
 listen_address.py     addresses of listening sockets
 metrics_option.py     the option --metrics
-kafka_settings.py     the settings of Kafka's client library
+watch_option.py       the option --watch
 service_process.py    one process of the gRPC service
+grpc_log.py           the lines that the C library of gRPC writes to stderr
+drive_option.py       the options that decide whether a worker or a service drives
+kafka_options.py      the options for Kafka that several commands share
 driver_warning.py     a warning that no event process drives the namespace
 removal_progress.py   removal of messages or keys, with its progress
 load_progress.py      progress and tables of `tickwheel load`

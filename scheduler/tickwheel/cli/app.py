@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 import tickwheel
 from tickwheel.cli.command import store_options, top_signature
+from tickwheel.cli.command_help import CommandGroup
 from tickwheel.cli.commands import (
     acl,
     bench,
@@ -181,7 +182,7 @@ def _printable_errors() -> Iterator[None]:
         raise
 
 
-app = typer.Typer(
+app = CommandGroup(
     name="tickwheel", cls=_Program, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False
 )
 app.callback(help=_HELP)(_top)

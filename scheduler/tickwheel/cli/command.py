@@ -15,13 +15,14 @@ import typer
 from rich.markup import escape
 from typer.models import OptionInfo
 
+from tickwheel.cli.command_help import COMMON_PANEL
 from tickwheel.cli.exit_codes import report_errors
+from tickwheel.cli.grpc_log import silence_grpc
 from tickwheel.cli.option_names import name_options
 from tickwheel.cli.output import use_json
 from tickwheel.cli.parameter_types import directory, option_parser, parse_duration
 from tickwheel.cli.target import Target
-
-_PANEL = "For every command"
+from tickwheel.rpc.url import is_grpc_url
 
 
 def _common_options(
@@ -33,7 +34,7 @@ def _common_options(
             metavar="URL",
             help="Server (redis://, rediss://, unix://), cluster (redis+cluster://, rediss+cluster://) or service"
             " (grpc://, grpcs://). Default: an embedded server. [TICKWHEEL_URL]",
-            rich_help_panel=_PANEL,
+            rich_help_panel=COMMON_PANEL,
         ),
     ] = None,
     data_dir: Annotated[
@@ -43,13 +44,16 @@ def _common_options(
             metavar="DIR",
             parser=option_parser(directory),
             help="Directory of the embedded server. [TICKWHEEL_DATA_DIR]",
-            rich_help_panel=_PANEL,
+            rich_help_panel=COMMON_PANEL,
         ),
     ] = None,
     namespace: Annotated[
         str | None,
         typer.Option(
-            "--namespace", metavar="NAME", help="Namespace. Default: tw. [TICKWHEEL_NAMESPACE]", rich_help_panel=_PANEL
+            "--namespace",
+            metavar="NAME",
+            help="Namespace. Default: tw. [TICKWHEEL_NAMESPACE]",
+            rich_help_panel=COMMON_PANEL,
         ),
     ] = None,
     timeout: Annotated[
@@ -59,12 +63,12 @@ def _common_options(
             metavar="DURATION",
             parser=option_parser(parse_duration),
             help="How long to wait for the server. Default: 5s; for a worker, that of its app. [TICKWHEEL_TIMEOUT]",
-            rich_help_panel=_PANEL,
+            rich_help_panel=COMMON_PANEL,
         ),
     ] = None,
     json: Annotated[
         bool,
-        typer.Option("--json", help="Print JSON documents, one a line.", rich_help_panel=_PANEL),
+        typer.Option("--json", help="Print JSON documents, one a line.", rich_help_panel=COMMON_PANEL),
     ] = False,
 ) -> Target:
     return Target(url, data_dir, namespace, timeout, json)
@@ -148,6 +152,8 @@ def _with_common_options(function: Callable[..., None]) -> Callable[..., None]:
         with report_errors(partial(name_options, parameters=context.command.params)):
             target = _pop_target(options).merged_with(root.obj or Target()).merged_with(Target.from_environment())
             target = replace(target, command=context.command_path.removeprefix(root.command_path).strip())
+            if target.url is not None and is_grpc_url(target.url) and not options.get("verbose"):
+                silence_grpc()
             for name, group in groups.items():
                 options[name] = group(**{field.name: options.pop(field.name) for field in fields(group)})
             function(target, **options)

@@ -5,7 +5,7 @@ from contextlib import suppress
 from tickwheel import Tickwheel
 from tickwheel.cli.output import print_status
 from tickwheel.client.admin import Admin
-from tickwheel.client.driver_watch import look_once
+from tickwheel.client.driver_watch import check_members, look_once
 from tickwheel.errors import TickwheelError
 
 
@@ -20,5 +20,5 @@ def warn_if_undriven(tickwheel: Tickwheel) -> None:
         return
     # The command has done its work, so it does not fail because a shard cannot be read.
     with suppress(TickwheelError):
-        if text := admin.run(look_once(admin.context)):
+        if text := admin.run(look_once(admin.context)) or admin.run(check_members(admin.context)):
             print_status(f"warning: {text}")

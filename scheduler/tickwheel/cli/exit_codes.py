@@ -17,7 +17,8 @@ Exit codes:
   1  rejected or failed; one line on stderr names the reason
   2  the command line or an argument is invalid
   3  the server is unreachable, or did not answer in time
-  4  no such namespace, queue or message; dequeue: nothing to deliver"""
+  4  no such namespace, queue or message; dequeue: nothing to deliver
+  130  interrupted by Ctrl-C"""
 
 
 class CommandError(Exception):

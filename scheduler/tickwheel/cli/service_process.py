@@ -5,7 +5,8 @@ import logging
 import os
 import signal
 import threading
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -14,15 +15,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tickwheel import limits
+from tickwheel.cli.drive_option import Drive, DriveKafka, DriveOption, last_resort_options
+from tickwheel.cli.grpc_log import silence_grpc
+from tickwheel.cli.kafka_options import KafkaConfig, KafkaSetting, SinkTopics, Topic
 from tickwheel.cli.listen_address import format_address, parse_address
 from tickwheel.cli.parameter_types import option_parser, parse_duration
 from tickwheel.cli.target import TIMEOUT, Target
+from tickwheel.client.last_resort import LastResortOptions
 from tickwheel.client.settings import ClientSettings
 from tickwheel.errors import InvalidArgument
 from tickwheel.runtime.event_loop import throttle_unhandled_errors
 from tickwheel.runtime.extras import describe_install
 from tickwheel.runtime.gc_freeze import collect_seldom, freeze_gc
 from tickwheel.runtime.log_fields import log_fields
+from tickwheel.worker.last_resort_driver import LastResortDriver
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
@@ -30,6 +36,7 @@ if TYPE_CHECKING:
     from tickwheel.service.server import Server
 
 LISTEN = "127.0.0.1:7400"
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 DRAIN = timedelta(seconds=10)
 _log = logging.getLogger("tickwheel.service")
 
@@ -100,6 +107,12 @@ class ServeOptions:
             help="Maximum waiting calls (dequeues with a wait, and streams) of each process; each takes about 30 KB.",
         ),
     ] = limits.WAITING_CALLS
+    drive: DriveOption = Drive.AUTO
+    kafka: DriveKafka = None
+    topic: Topic = None
+    kafka_setting: KafkaSetting = None
+    kafka_config: KafkaConfig = None
+    sink_topics: SinkTopics = None
     part: Annotated[
         bool,
         typer.Option(
@@ -147,9 +160,7 @@ def _client_settings(target: Target, durability: str | None) -> ClientSettings:
 def make_server(target: Target, address: tuple[str, int], options: ServeOptions) -> "Server":
     client_settings = _client_settings(target, options.durability)
     if not options.verbose:
-        # The C library of gRPC reads this variable when it is imported. It would write lines of its own to stderr, as
-        # many as strangers cause, for example with compressed requests.
-        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+        silence_grpc()
     try:
         from tickwheel.service.grpc_options import raise_fd_limit
         from tickwheel.service.server import Server
@@ -173,33 +184,67 @@ def make_server(target: Target, address: tuple[str, int], options: ServeOptions)
     )
 
 
+def check_drive(target: Target, options: ServeOptions) -> LastResortOptions | None:
+    """Return how the service drives as a last resort; None if it never drives. Raises InvalidArgument."""
+    if options.kafka is not None and target.url is None:
+        raise InvalidArgument("--kafka is for a server with a URL: with a data directory, leave it out")
+    how = last_resort_options(options, _log, json=target.json)
+    return None if options.part else how
+
+
+@contextmanager
+def driving(target: Target, options: ServeOptions, how: LastResortOptions | None) -> Iterator[LastResortDriver]:
+    """Open the namespace, and drive it while no event process does, until the end of the block.
+
+    If ``how`` is None, never drive. Warn while nobody drives. One of several processes of a service does none of this.
+    """
+    driver = LastResortDriver(how, _log)
+    if options.part:
+        yield driver
+        return
+    # A token without the role admin on all queues cannot create the namespace. With an embedded server, the event
+    # process of the client drives.
+    with target.open(drive=how is not None, durability=options.durability, shards=options.shards) as client:
+        driver.start(client)
+        try:
+            yield driver
+        finally:
+            driver.stop()
+
+
 def make_collector(server: "Server") -> "Collector":
     from tickwheel.service.metrics import ServiceMetrics
 
     return ServiceMetrics(server)
 
 
-async def serve_until_stopped(server: "Server", host: str, options: ServeOptions) -> None:
-    stopping = asyncio.Event()
+async def serve_until_stopped(
+    server: "Server", host: str, options: ServeOptions, on_stopping: Callable[[], object] = lambda: None
+) -> None:
+    """Serve until SIGTERM or SIGINT. Then call ``on_stopping``, and answer the calls in flight.
+
+    A second signal ends these calls immediately. After the last call, the signals are ignored: the process ends soon.
+    """
+    stopping, hurrying = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     throttle_unhandled_errors(loop)
     # The token file is checked every second, so SIGHUP is not needed to read it again.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if options.part:
         threading.Thread(target=_stop_at_eof, args=(loop, stopping), daemon=True).start()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+
+    def stop() -> None:
+        # A part of a service also stops when its input ends. So its second signal is the first one for the service.
+        (hurrying if stopping.is_set() and not options.part else stopping).set()
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stop)
     await server.start()
     freeze_gc()
     collect_seldom()
-    # The processes of `tickwheel serve --processes` share the address, which their parent prints.
+    # The processes of `tickwheel serve --processes` share the address, which their parent logs.
     url = f"{server.scheme}://{format_address(host, server.port)}"
-    _log.info(
-        "serving %s, with %s",
-        f"port {server.port}" if options.part else url,
-        server.display_url,
-        extra=log_fields("serving", where=server.display_url, port=server.port),
-    )
+    log_serving(server, f"port {server.port}" if options.part else url, server.port)
     try:
         async with AsyncExitStack() as stack:
             if options.metrics_socket is not None:
@@ -207,15 +252,50 @@ async def serve_until_stopped(server: "Server", host: str, options: ServeOptions
 
                 await stack.enter_async_context(serve_counters(options.metrics_socket, make_collector(server)))
             await stopping.wait()
+            on_stopping()
             log_ending(options.drain_s)
     finally:
-        await server.stop(options.drain_s)
+        await _stop_server(server, options.drain_s, hurrying)
+    # The caller may wait for a child that hands its shards over.
+    _ignore_signals(loop)
     log_ended()
+
+
+def _ignore_signals(loop: asyncio.AbstractEventLoop) -> None:
+    """Ignore further signals until the process exits. The end of the loop would restore handlers that end it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_IGN)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+async def _stop_server(server: "Server", drain_s: float, hurrying: asyncio.Event) -> None:
+    """Stop the server within the drain time, or at once when ``hurrying`` is set."""
+    stop = asyncio.ensure_future(server.stop(drain_s))
+    hurry = asyncio.ensure_future(hurrying.wait())
+    await asyncio.wait((stop, hurry), return_when=asyncio.FIRST_COMPLETED)
+    hurry.cancel()
+    if not stop.done():
+        await server.end_calls()
+    await stop
+
+
+def log_serving(server: "Server", address: str, port: int) -> None:
+    _log.info(
+        "serving %s, with %s",
+        address,
+        server.display_url,
+        extra=log_fields("serving", where=server.display_url, port=port),
+    )
 
 
 def log_ending(drain_s: float) -> None:
     fields = {"event": "ending", "drain_s": drain_s}
-    _log.info("ending: up to %g s for the calls in flight", drain_s, extra={"fields": fields})
+    text = "ending: up to %g s for the calls in flight; a second signal ends them immediately"
+    _log.info(text, drain_s, extra={"fields": fields})
 
 
 def log_ended() -> None:

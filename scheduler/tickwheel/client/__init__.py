@@ -19,6 +19,9 @@ and Valkey are in `tickwheel.redis`.
     redis_backend.py       RedisBackend: operations as script calls on the shards
     tracing_backend.py     TracingBackend: spans around the operations of another backend
     local_processes.py     the embedded server, the event process and the check that a client starts
+    last_resort.py         LastResort: a child process that drives while no event process does
+    leader_watch.py        LeaderWatch: whether nobody drives any more, for a program that drains
+    sink_watch.py          SinkWatch: notices that a queue has no sink any more
     undriven_notice.py     UndrivenNotice: a warning of a client whose messages no event process makes deliverable
     driver_watch.py        DriverWatch: whether event processes drive the namespace
     exit_codes.py          ExitCode: the exit codes of programs that errors end

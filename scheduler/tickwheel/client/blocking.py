@@ -19,7 +19,9 @@ class Tickwheel(NamespaceMethods):
     ``redis+cluster://host:port,host:port`` and ``rediss+cluster://`` a Redis Cluster, ``grpc://`` and ``grpcs://`` the
     gRPC service.
     ``durability``: ``memory``, ``fsync`` (default of the embedded server) or ``replica:N``.
-    ``drive``: also run an event process, as a child process. The default is True only for an embedded server.
+    ``drive``: also run an event process, as a child process. The default is True only for an embedded server. With the
+    URL of one server, the child drives only while no `tickwheel events` does, and only a namespace that it can serve
+    whole: otherwise the client logs a warning with the reason (docs/operations.md).
     ``existing``: raise NamespaceNotFound if the namespace does not exist, instead of creating it.
     ``timeout``: how long a call is retried, up to 30 s (default: 30 s). Each method has an argument ``timeout`` that
     replaces it for one call. A duration is a timedelta or a number of seconds.

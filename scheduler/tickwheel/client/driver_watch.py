@@ -3,9 +3,9 @@
 Each shard has signs of its driver: the driver's fence, the time that its wheel has reached, and the first entry of the
 inbox, which a driver removes within seconds. A shard is undriven if nobody has ever claimed it, if its last driver has
 released it, or if an entry waits in its inbox, and the signs stay the same for QUIET_MS on this program's monotonic
-clock. So no clock of a server takes part. If the inbox is empty,
-nothing shows that a driver was killed: the rows of an election by lease would show this, but the users for clients and
-the service may not read them.
+clock. So no clock of a server takes part. If the inbox is empty, these signs do not show that a driver was killed. In
+an election by lease, the number of processes that listen to the election shows this (`check_members`), but the users
+of `tickwheel acl` may not ask for the number.
 
 A check costs one round trip. It writes nothing.
 """
@@ -15,19 +15,27 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tickwheel.election.lease_member import KIND
+from tickwheel.election.unclaimed_shards import UNCLAIMED_MS
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.plan import Plan, Request, Round
+from tickwheel.plan import Pause, Plan, Request, Round, send_request
 from tickwheel.runtime.time import monotonic_ms
 from tickwheel.storage.fence import FENCE_BYTES
-from tickwheel.storage.keys import shard_key
+from tickwheel.storage.keys import election_key, shard_key
+from tickwheel.storage.scripts import Call, load
 from tickwheel.storage.stream_id import age_ms
 
 # Longer than the time in which a driver files a timer (2 s), and than a takeover with the default session time-out.
 QUIET_MS: Final = 10_000
+# Longer than the pause after which a process that takes part in an election by lease connects again.
+RECONNECT_S: Final = 3.0
 _COMMANDS: Final = {
     KIND: "tickwheel events --election lease",
     "zookeeper": "tickwheel events --election zk://…",
 }
+_SOON: Final = (
+    ". Workers and services with `--drive auto` drive a new namespace of one Redis server, too, but only"
+    f" {UNCLAIMED_MS / 1_000:g} s after their start"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +63,15 @@ class Signs:
 class DriverWatch:
     """Compares the signs of each check with those of the checks before."""
 
-    def __init__(self, context: NamespaceContext, clock: Callable[[], float] = monotonic_ms) -> None:
-        """``clock`` is the monotonic clock, in ms."""
+    def __init__(
+        self, context: NamespaceContext, clock: Callable[[], float] = monotonic_ms, *, unclaimed_ms: float = 0.0
+    ) -> None:
+        """``clock`` is the monotonic clock, in ms. ``unclaimed_ms`` is more time for the first claim of a shard: a
+        program that drives as a last resort leaves shards that nobody has claimed to event processes for a time.
+        """
         self._context = context
         self._clock = clock
+        self._unclaimed_ms = unclaimed_ms
         # The signs of each shard, and since when they are the same.
         self._signs: dict[int, tuple[Signs, float]] = {}
 
@@ -74,7 +87,11 @@ class DriverWatch:
             shard: before[shard] if shard in before and before[shard][0] == own else (own, now)
             for shard, own in signs.items()
         }
-        undriven = [shard for shard, (own, since) in self._signs.items() if own.is_quiet and now - since >= QUIET_MS]
+        undriven = [
+            shard
+            for shard, (own, since) in self._signs.items()
+            if own.is_quiet and now - since >= QUIET_MS + (0.0 if own.fence else self._unclaimed_ms)
+        ]
         return undriven_text(self._context, undriven, signs) if undriven else ""
 
 
@@ -97,18 +114,29 @@ def read_signs(context: NamespaceContext) -> Plan[dict[int, Signs]]:
 def undriven_text(context: NamespaceContext, undriven: list[int], signs: Mapping[int, Signs]) -> str:
     """Return the warning about these shards, with the remedy."""
     which = f" (shards: {len(undriven)} of {context.shards})" if len(undriven) < context.shards else ""
-    command = _COMMANDS.get(signs[undriven[0]].election, "tickwheel events")
+    first = signs[undriven[0]]
+    command = _COMMANDS.get(first.election, "tickwheel events")
+    # Somebody who has just started workers must not believe that this does not suffice.
+    soon = "" if first.fence or first.election else _SOON
     return (
         f"no event process drives namespace {context.namespace!r}{which}: delayed messages do not become deliverable,"
-        f" and leases do not end. Run `{command}`"
+        f" and leases do not end. Run `{command}`{soon}"
     )
 
 
 def check_unclaimed(context: NamespaceContext) -> Plan[str]:
     """Return a warning if nobody has ever claimed a shard of the namespace, which a single check shows."""
     signs = yield from read_signs(context)
-    is_unclaimed = all(own.fence == b"" for own in signs.values())
-    return undriven_text(context, list(signs), signs) if is_unclaimed else ""
+    return undriven_text(context, list(signs), signs) if _are_unclaimed(signs) else ""
+
+
+def is_unclaimed(context: NamespaceContext) -> Plan[bool]:
+    """Return whether nobody has ever claimed a shard of the namespace."""
+    return _are_unclaimed((yield from read_signs(context)))
+
+
+def _are_unclaimed(signs: Mapping[int, Signs]) -> bool:
+    return all(own.fence == b"" for own in signs.values())
 
 
 def look_once(context: NamespaceContext) -> Plan[str]:
@@ -125,3 +153,24 @@ def look_once(context: NamespaceContext) -> Plan[str]:
         if not own.is_claimed or (own.oldest and (age_ms(own.oldest, now_ms) or 0) >= QUIET_MS)
     ]
     return undriven_text(context, undriven, signs) if undriven else ""
+
+
+def check_members(context: NamespaceContext) -> Plan[str]:
+    """Return a warning if the namespace has an election by lease in which no process takes part.
+
+    Each of these processes listens to the channel of the election, and the connection of a killed process ends at once.
+    Other connections can break, too. So if nobody listens, the plan checks this again after RECONNECT_S. It returns an
+    empty text if the user may not ask for the number.
+    """
+    signs = yield from read_signs(context)
+    if any(own.election != KIND for own in signs.values()):
+        return ""
+    channel = election_key(context.namespace)
+    listeners = Request(0, Call(load("count_listeners"), [shard_key(context.namespace, 0, "clock")], [channel]))
+    for is_last in (False, True):
+        reply = yield from send_request(listeners)
+        if reply.value != 0:
+            return ""
+        if not is_last:
+            yield Pause(RECONNECT_S)
+    return undriven_text(context, list(signs), signs)

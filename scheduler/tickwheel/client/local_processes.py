@@ -1,5 +1,6 @@
 """What a client starts on its own machine: the embedded server, the event process as a child, and a check of others."""
 
+from tickwheel.client.last_resort import LastResort, LastResortOptions
 from tickwheel.client.settings import ClientSettings
 from tickwheel.client.undriven_notice import UndrivenNotice
 from tickwheel.embedded import EmbeddedServer
@@ -17,7 +18,7 @@ class LocalProcesses:
         if settings.url is None:
             always = settings.durability.name == "fsync"
             self.server = EmbeddedServer(settings.data_dir, appendfsync="always" if always else "everysec")
-        self._child: ChildProcess | None = None
+        self._child: ChildProcess | LastResort | None = None
         self.notice = UndrivenNotice(settings)
 
     def open(self) -> str:
@@ -36,17 +37,21 @@ class LocalProcesses:
 
         A child process keeps the wheel on time while this program's interpreter is busy. The child ends when this
         program ends, also if this program is killed. If several programs use one data directory, one of their children
-        is elected to drive.
+        is elected to drive. The child of a program with the URL of a server drives only while no `tickwheel events`
+        does, and only a namespace that it can serve whole.
         """
         settings = self._settings
         if not settings.drives:
             return
+        if settings.uses_lease_election:
+            self._child = LastResort(settings, LastResortOptions(is_demanded=True))
+            self._child.start()
+            return
         # The client has opened the namespace. If the namespace is lost, a program decides whether to create it again.
         command = python_module("tickwheel.event_process", "--until-eof", "--existing")
-        command += ["--namespace", settings.namespace]
+        command += ["--namespace", settings.namespace, "--lock", str(settings.election_lock)]
         if self.server is not None:
             command += ["--data-dir", str(self.server.data_dir)]
-        command += ["--lock", str(settings.election_lock)]
         # The URL may contain a password, and every user of the host can read a process's arguments.
         self._child = ChildProcess(command, {redis_url.VARIABLE: self._connect_url})
 

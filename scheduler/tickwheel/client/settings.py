@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Self, TypedDict
 
 from tickwheel.client.encryption import check_encryption
+from tickwheel.election.lease_options import LeaseOptions
 from tickwheel.election.lock_file import default_lock
 from tickwheel.embedded.server import resolve_data_dir
 from tickwheel.errors import InvalidArgument
@@ -111,6 +112,19 @@ class ClientSettings:
     def display_url(self) -> str:
         """The server's name in logs and errors, without a password."""
         return f"the embedded server in {self.data_dir}" if self.url is None else redis_url.redact(self.url)
+
+    @property
+    def uses_lease_election(self) -> bool:
+        """Whether event processes elect leaders by lease unless they are started with another kind of election.
+
+        The embedded server of a data directory has lock files, and so has a Redis Cluster.
+        """
+        return self.url is not None and not self.is_service and not redis_url.is_cluster_url(self.url)
+
+    @property
+    def election(self) -> LeaseOptions | Path:
+        """The default election of event processes: by lease, or the path of its lock files (`election_lock`)."""
+        return LeaseOptions() if self.uses_lease_election else self.election_lock
 
     @property
     def election_lock(self) -> Path:

@@ -38,6 +38,9 @@ class UndrivenNotice:
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
         self._is_needed = settings.url is not None and not settings.is_service
+        # Whether the first part of a check would find nothing: the event process of this client needs some time until
+        # it drives, or a shard was claimed before. If the claims are removed later, the second part notices it.
+        self._was_claimed = settings.drives
         self._next_at = 0.0
         self._closed = threading.Event()
 
@@ -48,20 +51,23 @@ class UndrivenNotice:
         if any(result.state == "invisible" for result in results):
             self._next_at = monotonic() + PAUSE_S
             self._closed = closed = threading.Event()
-            # The program does not end before this thread. Otherwise a short script would never log the warning.
-            self._start(self._check_at_once, closed, daemon=False)
+            if self._was_claimed:
+                self._start(self._compare, closed, daemon=True)
+            else:
+                # The program does not end before this thread. Otherwise a short script would never log the warning.
+                self._start(self._check_at_once, closed, daemon=False)
 
     def close(self) -> None:
         """End the check that is in progress, except for its first part, which is short."""
         self._closed.set()
 
     def _check_at_once(self, closed: threading.Event) -> None:
-        # The event process of this client needs some time until it drives.
-        if not self._settings.drives:
-            with self._connect(_AT_ONCE_S) as (io, context):
-                if io.run(read_namespace(context)) and (warning := io.run(driver_watch.check_unclaimed(context))):
+        with self._connect(_AT_ONCE_S) as (io, context):
+            if io.run(read_namespace(context)):
+                if warning := io.run(driver_watch.check_unclaimed(context)):
                     _log.warning("%s", warning)
                     return
+                self._was_claimed = True
         if not closed.is_set():
             self._start(self._compare, closed, daemon=True)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from tickwheel.doctor.finding import Finding
-from tickwheel.doctor.lease_members import WATCH_S, LeaseMembers
+from tickwheel.doctor.lease_members import LeaseMembers
 from tickwheel.doctor.shard_facts import ShardFacts
 from tickwheel.election.lease_member import CALLS_PER_LEASE, KIND
 from tickwheel.election.lease_row import LAST_RESORT, Row
@@ -31,7 +31,7 @@ def check_election(shards: list[ShardFacts], members: LeaseMembers | None) -> It
         return
     yield Finding("election", "ok", _summary(members))
     if members.unresponsive:
-        yield _unresponsive(members.unresponsive)
+        yield _unresponsive(members.unresponsive, members.watched_s)
     if not members.newer:
         yield from _undriven(numbers, members.active)
     if members.unreadable:
@@ -54,16 +54,19 @@ def _describe(row: Row) -> str:
 def _nobody(members: LeaseMembers) -> Finding:
     text = "no event process takes part in the election by lease"
     if members.unresponsive:
-        text += f" ({_names(members.unresponsive)} did not write to it for {WATCH_S:.0f} s)"
+        text += f" ({_names(members.unresponsive)} did not write to it for {members.watched_s:.0f} s)"
     return Finding("election", "warning", f"{text}: {_START}")
 
 
-def _unresponsive(unresponsive: Mapping[str, Row]) -> Finding:
-    slow_s = WATCH_S * CALLS_PER_LEASE
+def _unresponsive(unresponsive: Mapping[str, Row], watched_s: float) -> Finding:
     text = (
-        f"{_names(unresponsive)} did not write to the election for {WATCH_S:.0f} s: the process was killed, is frozen"
-        f" or cut off, or has a --session-timeout of more than {slow_s:.0f} s. Then others take over its shards"
+        f"{_names(unresponsive)} did not write to the election for {watched_s:.0f} s: the process was killed, is frozen"
+        " or cut off. Then others take over its shards"
     )
+    # Rows of earlier versions do not contain the session time-out.
+    if any(not row.lease_ms for row in unresponsive.values()):
+        slow_s = watched_s * CALLS_PER_LEASE
+        text += f". Or it has an earlier version and a --session-timeout of more than {slow_s:.0f} s"
     return Finding("election", "warning", text)
 
 

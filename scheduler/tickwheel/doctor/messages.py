@@ -24,6 +24,7 @@ _CLOCK_FIELDS = _FENCED | {
     b"high",
     b"created",
     b"embedded",
+    b"former_election",
     b"held",
     b"accepted",
     b"barriers",

@@ -13,6 +13,8 @@ zookeeper.py          election by ZooKeeper, in one thread
 lease_options.py      the options of an election by lease
 lease_row.py          the row in which a member of an election by lease describes itself
 lease_member.py       what a member sees and decides, without I/O
+answer_times.py       how soon a member answers what all members hear
+unclaimed_shards.py   when a member of the last resort may claim shards that nobody has claimed
 lease_shards.py       the shards of a member, shared by its loops and the election's thread
 lease_steps.py        the commands of the election's thread, without I/O
 loop_watch.py         finds the loops that hang

@@ -101,7 +101,7 @@ class LeaseClaims:
         return self.fence
 
     def arguments(self) -> list[str | bytes]:
-        return [self._member, self._seen.fence]
+        return [self._member, self._seen.fence, self._seen.created]
 
     def confirm(self) -> None:
         self.is_confirmed = True

@@ -67,6 +67,12 @@ class Election(Protocol):
     def unreadable_nodes(self) -> int:
         """How often this process ignored the data of a node because no event process writes such data."""
 
+    @property
+    def must_check_namespace(self) -> bool:
+        """Whether the event process must check soon that the namespace exists: the election itself does not do it, or
+        has found that the namespace is gone.
+        """
+
     def acquire(self, shard: int, stop: Event, on_loss: Callable[[], None]) -> Leadership | None:
         """Wait for the leadership of the shard. Return None if ``stop`` was set or the process left the election.
 

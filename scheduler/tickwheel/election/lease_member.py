@@ -2,9 +2,9 @@
 
 Each member has a row on the metadata shard, with a beat that grows. If the beat of another member stays unchanged for a
 lease on this member's own monotonic clock, the other member has died: this member removes the row, unless the row has
-changed meanwhile. No clock of the server takes part. Any member that sees an outdated assignment of shards replaces the
-assignment, over the version that it has seen. A shard has only a fence: a member claims the shard over the fence that
-it has seen.
+changed meanwhile. If the leases of both differ, the longer one counts. No clock of the server takes part. Any member
+that sees an outdated assignment of shards replaces the assignment, over the version that it has seen. A shard has only
+a fence: a member claims the shard over the fence that it has seen.
 
 The protocol and its rules were simulated before they were built (docs/decisions/0027-election-by-lease.md).
 """
@@ -16,15 +16,15 @@ from enum import StrEnum
 from math import inf
 from typing import Final
 
+from tickwheel.election.answer_times import longest_wait_ms
 from tickwheel.election.assignment import Assignment, assign_by_rank
 from tickwheel.election.lease_row import EVENT_PROCESS, NewerRow, Row
 from tickwheel.election.stored_assignment import NONE_STORED, StoredAssignment
+from tickwheel.election.unclaimed_shards import UnclaimedShards
 from tickwheel.storage.fence import StoredClaim
 
 # A member calls this many times in a lease.
 CALLS_PER_LEASE: Final = 4
-# Members answer the same event after a random part of this time, so that they do not all call at once.
-JITTER_MS: Final = 20.0
 _SHORTEST_WAIT_MS: Final = 5.0
 # A member that was removed although it lives joins again at once the first time in a minute. The next times it waits,
 # longer each time: its shards would otherwise move with each of its pauses.
@@ -80,9 +80,20 @@ class LeaseMember:
     """The state of one member. Used by one thread. All times are on the member's monotonic clock, in ms."""
 
     def __init__(
-        self, id: str, shards: int, *, rank: int, name: str, lease_ms: float, random: Callable[[], float]
+        self,
+        id: str,
+        shards: int,
+        *,
+        rank: int,
+        name: str,
+        lease_ms: float,
+        random: Callable[[], float],
+        waits_for_unclaimed: bool = True,
     ) -> None:
-        """``random`` returns numbers from 0 to 1, for jitter and for the identity of assignments."""
+        """``random`` returns numbers from 0 to 1, for jitter and for the identity of assignments.
+
+        With ``waits_for_unclaimed``, a member of the last resort waits before it claims shards that nobody has claimed.
+        """
         self.id = id
         # The shards whose loops wait for a leadership, those that the member drives, and those that it cannot drive.
         self.waiting: set[int] = set()
@@ -94,6 +105,8 @@ class LeaseMember:
         self._name = name
         self._lease_ms = lease_ms
         self._random = random
+        # None if the member does not wait.
+        self._unclaimed = UnclaimedShards(KIND) if waits_for_unclaimed and rank != EVENT_PROCESS else None
         self._beat = 0
         # What the last reply showed.
         self._rows: dict[str, Row | None] = {}
@@ -102,8 +115,9 @@ class LeaseMember:
         # The assignment that the member follows, and the highest version that it has seen.
         self._followed: Assignment = [None] * shards
         self._version = 0
-        # The row of each other member, and since when it is unchanged.
+        # The row of each other member, and since when it is unchanged; and the members that have changed their rows.
         self._seen: dict[str, tuple[bytes, float]] = {}
+        self._writing: set[str] = set()
         self._announced: Row | None = None
         # The metadata was set back: until then the members that were known count as present.
         self._held_until = 0.0
@@ -159,12 +173,14 @@ class LeaseMember:
         before, self._rows = self._rows, self._parse(reply.rows)
         # The beats of members could not grow while the server did not answer.
         self._observe(reply.rows, now, anew=call.is_first or now - sent > self._lease_ms / 2)
+        if self._unclaimed is not None:
+            self._unclaimed.on_answer(now, is_first=call.is_first)
         if self._has_begun and version < self._version:
-            # A failover or a restart has set the metadata back. The known members keep their shards for a lease: they
-            # need that time to write their rows again.
-            self._held_until = now + self._lease_ms
+            # A failover or a restart has set the metadata back. The known members keep their shards for a lease, the
+            # longest of their leases: they need that time to write their rows again.
             self._held = {member: _UNKNOWN for member in self._followed if member is not None}
             self._held |= {member: row for member, row in before.items() if row is not None}
+            self._held_until = now + max(self._lease_with(row) for row in (None, *self._held.values()))
         self._version = version
         self._stored, self._has_begun = reply.assignment, True
         if now >= self._held_until or self._stored.members:
@@ -174,19 +190,49 @@ class LeaseMember:
         """Return how long to wait before the next call, in ms."""
         must_announce = self._announced is not None and self._own_row().is_news(self._announced)
         if must_announce or self._proposal(now, self._dead(now)) is not None:
-            return JITTER_MS * self._random()
-        ends = (since + self._lease_ms + 1 - now for _, since in self._seen.values())
+            return longest_wait_ms(self.members) * self._random()
+        ends = (since + self._lease_of(member) + 1 - now for member, (_, since) in self._seen.items())
         return max(min(self._lease_ms / CALLS_PER_LEASE, *ends, inf), _SHORTEST_WAIT_MS)
+
+    @property
+    def members(self) -> int:
+        """How many members the last reply showed, this one included."""
+        return len(self._rows)
+
+    def others(self, now: float) -> list[str]:
+        """Return the other members that have written their rows again within half a lease. Any thread may call this.
+
+        The first row that this member sees may be of a member that was killed, and can take over no shard.
+        """
+        return [
+            member
+            for member, (_, since) in self._seen.items()
+            if member in self._writing and now - since < self._lease_of(member) / 2
+        ]
 
     # What the member decides about shards.
 
-    def may_claim(self, shard: int, claim: StoredClaim, now: float) -> bool:
-        """Return whether the member may claim the shard over this claim, which it has just read."""
+    def on_claims(self, claims: Mapping[int, StoredClaim | None], now: float) -> None:
+        """Take over the claims, just read, of the shards that wait for their leadership and are assigned to the member.
+
+        None is a claim that cannot be read.
+        """
+        if self._unclaimed is not None:
+            is_driven = any(row is not None and row.drives for row in self._rows.values())
+            self._unclaimed.on_claims(claims, now, is_driven=is_driven)
+
+    def may_claim(self, shard: int, claim: StoredClaim | None, now: float) -> bool:
+        """Return whether the member may claim the shard over this claim, which it has just passed to `on_claims`."""
         if not self.is_assigned(shard) or self.id not in self._rows:
             return False
+        if claim is None:
+            # The loop finds out why the claim cannot be read. It may find that nobody has claimed the shard.
+            return self._may_claim_unclaimed()
         if claim.election not in ("", KIND):
             # An event process takes a shard of lock files over, and ends with an error if the shard has another kind.
             return self._rank == EVENT_PROCESS
+        if not claim.election and not self._may_claim_unclaimed():
+            return False
         if claim.holder in ("", self.id):
             return True
         if claim.holder not in self._rows:
@@ -209,6 +255,10 @@ class LeaseMember:
         row = self._rows.get(heir) if heir is not None and heir != self.id else None
         return row is not None and shard in row.wants
 
+    def _may_claim_unclaimed(self) -> bool:
+        """Return whether the member may claim a shard that nobody has ever claimed."""
+        return self._unclaimed is None or self._unclaimed.may_claim
+
     def _on_removed(self, now: float) -> None:
         self._removed_at.append(now)
         while self._removed_at[0] < now - _REMOVALS_MS:
@@ -219,7 +269,7 @@ class LeaseMember:
 
     def _own_row(self) -> Row:
         shards = (self.wanted, frozenset(self.driving), frozenset(self.avoided))
-        return Row(self._rank, self._beat, *shards, self._name)
+        return Row(self._rank, self._beat, *shards, self._name, round(self._lease_ms))
 
     def _mode(self, now: float) -> Mode:
         if self.is_leaving:
@@ -229,6 +279,8 @@ class LeaseMember:
         return Mode.JOIN if now >= self._rejoin_at or not self._rows else Mode.KEEP
 
     def _observe(self, rows: Mapping[str, bytes], now: float, *, anew: bool) -> None:
+        # Replaced and not changed, because other threads call `others`.
+        self._writing = {m for m, row in rows.items() if m in self._writing or self._seen.get(m, (row, now))[0] != row}
         seen = {} if anew else self._seen
         self._seen = {
             member: seen[member] if member in seen and seen[member][0] == row else (row, now)
@@ -237,7 +289,15 @@ class LeaseMember:
         }
 
     def _dead(self, now: float) -> list[str]:
-        return [member for member, (_, since) in self._seen.items() if now - since >= self._lease_ms]
+        return [member for member, (_, since) in self._seen.items() if now - since >= self._lease_of(member)]
+
+    def _lease_of(self, member: str) -> float:
+        """Return how long the row of another member may stay unchanged."""
+        return self._lease_with(self._rows.get(member))
+
+    def _lease_with(self, row: Row | None) -> float:
+        """Return the longer lease of this member and of the one with this row, if its lease is known."""
+        return max(self._lease_ms, row.lease_ms if row is not None else 0)
 
     def _proposal(self, now: float, dead: list[str]) -> StoredAssignment | None:
         """Return the assignment that should follow the stored one; None if the stored one is right."""

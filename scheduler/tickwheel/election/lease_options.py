@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Self
 
-from tickwheel.election.lease_row import EVENT_PROCESS
+from tickwheel.election.lease_row import EVENT_PROCESS, LEASE_MS_MAX
 from tickwheel.errors import InvalidArgument
 
 SESSION_TIMEOUT: Final = timedelta(seconds=4)
-SESSION_TIMEOUTS: Final = (timedelta(seconds=1), timedelta(minutes=1))
+SESSION_TIMEOUTS: Final = (timedelta(seconds=1), timedelta(milliseconds=LEASE_MS_MAX))
 # The value of `--election` that chooses this kind.
 LEASE: Final = "lease"
 
@@ -18,11 +18,13 @@ class LeaseOptions:
     """How a process takes part in an election by lease.
 
     If a process is killed or cut off, others take over its shards after ``session_timeout_s``. ``rank`` is
-    EVENT_PROCESS or LAST_RESORT.
+    EVENT_PROCESS or LAST_RESORT. With ``waits_for_unclaimed``, a process of the last resort leaves shards that nobody
+    has claimed yet to event processes for a time.
     """
 
     session_timeout_s: float = SESSION_TIMEOUT.total_seconds()
     rank: int = EVENT_PROCESS
+    waits_for_unclaimed: bool = True
 
     @classmethod
     def checked(cls, session_timeout: timedelta = SESSION_TIMEOUT, rank: int = EVENT_PROCESS) -> Self:

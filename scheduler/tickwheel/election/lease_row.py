@@ -11,8 +11,12 @@ VERSION: Final = 1
 # Ranks of members. A member of the last resort gets only the shards that no event process can drive.
 EVENT_PROCESS: Final = 0
 LAST_RESORT: Final = 1
-# Version of the format, rank, beat, size of a bitmap. Three bitmaps and the name follow.
+# Version of the format, rank, lease and beat, size of a bitmap. Three bitmaps and the name follow. Earlier versions of
+# Tickwheel write a lease of 0, and read both numbers as one beat, which grows with each row, too.
 _HEAD: Final = Struct(">BBQH")
+_BEAT_BITS: Final = 48
+# The longest session time-out: a longer lease of another program counts as this one.
+LEASE_MS_MAX: Final = 60_000
 _NAME_BYTES: Final = 300
 _BITMAP_BYTES_MAX: Final = -(-limits.SHARDS_MAX // 8)
 
@@ -25,8 +29,10 @@ class NewerRow(ValueError):
 class Row:
     """The description of a member.
 
-    ``beat`` is higher in each row that the member writes. ``wants`` are the shards that the member waits to drive,
-    ``drives`` those that it drives, and ``avoids`` those that it cannot drive now. ``name`` is for display: host:pid.
+    ``lease_ms`` is the member's lease: it writes a row CALLS_PER_LEASE times in this time. 0 is unknown, in the row of
+    an earlier version. ``beat`` is higher in each row that the member writes. ``wants`` are the shards that the member
+    waits to drive, ``drives`` those that it drives, and ``avoids`` those that it cannot drive now. ``name`` is for
+    display: host:pid.
     """
 
     rank: int
@@ -35,13 +41,15 @@ class Row:
     drives: frozenset[int]
     avoids: frozenset[int]
     name: str
+    lease_ms: int = 0
 
     def pack(self, shards: int) -> bytes:
         """Return the stored form, for a namespace with this number of shards."""
         size = -(-shards // 8)
         bitmaps = (_bitmap(numbers, size) for numbers in (self.wants, self.drives, self.avoids))
         name = self.name.encode(errors="replace")[:_NAME_BYTES]
-        return b"".join((_HEAD.pack(VERSION, self.rank, self.beat, size), *bitmaps, name))
+        beat = min(self.lease_ms, LEASE_MS_MAX) << _BEAT_BITS | self.beat
+        return b"".join((_HEAD.pack(VERSION, self.rank, beat, size), *bitmaps, name))
 
     @classmethod
     def unpack(cls, packed: bytes) -> Self:
@@ -49,7 +57,7 @@ class Row:
         if packed and packed[0] > VERSION:
             raise NewerRow(f"version {packed[0]}")
         try:
-            version, rank, beat, size = _HEAD.unpack_from(packed)
+            version, rank, number, size = _HEAD.unpack_from(packed)
         except StructError as error:
             raise ValueError(f"{len(packed)} bytes are too short for a row") from error
         end = _HEAD.size + 3 * size
@@ -58,7 +66,8 @@ class Row:
         wants, drives, avoids = (
             _numbers(packed[first : first + size]) for first in range(_HEAD.size, end, size)
         ) if size else (frozenset[int](),) * 3  # fmt: skip
-        return cls(rank, beat, wants, drives, avoids, packed[end:].decode(errors="replace"))
+        lease_ms, beat = min(number >> _BEAT_BITS, LEASE_MS_MAX), number & (1 << _BEAT_BITS) - 1
+        return cls(rank, beat, wants, drives, avoids, packed[end:].decode(errors="replace"), lease_ms)
 
     def is_news(self, before: Self | None) -> bool:
         """Return whether other members should hear of this row, which follows ``before``, at once.

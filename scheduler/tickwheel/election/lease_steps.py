@@ -7,9 +7,11 @@ generator. After an error of the connection, the thread makes a new generator fo
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Final
 
-from tickwheel.election.lease_member import JITTER_MS, Attendance, Attended, LeaseMember
+from tickwheel.election.answer_times import longest_wait_ms, reading_pause_ms
+from tickwheel.election.lease_member import Attendance, Attended, LeaseMember
 from tickwheel.election.lease_shards import LeaseLeadership, LeaseShards
 from tickwheel.election.loop_watch import LoopWatch
 from tickwheel.storage.fence import StoredClaim
@@ -69,6 +71,11 @@ class LeaseSteps:
         # The leaderships whose loops hang, and until when their shards are avoided after the loops come round.
         self._hanging: dict[int, tuple[LeaseLeadership, float]] = {}
         self._attend_at = self._read_standing_at = self._read_held_at = 0.0
+        # A call after a change is planned. More changes do not bring the call forward: each of them would draw a random
+        # time, and of many such times the shortest is short.
+        self._has_heard = False
+        # When claims were last read.
+        self._read_at = -inf
 
     def on_change(self) -> None:
         """Call soon: another member has come or gone, wants or has released a shard, or has changed the assignment.
@@ -76,9 +83,12 @@ class LeaseSteps:
         A shard for which this process waits may be free: its claim is read before the call.
         """
         now = self._clock()
-        self._attend_at = min(self._attend_at, now + JITTER_MS * self._random())
+        if not self._has_heard:
+            self._has_heard = True
+            self._attend_at = min(self._attend_at, now + longest_wait_ms(self._member.members) * self._random())
         if self._shards.standing():
-            self._read_standing_at = now
+            read_at = max(now, self._read_at + reading_pause_ms(self._member.members))
+            self._read_standing_at = min(self._read_standing_at, read_at)
 
     def run(self) -> Steps:
         """Take part in the election over one connection, indefinitely."""
@@ -99,6 +109,7 @@ class LeaseSteps:
 
     def _attend(self, *, is_first: bool) -> Steps:
         member, sent = self._member, self._clock()
+        self._has_heard = False
         held = self._shards.held()
         self._find_hanging(held, sent)
         member.driving = {
@@ -143,10 +154,11 @@ class LeaseSteps:
             return
         claims: dict[int, StoredClaim | None] = yield ReadClaims(shards)
         now, held = self._clock(), self._shards.held()
+        self._read_at = now
+        self._member.on_claims({shard: claim for shard, claim in claims.items() if shard in standing}, now)
         for shard, claim in claims.items():
             if shard in standing:
-                # The loop finds out why the claim cannot be read.
-                if claim is None or self._member.may_claim(shard, claim, now):
+                if self._member.may_claim(shard, claim, now):
                     self._shards.grant(shard, claim or StoredClaim())
                 continue
             # The loop may have claimed again meanwhile.

@@ -35,6 +35,7 @@ class LockFileElection:
     kind = "lockfile"
     # A lock file has no data.
     unreadable_nodes = 0
+    must_check_namespace = True
 
     def __init__(self, path: str | os.PathLike[str], *, is_embedded: bool = False) -> None:
         """``is_embedded``: the shards are on the embedded server of a data directory."""

@@ -41,6 +41,7 @@ class ZooKeeperElection:
     """One member: a candidate for the shards that are assigned to it."""
 
     kind = "zookeeper"
+    must_check_namespace = True
 
     def __init__(self, url: ZooKeeperUrl, namespace: str, shards: int, identity: bytes) -> None:
         """``identity`` distinguishes namespaces of the same name. The first call of `acquire` connects."""

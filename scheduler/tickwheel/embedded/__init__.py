@@ -6,6 +6,7 @@ The caller gets the URL of the server, and connects its own clients.
 
 server.py          `EmbeddedServer`: the shared server of a directory, and its settings
 valkey_process.py  the server process: its start, checks and end
+socket_owner.py    recognizes the server by the path of its socket
 connection.py      connections to the server, which check the user of the server
 file_lock.py       file locks that end with their process
 """

@@ -12,6 +12,7 @@ lease_connection.py  the connections of an election by lease
 sidecar.py           a task next to the wheel, restarted after errors
 queue_directory.py   the queues of a namespace, read from the metadata shard
 namespace_watch.py   the check that the namespace still exists
+loop_waits.py        when the loop of a shard waits, for the election and for the health check
 watched_queues.py    the same queues for a driver: a read of the metadata shard counts as waiting
 assembly.py          an event process from its options
 queue_readings.py    the metrics of queues on one shard, as a script returns them
@@ -19,6 +20,11 @@ shard_readings.py    the latest readings of a shard's queues, and the turns in w
 queue_metrics_reader.py  reads the metrics of queues for the shards that the process leads
 metrics.py           the metrics of an event process
 queue_metrics.py     the metrics of queues
+last_resort.py       an event process that drives only while nothing speaks against it
+obstacle_watch.py    stops an event process of last resort when something speaks against it
+child_metrics.py     the metrics of such a process, for the program that started it
+parent_input.py      the pipe from the program that started the event process
+driving_log.py       the log of when a process of last resort drives
 main.py              the program: its options and its signals
 __main__.py          the program `python -m tickwheel.event_process`
 """

@@ -7,15 +7,15 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from tickwheel.driver.commands import ReadClaim
-from tickwheel.driver.shard_connection import ShardConnection
+from tickwheel.driver.shard_connection import ShardConnection, make_connection
 from tickwheel.election.lease_member import Attendance, Attended
 from tickwheel.election.stored_assignment import StoredAssignment
 from tickwheel.errors import TickwheelError
 from tickwheel.plan import BROKEN_ANSWER, broken_answer_error
-from tickwheel.sinks.channel_listener import ChannelListener
+from tickwheel.redis.channel_listener import ChannelListener
 from tickwheel.storage import scripts
 from tickwheel.storage.fence import StoredClaim
-from tickwheel.storage.keys import election_key, shard_key
+from tickwheel.storage.keys import election_key, namespace_key, shard_key
 from tickwheel.storage.scripts import Call
 
 # The shard with the metadata, on whose server the election has its rows.
@@ -39,6 +39,7 @@ class LeaseConnection:
         self._member = member
         self._shards = shards
         self._key = election_key(namespace)
+        self._namespace_key = namespace_key(namespace)
         self._attend = scripts.load("attend_election")
         self._release = scripts.load("release_shard")
         # By the pool of connections to the server; and by shard, because in a cluster each `connect` is a call.
@@ -49,7 +50,7 @@ class LeaseConnection:
         self._listener: ChannelListener | None = None
         try:
             self._home = self._connection(_METADATA_SHARD)
-            self._listener = ChannelListener(connect(_METADATA_SHARD), wake, answer_ms)
+            self._listener = ChannelListener(make_connection(connect(_METADATA_SHARD)), wake, answer_ms)
             self._listener.set_channels([self._key])
         except BaseException:
             self.close()
@@ -62,7 +63,7 @@ class LeaseConnection:
             self._listener.close()
 
     def attend(self, call: Attendance) -> Attended:
-        """Call the script `attend_election`."""
+        """Call the script `attend_election`. Raises ScriptError, also if the namespace is gone."""
         args: list[bytes | int | str] = [
             self._member,
             call.mode,
@@ -70,10 +71,11 @@ class LeaseConnection:
             int(call.announces),
             call.seen.header,
             call.proposal.packed() if call.proposal else b"",
+            self._shards,
         ]
         for member, row in call.removals:
             args += [member.encode(_ENCODING), row]
-        reply = self._home.execute(Call(self._attend, [self._key], args))
+        reply = self._home.execute(Call(self._attend, [self._key, self._namespace_key], args))
         try:
             had_row, header, rest, *fields = reply
             rows = zip(fields[::2], fields[1::2], strict=True)

@@ -12,24 +12,27 @@ from random import SystemRandom
 from threading import Event, Lock, Thread
 from typing import Final
 
-from redis.exceptions import RedisError
+from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
 from tickwheel.election.election import owner_name
 from tickwheel.election.lease_member import CALLS_PER_LEASE, Attendance, LeaseMember
 from tickwheel.election.lease_shards import LeaseLeadership, LeaseShards
 from tickwheel.election.lease_steps import Command, LeaseSteps, ReadClaims, ReleaseShards, Wait
-from tickwheel.errors import TickwheelError
+from tickwheel.errors import Forbidden, TickwheelError
 from tickwheel.event_process.lease_connection import LeaseConnection
+from tickwheel.event_process.namespace_watch import INTERVAL_S
 from tickwheel.event_process.shard_loop import Connect
 from tickwheel.runtime.backoff import Backoff
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.runtime.time import monotonic_ms
 from tickwheel.runtime.wake_pipe import WakePipe
-from tickwheel.storage.script_errors import ScriptError
+from tickwheel.storage.script_errors import NAMESPACEGONE, ScriptError
 
 # How long a process that ends drives on while it waits for other processes to take over its shards.
 HAND_OVER_S: Final = 0.7
 CLOSE_S: Final = 1.0
+# The maximum number of reasons that are kept to log each once.
+_REJECTIONS_MAX: Final = 20
 
 _log = logging.getLogger("tickwheel.event_process")
 _log_throttle = LogThrottle()
@@ -40,10 +43,20 @@ class LeaseElection:
 
     kind = "lease"
 
-    def __init__(self, connect: Connect, namespace: str, shards: int, *, rank: int, lease_ms: float) -> None:
+    def __init__(
+        self,
+        connect: Connect,
+        namespace: str,
+        shards: int,
+        *,
+        rank: int,
+        lease_ms: float,
+        waits_for_unclaimed: bool = True,
+    ) -> None:
         """``connect`` returns a client of a shard's server. Its time-out should be a quarter of the lease.
 
-        ``rank`` is EVENT_PROCESS or LAST_RESORT. The first call of `acquire` connects.
+        ``rank`` is EVENT_PROCESS or LAST_RESORT. For ``waits_for_unclaimed``, see `LeaseMember`. The first call of
+        `acquire` connects.
         """
         self.member = uuid.uuid4().hex
         random = SystemRandom().random
@@ -52,17 +65,47 @@ class LeaseElection:
         self._count = shards
         self._lease_ms = lease_ms
         self._wake = WakePipe()
-        self._state = LeaseMember(self.member, shards, rank=rank, name=owner_name(), lease_ms=lease_ms, random=random)
+        self._state = LeaseMember(
+            self.member,
+            shards,
+            rank=rank,
+            name=owner_name(),
+            lease_ms=lease_ms,
+            random=random,
+            waits_for_unclaimed=waits_for_unclaimed,
+        )
         self._shards = LeaseShards(self.member, self._wake.set)
         self._steps = LeaseSteps(self._state, self._shards, lease_ms=lease_ms, clock=monotonic_ms, random=random)
+        # Whether the calls of the election are too rare to notice soon that the namespace is gone.
+        self._calls_rarely = lease_ms / CALLS_PER_LEASE > 1000 * INTERVAL_S
+        # Whether the last call was rejected because the namespace is gone.
+        self._is_gone = False
+        # The reasons for which the server has rejected calls since the last success. Each is logged once.
+        self._rejections: set[str] = set()
+        self._has_logged_unreadable = False
         self._is_closing = False
         self._starting = Lock()
         self._thread = Thread(target=self._run, name="tickwheel-election", daemon=True)
 
     @property
+    def must_check_namespace(self) -> bool:
+        """Whether `NamespaceWatch` must check the namespace soon. Any thread may read it."""
+        return self._is_gone or self._calls_rarely
+
+    @property
     def unreadable_nodes(self) -> int:
         """How often this member ignored a row because no event process writes such a row."""
         return self._state.unreadable_rows
+
+    @property
+    def others(self) -> int:
+        """How many other members go on writing their rows. Any thread may read the number."""
+        return len(self._state.others(monotonic_ms()))
+
+    @property
+    def has_higher_members(self) -> bool:
+        """Whether one of these members has a higher id. Any thread may read it."""
+        return any(member > self.member for member in self._state.others(monotonic_ms()))
 
     def acquire(self, shard: int, stop: Event, on_loss: Callable[[], None]) -> LeaseLeadership | None:
         """Wait until the shard is assigned to this process and free. Return the leadership, to claim the shard.
@@ -103,7 +146,9 @@ class LeaseElection:
             try:
                 with closing(self._open()) as connection:
                     self._take_part(connection, backoff)
-            except (RedisError, OSError, TickwheelError, ScriptError) as error:
+            except (ScriptError, ResponseError, AuthenticationError, Forbidden) as error:
+                self._on_rejected(error)
+            except (RedisError, OSError, TickwheelError) as error:
                 level = _log_throttle.level(f"election: {error}")
                 _log.log(level, "the server of the election does not answer; trying again: %s", error)
             except Exception as error:
@@ -113,6 +158,28 @@ class LeaseElection:
             self._wake.clear()
             if not self._is_closing:
                 self._wake.wait(1000 * backoff.next())
+
+    def _on_rejected(self, error: Exception) -> None:
+        """Log the reason once: while the server rejects the calls, the same reason comes again with each attempt."""
+        if isinstance(error, ScriptError) and error.code == NAMESPACEGONE:
+            # `NamespaceWatch` checks this, and reports it.
+            self._is_gone = True
+            _log.debug("the election does not accept this process: %s", error)
+            return
+        is_new = str(error) not in self._rejections and len(self._rejections) < _REJECTIONS_MAX
+        if is_new:
+            self._rejections.add(str(error))
+        level = logging.WARNING if is_new else logging.DEBUG
+        _log.log(level, "the server rejects the calls of the election; trying again: %s", error)
+
+    def _log_unreadable(self) -> None:
+        if self._state.unreadable_rows and not self._has_logged_unreadable:
+            self._has_logged_unreadable = True
+            _log.warning(
+                "namespace %s: the election has a row that no version of Tickwheel writes; it is ignored, and removed"
+                " if it stays the same",
+                self._namespace,
+            )
 
     def _open(self) -> LeaseConnection:
         answer_ms = self._lease_ms / CALLS_PER_LEASE
@@ -127,6 +194,9 @@ class LeaseElection:
             reply = self._execute(connection, command)
             if isinstance(command, Attendance) and not command.is_first:
                 backoff.reset()
+                self._rejections.clear()
+                self._is_gone = False
+                self._log_unreadable()
             command = steps.send(reply)
         connection.release(self._shards.releases())
 

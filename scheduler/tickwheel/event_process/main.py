@@ -1,19 +1,23 @@
 """Run an event process for a namespace, as a program of its own or as the child of a client.
 
 TICKWHEEL_URL=… python -m tickwheel.event_process --namespace NAME (--lock FILE | --election lease | --election zk://…)
-    [--data-dir DIR] [--until-eof] [--existing] [--kafka HOST:PORT [--topic TOPIC]]
+    [--data-dir DIR] [--until-eof] [--existing] [--kafka HOST:PORT [--topic TOPIC] …]
+TICKWHEEL_URL=… python -m tickwheel.event_process --namespace NAME --last-resort [--at-once] [--until-eof] [--json]
+    [--replicas N] [--metrics-socket FILE] [--kafka HOST:PORT [--topic TOPIC] …]
+
+With --until-eof, standard input is a pipe from the program that started this process (`ParentInput`).
 """
 
 import argparse
 import logging
 import os
-import select
+import resource
 import signal
 import sys
-import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 from pathlib import Path
+from threading import Event
 from typing import Final
 
 from redis.exceptions import RedisError
@@ -24,11 +28,17 @@ from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.errors import NamespaceNotFound, TickwheelError
 from tickwheel.event_process import EventProcess
 from tickwheel.event_process.assembly import ElectionOptions, open_event_process
+from tickwheel.event_process.child_metrics import serving_metrics
+from tickwheel.event_process.driving_log import DrivingLog
+from tickwheel.event_process.last_resort import run_last_resort
+from tickwheel.event_process.parent_input import ParentInput
 from tickwheel.kafka.library import TOPIC
+from tickwheel.kafka.options import KafkaOptions
 from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.redis.url import VARIABLE
 from tickwheel.runtime.log_format import log_to_stderr
-from tickwheel.runtime.signals import handle_in_thread
+from tickwheel.runtime.signals import handle_in_thread, ignore_sigusr1
+from tickwheel.sinks.registry import ALL_TOPICS
 
 # Errors of the environment, such as a full disk or an unreachable server, are logged in one line. All others are bugs
 # and are logged with a traceback.
@@ -45,16 +55,16 @@ def run(
     namespace: str,
     election: ElectionOptions,
     data_dir: Path | None,
-    until_eof: bool,
+    parent: ParentInput | None,
     clock: str = "_clock",
     producers: KafkaProducers | None = None,
     *,
     existing: bool = False,
 ) -> None:
-    """Run an event process until SIGTERM or SIGINT, or with ``until_eof`` until standard input ends.
+    """Run an event process until SIGTERM or SIGINT, or until the input from the ``parent`` ends.
 
-    With ``existing``, wait until the namespace exists, or standard input ends. The other arguments are those of
-    `open_event_process`. ``producers`` is closed at the end.
+    With ``existing``, wait until the namespace exists, or the input ends. The other arguments are those of
+    `open_event_process`.
     """
 
     def open_process() -> AbstractContextManager[EventProcess]:
@@ -62,14 +72,36 @@ def run(
             *(url, namespace, election, data_dir), clock=clock, existing=existing, producers=producers
         )
 
-    with nullcontext() if producers is None else closing(producers), ExitStack() as stack:
-        process = _await_namespace(namespace, open_process, stack) if existing else stack.enter_context(open_process())
-        if process is None:
-            return
-        install_signal_handlers(process)
-        if until_eof:
-            threading.Thread(target=_stop_at_eof, args=(process,), daemon=True).start()
-        process.run()
+    with ExitStack() as stack:
+        if existing:
+            process = _await_namespace(namespace, open_process, stack, Event() if parent is None else parent.has_ended)
+        else:
+            process = stack.enter_context(open_process())
+        if process is not None:
+            run_until_stopped(process, parent)
+
+
+def run_until_stopped(process: EventProcess, parent: ParentInput | None) -> None:
+    """Run the event process until SIGTERM or SIGINT, or until the input from the ``parent`` ends."""
+    install_signal_handlers(process)
+    if parent is not None:
+        parent.attach(process)
+    process.run()
+
+
+def run_last_resort_until_stopped(
+    process: EventProcess, parent: ParentInput | None, namespace: str, metrics_socket: Path | None = None
+) -> None:
+    """Run like `run_until_stopped`, and log when the process begins to drive, and when it no longer drives.
+
+    Serve the metrics of the process on the Unix socket ``metrics_socket``, unless it is None.
+    """
+    with (
+        serving_metrics(process, namespace, metrics_socket),
+        closing(DrivingLog(namespace, len(process.health()), process.led_epochs)) as driving_log,
+    ):
+        driving_log.start()
+        run_until_stopped(process, parent)
 
 
 def install_signal_handlers(process: EventProcess) -> None:
@@ -77,29 +109,20 @@ def install_signal_handlers(process: EventProcess) -> None:
     handle_in_thread({signal.SIGTERM: process.stop, signal.SIGINT: process.stop, signal.SIGUSR1: process.accept_clock})
 
 
-def _stop_at_eof(process: EventProcess) -> None:
-    # If the program that started this process ends, for any reason, its end of the pipe is closed. `sys.stdin` is not
-    # used here: this thread would hold the lock of `sys.stdin` while it waits, and the interpreter would abort at exit.
-    while os.read(0, 1024):
-        pass
-    process.stop()
-
-
 def _await_namespace(
-    namespace: str, open_process: Callable[[], AbstractContextManager[EventProcess]], stack: ExitStack
+    namespace: str, open_process: Callable[[], AbstractContextManager[EventProcess]], stack: ExitStack, ended: Event
 ) -> EventProcess | None:
-    """Open the event process as soon as the namespace exists. Return None if standard input ends before."""
+    """Open the event process as soon as the namespace exists. Return None if ``ended`` is set before."""
     has_logged = False
-    while True:
+    while not ended.is_set():
         try:
             return stack.enter_context(open_process())
         except NamespaceNotFound:
             if not has_logged:
                 _log.warning("namespace %s does not exist: waiting until a program creates it", namespace)
             has_logged = True
-        readable, _, _ = select.select([0], [], [], _MISSING_S)
-        if readable and not os.read(0, 1024):
-            return None
+        ended.wait(_MISSING_S)
+    return None
 
 
 def main() -> None:
@@ -108,27 +131,63 @@ def main() -> None:
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument("--lock", type=Path, dest="election")
     group.add_argument("--election", metavar="URL")
+    group.add_argument("--last-resort", action="store_true")
+    parser.add_argument("--at-once", action="store_true")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--until-eof", action="store_true")
     parser.add_argument("--existing", action="store_true")
     parser.add_argument("--kafka")
     parser.add_argument("--topic", default=TOPIC)
+    parser.add_argument("--kafka-setting", action="append", default=[])
+    parser.add_argument("--kafka-config", type=Path)
+    parser.add_argument("--sink-topics", action="append", default=[])
+    parser.add_argument("--replicas", type=int, default=0)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--metrics-socket", type=Path)
     args = parser.parse_args()
-    log_to_stderr(lowest=logging.WARNING).addFilter(_should_log)
+    # Until the event process handles the signal.
+    ignore_sigusr1()
+    raise_fd_limit()
+    log_to_stderr(json=args.json, lowest=logging.WARNING).addFilter(_should_log)
+    if args.last_resort and not args.at_once:
+        # The child of a worker or a service. A client with `drive=True` writes no log of its own.
+        _log.setLevel(logging.INFO)
     try:
-        producers = None if args.kafka is None else KafkaProducers(args.kafka, args.topic)
-        # `argparse` would quote an invalid URL, which can contain a password.
-        election = parse_election(args.election) if isinstance(args.election, str) else args.election
-        url = os.environ[VARIABLE]
-        check_encryption(url)
-        run(
-            *(url, args.namespace, election, args.data_dir, args.until_eof),
-            producers=producers,
-            existing=args.existing,
-        )
+        parent = None
+        if args.until_eof:
+            # First of all: the start may last long, and its program may end meanwhile.
+            parent = ParentInput()
+            parent.start()
+        _run_with(args, parent)
     except OPERATIONAL_ERRORS as error:
         _log.error("the event process of namespace %s exits: %s", args.namespace, error)
         sys.exit(1)
+
+
+def _run_with(args: argparse.Namespace, parent: ParentInput | None) -> None:
+    """Run as the arguments of the program demand."""
+    url = os.environ[VARIABLE]
+    producers = None
+    if args.kafka is not None:
+        producers = KafkaOptions.make(args.kafka, args.topic, args.kafka_setting, config=args.kafka_config).producers()
+    with nullcontext() if producers is None else closing(producers):
+        check_encryption(url)
+        if args.last_resort:
+            run_last_resort(
+                *(url, args.namespace, producers),
+                lambda process: run_last_resort_until_stopped(process, parent, args.namespace, args.metrics_socket),
+                replicas=args.replicas,
+                sink_topics=args.sink_topics or ALL_TOPICS,
+                waits_for_unclaimed=not args.at_once,
+            )
+            return
+        # `argparse` would quote an invalid URL, which can contain a password.
+        election = parse_election(args.election) if isinstance(args.election, str) else args.election
+        run(
+            *(url, args.namespace, election, args.data_dir, parent),
+            producers=producers,
+            existing=args.existing,
+        )
 
 
 def parse_election(text: str) -> ElectionOptions:
@@ -136,6 +195,20 @@ def parse_election(text: str) -> ElectionOptions:
     return LeaseOptions() if text == LEASE else ZooKeeperUrl.parse(text)
 
 
+def raise_fd_limit() -> None:
+    """Raise this process's limit of open files to the highest that the system allows: each shard needs several."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Some systems have a lower limit than the one that they name.
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def _should_log(record: logging.LogRecord) -> bool:
-    """Return False for a traceback of OPERATIONAL_ERRORS: `main` logs the error in one line when the process exits."""
+    """Return whether a line belongs into the log of the program that started this process.
+
+    At INFO, only the lines of `DrivingLog` do. A traceback of OPERATIONAL_ERRORS does not: `main` logs the error in one
+    line when the process exits.
+    """
+    if record.levelno < logging.WARNING:
+        return getattr(record, "fields", {}).get("event") in ("drives", "no longer drives")
     return not (record.exc_info and isinstance(record.exc_info[1], OPERATIONAL_ERRORS))

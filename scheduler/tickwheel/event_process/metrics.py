@@ -114,12 +114,17 @@ class ShardMetrics(Collector):
         health: Health,
         unreadable_nodes: Callable[[], int] = lambda: 0,
         queue_readings: Callable[[], Sequence[tuple[int, str, QueueReading]]] = tuple,
+        is_exported: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``queue_readings`` returns the latest readings: shard, name of the queue, reading."""
+        """``queue_readings`` returns the latest readings: shard, name of the queue, reading. While ``is_exported``
+        returns False, nothing is collected.
+        """
+        self._is_exported = is_exported
         self._shards = SpecCollector(lambda: ShardStats(namespace, health(), unreadable_nodes()), METRICS)
         self._queues = SpecCollector(lambda: QueueStats(namespace, queue_readings()), QUEUE_METRICS)
 
     def collect(self) -> Iterator[Metric]:
         """Yield each metric with its samples."""
-        yield from self._shards.collect()
-        yield from self._queues.collect()
+        if self._is_exported():
+            yield from self._shards.collect()
+            yield from self._queues.collect()

@@ -13,8 +13,14 @@ from redis.exceptions import RedisError
 
 from tickwheel.driver.queue_lookup import NamespaceLost, QueueLookup
 from tickwheel.errors import TickwheelError
+from tickwheel.runtime.log_throttle import LogThrottle
+from tickwheel.runtime.time import monotonic_ms
+from tickwheel.storage.script_errors import ScriptError
 
 INTERVAL_S: Final = 5.0
+# The members of an election by lease notice a lost namespace by their calls. So this check is only a second one, and 50
+# members make fewer than 2 such calls a second. A member with a long lease calls rarely, and checks every INTERVAL_S.
+LONG_INTERVAL_S: Final = 30.0
 
 _log = logging.getLogger("tickwheel.event_process")
 
@@ -30,12 +36,23 @@ def require_namespace(queues: QueueLookup, namespace: str) -> None:
 
 
 class NamespaceWatch:
-    """Checks the namespace every INTERVAL_S seconds in its own thread, until it is lost or `stop` is called."""
+    """Checks the namespace in its own thread, until it is lost or `stop` is called.
 
-    def __init__(self, queues: QueueLookup, namespace: str, on_loss: Callable[[NamespaceLost], None]) -> None:
+    The watch checks every INTERVAL_S seconds if ``must_check`` returns True, otherwise every LONG_INTERVAL_S seconds.
+    """
+
+    def __init__(
+        self,
+        queues: QueueLookup,
+        namespace: str,
+        on_loss: Callable[[NamespaceLost], None],
+        must_check: Callable[[], bool],
+    ) -> None:
         self._queues = queues
         self._namespace = namespace
         self._on_loss = on_loss
+        self._must_check = must_check
+        self._log_throttle = LogThrottle()
         self._stopping = Event()
         self._thread = Thread(target=self._run, name="tickwheel-namespace", daemon=True)
 
@@ -47,12 +64,20 @@ class NamespaceWatch:
         self._stopping.set()
 
     def _run(self) -> None:
+        checked_ms = monotonic_ms()
         while not self._stopping.wait(INTERVAL_S):
+            if not self._must_check() and monotonic_ms() - checked_ms < 1000 * LONG_INTERVAL_S:
+                continue
+            checked_ms = monotonic_ms()
             try:
                 require_namespace(self._queues, self._namespace)
             except NamespaceLost as error:
                 self._on_loss(error)
                 return
-            except (RedisError, OSError, TickwheelError) as error:
+            except (RedisError, OSError, TickwheelError, ScriptError) as error:
                 # The wheel needs only the shards that this process leads.
                 _log.debug("cannot check that the namespace exists: %s", error)
+            except Exception as error:
+                # This is a bug. Perhaps only the current data causes it.
+                if self._log_throttle.should_log(repr(error)):
+                    _log.exception("the check that the namespace exists failed; trying again (repeats are throttled)")

@@ -25,6 +25,7 @@ from tickwheel.driver.shard_driver import ShardDriver
 from tickwheel.driver.unknown_queues import QueueRestored
 from tickwheel.election.election import Election, Leadership, OnFenced
 from tickwheel.errors import DataLoss, Fenced, TickwheelError
+from tickwheel.event_process.loop_waits import LoopWaits
 from tickwheel.event_process.namespace_watch import require_namespace
 from tickwheel.event_process.sidecar import Sidecar, StartSidecar
 from tickwheel.event_process.watched_queues import WatchedQueues
@@ -76,6 +77,8 @@ class ShardLoop:
         self._stopping = Event()
         self._wake = WakePipe()
         self._sent = 0.0
+        # None while this process does not lead.
+        self._waits: LoopWaits | None = None
         # The highest epoch that the shard had when it rejected a claim of this process, since the last accepted claim.
         self._fenced_by_epoch = 0
         # The latest epoch of this process that was logged as outdated since the last accepted claim.
@@ -100,6 +103,7 @@ class ShardLoop:
                     # Other processes may lead before this process leads again.
                     self.clock.reset()
                     self.stats.epoch, self.stats.held = 0, False
+                    self._waits = None
                     leadership.release()
                 if resigned:
                     self._wait_until_reachable()
@@ -120,10 +124,17 @@ class ShardLoop:
         """Free all resources. Call only after `run` has returned."""
         self._wake.close()
 
+    @property
+    def working_ms(self) -> float:
+        """For how long the loop has worked without a wait; 0 while it waits or does not lead. For any thread."""
+        waits = self._waits
+        return 0.0 if waits is None else waits.working_ms
+
     def _lead(self, leadership: Leadership) -> bool:
         """Drive until the leadership ends or the loop is stopped. Return whether this process has resigned."""
         backoff = Backoff()
-        queues = WatchedQueues(self._config.queues, leadership)
+        self._waits = waits = LoopWaits(leadership)
+        queues = WatchedQueues(self._config.queues, waits)
         # The shard counts as unreachable until a claim gets a reply.
         unreachable_since = monotonic_ms()
         self._wake.clear()
@@ -134,9 +145,9 @@ class ShardLoop:
                     self._connect(self._shard), self._wake.fileno(), client_name(self._config.namespace, self._shard)
                 )
                 try:
-                    self._drive(driver, queues, connection, leadership)
+                    self._drive(driver, queues, connection, leadership, waits)
                 finally:
-                    leadership.begin_wait()
+                    waits.begin_wait()
                     for sidecar in self._sidecars:
                         sidecar.stop()
                     connection.close()
@@ -168,11 +179,16 @@ class ShardLoop:
         return False
 
     def _drive(
-        self, driver: ShardDriver, queues: QueueLookup, connection: ShardConnection, leadership: Leadership
+        self,
+        driver: ShardDriver,
+        queues: QueueLookup,
+        connection: ShardConnection,
+        leadership: Leadership,
+        waits: LoopWaits,
     ) -> None:
         def execute(command: Command) -> Any:
             self._sent = monotonic_ms()
-            leadership.begin_wait()
+            waits.begin_wait()
             try:
                 reply = connection.execute(command)
                 self.clock.on_reply(self._sent, monotonic_ms())
@@ -180,7 +196,7 @@ class ShardLoop:
                     # The shard is new, or has lost its data.
                     self._check_namespace()
             finally:
-                leadership.end_wait()
+                waits.end_wait()
             return reply
 
         steps = driver.run()

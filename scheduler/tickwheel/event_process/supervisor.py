@@ -13,6 +13,7 @@ from tickwheel.driver.server_clock import ServerClock
 from tickwheel.driver.stats import WheelStats
 from tickwheel.election.election import Election, owner_name
 from tickwheel.errors import TickwheelError
+from tickwheel.event_process.lease_election import LeaseElection
 from tickwheel.event_process.namespace_watch import NamespaceWatch
 from tickwheel.event_process.queue_metrics_reader import QueueMetricsReader
 from tickwheel.event_process.shard_loop import Connect, ShardLoop
@@ -67,7 +68,7 @@ class EventProcess:
         self._stopping = False
         self._ended = 0
         self._loss: NamespaceLost | None = None
-        self._watch = NamespaceWatch(queues, namespace, self._end)
+        self._watch = NamespaceWatch(queues, namespace, self._end, lambda: election.must_check_namespace)
 
     def run(self) -> None:
         """Drive until `stop`, or until a loop fails or the namespace is lost. Then raises the error of the failed loop,
@@ -114,9 +115,31 @@ class EventProcess:
         epochs = {shard: loop.stats.epoch for shard, loop in self._loops.items()}
         return {shard: epoch for shard, epoch in epochs.items() if epoch}
 
+    def hanging_shards(self, limit_ms: float) -> list[int]:
+        """Return the shards whose loops have worked for longer than ``limit_ms`` without a wait.
+
+        A loop that waits for its server does not hang. May be called from any thread.
+        """
+        return [shard for shard, loop in self._loops.items() if loop.working_ms > limit_ms]
+
+    def has_higher_members(self) -> bool:
+        """Return whether another process in the election has a higher id. May be called from any thread.
+
+        Of several processes that hand their shards over at the same time, the one with the highest id is the last.
+        Known only in an election by lease; otherwise False.
+        """
+        return isinstance(self._election, LeaseElection) and self._election.has_higher_members
+
     def unreadable_nodes(self) -> int:
         """Return how often the election ignored the data of a node because no event process writes such data."""
         return self._election.unreadable_nodes
+
+    def has_others(self) -> bool:
+        """Return whether other processes take part in the election, so that they take the shards over after `stop`.
+
+        Known only in an election by lease; otherwise False. May be called from any thread.
+        """
+        return isinstance(self._election, LeaseElection) and self._election.others > 0
 
     def accept_clock(self) -> None:
         """Accept the steps of the servers' clocks, on behalf of an operator. Drivers that had stopped promoting resume.

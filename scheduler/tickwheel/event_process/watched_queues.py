@@ -4,21 +4,21 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tickwheel.driver.queue_lookup import QueueLookup, QueueRef
-from tickwheel.election.election import Leadership
+from tickwheel.event_process.loop_waits import LoopWaits
 
 T = TypeVar("T")
 
 
 class WatchedQueues:
-    """Finds queues like ``queues``, and records in the leadership when the loop waits for the metadata shard.
+    """Finds queues like ``queues``, and records in ``waits`` when the loop waits for the metadata shard.
 
     The driver calls these methods in the middle of its own work. Without this class, an election by lease would take a
     loop that waits for a slow server for a loop that hangs (`LoopWatch`).
     """
 
-    def __init__(self, queues: QueueLookup, leadership: Leadership) -> None:
+    def __init__(self, queues: QueueLookup, waits: LoopWaits) -> None:
         self._queues = queues
-        self._leadership = leadership
+        self._waits = waits
 
     @property
     def unreadable_rows(self) -> int:
@@ -37,8 +37,8 @@ class WatchedQueues:
         return self._wait_for(self._queues.check_shards)
 
     def _wait_for(self, call: Callable[[], T]) -> T:
-        self._leadership.begin_wait()
+        self._waits.begin_wait()
         try:
             return call()
         finally:
-            self._leadership.end_wait()
+            self._waits.end_wait()

@@ -5,4 +5,6 @@ producers ensure that no record is lost or reordered. Encoding records is left t
 
 library.py   the library, imported on demand, and the throttle of its log
 producer.py  the producers that all shards of an event process share
+options.py   the options with which a program reaches Kafka
+settings.py  the settings of the library, from options and from a file
 """

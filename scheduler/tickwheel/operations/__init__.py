@@ -37,6 +37,7 @@ The scripts in `lua/` make the changes; no code in this package changes a messag
     queues.py             create, update, block and list queues
     removal/              purge and delete queues, and delete namespaces
     settings.py           settings of a namespace
+    driving/              whether a program may drive a namespace as a last resort
     server_checks.py      version, durability and permissions of a server
     server_info.py        what a server reports about itself (INFO), and warnings
     attestation.py        the attestation that a server writes to its disk before it answers

@@ -68,16 +68,25 @@ def _check(durability: Durability, namespace: str, shard: int) -> Plan[None]:
             f"the server evicts keys, including messages, when its memory is full (maxmemory-policy {policy}):"
             " set it to noeviction"
         )
-    keys = [shard_key(namespace, shard, "clock"), queue_key(namespace, shard, "", "wake")]
-    reply = yield from send_request(Request(shard, Call(load("check_permissions"), keys, [])))
-    if reply.value:
-        denied = ", ".join(name.decode() for name in reply.value)
+    if denied := (yield from find_denied_commands(namespace, shard)):
         raise Forbidden(
-            f"the server's user may not run {denied} on the keys and channels of namespace {namespace!r}, but scripts"
-            " need these commands; `tickwheel acl` prints users with all permissions"
+            f"the server's user may not run {', '.join(denied)} on the keys and channels of namespace {namespace!r},"
+            " but scripts need these commands; `tickwheel acl` prints users with all permissions"
         )
     if durability.name == "fsync":
         yield from _check_fsync(namespace, shard)
+
+
+def find_denied_commands(namespace: str, shard: int) -> Plan[list[str]]:
+    """Return the commands that scripts need, and that the user may not run on the keys and channels of clients."""
+    reply = yield from send_request(permissions_request(namespace, shard))
+    return [name.decode() for name in reply.value]
+
+
+def permissions_request(namespace: str, shard: int) -> Request:
+    """Return the request whose reply names the commands of `find_denied_commands`."""
+    keys = [shard_key(namespace, shard, "clock"), queue_key(namespace, shard, "", "wake")]
+    return Request(shard, Call(load("check_permissions"), keys, []))
 
 
 def _check_fsync(namespace: str, shard: int) -> Plan[None]:

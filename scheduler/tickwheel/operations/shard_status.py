@@ -22,6 +22,11 @@ from tickwheel.storage.stream_id import age_ms
 # server end within 5 s (`stream_tail.DEAD_MS`, `pools.ANSWER_S`), and the longest wait before its next attempt is 2 s
 # (`Backoff`).
 RECONNECT_S: Final = 8.0
+# The remedy if processes drive a namespace, or would drive it soon. Event processes also run as children of programs.
+END_ALL: Final = (
+    "End all event processes first, also those of workers and services (start these with `--drive never`), and of"
+    " clients with `drive=True`"
+)
 _PAUSE_S: Final = 0.5
 
 _log = logging.getLogger("tickwheel.operations")
@@ -64,8 +69,8 @@ class Follower:
         """The reason why commands that need an idle shard are refused, and the remedies."""
         return (
             f"connection {self.client_id} of user {self.user!r} from {self.address} reads the inbox of shard"
-            f" {self.shard}. End all event processes first: `tickwheel shards` names them. If this connection is not of"
-            f" an event process, end it as an administrator of the server: `CLIENT KILL ID {self.client_id}`"
+            f" {self.shard}. {END_ALL}: `tickwheel shards` names them. If this connection is not of an event process,"
+            f" end it as an administrator of the server: `CLIENT KILL ID {self.client_id}`"
         )
 
 

@@ -36,13 +36,13 @@ def validate_redis_url(url: str) -> None:
             f"url has an invalid {part}; if a user name or a password has special characters, escape them, as '%40'"
             " for '@'"
         )
-    if _is_cluster(url) and not _names_database_0(url):
+    if is_cluster_url(url) and not _names_database_0(url):
         raise InvalidArgument("a cluster has only database 0: leave the path and the option 'db' out of its url")
 
 
 def servers(url: str) -> list[str]:
     """Return the ``host:port`` of each server that the URL of a cluster names; the empty name for a single server."""
-    if not _is_cluster(url):
+    if not is_cluster_url(url):
         return [SINGLE]
     nodes = [node.strip() for node in urlsplit(url).netloc.rpartition("@")[2].split(",")]
     return [node if re.search(r":[0-9]*$", node.rpartition("]")[2]) else f"{node}:{_PORT}" for node in nodes]
@@ -89,7 +89,7 @@ def _check_servers(url: str) -> None:
         hosts = [parts.hostname for parts in named]
     except ValueError:
         return
-    if _is_cluster(url) and not all(hosts):
+    if is_cluster_url(url) and not all(hosts):
         raise InvalidArgument("url lacks a host: the url of a cluster is redis+cluster://host:port,host:port")
     for parts in named:
         try:
@@ -99,7 +99,8 @@ def _check_servers(url: str) -> None:
             raise InvalidArgument("each port in url must be a number up to 65535, for example host:6379") from None
 
 
-def _is_cluster(url: str) -> bool:
+def is_cluster_url(url: str) -> bool:
+    """Whether the URL names a Redis Cluster."""
     return url.partition("://")[0] in _CLUSTERS
 
 

@@ -4,7 +4,9 @@ import logging
 import os
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from weakref import WeakSet
 
 from tickwheel.runtime.backoff import Backoff
@@ -15,12 +17,15 @@ _log = logging.getLogger("tickwheel")
 _STOP_S = 10.0
 # The first and the longest wait, in seconds, before a dead child is restarted.
 RESTART_BACKOFF_S = (0.1, 10.0)
+# After a child has run for longer than this, in seconds, the waits start again from the first one.
+LONG_LIFE_S = 30.0
 
 
 class ChildProcess:
     """Runs ``command`` until `stop`, with ``environment`` in addition to this program's environment.
 
     The child's standard input is a pipe that is closed when this program exits or is killed. The child must exit then.
+    A byte in the pipe has the meaning that the child gives it (`send`).
     """
 
     def __init__(
@@ -30,10 +35,17 @@ class ChildProcess:
         label: str = "the event process",
         stop_s: float = _STOP_S,
         descriptors: Sequence[int] = (),
+        on_end: Callable[[int], bool] | None = None,
     ) -> None:
         """``label`` names the child in the log. `stop` kills a child that has not ended after ``stop_s`` seconds. The
         child inherits the ``descriptors``, under their numbers.
+
+        If the child ends without `stop`, ``on_end`` is called in another thread, with the exit code. The child is
+        restarted unless ``on_end`` returns True, or `send_last` was called.
+
+        Raises OSError or RuntimeError if the host has no resources for the child. Then no child is left.
         """
+        self._on_end = on_end
         self._descriptors = descriptors
         self._label = label
         self._stop_s = stop_s
@@ -44,14 +56,43 @@ class ChildProcess:
         self._restarting = threading.Lock()
         # This program's end of the pipe that is the child's standard input.
         self._write_end: int | None = None
-        self._process = self._start()
+        self._started = 0.0
+        self._has_sent_last = False
+        # Before the start: a process that is forked during the start must close the pipe, too.
         _children.add(self)
+        self._process = self._start()
         self._watcher = threading.Thread(target=self._watch, name="tickwheel-child", daemon=True)
-        self._watcher.start()
+        try:
+            self._watcher.start()
+        except RuntimeError:
+            # Nobody would reap the child or start it again.
+            self._close_input()
+            self._process.kill()
+            self._process.wait()
+            raise
 
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def send(self, data: bytes) -> None:
+        """Write to the standard input of the child. Does nothing if the child has ended."""
+        with self._restarting, suppress(BrokenPipeError):
+            if self._write_end is not None:
+                os.write(self._write_end, data)
+
+    def send_last(self, data: bytes) -> None:
+        """Write to the standard input of the child, and do not restart the child when it ends. `stop` must follow."""
+        self._has_sent_last = True
+        self._stopping.set()
+        # A restart that has begun ends first, so that the new process gets the data.
+        self.send(data)
+
+    def kill(self) -> None:
+        """Kill the child, and do not restart it. `stop` must still be called, or must be in progress."""
+        self._stopping.set()
+        with self._restarting:
+            self._process.kill()
 
     def stop(self) -> None:
         """Stop the child and wait until it has ended. Does nothing in a process forked from this program."""
@@ -69,6 +110,7 @@ class ChildProcess:
 
     def _start(self) -> subprocess.Popen[bytes]:
         read_end, self._write_end = os.pipe()
+        self._started = time.monotonic()
         try:
             return subprocess.Popen(
                 self._command,
@@ -93,7 +135,13 @@ class ChildProcess:
         while True:
             code = self._process.wait()
             if self._stopping.is_set():
+                if self._has_sent_last and self._on_end is not None:
+                    self._on_end(code)
                 return
+            if self._on_end is not None and self._on_end(code):
+                return
+            if time.monotonic() - self._started > LONG_LIFE_S:
+                backoff.reset()
             pause = backoff.next()
             _log.error(
                 "%s ended with code %d; restarting it in %.1f s",
@@ -109,7 +157,7 @@ class ChildProcess:
                 )
 
     def _restart(self) -> OSError | None:
-        """Start the child again, unless `stop` was called. Return the error if the system refuses the start."""
+        """Start the child again, unless it must not run again. Return the error if the system refuses the start."""
         with self._restarting:
             if not self._stopping.is_set():
                 self._close_input()

@@ -30,6 +30,15 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+def ignore_sigusr1() -> None:
+    """Ignore SIGUSR1, also in the processes that this one starts. Must be called in the main thread.
+
+    Event processes have a use for the signal (docs/operations.md), and an operator may send it to all processes of a
+    unit, also to those that still start.
+    """
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+
 def handle_in_thread(actions: Mapping[signal.Signals, Callable[[], object]]) -> None:
     """Call the action of a signal in a thread, for each of these signals. Must be called once, in the main thread."""
     read_fd, write_fd = os.pipe()

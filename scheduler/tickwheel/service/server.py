@@ -178,6 +178,11 @@ class Server:
         self._observer.repeated_calls.close()
         await self._resources.aclose()
 
+    async def end_calls(self) -> None:
+        """End the calls in flight now, while `stop` waits for them."""
+        if self._server is not None:
+            await self._server.stop(0)
+
     async def _stop_server(self, server: grpc.aio.Server, seconds: float) -> None:
         stopping = asyncio.ensure_future(server.stop(seconds))
         while self._call_limits.calls.total and not stopping.done():

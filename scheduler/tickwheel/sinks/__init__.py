@@ -7,7 +7,6 @@ to Kafka.
 
 forwarder.py           the loop of one shard: lease, send, settle, extend
 in_flight_messages.py  messages leased for sinks and not yet settled
-channel_listener.py    notifications of the shard: new messages, new configurations
 sink.py                the protocol of a sink, its messages and its answers
 kafka_sink.py          the sink of a Kafka topic
 registry.py            the kinds of sinks, by the scheme of the URL

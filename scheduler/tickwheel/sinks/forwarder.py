@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from redis import Redis
 
 from tickwheel.driver.fenced_shard import FencedShard
+from tickwheel.driver.shard_connection import make_connection
 from tickwheel.driver.stats import WheelStats
 from tickwheel.errors import LeaseLost, QueueBlocked, QueueConfigConflict, QueueNotFound
 from tickwheel.limits import CALL_MESSAGES
@@ -27,9 +28,9 @@ from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.operations.settle import complete, extend_many, fail
 from tickwheel.redis.blocking_executor import RedisExecutor
+from tickwheel.redis.channel_listener import ChannelListener
 from tickwheel.runtime.time import monotonic_ms
 from tickwheel.runtime.wake_pipe import WakePipe
-from tickwheel.sinks.channel_listener import ChannelListener
 from tickwheel.sinks.in_flight_messages import InFlightMessages
 from tickwheel.sinks.registry import SinkRegistry
 from tickwheel.sinks.sink import Sink, SinkMessage
@@ -99,7 +100,8 @@ class SinkForwarder:
 
     def run(self, stopping: Event, on_progress: Callable[[], None]) -> None:
         """Deliver until ``stopping`` is set. Raises the first error; the next `run` keeps the messages in flight."""
-        with closing(ChannelListener(self._connect(self._shard), self._wake.fileno())) as listener:
+        connection = make_connection(self._connect(self._shard))
+        with closing(ChannelListener(connection, self._wake.fileno())) as listener:
             self._reload_queues(listener)
             while not stopping.is_set():
                 self._wake.clear()

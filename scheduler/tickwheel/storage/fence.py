@@ -42,7 +42,7 @@ def epoch_of(fence: bytes) -> int:
 
 
 # The fields of `clock` that `StoredClaim.parse` reads, in this order.
-CLAIM_FIELDS = ("fence", "election", "holder")
+CLAIM_FIELDS = ("fence", "election", "holder", "created")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +50,21 @@ class StoredClaim:
     """What a shard stores about its last claim.
 
     ``fence`` is empty if nobody has claimed the shard. ``election`` is the kind of election. In an election by lease,
-    ``holder`` is the member that has claimed the shard; it is empty after the release.
+    ``holder`` is the member that has claimed the shard; it is empty after the release. ``created`` is the time at which
+    the shard's namespace was created; it is empty in the namespaces of older versions of Tickwheel, and after a loss of
+    data.
     """
 
     fence: bytes = b""
     election: str = ""
     holder: str = ""
+    created: bytes = b""
 
     @classmethod
     def parse(cls, fields: Sequence[bytes | None]) -> Self:
         """Parse the values of CLAIM_FIELDS. A fence of another program is kept, so that a claim can replace it."""
-        fence, election, holder = (field or b"" for field in fields)
-        return cls(fence, election.decode(errors="replace"), holder.decode(errors="replace"))
+        fence, election, holder, created = (field or b"" for field in fields)
+        return cls(fence, election.decode(errors="replace"), holder.decode(errors="replace"), created)
 
     @property
     def epoch(self) -> int:

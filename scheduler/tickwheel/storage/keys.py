@@ -65,6 +65,12 @@ def declared_keys(namespace: str, shard: int, queue: str) -> dict[str, str]:
     }
 
 
+def queue_of_config_key(namespace: str, key: bytes) -> str | None:
+    """Return the queue whose key `config` this is, on any shard; None for other bytes."""
+    matched = re.fullmatch(rb"%b:\{[0-9]{1,5}\}:q:([A-Za-z0-9._-]+):config" % re.escape(namespace.encode()), key)
+    return matched[1].decode() if matched else None
+
+
 def slot_key(namespace: str, shard: int, level: int, number: int) -> str:
     """Return the key of the list of timers in slot `number` of `level` of the wheel."""
     return f"{shard_prefix(namespace, shard)}w{level}:{number}"

@@ -66,8 +66,9 @@ class TaskApp:
         self._celery_tasks: set[str] = set()
         # Whether a leased message may wait in a worker while other tasks run. None: every message may.
         self._may_wait: Callable[[LeasedMessage], bool] | None = None
-        # Whether an earlier process of the same worker has loaded the app.
-        self._is_restarted = False
+        # What a worker process checks after it has loaded the app and before it takes messages. The argument of a check
+        # is whether an earlier process of the same worker has passed it.
+        self._start_checks: list[Callable[[bool], None]] = []
         if url is None and data_dir is None:
             url, data_dir = os.environ.get("TICKWHEEL_URL") or None, os.environ.get("TICKWHEEL_DATA_DIR") or None
         client_options: dict[str, Any] = {

@@ -30,7 +30,11 @@ class FireTimes(Protocol):
 
     @property
     def text(self) -> str:
-        """A short description of the times. Different times have different texts."""
+        """A short description of the times, which is stored. Different times have different texts."""
+
+    @property
+    def label(self) -> str:
+        """The times as tables for people have them."""
 
     def next_after(self, moment: datetime) -> datetime:
         """Return the first time later than ``moment``."""
@@ -75,6 +79,10 @@ class Cron:
     def text(self) -> str:
         return f"cron {self.expression} {self.timezone}"
 
+    @property
+    def label(self) -> str:
+        return f"{self.expression}, {self.timezone}"
+
     def next_after(self, moment: datetime) -> datetime:
         for fire_time in self._walk(moment):
             # CronSim can return an earlier time: if `moment` is in a repeated hour, for the second time, CronSim starts
@@ -117,6 +125,10 @@ class Every:
     @property
     def text(self) -> str:
         return f"every {self.interval}"
+
+    @property
+    def label(self) -> str:
+        return f"every {validation.describe_duration(self.interval)}"
 
     def next_after(self, moment: datetime) -> datetime:
         return self.last_until(moment) + self.interval

@@ -1,4 +1,4 @@
-"""The HTTP endpoint that Prometheus scrapes. Needs the extra `metrics`.
+"""The HTTP endpoint that Prometheus scrapes, with a health check. Needs the extra `metrics`.
 
 Everybody who reaches the port can connect, without a token. So the endpoint takes one thread and a fixed number of file
 descriptors, whatever its clients do.
@@ -8,12 +8,13 @@ import asyncio
 import re
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from io import BytesIO, StringIO
 from threading import Thread
 from typing import Any, Final, TextIO, cast
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.registry import Collector
@@ -31,25 +32,33 @@ _ACCEPT_AGAIN_S: Final = 0.1
 _DISCARD_UNSENT: Final = struct.pack("ii", 1, 0)
 _SEND_ALL: Final = struct.pack("ii", 0, 0)
 _END_OF_REQUEST: Final = re.compile(rb"\n\r?\n")
+_HEALTH_PATH: Final = "/healthz"
+
+FindProblem = Callable[[], str]
 
 
-def registry_of(collector: Collector) -> CollectorRegistry:
-    """Return a registry with this collector alone, without the default metrics of the Python process."""
+def registry_of(*collectors: Collector) -> CollectorRegistry:
+    """Return a registry with these collectors alone, without the default metrics of the Python process."""
     registry = CollectorRegistry()
-    registry.register(collector)
+    for collector in collectors:
+        registry.register(collector)
     return registry
 
 
-def start_metrics_server(host: str, port: int, collector: Collector) -> Callable[[], None]:
+def start_metrics_server(
+    host: str, port: int, *collectors: Collector, find_problem: FindProblem | None = None
+) -> Callable[[], None]:
     """Serve the metrics in a new thread, and return a function that stops the server and waits for the thread.
 
+    ``find_problem`` returns why the program does not work, or an empty text. It is the health check, and must not
+    block. If it is None, the program has no health check.
     Raises InvalidArgument if the server cannot listen on the address.
     """
     try:
         listener = _Listener(host, port)
     except OSError as error:
         raise InvalidArgument(f"metrics cannot be served on {host}:{port}: {error}") from error
-    listener.set_app(make_wsgi_app(registry_of(collector)))
+    listener.set_app(_with_health_check(make_wsgi_app(registry_of(*collectors)), find_problem))
     loop = asyncio.new_event_loop()
     throttle_unhandled_errors(loop)
     serving = loop.create_task(_MetricsServer(listener).serve())
@@ -70,6 +79,23 @@ def start_metrics_server(host: str, port: int, collector: Collector) -> Callable
         thread.join()
 
     return stop
+
+
+def _with_health_check(app: WSGIApplication, find_problem: FindProblem | None) -> WSGIApplication:
+    """Return the application with the health check. All other paths are those of ``app``."""
+
+    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if environ["PATH_INFO"] != _HEALTH_PATH:
+            return app(environ, start_response)
+        if find_problem is None:
+            status, text = "404 Not Found", "this program has no health check on this port"
+        else:
+            problem = find_problem()
+            status, text = ("503 Service Unavailable", problem) if problem else ("200 OK", "ok")
+        start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
+        return [f"{text}\n".encode()]
+
+    return answer
 
 
 class _Listener(WSGIServer):

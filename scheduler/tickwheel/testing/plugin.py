@@ -59,17 +59,20 @@ def tickwheel_clock(_tickwheel_sandbox: "tuple[Tickwheel, VirtualClock]") -> "Vi
 
 
 @pytest.fixture
-def tickwheel_tasks(
-    tickwheel: "Tickwheel", tickwheel_clock: "VirtualClock"
-) -> "Iterator[Callable[[TaskApp], TaskTester]]":
+def tickwheel_tasks(tickwheel: "Tickwheel", tickwheel_clock: "VirtualClock") -> "Iterator[Callable[..., TaskTester]]":
     """A function that connects a TaskApp to the test's namespace until the test ends.
 
-    The function returns a `TaskTester`: ``sent()``, ``run_due()``, ``advance(duration)``.
+    The function returns a `TaskTester`: ``sent()``, ``run_due()``, ``advance(duration)``. With ``schedules=False``, the
+    schedules of the app start no task.
     """
     from tickwheel.testing.task_tester import open_task_tester
 
     with ExitStack() as testers:
-        yield lambda app: testers.enter_context(open_task_tester(app, tickwheel, tickwheel_clock))
+
+        def connect(app: "TaskApp", *, schedules: bool = True) -> "TaskTester":
+            return testers.enter_context(open_task_tester(app, tickwheel, tickwheel_clock, schedules=schedules))
+
+        yield connect
 
 
 @pytest.fixture

@@ -8,9 +8,11 @@ progress to shared memory, so that the supervisor can settle the messages of a p
 
 supervisor.py        the supervisor of the worker processes
 process.py           the program of one worker process
+process_group.py     the end of a worker process and of all programs that its tasks have started
 consumer.py          the loop that selects a queue, takes a batch and runs its tasks
 completer.py         the thread that settles finished tasks on the server
 lease_renewer.py     the renewal of the leases of one process, in the supervisor
+last_resort_driver.py  the child process that drives while no event process does, and the warnings
 driver_alarm.py      a thread that warns while no event process drives the namespace
 orphan_settler.py    the settlement of the messages of a process that has ended
 shared_state.py      the progress of a process, in shared memory
@@ -20,11 +22,13 @@ task_log.py          the log of tasks: received, and the outcome that the server
 banner.py            the first lines of the log: version, server, queues, tasks, concurrency
 exit_reason.py       why a worker process has ended, as a text
 blocked_queues.py    the log of queues that become blocked and unblocked
+queue_alarm.py       a thread that logs that queues were deleted or created
 namespace_loss.py    the end of a worker whose namespace is gone
 time_limit.py        the time limit of a task, enforced inside the process
 async_runner.py      the event loop for the async tasks of a process
 app_loader.py        the app, the selector and the queues that the command line names
 selectors.py         the queue selectors: how a worker chooses its next queue
+health.py            whether the loops of the supervisor and of the processes come round
 stats.py             the counts of all processes
 metrics.py           these counts for Prometheus
 """

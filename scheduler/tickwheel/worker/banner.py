@@ -39,7 +39,7 @@ def log_start(handler: logging.Handler, config: "ProcessConfig", report: Ready, 
 def _log_banner(log: logging.Logger, config: "ProcessConfig", report: Ready, client: Tickwheel) -> None:
     """Log the banner. With JSON, the first line has all of it as fields."""
     settings = Admin(client).settings
-    driver = _driver(settings)
+    driver = describe_driver(settings, drives=config.drives)
     extra = log_fields(
         "working",
         version=__version__,
@@ -89,11 +89,18 @@ def _concurrency(config: "ProcessConfig") -> str:
     return f"{_counted(count, 'process', 'processes')}{threads}, {count * config.consumers} tasks at a time"
 
 
-def _driver(settings: ClientSettings) -> str:
+def describe_driver(settings: ClientSettings, *, drives: bool) -> str:
+    """Return who drives the timing wheel. ``drives``: this worker does if nobody else does, and if it can."""
     if settings.url is None:
-        return "driven by a child process of this worker, or by another program of the data directory"
+        own = "a child process of this worker, or by " if drives else ""
+        return f"driven by {own}another program of the data directory"
     if settings.is_service:
         return "driven by the event processes behind the service"
+    if drives and settings.uses_lease_election:
+        return (
+            "driven by event processes (tickwheel events), or by a child process of a worker or a service while there"
+            " are none"
+        )
     return "driven by event processes (tickwheel events), not by this worker"
 
 

@@ -55,10 +55,12 @@ class Consumer:
         stopping: threading.Event,
         worker: str,
         on_batch_end: Callable[[], None],
+        mark_round: Callable[[float], None] = lambda at: None,
     ) -> None:
         """``batch_states`` are the places in shared memory for the progress of this consumer's batches. The first of
         them has the index ``first_batch_index`` among the places of the process (see `shared_state`). ``worker`` is the
-        name that is stored with leased messages. ``on_batch_end`` is called after each batch.
+        name that is stored with leased messages. ``on_batch_end`` is called after each batch. ``mark_round`` is called
+        with the monotonic time when the consumer comes round, and with 0 before a wait for the completer.
         """
         self._app = app
         self._tickwheel = tickwheel
@@ -70,11 +72,14 @@ class Consumer:
         self._stopping = stopping
         self._worker = worker
         self._on_batch_end = on_batch_end
+        self._mark_round = mark_round
         self._number = 0
         self._batches = [UnsettledBatch(state, 0) for state in batch_states]
         # If the selector asks whether a queue has work, a batch of the queue is leased for the answer.
         self._options = {queue.name: DequeueOptions.parse(queue.batch, worker=worker) for queue in selector.queues}
-        self._queues = SeveralQueues(self._options, selector.select_queue, Message, _blocked_queues.observe)
+        self._queues = SeveralQueues(
+            self._options, selector.select_queue, Message, _blocked_queues.observe, _log_unreleased
+        )
         # The wait for all queues is at most as long as the longest one that a queue allows.
         self._max_wait = min(_MAX_WAIT, max(as_timedelta(queue.long_poll) for queue in selector.queues)).total_seconds()
         self._waits_for_all = len(selector.queues) > 1 and self._max_wait > 0
@@ -86,6 +91,7 @@ class Consumer:
         """Run until ``stopping`` is set. Return once all messages of this consumer are settled."""
         try:
             while not self._stopping.is_set():
+                self._mark_round(time.monotonic())
                 try:
                     self._consume(*self._take_from_any())
                 except NAMESPACE_ERRORS as error:
@@ -102,6 +108,7 @@ class Consumer:
             self._stopping.set()
             raise
         finally:
+            self._mark_round(0.0)
             for batch in self._batches:
                 self._completer.wait(batch)
             self._send_reports()
@@ -136,6 +143,7 @@ class Consumer:
         self._send_reports()
         ends = time.monotonic() + as_timedelta(queue.long_poll).total_seconds()
         while not self._stopping.is_set() and (left := ends - time.monotonic()) > 0:
+            self._mark_round(time.monotonic())
             if messages := self._take(queue, min(_MAX_WAIT, timedelta(seconds=left))):
                 return messages
         return []
@@ -156,7 +164,9 @@ class Consumer:
     def _run_batch(self, messages: list[Message]) -> None:
         batch_index, queue = self._number % BATCHES_PER_CONSUMER, messages[0].queue
         self._number += 1
+        self._mark_round(0.0)
         self._completer.wait(self._batches[batch_index])
+        self._mark_round(time.monotonic())
         batch_state = self._batch_states[batch_index]
         batch = self._batches[batch_index] = UnsettledBatch(batch_state, len(messages))
         left = iter(list(enumerate(messages)))
@@ -217,6 +227,8 @@ class Consumer:
                 outcome = self._runner.run(
                     message, partial(batch_state.is_lost, message_index), partial(batch_state.start, message_index)
                 )
+                # The task still counts as running.
+                self._mark_round(time.monotonic())
                 batch_state.end(message_index, _state(outcome))
                 outcomes.append(outcome)
                 self._completer.put(FinishedTask(batch, message_index, message, outcome))
@@ -247,6 +259,11 @@ def _to_message_lease(message: Message) -> MessageLease:
         message.attempt,
         message._lease_ms / 1_000,
     )
+
+
+def _log_unreleased(queue: str, count: int, error: TickwheelError) -> None:
+    text = f"cannot release messages of queue {queue!r}, which are delivered again after their leases: {error}"
+    _log.log(_log_throttle.level(text), "%s", text, extra=log_fields("not released", queue=queue, count=count))
 
 
 def _state(outcome: Outcome) -> MessageState:

@@ -7,13 +7,17 @@ from typing import Final
 
 from tickwheel.client.admin import Admin
 from tickwheel.client.blocking import Tickwheel
-from tickwheel.client.driver_watch import DriverWatch
+from tickwheel.client.driver_watch import DriverWatch, is_unclaimed, look_once
+from tickwheel.client.last_resort import LastResort
+from tickwheel.election.unclaimed_shards import UNCLAIMED_MS
 from tickwheel.errors import TickwheelError
 from tickwheel.runtime.log_fields import log_fields
 
 # Pause between two checks, and between two warnings, in seconds. A check is one round trip.
 CHECK_S: Final = 5.0
 WARN_S: Final = 30.0
+# How long the first check waits until it is known whether this worker drives.
+_DECIDE_S: Final = 5.0
 
 _log = logging.getLogger("tickwheel.worker")
 
@@ -24,9 +28,13 @@ class DriverAlarm:
     The client's own embedded server, and a service, have event processes of their own, so they are not checked.
     """
 
-    def __init__(self, client: Tickwheel) -> None:
+    def __init__(self, client: Tickwheel, last_resort: LastResort | None = None, log: logging.Logger = _log) -> None:
+        """``last_resort``: the child process of this program that drives if nobody else does."""
+        self._log = log
         admin = Admin(client)
-        self._run, self._watch = admin.run, DriverWatch(admin.context)
+        self._run, self._context = admin.run, admin.context
+        self._watch = DriverWatch(admin.context, unclaimed_ms=0.0 if last_resort is None else UNCLAIMED_MS)
+        self._last_resort = last_resort
         self._is_needed = admin.settings.url is not None and not admin.settings.is_service
         self._stopping = threading.Event()
 
@@ -43,12 +51,37 @@ class DriverAlarm:
         self._stopping.set()
 
     def _check_until_stopped(self) -> None:
-        pause_s = 0.0
+        pause_s = WARN_S if self._check_at_start() else 0.0
         while not self._stopping.wait(CHECK_S):
             pause_s -= CHECK_S
             # Other threads log that the server cannot be reached.
             with suppress(TickwheelError):
                 warning = self._run(self._watch.check())
-                if warning and pause_s <= 0 and not self._stopping.is_set():
-                    _log.warning("%s", warning, extra=log_fields("not driven"))
+                if pause_s <= 0 and self._warn(warning):
                     pause_s = WARN_S
+
+    def _check_at_start(self) -> bool:
+        """Warn at once, unless this program drives soon. Return whether there was a warning."""
+        drives = self._last_resort is not None and self._last_resort.may_drive(_DECIDE_S)
+        with suppress(TickwheelError):
+            if not drives:
+                return self._warn(self._run(look_once(self._context)))
+            if self._run(is_unclaimed(self._context)):
+                self._log_first_claim()
+        return False
+
+    def _log_first_claim(self) -> None:
+        """Log that this program leaves the first claim of the namespace to event processes for a time."""
+        if not self._stopping.is_set():
+            self._log.info(
+                "nobody has driven namespace %r yet: this program will drive it in about %g s, unless an event process"
+                " does before. Until then, delayed messages do not become deliverable",
+                *(self._context.namespace, UNCLAIMED_MS / 1_000),
+                extra=log_fields("not driven yet"),
+            )
+
+    def _warn(self, warning: str) -> bool:
+        if not warning or self._stopping.is_set():
+            return False
+        self._log.warning("%s", warning, extra=log_fields("not driven"))
+        return True

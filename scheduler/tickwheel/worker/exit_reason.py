@@ -17,3 +17,11 @@ def describe_exit(pid: int, reason: str) -> str:
     """Return the reason as a sentence about the process, for the log."""
     own = reason.removeprefix(ITS_PROCESS)
     return f"worker process {pid} {own}" if own != reason else f"worker process {pid}: {reason}"
+
+
+def describe_others(count: int) -> str:
+    """Return the end of the line about a first process that ended before it was ready: ``count`` others wait."""
+    if not count:
+        return ""
+    others = f"the {count} other processes wait" if count > 1 else "the other process waits"
+    return f"; {others} until it has loaded the app"

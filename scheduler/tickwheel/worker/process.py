@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -55,8 +56,9 @@ class ProcessConfig(msgspec.Struct, kw_only=True):
 
     ``client_options`` are the client's arguments that the command line sets. ``timeout_s`` is the client's timeout that
     the command line sets, and ``default_timeout_s`` is used if the app does not set one either. Without ``log_tasks``,
-    only failures of tasks are logged. ``processes`` is the number of processes of the worker. ``is_restart``: an
-    earlier process of the worker has loaded the app and opened the namespace, so that this one does not create it.
+    only failures of tasks are logged. ``processes`` is the number of processes of the worker. ``drives``: the worker
+    drives if nobody else does. ``is_restart``: an earlier process of the worker has loaded the app and opened the
+    namespace, so that this one does not create it.
     """
 
     app: str
@@ -74,6 +76,7 @@ class ProcessConfig(msgspec.Struct, kw_only=True):
     verbose: bool
     log_tasks: bool = True
     processes: int = 1
+    drives: bool = False
     is_restart: bool = False
 
 
@@ -90,8 +93,9 @@ def main() -> int:
     handler = log_to_stderr(json=config.json, verbose=config.verbose)
     stopping = threading.Event()
 
-    # SIGINT has no effect. The handler is not SIG_IGN, because programs that tasks start would inherit SIG_IGN.
-    handle_in_thread({signal.SIGTERM: stopping.set, signal.SIGINT: lambda: None})
+    # SIGINT and SIGUSR1 have no effect. The handler is not SIG_IGN, because programs that tasks start would inherit
+    # SIG_IGN.
+    handle_in_thread({signal.SIGTERM: stopping.set, signal.SIGINT: lambda: None, signal.SIGUSR1: lambda: None})
     threading.Thread(target=_exit_with_supervisor, args=(supervisor, stopping, config.drain_s), daemon=True).start()
     reports = ReportWriter(config.report_fd, stopping.set)
     try:
@@ -109,8 +113,9 @@ def _load_and_work(
         # If the server is embedded, the supervisor drives its wheel.
         app.move(**cast(WhereOptions, {**config.client_options, **timeout_option(config, app.where), "drive": False}))
         app._clients.current.must_exist = config.is_restart
-        app._is_restarted = config.is_restart
         app.load()
+        for check in app._start_checks:
+            check(config.is_restart)
         queues = select_queues(app, config.queues)
         selector_class = load_selector(config.selector)
         for task in app.tasks.values():
@@ -191,6 +196,7 @@ def _work(
             stopping,
             f"{worker}:{n}",
             check_memory,
+            partial(shared_state.mark_round, n),
         )
         for n in range(config.consumers)
     ]

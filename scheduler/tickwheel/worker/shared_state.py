@@ -107,6 +107,11 @@ class BatchState:
         message_index, started, limit_s = running.message_index, running.started, running.limit_s
         return (message_index, started) if message_index >= 0 and started > 0 and now > started + limit_s else None
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a task runs."""
+        return bool(self._running.message_index >= 0)
+
     def mark_lost(self, message_index: int) -> None:
         """Mark a lease that this worker has lost."""
         self._lost[message_index] = 1
@@ -116,25 +121,40 @@ class BatchState:
 
 
 class SharedState:
-    """The batches of all consumers of one process."""
+    """The batches of all consumers of one process, and the time at which each consumer has last come round."""
 
     def __init__(self, consumers: int, fd: int | None = None) -> None:
         """Map the supervisor's file ``fd``, or create a new file without a name."""
         count = consumers * BATCHES_PER_CONSUMER
-        size = count * ctypes.sizeof(_Batch)
+        batches_size = count * ctypes.sizeof(_Batch)
+        size = batches_size + consumers * ctypes.sizeof(ctypes.c_double)
         self.fd = create_shared_memory(size) if fd is None else fd
         try:
             memory = mmap.mmap(self.fd, size)
         except OSError:
             os.close(self.fd)
             raise
-        # The memory is unmapped when the last batch that refers to it is deleted.
+        # The memory is unmapped when the last object that refers to it is deleted.
         self.batches = [BatchState(batch) for batch in (_Batch * count).from_buffer(memory)]
+        # By `time.monotonic`; 0 while the consumer cannot come round.
+        self._rounds = (ctypes.c_double * consumers).from_buffer(memory, batches_size)
 
     def of_consumer(self, consumer: int) -> list[BatchState]:
         return self.batches[consumer * BATCHES_PER_CONSUMER : (consumer + 1) * BATCHES_PER_CONSUMER]
 
+    def mark_round(self, consumer: int, at: float) -> None:
+        """Record that a consumer has come round at this time, by `time.monotonic`. With 0, it is not checked."""
+        self._rounds[consumer] = at
+
+    def hangs(self, before: float) -> bool:
+        """Return whether a consumer runs no task, and has last come round ``before`` this time."""
+        return any(
+            0.0 < at < before and not any(batch.is_running for batch in self.of_consumer(consumer))
+            for consumer, at in enumerate(self._rounds)
+        )
+
     def close(self) -> None:
         """Release the memory and the file in this process."""
         self.batches.clear()
+        self._rounds = (ctypes.c_double * 0)()
         os.close(self.fd)

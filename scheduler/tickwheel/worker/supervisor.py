@@ -21,18 +21,22 @@ import msgspec
 
 from tickwheel.client import Tickwheel
 from tickwheel.client.exit_codes import ExitCode
+from tickwheel.client.last_resort import LastResortOptions
 from tickwheel.errors import TickwheelError
 from tickwheel.runtime.backoff import Backoff
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.runtime.python_command import python_module
-from tickwheel.worker.driver_alarm import DriverAlarm
-from tickwheel.worker.exit_reason import describe_exit, exit_reason
+from tickwheel.worker.exit_reason import describe_exit, describe_others, exit_reason
+from tickwheel.worker.health import WorkerHealth
 from tickwheel.worker.ipc import Ready
+from tickwheel.worker.last_resort_driver import LastResortDriver
 from tickwheel.worker.lease_renewer import LeaseRenewer
 from tickwheel.worker.namespace_loss import NamespaceLoss
 from tickwheel.worker.orphan_settler import Interruption, settle_after_exit
 from tickwheel.worker.process import ProcessConfig
+from tickwheel.worker.process_group import kill_group
+from tickwheel.worker.queue_alarm import QueueAlarm
 from tickwheel.worker.shared_state import SharedState
 from tickwheel.worker.stats import Stats
 from tickwheel.worker.time_limit import KILLED_OVER_LIMIT
@@ -78,21 +82,25 @@ class _Process:
 
 
 class Supervisor:
-    """Runs ``count`` processes with the same configuration until `stop`."""
+    """Runs ``count`` processes with the same configuration until `stop`. Drives as ``driving`` demands; None: never."""
 
-    def __init__(self, config: ProcessConfig, count: int, stats: Stats) -> None:
-        self._config = msgspec.structs.replace(config, processes=count)
+    def __init__(
+        self, config: ProcessConfig, count: int, stats: Stats, driving: LastResortOptions | None = None
+    ) -> None:
+        self._config = msgspec.structs.replace(config, processes=count, drives=driving is not None)
         self._count = count
         self._timeout = _TIMEOUT if config.timeout_s is None else min(_TIMEOUT, timedelta(seconds=config.timeout_s))
         self._stats = stats
         self._processes: list[_Process | None] = [None] * count
+        self.health = WorkerHealth(self._processes)
         self._started: set[int] = set()
         self._restart_at = [0.0] * count
         self._backoffs = [Backoff(*_RESTART_BACKOFF_S) for _ in range(count)]
         # Whether a process has loaded the app. Then the arguments are valid, and later failures are temporary.
         self._was_ready = False
         self._client: Tickwheel | None = None
-        self._alarm: DriverAlarm | None = None
+        self._driver = LastResortDriver(driving)
+        self._queue_alarm = QueueAlarm()
         # The argument of the last `_open_client`, and the earliest time of the next attempt.
         self._ready_report: Ready | None = None
         self._open_at = 0.0
@@ -125,6 +133,7 @@ class Supervisor:
         """
         try:
             while self._stops == 0 or any(self._processes):
+                self.health.on_round()
                 self._apply_stop_request()
                 for n in range(self._count):
                     self._check_process(n)
@@ -139,8 +148,8 @@ class Supervisor:
                 settler.join()
             # A call that could not get a thread is still in the line.
             self._executor.shutdown(cancel_futures=True)
-            if self._alarm is not None:
-                self._alarm.stop()
+            self._driver.stop()
+            self._queue_alarm.stop()
             if self._client is not None:
                 self._client.close()
         return ExitCode.REFUSED if self._namespace_loss.is_known else self._exit_code
@@ -149,6 +158,7 @@ class Supervisor:
         if self._stops > 0 and self._stop_phase == 0:
             self._stop_phase = 1
             self._drain_deadline = time.monotonic() + self._config.drain_s
+            self._driver.begin_stop()
             for process in filter(None, self._processes):
                 process.popen.send_signal(signal.SIGTERM)
             if not self._namespace_loss.is_known:
@@ -162,7 +172,7 @@ class Supervisor:
     def _kill_all(self, reason: str) -> None:
         for process in filter(None, self._processes):
             process.kill_reason = process.kill_reason or reason
-            _kill(process.popen)
+            kill_group(process.popen)
 
     def _check_process(self, n: int) -> None:
         """Start the process if it is missing, check its limits if it runs, and settle its messages if it has ended."""
@@ -187,14 +197,14 @@ class Supervisor:
     def _check_limits(self, process: _Process, now: float) -> None:
         if now - process.renewer.pipe_closed_at > _GRACE_S and not process.kill_reason:
             process.kill_reason = "its worker process closed or misused the pipe to its supervisor, and was killed"
-            _kill(process.popen)
+            kill_group(process.popen)
         if now - process.renewer.ended_at > _END_S and not process.kill_reason:
             process.kill_reason = f"its worker process was killed, because it had not ended {_END_S:g} s after its work"
             pid, reason = process.popen.pid, process.kill_reason
             extra = log_fields("process killed", pid=pid, reason=reason)
             hint = "a thread or a child process that its app has started probably does not end"
             _log.warning("%s; %s", describe_exit(pid, reason), hint, extra=extra)
-            _kill(process.popen)
+            kill_group(process.popen)
         over_limit = frozenset(
             (batch_index, *overdue)
             for batch_index, batch_state in enumerate(process.shared_state.batches)
@@ -204,7 +214,7 @@ class Supervisor:
             process.kill_reason = KILLED_OVER_LIMIT
             process.culprit = culprit
             self._stats.record_kill()
-            _kill(process.popen)
+            kill_group(process.popen)
         process.overdue = over_limit
 
     def _start(self, n: int) -> _Process:
@@ -232,7 +242,7 @@ class Supervisor:
                     start_new_session=True,
                 )
             undo.callback(popen.wait)
-            undo.callback(_kill, popen)
+            undo.callback(kill_group, popen)
             # The configuration may contain a password, and every user of the host can read the arguments of a process.
             # So the configuration goes through a pipe. If the process has already died, `_check_process` notices.
             with suppress(BrokenPipeError):
@@ -250,10 +260,11 @@ class Supervisor:
             self._was_ready, self._ready_report = True, report
             if self._client is None:
                 # If the server is embedded, this client also drives its wheel. The process has opened the namespace.
-                options = {"drive": None, "timeout": self._timeout, "existing": True}
+                drive = None if self._driver.is_on else False
+                options = {"drive": drive, "timeout": self._timeout, "existing": True}
                 self._client = Tickwheel(**report.client_options | options)
-                self._alarm = DriverAlarm(self._client)
-                self._alarm.start()
+                self._driver.start(self._client)
+                self._queue_alarm.start(self._client, report.queues)
             return self._client
 
     def _retry_client(self, now: float) -> None:
@@ -287,7 +298,7 @@ class Supervisor:
         reason = process.kill_reason or exit_reason(code)
         if not renewer.has_ended:
             # Kill the programs that the tasks of the process have started, because the tasks will run again.
-            _kill(process.popen)
+            kill_group(process.popen)
         # If the server is unreachable, the calls last until their timeout. They must not delay other processes.
         settler = threading.Thread(target=self._settle, args=(process, reason), name="tickwheel-settler")
         try:
@@ -313,7 +324,8 @@ class Supervisor:
             pid, pause_s = process.popen.pid, self._backoffs[n].next()
             self._restart_at[n] = time.monotonic() + pause_s
             extra = log_fields("process ended", pid=pid, reason=reason, again_in_s=pause_s)
-            _log.error("%s; restarting in %.1f s", describe_exit(pid, reason), pause_s, extra=extra)
+            others = "" if self._was_ready else describe_others(self._count - 1)
+            _log.error("%s; restarting in %.1f s%s", describe_exit(pid, reason), pause_s, others, extra=extra)
 
     def _settle(self, process: _Process, reason: str) -> None:
         """Settle the messages of a process that has ended, and release its shared state."""
@@ -334,9 +346,3 @@ class Supervisor:
             )
             renewer.close()
         process.shared_state.close()
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process and all programs that it has started: the process leads its own process group."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)

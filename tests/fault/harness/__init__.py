@@ -11,6 +11,7 @@ producer.py, worker.py         programs that make the calls, and call_log.py, th
 system_under_test.py           the processes of a run; restarted_process.py restarts a process that ends
 deployment.py                  a single server; replicated_deployment.py and cluster_deployment.py have replicas
 elections.py, relay.py         the election and the relay of a run; shared_services.py starts ZooKeeper and Kafka
+idle_app.py                    the app of workers that drive a run without event processes
 self_killing_relay.py          an event process whose relay can kill it
 faults.py                      the kinds of faults and their injection; the modules `*_faults.py` and failovers.py have
                                the faults of servers, clusters, links, clients, elections and the relay

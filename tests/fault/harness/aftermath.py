@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from services.process import ServiceError
+from services.stepped_clock import step_clock
 from services.valkey import ValkeyServer
-from tests.fault.harness.deployment import step_clock
 from tests.fault.harness.leftovers import of_no_messages
 from tests.fault.harness.run_evidence import Violation
 from tests.fault.harness.system_under_test import NAMESPACE, SystemUnderTest

@@ -7,8 +7,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from services.apt import find_or_install
 from services.process import HOST, ServiceError
+from services.stepped_clock import clock_environment, set_clock
 from services.valkey import ValkeyServer
 from tests.fault.flaky_proxy import FlakyProxy
 
@@ -40,6 +40,8 @@ class Deployment:
         settings = {"appendfsync": "always"}
         self.server = ValkeyServer("valkey", self.disk, settings, environment)
         self.proxies: list[FlakyProxy] = []
+        # The links of single drivers to the server.
+        self.driver_links: list[FlakyProxy] = []
         self._proxied = proxied
 
     @property
@@ -65,6 +67,16 @@ class Deployment:
     def client(self) -> Any:
         """Return a redis-py client without proxies. The caller closes it."""
         return self.server.client(decode_responses=False)
+
+    def open_link(self) -> FlakyProxy:
+        """Return a link of one driver to the server. The deployment closes the link at its end."""
+        link = self._stack.enter_context(FlakyProxy((HOST, self.server.port), keeps_requests=False))
+        self.driver_links.append(link)
+        return link
+
+    def step_clock(self, seconds: int) -> None:
+        """Set the difference between the server's clock and this host's clock, if the clock is faked."""
+        set_clock(self.faketime, f"{seconds:+d}")
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -107,37 +119,6 @@ def _small_disk(folder: Path) -> Iterator[None]:
 def faked_clock(file: Path) -> dict[str, str]:
     """Return the environment of a process whose clock is this host's clock plus the step in the file."""
     try:
-        library = find_or_install(_libfaketime, "faketime")
+        return clock_environment(file) | {"PYTHONPATH": _SITE}
     except ServiceError as error:
         raise RowUnavailable(str(error)) from error
-    step_clock(file, 0)
-    return {
-        "LD_PRELOAD": library,
-        "FAKETIME_TIMESTAMP_FILE": str(file),
-        "FAKETIME_NO_CACHE": "1",
-        # The step must not affect time-outs. Later versions of libfaketime use the second name.
-        "DONT_FAKE_MONOTONIC": "1",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        "PYTHONPATH": _SITE,
-    }
-
-
-def _libfaketime() -> str | None:
-    return next((str(file) for file in Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), None)
-
-
-def step_clock(file: Path, seconds: int) -> None:
-    """Set the difference between the clock and this host's clock."""
-    set_clock(file, f"{seconds:+d}")
-
-
-def drift_clock(file: Path, rate: float) -> None:
-    """Set the rate of the clock relative to this host's clock, from the start of its process on."""
-    set_clock(file, f"+0 x{rate}")
-
-
-def set_clock(file: Path, clock: str) -> None:
-    """Write the time or the rate of a clock atomically, because processes read the file at any time."""
-    new = file.with_suffix(".new")
-    new.write_text(f"{clock}\n")
-    new.replace(file)

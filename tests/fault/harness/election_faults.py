@@ -1,7 +1,10 @@
-"""Faults of the election: event processes that are killed, paused or cut off, and ZooKeeper itself."""
+"""Faults of the election: drivers that are killed, stopped, paused or cut off, and ZooKeeper itself."""
 
+import os
+import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import cast
 
 from tests.fault.harness.elections import LeaseElection, LockFiles, ZooKeeperElection
@@ -26,10 +29,22 @@ def stop_driver(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], 
     yield (
         lambda: (
             "another process claimed, and the old leader ended"
-            if "ended" in process.log and system.fences_now() != fences
+            if system.election.ended in process.log and system.fences_now() != fences
             else ""
         )
     )
+
+
+@contextmanager
+def kill_program(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[], str]]:
+    """Kill a program that drives as a last resort, and its child processes, with SIGKILL, like the end of its host."""
+    driver, fences = system.leading(fault.whom), system.fences_now()
+    # The child that drives is killed first: it hands its shards over if only its program ends.
+    for pid in _children(driver.process.pid):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    driver.kill(1.0)
+    yield lambda: "another process claimed" if system.fences_now() != fences else ""
 
 
 @contextmanager
@@ -120,6 +135,16 @@ def roll_zookeeper(system: SystemUnderTest, fault: Fault) -> Iterator[Callable[[
     for server in servers:
         server.stop()
         server.start()
+
+
+def _children(pid: int) -> list[int]:
+    """Return the ids of the child processes of a process."""
+    found: list[int] = []
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        # The thread may have ended meanwhile.
+        with suppress(OSError):
+            found += map(int, file.read_text().split())
+    return found
 
 
 def _fenced(system: SystemUnderTest) -> str:

@@ -1,29 +1,47 @@
-"""The election of the event processes of a run: lock files of one host, ZooKeeper through proxies, or leases."""
+"""The election of a run: lock files of one host, ZooKeeper through proxies, or leases.
 
+The processes that drive are event processes, or workers if the run has no event process.
+"""
+
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import urlsplit
 
 from services.process import HOST
 from services.zookeeper import ZooKeeper
 from tests.fault.flaky_proxy import FlakyProxy
+from tests.fault.harness.deployment import Deployment
 
 
 class Election(Protocol):
-    """The election that the event processes of a run use."""
+    """The election that the drivers of a run use."""
+
+    @property
+    def program(self) -> Sequence[str]:
+        """The command of `tickwheel` that the drivers run."""
+
+    @property
+    def elected(self) -> str:
+        """What the log of a driver contains after it has begun to drive."""
+
+    @property
+    def ended(self) -> str:
+        """What the log of a driver contains after it has ended in an orderly manner."""
 
     def arguments(self, driver: str) -> list[str]:
-        """Return the options of `tickwheel events` for the process with the name ``driver``."""
+        """Return the options of the program for the process with the name ``driver``."""
 
-    def server_url(self, driver: str, url: str) -> str:
-        """Return the URL at which this process reaches the server with this URL."""
+    def server_url(self, driver: str, place: Deployment) -> str:
+        """Return the URL at which this process reaches the server of the deployment."""
 
     def close(self) -> None:
-        """Close all proxies."""
+        """Close all proxies of the election."""
 
 
 class LockFiles:
     """Lock files. Other files simulate another host, where the lock of a paused process has no effect."""
+
+    program, elected, ended = ("events",), "elected", "ended"
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._host = folder, 0
@@ -31,8 +49,8 @@ class LockFiles:
     def arguments(self, driver: str) -> list[str]:
         return ["--lock", str(self._folder / f"lock-{self._host}")]
 
-    def server_url(self, driver: str, url: str) -> str:
-        return url
+    def server_url(self, driver: str, place: Deployment) -> str:
+        return place.driver_url
 
     def move(self) -> None:
         """Use other lock files for processes that start from now on."""
@@ -44,6 +62,8 @@ class LockFiles:
 
 class ZooKeeperElection:
     """ZooKeeper. Each event process has a separate link to each server."""
+
+    program, elected, ended = ("events",), "elected", "ended"
 
     def __init__(self, zookeeper: ZooKeeper, path: str) -> None:
         self.zookeeper = zookeeper
@@ -61,8 +81,8 @@ class ZooKeeperElection:
         hosts = ",".join(f"{HOST}:{link.port}" for link in self.links(driver))
         return ["--election", f"zk://{hosts}/{self._path}"]
 
-    def server_url(self, driver: str, url: str) -> str:
-        return url
+    def server_url(self, driver: str, place: Deployment) -> str:
+        return place.driver_url
 
     def close(self) -> None:
         for links in self._links.values():
@@ -71,7 +91,10 @@ class ZooKeeperElection:
 
 
 class LeaseElection:
-    """Leases in the server of the run. Each event process has a link of its own to the server."""
+    """Leases in the server of the run. Each driver has a link of its own to the server, which a failover redirects."""
+
+    program: Sequence[str] = ("events",)
+    elected, ended = "elected", "ended"
 
     def __init__(self) -> None:
         self._links: dict[str, FlakyProxy] = {}
@@ -83,14 +106,20 @@ class LeaseElection:
     def arguments(self, driver: str) -> list[str]:
         return ["--election", "lease"]
 
-    def server_url(self, driver: str, url: str) -> str:
+    def server_url(self, driver: str, place: Deployment) -> str:
         if driver not in self._links:
-            server = urlsplit(url)
-            assert server.hostname is not None
-            assert server.port is not None
-            self._links[driver] = FlakyProxy((server.hostname, server.port), keeps_requests=False)
+            self._links[driver] = place.open_link()
         return self._links[driver].url
 
     def close(self) -> None:
-        for link in self._links.values():
-            link.close()
+        """Do nothing: the deployment closes the links."""
+
+
+class LastResort(LeaseElection):
+    """Leases of workers that drive because there is no event process."""
+
+    program: Sequence[str] = ("worker", "tests.fault.harness.idle_app:app")
+    elected, ended = "this program now drives namespace", "this program no longer drives namespace"
+
+    def arguments(self, driver: str) -> list[str]:
+        return ["--drive", "auto"]

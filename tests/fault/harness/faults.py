@@ -28,6 +28,7 @@ Kind = Callable[[SystemUnderTest, Fault], AbstractContextManager[Callable[[], st
 TAKEN_OVER: dict[str, Kind] = {
     "kill_driver": election_faults.kill_driver,
     "stop_driver": election_faults.stop_driver,
+    "kill_program": election_faults.kill_program,
     "pause_driver": election_faults.pause_driver,
     "cut_off_from_zookeeper": election_faults.cut_off_from_zookeeper,
     "cut_off_from_server": election_faults.cut_off_from_server,
@@ -60,6 +61,7 @@ KINDS: dict[str, Kind] = TAKEN_OVER | {
     "burn_cpu": client_faults.burn_cpu,
     "fail_over": failovers.fail_over,
     "split": failovers.split,
+    "split_drivers": failovers.split_drivers,
 }
 
 

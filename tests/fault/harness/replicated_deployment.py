@@ -1,5 +1,6 @@
 """A primary and a replica that confirms every call. The faults decide which server is the primary."""
 
+from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
@@ -29,25 +30,30 @@ class ReplicatedDeployment(Deployment):
     def client(self) -> Any:
         return self.set.primary.client(decode_responses=False)
 
-    def fail_over(self) -> None:
-        """Promote the replica, and redirect all proxies to it except the proxy of clients."""
+    def fail_over(self, behind: Collection[FlakyProxy] = ()) -> None:
+        """Promote the replica, and redirect all proxies and links to it except the proxy of clients and ``behind``."""
         [replica] = self.set.replicas
         self.set.promote(replica)
         self.server = replica
-        for proxy in self.proxies[1:]:
-            proxy.target = _address(replica)
-            proxy.cut()
+        for proxy in [*self.proxies[1:], *self.driver_links]:
+            if proxy not in behind:
+                self._redirect(proxy)
 
-    def rejoin(self, old: ValkeyServer) -> None:
-        """Redirect the clients to the new primary, and let the old primary follow it as a replica."""
+    def rejoin(self, old: ValkeyServer, behind: Collection[FlakyProxy] = ()) -> None:
+        """Let the old primary follow the new one as a replica, and redirect the clients and ``behind``."""
         self.link.target = _address(self.server)
         self.link.go_on()
         self.link.cut()
         if not old.is_running:
             old.start()
         self.set.follow(old, (HOST, self.link.port))
-        self.proxies[0].target = _address(self.server)
-        self.proxies[0].cut()
+        for proxy in (self.proxies[0], *behind):
+            self._redirect(proxy)
+
+    def _redirect(self, proxy: FlakyProxy) -> None:
+        """Let the proxy lead to the present primary."""
+        proxy.target = _address(self.server)
+        proxy.cut()
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:

@@ -31,7 +31,8 @@ class Row:
     faked         the wrong clock: "server" or "drivers" for steps, "drivers' rate" for a drift
     after         the test on the data at the end of the run
     zookeepers    number of ZooKeeper servers; 0 for lock files, or for an election by lease
-    by_lease      whether the event processes elect leaders by lease
+    by_lease      whether the drivers elect leaders by lease
+    by_workers    whether workers drive as a last resort, by lease, because there is no event process
     elects        whether the fault may cause another election
     relayed       whether the history is relayed to Kafka
     soak_seconds  length of the load in a soak
@@ -49,6 +50,7 @@ class Row:
     after: str = ""
     zookeepers: int = 0
     by_lease: bool = False
+    by_workers: bool = False
     elects: bool = True
     relayed: bool = False
     soak_seconds: float = 0.0
@@ -97,18 +99,32 @@ def _forward_and_back(kind: str, lasts: tuple[float, float]) -> Planned:
     return planned
 
 
-# An event process is replaced within 1.25 leases of 4 s and a second. Its messages are in time again a second later.
+# A driver that ends without a hand-over is replaced within 1.25 leases of 4 s and a second. Its messages are in time
+# again a second later.
 _BY_LEASE_S = 7.0
 
 
-def _in_election_by_lease(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
-    """Plan a kill, a pause and a cut of event processes, in random order, each after the recovery from the last one."""
-    kinds = chance.sample([("kill_driver", 0.0), ("pause_driver", 1.0), ("cut_off_from_server", 1.0)], 3)
-    room = (seconds - 1) / len(kinds)
-    return tuple(
-        Fault(kind, round(1 + n * room, 3), round(lasts * chance.uniform(6, 7.5), 3), chance.randrange(8))
-        for n, (kind, lasts) in enumerate(kinds)
-    )
+def _one_after_the_other(lasts: dict[str, tuple[float, float]]) -> Planned:
+    """Plan a fault of each kind, in random order, each after the recovery from the last one.
+
+    ``lasts`` are the minimum and maximum duration of each kind.
+    """
+
+    def planned(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
+        kinds = chance.sample([*lasts], len(lasts))
+        room = (seconds - 1) / len(kinds)
+        return tuple(
+            Fault(kind, round(1 + n * room, 3), round(chance.uniform(*lasts[kind]), 3), chance.randrange(8))
+            for n, kind in enumerate(kinds)
+        )
+
+    return planned
+
+
+def _stops_in_turn(chance: random.Random, seconds: float) -> tuple[Fault, ...]:
+    """Plan a SIGTERM for each driver in turn, twice, each after the process that replaces the last one has a share."""
+    room = (seconds - 1) / 4
+    return tuple(Fault("stop_driver", round(1 + n * room + chance.uniform(0, 1), 3), 0.0, n) for n in range(4))
 
 
 # Kinds for two faults at once: minimum and maximum duration, and targets. The two need different targets.
@@ -291,10 +307,64 @@ ROWS: dict[str, Row] = {
     ),
     "F31": Row(
         "event processes killed, paused past their lease and cut off from the server, election by lease",
-        _in_election_by_lease,
+        _one_after_the_other({"kill_driver": (0, 0), "pause_driver": (6, 7.5), "cut_off_from_server": (6, 7.5)}),
         recovers_s=_BY_LEASE_S,
         seconds=37,
         by_lease=True,
+    ),
+    # F8, F9, F11, F12 and F20 with an election in the server that fails. The limits are the same.
+    "F32": Row(
+        "server killed and restarted, election by lease",
+        _several("kill_server", 2, (0, 0.5)),
+        recovers_s=5,
+        by_lease=True,
+    ),
+    "F33": Row(
+        "server paused, election by lease",
+        _several("pause_server", 2, (0.1, 10)),
+        recovers_s=5,
+        seconds=22,
+        by_lease=True,
+    ),
+    "F34": Row(
+        "replica lags, then failover, election by lease",
+        _several("fail_over", 1, (0.5, 1.5)),
+        place="replicated",
+        by_lease=True,
+    ),
+    # Longer than a lease, so that each primary gets a leader of its own.
+    "F35": Row(
+        "split brain with a leader on each side, the old primary rejoins, election by lease",
+        _several("split_drivers", 1, (6, 8)),
+        place="replicated",
+        seconds=16,
+        by_lease=True,
+    ),
+    "F36": Row(
+        "clock steps of one hour, forward and back, election by lease",
+        _forward_and_back("step_clock", (2, 5)),
+        seconds=16,
+        faked="server",
+        by_lease=True,
+    ),
+    "F37": Row(
+        "event processes stopped in turn, election by lease",
+        _stops_in_turn,
+        # A hand-over stops nothing.
+        recovers_s=3,
+        late_max_ms=_UNDISTURBED_MS,
+        seconds=29,
+        by_lease=True,
+    ),
+    "F38": Row(
+        "workers that drive as a last resort killed, with and without their child processes, and stopped",
+        _one_after_the_other({"kill_program": (0, 0), "kill_driver": (0, 0), "stop_driver": (0, 0)}),
+        recovers_s=_BY_LEASE_S,
+        seconds=46,
+        by_lease=True,
+        by_workers=True,
+        # Workers drive a namespace whose history is relayed only if they relay it.
+        relayed=True,
     ),
     "R": Row("rolling restart of every service", _rolling, seconds=16, zookeepers=3, relayed=True),
 }

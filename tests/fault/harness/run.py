@@ -18,7 +18,7 @@ from tests.fault.harness.checker import check
 from tests.fault.harness.cluster_deployment import ClusterDeployment
 from tests.fault.harness.collect import collect, entries, unfinished
 from tests.fault.harness.deployment import Deployment, RowUnavailable, SmallDisk
-from tests.fault.harness.elections import Election, LeaseElection, LockFiles, ZooKeeperElection
+from tests.fault.harness.elections import Election, LastResort, LeaseElection, LockFiles, ZooKeeperElection
 from tests.fault.harness.faults import Injection, inject
 from tests.fault.harness.lateness import recovery_s, spread_ms, waits
 from tests.fault.harness.load import EXCLUSIVE, LEASE_MS, MAX_ATTEMPTS, PLAIN, VALUE_KEY
@@ -103,7 +103,7 @@ def run(plan: RunPlan, shared: SharedServices, *, keep: bool = False) -> Outcome
 def _election(row: Row, folder: Path, shared: SharedServices) -> Election:
     """Return the election of the row: ZooKeeper, lock files or leases."""
     if row.by_lease:
-        return LeaseElection()
+        return LastResort() if row.by_workers else LeaseElection()
     if not row.zookeepers:
         return LockFiles(folder)
     # The name of the folder is unique for each run.

@@ -12,8 +12,8 @@ from typing import Any
 
 import redis
 
+from services.stepped_clock import drift_clock, set_clock, step_clock
 from tests.fault.harness.call_log import now
-from tests.fault.harness.deployment import drift_clock, set_clock, step_clock
 from tests.fault.harness.plan import Fault
 from tests.fault.harness.system_under_test import SystemUnderTest, refused_calls
 

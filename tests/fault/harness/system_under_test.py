@@ -1,5 +1,6 @@
 """The processes of a run on one deployment: event processes, producers and workers, with restarts."""
 
+import os
 import sys
 import threading
 import time
@@ -10,7 +11,7 @@ from typing import Any
 from services.process import Process
 from tests.fault.harness.call_log import now
 from tests.fault.harness.deployment import Deployment
-from tests.fault.harness.elections import Election, LockFiles
+from tests.fault.harness.elections import Election, LastResort, LockFiles
 from tests.fault.harness.plan import RunPlan
 from tests.fault.harness.relay import Relay
 from tests.fault.harness.restarted_process import RestartedProcess
@@ -61,7 +62,10 @@ class SystemUnderTest:
 
     def _is_shared_out(self) -> bool:
         """Return whether each event process drives a shard, if the election distributes shards."""
-        return isinstance(self.election, LockFiles) or all("elected" in driver.process.log for driver in self.drivers)
+        return isinstance(self.election, LockFiles) or all(map(self._has_led, self.drivers))
+
+    def _has_led(self, driver: RestartedProcess) -> bool:
+        return driver.is_running and self.election.elected in driver.process.log
 
     def until(self, condition: Callable[[], bool], description: str, within: float) -> None:
         """Wait until the condition holds. Raises TimeoutError."""
@@ -72,14 +76,14 @@ class SystemUnderTest:
             time.sleep(_POLL_S)
 
     def leading(self, whom: int) -> RestartedProcess:
-        """Return an event process that drives a shard. ``whom`` selects one of several."""
+        """Return a driver that has been elected. ``whom`` selects one of several."""
         leaders: list[RestartedProcess] = []
 
         def leads() -> bool:
-            leaders[:] = [driver for driver in self.drivers if driver.is_running and "elected" in driver.process.log]
+            leaders[:] = filter(self._has_led, self.drivers)
             return bool(leaders)
 
-        self.until(leads, "an event process leads", _START_S)
+        self.until(leads, "a driver leads", _START_S)
         return leaders[whom % len(leaders)]
 
     def fences_now(self) -> list[tuple[int, int]]:
@@ -109,19 +113,22 @@ class SystemUnderTest:
             self._watch.join()
 
     def _driver(self, name: str) -> Process:
-        program = ["tickwheel"] if self.relay is None else ["tests.fault.harness.self_killing_relay", str(self.order)]
-        driver = name.partition("-")[0]
-        command = [sys.executable, "-m", *program, "events"]
-        command += ["--url", self.election.server_url(driver, self.place.driver_url)]
-        command += ["--namespace", NAMESPACE, *self.election.arguments(driver)]
-        command += [] if self.relay is None else self.relay.arguments()
-        environment = {"PYTHONPATH": str(_ROOT)} | self.place.driver_environment
+        election, driver = self.election, name.partition("-")[0]
+        program, relay = ["tickwheel"], list[str]()
+        if self.relay is not None:
+            relay = self.relay.arguments()
+            if not isinstance(election, LastResort):
+                program = ["tests.fault.harness.self_killing_relay", str(self.order)]
+        command = [sys.executable, "-m", *program, *election.program]
+        command += ["--url", election.server_url(driver, self.place), "--namespace", NAMESPACE]
+        command += [*election.arguments(driver), *relay]
+        environment = {"PYTHONPATH": _PYTHON_PATH} | self.place.driver_environment
         return Process(name, command, self.folder, environment=environment)
 
     def _program(self, kind: str) -> Callable[[str], Process]:
         def make(name: str) -> Process:
             command = [sys.executable, "-m", f"tests.fault.harness.{kind}", self._settings.to_json(), name]
-            return Process(name, command, self.folder, environment={"PYTHONPATH": str(_ROOT)})
+            return Process(name, command, self.folder, environment={"PYTHONPATH": _PYTHON_PATH})
 
         return make
 
@@ -146,6 +153,8 @@ class SystemUnderTest:
 
 
 _ROOT = Path(__file__).parents[3]
+# The programs of a run import the same packages as the harness, also in a checkout that is not installed.
+_PYTHON_PATH = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def refused_calls(client: Any, code: str) -> int:

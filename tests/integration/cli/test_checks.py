@@ -16,6 +16,7 @@ import pytest
 from services.redis_cluster import RedisCluster
 from services.valkey import ValkeyServer
 from tests.integration.cli.command_runner import Run, document
+from tests.support.lock_file_driver import driving_with_lock_file
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.doctor.followers import Followers
@@ -125,7 +126,7 @@ def test_doctor_raises_no_alarm_when_an_event_process_has_just_started(
     tickwheel_server: PrivateServer,
 ) -> None:
     old_timer()
-    with Tickwheel(tickwheel_server.url, namespace=cli_client._context.namespace, drive=True):
+    with driving_with_lock_file(tickwheel_server.url, cli_client._context.namespace):
         wait_for_claim()
         verdict, text = driver_finding(run)
     assert (verdict, text.split(",")[0]) == ("ok", "a process of this host drives every shard")
@@ -150,7 +151,7 @@ def test_doctor_raises_no_alarm_for_a_driven_shard_whose_clock_was_ahead_before(
     wait_for_claim: Callable[[], None],
     tickwheel_server: PrivateServer,
 ) -> None:
-    with Tickwheel(tickwheel_server.url, namespace=cli_client._context.namespace, drive=True):
+    with driving_with_lock_file(tickwheel_server.url, cli_client._context.namespace):
         wait_for_claim()
         old_timer(-600)
         assert driver_finding(run)[0] == "ok"
@@ -204,18 +205,16 @@ def test_doctor_recognizes_an_event_process_with_another_lock_file(
 def test_doctor_reports_that_an_event_process_has_stalled(
     cli_client: Tickwheel, run: Run, old_timer: Callable[[], None], tickwheel_server: PrivateServer
 ) -> None:
-    with Tickwheel(tickwheel_server.url, namespace=cli_client._context.namespace, drive=True) as driving:
+    with driving_with_lock_file(tickwheel_server.url, cli_client._context.namespace) as pid:
         eventually(
             lambda: driver_finding(run)[1].startswith("a process of this host drives"), "the event process drives"
         )
-        child = driving._processes._child
-        assert child is not None
-        os.kill(child.pid, signal.SIGSTOP)
+        os.kill(pid, signal.SIGSTOP)
         try:
             old_timer()
             verdict, text = driver_finding(run)
         finally:
-            os.kill(child.pid, signal.SIGCONT)
+            os.kill(pid, signal.SIGCONT)
     assert verdict == "warning"
     assert "a process of this host holds the lock, but is frozen or stuck" in text
 

@@ -1,13 +1,32 @@
 """Values that the shell completes."""
 
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
+from tests.support.celery_app import make_celery_app
 from tickwheel import Tickwheel
 from tickwheel.cli.app import app
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
+
+# A Celery app that migrates. One of its tasks stays with Celery.
+APP = """
+from celery import Celery
+from tickwheel.celery import migrate
+from tickwheel.tasks import TaskApp
+
+print("printed by the module")
+celery = Celery("completed", broker="memory://", set_as_current=False)
+tickwheel = TaskApp("redis://127.0.0.1:1")
+migrate(celery, tickwheel)
+
+
+@celery.task(name="mail.send", rate_limit="2/s")
+def send() -> None: ...
+"""
 
 
 def completed(line: str) -> list[str]:
@@ -41,6 +60,31 @@ def test_the_url_of_the_command_line_is_used(
 def test_without_a_url_no_queue_is_completed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TICKWHEEL_URL", raising=False)
     assert not offers("tickwheel get or", "orders")
+
+
+def test_the_names_of_routed_tasks_are_completed(cli_client: Tickwheel) -> None:
+    for task in ("mail.send", "mail.read", "report"):
+        cli_client.set_setting(f"route:{task}", '{"to":"tickwheel","share":1.0}')
+    assert offers("tickwheel route set mail.", "mail.send", "mail.read")
+    assert not offers("tickwheel route set mail.", "report")
+    assert offers("tickwheel route unset ", "mail.send", "report")
+
+
+@pytest.mark.parametrize("ending", ["", "raise SystemExit(3)\n", "raise ValueError\n"])
+def test_the_names_of_the_tasks_of_an_app_are_completed(
+    cli_client: Tickwheel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    # Afterwards, the current app of this process is the former one.
+    make_celery_app(monkeypatch)
+    cli_client.set_setting("route:mail.read", '{"to":"tickwheel","share":1.0}')
+    module = f"completed_app_{len(ending)}"
+    (tmp_path / f"{module}.py").write_text(APP + ending)
+    monkeypatch.syspath_prepend(tmp_path)
+    offered = "\n".join(completed(f"tickwheel route set --app {module}:tickwheel "))
+    # If the module cannot be imported, the tasks with a route are left.
+    assert ("mail.send" in offered) == (not ending)
+    assert "mail.read" in offered
+    assert "printed" not in offered
 
 
 def test_states_are_completed() -> None:

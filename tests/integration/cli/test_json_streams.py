@@ -8,20 +8,24 @@ from pathlib import Path
 import pytest
 
 from services.process import Process, free_port
+from services.serving_program import SERVE, ServingProgram
 from tests.integration.cli.command_runner import ENDS_S, TICKWHEEL
+from tests.integration.service_thread import ServiceThread
 from tickwheel.cli.app import _PANELS
+from tickwheel.service.tls import credentials
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[3]
+CERTS = ROOT / "tests" / "fault" / "certs"
 # The arguments of each program, and a text of its output that shows that it works; "" if the program
 # ends without a signal.
 PROGRAMS: dict[str, tuple[str, str]] = {
     "serve": ("serve --listen 127.0.0.1:0", "serving grpc://"),
     "serve --processes": ("serve --processes 2 --listen 127.0.0.1:0", "serving grpc://"),
     "dev": ("dev --listen 127.0.0.1:{port} --data-dir {folder}/data", "serving grpc://"),
-    "events": ("events --lock {folder}/lock", "elected"),
+    "events": ("events", "elected"),
     "worker": ("worker tests.fault.worker_app:app", '"working"'),
     "load": (
         "load order-timeouts --scale 0.00001 --start 12h --length 10m --speed-up 600 --report {folder}/report.html",
@@ -104,6 +108,32 @@ def test_an_error_of_the_command_line_is_text_without_the_option(words: list[str
 def test_help_and_version_are_no_errors(words: str) -> None:
     done = subprocess.run([*TICKWHEEL, *words.split()], capture_output=True, text=True, timeout=ENDS_S, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("option", [[], ["--json"]], ids=["text", "json"])
+def test_the_library_of_grpc_writes_no_lines_of_its_own(option: list[str], tickwheel_server: PrivateServer) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
+    tls = credentials(CERTS / "server.pem", CERTS / "server-key.pem", None)
+    with ServiceThread(tickwheel_server.url, credentials=tls) as service:
+        environment["TICKWHEEL_URL"] = f"grpcs://{service.target}?tls_ca={CERTS / 'stranger.pem'}"
+        command = [*TICKWHEEL, "counts", *option]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=ENDS_S, check=False)
+    [line] = done.stderr.splitlines()
+    assert "does not trust the server's certificate" in (json.loads(line)["text"] if option else line)
+
+
+def test_the_service_logs_its_address_once_with_several_processes(
+    tickwheel_server: PrivateServer, namespace: str, tmp_path: Path
+) -> None:
+    environment = {"TICKWHEEL_NAMESPACE": namespace}
+    arguments = [*SERVE, tickwheel_server.url, "--processes", "2"]
+    with ServingProgram(tmp_path, *arguments, environment=environment) as service:
+        [line] = [line for line in service.log.splitlines() if service.url in line]
+        assert f"INFO tickwheel.service: serving {service.url}, with {tickwheel_server.url}" in line
+    with ServingProgram(tmp_path, *arguments, "--json", environment=environment) as service:
+        [document] = [each for each in assert_json(service.log) if service.url in str(each["text"])]
+        port = int(service.target.rpartition(":")[2])
+        assert (document["event"], document["port"]) == ("serving", port)
 
 
 def assert_json(output: str) -> list[dict[str, object]]:

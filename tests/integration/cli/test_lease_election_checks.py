@@ -10,8 +10,11 @@ import pytest
 
 from tests.fault.event_processes import EventProcessChild
 from tests.integration.cli.command_runner import Run, document
+from tests.support.event_process_thread import run_event_process
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
+from tickwheel.election.lease_options import LeaseOptions
+from tickwheel.election.lease_row import LAST_RESORT
 from tickwheel.storage.keys import election_key, shard_key
 from tickwheel.testing import PrivateServer
 
@@ -105,6 +108,19 @@ def test_a_reset_forgets_the_election_by_lease_and_lock_files_elect_again(
     with EventProcessChild(tickwheel_server.url, namespace, tmp_path / "lock"):
         eventually(lambda: server.hget(claims.key, "election") == b"lockfile", "a process with a lock file leads")
     assert "election" not in findings(run)
+
+
+@pytest.mark.parametrize("command", [("shards", "reset-epoch"), ("namespace", "delete")], ids=["reset", "delete"])
+def test_commands_for_an_idle_namespace_are_refused_while_a_process_stands_by(
+    run: Run, claims: Claims, tickwheel_server: PrivateServer, server: Any, command: tuple[str, ...]
+) -> None:
+    namespace = claims.key.partition(":")[0]
+    # Nobody has claimed the shard, so the process of last resort does not claim it yet either.
+    with run_event_process(tickwheel_server.url, namespace, LeaseOptions(1.0, LAST_RESORT)):
+        eventually(lambda: server.exists(claims.election), "the process takes part")
+        assert "take part in the election" in run(*command, "--yes", code=1).stderr
+    assert not server.hget(claims.key, "fence")
+    run(*command, "--yes")
 
 
 def test_a_namespace_with_an_election_by_lease_is_deleted_whole(

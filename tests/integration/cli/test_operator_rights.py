@@ -6,10 +6,14 @@ from typing import Any
 import pytest
 
 from tests.integration.cli.command_runner import Run, answer_on_terminal, document
+from tests.support.event_process_thread import run_event_process
+from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
+from tickwheel.election.lease_options import LeaseOptions
+from tickwheel.election.lease_row import LAST_RESORT
 from tickwheel.redis.acl import users
 from tickwheel.storage.fence import pack_fence
-from tickwheel.storage.keys import queue_key, shard_key, slot_key
+from tickwheel.storage.keys import election_key, queue_key, shard_key, slot_key
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -82,6 +86,18 @@ def test_epochs_are_reset_only_after_a_person_confirms_that_no_process_drives(
     code, text = answer_on_terminal("y", "shards", "reset-epoch")
     assert (code, "is every event process ended?" in text) == (0, True)
     assert not admin.hexists(clock, "fence")
+
+
+def test_epochs_are_not_reset_while_processes_take_part_in_the_election(
+    run: Run, admin: Any, cli_client: Tickwheel, tickwheel_server: PrivateServer
+) -> None:
+    namespace = cli_client._context.namespace
+    with run_event_process(tickwheel_server.url, namespace, LeaseOptions(1.0, LAST_RESORT)):
+        eventually(lambda: admin.exists(election_key(namespace)), "the process takes part")
+        code, text = answer_on_terminal("y", "shards", "reset-epoch")
+    assert code == 1
+    assert "processes take part in the election by lease" in text
+    assert "clients with `drive=True`" in text
 
 
 @pytest.mark.parametrize("granted", [(), ("+client|list",)], ids=["operator", "without SCAN"])

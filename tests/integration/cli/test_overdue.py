@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.integration.cli.command_runner import Run, document
+from tests.support.lock_file_driver import driving_with_lock_file
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.storage.keys import shard_key, slot_key
@@ -133,16 +134,14 @@ def test_doctor_reports_overdue_messages_of_a_frozen_event_process(
 ) -> None:
     namespace = cli_client._context.namespace
     clock = shard_key(namespace, 0, "clock")
-    with Tickwheel(tickwheel_server.url, namespace=namespace, drive=True) as driving:
+    with driving_with_lock_file(tickwheel_server.url, namespace) as pid:
         eventually(lambda: redis.hget(clock, "high"), "the shard is claimed")
-        child = driving._processes._child
-        assert child is not None
-        os.kill(child.pid, signal.SIGSTOP)
+        os.kill(pid, signal.SIGSTOP)
         try:
             enqueue_earlier(tickwheel_server, namespace, redis)
             verdicts = findings(run, code=1)
         finally:
-            os.kill(child.pid, signal.SIGCONT)
+            os.kill(pid, signal.SIGCONT)
     verdict, text = verdicts["overdue"]
     assert verdict == "bad"
     assert "does not move: 1; a process of this host holds the lock, but is frozen or stuck" in text

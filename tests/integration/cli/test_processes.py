@@ -125,14 +125,22 @@ def test_a_second_event_process_stands_by_and_takes_over(run: Run, events: Start
     assert second.wait(ENDS_S) == 0
 
 
+@pytest.mark.parametrize("kind", ["lease", "lockfile"])
 def test_events_works_on_a_server_by_url(
-    run: Run, events: Start, tickwheel_server: PrivateServer, namespace: str, tmp_path: Path
+    run: Run, events: Start, tickwheel_server: PrivateServer, namespace: str, tmp_path: Path, kind: str
 ) -> None:
     where = ("--url", tickwheel_server.url, "--namespace", namespace)
-    process = events(*where, "--shards", "3", "--lock", str(tmp_path / "election"))
+    lock = ("--lock", str(tmp_path / "election")) if kind == "lockfile" else ()
+    process = events(*where, "--shards", "3", *lock)
+    assert ("--lock is deprecated" in process.log) == (kind == "lockfile")
     with Tickwheel(tickwheel_server.url, namespace=namespace, shards=3):
         run("enqueue", "orders", "soon", "--delay", "200ms", *where)
         assert run("dequeue", "orders", "--raw", "--complete", "--wait", "20s", *where).stdout == "soon\n"
+
+        def kinds() -> set[str]:
+            return {shard["election"] for shard in json.loads(run("shards", "--json", *where).stdout)}
+
+        eventually(lambda: kinds() == {kind}, "all shards are claimed", ENDS_S)
     assert process.stop(ENDS_S) == 0
 
 
@@ -384,6 +392,8 @@ def test_events_serves_prometheus_metrics(run: Run, events: Start) -> None:
     eventually(lambda: exports('tickwheel_shard_epoch{namespace="tw",shard="0"} 1.0'), "the metrics name the leader")
     sample = 'tickwheel_messages{namespace="tw",queue="orders",shard="0",state="pending"} 1.0'
     eventually(lambda: exports(sample), "the metrics count the messages of the queue")
+    with urllib.request.urlopen(f"http://{address}/healthz", timeout=10) as answer:
+        assert answer.read() == b"ok\n"
     # Stop the process in order; a killed process would leave its server running.
     assert process.stop(ENDS_S) == 0
 

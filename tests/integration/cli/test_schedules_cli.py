@@ -31,6 +31,8 @@ def test_the_next_times_of_each_schedule_are_listed(run: Run) -> None:
     assert [line.split()[:2] for line in table[1:]] == [
         ["tick", "tests.fault.recurring_app.tick"], ["crawl", "tests.fault.recurring_app.crawl"]
     ]  # fmt: skip
+    assert table[0].split() == ["schedule", "task", "next", "times"]
+    assert [line.partition(" UTC ")[2].strip() for line in table[1:]] == ["* * * * * *, UTC", "every 1 s"]
 
 
 def test_an_app_without_schedules_is_reported(run: Run) -> None:

@@ -31,18 +31,20 @@ SERVING, NOT_SERVING = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERV
 UNKNOWN = HealthCheckResponse.SERVICE_UNKNOWN
 CERTS = Path(__file__).parents[2] / "fault" / "certs"
 
+SERVE = ("serve", "--drive", "never")
+
 
 def test_a_client_continues_with_another_service_process_after_its_own_has_ended(
     start: Start, tickwheel_server: PrivateServer, namespace: str
 ) -> None:
-    service = start("serve", "--url", tickwheel_server.url, "--listen", "127.0.0.1:0")
+    service = start(*SERVE, "--url", tickwheel_server.url, "--listen", "127.0.0.1:0")
     with Tickwheel(service.url, namespace=namespace) as tickwheel:
         orders = tickwheel.create_queue("orders")
         orders.enqueue(b"1", id="a")
         [message] = orders.dequeue()
         service.send_signal(signal.SIGTERM)
         assert service.wait(ENDS_S) == 0
-        start("serve", "--url", tickwheel_server.url, "--listen", service.target)
+        start(*SERVE, "--url", tickwheel_server.url, "--listen", service.target)
         message.complete()
         assert orders.counts()["completed"] == 1
 
@@ -51,7 +53,7 @@ def test_a_client_continues_with_another_service_process_after_its_own_has_ended
 def test_a_waiting_dequeue_is_answered_at_once_when_the_service_stops(
     start: Start, tickwheel_server: PrivateServer, namespace: str, number: signal.Signals
 ) -> None:
-    service = start("serve", "--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--drain", "60s")
+    service = start(*SERVE, "--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--drain", "60s")
     with Tickwheel(service.url, namespace=namespace) as tickwheel, tickwheel_server.client() as client:
         orders = tickwheel.create_queue("orders")
         answers: list[object] = []
@@ -69,7 +71,7 @@ def test_a_waiting_dequeue_is_answered_at_once_when_the_service_stops(
 def test_idle_streams_end_at_once_when_the_service_stops_and_may_be_opened_again(
     start: Start, tickwheel_server: PrivateServer, namespace: str, method: str
 ) -> None:
-    service = start("serve", "--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--drain", "60s")
+    service = start(*SERVE, "--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--drain", "60s")
     target, never = service.target, threading.Event()
     with grpc.insecure_channel(target) as channel, Tickwheel(service.url, namespace=namespace) as tickwheel:
         generic_client, jobs = GenericClient(channel), tickwheel.create_queue("jobs")
@@ -111,7 +113,7 @@ def test_idle_streams_end_at_once_when_the_service_stops_and_may_be_opened_again
 def test_idle_calls_of_health_and_reflection_end_at_once_when_the_service_stops(
     start: Start, tickwheel_server: PrivateServer
 ) -> None:
-    service = start("serve", "--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--drain", "60s")
+    service = start(*SERVE, "--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--drain", "60s")
     never = threading.Event()
     with grpc.insecure_channel(service.target) as channel:
         health: Any = HealthStub(channel)
@@ -132,7 +134,7 @@ def test_several_processes_serve_one_namespace_on_one_port(
     start: Start, tickwheel_server: PrivateServer, namespace: str
 ) -> None:
     options = ["--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--processes", "3"]
-    service = start("serve", *options)
+    service = start(*SERVE, *options)
     ids: set[str] = set()
     for n in range(20):
         # Each client has its own connection, so that different processes may serve them.
@@ -212,7 +214,7 @@ def test_serve_creates_its_namespace_with_the_given_shards(
     start: Start, tickwheel_server: PrivateServer, namespace: str, processes: str
 ) -> None:
     options = ("--namespace", namespace, "--shards", "4", "--processes", processes)
-    start("serve", "--url", tickwheel_server.url, "--listen", "127.0.0.1:0", *options)
+    start(*SERVE, "--url", tickwheel_server.url, "--listen", "127.0.0.1:0", *options)
     with Tickwheel(tickwheel_server.url, namespace=namespace, existing=True) as tickwheel:
         assert tickwheel._context.shards == 4
 
@@ -220,7 +222,7 @@ def test_serve_creates_its_namespace_with_the_given_shards(
 def test_clients_that_end_calls_while_they_are_answered_do_not_fill_the_log(
     start: Start, tickwheel_server: PrivateServer
 ) -> None:
-    service = start("serve", "--url", tickwheel_server.url, "--listen", "127.0.0.1:0")
+    service = start(*SERVE, "--url", tickwheel_server.url, "--listen", "127.0.0.1:0")
     with grpc.insecure_channel(service.target) as channel:
         health: Any = HealthStub(channel)
         for _ in range(5):

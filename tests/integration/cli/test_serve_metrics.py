@@ -30,7 +30,7 @@ def serve(start: Start, tickwheel_server: PrivateServer) -> Serve:
     def start_service(*options: str) -> tuple[ServingProgram, Page]:
         port = free_port()
         where = ["--url", tickwheel_server.url, "--listen", "127.0.0.1:0", "--metrics", f"127.0.0.1:{port}"]
-        return start("serve", *where, *options), lambda: page(port)
+        return start("serve", "--drive", "never", *where, *options), lambda: page(port)
 
     return start_service
 

@@ -17,7 +17,10 @@ from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.election.zookeeper_url import ZooKeeperUrl
 from tickwheel.event_process import EventProcess
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.driving.obstacles import find_obstacle
 from tickwheel.operations.shard_status import shard_statuses
+from tickwheel.storage.fence import pack_fence
 from tickwheel.storage.keys import queue_key, shard_key
 
 pytestmark = pytest.mark.integration
@@ -69,6 +72,27 @@ def test_each_of_several_shards_is_listed_with_its_own_values(
     assert [view.lateness.promoted for view in statuses] == [{8: 1}, {8: 2}, {8: 3}]
 
 
+def test_after_a_reset_of_an_election_by_zookeeper_workers_wait_until_an_event_process_has_claimed(
+    cli_client: Tickwheel, run: Run, server: Any
+) -> None:
+    clock = shard_key(cli_client._context.namespace, 0, "clock")
+
+    def obstacle() -> str:
+        context = NamespaceContext(cli_client._context.namespace)
+        found = cli_client._run(find_obstacle(context, "lease", has_kafka=False))
+        return "" if found is None else found.text
+
+    server.hset(clock, mapping={"fence": pack_fence(1, 1), "election": "zookeeper", "owner": "host:1"})
+    for _ in range(2):
+        run("shards", "reset-epoch", "--yes")
+        assert "'zookeeper' before `tickwheel shards reset-epoch`" in obstacle()
+    assert "former_election" not in run("doctor").stdout
+    server.hset(clock, mapping={"fence": pack_fence(1, 1), "election": "lease", "owner": "host:1"})
+    assert obstacle() == ""
+    run("shards", "reset-epoch", "--yes")
+    assert obstacle() == ""
+
+
 def test_epochs_are_reset_after_a_confirmation_if_no_process_drives(
     cli_client: Tickwheel, run: Run, tmp_path: Path
 ) -> None:
@@ -84,7 +108,9 @@ def test_epochs_are_reset_after_a_confirmation_if_no_process_drives(
     assert (code, "nothing was changed" in text) == (1, True)
     assert document(run("shards", "--json"))[0]["epoch"] == 1
     assert "1 of 1 shards" in answer_on_terminal("y", "shards", "reset-epoch")[1]
-    assert document(run("shards", "--json", "reset-epoch", "--yes"))["forgotten"] == []
+    again = run("shards", "--json", "reset-epoch", "--yes")
+    assert document(again)["forgotten"] == []
+    assert "those without `--drive never` claim the shards by lease after 15 s" in again.stderr
     [shard] = document(run("shards", "--json"))
     # The kind of election is reset too: another kind may drive the shard now.
     assert (shard["owner"], shard["epoch"], shard["election"]) == ("", 0, "")
@@ -131,7 +157,8 @@ def test_election_options_that_make_no_sense_are_refused(run: Run, monkeypatch: 
         ("--election", "zk://h", "--lock", "file"),
         ("--election", "kafka://h"),
         ("--election", "zk://h", "--session-timeout", "1h"),
-        ("--session-timeout", "4s"),
+        ("--session-timeout", "4s", "--lock", "file"),
+        ("--session-timeout", "1h"),
     ):
         run("events", *options, code=2)
     monkeypatch.delenv("TICKWHEEL_URL")

@@ -14,7 +14,7 @@ from tests.integration.cli.command_runner import Run
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.client import driver_watch
-from tickwheel.storage.keys import shard_key
+from tickwheel.storage.keys import election_key, shard_key
 from tickwheel.storage.sharding import shard_of
 from tickwheel.testing import PrivateServer
 from tickwheel.worker import driver_alarm
@@ -40,7 +40,11 @@ def driven(client: Tickwheel, url: str, server: Any, log: Path, election: str | 
 def test_commands_that_need_a_timer_warn_until_an_event_process_drives(
     run: Run, cli_client: Tickwheel, tickwheel_server: PrivateServer, server: Any, tmp_path: Path, election: str | None
 ) -> None:
-    commands = (("enqueue", "jobs", "x", "--delay", "1h"), ("route", "set", "mail.send", "--to", "tickwheel"))
+    commands = (
+        ("enqueue", "jobs", "x", "--id", "later", "--delay", "1h"),
+        ("reschedule", "jobs", "later", "--delay", "2h"),
+        ("route", "set", "mail.send", "--to", "tickwheel"),
+    )
     for command in commands:
         result = run(*command)
         assert f"warning: {WARNING} '{cli_client._context.namespace}'" in result.stderr
@@ -51,6 +55,26 @@ def test_commands_that_need_a_timer_warn_until_an_event_process_drives(
         eventually(lambda: not server.xlen(inbox), "the timers are filed")
         for command in commands:
             assert "no event process" not in run(*command).stderr
+
+
+def test_commands_warn_at_once_after_the_last_event_process_of_an_election_by_lease_was_killed(
+    run: Run,
+    cli_client: Tickwheel,
+    tickwheel_server: PrivateServer,
+    server: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driver_watch, "RECONNECT_S", 0.05)
+    command = ("enqueue", "jobs", "x", "--delay", "1h")
+    with driven(cli_client, tickwheel_server.url, server, tmp_path / "log", "lease") as process:
+        assert WARNING not in run(*command).stderr
+        inbox = shard_key(cli_client._context.namespace, 0, "inbox")
+        eventually(lambda: not server.xlen(inbox), "the timer is filed")
+        process.kill()
+    channel = election_key(cli_client._context.namespace)
+    eventually(lambda: server.execute_command("PUBSUB", "SHARDNUMSUB", channel)[1] == 0, "its connection has ended")
+    assert f"warning: {WARNING} '{cli_client._context.namespace}'" in run(*command).stderr
 
 
 def test_commands_that_need_no_timer_do_not_warn(run: Run) -> None:

@@ -94,7 +94,7 @@ class Shop(ProcessRecords):
         """Return a worker of Tickwheel that is not started. With ``kill_first``, the first run of each call kills its
         process. ``url`` replaces the URL of the server, for example by that of a service.
         """
-        command = ["tickwheel", "worker", "tests.integration.migration.shop:tickwheel", *options]
+        command = ["tickwheel", "worker", "tests.integration.migration.shop:tickwheel", "--drive", "never", *options]
         more = ({"KILL_FIRST": "1"} if kill_first else {}) | ({"TICKWHEEL_URL": url} if url else {})
         return self._process("tickwheel", command, more=more)
 
@@ -157,6 +157,7 @@ def shop_of(tickwheel_server: PrivateServer, folder: Path) -> Iterator[Shop]:
 
 def forget_connections() -> None:
     """Close cached connections: the next deployment may use another server. Abandoned results are dropped first."""
+    finish_checks()
     gc.collect()
     celery: Any = shop.celery
     celery.backend.result_consumer.subscribed_to.clear()
@@ -167,6 +168,13 @@ def forget_connections() -> None:
     vars(celery.amqp).pop("send_task_message", None)
     celery._backend_cache = None
     vars(celery._local).pop("backend", None)
+
+
+def finish_checks() -> None:
+    """Wait until this producer no longer checks whether a worker of Celery answers."""
+    sender: Any = vars(shop.celery.amqp).get("send_task_message")
+    if sender is not None and (thread := sender._unanswered_calls._thread) is not None:
+        thread.join()
 
 
 def route(task: str, to: str, share: float = 1.0) -> None:

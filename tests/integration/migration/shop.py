@@ -87,6 +87,18 @@ def urgent(self: Any) -> None:
     record(self)
 
 
+@celery.task(bind=True, name="shop.joined")
+def joined(self: Any, parts: list[str]) -> str:
+    record(self)
+    return ", ".join(parts)
+
+
+@celery.task(bind=True, name="shop.prioritized")
+def prioritized(self: Any) -> str:
+    record(self)
+    return f"priority {self.request.delivery_info['priority']}"
+
+
 @celery.task(bind=True, name="shop.about")
 def about(self: Any) -> dict[str, Any]:
     record(self)

@@ -61,6 +61,19 @@ def test_a_list_of_calls_is_revoked_in_any_queue(moved_deployment: Shop, revoked
     assert revoked == [(result.id, False) for result in sent]
 
 
+@pytest.mark.parametrize(("command", "more"), [("revoke", {}), ("terminate", {"signal": "KILL"})])
+def test_the_commands_of_celery_for_the_shell_revoke_calls(
+    moved_deployment: Shop, revoked: list[tuple[str, bool]], command: str, more: dict[str, str]
+) -> None:
+    sent = [shop.note.apply_async((), countdown=3_600) for _ in range(2)]
+    # As `celery control revoke ID ID` and `celery control terminate KILL ID ID` call it.
+    ids = [result.id for result in sent]
+    shop.celery.control.broadcast(command, arguments={"task_id": ids, **more}, timeout=0.1, reply=True)
+    assert [result.state for result in sent] == ["REVOKED"] * 2
+    # No call was running, so none was terminated.
+    assert revoked == [(id_, False) for id_ in ids]
+
+
 def test_a_message_that_is_no_call_of_celery_is_not_revoked(moved_deployment: Shop) -> None:
     moved_deployment.tickwheel.create_queue("orders")
     moved_deployment.tickwheel.queue("orders").enqueue(b"17", id="order-17")

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tests.integration.migration import shop
-from tests.integration.migration.conftest import Shop, route
+from tests.integration.migration.conftest import Shop, finish_checks, forget_connections, route
 from tests.support.wait_until import eventually
 from tickwheel import IdConflict
 
@@ -22,9 +22,33 @@ def test_a_task_with_a_rate_limit_stays_with_celery_and_is_named_once(
         for _ in range(3):
             shop.limited.delay()
     assert deployment.broker.llen("celery") == 3
-    [line] = [record.getMessage() for record in caplog.records if record.name == "tickwheel.celery"]
+    warnings = (record for record in caplog.records if record.levelno == logging.WARNING)
+    [line] = [record.getMessage() for record in warnings if record.name == "tickwheel.celery"]
     assert "calls of task held.limited stay with Celery: it has the rate_limit 100/s" in line
     assert "carries_over={'held.limited'}" in line
+
+
+def test_a_program_logs_an_error_once_if_it_calls_a_task_that_stays_and_no_worker_of_celery_answers(
+    deployment: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    route("held.limited", "tickwheel")
+
+    def errors() -> list[str]:
+        own = (record for record in caplog.records if record.name == "tickwheel.celery")
+        return [record.getMessage() for record in own if record.levelno == logging.ERROR]
+
+    for _ in range(2):
+        shop.limited.delay()
+    [line] = eventually(errors, "the error is logged")
+    assert "no worker of Celery answers" in line
+    assert "held.limited (it has the rate_limit 100/s)" in line
+    with deployment.celery_worker():
+        assert shop.limited.delay().get(timeout=60) == "limited"
+        forget_connections()
+        # As in a program that has just started.
+        assert shop.limited.delay().get(timeout=60) == "limited"
+        finish_checks()
+    assert errors() == [line]
 
 
 def test_a_task_that_carries_over_moves_without_its_rate_limit(

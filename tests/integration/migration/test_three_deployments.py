@@ -9,7 +9,8 @@ from contextlib import ExitStack
 from typing import Any, Final, NamedTuple
 
 import pytest
-from celery import chain
+from celery import chain, chord, group
+from celery.result import GroupResult
 
 from tests.integration.migration import shop
 from tests.integration.migration.conftest import Shop, route
@@ -55,6 +56,13 @@ CALLS: Final = {
     "killed": Row(lambda: shop.killed.delay(), "FAILURE WorkerLostError"),
     "rate limit": Row(lambda: shop.limited.delay(), "SUCCESS limited"),
     "chain": Row(lambda: chain(shop.note.si("first"), shop.note.si("second")).delay(), "SUCCESS noted second"),
+    "group": Row(
+        lambda: group(shop.note.si("one"), shop.note.si("two")).apply_async(), "SUCCESS ['noted one', 'noted two']"
+    ),
+    "chord": Row(
+        lambda: chord([shop.note.si("one"), shop.note.si("two")])(shop.joined.s()), "SUCCESS noted one, noted two"
+    ),
+    "priority": Row(lambda: shop.prioritized.apply_async(priority=3), "SUCCESS priority 3"),
     "link": Row(lambda: shop.note.apply_async(("y",), link=shop.note.si("z")), "SUCCESS noted y"),
     "replaced": Row(lambda: shop.replaced.delay(), "SUCCESS noted instead"),
     # A message cannot be changed.
@@ -94,8 +102,20 @@ def test_every_call_ends_alike_in_celery_and_in_tickwheel(deployment: Shop, how:
     assert failures() == expected
 
 
+@pytest.mark.parametrize("how", ["Celery alone", "routed"])
+def test_waiting_calls_run_in_the_order_of_their_priorities(deployment: Shop, how: str) -> None:
+    if how == "routed":
+        route("shop.note", "tickwheel")
+    ids = [shop.note.apply_async((priority,), priority=priority).id for priority in (9, 3, 0, 6)]
+    with deployment.tickwheel_worker() if how == "routed" else deployment.celery_worker():
+        deployment.wait_until_run(ids)
+    assert [line[-1] for line in deployment.record if line[2] in ids] == ["0", "3", "6", "9"]
+
+
 def outcome(result: Any) -> str:
     value = result.get(timeout=120, propagate=False)
+    if isinstance(result, GroupResult):
+        return f"{'SUCCESS' if result.successful() else 'FAILURE'} {value}"
     return f"{result.state} {type(value).__name__ if isinstance(value, Exception) else value}"
 
 

@@ -12,10 +12,10 @@ from tickwheel.redis.acl import users
 def acl(target: Target) -> None:
     """Print the users of a namespace as lines of a server's ACL file. Each user has only the permissions it needs.
 
+    One user is for the service and for clients that connect to Redis themselves, one is for event processes, and one is
+    for operators (doctor, shards). Workers and services with the first user do not drive, so they need event processes.
     Each call creates new passwords. The lines contain only the SHA-256 of each password, and the passwords go to
-    stderr. With --json, the passwords are part of the output. One user is for the
-    service and for clients that connect to Redis themselves, one is for event processes, and one is for operators
-    (doctor, shards).
+    stderr. With --json, the passwords are part of the output.
     """
     accounts = users(target.namespace or "tw")
     if target.json:

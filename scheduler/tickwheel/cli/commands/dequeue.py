@@ -65,8 +65,8 @@ def dequeue(
     """Lease messages, most urgent first, and print them.
 
     A token is printed with each message. Pass the token to the commands complete, fail, release and extend. With
-    --json, the output has one line for each message. If there is nothing to deliver, or no such queue, the
-    exit code is 4. With --wait, a line on stderr reports at once that there is no such queue, and the wait goes on,
+    --json, the output has one line for each message. If there is nothing to deliver, or no such queue, the exit code is
+    4. With --wait, a line on stderr reports at once that there is no such queue. The command then continues to wait,
     because a message may create the queue.
     """
     if raw and target.json:

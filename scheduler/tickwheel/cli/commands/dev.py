@@ -11,6 +11,7 @@ from tickwheel.cli.target import Target
 from tickwheel.errors import InvalidArgument
 from tickwheel.runtime.log_format import log_to_stderr
 from tickwheel.runtime.loopback import is_loopback
+from tickwheel.runtime.signals import ignore_sigusr1
 
 
 @command("dev", "tickwheel dev", "tickwheel dev --data-dir ./data --listen 127.0.0.1:7401")
@@ -30,6 +31,7 @@ def dev(
     if not is_loopback(address[0]):
         raise InvalidArgument(f"dev is for this machine only, and other machines can reach --listen {listen}")
     log_to_stderr(json=target.json, verbose=verbose)
+    ignore_sigusr1()
     options = ServeOptions(listen)
     server = make_server(target, address, options)
     with target.open(drive=True):

@@ -102,7 +102,9 @@ def enqueue(
 ) -> None:
     """Add a message, or with --from, many messages.
 
-    The output is the id. With --json, it has the fields id, state and created (false if the message existed before).
+    The output is the id. With --json, it has the fields id, state and created (false if the message existed before). If
+    the message is not due yet, and it is known that no event process drives the namespace, stderr has a warning. The
+    check of `tickwheel doctor` is more thorough.
     """
     if source is not None:
         options = (id, delay, due, deadline, priority, meta, lease, max_attempts)

@@ -7,6 +7,7 @@ import typer
 
 from tickwheel.cli.arguments import ExclusiveValue, Id, Name, Token
 from tickwheel.cli.command import command
+from tickwheel.cli.driver_warning import warn_if_undriven
 from tickwheel.cli.leased_messages import resume_lease
 from tickwheel.cli.message_output import print_state
 from tickwheel.cli.parameter_types import option_parser, parse_duration
@@ -41,4 +42,6 @@ def fail(
     """
     with target.open() as tickwheel:
         state = resume_lease(tickwheel.queue(queue), id, token, exclusive_value).fail(error, retry_in, final=final)
+        if state == "invisible":
+            warn_if_undriven(tickwheel)
     print_state(target, id, state)

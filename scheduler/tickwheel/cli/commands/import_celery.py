@@ -12,6 +12,8 @@ import typer
 from tickwheel import InvalidArgument, Tickwheel, limits
 from tickwheel.celery.importer import CeleryQueue, Importer, Report
 from tickwheel.cli.command import command
+from tickwheel.cli.command_help import CommandGroup
+from tickwheel.cli.driver_warning import warn_if_undriven
 from tickwheel.cli.exit_codes import CommandError
 from tickwheel.cli.output import format_count, print_json, print_status
 from tickwheel.cli.target import Target
@@ -20,7 +22,7 @@ from tickwheel.model.validation import preview_url
 from tickwheel.redis.url import validate_redis_url
 from tickwheel.runtime.text_escape import escape_unprintable
 
-commands = typer.Typer(no_args_is_help=True, help="Import messages from other systems.")
+commands = CommandGroup(no_args_is_help=True, help="Import messages from other systems.")
 _PING_S = 1.0
 _NEVER_S = 10**11
 _SCHEMES = ("redis", "rediss", "unix", "redis+socket")
@@ -81,7 +83,6 @@ def celery(
         zone = ZoneInfo(timezone)
     except (ZoneInfoNotFoundError, ValueError) as error:
         raise InvalidArgument(f"unknown time zone {timezone!r}: use a name like Europe/Berlin") from error
-    names = list(dict.fromkeys(queue or ["celery"]))
     reports: list[Report] = []
     has_begun = False
     try:
@@ -91,7 +92,7 @@ def celery(
             tickwheel = stack.enter_context(target.open())
             if unacked:
                 _check_no_worker(source, key_prefix)
-            for name in names:
+            for name in dict.fromkeys(queue or ["celery"]):
                 source_queue = CeleryQueue(client, name, key_prefix)
                 limit = _payload_limit(tickwheel, to or name, dry_run=dry_run)
                 importer = Importer(
@@ -99,9 +100,16 @@ def celery(
                 )
                 has_begun = not dry_run
                 reports.append((importer.dry_run if dry_run else importer.run)(unacked=unacked))
+            _warn(tickwheel, reports, dry_run=dry_run)
     except redis.RedisError as error:
         raise _broker_error(error, has_begun=has_begun) from error
     _print(target, reports, dry_run=dry_run)
+
+
+def _warn(tickwheel: Tickwheel, reports: list[Report], *, dry_run: bool) -> None:
+    """Warn if nobody drives the namespace: some of the messages may have an ETA."""
+    if not dry_run and any(report.moved for report in reports):
+        warn_if_undriven(tickwheel)
 
 
 def _payload_limit(tickwheel: Tickwheel, name: str, *, dry_run: bool) -> int:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tickwheel import Lateness, MessageView, Queue
+from tickwheel import Lateness, MessageView, Queue, Tickwheel
 from tickwheel.cli.arguments import ExclusiveValue, Id, Name
 from tickwheel.cli.command import command
 from tickwheel.cli.completion import complete_queue, complete_state
@@ -28,6 +28,7 @@ from tickwheel.cli.output import (
 )
 from tickwheel.cli.parameter_types import pairs
 from tickwheel.cli.target import Target
+from tickwheel.cli.watch_option import Watch, repeat
 from tickwheel.client.exit_codes import ExitCode
 
 _WITHHELD = "withheld, like the result: the token needs the role consume or admin on this queue"
@@ -44,7 +45,7 @@ def get(target: Target, queue: Name, id: Id, exclusive_value: ExclusiveValue = N
         return
     print_fields(
         [
-            ("  state", view.state),
+            ("  state", format_state(view.state)),
             (f"  {_UNTIL.get(view.state, 'kept until')}", format_moment(view.until) if view.until else ""),
             ("  due", f"{format_moment(view.due)} ({format_relative(view.due, datetime.now(UTC))})"),
             ("  deadline", format_moment(view.deadline) if view.deadline != view.due else ""),
@@ -81,6 +82,7 @@ def messages(
     limit: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Maximum number of messages. Default: all.")
     ] = None,
+    watch: Watch = None,
 ) -> None:
     """List the messages of a queue, in no particular order.
 
@@ -89,25 +91,8 @@ def messages(
     clock. With --json, the output has one line for each message, in the format of `get --json`.
     """
     with target.open() as tickwheel:
-        handle = tickwheel.queue(queue)
-        views = islice(handle.messages(state), limit)
-        if target.json:
-            for view in views:
-                _print_view(view)
-            return
-        rows = [
-            (
-                *(view.id, format_state(view.state), format_time(view.due)),
-                *(view.attempt, view.error, view.exclusive_value),
-            )
-            for view in views
-        ]
-        exclusive = handle.config().exclusive_key is not None
-    if rows:
-        columns = ("id", "state", "due", "attempt", "error", *(["exclusive value"] if exclusive else []))
-        print_table(columns, (row[: len(columns)] for row in rows), right=("attempt",))
-    else:
-        print_status(f"queue {queue!r} has no {f'{state} ' if state else ''}messages")
+        listed = tickwheel.queue(queue)
+        repeat(watch, lambda: _print_messages(target, listed, state, limit))
 
 
 @command("explain", "tickwheel explain orders order-17", "tickwheel explain encode film-3 --exclusive-value project-9")
@@ -128,6 +113,7 @@ def counts(
         str | None,
         typer.Argument(help="One queue. Default: all.", metavar="[QUEUE]", autocompletion=complete_queue),
     ] = None,
+    watch: Watch = None,
 ) -> None:
     """Count messages by state, and show how late they were.
 
@@ -137,22 +123,7 @@ def counts(
     two of the exact values. An explicit deadline is missed if the message is delivered after the deadline.
     """
     with target.open() as tickwheel, print_warnings():
-        queues = tickwheel.queues() if queue is None else [tickwheel.queue(queue)]
-        results = [(item, item.counts(), item.lateness()) for item in queues]
-    if target.json:
-        documents = [_counts_document(*item) for item in results]
-        print_json(documents if queue is None else documents[0])
-        return
-    rows = [
-        (item.name, *n.values(), *format_lateness(late), f"{sum(late.missed.values()):,} of {late.deadlines:,}")
-        for item, n, late in results
-    ]
-    if rows:
-        states = tuple(results[0][1])
-        columns = ("queue", *states, "late p50", "late p99", "deadlines missed")
-        print_table(columns, rows, right=columns[1:])
-    else:
-        print_status("no queues")
+        repeat(watch, lambda: _print_counts(target, tickwheel, queue))
 
 
 @command("depth", "tickwheel depth orders", "tickwheel depth encode --where gpu=a100 --where region=eu")
@@ -202,6 +173,46 @@ def forecast(
         print_table(("minute", "due", ""), rows, right=("due",))
     else:
         print(f"nothing falls due in the next {minutes} minutes")
+
+
+def _print_messages(target: Target, queue: Queue, state: str | None, limit: int | None) -> None:
+    views = islice(queue.messages(state), limit)
+    if target.json:
+        for view in views:
+            _print_view(view)
+        return
+    rows = [
+        (
+            *(view.id, format_state(view.state), format_time(view.due)),
+            *(view.attempt, view.error, view.exclusive_value),
+        )
+        for view in views
+    ]
+    exclusive = queue.config().exclusive_key is not None
+    if rows:
+        columns = ("id", "state", "due", "attempt", "error", *(["exclusive value"] if exclusive else []))
+        print_table(columns, (row[: len(columns)] for row in rows), right=("attempt",))
+    else:
+        print_status(f"queue {queue.name!r} has no {f'{state} ' if state else ''}messages")
+
+
+def _print_counts(target: Target, tickwheel: Tickwheel, queue: str | None) -> None:
+    queues = tickwheel.queues() if queue is None else [tickwheel.queue(queue)]
+    results = [(item, item.counts(), item.lateness()) for item in queues]
+    if target.json:
+        documents = [_counts_document(*item) for item in results]
+        print_json(documents if queue is None else documents[0])
+        return
+    rows = [
+        (item.name, *n.values(), *format_lateness(late), f"{sum(late.missed.values()):,} of {late.deadlines:,}")
+        for item, n, late in results
+    ]
+    if rows:
+        states = tuple(results[0][1])
+        columns = ("queue", *states, "late p50", "late p99", "deadlines missed")
+        print_table(columns, rows, right=columns[1:])
+    else:
+        print_status("no queues")
 
 
 def _print_view(view: MessageView) -> None:

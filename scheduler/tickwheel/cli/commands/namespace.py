@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from tickwheel.cli.command import command
+from tickwheel.cli.command_help import CommandGroup
 from tickwheel.cli.confirmation import confirm
 from tickwheel.cli.output import format_count, print_json
 from tickwheel.cli.removal_progress import remove_all
@@ -15,7 +16,7 @@ from tickwheel.client.settings import ClientSettings
 from tickwheel.runtime.log_format import log_to_stderr
 from tickwheel.runtime.text_escape import escape_unprintable
 
-commands = typer.Typer(no_args_is_help=True, help="Delete namespaces.")
+commands = CommandGroup(no_args_is_help=True, help="Delete namespaces.")
 
 
 @commands.command()
@@ -26,8 +27,9 @@ def delete(
 ) -> None:
     """Delete a namespace with all its queues, messages and settings. If the command is cut off, repeat it.
 
-    End all event processes of the namespace first. If the namespace relays its events to Kafka, let the relay publish
-    all events before.
+    End all event processes of the namespace first, also those of workers and services, and of clients with
+    `drive=True`. Stop the workers and services, or restart them with `--drive never`. If the namespace relays its
+    events to Kafka, let the relay publish all events before.
     """
     log_to_stderr(json=target.json, lowest=logging.WARNING)
     name = target.namespace or "tw"

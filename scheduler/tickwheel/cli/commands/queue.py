@@ -8,6 +8,7 @@ import typer
 from tickwheel import DataLoss, Queue, QueueConfigConflict, Tickwheel
 from tickwheel.cli.arguments import Name
 from tickwheel.cli.command import command
+from tickwheel.cli.command_help import CommandGroup
 from tickwheel.cli.completion import complete_purged_state
 from tickwheel.cli.confirmation import confirm
 from tickwheel.cli.exit_codes import CommandError
@@ -22,12 +23,13 @@ from tickwheel.cli.output import (
 from tickwheel.cli.parameter_types import format_duration, option_parser, parse_duration
 from tickwheel.cli.removal_progress import remove_all
 from tickwheel.cli.target import Target
+from tickwheel.cli.watch_option import Watch, repeat
 from tickwheel.client.admin import Admin
 from tickwheel.model.queue_config import QueueConfig, QueueSettings
 from tickwheel.operations.removal.purge import check_states
 from tickwheel.runtime.text_escape import escape_unprintable
 
-commands = typer.Typer(no_args_is_help=True, help="Create, list, show, block, unblock, purge and delete queues.")
+commands = CommandGroup(no_args_is_help=True, help="Create, list, show, block, unblock, purge and delete queues.")
 
 
 def _duration(flag: str, text: str) -> Any:
@@ -107,28 +109,10 @@ def create(
 
 @commands.command()
 @command("list", "tickwheel queue list", "tickwheel queue list --json | jq -r '.[].queue'")
-def list_(target: Target) -> None:
+def list_(target: Target, watch: Watch = None) -> None:
     """List the queues, with the number of messages in each state."""
     with target.open() as tickwheel, print_warnings():
-        entries = [(queue, queue.config(), queue.counts()) for queue in tickwheel.queues()]
-    if target.json:
-        print_json(
-            [
-                {
-                    "queue": queue.name,
-                    "blocked": _blocked_operations(config),
-                    "deleting": config.deleting,
-                    "counts": n,
-                }
-                for queue, config, n in entries
-            ]
-        )
-    elif not entries:
-        print_status("no queues")
-    else:
-        rows = [(queue.name, *n.values(), _describe_blocks(config)) for queue, config, n in entries]
-        states = tuple(entries[0][2])
-        print_table(("queue", *states, "blocked"), rows, right=states)
+        repeat(watch, lambda: _print_queues(target, tickwheel))
 
 
 @commands.command()
@@ -221,6 +205,28 @@ def delete(
         print_json({"queue": queue, "removed": removed})
     else:
         print(f"queue {escape_unprintable(queue)} is deleted; removed: {format_count(removed, 'message')}")
+
+
+def _print_queues(target: Target, tickwheel: Tickwheel) -> None:
+    entries = [(queue, queue.config(), queue.counts()) for queue in tickwheel.queues()]
+    if target.json:
+        print_json(
+            [
+                {
+                    "queue": queue.name,
+                    "blocked": _blocked_operations(config),
+                    "deleting": config.deleting,
+                    "counts": n,
+                }
+                for queue, config, n in entries
+            ]
+        )
+    elif not entries:
+        print_status("no queues")
+    else:
+        rows = [(queue.name, *n.values(), _describe_blocks(config)) for queue, config, n in entries]
+        states = tuple(entries[0][2])
+        print_table(("queue", *states, "blocked"), rows, right=states)
 
 
 def _require_queue(tickwheel: Tickwheel, name: str) -> Queue:

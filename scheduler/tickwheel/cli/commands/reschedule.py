@@ -7,6 +7,7 @@ import typer
 
 from tickwheel.cli.arguments import ExclusiveValue, Id, Name
 from tickwheel.cli.command import command
+from tickwheel.cli.driver_warning import warn_if_undriven
 from tickwheel.cli.message_output import print_change
 from tickwheel.cli.parameter_types import deadline as parse_deadline, delay as parse_delay, moment, option_parser
 from tickwheel.cli.target import Target
@@ -43,4 +44,6 @@ def reschedule(
     until = None if deadline is None else parse_deadline(deadline)
     with target.open() as tickwheel:
         change = tickwheel.queue(queue).reschedule(id, exclusive_value, delay=delay, due=due, deadline=until)
+        if change.state == "invisible":
+            warn_if_undriven(tickwheel)
     print_change(target, change)

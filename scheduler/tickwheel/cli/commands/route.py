@@ -6,15 +6,20 @@ from typing import Annotated
 import typer
 
 from tickwheel.cli.command import command
+from tickwheel.cli.command_help import CommandGroup
+from tickwheel.cli.completion import complete_task
 from tickwheel.cli.driver_warning import warn_if_undriven
 from tickwheel.cli.output import print_json, print_status, print_table
 from tickwheel.cli.target import Target
 from tickwheel.errors import DataLoss, InvalidArgument
 from tickwheel.model.validation import preview, suggest
 
-commands = typer.Typer(no_args_is_help=True, help="Choose where calls of Celery's tasks go during a migration.")
+commands = CommandGroup(no_args_is_help=True, help="Choose where calls of Celery's tasks go during a migration.")
 
-Task = Annotated[str, typer.Argument(help="The task's name in Celery.", metavar="TASK", show_default=False)]
+Task = Annotated[
+    str,
+    typer.Argument(help="The task's name in Celery.", metavar="TASK", show_default=False, autocompletion=complete_task),
+]
 
 
 @commands.command()

@@ -40,11 +40,11 @@ def schedules(
         print_json([_document(*entry) for entry in entries])
     elif entries:
         rows = [
-            (schedule.name, schedule.call.task.name, format_time(at))
+            (schedule.name, schedule.call.task.name, format_time(at), schedule.times.label)
             for schedule, next_times in sorted(entries, key=lambda entry: entry[1][0])
             for at in next_times
         ]
-        print_table(("schedule", "task", "next"), rows)
+        print_table(("schedule", "task", "next", "times"), rows)
     else:
         print_status(f"{app} has no schedules")
 

@@ -9,26 +9,33 @@ from typing import TYPE_CHECKING
 
 from tickwheel.cli.command import command
 from tickwheel.cli.listen_address import format_address, wait_until_served
-from tickwheel.cli.metrics_option import metrics_address, serving_metrics
-from tickwheel.cli.output import print_status
+from tickwheel.cli.metrics_option import metrics_address, serving_metrics, sharing_metrics
 from tickwheel.cli.service_process import (
     ServeOptions,
+    check_drive,
+    driving,
     listen_address,
     log_ended,
     log_ending,
+    log_serving,
     make_collector,
     make_server,
     serve_until_stopped,
 )
 from tickwheel.cli.target import Target
+from tickwheel.client.last_resort import LastResortOptions
+from tickwheel.runtime.child_process import ChildProcess
 from tickwheel.runtime.event_loop import run_in_uvloop
 from tickwheel.runtime.log_format import log_to_stderr
 from tickwheel.runtime.python_command import python_module
-from tickwheel.runtime.signals import handle_in_thread
+from tickwheel.runtime.signals import handle_in_thread, ignore_sigusr1
 from tickwheel.service.startup_checks import check_exposure, check_private, check_readable
+from tickwheel.worker.last_resort_driver import LastResortDriver
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
+
+    from tickwheel.service.server import Server
 
 _log = logging.getLogger("tickwheel.service")
 
@@ -42,8 +49,12 @@ def serve(target: Target, options: ServeOptions) -> None:
     """Serve the gRPC API of proto/tickwheel/v1. Any number of such processes can serve one Redis.
 
     If the namespace does not exist, the command creates it. The process stores nothing else: if it ends, its clients
-    can continue with another process. The log goes to stderr. On SIGTERM or SIGINT, the process ends after it has
-    answered the calls in flight. Calls that wait for messages return immediately.
+    can continue with another process. If no event process drives the namespace, a child process of the service does,
+    unless --drive is never. The log names the reason if the child cannot drive, and warns while nobody drives. The log
+    goes to stderr.
+
+    On SIGTERM or SIGINT, the process ends after it has answered the calls in flight. Calls that wait for messages
+    return immediately. A second signal ends all calls.
     """
     address = listen_address(options.listen, shared=options.part)
     check_exposure(
@@ -59,28 +70,42 @@ def serve(target: Target, options: ServeOptions) -> None:
     for name, file in secrets.items():
         check_private(name, file)
     log_to_stderr(json=target.json, verbose=options.verbose)
+    ignore_sigusr1()
+    how = check_drive(target, options)
     # With several processes, this server never runs. It is created so that an error in the options is reported once,
     # and not by every process.
     server = make_server(target, address, options)
-    if not options.part:
-        # A token without the role admin on all queues cannot create the namespace.
-        target.open(shards=options.shards).close()
-    if options.processes > 1:
-        _serve_with_processes(target, server.scheme, address, options, page)
-        return
-    with serving_metrics(page, lambda: make_collector(server), _log):
-        run_in_uvloop(serve_until_stopped(server, address[0], options))
+    with sharing_metrics(page, how, _log) as how, driving(target, options, how) as driver:
+        if options.processes > 1:
+            _serve_with_processes(target, server, address, options, page, driver, how)
+            return
+        with serving_metrics(page, lambda: make_collector(server), _log, how):
+            run_in_uvloop(serve_until_stopped(server, address[0], options, driver.begin_stop))
 
 
 def _serve_with_processes(
-    target: Target, scheme: str, address: tuple[str, int], options: ServeOptions, page: tuple[str, int] | None
+    target: Target,
+    server: "Server",
+    address: tuple[str, int],
+    options: ServeOptions,
+    page: tuple[str, int] | None,
+    driver: LastResortDriver,
+    how: LastResortOptions | None,
 ) -> None:
     from tickwheel.service.multiprocess import reserve_port, run_processes
     from tickwheel.service.shared_quota import SharedQuotas
 
     host, port = address
     stopping = threading.Event()
-    handle_in_thread({signal.SIGTERM: stopping.set, signal.SIGINT: stopping.set})
+    children: list[ChildProcess] = []
+
+    def stop() -> None:
+        # The second signal ends the calls in flight.
+        for child in children if stopping.is_set() else ():
+            child.kill()
+        stopping.set()
+
+    handle_in_thread({signal.SIGTERM: stop, signal.SIGINT: stop})
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with reserve_port(host, port) as shared_port, TemporaryDirectory(prefix="tickwheel-") as folder:
         listen = format_address(host, shared_port)
@@ -94,12 +119,14 @@ def _serve_with_processes(
                 options.drain_s,
                 sockets,
                 None if options.tokens is None else SharedQuotas(options.processes),
-            ),
-            serving_metrics(page, lambda: _make_multiprocess_collector(sockets or []), _log),
+            ) as started,
+            serving_metrics(page, lambda: _make_multiprocess_collector(sockets or []), _log, how),
         ):
+            children += started
             wait_until_served(host, shared_port, stopping)
-            print_status(f"serving {scheme}://{host}:{shared_port}")
+            log_serving(server, f"{server.scheme}://{listen}", shared_port)
             stopping.wait()
+            driver.begin_stop()
             log_ending(options.drain_s)
     log_ended()
 

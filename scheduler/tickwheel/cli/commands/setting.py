@@ -5,19 +5,20 @@ from typing import Annotated
 import typer
 
 from tickwheel.cli.command import command
+from tickwheel.cli.command_help import CommandGroup
 from tickwheel.cli.exit_codes import CommandError
 from tickwheel.cli.output import print_json, print_status, print_table
 from tickwheel.cli.target import Target
 from tickwheel.client.exit_codes import ExitCode
 from tickwheel.runtime.text_escape import escape_unprintable
 
-commands = typer.Typer(no_args_is_help=True, help="Read and change the settings of the namespace.")
+commands = CommandGroup(no_args_is_help=True, help="Read and change the settings of the namespace.")
 
 Name = Annotated[str, typer.Argument(help="The setting's name.", metavar="NAME", show_default=False)]
 
 
 @commands.command()
-@command("list", "tickwheel setting list", "tickwheel setting list --json | jq -r keys[]")
+@command("list", "tickwheel setting list", "tickwheel setting list --json | jq -r 'keys[]'")
 def list_(target: Target) -> None:
     """List the settings by name."""
     with target.open() as tickwheel:

@@ -1,22 +1,39 @@
 """`tickwheel shards`: leader, inbox and lateness of each shard; `tickwheel shards reset-epoch`."""
 
 import logging
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from tickwheel import Forbidden
 from tickwheel.cli.command import command, default_command
+from tickwheel.cli.command_help import CommandGroup
 from tickwheel.cli.confirmation import confirm
 from tickwheel.cli.exit_codes import CommandError
-from tickwheel.cli.output import format_lateness, lateness_fields, print_json, print_table
+from tickwheel.cli.output import format_lateness, lateness_fields, print_json, print_status, print_table
 from tickwheel.cli.parameter_types import format_duration
 from tickwheel.cli.target import Target
 from tickwheel.client.admin import Admin
-from tickwheel.operations.shard_status import ShardStatus, find_followers, reset_epoch, shard_statuses
+from tickwheel.election.unclaimed_shards import UNCLAIMED_MS
+from tickwheel.operations.removal.election_members import has_election_members
+from tickwheel.operations.shard_status import (
+    END_ALL,
+    Follower,
+    ShardStatus,
+    find_followers,
+    reset_epoch,
+    shard_statuses,
+)
 from tickwheel.runtime.log_format import log_to_stderr
 
-commands = typer.Typer()
+commands = CommandGroup()
+
+# What follows a reset.
+_NEXT: Final = (
+    "Now the first process that claims a shard decides the kind of election. If the election was by ZooKeeper, workers"
+    " and services wait for an event process. Otherwise, those without `--drive never` claim the shards by lease after"
+    f" {UNCLAIMED_MS / 1_000:g} s, and clients with `drive=True` at once: start event processes of another kind before"
+)
 
 
 @default_command(
@@ -53,8 +70,10 @@ def reset(
     """Forget the owners and epochs of the shards, if ZooKeeper has lost its data, or to use another kind of election.
 
     In both cases, epochs restart at low numbers, and without a reset the shards reject these epochs. First end every
-    event process that still has an old epoch. Otherwise an old and a new leader could take a shard from each other
-    again and again.
+    event process that still has an old epoch, also those of workers and services (start these with `--drive never`),
+    and of clients with `drive=True`. Otherwise an old and a new leader could take a shard from each other again and
+    again, or a worker could claim the shards by lease before event processes of another kind start. If ZooKeeper has
+    lost its data, workers leave the shards to the event processes.
     """
     log_to_stderr(json=target.json, lowest=logging.WARNING)
     with target.require_redis("shards").open() as tickwheel:
@@ -64,6 +83,7 @@ def reset(
         label = f"the epochs of {context.shards} shards of namespace {context.namespace!r}{unchecked}"
         confirm(f"Forget {label}?", yes=yes)
         forgotten = [shard for shard in range(context.shards) if admin.run(reset_epoch(context, shard))]
+    print_status(_NEXT)
     if target.json:
         print_json({"forgotten": forgotten})
     else:
@@ -71,22 +91,35 @@ def reset(
 
 
 def _refuse_if_driven(admin: Admin, *, unattended: bool) -> str:
-    """Raise CommandError if an event process drives a shard. Return a remark if this user cannot check it.
+    """Raise CommandError if an event process drives a shard or stands by. Return a remark if this user cannot check it.
 
     If the command is ``unattended``, nobody reads the remark: raise CommandError instead.
     """
+    denied = ""
+    followers: list[Follower] = []
+    has_members = False
     try:
         followers = admin.run(find_followers(admin.context))
     except Forbidden:
-        if unattended:
-            raise CommandError(
-                "cannot check whether the shards are driven, because this user may not run CLIENT LIST: run the"
-                " command as an administrator of the server, or on a terminal without --yes"
-            ) from None
-        return " (not checked, because this user may not run CLIENT LIST: is every event process ended?)"
+        denied = "run CLIENT LIST"
+    # A user who may not list connections may often read the rows of an election by lease.
+    try:
+        has_members = not followers and admin.run(has_election_members(admin.context))
+    except Forbidden:
+        denied = denied or "read the election by lease"
     if followers:
         raise CommandError(f"shard {followers[0].shard} is being driven: {followers[0].explanation}")
-    return ""
+    if has_members:
+        raise CommandError(
+            "processes take part in the election by lease, and may drive the shards soon."
+            f" {END_ALL}: `tickwheel doctor` names them"
+        )
+    if denied and unattended:
+        raise CommandError(
+            f"cannot check whether the shards are driven, because this user may not {denied}: run the command as an"
+            " administrator of the server, or on a terminal without --yes"
+        )
+    return f" (not checked, because this user may not {denied}: is every event process ended?)" if denied else ""
 
 
 def _document(view: ShardStatus) -> dict[str, object]:

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tickwheel.cli.command import command
-from tickwheel.cli.metrics_option import Insecure, metrics_address, serving_metrics
+from tickwheel.cli.drive_option import Drive, DriveKafka, DriveOption, last_resort_options
+from tickwheel.cli.kafka_options import KafkaConfig, KafkaSetting, SinkTopics, Topic
+from tickwheel.cli.metrics_option import Insecure, metrics_address, serving_metrics, sharing_metrics
 from tickwheel.cli.parameter_types import option_parser, parse_duration
 from tickwheel.cli.target import Target
 from tickwheel.errors import InvalidArgument
 from tickwheel.runtime.extras import describe_install
 from tickwheel.runtime.log_format import log_to_stderr
-from tickwheel.runtime.signals import handle_in_thread
+from tickwheel.runtime.signals import handle_in_thread, ignore_sigusr1
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
@@ -87,7 +89,10 @@ class WorkerOptions:
         ),
     ] = None
     metrics: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Serve Prometheus metrics under /metrics.")
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Serve Prometheus metrics under /metrics, and a health check under /healthz."
+        ),
     ] = None
     insecure: Insecure = False
     log_tasks: Annotated[
@@ -96,6 +101,12 @@ class WorkerOptions:
             help="With on (default), log each task and its outcome. With off, log only failures and lost leases."
         ),
     ] = LogTasks.ON
+    drive: DriveOption = Drive.AUTO
+    kafka: DriveKafka = None
+    topic: Topic = None
+    kafka_setting: KafkaSetting = None
+    kafka_config: KafkaConfig = None
+    sink_topics: SinkTopics = None
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log at debug level.")] = False
 
 
@@ -107,6 +118,9 @@ def worker(target: Target, options: WorkerOptions) -> None:
     started are released. A second signal ends all tasks immediately. If the namespace is gone, because the server has
     lost its data or the namespace was deleted, the worker finishes its running tasks and ends with exit code 1.
 
+    If no event process drives the namespace, a child process of the worker does, unless --drive is never. The log names
+    the reason if the child cannot drive, and warns while nobody drives.
+
     The log goes to stderr: each task, with its outcome once the server has accepted it, but never arguments.
     """
     try:
@@ -117,6 +131,7 @@ def worker(target: Target, options: WorkerOptions) -> None:
         raise InvalidArgument(f"the worker needs {error.name}: {describe_install('worker')}") from error
     page = metrics_address(options.metrics, insecure=options.insecure)
     log_to_stderr(json=target.json, verbose=options.verbose)
+    driving = last_resort_options(options, _log, json=target.json)
     # The app's values take precedence over environment variables. Command line options override the app's values if
     # they differ from the environment variables.
     from_environment = Target.from_environment()
@@ -143,16 +158,18 @@ def worker(target: Target, options: WorkerOptions) -> None:
         log_tasks=options.log_tasks is LogTasks.ON,
     )
     stats = Stats()
-    supervisor = Supervisor(config, options.processes, stats)
-    handle_in_thread({signal.SIGTERM: supervisor.stop, signal.SIGINT: supervisor.stop})
 
     def make_collector() -> "Collector":
         from tickwheel.worker.metrics import metrics_collector
 
         return metrics_collector(stats)
 
-    with serving_metrics(page, make_collector, _log):
-        code = supervisor.run()
+    with sharing_metrics(page, driving, _log) as how:
+        supervisor = Supervisor(config, options.processes, stats, how)
+        ignore_sigusr1()
+        handle_in_thread({signal.SIGTERM: supervisor.stop, signal.SIGINT: supervisor.stop})
+        with serving_metrics(page, make_collector, _log, how, supervisor.health.find_problem):
+            code = supervisor.run()
     raise typer.Exit(code)
 
 

@@ -4,6 +4,7 @@ purge.py              end and remove the messages of a queue
 delete_queue.py       delete a queue
 queue_numbers.py      numbers of deleted queues
 delete_namespace.py   delete a namespace
+election_members.py   whether processes take part in the election by lease
 key_search.py         find and remove the keys of a namespace on all primaries
 placement.py          the processes of the primaries and their hash slots
 """

@@ -25,10 +25,11 @@ from tickwheel.errors import Forbidden, InvalidArgument, NamespaceInUse
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.namespace import FORMAT, is_other_format, namespace_not_found_error, other_format_error
 from tickwheel.operations.page_token import page_token_error
+from tickwheel.operations.removal.election_members import has_election_members
 from tickwheel.operations.removal.key_search import KeySearch
 from tickwheel.operations.removal.placement import read_placement
 from tickwheel.operations.removal.queue_numbers import read_configs
-from tickwheel.operations.shard_status import find_followers
+from tickwheel.operations.shard_status import END_ALL, find_followers
 from tickwheel.plan import ListPrimaries, Plan, Request, Round, send_request
 from tickwheel.runtime.chunks import iter_chunks
 from tickwheel.storage.keys import metadata_keys, queue_key, shard_key, shard_prefix
@@ -160,6 +161,7 @@ class NamespaceDeletion:
         context = self._context
         try:
             followers = yield from find_followers(context)
+            has_members = not followers and (yield from has_election_members(context))
             # Later steps find the keys with SCAN, and remove them. If a command was refused then, only a part would be
             # removed. No key has this name; users for clients and the service may not access it.
             yield from read_placement()
@@ -175,6 +177,11 @@ class NamespaceDeletion:
             ) from error
         if followers:
             raise NamespaceInUse(f"namespace {context.namespace!r} is being driven: {followers[0].explanation}")
+        if has_members:
+            raise NamespaceInUse(
+                f"processes take part in the election of namespace {context.namespace!r}, and may drive it soon."
+                f" {END_ALL}: `tickwheel doctor` names them"
+            )
         if relays:
             lengths = yield Round(
                 [Request(n, command=("XLEN", shard_key(context.namespace, n, "events"))) for n in range(context.shards)]

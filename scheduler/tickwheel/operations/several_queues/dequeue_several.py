@@ -7,7 +7,6 @@ call costs nothing for queues that are empty or blocked.
 
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
@@ -70,16 +69,19 @@ class SeveralQueues(Generic[Q, M]):
         select: Callable[[], Generator[Q, bool, Q] | Q],
         kind: type[M],
         observe: Callable[[str, QueueBlocked | QueueNotFound | None], None] = lambda queue, error: None,
+        on_unreleased: Callable[[str, int, TickwheelError], None] = lambda queue, count, error: None,
     ) -> None:
         """``options``, by queue, are those of its dequeues, without a wait: their ``limit`` is the size of a batch.
 
         ``select`` is `QueueSelector.select_queue`. Each question of the selector is answered by a dequeue, and then
         ``observe`` is called with the queue and with the error if the queue is blocked or does not exist.
+        ``on_unreleased`` is called if a batch that the selector did not choose could not be released.
         """
         self._options = options
         self._select = select
         self._kind = kind
         self._observe = observe
+        self._on_unreleased = on_unreleased
         # The queues that may have messages.
         self._ready = set(options)
         # The queues that are blocked or do not exist, each with the time of the next question.
@@ -141,8 +143,10 @@ class SeveralQueues(Generic[Q, M]):
             # The selector has chosen another queue, or has failed. Nothing renews the leases of these messages, so the
             # leases end soon even if a release fails. The caller still receives the messages of the chosen queue.
             for name in leased.keys() - {chosen}:
-                with suppress(TickwheelError):
+                try:
                     yield from backend.release(leased[name])
+                except TickwheelError as error:
+                    self._on_unreleased(name, len(leased[name]), error)
         messages = leased.get(chosen, [])
         if messages:
             self._reset()

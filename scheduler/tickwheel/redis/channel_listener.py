@@ -4,10 +4,8 @@ import select
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from tickwheel.driver.shard_connection import make_connection
 from tickwheel.runtime.time import monotonic_ms
 
 CONFIRMED_MS: Final = 5_000.0
@@ -18,13 +16,23 @@ _READS_OF_A_POLL: Final = 1_000
 class ChannelListener:
     """Subscriptions to channels. After any failure, create a new listener: notifications may have been missed."""
 
-    def __init__(self, client: Redis, wake: int, confirmed_ms: float = CONFIRMED_MS) -> None:
-        """``wake`` is a file descriptor that becomes readable to end a wait.
+    def __init__(
+        self,
+        connection: Any,
+        wake: int,
+        confirmed_ms: float = CONFIRMED_MS,
+        on_payload: Callable[[bytes], None] = lambda _: None,
+    ) -> None:
+        """``connection`` is a connection of redis-py that nobody else uses. The listener opens and closes it.
+
+        ``wake`` is a file descriptor that becomes readable to end a wait. ``on_payload`` gets the text of each
+        notification, before `poll` returns.
 
         If the server does not confirm a subscription within ``confirmed_ms``, the connection counts as lost.
         """
         self._confirmed_ms = confirmed_ms
-        self._connection = make_connection(client)
+        self._on_payload = on_payload
+        self._connection = connection
         self._connection.connect()
         self._subscribed: set[str] = set()
         self._unconfirmed: set[str] = set()
@@ -73,6 +81,7 @@ class ChannelListener:
         kind, channel = answer[0], answer[1].decode()
         if kind == b"smessage":
             self._published.add(channel)
+            self._on_payload(answer[2])
         elif channel in self._unconfirmed:
             self._unconfirmed.discard(channel)
         else:

@@ -8,7 +8,6 @@ from typing import Final
 from tickwheel.errors import InvalidArgument
 from tickwheel.runtime.secret_file import read_secret_file
 
-_log: Final = logging.getLogger("tickwheel.events")
 _SECRETS: Final = {
     "sasl.password",
     "sasl.oauthbearer.client.secret",
@@ -25,21 +24,27 @@ def read_kafka_settings(options: Sequence[str], file: Path | None) -> dict[str, 
     """Return the settings of the file and of the options. An option replaces a setting of the file.
 
     Each option is written NAME=VALUE. So is each line of the file, except empty lines and lines that begin with ``#``.
-    Logs a warning for a secret among the options, because every user of the host can read them. Raises InvalidArgument
-    if a setting is not written like this, or if the file is unreadable, is not UTF-8 text, or is accessible to every
-    user of the host.
+    Raises InvalidArgument if a setting is not written like this, or if the file is unreadable, is not UTF-8 text, or is
+    accessible to every user of the host.
     """
     settings = {} if file is None else _parse_file(file)
     for text in options:
         name, value = _parse(text, "--kafka-setting")
-        if name in _SECRETS:
-            _log.warning(
-                "every user of this host can read the value of --kafka-setting %s: write it into a file, and name the"
-                " file with --kafka-config",
-                name,
-            )
         settings[name] = value
     return settings
+
+
+def warn_about_secrets(options: Sequence[str], log: logging.Logger) -> None:
+    """Log a warning for each secret among the options, because every user of the host can read them.
+
+    The program that a user has started calls this once. Its child processes get the same options, and do not.
+    """
+    for name in sorted({text.partition("=")[0].strip() for text in options} & _SECRETS):
+        log.warning(
+            "every user of this host can read the value of --kafka-setting %s: write it into a file, and name the file"
+            " with --kafka-config",
+            name,
+        )
 
 
 def _parse_file(file: Path) -> dict[str, str]:

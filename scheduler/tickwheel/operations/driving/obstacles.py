@@ -1,0 +1,129 @@
+"""The reason why a program does not drive a namespace as a candidate of last resort.
+
+`tickwheel worker` and `tickwheel serve` drive a namespace that nobody else drives. They drive only a namespace that
+they can serve whole: with its history, its sinks, and all its shards.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from tickwheel.errors import DataLoss, Forbidden, NamespaceGone, TickwheelError, Unavailable
+from tickwheel.model.queue_config import QueueConfig
+from tickwheel.operations.context import RELAYED, NamespaceContext
+from tickwheel.operations.driving.leader_permissions import denied_commands, permission_requests
+from tickwheel.operations.namespace import read_namespace
+from tickwheel.operations.removal.queue_numbers import read_rows
+from tickwheel.plan import Plan, Reply, Request, Round, send_request
+from tickwheel.storage.keys import queues_key, shard_key
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """The reason why a candidate of last resort does not drive. If it is the sink of a queue, ``queue`` is set."""
+
+    text: str
+    queue: str | None = None
+
+
+# This obstacle often ends soon: the next program that uses the namespace creates it.
+MISSING: Final = Obstacle("the namespace does not exist")
+# A client with `drive=True` cannot have brokers.
+_NO_KAFKA: Final = (
+    "this program has no Kafka brokers (the option --kafka of `tickwheel events`, `tickwheel worker` and `tickwheel"
+    " serve`)"
+)
+# The fields of a shard that show its kind of election. The second one is the kind before a reset of the epoch.
+_FIELDS: Final = ("election", "former_election", "embedded")
+
+
+def find_obstacle(context: NamespaceContext, election: str, *, has_kafka: bool) -> Plan[Obstacle | None]:
+    """Return why a candidate of last resort does not drive the namespace; None if it may drive.
+
+    Raises Unavailable. Fills the context if the namespace exists. ``election`` is the kind of election in which the
+    candidate takes part. ``has_kafka``: the candidate relays events to Kafka, and serves sinks. On one server, the plan
+    costs three calls, or two with Kafka; a round is one call.
+
+    A shard that nobody has claimed is no obstacle here: the candidate itself waits (`election.unclaimed_shards`). The
+    row of a queue that cannot be read is none either, nor is a shard whose claim cannot be read. The process logs them,
+    and no other process could do more for the queue or the shard.
+    """
+    try:
+        if not (yield from read_namespace(context)):
+            return MISSING
+        if context.history >= RELAYED and not has_kafka:
+            return Obstacle(f"its events are relayed to Kafka, and {_NO_KAFKA}")
+        shards, permissions = _election_requests(context), permission_requests(context)
+        try:
+            replies = yield Round([*shards, *permissions])
+        except DataLoss:
+            replies = [*(yield from _read_one_by_one(shards)), *(yield Round(permissions))]
+        if kind := _other_election(replies[: len(shards)], election):
+            return Obstacle(kind)
+        if denied := denied_commands(replies[len(shards) :]):
+            return Obstacle(f"the server's user may not do all that a leader does, such as {denied[0]}")
+        if not has_kafka:
+            return _first_sink((yield from read_rows(context)).configs)
+    except NamespaceGone:
+        return Obstacle("the namespace is being deleted")
+    except Forbidden as error:
+        return Obstacle(f"the server's user may not do all that a leader does: {error}")
+    except Unavailable:
+        raise
+    except TickwheelError as error:
+        # The namespace has another format, or its data are damaged. Another attempt would fail, too.
+        return Obstacle(str(error))
+    return None
+
+
+def find_sink(context: NamespaceContext, queues: Sequence[str]) -> Plan[Obstacle | None]:
+    """Return the obstacle if one of these queues has a sink; None if none has one."""
+    reply = yield from send_request(Request(0, command=("HMGET", queues_key(context.namespace), *queues)))
+    configs: dict[str, QueueConfig] = {}
+    for name, stored in zip(queues, reply.value, strict=True):
+        if stored is not None:
+            # As in `find_obstacle`, a row that cannot be read is no obstacle.
+            with suppress(DataLoss):
+                configs[name] = QueueConfig.from_bytes(name, stored)
+    return _first_sink(configs)
+
+
+def _election_requests(context: NamespaceContext) -> list[Request]:
+    keys = [shard_key(context.namespace, shard, "clock") for shard in range(context.shards)]
+    return [Request(shard, command=("HMGET", key, *_FIELDS)) for shard, key in enumerate(keys)]
+
+
+def _read_one_by_one(requests: Sequence[Request]) -> Plan[list[Reply]]:
+    """Return the replies. Another program has changed the type of a shard's key: its fields count as missing."""
+    replies: list[Reply] = []
+    for request in requests:
+        try:
+            replies.append((yield from send_request(request)))
+        except DataLoss:
+            replies.append(Reply([None] * len(_FIELDS)))
+    return replies
+
+
+def _other_election(replies: Sequence[Reply], own: str) -> str:
+    """Return a text if a shard is driven, or was driven last, by event processes of another kind of election."""
+    for shard, reply in enumerate(replies):
+        stored, former, embedded = reply.value
+        if embedded is not None:
+            return f"shard {shard} is on the embedded server of a data directory"
+        kind = (stored or b"").decode(errors="replace")
+        if kind not in ("", own):
+            remedy = " (`tickwheel events` takes its shards over)" if kind == "lockfile" else ""
+            return f"the event processes of shard {shard} have an election of the kind {kind!r}{remedy}"
+        if not kind and former is not None:
+            return (
+                f"the event processes of shard {shard} had an election of the kind"
+                f" {former.decode(errors='replace')!r} before `tickwheel shards reset-epoch` (the next `tickwheel"
+                " events` decides the kind)"
+            )
+    return ""
+
+
+def _first_sink(configs: Mapping[str, QueueConfig]) -> Obstacle | None:
+    name = min((name for name, config in configs.items() if config.sink is not None), default=None)
+    return None if name is None else Obstacle(f"queue {name!r} delivers to a sink, and {_NO_KAFKA}", name)

@@ -1,0 +1,68 @@
+"""Logs that a queue of the worker was deleted or created, from a thread of its own.
+
+The consumers do not notice this while they are idle: they wait for announcements. For them, a queue that was deleted is
+empty, because the next message may create it again.
+"""
+
+import logging
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from tickwheel.client import Queue, Tickwheel
+from tickwheel.errors import QueueNotFound, TickwheelError
+from tickwheel.runtime.log_fields import log_fields
+
+# Pause between two checks, in seconds. A check is one call for each queue.
+CHECK_S: Final = 30.0
+
+_log = logging.getLogger("tickwheel.worker")
+
+
+class QueueAlarm:
+    """Checks the queues of a worker, from `start` until `stop`."""
+
+    def __init__(self) -> None:
+        # By queue: its number, which a queue of the same name does not have again; None while the queue does not exist.
+        self._numbers: dict[str, int | None] = {}
+        self._stopping = threading.Event()
+
+    def start(self, client: Tickwheel, queues: Sequence[str]) -> None:
+        """Start the thread. It ends after `stop`, or with the program."""
+        thread = threading.Thread(
+            target=self._check_until_stopped, args=(client, queues), name="tickwheel-queue-alarm", daemon=True
+        )
+        # The host may have no resources for another thread. The worker needs only its other threads.
+        with suppress(RuntimeError):
+            thread.start()
+
+    def stop(self) -> None:
+        """Ask the thread to end. A check that has begun may fail, because its client is closed."""
+        self._stopping.set()
+
+    def _check_until_stopped(self, client: Tickwheel, queues: Sequence[str]) -> None:
+        while not self._stopping.is_set():
+            for queue in queues:
+                # Other threads log that the server cannot be reached.
+                with suppress(TickwheelError):
+                    self._check(client.queue(queue))
+            self._stopping.wait(CHECK_S)
+
+    def _check(self, queue: Queue) -> None:
+        number: int | None = None
+        with suppress(QueueNotFound):
+            number = queue.config().number
+        before = self._numbers.get(queue.name, number)
+        self._numbers[queue.name] = number
+        if number == before or self._stopping.is_set():
+            return
+        if before is not None:
+            text = "queue %r was deleted, with its messages: the worker takes messages again if the queue is created"
+            _log.warning(text, queue.name, extra=log_fields("queue deleted", queue=queue.name))
+        if number is not None:
+            _log.info(
+                "queue %r was created: taking its messages",
+                queue.name,
+                extra=log_fields("queue created", queue=queue.name),
+            )

@@ -1,0 +1,164 @@
+"""The health check on the port of `--metrics`, and what a program reports there."""
+
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from services.process import free_port
+from tickwheel.election.election import UnwatchedLeadership
+from tickwheel.event_process import loop_waits
+from tickwheel.event_process.loop_waits import LoopWaits
+from tickwheel.event_process.metrics import ShardMetrics
+from tickwheel.telemetry.metrics_server import start_metrics_server
+from tickwheel.worker import health
+from tickwheel.worker.health import CONSUMER_S, WorkerHealth
+from tickwheel.worker.shared_state import MessageState, SharedState
+
+pytestmark = pytest.mark.unit
+
+
+@contextmanager
+def serving(find_problem: Callable[[], str] | None) -> Iterator[int]:
+    port = free_port()
+    stop = start_metrics_server("127.0.0.1", port, ShardMetrics("tw", dict), find_problem=find_problem)
+    try:
+        yield port
+    finally:
+        stop()
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    """Return the status and the text of a page."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_the_health_check_reports_the_problem_while_there_is_one() -> None:
+    problem = ""
+    with serving(lambda: problem) as port:
+        assert get(port, "/healthz") == (200, "ok\n")
+        problem = "the loop hangs"
+        assert get(port, "/healthz") == (503, "the loop hangs\n")
+        assert get(port, "/healthz?verbose") == (503, "the loop hangs\n")
+        status, page = get(port, "/metrics")
+        assert status == 200
+        assert "tickwheel_shard_epoch" in page
+
+
+def test_a_program_without_a_health_check_does_not_seem_healthy() -> None:
+    with serving(None) as port:
+        assert get(port, "/healthz")[0] == 404
+        assert get(port, "/metrics")[0] == 200
+
+
+def test_a_health_check_with_a_bug_does_not_seem_healthy() -> None:
+    def fail() -> str:
+        raise ValueError("a bug")
+
+    with serving(fail) as port:
+        assert get(port, "/healthz")[0] == 500
+
+
+class RecordingLeadership(UnwatchedLeadership):
+    """A leadership that records what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def begin_wait(self) -> None:
+        self.heard.append("begin")
+
+    def end_wait(self) -> None:
+        self.heard.append("end")
+
+
+def test_a_loop_works_from_the_end_of_a_wait_until_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000.0
+    monkeypatch.setattr(loop_waits, "monotonic_ms", lambda: now)
+    leadership: Any = RecordingLeadership()
+    waits = LoopWaits(leadership)
+    now = 2_000.0
+    assert waits.working_ms == 0
+    waits.end_wait()
+    now = 5_000.0
+    assert waits.working_ms == 3_000
+    waits.begin_wait()
+    now = 9_000.0
+    assert waits.working_ms == 0
+    assert leadership.heard == ["end", "begin"]
+
+
+@dataclass
+class WorkerProcess:
+    """A process as the supervisor knows it."""
+
+    popen: subprocess.Popen[bytes]
+    shared_state: SharedState
+
+
+@pytest.fixture
+def state() -> Iterator[SharedState]:
+    """The shared state of a process with two consumers."""
+    state = SharedState(2)
+    yield state
+    state.close()
+
+
+@pytest.fixture
+def worker_health(state: SharedState) -> WorkerHealth:
+    popen: Any = type("Popen", (), {"pid": 4711})
+    return WorkerHealth([None, WorkerProcess(popen, state)])
+
+
+def test_a_worker_is_healthy_while_its_consumers_come_round(state: SharedState, worker_health: WorkerHealth) -> None:
+    # The second consumer has not begun.
+    state.mark_round(0, time.monotonic())
+    assert worker_health.find_problem() == ""
+
+
+def test_a_consumer_that_does_not_come_round_is_reported(state: SharedState, worker_health: WorkerHealth) -> None:
+    state.mark_round(0, time.monotonic())
+    state.mark_round(1, time.monotonic() - CONSUMER_S - 1)
+    assert worker_health.find_problem() == "process 4711 has neither taken messages nor run a task for 300 s"
+    # It waits for the server.
+    state.mark_round(1, 0.0)
+    assert worker_health.find_problem() == ""
+
+
+def test_a_consumer_that_runs_a_task_does_not_hang(state: SharedState, worker_health: WorkerHealth) -> None:
+    state.mark_round(1, time.monotonic() - CONSUMER_S - 1)
+    batch = state.of_consumer(1)[1]
+    batch.begin(1, 1)
+    assert worker_health.find_problem() != ""
+    batch.start(0, 3_600.0)
+    assert worker_health.find_problem() == ""
+    batch.end(0, MessageState.DONE)
+    assert worker_health.find_problem() != ""
+
+
+def test_a_process_whose_memory_was_released_does_not_hang() -> None:
+    state = SharedState(1)
+    state.mark_round(0, 1.0)
+    assert state.hangs(2.0)
+    state.close()
+    assert not state.hangs(2.0)
+
+
+def test_a_supervisor_that_does_not_come_round_is_reported(
+    worker_health: WorkerHealth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker_health.on_round()
+    assert worker_health.find_problem() == ""
+    monkeypatch.setattr(health, "SUPERVISOR_S", -1.0)
+    assert worker_health.find_problem().startswith("the supervisor has not come round for 0 s")
