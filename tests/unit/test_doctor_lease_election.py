@@ -63,7 +63,10 @@ def test_a_user_who_may_not_read_the_election_gets_no_warning() -> None:
 def test_an_election_in_which_nobody_takes_part_is_reported_with_the_remedy() -> None:
     [(verdict, text)] = check(LeaseMembers())
     assert verdict == "warning"
-    assert text == "no event process takes part in the election by lease: run `tickwheel events --election lease`"
+    assert text == (
+        "no event process takes part in the election by lease: run `tickwheel events --election lease`; a worker or a"
+        " service with `--drive auto` drives, too, or logs why it does not"
+    )
     [(verdict, text)] = check(LeaseMembers({}, {"a": row("host:1", drives=[0, 1, 2])}))
     assert "(host:1 did not write to it for 4 s)" in text
 

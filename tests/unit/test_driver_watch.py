@@ -57,7 +57,8 @@ def test_the_warning_names_the_namespace_the_shards_and_the_remedy() -> None:
     assert watch.judge(signs, 0) == ""
     assert watch.judge(signs, QUIET_MS) == (
         "no event process drives namespace 'shop' (shards: 2 of 3): delayed messages do not become deliverable, and"
-        " leases do not end. Run `tickwheel events --election lease`"
+        " leases do not end. Run `tickwheel events --election lease`. Workers and services with `--drive auto` drive,"
+        " too, or log why they do not"
     )
 
 

@@ -36,6 +36,7 @@ _SOON: Final = (
     ". Workers and services with `--drive auto` drive a new namespace of one Redis server, too, but only"
     f" {UNCLAIMED_MS / 1_000:g} s after their start"
 )
+_LATER: Final = ". Workers and services with `--drive auto` drive, too, or log why they do not"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +118,11 @@ def undriven_text(context: NamespaceContext, undriven: list[int], signs: Mapping
     first = signs[undriven[0]]
     command = _COMMANDS.get(first.election, "tickwheel events")
     # Somebody who has just started workers must not believe that this does not suffice.
-    soon = "" if first.fence or first.election else _SOON
+    is_new = not first.fence and not first.election
+    workers = _SOON if is_new else _LATER if first.election == KIND else ""
     return (
         f"no event process drives namespace {context.namespace!r}{which}: delayed messages do not become deliverable,"
-        f" and leases do not end. Run `{command}`{soon}"
+        f" and leases do not end. Run `{command}`{workers}"
     )
 
 

@@ -7,6 +7,7 @@ from tickwheel.doctor.finding import Finding, Verdict
 from tickwheel.doctor.followers import Followers
 from tickwheel.doctor.overdue import OverdueMessages
 from tickwheel.doctor.shard_facts import ShardFacts
+from tickwheel.election.unclaimed_shards import UNCLAIMED_MS
 from tickwheel.errors import InvalidArgument
 from tickwheel.model.sink_url import validate_sink_url
 from tickwheel.operations.context import RELAYED, NamespaceContext, outbox_of
@@ -193,7 +194,11 @@ def _driver(shards: list[ShardFacts], followers: Followers, *, embedded: bool) -
         by = "a process of this host drives" if shards[0].locked else "processes that are elected by lease drive"
         return Finding("driver", "ok", f"{by} every shard, {epochs}")
     if not any(shard.epoch for shard in shards):
-        return Finding("driver", "warning", "no event process has ever driven the namespace; run `tickwheel events`")
+        never = (
+            "no event process has ever driven the namespace; run `tickwheel events`; a worker or a service with"
+            f" `--drive auto` drives, too, {UNCLAIMED_MS / 1_000:g} s after its start, or logs why it does not"
+        )
+        return Finding("driver", "warning", never)
     if any(shard.driven for shard in unled):
         by = _ELECTED.get(shards[0].election, "with another lock file than this host's")
         return Finding("driver", "ok", f"an event process drives the namespace, {by}; {epochs}")

@@ -12,6 +12,7 @@ from tickwheel.election.lease_row import LAST_RESORT, Row
 # Maximum number of processes that the finding names.
 _PROCESSES: Final = 10
 _START: Final = "run `tickwheel events --election lease`"
+_WORKERS: Final = "a worker or a service with `--drive auto` drives, too, or logs why it does not"
 
 
 def check_election(shards: list[ShardFacts], members: LeaseMembers | None) -> Iterator[Finding]:
@@ -55,7 +56,7 @@ def _nobody(members: LeaseMembers) -> Finding:
     text = "no event process takes part in the election by lease"
     if members.unresponsive:
         text += f" ({_names(members.unresponsive)} did not write to it for {members.watched_s:.0f} s)"
-    return Finding("election", "warning", f"{text}: {_START}")
+    return Finding("election", "warning", f"{text}: {_START}; {_WORKERS}")
 
 
 def _unresponsive(unresponsive: Mapping[str, Row], watched_s: float) -> Finding:

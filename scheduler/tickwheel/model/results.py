@@ -14,7 +14,7 @@ class Change:
     state: str
     version: int
     at: datetime
-    """The time that belongs to the state: due time, end of the lease, or end of retention.
+    """The time that belongs to the state: due time, end of the lease, or end of retention. It is often in the future.
 
     If the message was cancelled while it ran and still holds its exclusive value, ``at`` is the end of its lease. The
     exclusive value becomes free, and the retention starts, at this time, or earlier if the worker settles the message.

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 _log = logging.getLogger("tickwheel.worker")
 _error_throttle = LogThrottle()
+# Why the server refuses the outcome of a task: a cancelled message and a message of another worker look the same to it.
+_LOST = "the message was cancelled, or another worker may have it"
 
 
 def _report_errors(log: Callable[P, None]) -> Callable[P, None]:
@@ -117,7 +119,7 @@ class TaskLog:
             log_lines(_log, level, LineBatch([fields], lambda _: f"{head}: {text}", lambda fields: fields))
 
     @_report_errors
-    def lost(self, tasks: Sequence["FinishedTask"], reason: str = "another worker may have the message") -> None:
+    def lost(self, tasks: Sequence["FinishedTask"], reason: str = _LOST) -> None:
         """Log tasks whose outcome the server has refused, because the leases of their messages were lost."""
         for task in tasks:
             text = f"lost its lease: {_describe(task.outcome)}; {reason}"
