@@ -9,9 +9,13 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from tickwheel import limits
 from tickwheel.rpc.methods import Method
+from tickwheel.rpc.request_form import ITEMS_MAX
 from tickwheel.v1 import message_pb2 as messages, message_service_pb2 as calls
 
 SIZE = limits.REQUEST_BYTES - 1024
+# The shapes that take little memory, so the service may accept them: a parser copies one field of bytes, whatever is in
+# it, and few fields in each message need little.
+CHEAP = ("packed varints in", "few known and unknown")
 # A field that no request has.
 _UNKNOWN = 31
 _VARINT, _LENGTH_DELIMITED, _START_GROUP, _END_GROUP = 0, 2, 3, 4
@@ -40,6 +44,8 @@ def hostile_requests(method: Method, namespace: str, queue: str) -> Iterator[tup
         shapes["packed varints in " + ".".join(field.name for field in path)] = _field(
             path[-1].number, b"\1" * 1_000_000
         )
+    for path in _messages(kind):
+        shapes.update(_alternating(path))
     for name, body in shapes.items():
         yield name, head.SerializeToString() + body
 
@@ -74,9 +80,60 @@ def _repeated_fields(kind: Descriptor) -> Iterator[list[FieldDescriptor]]:
     for field in kind.fields:
         if field.is_repeated:
             yield [field]
-        if field.message_type is not None and not field.message_type.GetOptions().map_entry:
+        if field.message_type is not None and not _is_map(field):
             for path in _repeated_fields(field.message_type):
                 yield [field, *path]
+
+
+def _alternating(path: list[FieldDescriptor]) -> Iterator[tuple[str, bytes]]:
+    """Yield messages, or entries of maps, in which known and unknown fields alternate.
+
+    A parser needs fifty bytes for each unknown field that follows a known one. One message is as large as the request.
+    In the other shapes, lists and maps have as many items as they may have.
+    """
+    field = path[-1]
+    assert field.message_type is not None
+    two = _known(field.message_type) + _tag(_UNKNOWN, _VARINT) + b"\1"
+    # The service does not count the fields in the smallest messages and entries.
+    for size in (SIZE - 256, 4_000, 220, 120, 40):
+        body = _field(field.number, two * (size // len(two)))
+        if size < 10_000:
+            body *= min(_items_max(field), SIZE // len(body))
+        for outer in reversed(path[:-1]):
+            body = _field(outer.number, body)
+            body *= max(1, min(_items_max(outer), SIZE // len(body)))
+        if len(body) <= limits.UNCOUNTED_REQUEST_BYTES:
+            return
+        shape = "few" if size <= (40 if _is_map(field) else 120) else "many"
+        names = ".".join(each.name for each in path)
+        yield f"{shape} known and unknown fields in turns in {size:,} bytes of {names}", body
+
+
+def _items_max(field: FieldDescriptor) -> int:
+    message = field.containing_type
+    return ITEMS_MAX[f"{message.name}.{field.name}"] if message is not None and field.is_repeated else 1
+
+
+def _messages(kind: Descriptor) -> Iterator[list[FieldDescriptor]]:
+    """Yield the path to each field that is a message or a map, also inside messages."""
+    for field in kind.fields:
+        if field.message_type is not None:
+            yield [field]
+            if not _is_map(field):
+                for path in _messages(field.message_type):
+                    yield [field, *path]
+
+
+def _known(message: Descriptor) -> bytes:
+    """Return a short field of the message."""
+    texts = [field for field in message.fields if field.type in (field.TYPE_STRING, field.TYPE_BYTES)]
+    if not texts:
+        return _tag(message.fields[0].number, _VARINT) + b"\1"
+    return _tag(texts[0].number, _LENGTH_DELIMITED) + b"\1a"
+
+
+def _is_map(field: FieldDescriptor) -> bool:
+    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
 def _repeat(field: bytes) -> bytes:
@@ -84,14 +141,14 @@ def _repeat(field: bytes) -> bytes:
 
 
 def _field(number: int, body: bytes) -> bytes:
-    return _tag(number, _LENGTH_DELIMITED) + _varint(len(body)) + body
+    return _tag(number, _LENGTH_DELIMITED) + varint(len(body)) + body
 
 
 def _tag(number: int, wire_type: int) -> bytes:
-    return _varint(number << 3 | wire_type)
+    return varint(number << 3 | wire_type)
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
     encoded = bytearray()
     while value > 127:
         encoded.append(value & 127 | 128)
