@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 _log = logging.getLogger("tickwheel.worker")
 _error_throttle = LogThrottle()
-# Why the server refuses the outcome of a task: a cancelled message and a message of another worker give the same answer.
+# Why the server refuses the outcome of a task. The answer is the same for both reasons.
 _LOST = "the message was cancelled, or another worker may have it"
 
 
