@@ -74,7 +74,9 @@ class Waiting:
     def subscribed(self, queue: str) -> int:
         """Return the number of calls that wait for the messages of an open queue."""
         line = self._namespace.wakeups._waiters._queues.get(queue)
-        return 0 if line is None else sum(1 for _ in line.waiters())
+        # The thread of the service changes these dictionaries at the same time.
+        callers = [] if line is None else list(line._callers.values())
+        return sum(len(waiters) for caller in callers for waiters in list(caller.by_filter.values()))
 
     def reads(self) -> int:
         """Return the number of commands so far that read configurations of queues or other fields of hashes."""

@@ -54,7 +54,7 @@ class TaskTester:
         self._clock = clock
         self._async_tasks = AsyncTaskLoop()
         self._runner = Runner(app, self._async_tasks.run, ends_consumer=_ends_test)
-        self._schedule_runner = ScheduleRunner(app) if schedules and app.schedules else None
+        self._schedule_runner = ScheduleRunner(app) if schedules else None
 
     def sent(self, task: Task[..., Any] | None = None) -> list[SentTask]:
         """Return the calls that wait to run, the earliest due first. With ``task``, return only calls of that task.
@@ -120,7 +120,8 @@ class TaskTester:
 
         Return whether a queue had messages.
         """
-        if self._schedule_runner is not None:
+        # A test may declare schedules at any time.
+        if self._schedule_runner is not None and self._app.schedules:
             with suppress(QueueBlocked):
                 while self._schedule_runner.fire_due():
                     self._clock.run_due()
