@@ -60,6 +60,13 @@ def advice(names: Collection[str]) -> str:
     return f"to route {which}, pass migrate(…, carries_over={{{', '.join(map(repr, sorted(names)))}}})"
 
 
+def explain_stay(celery: Any, carries_over: Collection[str], name: str) -> str | None:
+    """Return the reason why the calls of the task of this name stay with Celery, and the remedy, or None."""
+    task = celery.tasks.get(name)
+    reason = None if task is None else why_task_stays(task, carries_over)
+    return None if reason is None else f"{reason}; {advice([name])}"
+
+
 def check_tasks(celery: Any, app: TaskApp, carries_over: Collection[str], is_restart: bool) -> None:
     """Log the tasks that stay with Celery.
 

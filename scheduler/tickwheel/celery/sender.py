@@ -7,7 +7,7 @@ with Celery, and the reasons are logged.
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from string import digits
 from typing import Any, Final
 
@@ -61,6 +61,7 @@ def migrate(
     if "control" in vars(celery):
         celery.control.__class__ = celery.control_cls
     app.on_load(lambda: task_adapter.declare(celery, app, names))
+    app._why_task_stays = partial(carry_over.explain_stay, celery, moved_anyway)
     app._start_checks.append(lambda is_restart: carry_over.check_tasks(celery, app, moved_anyway, is_restart))
 
 

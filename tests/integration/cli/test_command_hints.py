@@ -41,6 +41,26 @@ def test_the_app_of_a_route_must_have_the_task(run: Run, tmp_path: Path, monkeyp
     assert list(document(run("route", "list", "--json"))) == ["mail.send"]
 
 
+def test_a_route_of_a_task_that_stays_with_celery_has_a_warning(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "staying_shop.py").write_text(
+        "from celery import Celery\nfrom tickwheel.celery import migrate\nfrom tickwheel.tasks import TaskApp\n"
+        "celery, app = Celery('shop'), TaskApp()\nmigrate(celery, app)\n"
+        "@celery.task(name='mail.send', rate_limit='10/m')\ndef send() -> None: ...\n"
+        "@celery.task(name='mail.read')\ndef read() -> None: ...\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    run("queue", "create", "jobs")
+    set_route = ("route", "set", "--app", "staying_shop:app", "--to")
+    assert (
+        "'mail.send' stay with Celery whatever the route is: it has the rate_limit 10/m; to route it without this"
+        " setting, pass migrate(…, carries_over={'mail.send'})" in run(*set_route, "tickwheel", "mail.send").stderr
+    )
+    assert "stay with Celery" not in run(*set_route, "celery", "mail.send").stderr
+    assert "stay with Celery" not in run(*set_route, "tickwheel", "mail.read").stderr
+
+
 def test_doctor_accepts_a_longer_timeout_and_warns_of_a_server_that_forgets(run: Run, cli_client: Tickwheel) -> None:
     findings = {
         finding["check"]: finding for finding in document(run("doctor", "--timeout", "60s", "--quick", "--json"))

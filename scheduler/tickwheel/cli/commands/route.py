@@ -69,8 +69,7 @@ def set_(
     from tickwheel.tasks.celery_routes import Route, list_routed_tasks, write
 
     route = Route(to, share)
-    if app is not None:
-        _check_task(app, task)
+    stays = None if app is None else _check_task(app, task)
     with target.open() as tickwheel:
         known = [task]
         if app is None:
@@ -85,18 +84,24 @@ def set_(
             f"Warning: {preview(task)} is a new route, whose name was not checked{suggest(task, known)}. To check that"
             " the task exists, name the TaskApp of the migration: --app MODULE:APP"
         )
+    if stays is not None and route.to == "tickwheel":
+        print_status(f"Warning: the calls of {preview(task)} stay with Celery whatever the route is: {stays}")
     if target.json:
         print_json({task: {"to": to, "share": share}})
 
 
-def _check_task(app: str, task: str) -> None:
-    """Raise InvalidArgument if the app and Celery, whose tasks migrate to it, have no task of this name."""
+def _check_task(app: str, task: str) -> str | None:
+    """Return why the calls of the task stay with Celery, or None.
+
+    Raises InvalidArgument if the app and Celery, whose tasks migrate to it, have no task of this name.
+    """
     from tickwheel.worker.app_loader import load_app
 
     loaded = load_app(app)
     loaded.load()
     if task not in loaded.tasks:
         raise InvalidArgument(f"{app} has no task {preview(task)}{suggest(task, loaded.tasks)}")
+    return loaded._why_task_stays(task)
 
 
 @commands.command()
