@@ -51,6 +51,34 @@ def test_a_signal_handler_never_waits_for_the_code_that_it_interrupted() -> None
         assert process.returncode in (0, -signal.SIGTERM)
 
 
+# The interpreter deletes the object after it has restored the default signal handlers.
+ENDING_PROGRAM = """
+import builtins, os, signal, sys
+from tickwheel.runtime.signals import handle_in_thread
+
+class Last:
+    def __del__(self, write=os.write, read=os.read):
+        write(1, b"ending\\n")
+        read(0, 1)
+
+handle_in_thread({signal.SIGTERM: lambda: None, signal.SIGINT: lambda: None})
+builtins.last = Last()
+sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_the_interpreter_ends_does_not_change_the_exit_code(number: signal.Signals) -> None:
+    command = [sys.executable, "-c", ENDING_PROGRAM]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ending\n"
+        process.send_signal(number)
+        process.stdin.close()
+        assert process.wait(30) == 3
+
+
 # The main thread waits without a time limit. Other threads are ready to run, so they can receive the signals.
 WAITING_PROGRAM = """
 import os, signal, sys, threading, time

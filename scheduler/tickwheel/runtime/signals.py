@@ -12,6 +12,7 @@ A forked child has no such thread. So it handles these signals as a new Python p
 KeyboardInterrupt, and the others usually end the child.
 """
 
+import atexit
 import os
 import signal
 import threading
@@ -40,7 +41,10 @@ def ignore_sigusr1() -> None:
 
 
 def handle_in_thread(actions: Mapping[signal.Signals, Callable[[], object]]) -> None:
-    """Call the action of a signal in a thread, for each of these signals. Must be called once, in the main thread."""
+    """Call the action of a signal in a thread, for each of these signals. Must be called once, in the main thread.
+
+    From the interpreter's exit on, the signals are ignored.
+    """
     read_fd, write_fd = os.pipe()
     os.set_blocking(write_fd, False)
     process_id = os.getpid()
@@ -71,6 +75,13 @@ def handle_in_thread(actions: Mapping[signal.Signals, Callable[[], object]]) -> 
         signal.signal(number, on_signal)
     threading.Thread(target=handle_signals, name="tickwheel-signals", daemon=True).start()
     _reset_in_forked_children(set(actions), on_signal)
+    # At its end, the interpreter restores the default handlers, with which another signal would decide the exit code.
+    atexit.register(_ignore, set(actions))
+
+
+def _ignore(numbers: set[signal.Signals]) -> None:
+    for number in numbers:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _default_handler(number: int) -> Any:
