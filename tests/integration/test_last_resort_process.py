@@ -20,6 +20,7 @@ from tickwheel.event_process import EventProcess, namespace_watch, obstacle_watc
 from tickwheel.event_process.assembly import open_event_process
 from tickwheel.event_process.last_resort import run_last_resort
 from tickwheel.event_process.obstacle_watch import ObstacleWatch
+from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.driving.obstacles import Obstacle, find_sink
 from tickwheel.operations.removal.delete_namespace import delete_namespace
@@ -165,7 +166,7 @@ class RecordingWatch:
 
     def _find_sink(self, queues: Sequence[str]) -> Obstacle | None:
         self.read.append([*queues])
-        return self._io.run(find_sink(self._context, queues))
+        return self._io.run(find_sink(self._context, queues, topics=None))
 
 
 @pytest.fixture
@@ -248,6 +249,39 @@ def test_all_candidates_end_soon_after_a_queue_has_got_a_sink(
     finally:
         for process in processes:
             process.stop()
+
+
+def test_a_candidate_with_kafka_ends_when_a_queue_gets_a_sink_that_it_does_not_serve(
+    client: Tickwheel, tickwheel_server: PrivateServer, namespace: str, server: Any
+) -> None:
+    client.create_queue("served", sink="kafka://mail.sent")
+    processes: list[EventProcess] = []
+
+    def run(process: EventProcess) -> None:
+        processes.append(process)
+        process.run()
+
+    def run_candidate() -> None:
+        run_last_resort(
+            *(tickwheel_server.url, namespace, producers, run),
+            sink_topics=["mail.*"],
+            waits_for_unclaimed=False,
+        )
+
+    # Nothing is sent, so no broker is necessary.
+    with closing(KafkaProducers("127.0.0.1:1", "transitions")) as producers:
+        candidate = Running(run_candidate)
+        try:
+            eventually(lambda: any(len(process.led_epochs()) == SHARDS for process in processes), "it drives")
+            # The forwarder of the shard listens, too.
+            eventually(lambda: listeners(server, namespace) == 2, "it listens")
+            client.create_queue("other", sink="kafka://reports")
+            candidate.thread.join(20)
+            assert not candidate.thread.is_alive()
+        finally:
+            for process in processes:
+                process.stop()
+            candidate.thread.join(20)
 
 
 def test_a_row_that_no_version_writes_is_logged_once_and_removed(

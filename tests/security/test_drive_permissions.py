@@ -36,7 +36,7 @@ def url(server: ValkeyServer, user: User) -> str:
 
 def obstacle(server_url: str) -> str:
     with closing(RedisExecutor(ConnectionPools(server_url, 5.0), "the server", 5.0)) as io:
-        found = io.run(find_obstacle(NamespaceContext(NAMESPACE), "lease", has_kafka=False))
+        found = io.run(find_obstacle(NamespaceContext(NAMESPACE), "lease", topics=None))
     return "" if found is None else found.text
 
 

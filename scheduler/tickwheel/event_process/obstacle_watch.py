@@ -81,13 +81,13 @@ class ObstacleWatch:
         namespace: str,
         *,
         find: Callable[[], Obstacle | None],
-        find_sink: Callable[[Sequence[str]], Obstacle | None] | None,
+        find_sink: Callable[[Sequence[str]], Obstacle | None],
         is_driving: Callable[[], bool],
         on_obstacle: Callable[[], None],
     ) -> None:
         """``find`` returns an obstacle or None, and ``find_sink`` the obstacle in the queues of these names or None.
 
-        If ``find_sink`` is None, no queue can be an obstacle. ``is_driving``: whether the process drives shards now.
+        ``is_driving``: whether the process drives shards now.
         """
         self._io = io
         # The channel of one shard suffices: every change of a queue is published on all shards.
@@ -142,14 +142,14 @@ class ObstacleWatch:
         connection = make_connection(self._io.connect(0, self._channel))
         with closing(ChannelListener(connection, self._wake.fileno(), on_payload=self._changes.on_payload)) as listener:
             # Subscribes before the first check, so that no change is missed.
-            listener.set_channels([self._channel] if self._find_sink is not None else [])
+            listener.set_channels([self._channel])
             checked_ms = -inf
             while not self._is_stopping:
                 began_ms, names = monotonic_ms(), self._changes.take()
                 if names is None or began_ms - checked_ms >= (CHECK_MS if self._is_driving() else STANDBY_CHECK_MS):
                     checked_ms, obstacle = began_ms, self._find()
                 else:
-                    obstacle = self._find_sink(names) if names and self._find_sink is not None else None
+                    obstacle = self._find_sink(names) if names else None
                 if obstacle:
                     return obstacle
                 backoff.reset()
