@@ -261,8 +261,8 @@ class LastResort:
         with closing(self._open()) as io:
 
             def find(kind: str) -> Obstacle | None:
-                context = NamespaceContext(self._settings.namespace)
-                return io.run(find_obstacle(context, kind, topics=self._options.topics))
+                context, replicas = NamespaceContext(self._settings.namespace), self._settings.durability.replicas
+                return io.run(find_obstacle(context, kind, topics=self._options.topics, replicas=replicas))
 
             if self._options.is_demanded and _find_data_dir(self._settings) is not None:
                 self._kind = LockFileElection.kind

@@ -51,7 +51,7 @@ def run_last_resort(
         topics = None if producers is None else ServedTopics(producers.topic, sink_topics)
 
         def find() -> Obstacle | None:
-            return io.run(find_obstacle(context, KIND, topics=topics))
+            return io.run(find_obstacle(context, KIND, topics=topics, replicas=replicas))
 
         def find_sink_of(queues: Sequence[str]) -> Obstacle | None:
             return io.run(find_sink(context, queues, topics=topics))

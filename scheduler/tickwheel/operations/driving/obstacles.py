@@ -40,12 +40,15 @@ _NO_KAFKA: Final = (
 _FIELDS: Final = ("election", "former_election", "embedded")
 
 
-def find_obstacle(context: NamespaceContext, election: str, *, topics: ServedTopics | None) -> Plan[Obstacle | None]:
+def find_obstacle(
+    context: NamespaceContext, election: str, *, topics: ServedTopics | None, replicas: int = 0
+) -> Plan[Obstacle | None]:
     """Return why a candidate of last resort does not drive the namespace; None if it may drive.
 
     Raises Unavailable. Fills the context if the namespace exists. ``election`` is the kind of election in which the
     candidate takes part. If ``topics`` is not None, the candidate relays events to Kafka, and serves the sinks with
-    these topics. On one server, the plan costs three calls; a round is one call.
+    these topics. It relays an event after ``replicas`` replicas have received the event. On one server, the plan costs
+    three calls; a round is one call.
 
     A shard that nobody has claimed is no obstacle here: the candidate itself waits (`election.unclaimed_shards`). The
     row of a queue that cannot be read is none either, nor is a shard whose claim cannot be read. With Kafka, nor is a
@@ -56,7 +59,8 @@ def find_obstacle(context: NamespaceContext, election: str, *, topics: ServedTop
             return MISSING
         if context.history >= RELAYED and topics is None:
             return Obstacle(f"its events are relayed to Kafka, and {_NO_KAFKA}")
-        shards, permissions = _election_requests(context), permission_requests(context)
+        shards = _election_requests(context)
+        permissions = permission_requests(context, replicas if context.history >= RELAYED else 0)
         try:
             replies = yield Round([*shards, *permissions])
         except DataLoss:
