@@ -183,7 +183,9 @@ class SlowPath:
         return sys.executable
 
 
-def test_a_child_that_is_being_restarted_during_a_stop_is_killed_if_it_does_not_end() -> None:
+def test_a_child_that_is_being_restarted_during_a_stop_is_killed_if_it_does_not_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     path: Any = SlowPath()
     # The child ignores the end of its input.
     child = ChildProcess([path, "-c", "import threading; threading.Event().wait()"], stop_s=0.2)
@@ -198,3 +200,4 @@ def test_a_child_that_is_being_restarted_during_a_stop_is_killed_if_it_does_not_
     stopping.join(20)
     assert not stopping.is_alive()
     assert not is_process(child.pid)
+    assert caplog.messages[-1] == "the event process did not end within 0.2 s: it is killed"

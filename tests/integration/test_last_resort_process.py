@@ -16,9 +16,11 @@ from tickwheel.election.lease_options import LeaseOptions
 from tickwheel.election.lease_row import EVENT_PROCESS, LAST_RESORT, Row
 from tickwheel.embedded import EmbeddedServer
 from tickwheel.errors import TickwheelError
-from tickwheel.event_process import namespace_watch, obstacle_watch
+from tickwheel.event_process import EventProcess, namespace_watch, obstacle_watch
 from tickwheel.event_process.assembly import open_event_process
+from tickwheel.event_process.last_resort import run_last_resort
 from tickwheel.event_process.obstacle_watch import ObstacleWatch
+from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.driving.obstacles import Obstacle, find_sink
 from tickwheel.operations.removal.delete_namespace import delete_namespace
@@ -74,6 +76,12 @@ def rows(server: Any, namespace: str) -> list[Row]:
 
 def stored_keys(server: Any, namespace: str) -> list[bytes]:
     return list(server.scan_iter(f"{namespace}:*"))
+
+
+def listeners(server: Any, namespace: str) -> int:
+    """Return the number of processes that hear of changes of queues."""
+    [_, count] = server.execute_command("PUBSUB", "SHARDNUMSUB", shard_key(namespace, 0, "adopted"))
+    return int(count)
 
 
 def elections(server: Any, namespace: str) -> set[bytes | None]:
@@ -146,16 +154,19 @@ class RecordingWatch:
             namespace,
             find=self._find,
             find_sink=self._find_sink,
-            is_driving=lambda: True,
+            is_driving=lambda: self.is_driving(),
             on_obstacle=self.has_obstacle.set,
         )
+
+    def is_driving(self) -> bool:
+        return True
 
     def _find(self) -> None:
         self.checks += 1
 
     def _find_sink(self, queues: Sequence[str]) -> Obstacle | None:
         self.read.append([*queues])
-        return self._io.run(find_sink(self._context, queues))
+        return self._io.run(find_sink(self._context, queues, topics=None))
 
 
 @pytest.fixture
@@ -189,6 +200,88 @@ def test_all_queues_are_read_after_a_change_that_an_earlier_version_has_publishe
     server.execute_command("SPUBLISH", shard_key(namespace, 0, "adopted"), "")
     eventually(lambda: recording.checks == 2, "the namespace is checked")
     assert recording.read == []
+
+
+def test_a_process_that_begins_to_drive_after_a_change_checks_it_at_once(
+    client: Tickwheel, recording: RecordingWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(obstacle_watch, "STANDBY_JITTER_MS", 600_000.0)
+    monkeypatch.setattr(obstacle_watch, "_random", lambda: 1.0)
+    asked: list[bool] = []
+
+    def is_driving() -> bool:
+        if recording.watch._changes:
+            # The process stands by when the change arrives, and drives later.
+            asked.append(len(asked) > 0)
+            return asked[-1]
+        return False
+
+    monkeypatch.setattr(recording, "is_driving", is_driving)
+    client.create_queue("forwarded", sink="kafka://topic")
+    assert recording.has_obstacle.wait(20)
+    assert asked[:2] == [False, True]
+
+
+def test_all_candidates_end_soon_after_a_queue_has_got_a_sink(
+    client: Tickwheel, tickwheel_server: PrivateServer, namespace: str, server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A candidate that waited for this time would not end during the test.
+    monkeypatch.setattr(obstacle_watch, "STANDBY_JITTER_MS", 600_000.0)
+    monkeypatch.setattr(obstacle_watch, "_random", lambda: 1.0)
+    processes: list[EventProcess] = []
+
+    def run(process: EventProcess) -> None:
+        processes.append(process)
+        process.run()
+
+    def run_candidate() -> None:
+        run_last_resort(tickwheel_server.url, namespace, None, run, waits_for_unclaimed=False)
+
+    candidates = [Running(run_candidate) for _ in range(3)]
+    try:
+        eventually(lambda: len(rows(server, namespace)) == 3, "all candidates take part")
+        eventually(lambda: any(process.led_epochs() for process in processes), "one of them drives")
+        eventually(lambda: listeners(server, namespace) == 3, "all of them listen")
+        client.create_queue("forwarded", sink="kafka://topic")
+        for candidate in candidates:
+            candidate.thread.join(20)
+        assert not any(candidate.thread.is_alive() for candidate in candidates)
+    finally:
+        for process in processes:
+            process.stop()
+
+
+def test_a_candidate_with_kafka_ends_when_a_queue_gets_a_sink_that_it_does_not_serve(
+    client: Tickwheel, tickwheel_server: PrivateServer, namespace: str, server: Any
+) -> None:
+    client.create_queue("served", sink="kafka://mail.sent")
+    processes: list[EventProcess] = []
+
+    def run(process: EventProcess) -> None:
+        processes.append(process)
+        process.run()
+
+    def run_candidate() -> None:
+        run_last_resort(
+            *(tickwheel_server.url, namespace, producers, run),
+            sink_topics=["mail.*"],
+            waits_for_unclaimed=False,
+        )
+
+    # Nothing is sent, so no broker is necessary.
+    with closing(KafkaProducers("127.0.0.1:1", "transitions")) as producers:
+        candidate = Running(run_candidate)
+        try:
+            eventually(lambda: any(len(process.led_epochs()) == SHARDS for process in processes), "it drives")
+            # The forwarder of the shard listens, too.
+            eventually(lambda: listeners(server, namespace) == 2, "it listens")
+            client.create_queue("other", sink="kafka://reports")
+            candidate.thread.join(20)
+            assert not candidate.thread.is_alive()
+        finally:
+            for process in processes:
+                process.stop()
+            candidate.thread.join(20)
 
 
 def test_a_row_that_no_version_writes_is_logged_once_and_removed(

@@ -14,6 +14,8 @@ from tickwheel.client.admin import Admin
 from tickwheel.client.last_resort import LastResort, LastResortOptions
 from tickwheel.client.settings import ClientSettings
 from tickwheel.client.sink_watch import SinkWatch
+from tickwheel.kafka.options import KafkaOptions
+from tickwheel.model.served_topics import ServedTopics
 from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer
 
@@ -63,7 +65,7 @@ def test_only_the_end_of_the_sink_ends_the_watch(
     monkeypatch.setattr(sink_watch, "_JITTER_S", 0.01)
     monkeypatch.setattr(sink_watch, "_AGAIN_S", 0.01)
     has_ended = Event()
-    with closing(SinkWatch(Admin(client).settings, QUEUE, has_ended.set)) as watch:
+    with closing(SinkWatch(Admin(client).settings, QUEUE, None, has_ended.set)) as watch:
         watch.start()
         eventually(lambda: listeners(server, namespace), "the watch listens")
         client.create_queue("other")
@@ -74,10 +76,32 @@ def test_only_the_end_of_the_sink_ends_the_watch(
     eventually(lambda: not listeners(server, namespace), "the connection is closed")
 
 
+def test_a_sink_that_the_program_serves_ends_the_watch(client: Tickwheel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_watch, "_JITTER_S", 0.01)
+    has_ended = Event()
+    topics = ServedTopics("transitions", ("mail.*",))
+    with closing(SinkWatch(Admin(client).settings, QUEUE, topics, has_ended.set)) as watch:
+        watch.start()
+        client.create_queue(QUEUE, update=True, sink="kafka://mail.sent")
+        assert has_ended.wait(20)
+
+
+def test_a_program_with_kafka_does_not_drive_while_a_sink_has_a_topic_that_it_does_not_serve(client: Tickwheel) -> None:
+    kafka = KafkaOptions("127.0.0.1:1", "t", sink_topics=("mail.*",))
+    program = LastResort(Admin(client).settings, LastResortOptions(kafka, is_demanded=True))
+    program.start()
+    try:
+        assert not program.may_drive(20.0)
+        assert program._obstacle is not None
+        assert "no pattern of --sink-topics permits the topic topic" in program._obstacle.text
+    finally:
+        program.stop()
+
+
 def test_an_end_before_the_subscription_is_noticed(client: Tickwheel) -> None:
     client.delete_queue(QUEUE)
     has_ended = Event()
-    with closing(SinkWatch(Admin(client).settings, QUEUE, has_ended.set)) as watch:
+    with closing(SinkWatch(Admin(client).settings, QUEUE, None, has_ended.set)) as watch:
         watch.start()
         assert has_ended.wait(20)
 
@@ -88,7 +112,7 @@ def test_a_lost_connection_is_replaced(
     monkeypatch.setattr(sink_watch, "_BACKOFF_S", (0.01, 0.01))
     monkeypatch.setattr(sink_watch, "_JITTER_S", 0.01)
     has_ended = Event()
-    with closing(SinkWatch(Admin(client).settings, QUEUE, has_ended.set)) as watch:
+    with closing(SinkWatch(Admin(client).settings, QUEUE, None, has_ended.set)) as watch:
         watch.start()
         eventually(lambda: listeners(server, namespace), "the watch listens")
         server.client_kill_filter(_type="pubsub")
@@ -99,5 +123,5 @@ def test_a_lost_connection_is_replaced(
 
 def test_a_watch_ends_although_its_server_does_not_answer() -> None:
     settings = ClientSettings.validate("redis://127.0.0.1:1", "tw", None, "memory", False, None)
-    with closing(SinkWatch(settings, QUEUE, lambda: None)) as watch:
+    with closing(SinkWatch(settings, QUEUE, None, lambda: None)) as watch:
         watch.start()

@@ -22,7 +22,6 @@ def test_each_change_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
         assert caplog.messages == []
         led |= {0: 7, 2: 7}
         log.check()
-        led |= {1: 7}
         log.check()
         led.clear()
         log.close()
@@ -32,6 +31,25 @@ def test_each_change_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     ]
     assert [vars(record)["fields"]["event"] for record in caplog.records] == ["drives", "no longer drives"]
     assert all(map(_should_log, caplog.records))
+
+
+def test_another_number_of_shards_is_logged_once_it_no_longer_changes(caplog: pytest.LogCaptureFixture) -> None:
+    led: dict[int, int] = {}
+    log = DrivingLog("tw", 4, lambda: led)
+    with caplog.at_level(logging.INFO, "tickwheel.driving"):
+        for shard in range(4):
+            led[shard] = 7
+            log.check()
+        assert caplog.messages == ["this program now drives namespace tw: 1 of 4 shards"]
+        log.check()
+        log.check()
+        del led[0]
+        log.check()
+        # For a short time, another process drove the shard.
+        led[0] = 8
+        log.check()
+        log.check()
+    assert caplog.messages[1:] == ["this program drives namespace tw with 4 of 4 shards"]
 
 
 def make_record(level: int, error: Exception | None = None, **fields: object) -> logging.LogRecord:

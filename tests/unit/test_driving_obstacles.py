@@ -9,6 +9,7 @@ from tickwheel.client.last_resort import find_obstacle_of_settings
 from tickwheel.client.settings import ClientSettings
 from tickwheel.errors import DataLoss, Forbidden, Unavailable
 from tickwheel.model.queue_config import QueueConfig
+from tickwheel.model.served_topics import ServedTopics
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.driving.obstacles import Obstacle, find_obstacle, find_sink
 from tickwheel.plan import Plan, Reply, Request, Round
@@ -29,7 +30,7 @@ def obstacle(
     former: Mapping[int, bytes] | None = None,
     queues: Mapping[bytes, QueueConfig] | None = None,
     denied: Mapping[str, list[bytes]] | None = None,
-    has_kafka: bool = False,
+    topics: ServedTopics | None = None,
     forbidden: str = "",
     damaged: str = "",
     stored_rows: Mapping[bytes, bytes] | None = None,
@@ -39,6 +40,7 @@ def obstacle(
     ``kinds``: the kind of election and the mark of an embedded server, by shard. ``former``: the kind before a reset of
     the epoch, by shard. ``denied``: the replies of the scripts that check permissions. ``forbidden``: the key that the
     user may not read. ``damaged``: the key with another type. ``stored_rows``: further rows of queues, as bytes.
+    ``topics`` are those of the plan.
     """
     answers: dict[str, Any] = {namespace_key("tw"): namespace}
     for shard in range(2):
@@ -61,7 +63,8 @@ def obstacle(
             raise answers[key]
         return Reply(answers[key])
 
-    found, _ = run(find_obstacle(NamespaceContext("tw"), "lease", has_kafka=has_kafka), answer)
+    found, rounds = run(find_obstacle(NamespaceContext("tw"), "lease", topics=topics), answer)
+    assert damaged or rounds <= 3
     return "" if found is None else found.text
 
 
@@ -99,13 +102,41 @@ def test_a_namespace_that_is_being_deleted_is_not_driven() -> None:
 def test_a_namespace_that_relays_its_history_needs_kafka() -> None:
     relayed = [*NAMESPACE[:2], b"relay", *NAMESPACE[3:]]
     assert "relayed to Kafka, and this program has no Kafka brokers (the option --kafka" in obstacle(namespace=relayed)
-    assert obstacle(namespace=relayed, has_kafka=True) == ""
+    assert obstacle(namespace=relayed, topics=ServedTopics("transitions")) == ""
 
 
 def test_a_queue_with_a_sink_needs_kafka() -> None:
     queues = {b"plain": QueueConfig(), b"forwarded": QueueConfig(sink="kafka://topic")}
     assert "queue 'forwarded' delivers to a sink, and this program has no Kafka brokers" in obstacle(queues=queues)
-    assert obstacle(queues=queues, has_kafka=True) == ""
+    assert obstacle(queues=queues, topics=ServedTopics("transitions")) == ""
+
+
+@pytest.mark.parametrize(
+    ("topic", "reason"),
+    [
+        ("mail.sent", ""),
+        ("reports", "no pattern of --sink-topics permits the topic reports of the sink: mail.*, t*"),
+        ("transitions", "the topic transitions of the sink is the topic of the transitions (--topic)"),
+    ],
+)
+def test_a_sink_whose_topic_the_program_does_not_serve_is_an_obstacle(topic: str, reason: str) -> None:
+    topics = ServedTopics("transitions", ("mail.*", "t*"))
+    config = QueueConfig(sink=f"kafka://{topic}")
+    text = f"queue 'forwarded' delivers to a sink, and {reason}" if reason else ""
+    assert obstacle(queues={b"a": QueueConfig(sink="kafka://timers"), b"forwarded": config}, topics=topics) == text
+    found, rounds = run(
+        find_sink(NamespaceContext("tw"), ["forwarded"], topics=topics), lambda _: Reply([stored(config)])
+    )
+    assert (found, rounds) == (Obstacle(text, "forwarded") if text else None, 1)
+
+
+def test_with_kafka_a_sink_with_an_invalid_url_is_no_obstacle_and_hides_no_other() -> None:
+    topics = ServedTopics("transitions", ("mail.*",))
+    queues = {b"damaged": QueueConfig(sink="amqp://x"), b"empty": QueueConfig(sink="kafka://")}
+    assert obstacle(queues=queues, topics=topics) == ""
+    assert "queue 'damaged' delivers to a sink" in obstacle(queues=queues)
+    queues[b"forwarded"] = QueueConfig(sink="kafka://reports")
+    assert "queue 'forwarded' delivers to a sink" in obstacle(queues=queues, topics=topics)
 
 
 @pytest.mark.parametrize("kind", ["zookeeper", "lockfile", "later"])
@@ -182,7 +213,7 @@ def test_a_server_that_does_not_answer_is_no_obstacle() -> None:
         raise Unavailable("no answer")
 
     with pytest.raises(Unavailable):
-        run(find_obstacle(NamespaceContext("tw"), "lease", has_kafka=False), answer)
+        run(find_obstacle(NamespaceContext("tw"), "lease", topics=None), answer)
 
 
 def stored(config: QueueConfig) -> bytes:
@@ -199,8 +230,8 @@ def test_only_the_rows_of_changed_queues_are_read_for_sinks() -> None:
         return Reply([rows.get(str(name)) for name in names])
 
     context = NamespaceContext("tw")
-    assert run(find_sink(context, ["plain", "damaged", "deleted"]), answer) == (None, 1)
-    found, rounds = run(find_sink(context, ["plain", "forwarded"]), answer)
+    assert run(find_sink(context, ["plain", "damaged", "deleted"], topics=None), answer) == (None, 1)
+    found, rounds = run(find_sink(context, ["plain", "forwarded"], topics=None), answer)
     assert found is not None
     assert found.queue == "forwarded"
     assert "queue 'forwarded' delivers to a sink" in found.text

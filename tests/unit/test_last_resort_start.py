@@ -21,6 +21,7 @@ from tickwheel.errors import Unavailable
 from tickwheel.event_process import main as main_module
 from tickwheel.kafka.options import KafkaOptions
 from tickwheel.kafka.producer import KafkaProducers
+from tickwheel.model.served_topics import ServedTopics
 from tickwheel.operations.driving.obstacles import Obstacle
 from tickwheel.plan import Plan
 from tickwheel.redis.url import VARIABLE
@@ -76,6 +77,8 @@ def test_a_child_gets_the_options_of_its_program() -> None:
         *("--kafka=host:1", "--topic=t", "--kafka-setting=a=b", "--sink-topics=x*"),
         *("--kafka-config=/etc/kafka.properties", "--replicas=2"),
     ]
+    assert LastResortOptions(kafka).topics == ServedTopics("t", ("x*",))
+    assert LastResortOptions().topics is None
     assert "--at-once" in last_resort(LastResortOptions(is_demanded=True))._command()
     sharing = LastResortOptions(metrics_socket=Path("/tmp/private/driver"))
     assert "--metrics-socket=/tmp/private/driver" in last_resort(sharing)._command()

@@ -77,7 +77,7 @@ def test_errors_do_not_end_the_watch_of_obstacles(monkeypatch: pytest.MonkeyPatc
         Failing(errors),  # type: ignore[arg-type]
         "tw",
         find=lambda: None,
-        find_sink=None,
+        find_sink=lambda _: None,
         is_driving=lambda: True,
         on_obstacle=lambda: None,
     )

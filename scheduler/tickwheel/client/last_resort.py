@@ -25,6 +25,7 @@ from tickwheel.election.lock_file import LockFileElection
 from tickwheel.embedded.socket_owner import find_data_dir
 from tickwheel.errors import TickwheelError, Unavailable
 from tickwheel.kafka.options import KafkaOptions
+from tickwheel.model.served_topics import ServedTopics
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.driving.obstacles import MISSING, Obstacle, find_obstacle
 from tickwheel.redis import url as redis_url
@@ -68,6 +69,11 @@ class LastResortOptions:
     is_demanded: bool = False
     metrics_socket: Path | None = None
 
+    @property
+    def topics(self) -> ServedTopics | None:
+        """The topics whose sinks the program serves; None without brokers."""
+        return None if self.kafka is None else self.kafka.served_topics
+
 
 def find_obstacle_of_settings(settings: ClientSettings, *, is_demanded: bool = False) -> Obstacle | None:
     """Return why a client with these settings cannot drive as a last resort; None if it may be able to."""
@@ -100,7 +106,7 @@ class LastResort:
         self._is_decided = threading.Event()
         self._changed = threading.Condition()
         self._is_stopping = self._is_ending = self._has_child_ended = False
-        # Whether the sink that is the obstacle was removed during the pause.
+        # Whether the sink that is the obstacle was removed, or replaced, during the pause.
         self._has_sink_ended = False
         # Whether this program had a child that has ended. Perhaps it ended because this program drains.
         self._has_had_child = False
@@ -176,7 +182,7 @@ class LastResort:
     def _wait(self, pause_s: float, was_ending: bool) -> None:
         """Wait until `stop`, or until `begin_stop` if it was not called before, for at most ``pause_s``.
 
-        If the obstacle is the sink of a queue, wait until this queue has no sink, unless this program drains.
+        If the obstacle is the sink of a queue, wait until the queue has no such sink, unless this program drains.
         """
 
         def is_over() -> bool:
@@ -188,7 +194,8 @@ class LastResort:
             if queue is not None:
                 # If the process has too many open files, the check after the pause notices the same.
                 with suppress(OSError):
-                    stack.enter_context(closing(SinkWatch(self._settings, queue, self._on_sink_end))).start()
+                    watch = SinkWatch(self._settings, queue, self._options.topics, self._on_sink_end)
+                    stack.enter_context(closing(watch)).start()
             with self._changed:
                 self._changed.wait_for(is_over, pause_s)
 
@@ -254,8 +261,8 @@ class LastResort:
         with closing(self._open()) as io:
 
             def find(kind: str) -> Obstacle | None:
-                context = NamespaceContext(self._settings.namespace)
-                return io.run(find_obstacle(context, kind, has_kafka=self._options.kafka is not None))
+                context, replicas = NamespaceContext(self._settings.namespace), self._settings.durability.replicas
+                return io.run(find_obstacle(context, kind, topics=self._options.topics, replicas=replicas))
 
             if self._options.is_demanded and _find_data_dir(self._settings) is not None:
                 self._kind = LockFileElection.kind

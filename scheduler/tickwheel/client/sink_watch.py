@@ -1,4 +1,4 @@
-"""Notices that a queue has no sink any more, for a program that does not drive because of this sink.
+"""Notices that a queue no longer has the sink because of which a program does not drive.
 
 Changes of queues are published, with the name of the queue. So only the row of this queue is read, and only after a
 change.
@@ -14,6 +14,7 @@ from typing import Final
 
 from tickwheel.client.settings import ClientSettings
 from tickwheel.errors import TickwheelError
+from tickwheel.model.served_topics import ServedTopics
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.driving.obstacles import find_sink
 from tickwheel.plan import BROKEN_ANSWER
@@ -43,15 +44,18 @@ _log = logging.getLogger("tickwheel.driving")
 
 
 class SinkWatch:
-    """Calls ``on_end`` once, from a thread of its own, when the queue has no sink or no longer exists.
+    """Calls ``on_end`` once, from a thread of its own, when the queue has a sink that the program serves, or none.
 
     The program checks its obstacle from time to time, too. So the watch gives up if its user may not subscribe.
     """
 
-    def __init__(self, settings: ClientSettings, queue: str, on_end: Callable[[], None]) -> None:
-        """``settings`` name a server of Redis by its URL."""
+    def __init__(
+        self, settings: ClientSettings, queue: str, topics: ServedTopics | None, on_end: Callable[[], None]
+    ) -> None:
+        """``settings`` name a server of Redis by its URL. ``topics`` are those of `find_sink`."""
         self._settings = settings
         self._queue = queue
+        self._topics = topics
         self._on_end = on_end
         self._context = NamespaceContext(settings.namespace)
         self._wake = WakePipe()
@@ -78,13 +82,13 @@ class SinkWatch:
                 self._watch(backoff)
                 return
             except (*CONNECTION_ERRORS, *BROKEN_ANSWER, TickwheelError) as error:
-                _log.debug("cannot notice that queue %s has no sink any more: %s", self._queue, error)
+                _log.debug("cannot notice changes of the sink of queue %s: %s", self._queue, error)
                 if permanent_error(error) is not None:
                     return
             self._wake.wait(1_000 * backoff.next())
 
     def _watch(self, backoff: Backoff) -> None:
-        """Watch the queue over one connection, until it has no sink or `close` is called."""
+        """Watch the queue over one connection, until its sink is no obstacle or `close` is called."""
         settings = self._settings
         assert settings.url is not None
         servers = ConnectionPools(settings.url, _CALL_S)
@@ -100,7 +104,7 @@ class SinkWatch:
             listener.set_channels([shard_key(settings.namespace, 0, "adopted")])
             self._has_changed = False
             while not self._is_closing:
-                if io.run(find_sink(self._context, [self._queue])) is None:
+                if io.run(find_sink(self._context, [self._queue], topics=self._topics)) is None:
                     self._on_end()
                     return
                 backoff.reset()

@@ -22,6 +22,7 @@ from tickwheel.event_process.queue_metrics_reader import QueueMetricsReader
 from tickwheel.event_process.shard_loop import Connect
 from tickwheel.event_process.sidecar import Sidecar, StartSidecar
 from tickwheel.kafka.producer import KafkaProducers
+from tickwheel.model.served_topics import ALL_TOPICS
 from tickwheel.operations.context import RELAYED, NamespaceContext
 from tickwheel.operations.namespace import ensure_namespace_id, open_namespace
 from tickwheel.operations.namespace_options import NamespaceOptions
@@ -33,7 +34,7 @@ from tickwheel.relay.relay import Relay
 from tickwheel.runtime.extras import describe_install
 from tickwheel.runtime.time import monotonic_ms
 from tickwheel.sinks.forwarder import SinkForwarder
-from tickwheel.sinks.registry import ALL_TOPICS, SinkRegistry
+from tickwheel.sinks.registry import SinkRegistry
 from tickwheel.storage.keys import shard_key
 
 _CALL_TIMEOUT_S = 5.0

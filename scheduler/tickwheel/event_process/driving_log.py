@@ -1,4 +1,7 @@
-"""Logs when a process of last resort begins to drive its namespace, and when it no longer drives."""
+"""Logs when a process of last resort begins to drive its namespace, and when it no longer drives.
+
+A process claims many shards one after another. So the number of shards is logged again when it no longer changes.
+"""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -21,7 +24,8 @@ class DrivingLog:
         self._namespace = namespace
         self._shards = shards
         self._led_epochs = led_epochs
-        self._is_driving = False
+        # The number of shards at the last check, and in the last line.
+        self._count = self._logged = 0
         self._stopping = Event()
         self._thread = Thread(target=self._run, name="tickwheel-driving-log", daemon=True)
 
@@ -36,17 +40,22 @@ class DrivingLog:
         self.check()
 
     def check(self) -> None:
-        """Log a line if this process drives, and did not at the last check, or the other way round."""
-        count = len(self._led_epochs())
-        if (count > 0) is self._is_driving:
+        """Log a line if this process drives, and did not at the last check, or the other way round.
+
+        Log another line if it drives another number of shards than in the last line, and as many as at the last check.
+        """
+        before, self._count = self._count, len(self._led_epochs())
+        count, logged = self._count, self._logged
+        if count == logged or (count and logged and count != before):
             return
-        self._is_driving = count > 0
-        if self._is_driving:
-            text, extra = "this program now drives namespace %s: %d of %d shards", log_fields("drives", shards=count)
-            _log.info(text, self._namespace, count, self._shards, extra=extra)
-        else:
+        self._logged = count
+        if not count:
             text, extra = "this program no longer drives namespace %s", log_fields("no longer drives")
             _log.info(text, self._namespace, extra=extra)
+            return
+        begins = "drives namespace %s with" if logged else "now drives namespace %s:"
+        extra = log_fields("drives", shards=count)
+        _log.info(f"this program {begins} %d of %d shards", self._namespace, count, self._shards, extra=extra)
 
     def _run(self) -> None:
         while not self._stopping.wait(_CHECK_S):

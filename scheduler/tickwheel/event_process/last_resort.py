@@ -18,12 +18,12 @@ from tickwheel.event_process import EventProcess
 from tickwheel.event_process.assembly import open_event_process
 from tickwheel.event_process.obstacle_watch import ObstacleWatch
 from tickwheel.kafka.producer import KafkaProducers
+from tickwheel.model.served_topics import ALL_TOPICS, ServedTopics
 from tickwheel.operations.context import RELAYED, NamespaceContext
 from tickwheel.operations.driving.obstacles import Obstacle, find_obstacle, find_sink
 from tickwheel.redis.driver_executor import DriverExecutor
 from tickwheel.redis.pools import ConnectionPools
 from tickwheel.redis.url import redact
-from tickwheel.sinks.registry import ALL_TOPICS
 
 _CALL_TIMEOUT_S: Final = 5.0
 
@@ -48,12 +48,13 @@ def run_last_resort(
     io = DriverExecutor(ConnectionPools(url, _CALL_TIMEOUT_S), redact(url), _CALL_TIMEOUT_S)
     with closing(io):
         context = NamespaceContext(namespace)
+        topics = None if producers is None else ServedTopics(producers.topic, sink_topics)
 
         def find() -> Obstacle | None:
-            return io.run(find_obstacle(context, KIND, has_kafka=producers is not None))
+            return io.run(find_obstacle(context, KIND, topics=topics, replicas=replicas))
 
         def find_sink_of(queues: Sequence[str]) -> Obstacle | None:
-            return io.run(find_sink(context, queues))
+            return io.run(find_sink(context, queues, topics=topics))
 
         if find():
             return
@@ -74,7 +75,7 @@ def run_last_resort(
                         io,
                         namespace,
                         find=find,
-                        find_sink=None if producers is not None else find_sink_of,
+                        find_sink=find_sink_of,
                         is_driving=lambda: bool(process.led_epochs()),
                         on_obstacle=process.stop,
                     )

@@ -35,10 +35,10 @@ from tickwheel.event_process.parent_input import ParentInput
 from tickwheel.kafka.library import TOPIC
 from tickwheel.kafka.options import KafkaOptions
 from tickwheel.kafka.producer import KafkaProducers
+from tickwheel.model.served_topics import ALL_TOPICS
 from tickwheel.redis.url import VARIABLE
 from tickwheel.runtime.log_format import log_to_stderr
 from tickwheel.runtime.signals import handle_in_thread, ignore_sigusr1
-from tickwheel.sinks.registry import ALL_TOPICS
 
 # Errors of the environment, such as a full disk or an unreachable server, are logged in one line. All others are bugs
 # and are logged with a traceback.

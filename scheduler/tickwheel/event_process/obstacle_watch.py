@@ -30,9 +30,12 @@ from tickwheel.storage.script_errors import ScriptError
 CHECK_MS: Final = 60_000.0
 STANDBY_CHECK_MS: Final = 300_000.0
 # After a change of a queue, each process waits for a random part of this time. So the processes of a namespace do not
-# all read at once, and one read serves many changes. A process that stands by serves no queue.
+# all read at once, and one read serves many changes. A process that stands by serves no queue. If it begins to drive
+# meanwhile, the shorter time counts, from the change on.
 JITTER_MS: Final = 1_000.0
 STANDBY_JITTER_MS: Final = 30_000.0
+# How often a process that waits notices that it has begun to drive.
+_SLICE_MS: Final = 200.0
 # If more queues have changed, all are read. Such a read can take long, so the reads after changes take at most a tenth
 # of the time.
 QUEUES_MAX: Final = 100
@@ -78,13 +81,13 @@ class ObstacleWatch:
         namespace: str,
         *,
         find: Callable[[], Obstacle | None],
-        find_sink: Callable[[Sequence[str]], Obstacle | None] | None,
+        find_sink: Callable[[Sequence[str]], Obstacle | None],
         is_driving: Callable[[], bool],
         on_obstacle: Callable[[], None],
     ) -> None:
         """``find`` returns an obstacle or None, and ``find_sink`` the obstacle in the queues of these names or None.
 
-        If ``find_sink`` is None, no queue can be an obstacle. ``is_driving``: whether the process drives shards now.
+        ``is_driving``: whether the process drives shards now.
         """
         self._io = io
         # The channel of one shard suffices: every change of a queue is published on all shards.
@@ -139,21 +142,30 @@ class ObstacleWatch:
         connection = make_connection(self._io.connect(0, self._channel))
         with closing(ChannelListener(connection, self._wake.fileno(), on_payload=self._changes.on_payload)) as listener:
             # Subscribes before the first check, so that no change is missed.
-            listener.set_channels([self._channel] if self._find_sink is not None else [])
+            listener.set_channels([self._channel])
             checked_ms = -inf
             while not self._is_stopping:
                 began_ms, names = monotonic_ms(), self._changes.take()
                 if names is None or began_ms - checked_ms >= (CHECK_MS if self._is_driving() else STANDBY_CHECK_MS):
                     checked_ms, obstacle = began_ms, self._find()
                 else:
-                    obstacle = self._find_sink(names) if names and self._find_sink is not None else None
+                    obstacle = self._find_sink(names) if names else None
                 if obstacle:
                     return obstacle
                 backoff.reset()
                 took_ms = monotonic_ms() - began_ms
                 listener.poll(monotonic_ms() + CHECK_MS)
                 if self._changes:
-                    jitter_ms = JITTER_MS if self._is_driving() else STANDBY_JITTER_MS
-                    self._wake.wait(max(jitter_ms * _random(), _PAUSE_FACTOR * took_ms))
+                    self._pause(_PAUSE_FACTOR * took_ms)
                     listener.poll(monotonic_ms())
         return None
+
+    def _pause(self, shortest_ms: float) -> None:
+        """Wait for a random time, at least ``shortest_ms``, or until `close`."""
+        began_ms, part = monotonic_ms(), _random()
+        while not self._is_stopping:
+            jitter_ms = JITTER_MS if self._is_driving() else STANDBY_JITTER_MS
+            left_ms = began_ms + max(jitter_ms * part, shortest_ms) - monotonic_ms()
+            if left_ms <= 0:
+                return
+            self._wake.wait(min(left_ms, _SLICE_MS))

@@ -8,6 +8,7 @@ from typing import Self
 from tickwheel.kafka.library import TOPIC
 from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.kafka.settings import read_kafka_settings
+from tickwheel.model.served_topics import ALL_TOPICS, ServedTopics
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class KafkaOptions:
     topic: str = TOPIC
     # Tracebacks of other programs may print the options, and a setting can be a password.
     settings: tuple[str, ...] = field(default=(), repr=False)
-    sink_topics: tuple[str, ...] = ("*",)
+    sink_topics: tuple[str, ...] = ALL_TOPICS
     config: Path | None = None
 
     @classmethod
@@ -37,7 +38,12 @@ class KafkaOptions:
     ) -> Self:
         """Return the options, with defaults for those that are None."""
         topic = TOPIC if topic is None else topic
-        return cls(brokers, topic, tuple(settings or ()), tuple(sink_topics or ("*",)), config)
+        return cls(brokers, topic, tuple(settings or ()), tuple(sink_topics or ALL_TOPICS), config)
+
+    @property
+    def served_topics(self) -> ServedTopics:
+        """The topics whose sinks the program serves."""
+        return ServedTopics(self.topic, self.sink_topics)
 
     def check(self) -> None:
         """Raise the errors of `producers`, before a child process needs the producers."""

@@ -11,6 +11,7 @@ depends on the limits (`tickwheel.limits`) and the stored format (`tickwheel.sto
     results.py              results of operations: Change, Explanation, Lateness, ForecastMinute
     state_machine.py        the states of a message and the table of transitions
     sink_url.py             URLs of sinks
+    served_topics.py        the topics that a program permits as sinks
     security_releases.py    the releases of Redis and Valkey that mend vulnerabilities
     durations.py            durations as text: 15m, 2h30m
     priority.py             priorities, and the deadlines that they mean

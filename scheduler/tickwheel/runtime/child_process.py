@@ -105,6 +105,7 @@ class ChildProcess:
         try:
             self._process.wait(self._stop_s)
         except subprocess.TimeoutExpired:
+            _log.warning("%s did not end within %g s: it is killed", self._label, self._stop_s)
             self._process.kill()
         self._watcher.join()
 

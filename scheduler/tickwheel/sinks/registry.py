@@ -1,22 +1,18 @@
 """Opens sinks by their URLs, which `model/sink_url.py` validates. All kinds of sinks are registered here.
 
-Who may configure a queue chooses the URL, but the event process writes with its own rights. So the registry opens no
-topic of transitions, and only the topics that the operator permits.
+The registry opens only the topics that `model/served_topics.py` permits.
 """
 
 import logging
 from collections.abc import Callable, Sequence
-from fnmatch import fnmatchcase
-from typing import Final
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
 from tickwheel.kafka.producer import KafkaProducers
+from tickwheel.model.served_topics import ALL_TOPICS, ServedTopics
 from tickwheel.model.sink_url import split_sink_url, validate_sink_url
 from tickwheel.sinks.kafka_sink import KafkaSink
 from tickwheel.sinks.sink import Sink
-
-ALL_TOPICS: Final = ("*",)
 
 _log = logging.getLogger("tickwheel.sinks")
 
@@ -28,8 +24,7 @@ class SinkRegistry:
         """``topics`` are shell patterns. Only topics that match one of the patterns can be sinks."""
         self._namespace = namespace
         self._sink_producers = producers.sink_producers()
-        self._relay_topic = producers.topic
-        self._topics = topics
+        self._topics = ServedTopics(producers.topic, topics)
         self._schemes: dict[str, Callable[[str], Sink]] = {"kafka": self._open_topic}
         # By queue, the sink that the log has reported as not served.
         self._reported: dict[str, str] = {}
@@ -53,10 +48,6 @@ class SinkRegistry:
             return None
 
     def _open_topic(self, topic: str) -> Sink:
-        if topic == self._relay_topic:
-            raise InvalidArgument(f"the topic {topic} of the sink is the topic of the transitions (--topic)")
-        if not any(fnmatchcase(topic, pattern) for pattern in self._topics):
-            raise InvalidArgument(
-                f"no pattern of --sink-topics permits the topic {topic} of the sink: {', '.join(self._topics)}"
-            )
+        if refusal := self._topics.refusal(topic):
+            raise InvalidArgument(refusal)
         return KafkaSink(self._sink_producers, self._namespace, topic)

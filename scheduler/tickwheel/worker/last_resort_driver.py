@@ -37,7 +37,8 @@ class LastResortDriver:
         elif self._options is not None and self._options.kafka is not None:
             self._log.warning("--kafka has no effect with the embedded server of a data directory")
         self._alarm = DriverAlarm(client, self._last_resort, self._log)
-        self._alarm.start()
+        if not self._is_ending:
+            self._alarm.start()
 
     def begin_stop(self) -> None:
         """End the warnings, and let the child hand its shards over as soon as another process can drive them."""

@@ -79,7 +79,7 @@ def test_after_a_reset_of_an_election_by_zookeeper_workers_wait_until_an_event_p
 
     def obstacle() -> str:
         context = NamespaceContext(cli_client._context.namespace)
-        found = cli_client._run(find_obstacle(context, "lease", has_kafka=False))
+        found = cli_client._run(find_obstacle(context, "lease", topics=None))
         return "" if found is None else found.text
 
     server.hset(clock, mapping={"fence": pack_fence(1, 1), "election": "zookeeper", "owner": "host:1"})

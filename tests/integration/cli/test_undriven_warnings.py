@@ -1,6 +1,7 @@
 """A namespace that no event process drives: commands and workers warn."""
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -19,6 +20,7 @@ from tickwheel.storage.sharding import shard_of
 from tickwheel.testing import PrivateServer
 from tickwheel.worker import driver_alarm
 from tickwheel.worker.driver_alarm import DriverAlarm
+from tickwheel.worker.last_resort_driver import LastResortDriver
 
 pytestmark = pytest.mark.integration
 
@@ -130,3 +132,12 @@ def test_a_worker_warns_again_and_again_while_nobody_drives(
         eventually(warnings, "the worker warns after the process was killed", 60)
     finally:
         alarm.stop()
+
+
+def test_a_worker_that_ends_before_it_has_started_does_not_begin_to_check(cli_client: Tickwheel) -> None:
+    driver = LastResortDriver(None)
+    driver.begin_stop()
+    before = set(threading.enumerate())
+    driver.start(cli_client)
+    assert [thread.name for thread in set(threading.enumerate()) - before] == []
+    driver.stop()

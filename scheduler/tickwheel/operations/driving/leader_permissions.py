@@ -13,22 +13,23 @@ _LEVEL: Final = 2
 _NAMES: Final = {"clock", "messages", "bodies", "inbox", "slots", "events"}
 
 
-def find_denied(context: NamespaceContext) -> Plan[list[str]]:
+def find_denied(context: NamespaceContext, replicas: int = 0) -> Plan[list[str]]:
     """Return the commands of a leader that the user may not run. Checks the metadata shard, for a single server.
 
-    Raises Forbidden if the user may not use all keys of a leader.
+    ``replicas`` is the number of replicas for which the relay of the leader waits. Raises Forbidden if the user may not
+    use all keys of a leader.
     """
-    return denied_commands((yield Round(permission_requests(context))))
+    return denied_commands((yield Round(permission_requests(context, replicas))))
 
 
-def permission_requests(context: NamespaceContext) -> list[Request]:
+def permission_requests(context: NamespaceContext, replicas: int) -> list[Request]:
     """Return the requests whose replies `denied_commands` takes."""
     script = load("check_leader_permissions")
     keys = {name: shard_key(context.namespace, 0, name) for name in _NAMES}
     keys |= {"slot": slot_key(context.namespace, 0, _LEVEL, 0), "election": election_key(context.namespace)}
     keys["namespace"] = namespace_key(context.namespace)
     adopted = shard_key(context.namespace, 0, "adopted")
-    call = Call(script, [keys[name] for name in script.keys], [adopted])
+    call = Call(script, [keys[name] for name in script.keys], [adopted, replicas])
     return [permissions_request(context.namespace, 0), Request(0, call)]
 
 

@@ -9,8 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from tickwheel.errors import DataLoss, Forbidden, NamespaceGone, TickwheelError, Unavailable
+from tickwheel.errors import DataLoss, Forbidden, InvalidArgument, NamespaceGone, TickwheelError, Unavailable
 from tickwheel.model.queue_config import QueueConfig
+from tickwheel.model.served_topics import ServedTopics
+from tickwheel.model.sink_url import split_sink_url, validate_sink_url
 from tickwheel.operations.context import RELAYED, NamespaceContext
 from tickwheel.operations.driving.leader_permissions import denied_commands, permission_requests
 from tickwheel.operations.namespace import read_namespace
@@ -38,23 +40,27 @@ _NO_KAFKA: Final = (
 _FIELDS: Final = ("election", "former_election", "embedded")
 
 
-def find_obstacle(context: NamespaceContext, election: str, *, has_kafka: bool) -> Plan[Obstacle | None]:
+def find_obstacle(
+    context: NamespaceContext, election: str, *, topics: ServedTopics | None, replicas: int = 0
+) -> Plan[Obstacle | None]:
     """Return why a candidate of last resort does not drive the namespace; None if it may drive.
 
     Raises Unavailable. Fills the context if the namespace exists. ``election`` is the kind of election in which the
-    candidate takes part. ``has_kafka``: the candidate relays events to Kafka, and serves sinks. On one server, the plan
-    costs three calls, or two with Kafka; a round is one call.
+    candidate takes part. If ``topics`` is not None, the candidate relays events to Kafka, and serves the sinks with
+    these topics. It relays an event after ``replicas`` replicas have received the event. On one server, the plan costs
+    three calls; a round is one call.
 
     A shard that nobody has claimed is no obstacle here: the candidate itself waits (`election.unclaimed_shards`). The
-    row of a queue that cannot be read is none either, nor is a shard whose claim cannot be read. The process logs them,
-    and no other process could do more for the queue or the shard.
+    row of a queue that cannot be read is none either, nor is a shard whose claim cannot be read. With Kafka, nor is a
+    sink whose URL is invalid. The process logs them, and no other process could do more for the queue or the shard.
     """
     try:
         if not (yield from read_namespace(context)):
             return MISSING
-        if context.history >= RELAYED and not has_kafka:
+        if context.history >= RELAYED and topics is None:
             return Obstacle(f"its events are relayed to Kafka, and {_NO_KAFKA}")
-        shards, permissions = _election_requests(context), permission_requests(context)
+        shards = _election_requests(context)
+        permissions = permission_requests(context, replicas if context.history >= RELAYED else 0)
         try:
             replies = yield Round([*shards, *permissions])
         except DataLoss:
@@ -63,8 +69,7 @@ def find_obstacle(context: NamespaceContext, election: str, *, has_kafka: bool) 
             return Obstacle(kind)
         if denied := denied_commands(replies[len(shards) :]):
             return Obstacle(f"the server's user may not do all that a leader does, such as {denied[0]}")
-        if not has_kafka:
-            return _first_sink((yield from read_rows(context)).configs)
+        return _first_sink((yield from read_rows(context)).configs, topics)
     except NamespaceGone:
         return Obstacle("the namespace is being deleted")
     except Forbidden as error:
@@ -74,11 +79,15 @@ def find_obstacle(context: NamespaceContext, election: str, *, has_kafka: bool) 
     except TickwheelError as error:
         # The namespace has another format, or its data are damaged. Another attempt would fail, too.
         return Obstacle(str(error))
-    return None
 
 
-def find_sink(context: NamespaceContext, queues: Sequence[str]) -> Plan[Obstacle | None]:
-    """Return the obstacle if one of these queues has a sink; None if none has one."""
+def find_sink(
+    context: NamespaceContext, queues: Sequence[str], *, topics: ServedTopics | None
+) -> Plan[Obstacle | None]:
+    """Return the obstacle if one of these queues has a sink that the candidate does not serve; None if none has one.
+
+    ``topics`` are those of `find_obstacle`.
+    """
     reply = yield from send_request(Request(0, command=("HMGET", queues_key(context.namespace), *queues)))
     configs: dict[str, QueueConfig] = {}
     for name, stored in zip(queues, reply.value, strict=True):
@@ -86,7 +95,7 @@ def find_sink(context: NamespaceContext, queues: Sequence[str]) -> Plan[Obstacle
             # As in `find_obstacle`, a row that cannot be read is no obstacle.
             with suppress(DataLoss):
                 configs[name] = QueueConfig.from_bytes(name, stored)
-    return _first_sink(configs)
+    return _first_sink(configs, topics)
 
 
 def _election_requests(context: NamespaceContext) -> list[Request]:
@@ -124,6 +133,19 @@ def _other_election(replies: Sequence[Reply], own: str) -> str:
     return ""
 
 
-def _first_sink(configs: Mapping[str, QueueConfig]) -> Obstacle | None:
-    name = min((name for name, config in configs.items() if config.sink is not None), default=None)
-    return None if name is None else Obstacle(f"queue {name!r} delivers to a sink, and {_NO_KAFKA}", name)
+def _first_sink(configs: Mapping[str, QueueConfig], topics: ServedTopics | None) -> Obstacle | None:
+    """Return the obstacle of the first queue, by name, whose sink the candidate does not serve."""
+    for name in sorted(name for name, config in configs.items() if config.sink is not None):
+        if reason := _NO_KAFKA if topics is None else _refusal(configs[name].sink, topics):
+            return Obstacle(f"queue {name!r} delivers to a sink, and {reason}", name)
+    return None
+
+
+def _refusal(sink: str | None, topics: ServedTopics) -> str:
+    """Return why a candidate with Kafka does not serve the sink; an empty text if nothing speaks against it."""
+    try:
+        _, topic = split_sink_url(validate_sink_url(sink))
+    except InvalidArgument:
+        # As in `find_obstacle`, a damaged URL is no obstacle.
+        return ""
+    return topics.refusal(topic)
