@@ -25,7 +25,10 @@ def test_every_event_is_relayed_in_order_while_the_event_processes_are_upgraded_
     earlier: str, kafka: Kafka, tmp_path: Path, is_killed: bool
 ) -> None:
     topic = make_topic(kafka)
-    arguments = ("-m", "tickwheel", "events", "--shards", str(SHARDS), "--kafka", kafka.bootstrap, "--topic", topic)
+    # The earlier version knows no election by lease, which is the default of the present one.
+    lock = ("--lock", str(tmp_path / "lock"))
+    kafka_options = ("--kafka", kafka.bootstrap, "--topic", topic)
+    arguments = ("-m", "tickwheel", "events", "--shards", str(SHARDS), *lock, *kafka_options)
     with (
         ValkeyServer("valkey", tmp_path, {"appendonly": "no"}) as server,
         server.client(decode_responses=False) as redis,
