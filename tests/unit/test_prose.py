@@ -148,7 +148,9 @@ def _read_lines() -> Iterator[Line]:
         yield from lua_prose(path)
     for glob, pattern in OTHER_FILES.items():
         for path in filter(Path.is_file, sorted(ROOT.glob(glob))):
-            yield from other_prose(path, pattern)
+            # Tests import the programs of deploy/.
+            if path.suffix != ".pyc":
+                yield from other_prose(path, pattern)
     for folder in (*FOLDERS, "docs"):
         for path in sorted((ROOT / folder).rglob("*.md")):
             yield from page_prose(path)
