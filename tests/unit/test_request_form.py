@@ -152,15 +152,37 @@ def test_all_forms_of_an_entry_of_a_map_are_accepted(parts: tuple[bytes, ...]) -
 )
 def test_fields_in_excess_in_an_entry_of_a_map_are_found(hidden: bytes) -> None:
     message = entry(hidden)
-    with pytest.raises(InvalidArgument, match="MetadataEntry: more than 2 fields"):
+    with pytest.raises(InvalidArgument, match="MetadataEntry: "):
         FORMS["Enqueue"].check_fields(b"\x1a" + varint(len(message)) + message)
 
 
 def test_fields_in_excess_after_a_long_number_that_is_the_key_are_found() -> None:
     # The last byte of the key could be taken for the tag of the value, and the next tag for its size.
     body = b"\x08\x80\x80\x12" + (UNKNOWN * 61)[:121]
-    with pytest.raises(InvalidArgument, match="ResultsEntry: more than 2 fields"):
+    with pytest.raises(InvalidArgument, match="ResultsEntry: "):
         FORMS["Complete"].check_fields(b"\x22" + varint(len(body)) + body)
+
+
+def test_the_results_of_a_small_request_are_counted() -> None:
+    # The keys are multiples of 2^14, which a parser puts into one list.
+    results = b"".join(b"\x22\x05\x08" + varint(n << 14) + b"\x12"[:1] for n in range(1, 9_000))
+    assert len(results) < limits.REQUEST_BYTES
+    with pytest.raises(InvalidArgument, match="CompleteRequest: more than"):
+        FORMS["Complete"].parse(results[: limits.UNCOUNTED_REQUEST_BYTES])
+
+
+@pytest.mark.parametrize("field", [b"\xf8\x81\x80\x80\x00\x01", b"\x0a\x81\x80\x80\x80\x00a"], ids=["tag", "size"])
+def test_tags_and_sizes_of_many_bytes_count_as_several_fields(field: bytes) -> None:
+    message = field * 60
+    with pytest.raises(InvalidArgument, match="and no valid EnqueueBatchRequest has as many"):
+        FORMS["EnqueueBatch"].check_fields((b"\x1a" + varint(len(message)) + message) * limits.BATCH_ITEMS)
+
+
+def test_a_number_as_the_key_of_a_map_of_texts_is_rejected() -> None:
+    body = b"\x08\x01\x12\x80\x01" + b"v" * 128
+    message = (b"\x1a" + varint(len(body)) + body) * 18
+    with pytest.raises(InvalidArgument, match="MetadataEntry: no valid one has other fields"):
+        FORMS["EnqueueBatch"].check_fields((b"\x1a" + varint(len(message)) + message) * limits.BATCH_ITEMS)
 
 
 SIZES = st.sampled_from(

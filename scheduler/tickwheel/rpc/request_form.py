@@ -43,6 +43,10 @@ _SPARE_FIELDS: Final = 100
 _UNCOUNTED_BYTES: Final = 128
 _UNCOUNTED_ENTRY_BYTES: Final = 40
 _ENTRY_FIELDS: Final = 2
+# A tag or a size of three bytes or more takes as long as this many fields more. In valid requests, only sizes from
+# 16 KiB on have as many bytes: those of a text and of the message that contains it.
+_LONG_FIELDS: Final = 3
+_LONG_SIZES: Final = 2 * limits.REQUEST_BYTES // (1 << 14)
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _START_GROUP, _END_GROUP, _FIXED32 = range(6)
 _VARINT_BYTES: Final = 10
 
@@ -54,7 +58,8 @@ class _MessageForm:
     ``packed`` has the tags of the lists whose items can be packed into one field. ``single_max`` is the number of
     fields, including unknown ones, that a valid message can have in addition to the items of its lists. ``fields_max``
     is the number of all its fields, including those of its inner messages, but for the fields of the entries of maps.
-    The last ``uncounted`` bytes of the message are not walked.
+    The last ``uncounted`` bytes of the message are not walked. ``key_tag`` is the tag of the key, for the entries of
+    maps, and otherwise 0.
     """
 
     name: str
@@ -64,7 +69,7 @@ class _MessageForm:
     single_max: int
     fields_max: int
     uncounted: int = _UNCOUNTED_BYTES
-    is_entry: bool = False
+    key_tag: int = 0
 
 
 class RequestForm:
@@ -79,9 +84,13 @@ class RequestForm:
         self._kind = kind
         self._name = kind.DESCRIPTOR.name
         self._form = _form_of(kind.DESCRIPTOR)
-        has_long_fields = self._form.lists or not all(form.is_entry for form in self._form.inner.values())
+        has_long_fields = self._form.lists or not all(form.key_tag for form in self._form.inner.values())
         self._bytes_max = bytes_max or (limits.REQUEST_BYTES if has_long_fields else limits.UNCOUNTED_REQUEST_BYTES)
-        self.fields_max = self._form.fields_max + _SPARE_FIELDS
+        self.fields_max = self._form.fields_max + _SPARE_FIELDS + _LONG_FIELDS * _LONG_SIZES
+        # A parser finds numbers by a hash that anybody can compute. With many keys of the same hash, even a small
+        # request would take 0.1 s.
+        has_numbers = any(form.key_tag == _KEY_NUMBER for form in self._form.inner.values())
+        self._uncounted_bytes = 0 if has_numbers else limits.UNCOUNTED_REQUEST_BYTES
 
     def parse(self, raw: bytes) -> Any:
         """Return the request. Raises InvalidArgument if the bytes are not a request, or have too many items or fields.
@@ -90,7 +99,7 @@ class RequestForm:
         """
         if len(raw) > self._bytes_max:
             raise InvalidArgument(f"the request has {len(raw):,} bytes, and at most {self._bytes_max:,} are allowed")
-        if len(raw) > limits.UNCOUNTED_REQUEST_BYTES:
+        if len(raw) > self._uncounted_bytes:
             self.check_fields(raw)
         try:
             request = self._kind.FromString(raw)
@@ -145,9 +154,8 @@ def _entry_form(entry: Descriptor) -> _MessageForm:
     """Return the form of the entries of a map. No version adds fields to them."""
     if any(field.type == FieldDescriptor.TYPE_MESSAGE for field in entry.fields):
         raise TypeError(f"the walk cannot count the fields of the values of {entry.full_name}")
-    return _MessageForm(
-        entry.name, {}, {}, frozenset(), _ENTRY_FIELDS, _ENTRY_FIELDS, _UNCOUNTED_ENTRY_BYTES, is_entry=True
-    )
+    key_tag = _KEY_TEXT if entry.fields_by_number[1].type == FieldDescriptor.TYPE_STRING else _KEY_NUMBER
+    return _MessageForm(entry.name, {}, {}, frozenset(), _ENTRY_FIELDS, _ENTRY_FIELDS, _UNCOUNTED_ENTRY_BYTES, key_tag)
 
 
 _LENGTH_DELIMITED_TYPES: Final = (FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
@@ -171,7 +179,7 @@ def _count(raw: bytes, position: int, end: int, form: _MessageForm, left: int, u
     """
     lists, inner = form.lists, form.inner
     counts = dict.fromkeys(lists, 0) if lists else {}
-    singles_left = form.single_max
+    singles_left, is_entry = form.single_max, form.key_tag != 0
     groups = 0
     while end - position > uncounted and left >= 0:
         left -= 1
@@ -184,7 +192,10 @@ def _count(raw: bytes, position: int, end: int, form: _MessageForm, left: int, u
                 position += 1
             else:
                 tag, position = _read_varint(raw, position - 1)
+                left -= _LONG_FIELDS
         if tag not in lists or groups:
+            if is_entry and tag not in (form.key_tag, _VALUE_TEXT):
+                raise InvalidArgument(f"{form.name}: no valid one has other fields than its key and its value")
             singles_left -= 1
             if singles_left < 0:
                 raise InvalidArgument(
@@ -202,6 +213,7 @@ def _count(raw: bytes, position: int, end: int, form: _MessageForm, left: int, u
                     position += 1
                 else:
                     size, position = _read_varint(raw, position - 1)
+                    left -= _LONG_FIELDS
             # The fields of a group are not fields of this message.
             if not groups:
                 if tag in lists:
@@ -214,7 +226,7 @@ def _count(raw: bytes, position: int, end: int, form: _MessageForm, left: int, u
                 if inside is not None and size > inside.uncounted:
                     stop = min(position + size, end)
                     # A walk over the usual entries of maps would take three times as long as this comparison.
-                    if not inside.is_entry or not _is_pair(raw, position, stop):
+                    if raw[position] != inside.key_tag or not _is_pair(raw, position, stop):
                         left = _count(raw, position, stop, inside, left, inside.uncounted)
             position += size
         elif kind == _VARINT:
