@@ -71,6 +71,13 @@ class _MessageForm:
     uncounted: int = _UNCOUNTED_BYTES
     key_tag: int = 0
 
+    @property
+    def too_many_singles(self) -> str:
+        return (
+            f"{self.name}: more than {self.single_max} fields in addition to the items of its lists, and no valid one"
+            " has as many"
+        )
+
 
 class RequestForm:
     """The form of one class of requests."""
@@ -198,10 +205,7 @@ def _count(raw: bytes, position: int, end: int, form: _MessageForm, left: int, u
                 raise InvalidArgument(f"{form.name}: no valid one has other fields than its key and its value")
             singles_left -= 1
             if singles_left < 0:
-                raise InvalidArgument(
-                    f"{form.name}: more than {form.single_max} fields in addition to the items of its lists, and no"
-                    " valid one has as many"
-                )
+                raise InvalidArgument(form.too_many_singles)
         kind = tag & 7
         if kind == _LENGTH_DELIMITED:
             size = raw[position]
