@@ -9,7 +9,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from tickwheel import limits
 from tickwheel.rpc.methods import Method
-from tickwheel.rpc.request_form import ITEMS_MAX
+from tickwheel.rpc.request_form import ITEMS_MAX, is_map
 from tickwheel.v1 import message_pb2 as messages, message_service_pb2 as calls
 
 SIZE = limits.REQUEST_BYTES - 1024
@@ -80,7 +80,7 @@ def _repeated_fields(kind: Descriptor) -> Iterator[list[FieldDescriptor]]:
     for field in kind.fields:
         if field.is_repeated:
             yield [field]
-        if field.message_type is not None and not _is_map(field):
+        if field.message_type is not None and not is_map(field):
             for path in _repeated_fields(field.message_type):
                 yield [field, *path]
 
@@ -104,7 +104,7 @@ def _alternating(path: list[FieldDescriptor]) -> Iterator[tuple[str, bytes]]:
             body *= max(1, min(_items_max(outer), SIZE // len(body)))
         if len(body) <= limits.UNCOUNTED_REQUEST_BYTES:
             return
-        shape = "few" if size <= (40 if _is_map(field) else 120) else "many"
+        shape = "few" if size <= (40 if is_map(field) else 120) else "many"
         names = ".".join(each.name for each in path)
         yield f"{shape} known and unknown fields in turns in {size:,} bytes of {names}", body
 
@@ -119,7 +119,7 @@ def _messages(kind: Descriptor) -> Iterator[list[FieldDescriptor]]:
     for field in kind.fields:
         if field.message_type is not None:
             yield [field]
-            if not _is_map(field):
+            if not is_map(field):
                 for path in _messages(field.message_type):
                     yield [field, *path]
 
@@ -130,10 +130,6 @@ def _known(message: Descriptor) -> bytes:
     if not texts:
         return _tag(message.fields[0].number, _VARINT) + b"\1"
     return _tag(texts[0].number, _LENGTH_DELIMITED) + b"\1a"
-
-
-def _is_map(field: FieldDescriptor) -> bool:
-    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
 def _repeat(field: bytes) -> bytes:

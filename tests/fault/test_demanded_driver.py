@@ -11,6 +11,7 @@ import pytest
 from tests.fault.event_processes import EventProcessChild
 from tests.fault.shard_owners import LeaseOwners
 from tests.support.lock_file_driver import driving_with_lock_file
+from tests.support.promotion import SETTLED_S, await_promotion
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.election.unclaimed_shards import UNCLAIMED_MS
@@ -19,7 +20,7 @@ from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.fault
 
-SETTLED_S = 60.0
+SOON = timedelta(milliseconds=50)
 
 
 @pytest.fixture
@@ -33,13 +34,6 @@ def leaders(watcher: Tickwheel, server: Any) -> LeaseOwners:
     return LeaseOwners(watcher, server)
 
 
-def await_promotion(tickwheel: Tickwheel) -> None:
-    queue = tickwheel.create_queue("jobs")
-    queue.enqueue(delay=timedelta(milliseconds=50))
-    [message] = queue.dequeue(wait=timedelta(seconds=SETTLED_S))
-    message.complete()
-
-
 def test_it_drives_a_new_namespace_without_a_wait(
     tickwheel_server: PrivateServer, watcher: Tickwheel, leaders: LeaseOwners, server: Any
 ) -> None:
@@ -49,7 +43,7 @@ def test_it_drives_a_new_namespace_without_a_wait(
         eventually(lambda: server.exists(key), "the child takes part in the election", SETTLED_S)
         # A candidate that waits for event processes would need more time.
         eventually(lambda: "" not in leaders.now(), "the child drives", 0.9 * UNCLAIMED_MS / 1000)
-        await_promotion(watcher)
+        await_promotion(watcher, "jobs", SOON)
 
 
 def test_an_event_process_takes_its_shards(
@@ -61,7 +55,7 @@ def test_an_event_process_takes_its_shards(
         with EventProcessChild(tickwheel_server.url, namespace, tmp_path / "events", election="lease") as events:
             leaders.settle(events, within=SETTLED_S)
             events.stop()
-        await_promotion(watcher)
+        await_promotion(watcher, "jobs", SOON)
 
 
 def test_shards_of_a_running_event_process_with_lock_files_stay_with_it(
@@ -69,13 +63,13 @@ def test_shards_of_a_running_event_process_with_lock_files_stay_with_it(
 ) -> None:
     namespace = watcher._context.namespace
     with driving_with_lock_file(tickwheel_server.url, namespace):
-        await_promotion(watcher)
+        await_promotion(watcher, "jobs", SOON)
         fences = leaders.fences()
         with Tickwheel(tickwheel_server.url, namespace=namespace, drive=True) as client:
             child = client._processes._child
             assert child is not None
             eventually(lambda: child.pid is not None, "the child of the client runs", SETTLED_S)
-            await_promotion(client)
+            await_promotion(client, "jobs", SOON)
             assert leaders.fences() == fences
     assert leaders.read("election") == ["lockfile"] * 2
 
@@ -85,9 +79,9 @@ def test_a_namespace_of_lock_files_is_driven_as_before(
 ) -> None:
     namespace = watcher._context.namespace
     with driving_with_lock_file(tickwheel_server.url, namespace):
-        await_promotion(watcher)
+        await_promotion(watcher, "jobs", SOON)
     with Tickwheel(tickwheel_server.url, namespace=namespace, drive=True) as client:
-        await_promotion(client)
+        await_promotion(client, "jobs", SOON)
     assert leaders.read("election") == ["lockfile"] * 2
 
 

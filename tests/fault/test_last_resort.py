@@ -19,6 +19,7 @@ from tests.fault.event_processes import EventProcessChild
 from tests.fault.shard_owners import LeaseOwners
 from tests.fault.worker_processes import Worker, is_process
 from tests.support.kafka_topics import read_topic
+from tests.support.promotion import SETTLED_S, await_promotion
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.client.driver_watch import QUIET_MS
@@ -29,8 +30,7 @@ pytestmark = pytest.mark.fault
 
 SHARDS = 4
 HOST = socket.gethostname()
-# A lease, and the time of a start on a busy machine.
-SETTLED_S = 60.0
+PROMOTED_AFTER = timedelta(seconds=2)
 StartWorker = Callable[..., Worker]
 
 
@@ -260,7 +260,7 @@ def test_a_stopped_worker_drives_until_its_end_if_nobody_stands_by(
     begin_long_task(worker, tmp_path / "end")
     worker.send_signal(signal.SIGTERM)
     wait_until_it_stops(worker)
-    await_promotion(tickwheel)
+    await_promotion(tickwheel, "others", PROMOTED_AFTER)
     assert leaders.now() == [child] * SHARDS
     (tmp_path / "end").touch()
     assert worker.wait(60) == 0
@@ -269,13 +269,6 @@ def test_a_stopped_worker_drives_until_its_end_if_nobody_stands_by(
 
 def wait_until_it_stops(worker: Worker) -> None:
     eventually(lambda: "stopping: running tasks have" in worker.log, "the worker stops")
-
-
-def await_promotion(tickwheel: Tickwheel) -> None:
-    queue = tickwheel.create_queue("others")
-    queue.enqueue(delay=timedelta(seconds=2))
-    [message] = queue.dequeue(wait=timedelta(seconds=SETTLED_S))
-    message.complete()
 
 
 def test_of_two_workers_that_are_stopped_at_once_one_drives_until_both_have_ended(
@@ -292,14 +285,14 @@ def test_of_two_workers_that_are_stopped_at_once_one_drives_until_both_have_ende
         worker.send_signal(signal.SIGTERM)
     for worker in workers:
         wait_until_it_stops(worker)
-    await_promotion(tickwheel)
+    await_promotion(tickwheel, "others", PROMOTED_AFTER)
     # The one that drives ends first.
     driver = wait_for_driver(leaders, *workers)
     first = 0 if driver in children(workers[0]) else 1
     ends[first].touch()
     assert workers[first].wait(60) == 0
     wait_for_driver(leaders, workers[1 - first])
-    await_promotion(tickwheel)
+    await_promotion(tickwheel, "others", PROMOTED_AFTER)
     assert workers[1 - first].is_running
     ends[1 - first].touch()
     assert workers[1 - first].wait(60) == 0
@@ -317,7 +310,7 @@ def test_a_child_that_is_killed_while_its_worker_stops_is_started_again(
     os.kill(pid_of(child), signal.SIGKILL)
     eventually(lambda: child not in leaders.now(), "another child drives", SETTLED_S)
     wait_for_driver(leaders, worker)
-    await_promotion(tickwheel)
+    await_promotion(tickwheel, "others", PROMOTED_AFTER)
     (tmp_path / "end").touch()
     assert worker.wait(60) == 0
 
@@ -338,7 +331,7 @@ def test_a_worker_that_stops_drives_if_the_one_that_drove_is_killed(
     another.kill()
     eventually(lambda: child not in leaders.now(), "another child drives", SETTLED_S)
     wait_for_driver(leaders, one)
-    await_promotion(tickwheel)
+    await_promotion(tickwheel, "others", PROMOTED_AFTER)
     (tmp_path / "end").touch()
     assert one.wait(60) == 0
 

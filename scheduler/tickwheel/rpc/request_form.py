@@ -145,14 +145,14 @@ def _form_of(message: Descriptor) -> _MessageForm:
                 packed.add(tag)
             elif field.type not in _LENGTH_DELIMITED_TYPES:
                 raise TypeError(f"the walk cannot count the items of {field.full_name}")
-            if not _is_map(field):
+            if not is_map(field):
                 lists[tag] = field.name, items
         if tag not in lists:
             single_max += items
         each = 1
         if (kind := field.message_type) is not None:
-            inner[tag] = _entry_form(kind) if _is_map(field) else _form_of(kind)
-            each += 0 if _is_map(field) else inner[tag].fields_max
+            inner[tag] = _entry_form(kind) if is_map(field) else _form_of(kind)
+            each += 0 if is_map(field) else inner[tag].fields_max
         fields_max += items * each
     return _MessageForm(message.name, lists, inner, frozenset(packed), single_max, fields_max)
 
@@ -175,7 +175,7 @@ _VALUE_TEXT: Final = 2 << 3 | _LENGTH_DELIMITED
 _CONTINUED_BYTES: Final = bytes(range(128, 256))
 
 
-def _is_map(field: FieldDescriptor) -> bool:
+def is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
