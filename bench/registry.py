@@ -26,7 +26,7 @@ from bench.measurements.lease_takeover import (
 )
 from bench.measurements.many_queues import many_queues
 from bench.measurements.message_life import big_life, life
-from bench.measurements.queue_shares import queue_shares
+from bench.measurements.queue_shares import CONNECTED as SHARES_CONNECTED, queue_shares
 from bench.measurements.relay import relay
 from bench.measurements.server_memory import cancelled_memory, memory, pairs
 from bench.measurements.service_fairness import service_fairness
@@ -36,6 +36,7 @@ from bench.measurements.takeover import takeover
 from bench.measurements.timestone_mix import timestone_mix
 from bench.measurements.timing_wheel import wheel
 from bench.measurements.wakeup_latency import service_wakes
+from bench.measurements.worker_handover import lease_handover_last_resort
 from bench.measurements.worker_overhead import worker_overhead
 from bench.measurements.worker_pick_up import worker_pick_up
 from bench.measurements.worker_shapes import OVER, SHAPES, worker_shapes
@@ -74,6 +75,7 @@ MEASUREMENTS: dict[str, Callable[[Scale], list[Measurement]]] = {
     "lease_takeover": lease_takeover,
     "lease_takeover_stepped": lease_takeover_stepped,
     "lease_handover": lease_handover,
+    "lease_handover_last_resort": lease_handover_last_resort,
     "election_quiet": election_quiet,
     "election_calls": election_calls,
     "failover": failover,
@@ -98,7 +100,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     ),
     "worker_shapes": tuple(f"worker_{shape}_{over}" for over in OVER for shape in SHAPES),
     "worker_pick_up": tuple(f"worker_pick_up_{part}_{over}" for over in OVER for part in ("p50", "p99")),
-    "queue_shares": tuple(f"queue_shares_{over}" for over in OVER),
+    "queue_shares": tuple(f"queue_shares_{over}" for over in SHARES_CONNECTED),
     "celery_round_trip": tuple(f"celery_round_trip_{part}_{over}" for over in OVER for part in ("p50", "p99")),
     "timestone_mix": (
         "timestone_share",

@@ -24,6 +24,7 @@ timing_wheel.py        the timing wheel in memory
 lateness.py            lateness of messages at a worker
 takeover.py            lateness while another event process takes over
 lease_takeover.py      the same after a kill, with an election by lease
+worker_handover.py     the time until another worker drives after SIGTERM, with the same election
 failover.py            the kill of a primary of a cluster
 relay.py               the publication of the history to Kafka
 """

@@ -150,10 +150,18 @@ def test_messages_of_a_batch_that_a_stop_releases_are_logged_as_released(deploym
 
 def test_a_queue_that_is_blocked_is_logged_once_and_when_it_is_unblocked(deployment: WorkerDeployment) -> None:
     queue = deployment.tickwheel.create_queue("work", update=True)
-    queue.block(enqueue=False)
-    id = deployment.send(worker_app.double, 1)
-    with deployment.worker("--queue", "work", "--threads", "2") as worker:
-        eventually(lambda: "work" in worker.log and "blocked" in worker.log, f"the block is logged\n{worker.log}", 30)
+    go = deployment.folder / "go"
+    with deployment.worker("--queue", "work", "--processes", "2") as worker:
+        for n in (1, 2):
+            # The process that runs the first task cannot take the second one.
+            deployment.send(worker_app.wait_for, str(go))
+            worker.wait_until_recorded("began", n)
+        queue.block(enqueue=False)
+        id = deployment.send(worker_app.double, 1)
+        # Both processes find the queue blocked.
+        go.touch()
+        worker.wait_until_recorded("ended", 2)
+        eventually(lambda: "its messages wait" in worker.log, f"the block is logged\n{worker.log}", 30)
         queue.unblock()
         deployment.wait_for_state(id, "completed")
         eventually(lambda: "no longer blocked" in worker.log, f"the end of the block is logged\n{worker.log}")

@@ -16,6 +16,7 @@ import pytest
 import redis
 
 from services.process import Process
+from services.serving_program import SERVE, ServingProgram
 from tests.fault import worker_app
 from tests.fault.flaky_proxy import FlakyProxy
 from tests.fault.worker_processes import ROOT, Worker
@@ -103,15 +104,36 @@ def test_a_worker_of_a_lost_namespace_finishes_its_task_logs_the_reason_and_ends
 
 
 @LOSSES
+@pytest.mark.parametrize("drive", ["never", "auto"])
 def test_an_idle_worker_of_a_lost_namespace_logs_the_reason_and_ends(
-    losing: LosingServer, tmp_path: Path, lose: Lose
+    losing: LosingServer, tmp_path: Path, lose: Lose, drive: str
 ) -> None:
-    with Worker(losing.url, NAMESPACE, tmp_path, "--processes", "2", "--threads", "2") as worker:
+    with Worker(losing.url, NAMESPACE, tmp_path, "--processes", "2", "--threads", "2", drive=drive) as worker:
         eventually(lambda: losing.waiting_processes() == 2, f"both processes wait\n{worker.log}", 30)
+        if drive == "auto":
+            # The child leaves a new namespace to event processes for 15 s.
+            eventually(lambda: "this program now drives namespace" in worker.log, "the child drives", 60)
         lose(losing)
-        assert worker.wait(20) == 1
+        assert worker.wait(30) == 1
         [error] = errors(worker.log)
         assert "start the worker again" in error
+        # No claim of a shard, and no row of the election by lease either.
+        assert losing.stored_keys() == []
+
+
+@LOSSES
+def test_a_worker_over_grpc_of_a_lost_namespace_logs_the_reason_and_ends(
+    losing: LosingServer, tmp_path: Path, lose: Lose
+) -> None:
+    with (
+        ServingProgram(tmp_path, *SERVE, losing.url, "--namespace", NAMESPACE) as service,
+        Worker(service.url, NAMESPACE, tmp_path, drive="auto") as worker,
+    ):
+        eventually(lambda: "tasks: " in worker.log, f"the worker has started\n{worker.log}", 30)
+        lose(losing)
+        assert worker.wait(30) == 1
+        assert sum("start the worker again" in line for line in errors(worker.log)) == 1
+        # Neither the worker nor the service has created the namespace again.
         assert losing.stored_keys() == []
 
 

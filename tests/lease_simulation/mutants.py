@@ -1,15 +1,18 @@
 """Planted bugs. In some of many runs with random faults, the checks must detect each of them.
 
-A bug in the scripts or in the wheel is in `server.py` and `process.py`. The others replace a part of the product.
+A bug in the scripts or in the wheel is in `server.py` and `process.py`. The others replace a part of the product, or of
+the simulated threads.
 """
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from math import inf
+from typing import Any
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
+from tests.lease_simulation.events import SimulatedThread
 from tickwheel.election import claims, lease_member
 from tickwheel.election.assignment import Assignment, assign
 from tickwheel.election.claims import LeaseClaims
@@ -90,6 +93,35 @@ def _fences_are_not_compared(stack: ExitStack) -> None:
     stack.enter_context(patch.object(LeaseShards, "lose", lose_unless_deposed))
 
 
+def _wakes_get_lost(stack: ExitStack) -> None:
+    """A wake that comes during a call does not end the next wait (rule 8)."""
+    wake = SimulatedThread.wake
+
+    def wake_if_it_sleeps(thread: SimulatedThread, after: float = 0.0) -> None:
+        wake(thread, after)
+        thread._is_woken = False
+
+    stack.enter_context(patch.object(SimulatedThread, "wake", wake_if_it_sleeps))
+
+
+def _rows_are_not_needed(stack: ExitStack) -> None:
+    """A member that was removed proposes itself, and claims shards, before it has joined again (rule 9)."""
+
+    def with_own_row(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(member: LeaseMember, *args: Any) -> Any:
+            rows = member._rows
+            member._rows = {**rows, member.id: rows.get(member.id) or member._own_row()}
+            try:
+                return method(member, *args)
+            finally:
+                member._rows = rows
+
+        return call
+
+    for name in ("_proposal", "may_claim"):
+        stack.enter_context(patch.object(LeaseMember, name, with_own_row(getattr(LeaseMember, name))))
+
+
 def _loops_are_not_watched(stack: ExitStack) -> None:
     """A process keeps the shard of a loop that hangs."""
     stack.enter_context(patch.object(LoopWatch, "hanging", lambda *_: []))
@@ -151,6 +183,8 @@ IN_THE_PRODUCT: Mapping[str, Patches] = {
     "undriven shards are kept": _undriven_shards_are_kept,
     "lost claims are given up": _lost_claims_are_given_up,
     "fences are not compared": _fences_are_not_compared,
+    "wakes get lost": _wakes_get_lost,
+    "rows are not needed": _rows_are_not_needed,
     "loops are not watched": _loops_are_not_watched,
     "ranks are ignored": _ranks_are_ignored,
     "leases of others are ignored": _leases_of_others_are_ignored,

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 
 from tests.lease_simulation import faults
 from tests.lease_simulation.events import Call, SimulatedThread
@@ -93,6 +94,27 @@ def _delay_claim(world: World, leader: SimulatedProcess) -> None:
     setattr(world, "_execute", execute_late)  # noqa: B010
 
 
+def crash_of_successor(k: int) -> Fault:
+    """Return a fault: the leader is killed, and then its successor, as soon as the server has executed its k-th call.
+
+    The successor is the only other event process.
+    """
+
+    def crash(world: World, leader: SimulatedProcess) -> None:
+        faults.kill(world, leader)
+        [successor] = (process for process in world.processes if process.is_alive and process.rank == EVENT_PROCESS)
+        execute, calls = world._execute, count(1)
+
+        def execute_and_crash(thread: SimulatedThread, operation: int, call: Call) -> None:
+            execute(thread, operation, call)
+            if thread.process is successor and next(calls) == k:
+                faults.kill(world, successor)
+
+        setattr(world, "_execute", execute_and_crash)  # noqa: B010
+
+    return crash
+
+
 # The fault, which may name the leader of shard 0.
 FAULTS: dict[str, Fault] = {
     "nothing": lambda world, leader: None,
@@ -117,7 +139,7 @@ FAULTS: dict[str, Fault] = {
 
 
 def run(
-    fault: str,
+    fault: str | Fault,
     seed: int,
     *,
     shards: int = 4,
@@ -125,7 +147,11 @@ def run(
     has_load: bool = False,
     mutants: frozenset[str] = frozenset(),
 ) -> Outcome:
-    """Let the fault happen after 20 s, and watch the shards for 40 s. No message is late or gets lost by chance."""
+    """Let the fault happen after 20 s, and watch the shards for 40 s. No message is late or gets lost by chance.
+
+    ``fault`` is a fault, or the name of one of `FAULTS`.
+    """
+    inject = FAULTS[fault] if isinstance(fault, str) else fault
     world = World(seed, ranks=[*ranks], shards=shards, mutants=mutants, noise=0, has_load=has_load, end_ms=END_MS)
     begin = FAULT_AT_MS + world.events.random.uniform(0, LEASE_MS / 4)
     before: dict[str, int] = {}
@@ -136,7 +162,7 @@ def run(
         before.update({script: world.calls[script] for script in ELECTION_CALLS}, changes=len(world.changes))
         leader = world.driver_of(0)
         assert leader is not None
-        FAULTS[fault](world, leader)
+        inject(world, leader)
 
     def watch() -> None:
         nonlocal longest

@@ -65,22 +65,23 @@ class SimulatedServer:
 
     def attend(self, member: str, call: Attendance) -> Attended:
         rows, assignment = dict(self.state.rows), self.state.assignment
-        had_row, before = member in rows, set(rows)
-        agrees = True
+        had_row = member in rows
+        is_news, agrees = False, True
         for dead, seen in call.removals:
             if dead in rows and (rows[dead] == seen or self._world.is_mutant("no comparison")):
                 del rows[dead]
+                is_news = True
             elif dead in rows:
                 agrees = False
         if call.mode is Mode.LEAVE:
-            rows.pop(member, None)
+            is_news = rows.pop(member, None) is not None or is_news
         elif call.mode is Mode.JOIN or (call.mode is Mode.KEEP and had_row):
             rows[member] = call.row.pack(len(self.state.shards))
-        is_news = call.announces and call.mode is not Mode.LEAVE and member in rows
+            is_news = is_news or not had_row or call.announces
         if call.proposal and agrees and assignment.header == call.seen.header:
             assignment, is_news = call.proposal, True
         self._store(replace(self.state, rows=rows, assignment=assignment))
-        if is_news or set(rows) != before:
+        if is_news:
             self._world.publish_change(self, member)
         return Attended(had_row, rows, assignment)
 

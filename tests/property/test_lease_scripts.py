@@ -1,5 +1,6 @@
 """The scripts of the election by lease agree with the simulated server, on which its simulation relies."""
 
+from contextlib import closing
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ from redis.exceptions import ResponseError
 
 from tests.lease_simulation.events import Fenced
 from tests.lease_simulation.server import SimulatedServer, State, StoredShard
+from tests.support.wait_until import eventually
 from tickwheel.election.lease_member import Attendance, Mode
 from tickwheel.election.lease_row import Row
 from tickwheel.election.stored_assignment import NONE_STORED, StoredAssignment
@@ -58,21 +60,49 @@ STEPS = st.lists(
 
 
 class Model:
-    """A simulated server that records whether a call was published."""
+    """A simulated server that records what is published."""
 
     def __init__(self) -> None:
-        self.has_published = False
+        self._published: list[bytes] = []
         world = SimpleNamespace(
             events=SimpleNamespace(now=0.0),
             is_mutant=lambda name: False,
-            publish_change=lambda *_: self._publish(),
+            publish_change=lambda _, member: self._published.append(member.encode()),
             on_claimed=lambda *_: None,
             wake_driver=lambda *_: None,
         )
         self.server = SimulatedServer(world, State((StoredShard(),) * SHARDS), 0)
 
-    def _publish(self) -> None:
-        self.has_published = True
+    def take_published(self) -> list[bytes]:
+        """Return the members whose calls were published since the last call of this method."""
+        published, self._published = self._published, []
+        return published
+
+
+class Listener:
+    """A subscription to the channel of the election."""
+
+    def __init__(self, server: Any, namespace: str) -> None:
+        self._server, self._channel = server, election_key(namespace)
+        self._subscription = server.pubsub()
+        self._subscription.ssubscribe(self._channel)
+        self._next()
+
+    def close(self) -> None:
+        self._subscription.close()
+
+    def take_published(self) -> list[bytes]:
+        """Return the messages since the last call of this method."""
+        # The messages of a channel arrive in the order in which they are published.
+        self._server.spublish(self._channel, b"end")
+        published: list[bytes] = []
+        while (data := self._next()) != b"end":
+            published.append(data)
+        return published
+
+    def _next(self) -> Any:
+        message = eventually(lambda: self._subscription.get_message(timeout=1), "a message arrives", pause=0)
+        return message["data"]
 
 
 class Scripts:
@@ -120,31 +150,38 @@ class Scripts:
 def test_the_scripts_agree_with_the_simulated_server(server: Any, namespace: str, steps: list[Any]) -> None:
     model, scripts = Model(), Scripts(server, namespace)
     scripts.clear()
-    for kind, member, argument in steps:
-        if kind == "attend":
-            expected = model.server.attend(member, argument)
-            had_row, header, rest, *fields = scripts.attend(member, argument)
-            assert bool(had_row) == expected.had_row
-            assert dict(zip([field.decode() for field in fields[::2]], fields[1::2], strict=True)) == expected.rows
-            assert header == expected.assignment.header
-            if header != argument.seen.header:
-                assert StoredAssignment.parse(header, rest) == expected.assignment
-        elif kind == "claim":
-            seen, fence = argument
-            try:
-                is_claimed = model.server.claim(0, seen, fence, member, object())
-            except Fenced:
-                is_claimed = False
-            # The same fence may claim again.
-            is_again = model.server.state.shards[0].fence == fence
-            assert scripts.claim(member, seen, fence) == (is_claimed or is_again)
-            if is_again and not is_claimed:
-                model.server.claim(0, fence, fence, member, object())
-        else:
-            model.server.release({0: argument})
-            scripts.release(argument)
-        shard, stored = model.server.state.shards[0], scripts.stored()
-        assert (stored.fence, stored.holder) == (shard.fence, shard.holder)
+    with closing(Listener(server, namespace)) as listener:
+        for step in steps:
+            compare_step(model, scripts, *step)
+            assert listener.take_published() == model.take_published()
+            shard, stored = model.server.state.shards[0], scripts.stored()
+            assert (stored.fence, stored.holder) == (shard.fence, shard.holder)
+
+
+def compare_step(model: Model, scripts: Scripts, kind: str, member: str, argument: Any) -> None:
+    """Make a call on both, and compare the replies."""
+    if kind == "attend":
+        expected = model.server.attend(member, argument)
+        had_row, header, rest, *fields = scripts.attend(member, argument)
+        assert bool(had_row) == expected.had_row
+        assert dict(zip([field.decode() for field in fields[::2]], fields[1::2], strict=True)) == expected.rows
+        assert header == expected.assignment.header
+        if header != argument.seen.header:
+            assert StoredAssignment.parse(header, rest) == expected.assignment
+    elif kind == "claim":
+        seen, fence = argument
+        try:
+            is_claimed = model.server.claim(0, seen, fence, member, object())
+        except Fenced:
+            is_claimed = False
+        # The same fence may claim again.
+        is_again = model.server.state.shards[0].fence == fence
+        assert scripts.claim(member, seen, fence) == (is_claimed or is_again)
+        if is_again and not is_claimed:
+            model.server.claim(0, fence, fence, member, object())
+    else:
+        model.server.release({0: argument})
+        scripts.release(argument)
 
 
 @pytest.mark.parametrize("shards", [None, 0, SHARDS + 1], ids=["missing", "being deleted", "recreated"])

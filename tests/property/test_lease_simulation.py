@@ -25,6 +25,8 @@ MANY_CLAIMS = 10_000 * int(os.environ.get("TICKWHEEL_SOAK", "1"))
 CALLS_OF_STARTS = 7_000
 # The longest time in which a shard that changes hands has no driver.
 HAND_OVER_MS = 50
+# More calls than a process makes from the kill of a leader until the process drives the leader's shard.
+CALLS_OF_SUCCESSOR = 30
 # Random faults show these bugs often. The others have tests of their own below.
 FREQUENT = [
     *("no fence", "no new claim", "trims without filing", "trims before publishing"),
@@ -80,6 +82,8 @@ def test_a_planted_bug_that_keeps_a_new_namespace_undriven_is_detected(mutant: s
         ("fences are not compared", "pause", lambda outcome: len(outcome.found)),
         ("impatient", "join", lambda outcome: outcome.claims_over_members),
         ("claims again", "pause", lambda outcome: outcome.claims_over_members),
+        # The member proposes itself while it waits to join again, and the others do not.
+        ("rows are not needed", "pause five times", lambda outcome: outcome.calls_per_s),
     ],
 )
 def test_a_rule_that_is_left_out_costs_more(
@@ -96,6 +100,39 @@ def test_a_rule_that_is_left_out_costs_more(
     right = total()
     with planted(mutant) as in_simulation:
         assert total(in_simulation) > right
+
+
+class SlowWorld(World):
+    """A world in which messages to and from the server take so much time that wakes often come during calls."""
+
+    def _delay(self) -> float:
+        return self.events.random.uniform(5, 30)
+
+
+def test_a_wake_that_comes_during_a_call_is_kept() -> None:
+    def hand_over_ms(seed: int) -> float:
+        """Return the time from the start of a second process until the process has claimed its share."""
+        world = SlowWorld(seed, ranks=[EVENT_PROCESS], shards=2, noise=0, has_load=False, end_ms=8_000)
+        world.events.after(4_000, world.join)
+        world.run()
+        return min(time for time, _, _, holder in world.changes if holder == "p1") - 4_000
+
+    kept = sum(map(hand_over_ms, range(30)))
+    with planted("wakes get lost"):
+        assert sum(map(hand_over_ms, range(30))) > 1.2 * kept
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_successor_that_crashes_after_any_of_its_calls_is_followed_by_another_process(seed: int) -> None:
+    ranks = (EVENT_PROCESS, EVENT_PROCESS, LAST_RESORT)
+    changes: set[int] = set()
+    for k in range(1, CALLS_OF_SUCCESSOR + 1):
+        outcome = scenarios.run(scenarios.crash_of_successor(k), seed, shards=2, ranks=ranks)
+        assert not outcome.found, f"call {k}"
+        assert outcome.undriven_ms < 3 * LEASE_MS, f"call {k}"
+        changes.add(outcome.changes)
+    # The third process claims both shards, with and without a claim of the successor before.
+    assert changes == {2, 3}
 
 
 @pytest.mark.parametrize("shards", [1, 16])

@@ -44,7 +44,54 @@ def test_every_thread_of_a_worker_has_the_app_as_its_current_app(celery: Any, mo
         assert consumers.submit(lambda: shared.app).result() is celery
 
 
-def test_an_app_is_loaded_without_a_request_although_a_task_stays_with_celery(celery: Any) -> None:
+NOT_ALLOWED: dict[str, dict[str, Any]] = {
+    "queue": {"queue": "a:b"},
+    "queue of the schedules": {"queue": "schedules"},
+    "name": {"name": "n" * 129},
+}
+
+
+@pytest.mark.parametrize("setting", NOT_ALLOWED)
+def test_a_task_that_tickwheel_does_not_allow_is_left_out_and_the_others_are_declared(
+    celery: Any, setting: str
+) -> None:
+    def nothing() -> None: ...
+
+    celery.task(name="allowed")(nothing)
+    celery.task(**{"name": "not.allowed", **NOT_ALLOWED[setting]})(nothing)
+    app = TaskApp(UNREACHABLE)
+    task_adapter.declare(celery, app, {})
+    assert (list(app.tasks), list(app.queues)) == (["allowed"], ["celery"])
+
+
+def test_a_task_is_declared_if_its_queue_is_mapped_to_an_allowed_name(celery: Any) -> None:
+    def nothing() -> None: ...
+
+    celery.task(name="mapped", queue="a:b")(nothing)
+    app = TaskApp(UNREACHABLE)
+    task_adapter.declare(celery, app, {"a:b": "a-b"})
+    assert app.tasks["mapped"].queue == "a-b"
+
+
+@pytest.mark.parametrize(
+    ("own", "of_app", "declared_s"),
+    [(691_200, None, 604_800), (None, 1e300, 604_800), (None, None, 604_800), (60, 691_200, 60), (None, 0.5, 0.5)],
+)
+def test_a_task_has_its_time_limit_and_at_most_the_longest_one(
+    celery: Any, own: float | None, of_app: float | None, declared_s: float
+) -> None:
+    def nothing() -> None: ...
+
+    celery.conf.task_time_limit = of_app
+    celery.task(name="limited", time_limit=own)(nothing)
+    app = TaskApp(UNREACHABLE)
+    task_adapter.declare(celery, app, {})
+    assert app.tasks["limited"].time_limit.total_seconds() == declared_s
+
+
+def test_an_app_is_loaded_without_a_request_although_a_task_stays_with_celery(
+    celery: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """So a command can check or complete the name of a task while no worker of Celery runs."""
 
     def limited() -> None: ...
@@ -58,6 +105,9 @@ def test_an_app_is_loaded_without_a_request_although_a_task_stays_with_celery(ce
     [check] = app._start_checks
     with pytest.raises(Unavailable):
         check(False)
+    # The later processes of the worker do not.
+    check(True)
+    assert caplog.text.count("these tasks stay with Celery") == 1
 
 
 def test_the_eta_of_a_retry_without_a_time_zone_is_in_the_zone_of_the_app() -> None:

@@ -7,9 +7,11 @@ import pytest
 from tests.support.celery_app import make_celery_app
 from tickwheel.celery import task_adapter
 from tickwheel.celery.celery_message import CeleryMessage
+from tickwheel.celery.failure_record import max_attempts
 from tickwheel.celery.prefetch import may_wait
 from tickwheel.model.message import LeasedMessage
 from tickwheel.tasks import TaskApp
+from tickwheel.tasks.task_queue import TaskQueue
 
 pytestmark = pytest.mark.unit
 UNREACHABLE = "redis://127.0.0.1:1"
@@ -24,9 +26,9 @@ def celery(monkeypatch: pytest.MonkeyPatch) -> Any:
     return make_celery_app(monkeypatch)
 
 
-def leased_message(payload: bytes, attempt: int = 1) -> LeasedMessage:
+def leased_message(payload: bytes, attempt: int = 1, own_limit: int = 0) -> LeasedMessage:
     message = LeasedMessage.by_lease("celery", 1, "one", None, b"t" * 16, attempt)
-    message.payload = payload
+    message.payload, message._max_attempts = payload, own_limit
     return message
 
 
@@ -61,9 +63,30 @@ def test_a_worker_takes_the_messages_of_a_queue_one_at_a_time_if_a_task_of_it_ma
 def test_a_call_waits_only_if_it_may_run_again_after_this_delivery(
     celery: Any, max_retries: int | None, retries: int, attempt: int, waits: bool
 ) -> None:
-    celery.task(name="some.task", max_retries=max_retries)(nothing)
+    task = celery.task(name="some.task", max_retries=max_retries)(nothing)
     call = CeleryMessage({"task": "some.task", "id": "one", "retries": retries}, "[[], {}, {}]")
-    assert may_wait(celery.tasks, leased_message(call.payload(), attempt)) is waits
+    message = leased_message(call.payload(), attempt, max_attempts(task, retries) or 0)
+    assert may_wait(celery.tasks, {}, message) is waits
+
+
+@pytest.mark.parametrize(
+    ("declared", "attempt", "waits"),
+    [
+        ({}, 3, True),
+        # The last attempt of the queue, by default the fifth, does not run the task.
+        ({}, 4, False),
+        ({"max_attempts": 12}, 4, True),
+        ({"max_attempts": 12}, 11, False),
+        ({"max_attempts": 1}, 1, False),
+    ],
+)
+def test_the_queue_limits_the_runs_of_a_call_without_a_limit_of_its_own(
+    celery: Any, declared: dict[str, int], attempt: int, waits: bool
+) -> None:
+    celery.task(name="some.task", max_retries=20)(nothing)
+    call = CeleryMessage({"task": "some.task", "id": "one"}, "[[], {}, {}]")
+    queues = {"celery": TaskQueue("celery", config=declared)}
+    assert may_wait(celery.tasks, queues, leased_message(call.payload(), attempt)) is waits
 
 
 @pytest.mark.parametrize(
@@ -82,7 +105,7 @@ def test_a_call_waits_only_if_it_may_run_again_after_this_delivery(
 )
 def test_a_message_that_is_no_call_of_a_task_may_wait(celery: Any, payload: bytes) -> None:
     celery.task(name="once", max_retries=0)(nothing)
-    assert may_wait(celery.tasks, leased_message(payload))
+    assert may_wait(celery.tasks, {}, leased_message(payload))
 
 
 def test_a_worker_asks_whether_a_message_may_wait(celery: Any) -> None:

@@ -69,12 +69,27 @@ def test_the_first_call_of_a_task_that_stays_checks_once_that_celery_runs_it(
     checked: list[str] = []
     for to in ("celery", "tickwheel"):
         sender, sent = offline_sender(celery, to)
-        calls = SimpleNamespace(check=lambda task, reason: checked.append(f"{task}: {reason}"))
+        calls = SimpleNamespace(check=lambda task, stay: checked.append(f"{task}: {stay.reason}"))
         monkeypatch.setattr(sender, "_unanswered_calls", calls)
         for _ in range(3):
             sender(None, "limited", celery.amqp.as_task_v2("one", "limited"), queue="celery")
         assert len(sent) == 3
         assert checked == ([] if to == "celery" else ["limited: it has the rate_limit 2/s"])
+
+
+@pytest.mark.parametrize("options", [{"time_limit": 691_200}, {"queue": "a:b"}], ids=["time limit", "queue"])
+def test_a_task_that_does_not_move_stays_with_celery_in_any_queue(
+    celery: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    def nothing() -> None: ...
+
+    celery.task(name="staying", **options)(nothing)
+    celery.finalize()
+    sender, sent = offline_sender(celery, "tickwheel")
+    monkeypatch.setattr(sender, "_unanswered_calls", SimpleNamespace(check=lambda task, stay: None))
+    for queue in ("celery", "a:b"):
+        sender(None, "staying", celery.amqp.as_task_v2("one", "staying"), queue=queue)
+    assert len(sent) == 2
 
 
 def test_an_unknown_signal_is_refused_before_anything_is_revoked(celery: Any) -> None:

@@ -117,6 +117,35 @@ def test_counters_of_the_sum_do_not_fall_when_a_queue_is_deleted_or_gets_a_name(
     assert reading.by_queue(lambda each: (each.counts[0], each.errored)) == {"b": (1, 10), "_other": (1, 35)}
 
 
+@pytest.mark.parametrize("reason", ["claimed again", "an error"])
+def test_counters_of_the_sum_do_not_fall_when_the_shard_is_read_anew(
+    monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    monkeypatch.setattr(queue_metrics_reader, "NAMED_QUEUES", 0)
+    queues = FakeQueues(["kept", "deleted"])
+    for queue in queues.shards[0].values():
+        queue.counts, queue.errored, queue.late = [1] * 6, 10, {3: 4}
+    reading = Reading(queues)
+    reading.run(10)
+    queues.names = ["kept"]
+    for _ in range(2):
+        if reason == "an error":
+            queues.error = TickwheelError("no answer")
+            reading.run(2 * TURN_S)
+            queues.error = None
+        else:
+            reading.led = {}
+            reading.run(2)
+            queues.epochs[0] += 1
+            reading.led = dict(queues.epochs)
+        reading.run(30)
+        assert reading.by_queue(lambda each: (each.counts[0], each.errored, each.late[3])) == {"_other": (1, 20, 8)}
+    queues.shards[0]["kept"].errored = 11
+    queues.shards[0]["kept"].counts[2] = 5
+    reading.run(60)
+    assert reading.by_queue(lambda each: each.errored) == {"_other": 21}
+
+
 def test_the_sum_is_exported_when_all_of_its_queues_were_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_metrics_reader, "NAMED_QUEUES", 0)
     reading = Reading(FakeQueues(f"q{n}" for n in range(20)))

@@ -4,6 +4,7 @@ Celery broadcasts a revocation to its workers, which know the calls that they ho
 revokes a call cancels the message, stores REVOKED, and sends the signal ``task_revoked``.
 """
 
+import logging
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Final
@@ -20,6 +21,7 @@ from tickwheel.errors import Forbidden, InvalidArgument, InvalidTransition, Mess
 from tickwheel.model.message import MessageView
 from tickwheel.tasks.app import TaskApp
 
+_log = logging.getLogger("tickwheel.celery")
 UNFINISHED: Final = ("invisible", "pending", "running")
 # The commands to Celery's workers that revoke calls.
 _REVOKING: Final = ("revoke", "terminate")
@@ -83,21 +85,38 @@ class Revoker:
         return True
 
     def _find(self, id_: str) -> tuple[Queue, MessageView] | None:
-        """Return the unfinished message of a call, and its queue. Search the queues of the Celery app."""
+        """Return the unfinished message of a call, and its queue.
+
+        The service withholds payloads from a token without the roles ``consume`` and ``admin``. Then each message with
+        the id counts as the call if it is in a queue of the Celery app. In other queues, it can be a message of another
+        program, so it does not count, and a warning is logged.
+        """
         for queue in map(self._app.tickwheel.queue, self._own_queues):
             if (view := _get(queue, id_)) is not None and (
                 view.payload_withheld or request_of(id_, view.payload) is not None
             ):
                 return queue, view
         # A call can name any queue: `apply_async(queue=…)`.
+        unreadable: list[str] = []
         for queue in self._other_queues:
-            if (view := _get(queue, id_)) is not None and request_of(id_, view.payload) is not None:
+            if (view := _get(queue, id_)) is None:
+                continue
+            if view.payload_withheld:
+                unreadable.append(queue.name)
+            elif request_of(id_, view.payload) is not None:
                 return queue, view
+        for name in unreadable:
+            _log.warning(
+                "call %s was not revoked: queue %s has a message with this id, but the Celery app does not declare the"
+                " queue, and the token may not read whether the message is a call; run `tickwheel cancel %s %s`, or add"
+                " the queue to task_queues",
+                *(id_, name, name, id_),
+            )
         return None
 
     @cached_property
     def _own_queues(self) -> list[str]:
-        return names_of_queues(self._celery, self._queues)
+        return names_of_queues(self._celery, self._queues, self._app)
 
     @cached_property
     def _other_queues(self) -> list[Queue]:

@@ -16,6 +16,7 @@ from celery.app.trace import ExceptionInfo
 from celery.exceptions import TimeLimitExceeded, WorkerLostError
 
 from tickwheel import limits
+from tickwheel.celery.carry_over import time_limit_of
 from tickwheel.errors import MessageNotFound, TickwheelError
 from tickwheel.model.message import LeasedMessage, MessageView
 from tickwheel.tasks.app import TaskApp
@@ -24,6 +25,8 @@ from tickwheel.worker.time_limit import KILLED_OVER_LIMIT
 
 _log = logging.getLogger("tickwheel.celery")
 _NO_REPORT: Final = "its lease ended, and its worker reported nothing"
+# The last attempt that a message can have does not run its task.
+_RUNS_MAX: Final = limits.MAX_ATTEMPTS_MAX - 1
 # The error of a message whose task has called ``self.retry(throw=False)``. Its state in the backend is that of the run.
 NOT_RAISED: Final = "retried"
 # By how much the clock of a worker may be behind that of the server.
@@ -38,8 +41,8 @@ def runs_allowed(task: Any, retries: int) -> int:
     automatic = getattr(task, "retry_kwargs", None) or {}
     numbers = (task.max_retries, automatic.get("max_retries", task.max_retries))
     if None in numbers:
-        return limits.MAX_ATTEMPTS_MAX
-    return max(1, min(limits.MAX_ATTEMPTS_MAX, max(map(int, numbers)) + 1 - retries))
+        return _RUNS_MAX
+    return max(1, min(_RUNS_MAX, max(map(int, numbers)) + 1 - retries))
 
 
 def max_attempts(task: Any, retries: int) -> int | None:
@@ -47,7 +50,15 @@ def max_attempts(task: Any, retries: int) -> int | None:
 
     The last attempt does not run the task. If no earlier attempt has reported an end, the last one records the failure.
     """
-    return None if task is None else min(limits.MAX_ATTEMPTS_MAX, runs_allowed(task, retries) + 1)
+    return None if task is None else runs_allowed(task, retries) + 1
+
+
+def runs_within(attempts: int) -> int:
+    """Return how many attempts of a message can run its task, if it has ``attempts`` at most: all except the last.
+
+    If the message has only one attempt, this attempt runs the task, and nothing records the death of its process.
+    """
+    return max(1, attempts - 1)
 
 
 def stores_errors(task: Any, request: Mapping[str, Any]) -> bool:
@@ -121,16 +132,15 @@ def is_cancelled(app: TaskApp, message: LeasedMessage, is_lost: bool = False) ->
         return False
 
 
-def is_last_attempt(app: TaskApp, message: LeasedMessage) -> bool:
-    """Return whether the server would not deliver the message again. False if this is unknown.
+def runs_of_message(app: TaskApp, message: LeasedMessage) -> int:
+    """Return how many attempts of the message can run its task, or the greatest possible number if this is unknown.
 
     A program that does not know the task, or an import, has set no limit. Then the limit is that of the queue.
     """
     try:
-        allowed = message._max_attempts or app.tickwheel.queue(message.queue).config().max_attempts
+        return runs_within(message._max_attempts or app.tickwheel.queue(message.queue).config().max_attempts)
     except TickwheelError:
-        return False
-    return message.attempt >= allowed
+        return _RUNS_MAX
 
 
 def check_previous_run(app: TaskApp, message: LeasedMessage, task: Any, request: Mapping[str, Any], runs: int) -> None:
@@ -138,7 +148,8 @@ def check_previous_run(app: TaskApp, message: LeasedMessage, task: Any, request:
 
     Raises Skip or Reject if the previous run has stored a result, and the process died before it settled the message.
     Raises TimeLimitExceeded (of Celery) if the previous run was killed at its time limit. Raises WorkerLostError if all
-    ``runs`` have begun, and none has reported an end. The last two are recorded as the failure of the call.
+    ``runs`` that the task and the message allow have begun, and none has reported an end. The last two are recorded as
+    the failure of the call.
     """
     view = _read(app, message)
     stored_error = "" if view is None else view.error
@@ -151,7 +162,7 @@ def check_previous_run(app: TaskApp, message: LeasedMessage, task: Any, request:
     reason = stored_error if "worker" in stored_error else _NO_REPORT
     error: Exception
     if reason == KILLED_OVER_LIMIT:
-        error = TimeLimitExceeded(task.time_limit or task.app.conf.task_time_limit)
+        error = TimeLimitExceeded(time_limit_of(task).total_seconds())
     elif message.attempt > runs:
         error = WorkerLostError(f"Worker exited prematurely: {reason}.")
     else:

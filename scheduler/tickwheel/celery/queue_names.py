@@ -1,21 +1,36 @@
 """The names of the queues of a Celery app, in Celery and in Tickwheel."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tickwheel.errors import InvalidArgument
 from tickwheel.model import validation
+from tickwheel.tasks.app import TaskApp
 
 _BUILT_IN = "celery."
 
 
-def queue_name(celery_name: str, queues: Mapping[str, str]) -> str:
+def queue_name(celery_name: str, queues: Mapping[str, str], app: TaskApp) -> str:
     """Return the Tickwheel name for a Celery queue. Raises InvalidArgument if Tickwheel does not allow the name."""
-    name = queues.get(celery_name, celery_name)
-    try:
-        return validation.plain_name("a queue's name", name)
-    except InvalidArgument as error:
-        raise InvalidArgument(f"{error}; set another name: migrate(…, queues={{{celery_name!r}: …}})") from error
+    name = validation.plain_name("a queue's name", queues.get(celery_name, celery_name))
+    if name == app.schedule_queue:
+        raise InvalidArgument(f"queue {name!r} is reserved for the schedules of the TaskApp")
+    return name
+
+
+def allowed_names(celery_names: Iterable[str], queues: Mapping[str, str], app: TaskApp) -> Iterator[str]:
+    """Yield the Tickwheel names for Celery queues. Names that Tickwheel does not allow are left out."""
+    for name in celery_names:
+        try:
+            yield queue_name(name, queues, app)
+        except InvalidArgument:
+            # Calls of this queue stay with Celery.
+            continue
+
+
+def advise_mapping(celery_name: str) -> str:
+    """Return how to route calls of a queue whose name Tickwheel does not allow."""
+    return f"set another name: migrate(…, queues={{{celery_name!r}: …}})"
 
 
 def own_tasks(celery: Any) -> list[Any]:
@@ -30,16 +45,7 @@ def queue_of_task(celery: Any, task: Any) -> str:
     return str(getattr(routed, "name", routed))
 
 
-def names_of_queues(celery: Any, queues: Mapping[str, str]) -> list[str]:
+def names_of_queues(celery: Any, queues: Mapping[str, str], app: TaskApp) -> list[str]:
     """Return the Tickwheel names of all queues that the app knows. Names that Tickwheel does not allow are left out."""
     names = [*celery.amqp.queues, *(queue_of_task(celery, task) for task in own_tasks(celery))]
-    return list(dict.fromkeys(_allowed(names, queues)))
-
-
-def _allowed(names: Iterable[str], queues: Mapping[str, str]) -> Iterable[str]:
-    for name in names:
-        try:
-            yield queue_name(name, queues)
-        except InvalidArgument:
-            # Calls of this queue stay with Celery.
-            continue
+    return list(dict.fromkeys(allowed_names(names, queues, app)))

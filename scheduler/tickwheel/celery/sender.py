@@ -19,7 +19,7 @@ from kombu.utils.json import dumps
 from tickwheel.celery import carry_over, failure_record, task_adapter
 from tickwheel.celery.celery_message import CeleryMessage, call_of, decode_message
 from tickwheel.celery.control import UNFINISHED, routed_control
-from tickwheel.celery.queue_names import queue_name
+from tickwheel.celery.queue_names import advise_mapping, queue_name
 from tickwheel.errors import IdConflict, InvalidArgument, MessageNotFound, PayloadTooLarge
 from tickwheel.model.message import NewMessage
 from tickwheel.runtime.log_throttle import LogThrottle
@@ -41,9 +41,9 @@ def migrate(
     names are the same.
 
     A task with a setting that Tickwheel ignores, such as ``rate_limit``, stays with Celery whatever its route is. The
-    tasks in ``carries_over`` go to Tickwheel nevertheless. If a route sends calls of a task that stays to Tickwheel,
-    and no worker of Celery answers, workers of Tickwheel do not start, and a program that makes such calls logs an
-    error once. Raises InvalidArgument.
+    tasks in ``carries_over`` go to Tickwheel nevertheless. A task whose name or queue Tickwheel does not allow stays
+    with Celery, too. If a route sends calls of a task that stays to Tickwheel, and no worker of Celery answers, workers
+    of Tickwheel do not start, and a program that makes such calls logs an error once. Raises InvalidArgument.
     """
     names, moved_anyway = dict(queues or {}), carry_over.check_names(carries_over)
     base: Any = symbol_by_name(celery.amqp_cls)
@@ -61,8 +61,8 @@ def migrate(
     if "control" in vars(celery):
         celery.control.__class__ = celery.control_cls
     app.on_load(lambda: task_adapter.declare(celery, app, names))
-    app._why_task_stays = partial(carry_over.explain_stay, celery, moved_anyway)
-    app._start_checks.append(lambda is_restart: carry_over.check_tasks(celery, app, moved_anyway, is_restart))
+    app._why_task_stays = partial(carry_over.explain_stay, celery, app, names, moved_anyway)
+    app._start_checks.append(partial(carry_over.check_tasks, celery, app, names, moved_anyway))
 
 
 class Sender:
@@ -78,6 +78,8 @@ class Sender:
         self._send = send
         # The tasks that stay with Celery, as far as the log names them.
         self._staying: set[str] = set()
+        # Why workers of Tickwheel do not have a task, or None. The router of the app is asked once for each task.
+        self._not_declared: dict[str, carry_over.Stay | None] = {}
         self._unanswered_calls = carry_over.UnansweredCalls(celery)
         self._routes = Routes(lambda name: app.tickwheel.setting(name))
         self._log_throttle = LogThrottle()
@@ -106,12 +108,17 @@ class Sender:
     def _stays(self, name: str) -> bool:
         """Return whether a task stays with Celery. For its first call, log the reason, and check that Celery runs."""
         task = self._celery._tasks.get(name)
-        reason = None if task is None else carry_over.why_task_stays(task, self._carries_over)
-        if reason is not None and name not in self._staying:
+        if task is None:
+            return False
+        if name not in self._not_declared:
+            self._not_declared[name] = carry_over.why_not_declared(task, self._app, self._queues)
+        stay = carry_over.ignored_setting(task, self._carries_over) or self._not_declared[name]
+        if stay is not None and name not in self._staying:
             self._staying.add(name)
-            _log.warning("calls of task %s stay with Celery: %s; %s", name, reason, carry_over.advice([name]))
-            self._unanswered_calls.check(name, reason)
-        return reason is not None
+            advice = carry_over.advice({name: stay})
+            _log.warning("calls of task %s stay with Celery: %s; %s", name, stay.reason, advice)
+            self._unanswered_calls.check(name, stay)
+        return stay is not None
 
     def _queue_of(self, options: Mapping[str, Any]) -> str:
         """Return the Tickwheel queue for the queue that Celery's router chose."""
@@ -122,10 +129,11 @@ class Sender:
             raise _NotRoutable("its queue is a broadcast")
         if chosen is None:
             chosen = self._celery.amqp.default_queue
+        name = getattr(chosen, "name", chosen)
         try:
-            return queue_name(getattr(chosen, "name", chosen), self._queues)
+            return queue_name(name, self._queues, self._app)
         except InvalidArgument as error:
-            raise _NotRoutable(str(error)) from error
+            raise _NotRoutable(f"{error}; {advise_mapping(name)}") from error
 
     def _enqueue(self, name: str, queue: str, message: Any, options: Mapping[str, Any]) -> None:
         headers = {**message.headers, **(options.get("headers") or {})}

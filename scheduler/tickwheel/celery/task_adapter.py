@@ -30,18 +30,19 @@ from celery.exceptions import (
 from kombu.utils.json import dumps, loads
 
 from tickwheel import limits
+from tickwheel.celery.carry_over import time_limit_of, why_not_declared
 from tickwheel.celery.celery_message import parse_time, why_only_celery_can_run
 from tickwheel.celery.failure_record import (
     NOT_RAISED,
     check_previous_run,
     is_cancelled,
-    is_last_attempt,
     record_failure,
     record_revoked,
     runs_allowed,
+    runs_of_message,
 )
 from tickwheel.celery.prefetch import may_wait, queues_without_prefetch
-from tickwheel.celery.queue_names import own_tasks, queue_name, queue_of_task
+from tickwheel.celery.queue_names import allowed_names, own_tasks, queue_name, queue_of_task
 from tickwheel.celery.revoked_calls import STOPPER, CallStopped, WaitingCalls
 from tickwheel.errors import InvalidArgument
 from tickwheel.runtime.foreign_data import decode_json
@@ -56,7 +57,6 @@ from tickwheel.worker.time_limit import raise_after
 # The tracer returns the outcome of a task, including errors and retries. If `_finish` raises the error of a task,
 # Celery has decided not to retry the task, so Tickwheel must not retry it either.
 _FINAL = Retry(never=(BaseException,))
-_NO_TIME_LIMIT = timedelta(days=7)
 # The name of this worker in Celery's events and requests.
 _HOSTNAME = f"tickwheel@{socket.gethostname()}"
 
@@ -109,31 +109,28 @@ def is_running(id_: object) -> bool:
 def declare(celery: Any, app: TaskApp, queues: Mapping[str, str]) -> None:
     """Declare the tasks and the queues of a Celery app in ``app``, without a request to a server.
 
-    The Celery app loads its tasks as in a Celery worker. Tasks that ``app`` already has stay as they are. Raises
-    InvalidArgument.
+    The Celery app loads its tasks as in a Celery worker. Tasks that ``app`` already has stay as they are. Tasks and
+    queues that Tickwheel does not allow are left out: their calls stay with Celery. Raises InvalidArgument.
     """
     celery.loader.init_worker()
     celery.set_current()
     # For tasks in other threads, and for tasks of libraries (``shared_task``), which call each other through this.
     celery.set_default()
-    tasks = [task for task in own_tasks(celery) if task.name not in app.tasks]
-    queue_of = {task.name: queue_name(queue_of_task(celery, task), queues) for task in tasks}
+    tasks = [
+        task for task in own_tasks(celery) if task.name not in app.tasks and why_not_declared(task, app, queues) is None
+    ]
+    queue_of = {task.name: queue_name(queue_of_task(celery, task), queues, app) for task in tasks}
     batch, one_by_one = _batch_of(celery), queues_without_prefetch(tasks, queue_of)
-    for queue in (*(queue_name(name, queues) for name in celery.amqp.queues), *queue_of.values()):
+    for queue in (*allowed_names(celery.amqp.queues, queues, app), *queue_of.values()):
         declare_queue(app, queue, 1 if queue in one_by_one else batch)
     celery_names = {tickwheel_name: celery_name for celery_name, tickwheel_name in queues.items()}
     for task in tasks:
         name, queue = task.name, queue_of[task.name]
         app._celery_tasks.add(name)
-        limit = task.time_limit or celery.conf.task_time_limit
-        app.task(
-            name=name,
-            queue=queue,
-            time_limit=timedelta(seconds=limit) if limit else _NO_TIME_LIMIT,
-            retry=_FINAL,
-        )(_make_function(celery, app, task, celery_names))
+        function = _make_function(celery, app, task, celery_names)
+        app.task(name=name, queue=queue, time_limit=time_limit_of(task), retry=_FINAL)(function)
     # Also in queues of which the worker takes several messages at a time: a call can name any queue.
-    app._may_wait = partial(may_wait, celery.tasks)
+    app._may_wait = partial(may_wait, celery.tasks, app.queues)
     app.add_middleware(_WorkerSignals(celery))
     app.add_middleware(WaitingCalls(celery, app))
 
@@ -182,7 +179,7 @@ def _make_function(celery: Any, app: TaskApp, task: Any, celery_names: Mapping[s
             "is_eager": False,
         }
         if message.attempt > 1:
-            check_previous_run(app, message, task, request, runs)
+            check_previous_run(app, message, task, request, min(runs, runs_of_message(app, message)))
         expires = headers.get("expires")
         if expires and datetime.now(UTC) > parse_time("expires", expires, celery.timezone):
             record_revoked(task, request, "expired", expired=True)
@@ -262,7 +259,7 @@ def _run_again(app: TaskApp, task: Any, call: _CurrentCall, state: str, value: A
     if is_cancelled(app, message, current().is_lost()):
         record_revoked(task, call.request, "revoked")
         return Skip()
-    if call.may_run_again and not is_last_attempt(app, message):
+    if call.may_run_again and message.attempt < runs_of_message(app, message):
         wait = timedelta(0) if call.retry_at is None else max(call.retry_at - datetime.now(UTC), timedelta(0))
         if state == states.RETRY:
             return RetryLater(wait, str(value))

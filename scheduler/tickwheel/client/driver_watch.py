@@ -176,3 +176,8 @@ def check_members(context: NamespaceContext) -> Plan[str]:
         if not is_last:
             yield Pause(RECONNECT_S)
     return undriven_text(context, list(signs), signs)
+
+
+def check_once(context: NamespaceContext) -> Plan[str]:
+    """Return the warning of `look_once`, or else that of `check_members`, which takes RECONNECT_S longer."""
+    return (yield from look_once(context)) or (yield from check_members(context))

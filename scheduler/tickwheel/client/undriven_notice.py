@@ -31,8 +31,8 @@ class UndrivenNotice:
     """The warning of one client of Redis. Thread-safe.
 
     If nobody has ever driven the namespace, the client warns at once. Otherwise it compares what the shards show over
-    time. The embedded server of a data directory is driven while programs use it, and a service has event processes of
-    its own, so they are not checked.
+    time. The embedded server of a data directory is driven while programs use it, so it is not checked. A client of the
+    service cannot check who drives: the log of the service has a warning if nobody does.
     """
 
     def __init__(self, settings: ClientSettings) -> None:

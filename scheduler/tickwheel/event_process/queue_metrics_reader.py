@@ -55,6 +55,8 @@ class QueueMetricsReader:
         self._clock = clock
         self._lock = Lock()
         self._shards: dict[int, ShardReadings] = {}
+        # The last readings of the shards that this process no longer leads.
+        self._ended: dict[int, ShardReadings] = {}
         # The shards in the order in which they are read next.
         self._order: deque[int] = deque()
         self._named: list[str] = []
@@ -115,9 +117,9 @@ class QueueMetricsReader:
         led = self._led_epochs()
         with self._lock:
             for shard in [shard for shard, readings in self._shards.items() if led.get(shard) != readings.epoch]:
-                del self._shards[shard]
+                self._ended[shard] = self._shards.pop(shard)
             for shard in led.keys() - self._shards.keys():
-                self._add_shard(shard, ShardReadings(led[shard]))
+                self._add_shard(shard, ShardReadings(led[shard], self._ended.pop(shard, None)))
         if set(self._order) != self._shards.keys():
             self._order = deque(sorted(self._shards))
 
@@ -174,7 +176,8 @@ class QueueMetricsReader:
     def _restart(self, shard: int, pause_s: float) -> None:
         """Forget the readings of a shard, and read the shard again after a pause."""
         with self._lock:
-            self._add_shard(shard, ShardReadings(self._shards[shard].epoch, self._clock() + pause_s))
+            earlier = self._shards[shard]
+            self._add_shard(shard, ShardReadings(earlier.epoch, earlier, self._clock() + pause_s))
 
     def _log_error(self, label: str, error: Exception) -> None:
         level = self._log_throttle.level(str(error))

@@ -75,8 +75,11 @@ class QueueGroup:
 class ShardReadings:
     """The latest readings of the queues of one shard, under one epoch of this process."""
 
-    def __init__(self, epoch: int, read_from: float = -inf) -> None:
-        """The shard is not read before ``read_from``, on the clock of the caller."""
+    def __init__(self, epoch: int, earlier: "ShardReadings | None" = None, read_from: float = -inf) -> None:
+        """The shard is not read before ``read_from``, on the clock of the caller.
+
+        ``earlier`` are the readings of the shard before it was claimed again, or before an error.
+        """
         self.epoch = epoch
         self._read_from = read_from
         self._named = self._current = QueueGroup()
@@ -86,6 +89,8 @@ class ShardReadings:
         # Counters never fall, so they keep the values of queues that are deleted.
         self._other_errored = 0
         self._other_late = [0] * LATE_BUCKETS
+        # The values of both in the earlier readings, until all of these queues were read.
+        self._before = None if earlier is None else earlier._other_counters()
 
     def set_queues(self, named: Sequence[str], others: Sequence[str]) -> None:
         """Replace the queues of the shard."""
@@ -117,6 +122,9 @@ class ShardReadings:
             if self._current is self._others:
                 self._add_other(self._others.readings.get(name, QueueReading()), reading)
             self._current.store(name, reading)
+        if self._others.is_complete and self._before is not None:
+            # What the counters lack of their earlier values is the part of queues that were deleted.
+            (self._other_errored, self._other_late), self._before = self._other_counters(), None
 
     def samples(self) -> Iterator[tuple[str, QueueReading]]:
         """Yield the readings by the name of the queue, without queues that never had a message on the shard.
@@ -138,6 +146,11 @@ class ShardReadings:
         self._other_errored += _increase(before.errored, after.errored)
         for bucket, (old, new) in enumerate(zip(before.late, after.late, strict=True)):
             self._other_late[bucket] += _increase(old, new)
+
+    def _other_counters(self) -> tuple[int, list[int]]:
+        """Return the counters, `_other_errored` and `_other_late`, but at least their earlier values."""
+        errored, late = self._before or (0, self._other_late)
+        return max(self._other_errored, errored), list(map(max, self._other_late, late))
 
     def _add_to_other_counts(self, counts: Sequence[int], sign: int) -> None:
         for n, count in enumerate(counts):

@@ -25,7 +25,7 @@ P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
 NAME_BYTES = 128
 TIME_LIMIT = timedelta(minutes=30)
-_TIME_LIMIT_MS_MAX = 7 * 86_400_000
+TIME_LIMIT_MS_MAX = 7 * 86_400_000
 
 
 class Defaults(TypedDict, total=False):
@@ -72,7 +72,7 @@ class Task(Generic[P, R]):
         self.function = function
         self.name = name
         self.queue = validation.plain_name("a queue's name", queue)
-        self.time_limit = validation.duration("time_limit", time_limit, 1, _TIME_LIMIT_MS_MAX)
+        self.time_limit = validation.duration("time_limit", time_limit, 1, TIME_LIMIT_MS_MAX)
         self.retry = (
             retry if retry is None else validation.instance("retry", retry, Retry, "pass Retry(first=…, most=…)")
         )

@@ -18,7 +18,7 @@ from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.run_context import Outcome
 from tickwheel.tasks.runner import Runner, call_hook
 from tickwheel.tasks.task_queue import TaskQueue
-from tickwheel.worker.blocked_queues import BlockedQueues
+from tickwheel.worker.blocked_queues import QueueBlocks
 from tickwheel.worker.completer import Completer, FinishedTask, UnsettledBatch
 from tickwheel.worker.ipc import BatchFinished, BatchTaken, MessageLease, Report, ReportWriter, TaskRun
 from tickwheel.worker.namespace_loss import NAMESPACE_ERRORS, report_namespace_loss
@@ -29,7 +29,7 @@ from tickwheel.worker.stats import UNKNOWN
 _log = logging.getLogger("tickwheel.worker")
 # For all consumers of the process.
 _log_throttle = LogThrottle()
-_blocked_queues = BlockedQueues()
+_queue_blocks = QueueBlocks()
 # The maximum wait of one dequeue call, so that a waiting consumer notices a stop request in time.
 _MAX_WAIT = timedelta(seconds=1)
 _PAUSE_S = 1.0
@@ -77,9 +77,7 @@ class Consumer:
         self._batches = [UnsettledBatch(state, 0) for state in batch_states]
         # If the selector asks whether a queue has work, a batch of the queue is leased for the answer.
         self._options = {queue.name: DequeueOptions.parse(queue.batch, worker=worker) for queue in selector.queues}
-        self._queues = SeveralQueues(
-            self._options, selector.select_queue, Message, _blocked_queues.observe, _log_unreleased
-        )
+        self._queues = SeveralQueues(self._options, selector.select_queue, Message, self._observe, _log_unreleased)
         # The wait for all queues is at most as long as the longest one that a queue allows.
         self._max_wait = min(_MAX_WAIT, max(as_timedelta(queue.long_poll) for queue in selector.queues)).total_seconds()
         self._waits_for_all = len(selector.queues) > 1 and self._max_wait > 0
@@ -154,12 +152,16 @@ class Consumer:
             messages = self._tickwheel._dequeue(queue.name, options, self._stopping.is_set)
         except (QueueBlocked, QueueNotFound) as error:
             # Nothing can be taken now. The queue may be created or unblocked soon.
-            _blocked_queues.observe(queue.name, error)
+            self._observe(queue.name, error)
             if wait is not None:
                 self._stopping.wait(wait.total_seconds())
             return []
-        _blocked_queues.observe(queue.name, None)
+        self._observe(queue.name, None)
         return messages
+
+    def _observe(self, queue: str, error: QueueBlocked | QueueNotFound | None) -> None:
+        """Report to the supervisor if the queue has become blocked for dequeue, or was unblocked."""
+        _queue_blocks.observe(queue, error, self._reports.send)
 
     def _run_batch(self, messages: list[Message]) -> None:
         batch_index, queue = self._number % BATCHES_PER_CONSUMER, messages[0].queue

@@ -7,7 +7,7 @@ from typing import Final
 
 from tickwheel.client.admin import Admin
 from tickwheel.client.blocking import Tickwheel
-from tickwheel.client.driver_watch import DriverWatch, is_unclaimed, look_once
+from tickwheel.client.driver_watch import DriverWatch, check_once, is_unclaimed
 from tickwheel.client.last_resort import LastResort
 from tickwheel.election.unclaimed_shards import UNCLAIMED_MS
 from tickwheel.errors import TickwheelError
@@ -25,7 +25,8 @@ _log = logging.getLogger("tickwheel.worker")
 class DriverAlarm:
     """Checks the namespace of a client of Redis, from `start` until `stop`.
 
-    The client's own embedded server, and a service, have event processes of their own, so they are not checked.
+    The embedded server of a data directory is driven while programs use it, so it is not checked. A client of the
+    service cannot check who drives: the log of the service has a warning if nobody does.
     """
 
     def __init__(self, client: Tickwheel, last_resort: LastResort | None = None, log: logging.Logger = _log) -> None:
@@ -65,7 +66,7 @@ class DriverAlarm:
         drives = self._last_resort is not None and self._last_resort.may_drive(_DECIDE_S)
         with suppress(TickwheelError):
             if not drives:
-                return self._warn(self._run(look_once(self._context)))
+                return self._warn(self._run(check_once(self._context)))
             if self._run(is_unclaimed(self._context)):
                 self._log_first_claim()
         return False

@@ -85,7 +85,16 @@ class OccurrenceHandled(msgspec.Struct, tag=True, array_like=True):
     outcome: str
 
 
-Report = Ready | StartFailed | Ended | Failed | NamespaceLost | BatchTaken | BatchFinished | OccurrenceHandled
+class QueueBlock(msgspec.Struct, tag=True, array_like=True):
+    """A queue is blocked for dequeue, for this ``reason``. If the reason is empty, the queue is no longer blocked."""
+
+    queue: str
+    reason: str
+
+
+Report = (
+    Ready | StartFailed | Ended | Failed | NamespaceLost | BatchTaken | BatchFinished | OccurrenceHandled | QueueBlock
+)
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
 

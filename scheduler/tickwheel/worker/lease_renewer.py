@@ -20,6 +20,7 @@ from tickwheel.client import Message, Queue, Tickwheel
 from tickwheel.errors import LeaseLost, QueueNotFound, TickwheelError
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.runtime.log_throttle import LogThrottle
+from tickwheel.worker.blocked_queues import BlockedQueues
 from tickwheel.worker.ipc import (
     BatchFinished,
     BatchTaken,
@@ -28,6 +29,7 @@ from tickwheel.worker.ipc import (
     MessageLease,
     NamespaceLost,
     OccurrenceHandled,
+    QueueBlock,
     Ready,
     ReportReader,
     StartFailed,
@@ -82,13 +84,15 @@ class LeaseRenewer:
         stats: Stats,
         executor: Executor,
         on_namespace_loss: Callable[[str], None] = lambda reason: None,
+        blocked_queues: BlockedQueues | None = None,
     ) -> None:
         """Start the thread.
 
         ``on_ready`` returns the client that renews the leases. ``stats`` counts the tasks and the occurrences that the
         process reports, and the renewals. Each renewal call is for leases of one queue. ``executor`` runs each call in
         its own thread, so that a call to an unreachable server delays no other call. ``on_namespace_loss`` is called
-        with the reason if the process or a renewal finds that the namespace is gone.
+        with the reason if the process or a renewal finds that the namespace is gone. ``blocked_queues`` takes what the
+        process reports about them.
         """
         self._shared_state = shared_state
         self._fd = report_fd
@@ -98,6 +102,7 @@ class LeaseRenewer:
         self._poll.register(report_fd, select.POLLIN)
         self._on_ready = on_ready
         self._on_namespace_loss = on_namespace_loss
+        self._blocked_queues = blocked_queues or BlockedQueues()
         self._stats = stats
         self._ready_report: Ready | None = None
         self.start_failure: StartFailed | None = None
@@ -163,6 +168,7 @@ class LeaseRenewer:
                 self._read()
         except Exception:
             _log.exception("the leases of a worker process are no longer renewed", extra=log_fields("mistake"))
+        self._blocked_queues.forget(self)
         self.pipe_closed_at = time.monotonic()
 
     def _has_reports(self, wait_ms: int) -> bool:
@@ -204,6 +210,8 @@ class LeaseRenewer:
                     self._on_namespace_loss(report.reason)
                 case OccurrenceHandled():
                     self._stats.record_occurrence(report)
+                case QueueBlock():
+                    self._blocked_queues.record(self, report)
 
     def _renew(self) -> None:
         now = time.monotonic()

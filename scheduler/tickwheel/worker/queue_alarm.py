@@ -13,6 +13,7 @@ from typing import Final
 from tickwheel.client import Queue, Tickwheel
 from tickwheel.errors import QueueNotFound, TickwheelError
 from tickwheel.runtime.log_fields import log_fields
+from tickwheel.worker.blocked_queues import BlockedQueues
 
 # Pause between two checks, in seconds. A check is one call for each queue.
 CHECK_S: Final = 30.0
@@ -21,9 +22,13 @@ _log = logging.getLogger("tickwheel.worker")
 
 
 class QueueAlarm:
-    """Checks the queues of a worker, from `start` until `stop`."""
+    """Checks the queues of a worker, from `start` until `stop`.
+
+    ``blocked_queues`` has the reports of the processes, and logs them.
+    """
 
     def __init__(self) -> None:
+        self.blocked_queues = BlockedQueues()
         # By queue: its number, which a queue of the same name does not have again; None while the queue does not exist.
         self._numbers: dict[str, int | None] = {}
         self._stopping = threading.Event()

@@ -248,7 +248,8 @@ class Supervisor:
             with suppress(BrokenPipeError):
                 os.write(input_fd, msgspec.json.encode(config) + b"\n")
             renewer = LeaseRenewer(
-                *(shared_state, report_fd, self._open_client, self._stats, self._executor, self._namespace_loss.record)
+                *(shared_state, report_fd, self._open_client, self._stats, self._executor, self._namespace_loss.record),
+                self._queue_alarm.blocked_queues,
             )
             undo.pop_all()
         self._stats.record_start(n in self._started)

@@ -49,6 +49,7 @@ def test_a_route_of_a_task_that_stays_with_celery_has_a_warning(
         "celery, app = Celery('shop'), TaskApp()\nmigrate(celery, app)\n"
         "@celery.task(name='mail.send', rate_limit='10/m')\ndef send() -> None: ...\n"
         "@celery.task(name='mail.read')\ndef read() -> None: ...\n"
+        "@celery.task(name='mail.list', queue='a:b')\ndef list_() -> None: ...\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     run("queue", "create", "jobs")
@@ -59,6 +60,9 @@ def test_a_route_of_a_task_that_stays_with_celery_has_a_warning(
     )
     assert "stay with Celery" not in run(*set_route, "celery", "mail.send").stderr
     assert "stay with Celery" not in run(*set_route, "tickwheel", "mail.read").stderr
+    warning = run(*set_route, "tickwheel", "mail.list").stderr
+    assert "its queue cannot move" in warning
+    assert "set another name: migrate(…, queues={'a:b': …})" in warning
 
 
 def test_doctor_accepts_a_longer_timeout_and_warns_of_a_server_that_forgets(run: Run, cli_client: Tickwheel) -> None:

@@ -38,6 +38,17 @@ def driven(client: Tickwheel, url: str, server: Any, log: Path, election: str | 
         yield process
 
 
+def wait_until_nobody_listens(server: Any, namespace: str) -> None:
+    """Wait until no process takes part in the election by lease."""
+    channel = election_key(namespace)
+    eventually(lambda: server.execute_command("PUBSUB", "SHARDNUMSUB", channel)[1] == 0, "its connection has ended")
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the warnings of workers."""
+    return [line.message for line in caplog.records if line.levelno == logging.WARNING and WARNING in line.message]
+
+
 @pytest.mark.parametrize("election", [None, "lease"])
 def test_commands_that_need_a_timer_warn_until_an_event_process_drives(
     run: Run, cli_client: Tickwheel, tickwheel_server: PrivateServer, server: Any, tmp_path: Path, election: str | None
@@ -74,8 +85,7 @@ def test_commands_warn_at_once_after_the_last_event_process_of_an_election_by_le
         inbox = shard_key(cli_client._context.namespace, 0, "inbox")
         eventually(lambda: not server.xlen(inbox), "the timer is filed")
         process.kill()
-    channel = election_key(cli_client._context.namespace)
-    eventually(lambda: server.execute_command("PUBSUB", "SHARDNUMSUB", channel)[1] == 0, "its connection has ended")
+    wait_until_nobody_listens(server, cli_client._context.namespace)
     assert f"warning: {WARNING} '{cli_client._context.namespace}'" in run(*command).stderr
 
 
@@ -114,13 +124,10 @@ def test_a_worker_warns_again_and_again_while_nobody_drives(
     caplog: pytest.LogCaptureFixture,
     election: str | None,
 ) -> None:
-    def warnings() -> list[str]:
-        return [line.message for line in caplog.records if line.levelno == logging.WARNING and WARNING in line.message]
-
     alarm = DriverAlarm(cli_client)
     alarm.start()
     try:
-        eventually(lambda: len(warnings()) >= 3, "the worker warns")
+        eventually(lambda: len(warnings(caplog)) >= 3, "the worker warns")
         queue = cli_client.queue("jobs")
         with driven(cli_client, tickwheel_server.url, server, tmp_path / "log", election) as process:
             queue.enqueue(delay=timedelta(milliseconds=10))
@@ -128,8 +135,31 @@ def test_a_worker_warns_again_and_again_while_nobody_drives(
             # The signs of a driver change, so the namespace counts as driven for QUIET_MS.
             caplog.clear()
             process.kill()
-            assert warnings() == []
-        eventually(warnings, "the worker warns after the process was killed", 60)
+            assert warnings(caplog) == []
+        eventually(lambda: warnings(caplog), "the worker warns after the process was killed", 60)
+    finally:
+        alarm.stop()
+
+
+def test_a_worker_warns_at_its_start_if_the_last_event_process_of_an_election_by_lease_was_killed(
+    cli_client: Tickwheel,
+    tickwheel_server: PrivateServer,
+    server: Any,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driver_watch, "RECONNECT_S", 0.05)
+    namespace = cli_client._context.namespace
+    with driven(cli_client, tickwheel_server.url, server, tmp_path / "log", "lease") as process:
+        process.kill()
+    wait_until_nobody_listens(server, namespace)
+    # An entry that stays in the inbox would be another sign that nobody drives.
+    assert not server.xlen(shard_key(namespace, 0, "inbox"))
+    alarm = DriverAlarm(cli_client)
+    alarm.start()
+    try:
+        eventually(lambda: warnings(caplog), "the worker warns")
     finally:
         alarm.stop()
 

@@ -32,8 +32,8 @@ class Shop(ProcessRecords):
         self.tickwheel, self.namespace, self.url = tickwheel, namespace, server.url
         self.broker: Any = server.client(db=BROKER)
         self._folder = folder
-        self._signals_path = folder / "signals.txt"
-        self._signals_path.touch()
+        self.signals_path = folder / "signals.txt"
+        self.signals_path.touch()
         self._processes: list[Process] = []
 
     @property
@@ -51,9 +51,17 @@ class Shop(ProcessRecords):
         return f"{self.url}?db={BROKER}"
 
     def signals_of(self, id_: str) -> list[str]:
-        """Return the signals and handlers that workers have called for a call, each with the class of its error."""
-        lines = [line.split() for line in self._signals_path.read_text().splitlines()]
+        """Return the signals and handlers of failures and revocations of a call, each with the class of its error."""
+        return [line for line in self.every_signal_of(id_) if not line.startswith(("task_success", "task_retry"))]
+
+    def every_signal_of(self, id_: str) -> list[str]:
+        """Return all signals and handlers of a call, each with the class of its error."""
+        lines = [line.split() for line in self.signals_path.read_text().splitlines()]
         return [f"{name} {error}" for name, call, error in lines if call == id_]
+
+    def kills(self, *ids: str) -> int:
+        """Return how often a first run of these calls has killed its process."""
+        return sum(line[2] in ids and line[-1] == shop.KILLED for line in self.record)
 
     def ran(self, *ids: str) -> dict[str, list[str]]:
         """Return the sides that ran each of these calls, once for each run."""
@@ -108,7 +116,7 @@ class Shop(ProcessRecords):
         environment = {
             "SIDE": side,
             "RECORD": str(self.record_path),
-            "SIGNALS": str(self._signals_path),
+            "SIGNALS": str(self.signals_path),
             "BROKER": self.celery_url(BROKER),
             "BACKEND": self.celery_url(BACKEND),
             "TICKWHEEL_URL": self.url,

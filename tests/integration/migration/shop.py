@@ -1,8 +1,9 @@
 """A Celery application that moves to Tickwheel; producers and the workers of both sides import the same module.
 
 Each task writes a line to the file RECORD: the side that ran it, the task, its id, and its number of retries. The
-signals about failures and revoked calls, and the handler ``on_failure``, write to the file SIGNALS: their name, the id
-of the call, and the class of the error. If KILL_FIRST is set, the first run of each call kills its process.
+signals about the ends of runs and about revoked calls, and the handler ``on_failure``, write to the file SIGNALS: their
+name, the id of the call, and the class of the error. If KILL_FIRST is set, the first run of each call kills its process
+before its task begins; this run writes a line to RECORD, too, whose last word is KILLED.
 """
 
 # mypy: disable-error-code="untyped-decorator"
@@ -28,6 +29,7 @@ from tickwheel.tasks import TaskApp
 RECORD = Path(os.environ.get("RECORD", "/dev/null"))
 SIGNALS = Path(os.environ.get("SIGNALS", "/dev/null"))
 SIDE = os.environ.get("SIDE", "here")
+KILLED = "killed"
 
 celery: Any = Celery("shop", broker=os.environ.get("BROKER"), backend=os.environ.get("BACKEND"))
 celery.conf.broker_transport_options = {"unacked_restore_interval": 1}
@@ -51,6 +53,16 @@ def record_signal(name: str, id_: str | None, error: object) -> None:
         file.write(f"{name} {id_} {type(error).__name__}\n")
 
 
+@signals.task_success.connect
+def succeeded(sender: Any, **_: Any) -> None:
+    record_signal("task_success", sender.request.id, None)
+
+
+@signals.task_retry.connect
+def will_be_retried(request: Any, reason: Any = None, **_: Any) -> None:
+    record_signal("task_retry", request.id, getattr(reason, "exc", None))
+
+
 @signals.task_failure.connect
 def failed(task_id: str, exception: Exception, **_: Any) -> None:
     record_signal("task_failure", task_id, exception)
@@ -64,6 +76,7 @@ def revoked(request: Any, terminated: bool, expired: bool, **_: Any) -> None:
 @signals.task_prerun.connect
 def kill_the_first_run(task_id: str, task: Any, **_: Any) -> None:
     if os.environ.get("KILL_FIRST") and not task.request.delivery_info["redelivered"]:
+        record(task, KILLED)
         kill_process()
 
 
@@ -178,10 +191,11 @@ def rejected(self: Any) -> None:
     raise Reject("not here", requeue=False)
 
 
-@celery.task(bind=True, name="shop.requeued")
+# With `acks_late`, because Celery cannot reject a message that is acknowledged.
+@celery.task(bind=True, name="shop.requeued", acks_late=True)
 def requeued(self: Any) -> str:
     record(self)
-    if not self.request.retries:
+    if not self.request.delivery_info["redelivered"]:
         raise Reject("busy", requeue=True)
     return "done"
 
@@ -229,6 +243,12 @@ def killed(self: Any, times: int = 1_000) -> str:
     if self.request.retries < times:
         kill_process()
     return "done"
+
+
+@celery.task(bind=True, name="shop.killed_often", max_retries=10)
+def killed_often(self: Any) -> None:
+    record(self)
+    kill_process()
 
 
 @celery.task(bind=True, name="shop.once", max_retries=0)
@@ -295,6 +315,18 @@ def sleeps(self: Any, until: str, retries: bool = False, requeues: bool = False)
 def limited(self: Any) -> str:
     record(self)
     return "limited"
+
+
+@celery.task(bind=True, name="held.lengthy", time_limit=691_200)
+def lengthy(self: Any) -> str:
+    record(self)
+    return "lengthy"
+
+
+@celery.task(bind=True, name="held.elsewhere", queue="not:allowed")
+def elsewhere(self: Any) -> str:
+    record(self)
+    return "elsewhere"
 
 
 @celery.task(bind=True, name="shop.replaced")

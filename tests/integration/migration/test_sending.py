@@ -169,3 +169,17 @@ def test_while_tickwheel_is_unreachable_calls_follow_the_last_known_route(
         shop.tickwheel.move(url=deployment.url, timeout=None)
     assert (waiting_at_celery(deployment), waiting_at_celery(deployment, "urgent")) == (4, 1)
     assert caplog.text.count("cannot read the route of task shop.note") == 1
+
+
+def test_an_eager_call_runs_in_its_process_and_is_sent_to_neither_system(
+    deployment: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for task in ("shop.note", "shop.retried"):
+        route(task, "tickwheel")
+    monkeypatch.setattr(shop, "RECORD", deployment.record_path)
+    monkeypatch.setattr(shop.celery.conf, "task_always_eager", True)
+    assert shop.note.delay("x").get() == "noted x"
+    assert shop.retried.delay(2).get() == "after 2"
+    assert [line[0] for line in deployment.record] == ["here"] * 4
+    assert deployment.broker.keys("*") == []
+    assert deployment.tickwheel.queues() == []

@@ -5,11 +5,15 @@ from contextlib import ExitStack
 from datetime import timedelta
 
 import pytest
+from celery import Celery
 
 from tests.integration.migration import shop
-from tests.integration.migration.conftest import Shop, finish_checks, forget_connections, route
+from tests.integration.migration.conftest import BROKER, Shop, finish_checks, forget_connections, route
+from tests.support.children import children_of
 from tests.support.wait_until import eventually
 from tickwheel import IdConflict
+from tickwheel.celery import migrate
+from tickwheel.tasks import TaskApp
 
 pytestmark = pytest.mark.integration
 
@@ -51,13 +55,23 @@ def test_a_program_logs_an_error_once_if_it_calls_a_task_that_stays_and_no_worke
     assert errors() == [line]
 
 
-def test_a_task_that_carries_over_moves_without_its_rate_limit(
-    deployment: Shop, monkeypatch: pytest.MonkeyPatch
+def test_a_task_that_carries_over_moves_without_its_rate_limit_also_if_its_app_was_in_use_before(
+    deployment: Shop,
 ) -> None:
-    monkeypatch.setattr(shop.celery.amqp.send_task_message, "_carries_over", {"held.limited"})
-    route("held.limited", "tickwheel")
-    sent = shop.limited.delay()
+    def nothing() -> None: ...
+
+    with (
+        Celery("late", broker=deployment.celery_url(BROKER), set_as_current=False) as celery,
+        TaskApp(deployment.url, namespace=deployment.namespace) as app,
+    ):
+        limited = celery.task(name="late.limited", rate_limit="2/s")(nothing)
+        app.route("late.limited", to="tickwheel")
+        limited.delay()
+        assert deployment.broker.llen("celery") == 1
+        migrate(celery, app, carries_over={"late.limited"})
+        sent = limited.delay()
     assert deployment.tickwheel.queue("celery").get(sent.id).state == "pending"
+    assert deployment.broker.llen("celery") == 1
 
 
 def test_a_worker_does_not_start_if_a_route_goes_back_to_celery_and_no_worker_of_celery_answers(
@@ -76,15 +90,28 @@ def test_a_worker_does_not_start_if_a_route_goes_back_to_celery_and_no_worker_of
         assert worker.is_running
 
 
-def test_a_running_worker_restarts_its_processes_while_the_workers_of_celery_are_down(deployment: Shop) -> None:
+def test_a_worker_starts_although_tasks_are_not_allowed_and_names_them(deployment: Shop) -> None:
+    with deployment.tickwheel_worker() as worker:
+        eventually(lambda: "tasks: " in worker.log, worker.log, 60)
+        assert worker.stop(30) == 0
+    assert "held.elsewhere (its queue cannot move: a queue's name must have" in worker.log
+    assert "held.lengthy (it has a time limit of 691,200 s" in worker.log
+
+
+def test_a_running_worker_starts_processes_while_the_workers_of_celery_are_down_and_names_the_tasks_once(
+    deployment: Shop,
+) -> None:
     route("held.limited", "tickwheel")
     route("shop.killed", "tickwheel")
     with deployment.event_process(), ExitStack() as running:
         with deployment.celery_worker():
-            worker = running.enter_context(deployment.tickwheel_worker())
+            worker = running.enter_context(deployment.tickwheel_worker("--processes", "2"))
             assert shop.killed.delay(times=0).get(timeout=60) == "done"
         assert shop.killed.delay(times=1).get(timeout=60) == "done"
-        assert "task 'held.limited' is routed to Tickwheel, but stays with Celery" in worker.log
+        eventually(lambda: len(children_of(worker.pid)) == 2, "the killed process is replaced", 30)
+        assert worker.stop(30) == 0
+    assert worker.log.count("these tasks stay with Celery") == 1
+    assert "No worker of Celery answers" not in worker.log
 
 
 def test_a_repeated_call_with_a_countdown_is_the_same_call(deployment: Shop) -> None:

@@ -99,9 +99,11 @@ def _check_task(app: str, task: str) -> str | None:
 
     loaded = load_app(app)
     loaded.load()
-    if task not in loaded.tasks:
+    stays = loaded._why_task_stays(task)
+    # The app does not declare each task that stays.
+    if stays is None and task not in loaded.tasks:
         raise InvalidArgument(f"{app} has no task {preview(task)}{suggest(task, loaded.tasks)}")
-    return loaded._why_task_stays(task)
+    return stays
 
 
 @commands.command()
