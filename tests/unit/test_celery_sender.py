@@ -83,7 +83,7 @@ def test_a_task_that_does_not_move_stays_with_celery_in_any_queue(
 ) -> None:
     def nothing() -> None: ...
 
-    celery.task(name="staying", **options)(nothing)
+    celery.task(name="staying", shared=False, **options)(nothing)
     celery.finalize()
     sender, sent = offline_sender(celery, "tickwheel")
     monkeypatch.setattr(sender, "_unanswered_calls", SimpleNamespace(check=lambda task, stay: None))
