@@ -177,7 +177,7 @@ def test_an_eager_call_runs_in_its_process_and_is_sent_to_neither_system(
     for task in ("shop.note", "shop.retried"):
         route(task, "tickwheel")
     monkeypatch.setattr(shop, "RECORD", deployment.record_path)
-    monkeypatch.setattr(shop.celery.conf, "task_always_eager", True)
+    monkeypatch.setitem(shop.celery.conf, "task_always_eager", True)
     assert shop.note.delay("x").get() == "noted x"
     assert shop.retried.delay(2).get() == "after 2"
     assert [line[0] for line in deployment.record] == ["here"] * 4
