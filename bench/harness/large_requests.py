@@ -15,7 +15,7 @@ from tickwheel.v1 import message_pb2 as messages, message_service_pb2 as calls
 SIZE = limits.REQUEST_BYTES - 1024
 # The shapes that take little memory, so the service may accept them: a parser copies one field of bytes, whatever is in
 # it, and few fields in each message need little.
-CHEAP = ("packed varints in", "few known and unknown")
+CHEAP = ("packed varints in", "few known and unknown", "few long numbers in")
 # A field that no request has.
 _UNKNOWN = 31
 _VARINT, _LENGTH_DELIMITED, _START_GROUP, _END_GROUP = 0, 2, 3, 4
@@ -41,6 +41,9 @@ def hostile_requests(method: Method, namespace: str, queue: str) -> Iterator[tup
             # As many as each item may have, so that only their sum is too large.
             item = _field(path[0].number, (_tag(_UNKNOWN, _VARINT) + b"\1") * 90)
             shapes[f"unknown varints in items of {path[0].name}"] = item * 1_000
+            # A negative number has ten bytes.
+            item = _field(path[0].number, (_tag(_UNKNOWN, _VARINT) + varint(2**64 - 5)) * 26)
+            shapes[f"few long numbers in items of {path[0].name}"] = item * _items_max(path[0])
         shapes["packed varints in " + ".".join(field.name for field in path)] = _field(
             path[-1].number, b"\1" * 1_000_000
         )

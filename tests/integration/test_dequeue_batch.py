@@ -299,6 +299,20 @@ def test_an_invalid_batch_leases_nothing(
 
 
 @pytest.mark.parametrize(
+    "changed", [{"where": {"k" * 200: "v"}}, {"where": {"k": "v" * 2_000}}, {"queue": "a:b"}, {"namespace": "a:b"}]
+)
+def test_an_invalid_request_stays_unanswered_and_the_others_are_answered(
+    direct: Tickwheel, generic_client: GenericClient, changed: dict[str, Any]
+) -> None:
+    direct.queue("q").enqueue(b"x")
+    requests = [request(direct, "q", "slot-0") | changed, request(direct, "q", "slot-1")]
+    answers = [
+        answer for part in generic_client.call_for_many("DequeueBatch", requests=requests) for answer in part["answers"]
+    ]
+    assert [(answer["place"], len(answer["response"]["deliveries"])) for answer in answers] == [(1, 1)]
+
+
+@pytest.mark.parametrize(
     ("count", "limit", "text"),
     [
         (101, 1, "a call takes at most 100 requests, not 101"),

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 from hypothesis import given, strategies as st
@@ -10,7 +11,7 @@ from hypothesis import given, strategies as st
 from bench.harness.large_requests import CHEAP, hostile_requests, legal_requests, varint
 from tickwheel import InvalidArgument, limits
 from tickwheel.rpc.methods import METHODS
-from tickwheel.rpc.request_form import RequestForm, _is_pair
+from tickwheel.rpc.request_form import _UNCOUNTED_ENTRIES, RequestForm, _is_pair, is_map
 from tickwheel.v1 import message_pb2 as messages, message_service_pb2 as calls
 
 pytestmark = pytest.mark.unit
@@ -163,12 +164,72 @@ def test_fields_in_excess_after_a_long_number_that_is_the_key_are_found() -> Non
         FORMS["Complete"].check_fields(b"\x22" + varint(len(body)) + body)
 
 
-def test_the_results_of_a_small_request_are_counted() -> None:
-    # The keys are multiples of 2^14, which a parser puts into one list.
-    results = b"".join(b"\x22\x05\x08" + varint(n << 14) + b"\x12"[:1] for n in range(1, 9_000))
-    assert len(results) < limits.REQUEST_BYTES
-    with pytest.raises(InvalidArgument, match="CompleteRequest: more than"):
-        FORMS["Complete"].parse(results[: limits.UNCOUNTED_REQUEST_BYTES])
+def maps_of(message: Descriptor, *tags: int) -> list[tuple[int, ...]]:
+    """Return the tags that lead to each map of a message."""
+    found = []
+    for field in message.fields:
+        if field.message_type is not None:
+            path = (*tags, field.number << 3 | 2)
+            found += [path] if is_map(field) else maps_of(field.message_type, *path)
+    return found
+
+
+MAPS = [(name, path) for name, method in METHODS.items() for path in maps_of(method.request.DESCRIPTOR)]
+
+
+def with_entries(path: tuple[int, ...], count: int, *, long_tags: bool = False) -> bytes:
+    """Return a request with entries of a map, and nothing else. No entry has a key, so their keys are the same."""
+    *outer, tag = path
+    first = bytes([tag | 128, 0]) if long_tags else bytes([tag])
+    body = (first + b"\x06\x12\x04abcd") * count
+    for each in reversed(outer):
+        body = bytes([each]) + varint(len(body)) + body
+    return body
+
+
+@pytest.mark.parametrize("long_tags", [False, True], ids=["short tags", "long tags"])
+@pytest.mark.parametrize(("name", "path"), MAPS, ids=lambda part: part if isinstance(part, str) else "")
+def test_many_entries_of_a_map_are_counted_in_a_small_request(
+    name: str, path: tuple[int, ...], long_tags: bool
+) -> None:
+    # Many keys of the same hash would take a parser 0.2 s.
+    form = FORMS[name]
+    few, many = (with_entries(path, count, long_tags=long_tags) for count in (_UNCOUNTED_ENTRIES - 10, 7_000))
+    assert len(many) <= limits.UNCOUNTED_REQUEST_BYTES
+    form.parse(few)
+    with pytest.raises(InvalidArgument, match=r"more than \d+ fields in addition"):
+        form.parse(many)
+
+
+def test_the_entries_of_the_largest_small_batch_are_accepted() -> None:
+    pairs = {f"k{n}": "v" for n in range(16)}
+    request = calls.EnqueueBatchRequest(messages=[messages.NewMessage(metadata=pairs)] * 420)
+    raw = request.SerializeToString()
+    assert len(raw) <= limits.UNCOUNTED_REQUEST_BYTES
+    assert len(FORMS["EnqueueBatch"].parse(raw).messages) == 420
+
+
+def test_a_request_with_few_fields_is_not_counted_twice() -> None:
+    few = calls.EnqueueBatchRequest(messages=[messages.NewMessage(payload=bytes(100))] * 1_000).SerializeToString()
+    pairs = {f"k{n}": "v" * 40 for n in range(16)}
+    many = calls.EnqueueBatchRequest(messages=[messages.NewMessage(metadata=pairs)] * 1_000).SerializeToString()
+    form = FORMS["EnqueueBatch"]
+    assert (form.has_few_fields(few), form.has_few_fields(many)) == (True, False)
+    assert len(form.parse(few, has_few_fields=True).messages) == len(form.parse(many).messages) == 1_000
+
+
+@pytest.mark.parametrize("size", range(1, 11))
+def test_fields_after_a_long_number_are_counted(size: int) -> None:
+    number = b"\x38" + b"\xff" * (size - 1) + b"\x01"
+    message = number + UNKNOWN * 200
+    with pytest.raises(InvalidArgument, match="NewMessage: more than"):
+        FORMS["Enqueue"].check_fields(b"\x1a" + varint(len(message)) + message)
+    assert messages.NewMessage.FromString(number).HasField("deadline_in_ms")
+
+
+def test_a_number_that_never_ends_is_left_to_the_parser() -> None:
+    with pytest.raises(InvalidArgument, match="is not a valid"):
+        FORMS["EnqueueBatch"].parse(b"\x38" + b"\x80" * (limits.REQUEST_BYTES - 1))
 
 
 @pytest.mark.parametrize("field", [b"\xf8\x81\x80\x80\x00\x01", b"\x0a\x81\x80\x80\x80\x00a"], ids=["tag", "size"])

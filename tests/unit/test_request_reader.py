@@ -1,18 +1,21 @@
-"""Large requests: one is parsed in a turn of the event loop, and a caller has a few turns to process them."""
+"""Large requests: one is parsed at a time, beside the event loop if it has many fields. A caller has a few turns to
+process them.
+"""
 
 import asyncio
+import threading
 from collections import Counter
 from itertools import pairwise
 
 import pytest
 
 from tests.support.wait_until import eventually_in_task
-from tickwheel import limits
+from tickwheel import InvalidArgument, limits
 from tickwheel.rpc.methods import METHODS
 from tickwheel.rpc.request_form import RequestForm
 from tickwheel.service.call_limits import CallLimits, RequestLimits
 from tickwheel.service.fair_limit import FairLimit
-from tickwheel.service.request_reader import RequestReader
+from tickwheel.service.request_reader import QueueName, RequestReader
 from tickwheel.v1.message_pb2 import NewMessage
 from tickwheel.v1.message_service_pb2 import EnqueueBatchRequest
 
@@ -72,6 +75,32 @@ def test_between_the_parsing_of_two_large_requests_the_event_loop_reads_requests
     # Each large request follows a small one.
     assert parsed[0] == "small"
     assert all(pair != ("large", "large") for pair in pairwise(parsed))
+
+
+def test_a_request_with_many_fields_is_parsed_beside_the_event_loop(
+    call_limits: CallLimits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = {f"key-{n}": "v" * 40 for n in range(16)}
+    many = EnqueueBatchRequest(namespace="n", messages=[NewMessage(metadata=pairs)] * 1_000).SerializeToString()
+    threads: list[str] = []
+    monkeypatch.setattr(RequestForm, "check_fields", lambda *_: threads.append(threading.current_thread().name))
+
+    async def read(request: bytes) -> int:
+        with reader(call_limits, request) as requests:
+            return len((await requests.read_single()).messages)
+
+    assert asyncio.run(read(many)) == 1_000
+    assert threads == ["tickwheel-parser_0"]
+    assert asyncio.run(read(LARGE)) == 1
+    assert len(threads) == 1
+
+
+def test_an_invalid_name_of_a_stream_is_refused_before_it_is_kept() -> None:
+    long = "a" * limits.REQUEST_BYTES
+    assert QueueName.of(EnqueueBatchRequest(queue="jobs")) == QueueName("", "jobs")
+    for request in (EnqueueBatchRequest(namespace=long), EnqueueBatchRequest(queue=long)):
+        with pytest.raises(InvalidArgument, match="name must have 1 to 64"):
+            QueueName.of(request)
 
 
 def test_a_caller_has_a_few_turns_to_process_large_requests_and_other_callers_have_their_own(

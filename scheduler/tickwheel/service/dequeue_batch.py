@@ -7,6 +7,7 @@ from typing import Any, Final
 from tickwheel import limits
 from tickwheel.errors import Forbidden, InvalidArgument, TickwheelError
 from tickwheel.model.message import LeasedMessage
+from tickwheel.model.message_content import filters
 from tickwheel.model.validation import Duration
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.dequeue_options import DequeueOptions
@@ -14,6 +15,7 @@ from tickwheel.rpc import message_conversion
 from tickwheel.service.call_limits import name_current_caller
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.service.request_fields import request_owner
+from tickwheel.service.request_reader import QueueName
 from tickwheel.service.resolve_queue import resolve_queue
 from tickwheel.v1 import message_service_pb2 as calls
 
@@ -74,7 +76,12 @@ class DequeueBatch:
         for index, item in enumerate(requests):
             if item.wait_ms or not (item.first_attempt and item.request_id):
                 raise InvalidArgument(f"request {index} must be a first_attempt with a request_id and without a wait")
-            groups.setdefault((item.namespace, item.queue, frozenset(item.where.items())), []).append((index, item))
+            try:
+                key = QueueName.of(item), frozenset(filters(item.where).items())
+            except InvalidArgument:
+                # The client repeats the request as a single call, which returns the error.
+                continue
+            groups.setdefault(key, []).append((index, item))
         if len({item.request_id for item in requests}) < len(requests):
             raise InvalidArgument("two requests have the same request_id")
         tasks = [asyncio.create_task(self._answer_group(group)) for group in groups.values()]

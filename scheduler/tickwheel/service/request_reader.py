@@ -11,6 +11,7 @@ import grpc
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument, LimitExceeded
+from tickwheel.model.validation import plain_name
 from tickwheel.rpc.methods import Method
 from tickwheel.rpc.request_form import RequestForm
 from tickwheel.runtime.event_loop import abandon
@@ -27,10 +28,18 @@ _KEPT_BYTES: Final = 1_024
 
 @dataclass(frozen=True, slots=True)
 class QueueName:
-    """The namespace and the queue that the first request of a stream names."""
+    """The namespace and the queue that a request names. Each may be empty."""
 
     namespace: str
     queue: str
+
+    @classmethod
+    def of(cls, request: Any) -> "QueueName":
+        """Return the names of a request. Raises InvalidArgument for an invalid name, which can be a long text."""
+        namespace, queue = request.namespace, request.queue
+        return cls(
+            namespace and plain_name("a namespace's name", namespace), queue and plain_name("a queue's name", queue)
+        )
 
 
 class RequestReader:
@@ -100,13 +109,17 @@ class RequestReader:
         return await self._parse_large(raw)
 
     async def _parse_large(self, raw: bytes) -> Any:
-        async with self._limits.requests.parsing:
+        requests = self._limits.requests
+        async with requests.parsing:
             # Let the event loop serve other calls between two large requests.
             await asyncio.sleep(0)
-            return self._parse(raw)
+            if self._form.has_few_fields(raw):
+                return self._parse(raw, has_few_fields=True)
+            # The event loop serves other calls meanwhile: the interpreter switches between the threads every 5 ms.
+            return await asyncio.get_running_loop().run_in_executor(requests.parser, self._parse, raw)
 
-    def _parse(self, raw: bytes) -> Any:
-        request = self._form.parse(raw)
+    def _parse(self, raw: bytes, *, has_few_fields: bool = False) -> Any:
+        request = self._form.parse(raw, has_few_fields=has_few_fields)
         if len(raw) > _KEPT_BYTES and may_wait(self._method):
             # Fields that are unknown or occur twice take memory as long as the request exists.
             request.DiscardUnknownFields()

@@ -313,7 +313,7 @@ def _forget_frames(error: BaseException) -> None:
 async def _take_quota(requests: RequestReader, quota: TokenQuota, cost: Cost) -> AsyncIterator[Any]:
     async for request in requests:
         if requests.first is None:
-            requests.first = QueueName(request.namespace, request.queue)
+            requests.first = QueueName.of(request)
         await quota.wait_and_take(cost(request))
         if requests.is_large:
             await requests.take_turn()
