@@ -2,28 +2,26 @@
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from tickwheel.runtime.text_escape import indent_lines
 
 
-@contextmanager
-def end_forked_children() -> Iterator[None]:
+class end_forked_children:
     """End a process that is forked in the ``with`` block at the end of the block, instead of continuing after it.
 
     A child that raised SystemExit ends with its code, and a child that raised another exception prints the exception
     and ends with code 1. As in `multiprocessing`, exit handlers and ``finally`` blocks outside of the block do not run.
     """
-    process = os.getpid()
-    try:
-        yield
-    except BaseException as error:
-        if os.getpid() != process:
-            _exit(_report(error))
-        raise
-    if os.getpid() != process:
-        _exit(0)
+
+    # A worker enters two blocks for each task. With `contextlib.contextmanager`, each would take 2 µs, and not 0.5.
+    __slots__ = ("_process",)
+
+    def __enter__(self) -> None:
+        self._process = os.getpid()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if os.getpid() != self._process:
+            _exit(0 if error is None else _report(error))
 
 
 def _report(error: BaseException) -> int:
