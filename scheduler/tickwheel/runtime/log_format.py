@@ -30,7 +30,7 @@ class Lines(Protocol):
         """Return the text of each line. There is at least one."""
 
     def with_fields(self) -> list[tuple[str, dict[str, Any]]]:
-        """Return the text of each line, and its fields (`log_fields`)."""
+        """Return the text of each line, and its fields (`log_fields`). No field is named at, level or logger."""
 
 
 def log_to_stderr(*, json: bool = False, verbose: bool = False, lowest: int = logging.INFO) -> logging.Handler:
@@ -176,27 +176,35 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         # See `log_fields`.
-        fields = _document(
-            *(record.created, record.levelname, record.name), record.getMessage(), getattr(record, "fields", {})
-        )
+        fields = _head(record.created, record.levelname, record.name)
+        fields |= _rest(record.getMessage(), getattr(record, "fields", {}))
         if record.exc_info:
             fields["traceback"] = cut_middle(self.formatException(record.exc_info), _TRACEBACK_BYTES)
         return json_documents.dumps(fields)
 
     def format_lines(self, created: float, level: str, logger: str, lines: Lines) -> list[str]:
         """Return each line as `format` returns it for a record, with its line break."""
-        documents = [_document(created, level, logger, text, fields) for text, fields in lines.with_fields()]
-        return [f"{json_documents.dumps(document)}\n" for document in documents]
+        head = json_documents.dumps(_head(created, level, logger))[:-1]
+        return [f"{head}, {_encode_rest(text, fields)}\n" for text, fields in lines.with_fields()]
 
 
-def _document(created: float, level: str, logger: str, text: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "at": datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds"),
-        "level": level,
-        "logger": logger,
-        "text": cut_middle(text, _VALUE_BYTES),
-        **{name: _cut_value(value) for name, value in fields.items()},
-    }
+def _head(created: float, level: str, logger: str) -> dict[str, Any]:
+    at = datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds")
+    return {"at": at, "level": level, "logger": logger}
+
+
+def _rest(text: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members of a line that follow its head. Long values are cut."""
+    return {"text": cut_middle(text, _VALUE_BYTES), **{name: _cut_value(value) for name, value in fields.items()}}
+
+
+def _encode_rest(text: str, fields: Mapping[str, Any]) -> str:
+    """Return the JSON of `_rest`, without its first brace."""
+    encoded = json_documents.dumps({"text": text, **fields})
+    # No value of a short document is too long. A check of each value takes as long as the encoding.
+    if len(encoded) > _VALUE_BYTES // 4:
+        encoded = json_documents.dumps(_rest(text, fields))
+    return encoded[1:]
 
 
 def _cut_value(value: Any) -> Any:

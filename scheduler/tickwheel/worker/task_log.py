@@ -69,7 +69,8 @@ class TaskLog:
     def received(self, messages: Sequence[Message]) -> None:
         """Log the messages of a batch."""
         if self._has_info():
-            log_lines(_log, logging.INFO, LineBatch(messages, self._received, self._received_fields))
+            calls = [(message, called_task(message, self._tasks)) for message in messages]
+            log_lines(_log, logging.INFO, LineBatch(calls, _received, _received_fields))
 
     @_report_errors
     def completed(self, tasks: Sequence["FinishedTask"]) -> None:
@@ -142,18 +143,6 @@ class TaskLog:
     def _name_of(self, task: "FinishedTask") -> str:
         return UNKNOWN if task.outcome is None else self._name(task.outcome.task)
 
-    def _received(self, message: Message) -> str:
-        return f"{message.queue}/{message.id} {called_task(message, self._tasks)}: received"
-
-    def _received_fields(self, message: Message) -> dict[str, Any]:
-        return {
-            "event": "task received",
-            "queue": message.queue,
-            "id": message.id,
-            "attempt": message.attempt,
-            "task": called_task(message, self._tasks),
-        }
-
     def _completed(self, task: "FinishedTask") -> str:
         message, outcome = task.message, task.outcome
         assert outcome is not None
@@ -180,6 +169,22 @@ def called_task(message: Message, names: Container[str]) -> str:
         # The payload is no call of a task. No payload may stop a consumer; the runner fails the message.
         return UNKNOWN
     return name if name in names else UNKNOWN
+
+
+def _received(call: tuple[Message, str]) -> str:
+    message, task = call
+    return f"{message.queue}/{message.id} {task}: received"
+
+
+def _received_fields(call: tuple[Message, str]) -> dict[str, Any]:
+    message, task = call
+    return {
+        "event": "task received",
+        "queue": message.queue,
+        "id": message.id,
+        "attempt": message.attempt,
+        "task": task,
+    }
 
 
 def _released(task: "FinishedTask") -> str:
