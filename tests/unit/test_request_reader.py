@@ -1,4 +1,4 @@
-"""Large requests: one is parsed at a time, beside the event loop if it has many fields. A caller has a few turns to
+"""Large requests: one is parsed at a time, in a thread if it has many fields. A caller has a few turns to
 process them.
 """
 
@@ -77,7 +77,7 @@ def test_between_the_parsing_of_two_large_requests_the_event_loop_reads_requests
     assert all(pair != ("large", "large") for pair in pairwise(parsed))
 
 
-def test_a_request_with_many_fields_is_parsed_beside_the_event_loop(
+def test_a_request_with_many_fields_is_parsed_in_a_thread(
     call_limits: CallLimits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs = {f"key-{n}": "v" * 40 for n in range(16)}

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import lru_cache, partial
@@ -69,8 +68,6 @@ class RequestLimits:
         )
         # Only one large request is parsed at a time, and the event loop serves other calls before the next one.
         self.parsing = asyncio.Lock()
-        # The thread that parses the requests with many fields.
-        self.parser = ThreadPoolExecutor(1, "tickwheel-parser")
         self._turns = CallerTurns(limits.LARGE_REQUESTS)
 
     def turns(self, caller: str) -> asyncio.Semaphore:

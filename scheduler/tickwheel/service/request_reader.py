@@ -4,6 +4,7 @@ are parsed.
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -24,6 +25,8 @@ T = TypeVar("T")
 
 # A request that a call keeps while the call waits is copied without the bytes that it does not need, if it is larger.
 _KEPT_BYTES: Final = 1_024
+# The thread that parses the requests with many fields.
+_PARSER: Final = ThreadPoolExecutor(1, "tickwheel-parser")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +112,13 @@ class RequestReader:
         return await self._parse_large(raw)
 
     async def _parse_large(self, raw: bytes) -> Any:
-        requests = self._limits.requests
-        async with requests.parsing:
+        async with self._limits.requests.parsing:
             # Let the event loop serve other calls between two large requests.
             await asyncio.sleep(0)
             if self._form.has_few_fields(raw):
                 return self._parse(raw, has_few_fields=True)
             # The event loop serves other calls meanwhile: the interpreter switches between the threads every 5 ms.
-            return await asyncio.get_running_loop().run_in_executor(requests.parser, self._parse, raw)
+            return await asyncio.get_running_loop().run_in_executor(_PARSER, self._parse, raw)
 
     def _parse(self, raw: bytes, *, has_few_fields: bool = False) -> Any:
         request = self._form.parse(raw, has_few_fields=has_few_fields)
