@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from itertools import product
 
 import pytest
 
@@ -114,3 +115,26 @@ def test_a_read_that_is_cancelled_when_its_message_has_just_arrived_copies_the_m
 
 def test_a_read_that_is_cancelled_before_its_message_arrives_copies_nothing() -> None:
     assert len(turns([LARGE] * 3, cancelled=1, is_early=True)) == 2
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_every_read_ends_whichever_reads_are_cancelled_and_when(count: int) -> None:
+    async def unfinished(cancelled_in: Sequence[int]) -> int:
+        """Cancel each read in the turn with this number. Return how many reads do not end."""
+        library, copies = Library(), MessageCopies()
+        reads = [asyncio.ensure_future(copies.read(Call(library, LARGE))) for _ in range(count)]
+        await asyncio.sleep(0)
+        library.arrive()
+        for turn in range(30):
+            for read, cancelled in zip(reads, cancelled_in, strict=True):
+                if turn == cancelled:
+                    read.cancel()
+            await asyncio.sleep(0)
+        found = sum(not read.done() for read in reads)
+        while copies._waiting:
+            # Otherwise the event loop would not end.
+            copies._admit()
+        await asyncio.wait(reads)
+        return found
+
+    assert {turns: left for turns in product(range(9), repeat=count) if (left := asyncio.run(unfinished(turns)))} == {}

@@ -201,6 +201,15 @@ def test_many_entries_of_a_map_are_counted_in_a_small_request(
         form.parse(many)
 
 
+@pytest.mark.parametrize("padding", [0, limits.UNCOUNTED_REQUEST_BYTES], ids=["small", "large"])
+def test_a_message_occurs_once_because_a_parser_would_merge_its_maps(padding: int) -> None:
+    part = calls.EnqueueRequest(
+        message=messages.NewMessage(metadata={f"k{n}": "v" for n in range(100)}, payload=bytes(padding))
+    ).SerializeToString()
+    with pytest.raises(InvalidArgument, match="a call takes at most 1 message, and the request has more"):
+        FORMS["Enqueue"].parse(part * 15)
+
+
 def test_the_entries_of_the_largest_small_batch_are_accepted() -> None:
     pairs = {f"k{n}": "v" for n in range(16)}
     request = calls.EnqueueBatchRequest(messages=[messages.NewMessage(metadata=pairs)] * 420)

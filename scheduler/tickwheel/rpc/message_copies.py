@@ -71,6 +71,10 @@ class MessageCopies:
                 cancelled = error
             if not turn.cancelled():
                 return cancelled
+            if not self._is_busy:
+                # `_admit` has run since the cancellation, and found no other task.
+                self._is_busy = True
+                return cancelled
 
     def _admit_later(self) -> None:
         # A timer needs two turns to wake its task. The next copy follows after them, so no task waits for two copies.

@@ -59,7 +59,8 @@ _VARINT_BYTES: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class _MessageForm:
-    """The fields of a message by their tags: lists, and inner messages, to which the entries of maps belong.
+    """The fields of a message by their tags: lists, and inner messages, to which the entries of maps belong. An inner
+    message that is not in a list counts as a list with one item.
 
     ``packed`` has the tags of the lists whose items can be packed into one field. ``single_max`` is the number of
     fields, including unknown ones, that a valid message can have in addition to the items of its lists. ``fields_max``
@@ -97,6 +98,8 @@ class RequestForm:
         self._kind = kind
         self._name = kind.DESCRIPTOR.name
         self._form = _form_of(kind.DESCRIPTOR)
+        fields = kind.DESCRIPTOR.fields_by_name
+        self._lists = {name: maximum for name, maximum in self._form.lists.values() if fields[name].is_repeated}
         has_long_fields = self._form.lists or not all(form.key_tag for form in self._form.inner.values())
         self._bytes_max = bytes_max or (limits.REQUEST_BYTES if has_long_fields else limits.UNCOUNTED_REQUEST_BYTES)
         self.fields_max = self._form.fields_max + _SPARE_FIELDS + _LONG_FIELDS * _LONG_SIZES
@@ -124,7 +127,7 @@ class RequestForm:
             request = self._kind.FromString(raw)
         except DecodeError as error:
             raise InvalidArgument(f"the request is not a valid {self._kind.DESCRIPTOR.full_name}: {error}") from error
-        for name, maximum in self._form.lists.values():
+        for name, maximum in self._lists.items():
             if len(getattr(request, name)) > maximum:
                 raise InvalidArgument(f"a call takes at most {maximum} {name}, not {len(getattr(request, name))}")
         return request
@@ -166,6 +169,9 @@ def _form_of(message: Descriptor) -> _MessageForm:
                 raise TypeError(f"the walk cannot count the items of {field.full_name}")
             if not is_map(field):
                 lists[tag] = field.name, items
+        elif field.type == FieldDescriptor.TYPE_MESSAGE:
+            # A parser merges repetitions of a message, and the entries of their maps: see `_UNCOUNTED_ENTRIES`.
+            lists[tag] = field.name, 1
         if tag not in lists:
             single_max += items
         each = 1

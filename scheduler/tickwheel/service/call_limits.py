@@ -56,9 +56,7 @@ class CallLimits:
 
 
 class RequestLimits:
-    """The limits of the requests of one process: the time of their arrival, and the cost of large requests, which have
-    more than `UNCOUNTED_REQUEST_BYTES`.
-    """
+    """The limits of the requests of one process: when they arrive, and what those above 64 KiB, the large ones, cost."""
 
     def __init__(self) -> None:
         self.copies = MessageCopies()
@@ -66,8 +64,9 @@ class RequestLimits:
         self.bytes = FairLimit(
             limits.REQUESTS_BYTES, "bytes of large requests in flight", min_share=limits.REQUEST_BYTES
         )
-        # Only one large request is parsed at a time, and the event loop serves other calls before the next one.
+        # One large request is parsed at a time, and other calls are served before the next one. The callers take turns.
         self.parsing = asyncio.Lock()
+        self.parsing_turns = CallerTurns(1)
         self._turns = CallerTurns(limits.LARGE_REQUESTS)
 
     def turns(self, caller: str) -> asyncio.Semaphore:

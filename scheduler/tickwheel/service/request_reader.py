@@ -112,7 +112,8 @@ class RequestReader:
         return await self._parse_large(raw)
 
     async def _parse_large(self, raw: bytes) -> Any:
-        async with self._limits.requests.parsing:
+        requests = self._limits.requests
+        async with requests.parsing_turns.of(self._sender), requests.parsing:
             # Let the event loop serve other calls between two large requests.
             await asyncio.sleep(0)
             if self._form.has_few_fields(raw):
