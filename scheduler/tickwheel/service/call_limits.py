@@ -56,7 +56,7 @@ class CallLimits:
 
 
 class RequestLimits:
-    """The limits of the requests of one process: when they arrive, and what those above 64 KiB, the large ones, cost."""
+    """The limits of the requests of one process: when they arrive, and what those above 64 KiB, large ones, cost."""
 
     def __init__(self) -> None:
         self.copies = MessageCopies()
