@@ -25,7 +25,7 @@ from tickwheel.testing import PrivateServer, sandbox
 
 pytestmark = pytest.mark.fault
 
-KILLS = 200 if os.environ.get("TICKWHEEL_SOAK") else 20
+KILLS = 200 if os.environ.get("TICKWHEEL_SOAK") else 10
 # Below these limits, the test adds messages: each process must have more work than it can finish before it is killed.
 FEW_MESSAGES, FEW_SLOTS = 5_000, 3
 

@@ -111,7 +111,10 @@ def test_every_message_is_completed_while_all_processes_are_upgraded_and_downgra
 
 
 @pytest.mark.timeout(3_600)
-@pytest.mark.parametrize("leader_first", [True, False], ids=["leader-first", "standby-first"])
+@pytest.mark.parametrize(
+    "leader_first",
+    [pytest.param(True, id="leader-first"), pytest.param(False, id="standby-first", marks=pytest.mark.soak)],
+)
 def test_workers_and_services_that_may_drive_can_be_upgraded_before_the_event_processes(
     earlier: str, tmp_path: Path, leader_first: bool
 ) -> None:
