@@ -13,7 +13,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
@@ -39,6 +38,7 @@ from tickwheel.worker.process_group import kill_group
 from tickwheel.worker.queue_alarm import QueueAlarm
 from tickwheel.worker.shared_state import SharedState
 from tickwheel.worker.stats import Stats
+from tickwheel.worker.supervised_process import SupervisedProcess
 from tickwheel.worker.time_limit import KILLED_OVER_LIMIT
 
 _log = logging.getLogger("tickwheel.worker")
@@ -67,20 +67,6 @@ _AT_ONCE: Final = timedelta(0)
 _STOPPED: Final = "the worker was stopped before the task ended"
 
 
-@dataclass(slots=True)
-class _Process:
-    popen: subprocess.Popen[bytes]
-    input: int
-    shared_state: SharedState
-    renewer: LeaseRenewer
-    started: float
-    kill_reason: str = ""
-    # Tasks, each as its batch index, message index and start time: the task for which the process was killed, and the
-    # tasks that were over their time limits at the last check.
-    culprit: tuple[int, int, float] | None = None
-    overdue: frozenset[tuple[int, int, float]] = frozenset()
-
-
 class Supervisor:
     """Runs ``count`` processes with the same configuration until `stop`. Drives as ``driving`` demands; None: never."""
 
@@ -91,7 +77,7 @@ class Supervisor:
         self._count = count
         self._timeout = _TIMEOUT if config.timeout_s is None else min(_TIMEOUT, timedelta(seconds=config.timeout_s))
         self._stats = stats
-        self._processes: list[_Process | None] = [None] * count
+        self._processes: list[SupervisedProcess | None] = [None] * count
         self.health = WorkerHealth(self._processes)
         self._started: set[int] = set()
         self._restart_at = [0.0] * count
@@ -194,7 +180,7 @@ class Supervisor:
                 extra = log_fields("process not started", reason=str(error), again_in_s=pause_s)
                 _log.error("cannot start a process: %s; retrying in %.1f s", error, pause_s, extra=extra)
 
-    def _check_limits(self, process: _Process, now: float) -> None:
+    def _check_limits(self, process: SupervisedProcess, now: float) -> None:
         if now - process.renewer.pipe_closed_at > _GRACE_S and not process.kill_reason:
             process.kill_reason = "its worker process closed or misused the pipe to its supervisor, and was killed"
             kill_group(process.popen)
@@ -217,7 +203,7 @@ class Supervisor:
             kill_group(process.popen)
         process.overdue = over_limit
 
-    def _start(self, n: int) -> _Process:
+    def _start(self, n: int) -> SupervisedProcess:
         with ExitStack() as undo:
             shared_state = SharedState(self._config.consumers)
             undo.callback(shared_state.close)
@@ -254,7 +240,7 @@ class Supervisor:
             undo.pop_all()
         self._stats.record_start(n in self._started)
         self._started.add(n)
-        return _Process(popen, input_fd, shared_state, renewer, time.monotonic())
+        return SupervisedProcess(popen, input_fd, shared_state, renewer, time.monotonic())
 
     def _open_client(self, report: Ready) -> Tickwheel:
         with self._lock:
@@ -328,7 +314,7 @@ class Supervisor:
             others = "" if self._was_ready else describe_others(self._count - 1)
             _log.error("%s; restarting in %.1f s%s", describe_exit(pid, reason), pause_s, others, extra=extra)
 
-    def _settle(self, process: _Process, reason: str) -> None:
+    def _settle(self, process: SupervisedProcess, reason: str) -> None:
         """Settle the messages of a process that has ended, and release its shared state."""
         culprit = process.culprit
 
