@@ -14,6 +14,7 @@ for example chains and groups, stay with Celery.
 
 sender.py           `migrate`, and the choice between Celery and Tickwheel for each call
 task_adapter.py     the tasks of a Celery app as tasks of a TaskApp
+worker_signals.py   the signals of a Celery worker at the start and at the end of its processes
 carry_over.py       the tasks that stay with Celery, the reasons, and whether Celery runs them
 prefetch.py         the calls that may wait in a worker while it runs other calls
 failure_record.py   the failure of a call whose process died, or whose task exceeded its time limit

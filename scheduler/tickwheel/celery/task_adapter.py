@@ -5,8 +5,6 @@ So bound tasks, `self.request`, signals, handlers, autoretry and the result back
 as in Celery.
 """
 
-import os
-import socket
 from asyncio import CancelledError
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -17,7 +15,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
-from celery import signals, states
+from celery import states
 from celery.app.trace import build_tracer
 from celery.backends.base import DisabledBackend
 from celery.exceptions import (
@@ -44,11 +42,11 @@ from tickwheel.celery.failure_record import (
 from tickwheel.celery.prefetch import may_wait, queues_without_prefetch
 from tickwheel.celery.queue_names import allowed_names, own_tasks, queue_name, queue_of_task
 from tickwheel.celery.revoked_calls import STOPPER, CallStopped, WaitingCalls
+from tickwheel.celery.worker_signals import HOSTNAME, WorkerSignals
 from tickwheel.errors import InvalidArgument
 from tickwheel.runtime.foreign_data import decode_json
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.exceptions import Reject, RetryLater, Skip, TimeLimitExceeded
-from tickwheel.tasks.middleware import Middleware
 from tickwheel.tasks.retry import Retry
 from tickwheel.tasks.run_context import STORED_ELSEWHERE, current
 from tickwheel.tasks.task_queue import MAX_BATCH, TaskQueue
@@ -57,8 +55,6 @@ from tickwheel.worker.time_limit import raise_after
 # The tracer returns the outcome of a task, including errors and retries. If `_finish` raises the error of a task,
 # Celery has decided not to retry the task, so Tickwheel must not retry it either.
 _FINAL = Retry(never=(BaseException,))
-# The name of this worker in Celery's events and requests.
-_HOSTNAME = f"tickwheel@{socket.gethostname()}"
 
 
 @dataclass(slots=True)
@@ -131,7 +127,7 @@ def declare(celery: Any, app: TaskApp, queues: Mapping[str, str]) -> None:
         app.task(name=name, queue=queue, time_limit=time_limit_of(task), retry=_FINAL)(function)
     # Also in queues of which the worker takes several messages at a time: a call can name any queue.
     app._may_wait = partial(may_wait, celery.tasks, app.queues)
-    app.add_middleware(_WorkerSignals(celery))
+    app.add_middleware(WorkerSignals(celery))
     app.add_middleware(WaitingCalls(celery, app))
 
 
@@ -148,7 +144,7 @@ def _batch_of(celery: Any) -> int:
 
 
 def _make_function(celery: Any, app: TaskApp, task: Any, celery_names: Mapping[str, str]) -> Callable[..., Any]:
-    tracer = build_tracer(task.name, task, hostname=_HOSTNAME, app=celery)
+    tracer = build_tracer(task.name, task, hostname=HOSTNAME, app=celery)
 
     def run(headers: dict[str, Any], body: str, reply_to: str = "", priority: int | None = None) -> Any:
         message = current().message
@@ -170,7 +166,7 @@ def _make_function(celery: Any, app: TaskApp, task: Any, celery_names: Mapping[s
             "id": message.id,
             "task": task.name,
             "retries": retries + message.attempt - 1,
-            "hostname": _HOSTNAME,
+            "hostname": HOSTNAME,
             "reply_to": reply_to,
             "correlation_id": message.id,
             "delivery_info": delivery,
@@ -275,19 +271,3 @@ def _run_again(app: TaskApp, task: Any, call: _CurrentCall, state: str, value: A
         error = MaxRetriesExceededError(f"task {task.name} was retried {call.retries} times, and {reason} no more")
     record_failure(task, call.request, error)
     return Reject(str(value.reason)) if state == states.REJECTED else error
-
-
-class _WorkerSignals(Middleware):
-    """Sends the signals that a Celery worker sends at the start and at the end of a process."""
-
-    def __init__(self, celery: Any) -> None:
-        self._celery = celery
-
-    def startup(self, app: TaskApp) -> None:
-        worker = SimpleNamespace(app=self._celery, hostname=_HOSTNAME, pool_cls="solo")
-        signals.worker_init.send(sender=worker)
-        self._celery.loader.init_worker_process()
-        signals.worker_process_init.send(sender=_HOSTNAME)
-
-    def shutdown(self, app: TaskApp) -> None:
-        signals.worker_process_shutdown.send(sender=_HOSTNAME, pid=os.getpid(), exitcode=0)
