@@ -229,7 +229,7 @@ def test_a_worker_whose_app_ends_its_process_at_the_first_start_reports_this_and
     flag.touch()
     with deployment.worker(EXIT_IF=str(flag)) as worker:
         assert worker.wait(30) == 2
-        assert "its worker process ended with code 0 before the app was loaded" in worker.log
+        assert "its worker process ended with code 0 before it had started" in worker.log
         assert worker.record == [["import"]]
 
 

@@ -105,6 +105,7 @@ class WorkerProcess:
 
     popen: subprocess.Popen[bytes]
     shared_state: SharedState
+    has_started: bool = True
 
 
 @pytest.fixture
@@ -116,9 +117,41 @@ def state() -> Iterator[SharedState]:
 
 
 @pytest.fixture
-def worker_health(state: SharedState) -> WorkerHealth:
+def process(state: SharedState) -> WorkerProcess:
     popen: Any = type("Popen", (), {"pid": 4711})
-    return WorkerHealth([None, WorkerProcess(popen, state)])
+    return WorkerProcess(popen, state)
+
+
+@pytest.fixture
+def worker_health(process: WorkerProcess) -> WorkerHealth:
+    return WorkerHealth([None, process])
+
+
+def test_a_worker_is_not_healthy_while_none_of_its_processes_has_started(
+    process: WorkerProcess, worker_health: WorkerHealth
+) -> None:
+    process.has_started = False
+    first = "no process has started yet: the first one loads the app or runs its start hooks"
+    assert worker_health.find_problem() == first
+    assert WorkerHealth([None]).find_problem() == first
+    process.has_started = True
+    assert worker_health.find_problem() == ""
+
+
+def test_a_worker_whose_processes_have_all_ended_is_not_healthy_until_a_new_one_has_started(
+    state: SharedState, process: WorkerProcess
+) -> None:
+    processes: list[WorkerProcess | None] = [process, None]
+    worker_health = WorkerHealth(processes)
+    worker_health.on_end("worker process 4711 ended with code 2")
+    assert worker_health.find_problem() == ""
+    processes[0] = None
+    problem = "no process takes messages: worker process 4711 ended with code 2, and a new one has not started yet"
+    assert worker_health.find_problem() == problem
+    new = processes[1] = WorkerProcess(process.popen, state, has_started=False)
+    assert worker_health.find_problem() == problem
+    new.has_started = True
+    assert worker_health.find_problem() == ""
 
 
 def test_a_worker_is_healthy_while_its_consumers_come_round(state: SharedState, worker_health: WorkerHealth) -> None:

@@ -15,8 +15,9 @@ class Middleware:
     and the *after* hooks in the reverse order.
 
     ``before_task`` can prevent a run: it raises `Reject`, `Skip` or `RetryLater`. Any other error in ``before_task``
-    fails the task. An error in ``startup`` ends the process, and the supervisor starts another one. Errors in the other
-    hooks are logged and have no effect.
+    fails the task. An error in ``startup`` is logged and ends the process. If no process of the worker has started yet,
+    this ends the worker, and otherwise the supervisor starts another process. Errors in the other hooks are logged and
+    have no effect.
 
     The time of hooks does not count for the time limit of a task. But if the ``before_task`` hooks or the
     ``after_task`` hooks of a task take two seconds longer than this limit, the worker kills the process.

@@ -9,6 +9,7 @@ progress to shared memory, so that the supervisor can settle the messages of a p
 supervisor.py        the supervisor of the worker processes
 supervised_process.py  a worker process, as its supervisor knows it
 process.py           the program of one worker process
+start_hooks.py       the errors of the hooks that run when a process starts
 process_group.py     the end of a worker process and of all programs that its tasks have started
 consumer.py          the loop that selects a queue, takes a batch and runs its tasks
 completer.py         the thread that settles finished tasks on the server
@@ -29,7 +30,7 @@ time_limit.py        the time limit of a task, enforced inside the process
 async_runner.py      the event loop for the async tasks of a process
 app_loader.py        the app, the selector and the queues that the command line names
 selectors.py         the queue selectors: how a worker chooses its next queue
-health.py            whether the loops of the supervisor and of the processes come round
+health.py            whether a process has started, and the loops of the supervisor and the processes come round
 stats.py             the counts of all processes
 metrics.py           these counts for Prometheus
 """

@@ -27,13 +27,20 @@ _NAMES: Final = 50
 def log_start(handler: logging.Handler, config: "ProcessConfig", report: Ready, app: TaskApp) -> None:
     """Log the banner, and a warning if no task of Celery has a route.
 
-    The first process of a worker does this before it takes a message, so no line about a task comes first. The lines go
-    to the ``handler`` of the program alone, whatever the app has done to the loggers: some apps disable all of them.
+    The first process of a worker does this before it takes a message, so no line about a task comes first.
+    """
+    log = independent_log(handler)
+    _log_banner(log, config, report, app.tickwheel)
+    _warn_about_missing_routes(log, app)
+
+
+def independent_log(handler: logging.Handler) -> logging.Logger:
+    """Return a log of the worker whose lines go to the ``handler`` of the program alone, whatever the app has done to
+    the loggers: some apps disable all of them.
     """
     log = logging.Logger("tickwheel.worker")
     log.addHandler(handler)
-    _log_banner(log, config, report, app.tickwheel)
-    _warn_about_missing_routes(log, app)
+    return log
 
 
 def _log_banner(log: logging.Logger, config: "ProcessConfig", report: Ready, client: Tickwheel) -> None:

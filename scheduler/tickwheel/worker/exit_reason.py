@@ -20,8 +20,8 @@ def describe_exit(pid: int, reason: str) -> str:
 
 
 def describe_others(count: int) -> str:
-    """Return the end of the line about a first process that ended before it was ready: ``count`` others wait."""
+    """Return the end of the line about a first process that ended before it had started: ``count`` others wait."""
     if not count:
         return ""
     others = f"the {count} other processes wait" if count > 1 else "the other process waits"
-    return f"; {others} until it has loaded the app"
+    return f"; {others} until it has started"

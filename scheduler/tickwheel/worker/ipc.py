@@ -12,8 +12,8 @@ _LENGTH = Struct("=I")
 
 
 class Ready(msgspec.Struct, tag=True, array_like=True):
-    """The process has loaded the app. ``client_options`` open a client; the process takes messages from ``queues``,
-    which have these ``weights``.
+    """The process has loaded the app and run its start hooks, and now takes messages from ``queues``, which have these
+    ``weights``. ``client_options`` open a client.
     """
 
     client_options: dict[str, Any]

@@ -126,7 +126,7 @@ class LeaseRenewer:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the process has loaded its app and takes messages."""
+        """Whether the process has loaded its app, has run the start hooks, and takes messages."""
         return self._ready_report is not None
 
     @property

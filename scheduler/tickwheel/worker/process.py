@@ -35,7 +35,7 @@ from tickwheel.tasks.runner import Runner, call_hook
 from tickwheel.tasks.task_queue import TaskQueue
 from tickwheel.worker.app_loader import load_app, load_selector, select_queues
 from tickwheel.worker.async_runner import AsyncTaskLoop
-from tickwheel.worker.banner import log_start
+from tickwheel.worker.banner import independent_log, log_start
 from tickwheel.worker.completer import Completer
 from tickwheel.worker.consumer import Consumer
 from tickwheel.worker.ipc import Ended, Failed, NamespaceLost, OccurrenceHandled, Ready, ReportWriter, StartFailed
@@ -43,6 +43,7 @@ from tickwheel.worker.namespace_loss import NAMESPACE_ERRORS, report_namespace_l
 from tickwheel.worker.schedule_runner import ScheduleRunner
 from tickwheel.worker.selectors import QueueSelector
 from tickwheel.worker.shared_state import BATCHES_PER_CONSUMER, SharedState
+from tickwheel.worker.start_hooks import StartHookFailed, start_hook
 from tickwheel.worker.task_log import TaskLog
 from tickwheel.worker.time_limit import AlarmLimit, ThreadLimits, install
 
@@ -57,8 +58,8 @@ class ProcessConfig(msgspec.Struct, kw_only=True):
     ``client_options`` are the client's arguments that the command line sets. ``timeout_s`` is the client's timeout that
     the command line sets, and ``default_timeout_s`` is used if the app does not set one either. Without ``log_tasks``,
     only failures of tasks are logged. ``processes`` is the number of processes of the worker. ``drives``: the worker
-    drives if nobody else does. ``is_restart``: an earlier process of the worker has loaded the app and opened the
-    namespace, so that this one does not create it.
+    drives if nobody else does. ``is_restart``: an earlier process of the worker has started and opened the namespace,
+    so that this one does not create it.
     """
 
     app: str
@@ -132,10 +133,14 @@ def _load_and_work(
     async_tasks = AsyncTaskLoop()
     with app._clients.keep_open(lambda: async_tasks.loop) as clients:
         report = _to_ready_report(app, queues)
-        reports.send(report)
         if not config.is_restart and not stopping.is_set():
             log_start(handler, config, report, app)
-        _work(config, app, clients.client(), async_tasks, queues, selector_class, reports, stopping)
+        try:
+            _work(config, app, clients.client(), async_tasks, queues, selector_class, reports, report, stopping)
+        except StartHookFailed as error:
+            error.write_to(independent_log(handler))
+            reports.send(StartFailed(error.exit_code))
+            return error.exit_code
     reports.send(Ended())
     return 0
 
@@ -155,6 +160,7 @@ def _work(
     queues: list[TaskQueue],
     selector_class: type[QueueSelector[TaskQueue]],
     reports: ReportWriter,
+    ready: Ready,
     stopping: threading.Event,
 ) -> None:
     shared_state = SharedState(config.consumers, config.shared_state_fd)
@@ -183,11 +189,13 @@ def _work(
     # there are more, all run in other threads.
     time_limit = AlarmLimit() if config.consumers == 1 else ThreadLimits()
     install(time_limit)
+    with start_hook(f"the selector {config.selector}"):
+        selectors = [selector_class(queues, random.Random()) for _ in range(config.consumers)]
     consumers = [
         Consumer(
             app,
             tickwheel,
-            selector_class(queues, random.Random()),
+            selectors[n],
             Runner(app, async_tasks.run, time_limit, logs_failures=False),
             completer,
             reports,
@@ -201,7 +209,10 @@ def _work(
         for n in range(config.consumers)
     ]
     for middleware in app.middleware:
-        middleware.startup(app)
+        with start_hook(f"the hook startup of {type(middleware).__module__}.{type(middleware).__qualname__}"):
+            middleware.startup(app)
+    # Only now has the process started: if the hooks of the first process fail, those of the next one would, too.
+    reports.send(ready)
     schedule_runner.start()
     try:
         _run(consumers)

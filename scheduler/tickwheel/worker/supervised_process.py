@@ -21,3 +21,8 @@ class SupervisedProcess:
     # tasks that were over their time limits at the last check.
     culprit: tuple[int, int, float] | None = None
     overdue: frozenset[tuple[int, int, float]] = frozenset()
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the process has loaded the app, has run its start hooks, and can take messages."""
+        return self.renewer.is_ready

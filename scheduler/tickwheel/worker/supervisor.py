@@ -82,7 +82,7 @@ class Supervisor:
         self._started: set[int] = set()
         self._restart_at = [0.0] * count
         self._backoffs = [Backoff(*_RESTART_BACKOFF_S) for _ in range(count)]
-        # Whether a process has loaded the app. Then the arguments are valid, and later failures are temporary.
+        # Whether a process has started. Then the arguments and the app are valid, and later failures are temporary.
         self._was_ready = False
         self._client: Tickwheel | None = None
         self._driver = LastResortDriver(driving)
@@ -170,7 +170,7 @@ class Supervisor:
                 self._reap(n)
         elif self._stops == 0 and now >= self._restart_at[n] and (n == 0 or self._was_ready):
             # Invariant: only the first process can create the namespace. If the namespace is lost while the others load
-            # the app, they do not create it again. If the app cannot be loaded, one process reports this.
+            # the app, they do not create it again. If the app cannot be started, one process reports this.
             try:
                 self._processes[n] = self._start(n)
             except (OSError, RuntimeError, TickwheelError) as error:
@@ -296,6 +296,7 @@ class Supervisor:
         else:
             self._settlers = [thread for thread in self._settlers if thread.is_alive()] + [settler]
         self._stats.record_exit()
+        self.health.on_end(describe_exit(process.popen.pid, reason))
         if renewer.has_ended:
             self._backoffs[n].reset()
         elif self._stops == 0 and not self._was_ready and (code >= 0 or renewer.ended_at < math.inf):
@@ -303,7 +304,7 @@ class Supervisor:
             failure = renewer.start_failure
             self._exit_code = ExitCode.USAGE if failure is None else failure.exit_code
             if failure is None:
-                _log.error("%s before the app was loaded", reason, extra=log_fields("process not started"))
+                _log.error("%s before it had started", reason, extra=log_fields("process not started"))
             self.stop()
         elif self._stops == 0:
             if time.monotonic() - process.started > _LONG_LIFE_S:
