@@ -1,5 +1,6 @@
 """Clients of a namespace that has lost its state: their calls are refused, because their queues no longer exist."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
@@ -8,7 +9,18 @@ from typing import Any
 import pytest
 
 from tests.conftest import Contents
-from tickwheel import LeaseLost, NamespaceGone, NewMessage, Queue, QueueNotFound, Tickwheel, TickwheelError
+from tests.integration.service_thread import ServiceThread
+from tickwheel import (
+    LeaseLost,
+    NamespaceGone,
+    NamespaceNotFound,
+    NewMessage,
+    Queue,
+    QueueNotFound,
+    Tickwheel,
+    TickwheelError,
+    aio,
+)
 from tickwheel.doctor import audit
 from tickwheel.storage.keys import namespace_key, shard_prefix
 from tickwheel.testing import PrivateServer
@@ -140,6 +152,40 @@ def test_every_call_reports_that_the_namespace_no_longer_exists(
     open_client()
     assert queue.enqueue().created
     assert len(queue.dequeue()) == 1
+
+
+def test_every_call_over_the_service_reports_that_the_namespace_no_longer_exists(
+    real_time_service: ServiceThread, tickwheel_server: PrivateServer, namespace: str
+) -> None:
+    with Tickwheel(real_time_service.url, namespace=namespace) as old:
+        queue = old.create_queue("q")
+        queue.enqueue(id="same")
+        tickwheel_server.clear(namespace)
+        for call in (*CALLS.values(), *CALLS.values(), Queue.dequeue, Queue.counts):
+            with pytest.raises(NamespaceGone, match=r"no longer exists .*: the server lost its data"):
+                call(queue)
+        with pytest.raises(NamespaceNotFound):
+            old.delete_namespace()
+        with pytest.raises(NamespaceNotFound):
+            Tickwheel(real_time_service.url, namespace=namespace, existing=True)
+        with Tickwheel(real_time_service.url, namespace=namespace):
+            assert queue.enqueue().created
+
+
+def test_every_call_of_an_asyncio_client_of_the_service_reports_the_lost_namespace(
+    real_time_service: ServiceThread, tickwheel_server: PrivateServer, namespace: str
+) -> None:
+    async def call_twice() -> None:
+        async with aio.Tickwheel(real_time_service.url, namespace=namespace) as old:
+            queue = await old.create_queue("q")
+            tickwheel_server.clear(namespace)
+            for _ in range(2):
+                with pytest.raises(NamespaceGone):
+                    await queue.dequeue()
+                with pytest.raises(NamespaceGone):
+                    await queue.enqueue(b"")
+
+    asyncio.run(call_twice())
 
 
 @pytest.mark.parametrize(("before", "after"), [(4, 1), (1, 4)])

@@ -34,6 +34,15 @@ def outbox_of(history: int) -> tuple[int, bool]:
     return history % DROPS * 1024, history >= RELAYED + DROPS
 
 
+def namespace_gone_error(namespace: str) -> NamespaceGone:
+    """Return the error for a namespace that a client has opened, and that is missing or has other shards now."""
+    return NamespaceGone(
+        f"namespace {namespace!r} no longer exists with the settings this client opened it with: the server lost its"
+        " data, the URL now points to another server, or the namespace was recreated with a different number of"
+        " shards; close this client and open a new one"
+    )
+
+
 # A namespace has no more queues at a time.
 _CONFIGS_MAX = limits.QUEUES_MAX
 
@@ -155,11 +164,7 @@ class NamespaceContext:
     def namespace_gone_error(self) -> NamespaceGone:
         """Mark the namespace as lost, because its number of shards is missing or differs. Return the error to raise."""
         self.is_lost = True
-        return NamespaceGone(
-            f"namespace {self.namespace!r} no longer exists with the settings this client opened it with: the server"
-            " lost its data, the URL now points to another server, or the namespace was recreated with a different"
-            " number of shards; close this client and open a new one"
-        )
+        return namespace_gone_error(self.namespace)
 
     def metadata_error(self, error: ScriptError) -> TickwheelError:
         """Return the exception for an error of a script that changes the namespace's queues or settings."""

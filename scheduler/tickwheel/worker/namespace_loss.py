@@ -14,7 +14,7 @@ from tickwheel.runtime.log_fields import log_fields
 from tickwheel.worker.ipc import NamespaceLost, ReportWriter
 
 _log = logging.getLogger("tickwheel.worker")
-# The service raises NamespaceNotFound where a client of Redis raises NamespaceGone.
+# NamespaceNotFound: for a process that has not opened the namespace yet, and may not create it.
 NAMESPACE_ERRORS: Final = (NamespaceGone, NamespaceNotFound)
 
 

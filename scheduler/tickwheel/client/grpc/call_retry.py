@@ -9,7 +9,8 @@ from typing import Any, Final
 import grpc
 
 from tickwheel.client.grpc.handshake_probe import HandshakeProbe
-from tickwheel.errors import LimitExceeded, TickwheelError, Unavailable
+from tickwheel.errors import LimitExceeded, NamespaceNotFound, TickwheelError, Unavailable
+from tickwheel.operations.context import namespace_gone_error
 from tickwheel.plan import Effects, RpcCall
 from tickwheel.redis.retry_budget import RetryBudget, log
 from tickwheel.redis.url import first_node_only
@@ -42,12 +43,19 @@ class UnknownMethod(TickwheelError):
 
 
 @dataclass(slots=True)
+class OpenedNamespace:
+    """Whether the client has opened its namespace. If the namespace is missing afterwards, it is gone."""
+
+    is_known: bool = False
+
+
+@dataclass(slots=True)
 class CallRetry:
     """The attempts of one call.
 
     The call is retried for ``seconds``. A dequeue with a wait is retried until ``seconds`` after the end of the wait.
-    ``effects`` are those of the earlier RPCs of the same call of the client. ``is_stopped`` ends the retries
-    (`RetryBudget`).
+    ``effects`` are those of the earlier RPCs of the same call of the client. ``opened`` is shared by all calls of the
+    client. ``is_stopped`` ends the retries (`RetryBudget`).
     """
 
     call: RpcCall
@@ -56,6 +64,7 @@ class CallRetry:
     log_throttle: LogThrottle
     handshake: HandshakeProbe
     effects: Effects
+    opened: OpenedNamespace
     is_stopped: Callable[[], bool] | None = None
     _attempts: RetryBudget = field(init=False)
     _until: float = field(init=False)
@@ -98,7 +107,7 @@ class CallRetry:
         if isinstance(error, LimitExceeded):
             return self._postpone(error)
         if error is not None:
-            raise error from None
+            raise self._as_known(error) from None
         if code not in _RETRYABLE:
             raise foreign_status_error(self.display_url, code, details) from None
         permanent_error = self.handshake.permanent_error(str(details))
@@ -130,7 +139,19 @@ class CallRetry:
     def record_success(self) -> None:
         self.effects.applied = self.effects.applied or METHODS[self.call.method].may_change_data
         self._attempts.on_answer()
+        if self.call.method == "OpenNamespace":
+            self.opened.is_known = True
         self.handshake.record_success()
+
+    def _as_known(self, error: TickwheelError) -> TickwheelError:
+        """Return ``error``, or NamespaceGone if the namespace is missing that the client has opened before.
+
+        The service forgets a namespace that is gone, and this client does not.
+        """
+        keeps_open = self.call.method not in ("OpenNamespace", "DeleteNamespace")
+        if keeps_open and self.opened.is_known and isinstance(error, NamespaceNotFound):
+            return namespace_gone_error(self.call.request.namespace)
+        return error
 
     def _postpone(self, error: LimitExceeded) -> float:
         """Return the seconds to wait before a throttled call is sent again. Raises the error if the time is up by then,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tickwheel.client.grpc.call_retry import CallRetry, not_supported_error
+from tickwheel.client.grpc.call_retry import CallRetry, OpenedNamespace, not_supported_error
 from tickwheel.client.grpc.handshake_probe import HandshakeProbe
 from tickwheel.plan import Effects, RpcCall, Step
 from tickwheel.rpc.methods import METHODS
@@ -32,6 +32,7 @@ class ChannelCalls:
         self._handshake = handshake
         self._process_guard = ProcessGuard(display_url)
         self._log_throttle = LogThrottle()
+        self._opened = OpenedNamespace()
         self._calls = {
             method.path: channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
             for method in METHODS.values()
@@ -50,6 +51,7 @@ class ChannelCalls:
         if not isinstance(step, RpcCall):
             raise not_supported_error(self._display_url)
         seconds = self._seconds if timeout_s is None else timeout_s
-        retry = CallRetry(*(step, self._display_url, seconds, self._log_throttle, self._handshake, effects, is_stopped))
+        shared = self._log_throttle, self._handshake, effects, self._opened
+        retry = CallRetry(step, self._display_url, seconds, *shared, is_stopped)
         self._process_guard.check(effects.applied)
         return retry
