@@ -70,6 +70,27 @@ def deployment(tickwheel_server: PrivateServer, server: Any, tmp_path: Path) -> 
         yield RecurringDeployment(tickwheel_server, server, tmp_path, stack)
 
 
+def test_the_clients_of_a_worker_do_not_repeat_its_warning_that_nobody_drives(
+    tickwheel_server: PrivateServer, namespace: str, tmp_path: Path
+) -> None:
+    warning = "no event process drives"
+    with (
+        Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel,
+        Worker(tickwheel_server.url, namespace, tmp_path, app=APP, drive="never") as worker,
+    ):
+
+        def waiting() -> int:
+            queues = [queue for queue in tickwheel.queues() if queue.name == "schedules"]
+            return sum(tickwheel.queue(queue.name).counts()["invisible"] for queue in queues)
+
+        eventually(waiting, "the schedules wait", 30)
+        eventually(lambda: warning in worker.log, "the worker warns", 30)
+        # A process ends after the check that its client has begun.
+        assert worker.stop(30) == 0
+        lines = [line for line in worker.log.splitlines() if warning in line]
+    assert [line.split(" WARNING ")[1].split(":")[0] for line in lines] == ["tickwheel.worker"]
+
+
 def test_each_second_fires_once_without_overlap_while_processes_are_killed(deployment: RecurringDeployment) -> None:
     workers = [deployment.start_worker("--processes", "2"), deployment.start_worker()]
     eventually(lambda: deployment.events_of("tick"), "the schedule has fired", 30)

@@ -44,6 +44,10 @@ class UndrivenNotice:
         self._next_at = 0.0
         self._closed = threading.Event()
 
+    def turn_off(self) -> None:
+        """Never warn: the program has warnings of its own."""
+        self._is_needed = False
+
     def on_enqueued(self, results: Iterable[EnqueueResult]) -> None:
         """Begin a check if one of the messages is not due yet, unless a check began less than PAUSE_S ago."""
         if not self._is_needed or monotonic() < self._next_at:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from tickwheel import aio, limits
@@ -20,6 +20,7 @@ from tickwheel.model.message import EnqueueResult, NewMessage
 from tickwheel.model.validation import Duration
 from tickwheel.runtime.open_failure import OpenFailure
 
+C = TypeVar("C", Tickwheel, aio.Tickwheel)
 _ENSURED_MAX = limits.QUEUES_MAX
 # At the end of a worker, a task that was left behind may block the event loop, which then closes no client.
 _CLOSE_S: Final = 1.0
@@ -34,6 +35,8 @@ class ClientGroup:
         self.options = dict(options)
         # Whether the clients that are opened from now on must find their namespace, as `Tickwheel(existing=True)`.
         self.must_exist = False
+        # Whether the clients that are opened from now on warn if nobody drives the namespace. A worker warns itself.
+        self.warns_undriven = True
         self._queue_config = queue_config
         self._lock = threading.Lock()
         self._open_failure = OpenFailure()
@@ -50,7 +53,7 @@ class ClientGroup:
                 self._open_failure.raise_since(failures)
                 self._ensured_queues.clear()
                 with self._open_failure.record():
-                    self._client, self._pid = Tickwheel(**self._client_options()), os.getpid()
+                    self._client, self._pid = self._set_up(Tickwheel(**self._client_options())), os.getpid()
             return self._client
 
     async def client_async(self) -> aio.Tickwheel:
@@ -62,7 +65,7 @@ class ClientGroup:
             for reference in self._async_clients.keyrefs():
                 if (other := reference()) is not None and other.is_closed():
                     self._async_clients.pop(other, None)
-            client = self._async_clients[loop] = aio.Tickwheel(**self._client_options())
+            client = self._async_clients[loop] = self._set_up(aio.Tickwheel(**self._client_options()))
         return await client.open()
 
     def ensure_queue(self, name: str, timeout: Duration | None = None) -> Queue:
@@ -148,6 +151,11 @@ class ClientGroup:
         if self.must_exist:
             options["existing"] = True
         return options
+
+    def _set_up(self, client: C) -> C:
+        if not self.warns_undriven:
+            client._processes.notice.turn_off()
+        return client
 
     def _mark_ensured(self, name: str) -> None:
         if len(self._ensured_queues) >= _ENSURED_MAX:

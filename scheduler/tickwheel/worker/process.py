@@ -114,6 +114,8 @@ def _load_and_work(
         # If the server is embedded, the supervisor drives its wheel.
         app.move(**cast(WhereOptions, {**config.client_options, **timeout_option(config, app.where), "drive": False}))
         app._clients.current.must_exist = config.is_restart
+        # The supervisor warns if nobody drives.
+        app._clients.current.warns_undriven = False
         app.load()
         for check in app._start_checks:
             check(config.is_restart)
