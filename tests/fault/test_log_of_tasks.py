@@ -132,7 +132,21 @@ def test_a_task_whose_lease_was_lost_is_not_logged_as_succeeded(deployment: Work
         deployment.tickwheel.queue("work").cancel(id)
         eventually(lambda: len(lines_about(worker, id)) == 2, f"the outcome is logged\n{worker.log}")
         assert worker.stop(30) == 0
-    assert lines_about(worker, id)[1].startswith("WARNING wait_until_lost: lost its lease: succeeded in ")
+    assert lines_about(worker, id)[1].startswith("WARNING wait_until_lost: lost its lease: its task ended after ")
+
+
+def test_the_json_line_of_a_lost_lease_has_the_duration_and_no_success(deployment: WorkerDeployment) -> None:
+    id = deployment.send(worker_app.wait_until_lost)
+    with deployment.worker("--json") as worker:
+        worker.wait_until_recorded("began")
+        deployment.tickwheel.queue("work").cancel(id)
+        eventually(lambda: json_lines(worker, "lease lost"), f"the outcome is logged\n{worker.log}")
+        assert worker.stop(30) == 0
+    [lost] = json_lines(worker, "lease lost")
+    assert {"id": id, "task": f"{NAME}.wait_until_lost"}.items() <= lost.items()
+    assert lost["duration_ms"] > 0
+    assert "error" not in lost
+    assert "succeeded" not in str(lost)
 
 
 def test_messages_of_a_batch_that_a_stop_releases_are_logged_as_released(deployment: WorkerDeployment) -> None:

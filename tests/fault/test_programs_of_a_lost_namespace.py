@@ -99,7 +99,7 @@ def test_a_worker_of_a_lost_namespace_finishes_its_task_logs_the_reason_and_ends
         [error] = errors(worker.log)
         assert "start the worker again" in error
         assert "Traceback" not in worker.log
-        assert f"work/{id} tests.fault.worker_app.wait_for: lost its lease: succeeded in" in worker.log
+        assert f"work/{id} tests.fault.worker_app.wait_for: lost its lease: its task ended after" in worker.log
         assert losing.stored_keys() == []
 
 

@@ -123,7 +123,7 @@ class TaskLog:
     def lost(self, tasks: Sequence["FinishedTask"], reason: str = _LOST) -> None:
         """Log tasks whose outcome the server has refused, because the leases of their messages were lost."""
         for task in tasks:
-            text = f"lost its lease: {_describe(task.outcome)}; {reason}"
+            text = f"lost its lease: {_describe_end(task.outcome)}; {reason}"
             _log_unaccepted("lease lost", task, self._name_of(task), text)
 
     @_report_errors
@@ -198,13 +198,31 @@ def _released_fields(task: "FinishedTask") -> dict[str, Any]:
 
 def _log_unaccepted(event: str, task: "FinishedTask", name: str, text: str) -> None:
     message, outcome = task.message, task.outcome
-    fields = {"event": event, "queue": message.queue, "id": message.id, "attempt": message.attempt, "task": name}
-    error = None if outcome is None else outcome._exception
+    fields: dict[str, Any] = {
+        "event": event,
+        "queue": message.queue,
+        "id": message.id,
+        "attempt": message.attempt,
+        "task": name,
+    }
+    error = None
+    if outcome is not None:
+        fields["duration_ms"] = _milliseconds(outcome.seconds)
+        error = outcome._exception
+        if outcome.error is not None:
+            fields["error"] = outcome.error
     _log.warning("%s: %s", _head(message, name), text, exc_info=error, extra={"fields": fields})
 
 
 def _head(message: Message, task: str) -> str:
     return f"{message.queue}/{message.id} {task}"
+
+
+def _describe_end(outcome: Outcome | None) -> str:
+    """Describe the end of a task whose outcome has no effect. A task that was stopped ends without an error, too."""
+    if outcome is None or outcome.error is not None:
+        return _describe(outcome)
+    return f"its task ended after {_duration(outcome.seconds)}"
 
 
 def _describe(outcome: Outcome | None) -> str:
