@@ -16,6 +16,7 @@ sender.py           `migrate`, and the choice between Celery and Tickwheel for e
 task_adapter.py     the tasks of a Celery app as tasks of a TaskApp
 worker_signals.py   the signals of a Celery worker at the start and at the end of its processes
 carry_over.py       the tasks that stay with Celery, the reasons, and whether Celery runs them
+trace_log.py        the errors that Celery logs with their tracebacks
 prefetch.py         the calls that may wait in a worker while it runs other calls
 failure_record.py   the failure of a call whose process died, or whose task exceeded its time limit
 control.py          `revoke` for calls that went to Tickwheel

@@ -16,7 +16,7 @@ from kombu.common import Broadcast
 from kombu.utils.imports import symbol_by_name
 from kombu.utils.json import dumps
 
-from tickwheel.celery import carry_over, failure_record, task_adapter
+from tickwheel.celery import carry_over, failure_record, task_adapter, trace_log
 from tickwheel.celery.celery_message import CeleryMessage, call_of, decode_message
 from tickwheel.celery.control import UNFINISHED, routed_control
 from tickwheel.celery.queue_names import advise_mapping, queue_name
@@ -60,6 +60,7 @@ def migrate(
     celery.control_cls = routed_control(symbol_by_name(celery.control_cls), app, names)
     if "control" in vars(celery):
         celery.control.__class__ = celery.control_cls
+    app.on_load(trace_log.mark_logged_errors)
     app.on_load(lambda: task_adapter.declare(celery, app, names))
     app._why_task_stays = partial(carry_over.explain_stay, celery, app, names, moved_anyway)
     app._start_checks.append(partial(carry_over.check_tasks, celery, app, names, moved_anyway))

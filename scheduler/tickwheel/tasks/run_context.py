@@ -31,6 +31,8 @@ class Outcome:
     _stored_result: str | None = field(default=None, init=False, repr=False, compare=False)
     # The error that the task raised. A worker logs it with the answer of the server.
     _exception: BaseException | None = field(default=None, init=False, repr=False, compare=False)
+    # Whether the log has the traceback of the error already.
+    _is_error_logged: bool = field(default=False, init=False, repr=False, compare=False)
 
 
 # Returned instead of a value by a task whose result is not stored with the message, but elsewhere.
@@ -46,6 +48,8 @@ class Run:
     arguments: dict[str, Any] = field(default_factory=dict)
     is_lost: Callable[[], bool] = field(default=lambda: False)
     """Returns whether the lease is lost, for example because the message was cancelled. A long task can stop then."""
+    # Whether the code of the task has logged its error with the traceback.
+    _is_error_logged: bool = field(default=False, init=False, repr=False, compare=False)
 
 
 CURRENT_RUN: Final[ContextVar[Run | None]] = ContextVar("tickwheel_run", default=None)

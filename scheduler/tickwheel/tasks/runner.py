@@ -143,11 +143,11 @@ class Runner:
             _log.warning(
                 "%s %s/%s, attempt %d: %s",
                 *(run.task.name, run.message.queue, run.message.id, run.message.attempt, text),
-                exc_info=error,
+                exc_info=None if run._is_error_logged else error,
                 extra=_task_fields(run, "task failed", error=text),
             )
         else:
-            outcome._exception = error
+            outcome._exception, outcome._is_error_logged = error, run._is_error_logged
 
     def _call(self, run: Run, on_part: OnPart) -> Any:
         """Call the function of the task. If the function returns an awaitable, run the awaitable in the time left."""

@@ -88,7 +88,8 @@ class TaskLog:
     def failed(self, task: "FinishedTask", answer: FailedAttempt) -> None:
         """Log a task that has failed, with the state of its message.
 
-        An error that the task has not raised on purpose (`Reject`, `RetryLater`) is logged with its traceback.
+        An error that the task has not raised on purpose (`Reject`, `RetryLater`) is logged with its traceback, unless
+        Celery has logged the traceback.
         """
         message, outcome = task.message, task.outcome
         assert outcome is not None
@@ -115,7 +116,7 @@ class TaskLog:
             text = f"failed, {_attempt(message, answer)}, {_again(answer)}: {outcome.error}"
         head = _head(message, self._name(outcome.task))
         if error is not None:
-            _log.log(level, "%s: %s", head, text, exc_info=error, extra={"fields": fields})
+            _log.log(level, "%s: %s", head, text, exc_info=_traceback_of(outcome), extra={"fields": fields})
         elif self._has_info():
             log_lines(_log, level, LineBatch([fields], lambda _: f"{head}: {text}", lambda fields: fields))
 
@@ -208,10 +209,15 @@ def _log_unaccepted(event: str, task: "FinishedTask", name: str, text: str) -> N
     error = None
     if outcome is not None:
         fields["duration_ms"] = _milliseconds(outcome.seconds)
-        error = outcome._exception
+        error = _traceback_of(outcome)
         if outcome.error is not None:
             fields["error"] = outcome.error
     _log.warning("%s: %s", _head(message, name), text, exc_info=error, extra={"fields": fields})
+
+
+def _traceback_of(outcome: Outcome) -> BaseException | None:
+    """Return the error whose traceback the log needs. The tasks of Celery have logged most of their errors already."""
+    return None if outcome._is_error_logged else outcome._exception
 
 
 def _head(message: Message, task: str) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.integration.migration import shop
 from tests.integration.migration.conftest import Shop, route
+from tests.support.wait_until import eventually
 from tickwheel.celery import task_adapter
 
 pytestmark = pytest.mark.integration
@@ -139,10 +140,32 @@ def test_items_of_the_body_do_not_change_the_request(moved_deployment: Shop) -> 
     assert shop.about.AsyncResult(id_).get(timeout=40)["trace"] is None
 
 
-def enqueue_payload(task: str, headers: dict[str, Any], embedded: dict[str, Any]) -> str:
+def test_the_log_has_one_traceback_of_a_failure_in_the_line_of_celery(moved_deployment: Shop) -> None:
+    already = moved_deployment.log.count('raise ValueError("no such user")')
+    sent = shop.boom.delay()
+    moved_deployment.ends(sent.id)
+
+    def levels() -> dict[str, str]:
+        lines = [line.split(maxsplit=4) for line in moved_deployment.log.splitlines() if sent.id in line]
+        return {logger: level for _, _, level, logger, text in lines if "no such user" in text}
+
+    expected = {"celery.app.trace:": "ERROR", "tickwheel.worker:": "ERROR"}
+    eventually(lambda: levels() == expected, f"both log the failure\n{moved_deployment.log[-2_000:]}")
+    assert moved_deployment.log.count('raise ValueError("no such user")') == already + 1
+
+
+def test_the_traceback_of_an_error_that_celery_does_not_log_is_logged(moved_deployment: Shop) -> None:
+    id_ = enqueue_payload("shop.about", headers={}, embedded={}, body="no JSON")
+    assert "DecodeError" in moved_deployment.ends(id_).error
+    text = f"ERROR tickwheel.worker: celery/{id_} shop.about: errored"
+    eventually(lambda: text in moved_deployment.log, f"the worker logs the failure\n{moved_deployment.log[-2_000:]}")
+    assert "args, kwargs, embedded = loads(body)" in moved_deployment.log
+
+
+def enqueue_payload(task: str, headers: dict[str, Any], embedded: dict[str, Any], body: str = "") -> str:
     """Enqueue a payload as a program without Celery could, and return the id of the message."""
     id_ = uuid.uuid4().hex
-    body = json.dumps([[], {}, embedded])
+    body = body or json.dumps([[], {}, embedded])
     payload = {"task": task, "args": {"headers": headers, "body": body}}
     task_adapter.declare_queue(shop.tickwheel, "celery")
     shop.tickwheel.declared("celery").enqueue(json.dumps(payload).encode(), id=id_)
