@@ -82,7 +82,7 @@ class Sender:
         # Why workers of Tickwheel do not have a task, or None. The router of the app is asked once for each task.
         self._not_declared: dict[str, carry_over.Stay | None] = {}
         self._unanswered_calls = carry_over.UnansweredCalls(celery)
-        self._routes = Routes(lambda name: app.tickwheel.setting(name))
+        self._routes = Routes(lambda name: app.tickwheel.setting(name), lambda: app._clients.current)
         self._log_throttle = LogThrottle()
 
     def __call__(self, producer: Any, name: str, message: Any, **options: Any) -> Any:

@@ -94,9 +94,13 @@ class _CachedRoute:
 class Routes:
     """The routes that one producer has cached. Thread-safe."""
 
-    def __init__(self, setting: Callable[[str], str | None]) -> None:
-        """``setting`` reads a setting of the namespace by its name."""
+    def __init__(self, setting: Callable[[str], str | None], place: Callable[[], object] = lambda: None) -> None:
+        """``setting`` reads a setting of the namespace by its name. If ``place`` returns another object than before,
+        the namespace is another one, and no cached route is used.
+        """
         self._setting = setting
+        self._place = place
+        self._cached_place = place()
         self._cache: dict[str, _CachedRoute] = {}
         self._log_throttle = LogThrottle()
 
@@ -105,6 +109,8 @@ class Routes:
 
         If the namespace is gone, its settings cannot be read either.
         """
+        if (place := self._place()) is not self._cached_place:
+            self._cached_place, self._cache = place, {}
         cached, now = self._cache.get(task), time.monotonic()
         if cached is None:
             return self._read(task, None)
