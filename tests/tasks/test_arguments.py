@@ -2,11 +2,13 @@
 
 import random
 import sys
+from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import IntEnum
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -37,6 +39,20 @@ class Paint:
 
     def __post_init__(self) -> None:
         self.code = {"red": 1}[self.name]
+
+
+@dataclass
+class Node:
+    child: "Node | None"
+
+
+@dataclass
+class Upload:
+    user: int
+    file: Path
+
+
+def accept_node(node: Node) -> None: ...
 
 
 def paint(paint: Paint) -> None: ...
@@ -219,6 +235,59 @@ def test_unreadable_types_are_reported_when_a_worker_starts() -> None:
 
     with pytest.raises(InvalidArgument, match="NoSuchType"):
         Signature("t", open_file).check()
+
+
+class Client: ...
+
+
+def copy(file: Path) -> None: ...
+def talk(user: int, client: Client) -> None: ...
+def copy_all(files: list[Path]) -> None: ...
+def choose(what: Address | Paint) -> None: ...
+def choose_one(what: Address | Paint | None = None) -> None: ...
+def store(upload: Upload) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (copy, "parameter 'file' of the type pathlib.*Path: pathlib.Path cannot be decoded .*; use bool, int"),
+        (talk, "parameter 'client' of the type .*Client: .*Client cannot be decoded"),
+        (copy_all, "parameter 'files' of the type list.*: pathlib.Path cannot be decoded"),
+        (
+            choose,
+            "parameter 'what' of the type .*: Type unions may not contain more than one dataclass .*; use bool, int",
+        ),
+        (choose_one, "parameter 'what' of the type .*: Type unions may not contain more than one dataclass"),
+        (store, "parameter 'upload' of the type .*Upload: pathlib.Path cannot be decoded"),
+    ],
+    ids=["path", "class", "list", "union", "optional union", "field"],
+)
+def test_a_type_that_cannot_be_decoded_is_refused_at_the_declaration(function: Any, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        TaskApp().task(function)
+
+
+def test_a_parameter_that_calls_can_leave_out_may_have_any_type() -> None:
+    def talk(user: int, client: Client | None = None, file: Path = Path("log"), any: object = None) -> None: ...
+    def show(value: object, key: Hashable, node: "Node") -> None: ...
+
+    for encoding in ("json", "msgpack"):
+        assert roundtrip(talk, encoding, 7) == {"user": 7}
+    TaskApp().task(show)
+    Signature("t", accept_node)
+
+
+def test_an_annotation_that_is_unresolved_at_the_declaration_is_checked_later() -> None:
+    def open_file(file: "DefinedLater") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    signature = Signature("t", open_file)
+    globals()["DefinedLater"] = Path
+    try:
+        with pytest.raises(InvalidArgument, match="Path cannot be decoded"):
+            signature.check()
+    finally:
+        del globals()["DefinedLater"]
 
 
 def test_a_task_name_is_unique_in_an_app() -> None:

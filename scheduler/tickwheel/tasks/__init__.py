@@ -22,6 +22,7 @@ client_group.py      the clients with the same options, for threads and for even
 task.py              `Task`: a function that can be called later
 handle.py            `EnqueuedCall` and `TaskHandle`: cancel a call, or wait for its result
 signature.py         the arguments of a task: encoding, decoding, checks
+parameter_types.py   which types of parameters a worker can decode
 task_queue.py        `TaskQueue`: how workers take messages from a queue
 schedule.py          `Schedule`: a recurring call, as messages
 schedule_times.py    the times of a schedule: cron expressions and intervals

@@ -14,6 +14,7 @@ import msgspec
 
 from tickwheel.errors import InvalidArgument
 from tickwheel.runtime.text_escape import cut_middle
+from tickwheel.tasks.parameter_types import why_not_decodable
 
 ENCODINGS = ("json", "msgpack")
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -63,7 +64,7 @@ class Signature:
     """Encodes and decodes the arguments of one task."""
 
     def __init__(self, task: str, function: Callable[..., Any]) -> None:
-        """Raises InvalidArgument if a parameter cannot be passed by name."""
+        """Raises InvalidArgument if a parameter cannot be passed by name, or if its type cannot be decoded."""
         self._task = task
         self._function = function
         try:
@@ -77,6 +78,7 @@ class Signature:
                     " **kwargs or positional-only parameters"
                 )
         self.names = tuple(self._signature.parameters)
+        self._check_types()
 
     def payload(self, args: tuple[Any, ...], kwargs: dict[str, Any], encoding: str) -> bytes:
         """Return the payload of a call. Raises ArgumentsRefused if the arguments do not fit the signature."""
@@ -119,6 +121,21 @@ class Signature:
             raise ArgumentsRefused(f"task {self._task!r}: {reason}; {self._parameters}") from error
         return {name: value for name in self.names if (value := getattr(read, name)) is not msgspec.UNSET}
 
+    def _check_types(self) -> None:
+        """Raise InvalidArgument if the type of a parameter cannot be decoded.
+
+        If an annotation names a class that the module defines further down, `check` finds such types later.
+        """
+        try:
+            hints = self._hints
+        except Exception:
+            return
+        for name, parameter in self._signature.parameters.items():
+            is_required = parameter.default is inspect.Parameter.empty
+            if (reason := why_not_decodable(hints.get(name, Any), is_required=is_required)) is not None:
+                shown = inspect.formatannotation(parameter.annotation)
+                raise InvalidArgument(f"task {self._task!r}: parameter {name!r} of the type {shown}: {reason}")
+
     @property
     def _parameters(self) -> str:
         # Without the defaults: a worker stores the error with the message, and every client of the queue can read it.
@@ -153,6 +170,7 @@ class Signature:
 
     def check(self) -> None:
         """Raise InvalidArgument if a type cannot be decoded. Workers check this when they start."""
+        self._check_types()
         _ = self._readers
 
 

@@ -177,8 +177,9 @@ def open_task_tester(
 ) -> Iterator[TaskTester]:
     """Connect an app to a sandbox for the duration of the ``with`` block, and yield the tester that runs its tasks.
 
-    As in a worker, the functions that `TaskApp.on_load` has registered are called, and the app's clients stay open until the end of the block, even if a task closes the app. At the end of
-    the block, the asyncio tasks that the tasks have left behind are cancelled.
+    As in a worker, the functions that `TaskApp.on_load` has registered are called, and the app's clients stay open
+    until the end of the block, even if a task closes the app. At the end of the block, the asyncio tasks that the tasks
+    have left behind are cancelled.
     """
     app.load()
     client_options = app.where
