@@ -14,6 +14,7 @@ from tickwheel.worker.async_runner import AsyncTaskLoop
 from tickwheel.worker.completer import Completer
 from tickwheel.worker.consumer import Consumer
 from tickwheel.worker.ipc import ReportWriter
+from tickwheel.worker.queue_maximum import QueueMaximum
 from tickwheel.worker.selectors import Lottery, QueueSelector
 from tickwheel.worker.shared_state import SharedState
 from tickwheel.worker.task_log import TaskLog
@@ -34,7 +35,7 @@ def make_consumer(
             app,
             tickwheel,
             selector(app.queues.values(), random.Random(1)),
-            Runner(app, AsyncTaskLoop().run, logs_failures=False),
+            Runner(app, AsyncTaskLoop().run, logs_failures=False, queue_maximum=QueueMaximum(tickwheel)),
             completer,
             ReportWriter(report_fd, stopping.set),
             state.of_consumer(0),

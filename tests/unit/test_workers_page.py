@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tickwheel.tasks import Outcome
+from tickwheel.tasks import Outcome, Run
 
 pytestmark = pytest.mark.unit
 
@@ -19,6 +19,6 @@ def fields_of_section(title: str) -> list[str]:
     return re.findall(r"^\| `(\w+)", section, re.MULTILINE)
 
 
-@pytest.mark.parametrize(("title", "kind"), [("Outcomes", Outcome)])
+@pytest.mark.parametrize(("title", "kind"), [("Outcomes", Outcome), ("Runs", Run)])
 def test_the_table_has_the_fields_of_the_class(title: str, kind: type) -> None:
     assert fields_of_section(title) == [field.name for field in dataclasses.fields(kind) if field.name[0] != "_"]

@@ -16,8 +16,8 @@ class Outcome:
     """The end of one run of a task.
 
     ``error`` is None if the task succeeded, and ``result`` is then its result as JSON. ``retry_in`` is the back-off of
-    a failed task; None means the back-off of the queue. ``final`` means that the task is not retried. ``seconds`` is
-    the duration of the run.
+    a failed task; None means the back-off of the queue. ``final`` means that the task is not retried, because of its
+    error, or because this was its last attempt. ``seconds`` is the duration of the run.
     """
 
     task: str
@@ -31,8 +31,15 @@ class Outcome:
     _stored_result: str | None = field(default=None, init=False, repr=False, compare=False)
     # The error that the task raised. A worker logs it with the answer of the server.
     _exception: BaseException | None = field(default=None, init=False, repr=False, compare=False)
+    # Whether ``final`` is set because the attempts of the message are used up. The server decides this.
+    _is_last_attempt: bool = field(default=False, init=False, repr=False, compare=False)
     # Whether the log has the traceback of the error already.
     _is_error_logged: bool = field(default=False, init=False, repr=False, compare=False)
+
+    @property
+    def _ends_retries(self) -> bool:
+        """Whether the outcome makes the message Errored even if attempts are left."""
+        return self.final and not self._is_last_attempt
 
 
 # Returned instead of a value by a task whose result is not stored with the message, but elsewhere.

@@ -30,6 +30,7 @@ _NONE = "null"
 RunAwaitable = Callable[[Awaitable[Any], float], Any]
 TimeLimit = Callable[[float], AbstractContextManager[None]]
 OnPart = Callable[[float], None]
+QueueMaximum = Callable[[str], int | None]
 
 
 class Runner:
@@ -39,6 +40,8 @@ class Runner:
     TimeLimitExceeded in its ``with`` block after the limit, in seconds; by default there is no limit for sync tasks.
     Exceptions for which ``ends_consumer`` is true, are raised by `run`; by default, there are none. With
     ``logs_failures``, errors of tasks are logged here; a worker logs them once the server has accepted the failure.
+    ``queue_maximum`` returns the maximum of attempts that a queue sets, or None if it is unknown: then the outcome of
+    the last attempt is final only if its message has a maximum of its own.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Runner:
         ends_consumer: Callable[[BaseException], bool] = lambda error: False,
         *,
         logs_failures: bool = True,
+        queue_maximum: QueueMaximum = lambda queue: None,
     ) -> None:
         self._app = app
         self._logs_failures = logs_failures
@@ -57,6 +61,7 @@ class Runner:
         self._time_limit = time_limit
         self._rng = random.Random() if rng is None else rng
         self._ends_consumer = ends_consumer
+        self._queue_maximum = queue_maximum
 
     def run(
         self,
@@ -100,9 +105,12 @@ class Runner:
         except ArgumentsRefused as error:
             # Fail with retries: during a deployment, workers of the old and of the new version run at the same time.
             log_message(_log.warning, "task refused", message, "%s", error, task=name)
-            return Outcome(name, time.perf_counter() - began, error=truncate_utf8(str(error)))
+            outcome = Outcome(name, time.perf_counter() - began, error=truncate_utf8(str(error)))
+            self._end_last_attempt(message, outcome)
+            return outcome
         outcome = self._execute(run, on_part, began)
         on_part(task.time_limit.total_seconds())
+        self._end_last_attempt(message, outcome)
         call_hook(self._app, "after_task", run, outcome)
         return outcome
 
@@ -148,6 +156,15 @@ class Runner:
             )
         else:
             outcome._exception, outcome._is_error_logged = error, run._is_error_logged
+
+    def _end_last_attempt(self, message: LeasedMessage, outcome: Outcome) -> None:
+        """Make the outcome of a failed attempt final if the message has no attempts left."""
+        if outcome.error is None or outcome.final:
+            return
+        maximum = message._max_attempts or self._queue_maximum(message.queue)
+        if maximum is not None and message.attempt >= maximum:
+            outcome.final = outcome._is_last_attempt = True
+            outcome.retry_in = None
 
     def _call(self, run: Run, on_part: OnPart) -> Any:
         """Call the function of the task. If the function returns an awaitable, run the awaitable in the time left."""

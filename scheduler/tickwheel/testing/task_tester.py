@@ -22,6 +22,7 @@ from tickwheel.tasks.signature import ArgumentsRefused, read_envelope
 from tickwheel.tasks.task import Task
 from tickwheel.testing.virtual_clock import FRAGMENT, VirtualClock
 from tickwheel.worker.async_runner import AsyncTaskLoop
+from tickwheel.worker.queue_maximum import QueueMaximum
 from tickwheel.worker.schedule_runner import ScheduleRunner
 
 _log = logging.getLogger("tickwheel.worker")
@@ -53,7 +54,9 @@ class TaskTester:
         self._tickwheel = tickwheel
         self._clock = clock
         self._async_tasks = AsyncTaskLoop()
-        self._runner = Runner(app, self._async_tasks.run, ends_consumer=_ends_test)
+        self._runner = Runner(
+            app, self._async_tasks.run, ends_consumer=_ends_test, queue_maximum=QueueMaximum(tickwheel)
+        )
         self._schedule_runner = ScheduleRunner(app) if schedules else None
 
     def sent(self, task: Task[..., Any] | None = None) -> list[SentTask]:
@@ -151,7 +154,7 @@ class TaskTester:
                 # A call with results wakes the calls that wait for the message, as a call of a worker does.
                 self._tickwheel.queue(message.queue).complete_many([message], [outcome._stored_result])
             else:
-                message.fail(outcome.error, outcome.retry_in, final=outcome.final)
+                message.fail(outcome.error, outcome.retry_in, final=outcome._ends_retries)
         except (LeaseLost, QueueNotFound):
             # For example, the task has cancelled or settled its own message, or deleted the queue.
             log_message(_log.warning, "lease lost", message, "its outcome is discarded, as its lease was lost")

@@ -20,6 +20,7 @@ orphan_settler.py    the settlement of the messages of a process that has ended
 shared_state.py      the progress of a process, in shared memory
 ipc.py               the reports of a process to its supervisor, through a pipe
 schedule_runner.py   the thread that fires the schedules of an app
+queue_maximum.py     the maximum of attempts that a queue sets
 task_log.py          the log of tasks: received, and the outcome that the server has accepted
 banner.py            the first lines of the log: version, server, queues, tasks, concurrency
 exit_reason.py       why a worker process has ended, as a text

@@ -128,7 +128,7 @@ class Completer:
         tickwheel, answers = self._tickwheel, list[FailedAttempt]()
 
         def fail() -> None:
-            plan = tickwheel._backend.fail(task.message, outcome.error, outcome.retry_in, outcome.final)
+            plan = tickwheel._backend.fail(task.message, outcome.error, outcome.retry_in, outcome._ends_retries)
             answers.append(tickwheel._run(plan))
 
         if self._settle("fail", [task], fail):

@@ -271,10 +271,10 @@ def _log_unreleased(queue: str, count: int, error: TickwheelError) -> None:
 def _state(outcome: Outcome) -> MessageState:
     if outcome.error is None:
         return MessageState.DONE
-    return MessageState.REJECTED if outcome.final else MessageState.FAILED
+    return MessageState.REJECTED if outcome._ends_retries else MessageState.FAILED
 
 
 def _kind(outcome: Outcome) -> str:
     if outcome.error is None:
         return "completed"
-    return "rejected" if outcome.final else "failed"
+    return "rejected" if outcome._ends_retries else "failed"

@@ -40,6 +40,7 @@ from tickwheel.worker.completer import Completer
 from tickwheel.worker.consumer import Consumer
 from tickwheel.worker.ipc import Ended, Failed, NamespaceLost, OccurrenceHandled, Ready, ReportWriter, StartFailed
 from tickwheel.worker.namespace_loss import NAMESPACE_ERRORS, report_namespace_loss
+from tickwheel.worker.queue_maximum import QueueMaximum
 from tickwheel.worker.schedule_runner import ScheduleRunner
 from tickwheel.worker.selectors import QueueSelector
 from tickwheel.worker.shared_state import BATCHES_PER_CONSUMER, SharedState
@@ -193,12 +194,13 @@ def _work(
     install(time_limit)
     with start_hook(f"the selector {config.selector}"):
         selectors = [selector_class(queues, random.Random()) for _ in range(config.consumers)]
+    queue_maximum = QueueMaximum(tickwheel)
     consumers = [
         Consumer(
             app,
             tickwheel,
             selectors[n],
-            Runner(app, async_tasks.run, time_limit, logs_failures=False),
+            Runner(app, async_tasks.run, time_limit, logs_failures=False, queue_maximum=queue_maximum),
             completer,
             reports,
             shared_state.of_consumer(n),

@@ -108,7 +108,7 @@ class TaskLog:
             fields["max_attempts"] = answer.max_attempts
         if answer.state == State.ERRORED.label:
             level = logging.INFO if error is None else logging.ERROR
-            text = f"errored, {'not retried' if outcome.final else 'attempts used up'}: {outcome.error}"
+            text = f"errored, {'not retried' if outcome._ends_retries else 'attempts used up'}: {outcome.error}"
         else:
             level = logging.INFO if error is None else logging.WARNING
             if answer.retry_in_ms is not None:
