@@ -201,6 +201,29 @@ def test_many_entries_of_a_map_are_counted_in_a_small_request(
         form.parse(many)
 
 
+TEXTS: list[tuple[str, Any]] = [
+    ("EnqueueBatch", {"namespace": "a" * 70_000}),
+    ("Release", {"request_id": "-_" * 2_000_000 + "a:1"}),
+    ("CreateQueue", {"settings": {"sink": "kafka://" + "a" * 70_000}}),
+    ("DequeueBatch", {"requests": [{"request_id": "a" * 70_000}]}),
+    ("Complete", {"leases": [{"id": "a" * 70_000}]}),
+    ("EnqueueBatch", {"messages": [{"id": "a" * 70_000}]}),
+]
+
+
+@pytest.mark.parametrize(("name", "fields"), TEXTS, ids=[name for name, _ in TEXTS])
+def test_a_text_that_is_longer_than_any_valid_one_is_found_before_anything_reads_it(
+    name: str, fields: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidArgument, match="and no valid one but an error is as long"):
+        FORMS[name].parse(METHODS[name].request(**fields).SerializeToString())
+
+
+def test_an_error_may_be_long_and_so_may_a_payload() -> None:
+    FORMS["Fail"].parse(calls.FailRequest(items=[{"error": "e" * 200_000}]).SerializeToString())
+    FORMS["Enqueue"].parse(calls.EnqueueRequest(message={"payload": bytes(200_000)}).SerializeToString())
+
+
 @pytest.mark.parametrize("padding", [0, limits.UNCOUNTED_REQUEST_BYTES], ids=["small", "large"])
 def test_a_message_occurs_once_because_a_parser_would_merge_its_maps(padding: int) -> None:
     part = calls.EnqueueRequest(

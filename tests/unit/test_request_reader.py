@@ -112,6 +112,32 @@ def test_callers_take_turns_to_have_their_large_requests_parsed(call_limits: Cal
     assert parsed.index("10.0.0.2") <= 2
 
 
+def test_a_request_of_a_stream_that_arrives_after_the_end_of_its_call_holds_nothing(call_limits: CallLimits) -> None:
+    requests = reader(call_limits, LARGE)
+
+    async def read() -> object:
+        return await anext(requests)
+
+    async def take_turn() -> None:
+        await requests.take_turn()
+
+    async def run() -> None:
+        with requests:
+            pass
+        for late in (read, take_turn):
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.create_task(late())
+        assert not requests.is_large
+        # All bytes and all turns are free.
+        with reader(call_limits, LARGE) as another:
+            for _ in range(limits.LARGE_REQUESTS + 1):
+                await anext(another)
+                await another.take_turn()
+
+    asyncio.run(run())
+    assert call_limits.requests.bytes._held == {}
+
+
 def test_an_invalid_name_of_a_stream_is_refused_before_it_is_kept() -> None:
     long = "a" * limits.REQUEST_BYTES
     assert QueueName.of(EnqueueBatchRequest(queue="jobs")) == QueueName("", "jobs")

@@ -45,7 +45,7 @@ def is_topic(name: object) -> bool:
 def _check_kafka(url: str, topic: str) -> None:
     if not is_topic(topic):
         # A URL of a broker can contain a password.
-        shown = preview_url(url) if set("@?") & set(url) else preview(url)
+        shown = preview_url(url) if "@" in url or "?" in url else preview(url)
         raise InvalidArgument(
             f"sink {shown} must be kafka:// and the name of a topic: {TOPIC_NAMES}; the addresses of the brokers are an"
             " option of the event process (--kafka)"

@@ -204,7 +204,7 @@ class RequestId(NamedTuple):
     @classmethod
     def parse(cls, text: object, owner: str = "") -> Self:
         """Return the parsed request id. Raises InvalidArgument."""
-        if isinstance(text, str):
+        if isinstance(text, str) and len(text) <= limits.NAME_CHARS + 16:
             slot, _, number = text.rpartition(":")
             plain = slot.isascii() and slot.replace("-", "").replace("_", "").isalnum()
             if (

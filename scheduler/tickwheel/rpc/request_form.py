@@ -53,6 +53,9 @@ _FEW_FIELDS: Final = 8_000
 # 16 KiB on have as many bytes: those of a text and of the message that contains it.
 _LONG_FIELDS: Final = 3
 _LONG_SIZES: Final = 2 * limits.REQUEST_BYTES // (1 << 14)
+# A check of a text of megabytes takes long.
+_TEXT_BYTES: Final = 1 << 14
+_LONG_TEXTS: Final = ("error",)
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _START_GROUP, _END_GROUP, _FIXED32 = range(6)
 _VARINT_BYTES: Final = 10
 
@@ -65,6 +68,7 @@ class _MessageForm:
     ``packed`` has the tags of the lists whose items can be packed into one field. ``single_max`` is the number of
     fields, including unknown ones, that a valid message can have in addition to the items of its lists. ``fields_max``
     is the number of all its fields, including those of its inner messages, but for the fields of the entries of maps.
+    ``texts`` has the tags of the texts that are short in a valid message: all but those of errors.
     The last ``uncounted`` bytes of the message are not walked. ``key_tag`` is the tag of the key, for the entries of
     maps, and otherwise 0.
     """
@@ -75,6 +79,7 @@ class _MessageForm:
     packed: frozenset[int]
     single_max: int
     fields_max: int
+    texts: frozenset[int] = frozenset()
     uncounted: int = _UNCOUNTED_BYTES
     key_tag: int = 0
 
@@ -105,6 +110,11 @@ class RequestForm:
         self.fields_max = self._form.fields_max + _SPARE_FIELDS + _LONG_FIELDS * _LONG_SIZES
         self._map_bytes = sorted(_first_bytes_of_maps(self._form))
 
+    def check_size(self, raw: bytes) -> None:
+        """Raise InvalidArgument if the request has more bytes than a valid one."""
+        if len(raw) > self._bytes_max:
+            raise InvalidArgument(f"the request has {len(raw):,} bytes, and at most {self._bytes_max:,} are allowed")
+
     def has_few_fields(self, raw: bytes) -> bool:
         """Return whether a large request has so few fields that its event loop can parse it: `parse` need not count
         them again. Raises InvalidArgument as `check_fields` does.
@@ -119,8 +129,7 @@ class RequestForm:
 
         Items in excess are found before anything reads the items. ``has_few_fields``: the fields are already counted.
         """
-        if len(raw) > self._bytes_max:
-            raise InvalidArgument(f"the request has {len(raw):,} bytes, and at most {self._bytes_max:,} are allowed")
+        self.check_size(raw)
         if not has_few_fields and (len(raw) > limits.UNCOUNTED_REQUEST_BYTES or self._may_have_many_entries(raw)):
             self.check_fields(raw)
         try:
@@ -156,7 +165,7 @@ class RequestForm:
 
 
 def _form_of(message: Descriptor) -> _MessageForm:
-    lists, inner, packed = {}, {}, set()
+    lists, inner, packed, texts = {}, {}, set(), set()
     single_max, fields_max = _SPARE_FIELDS, 0
     for field in message.fields:
         tag = field.number << 3 | _LENGTH_DELIMITED
@@ -172,6 +181,8 @@ def _form_of(message: Descriptor) -> _MessageForm:
         elif field.type == FieldDescriptor.TYPE_MESSAGE:
             # A parser merges repetitions of a message, and the entries of their maps: see `_UNCOUNTED_ENTRIES`.
             lists[tag] = field.name, 1
+        elif field.type == FieldDescriptor.TYPE_STRING and field.name not in _LONG_TEXTS:
+            texts.add(tag)
         if tag not in lists:
             single_max += items
         each = 1
@@ -179,7 +190,7 @@ def _form_of(message: Descriptor) -> _MessageForm:
             inner[tag] = _entry_form(kind) if is_map(field) else _form_of(kind)
             each += 0 if is_map(field) else inner[tag].fields_max
         fields_max += items * each
-    return _MessageForm(message.name, lists, inner, frozenset(packed), single_max, fields_max)
+    return _MessageForm(message.name, lists, inner, frozenset(packed), single_max, fields_max, frozenset(texts))
 
 
 def _first_bytes_of_maps(form: _MessageForm) -> set[int]:
@@ -198,7 +209,9 @@ def _entry_form(entry: Descriptor) -> _MessageForm:
     if any(field.type == FieldDescriptor.TYPE_MESSAGE for field in entry.fields):
         raise TypeError(f"the walk cannot count the fields of the values of {entry.full_name}")
     key_tag = _KEY_TEXT if entry.fields_by_number[1].type == FieldDescriptor.TYPE_STRING else _KEY_NUMBER
-    return _MessageForm(entry.name, {}, {}, frozenset(), _ENTRY_FIELDS, _ENTRY_FIELDS, _UNCOUNTED_ENTRY_BYTES, key_tag)
+    return _MessageForm(
+        entry.name, {}, {}, frozenset(), _ENTRY_FIELDS, _ENTRY_FIELDS, frozenset(), _UNCOUNTED_ENTRY_BYTES, key_tag
+    )
 
 
 _LENGTH_DELIMITED_TYPES: Final = (FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
@@ -207,6 +220,7 @@ _VARINT_TYPES: Final = (FieldDescriptor.TYPE_ENUM, FieldDescriptor.TYPE_INT32, F
 _KEY_TEXT: Final = 1 << 3 | _LENGTH_DELIMITED
 _KEY_NUMBER: Final = 1 << 3 | _VARINT
 _VALUE_TEXT: Final = 2 << 3 | _LENGTH_DELIMITED
+_TOO_MANY_ITEMS: Final = "a call takes at most {1} {0}, and the request has more"
 # Every byte of a varint but the last one is one of these.
 _CONTINUED_BYTES: Final = bytes(range(128, 256))
 
@@ -254,14 +268,16 @@ def _count(raw: bytes, position: int, end: int, form: _MessageForm, left: int, u
                 else:
                     size, position = _read_varint(raw, position - 1)
                     left -= _LONG_FIELDS
+            if _TEXT_BYTES < size <= end - position and tag in form.texts:
+                raise InvalidArgument(
+                    f"{form.name}: a text of {size:,} bytes, and no valid one but an error is as long"
+                )
             # The fields of a group are not fields of this message.
             if not groups:
                 if tag in lists:
                     counts[tag] += 1 if tag not in form.packed else _packed_items(raw[position : position + size])
                     if counts[tag] > lists[tag][1]:
-                        raise InvalidArgument(
-                            "a call takes at most {1} {0}, and the request has more".format(*lists[tag])
-                        )
+                        raise InvalidArgument(_TOO_MANY_ITEMS.format(*lists[tag]))
                 inside = inner.get(tag)
                 if inside is not None and size > inside.uncounted:
                     stop = min(position + size, end)

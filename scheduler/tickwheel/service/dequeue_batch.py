@@ -24,6 +24,7 @@ _CONSISTENCIES: Final[dict[int, str]] = {
     calls.DequeueRequest.CONSISTENCY_HEADS: "heads",
     calls.DequeueRequest.CONSISTENCY_EXACT: "exact",
 }
+_SHARDS_AT_ONCE: Final = 32
 Write = Callable[[calls.DequeueBatchResponse], Awaitable[None]]
 RequestGroup = list[tuple[int, calls.DequeueRequest]]
 
@@ -59,6 +60,8 @@ class DequeueBatch:
     def __init__(self, namespaces: Namespaces, write: Write) -> None:
         self._namespaces = namespaces
         self._write = write
+        # By the number of shards of the namespace.
+        self._turns: dict[int, asyncio.Semaphore] = {}
 
     async def answer(self, request: calls.DequeueBatchRequest) -> None:
         """Answer the requests. A request that fails stays unanswered, and the client repeats it as a single call.
@@ -100,16 +103,8 @@ class DequeueBatch:
         """
         try:
             namespace, queue = await resolve_queue(self._namespaces, group[0][1])
-            waiting = [(index, to_dequeue(namespace, queue, request, None)) for index, request in group]
-            has_more: bool = await namespace.run(waiting[0][1].may_have_messages())
-            while waiting and has_more:
-                index, dequeue = waiting.pop(0)
-                messages = await namespace.dequeue(dequeue)
-                await self._write_answers(
-                    [calls.DequeueBatchResponse.Answer(place=index, response=to_response(messages))]
-                )
-                if waiting and len(messages) < dequeue.limit:
-                    has_more = await namespace.run(waiting[0][1].may_have_messages())
+            async with self._turn(namespace.context.shards):
+                waiting = await self._serve(namespace, queue, group)
         except TickwheelError as error:
             # The client repeats each unanswered request as a single call, which returns the error.
             return error if isinstance(error, Forbidden) else None
@@ -117,6 +112,22 @@ class DequeueBatch:
             [calls.DequeueBatchResponse.Answer(place=index, response=_EMPTY_RESPONSE) for index, _ in waiting]
         )
         return None
+
+    def _turn(self, shards: int) -> asyncio.Semaphore:
+        """Return the semaphore of the groups that read their shards at a time. All at once would block the loop."""
+        return self._turns.setdefault(shards, asyncio.Semaphore(max(1, _SHARDS_AT_ONCE // shards)))
+
+    async def _serve(self, namespace: Namespace, queue: str, group: RequestGroup) -> list[tuple[int, Dequeue]]:
+        """Answer requests until the queue has no more messages. Return the others with their places."""
+        waiting = [(index, to_dequeue(namespace, queue, request, None)) for index, request in group]
+        has_more: bool = await namespace.run(waiting[0][1].may_have_messages())
+        while waiting and has_more:
+            index, dequeue = waiting.pop(0)
+            messages = await namespace.dequeue(dequeue)
+            await self._write_answers([calls.DequeueBatchResponse.Answer(place=index, response=to_response(messages))])
+            if waiting and len(messages) < dequeue.limit:
+                has_more = await namespace.run(waiting[0][1].may_have_messages())
+        return waiting
 
     async def _write_answers(self, answers: Iterable[calls.DequeueBatchResponse.Answer]) -> None:
         response = calls.DequeueBatchResponse(answers=answers)

@@ -65,6 +65,7 @@ class RequestReader:
         self._sender = ""
         self._held_bytes = 0
         self._turn: asyncio.Semaphore | None = None
+        self._has_ended = False
 
     def __enter__(self) -> "RequestReader":
         """Take a place. Raises LimitExceeded if the caller has too many calls."""
@@ -72,6 +73,7 @@ class RequestReader:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._has_ended = True
         self._put_back()
 
     async def read_single(self) -> Any:
@@ -89,6 +91,7 @@ class RequestReader:
         if len(raw) <= limits.UNCOUNTED_REQUEST_BYTES:
             self.first = request = self._parse(raw)
         else:
+            self._form.check_size(raw)
             self._hold_bytes(len(raw))
             self.first = request = await self._parse_large(raw)
         return request
@@ -107,6 +110,7 @@ class RequestReader:
             raise StopAsyncIteration
         if len(raw) <= limits.UNCOUNTED_REQUEST_BYTES:
             return self._parse(raw)
+        self._form.check_size(raw)
         await self._limits.requests.bytes.wait(name_caller(self.context), len(raw))
         self._hold_bytes(len(raw))
         return await self._parse_large(raw)
@@ -141,11 +145,21 @@ class RequestReader:
         turns = self._limits.requests.turns(self._sender)
         await turns.acquire()
         self._turn = turns
+        self._stop_after_end()
 
     def _hold_bytes(self, count: int) -> None:
+        self._stop_after_end()
         self._sender = name_caller(self.context)
         self._limits.requests.bytes.take(self._sender, count)
         self._held_bytes = count
+
+    def _stop_after_end(self) -> None:
+        """End the task that reads the requests of a stream, if the call has ended: nobody would put back what the
+        request takes.
+        """
+        if self._has_ended:
+            self._put_back()
+            raise asyncio.CancelledError
 
     def _put_back(self) -> None:
         """End what the current request holds, because the call is done with the request."""
