@@ -3,14 +3,13 @@
 import json
 import os
 import signal
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
 
 from services.process import free_port
 from tests.fault.worker_processes import Worker
+from tests.support.http_page import get_page
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.testing import PrivateServer
@@ -42,11 +41,7 @@ class Start:
     def health(self) -> tuple[int, str]:
         """Return the status and the text of the health check. The status is 0 while the worker does not serve it."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/healthz", timeout=10) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
+            return get_page(self.port, "/healthz")
         except OSError:
             return 0, ""
 

@@ -2,8 +2,6 @@
 
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ from typing import Any
 import pytest
 
 from services.process import free_port
+from tests.support.http_page import get_page
 from tickwheel.election.election import UnwatchedLeadership
 from tickwheel.event_process import loop_waits
 from tickwheel.event_process.loop_waits import LoopWaits
@@ -34,32 +33,22 @@ def serving(find_problem: Callable[[], str] | None) -> Iterator[int]:
         stop()
 
 
-def get(port: int, path: str) -> tuple[int, str]:
-    """Return the status and the text of a page."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
-
-
 def test_the_health_check_reports_the_problem_while_there_is_one() -> None:
     problem = ""
     with serving(lambda: problem) as port:
-        assert get(port, "/healthz") == (200, "ok\n")
+        assert get_page(port, "/healthz") == (200, "ok\n")
         problem = "the loop hangs"
-        assert get(port, "/healthz") == (503, "the loop hangs\n")
-        assert get(port, "/healthz?verbose") == (503, "the loop hangs\n")
-        status, page = get(port, "/metrics")
+        assert get_page(port, "/healthz") == (503, "the loop hangs\n")
+        assert get_page(port, "/healthz?verbose") == (503, "the loop hangs\n")
+        status, page = get_page(port, "/metrics")
         assert status == 200
         assert "tickwheel_shard_epoch" in page
 
 
 def test_a_program_without_a_health_check_does_not_seem_healthy() -> None:
     with serving(None) as port:
-        assert get(port, "/healthz")[0] == 404
-        assert get(port, "/metrics")[0] == 200
+        assert get_page(port, "/healthz")[0] == 404
+        assert get_page(port, "/metrics")[0] == 200
 
 
 def test_a_health_check_with_a_bug_does_not_seem_healthy() -> None:
@@ -67,7 +56,7 @@ def test_a_health_check_with_a_bug_does_not_seem_healthy() -> None:
         raise ValueError("a bug")
 
     with serving(fail) as port:
-        assert get(port, "/healthz")[0] == 500
+        assert get_page(port, "/healthz")[0] == 500
 
 
 class RecordingLeadership(UnwatchedLeadership):

@@ -147,7 +147,7 @@ class TaskLog:
     def _completed(self, task: "FinishedTask") -> str:
         message, outcome = task.message, task.outcome
         assert outcome is not None
-        return f"{message.queue}/{message.id} {self._name(outcome.task)}: succeeded in {_duration(outcome.seconds)}"
+        return f"{_head(message, self._name(outcome.task))}: succeeded in {_duration(outcome.seconds)}"
 
     def _completed_fields(self, task: "FinishedTask") -> dict[str, Any]:
         message, outcome = task.message, task.outcome
@@ -174,7 +174,7 @@ def called_task(message: Message, names: Container[str]) -> str:
 
 def _received(call: tuple[Message, str]) -> str:
     message, task = call
-    return f"{message.queue}/{message.id} {task}: received"
+    return f"{_head(message, task)}: received"
 
 
 def _received_fields(call: tuple[Message, str]) -> dict[str, Any]:
