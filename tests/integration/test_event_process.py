@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -19,7 +20,7 @@ from tickwheel.doctor import audit
 from tickwheel.driver import corrupt_entries, server_clock, unknown_queues
 from tickwheel.driver.queue_lookup import NamespaceLost
 from tickwheel.errors import Fenced, TickwheelError, Unavailable
-from tickwheel.event_process import EventProcess, LockFileElection, namespace_watch
+from tickwheel.event_process import EventProcess, LockFileElection, namespace_watch, shard_loop
 from tickwheel.event_process.assembly import open_event_process
 from tickwheel.event_process.queue_directory import QueueDirectory
 from tickwheel.runtime.log_throttle import LogThrottle
@@ -109,6 +110,29 @@ def test_the_event_process_survives_broken_connections_and_flushed_scripts_under
             [message] = jobs.dequeue(wait=10 * SECOND)
             message.complete()
         assert driving.epoch() == epoch
+
+
+def test_a_leader_keeps_a_shard_whose_connection_broke_after_any_silence_if_it_can_connect_again(
+    tickwheel_server: PrivateServer,
+    namespace: str,
+    jobs: Queue,
+    tmp_path: Path,
+    server: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """For example, the server's clock steps back by an hour, so a blocking read gets no answer."""
+    resign = Mock(return_value=False)
+    monkeypatch.setattr(shard_loop, "RESIGN_AFTER_MS", 0)
+    monkeypatch.setattr(LockFileElection, "resign", resign)
+    caplog.set_level(logging.DEBUG, "tickwheel.event_process")
+    with run_driver(tickwheel_server, namespace, tmp_path / "lock") as driving:
+        eventually(driving.epoch, "driving")
+        server.client_kill_filter(_type="normal", skipme=True)
+        eventually(lambda: "shard 0: lost; retrying" in caplog.text, "the driver notices")
+        jobs.enqueue(delay=timedelta(milliseconds=50))
+        assert len(jobs.dequeue(wait=10 * SECOND)) == 1
+    resign.assert_not_called()
 
 
 def test_the_event_process_survives_the_loss_of_all_stored_data_if_the_namespace_is_recreated_at_once(

@@ -159,8 +159,10 @@ class ShardLoop:
                 if driver.claimed and not isinstance(error, DataLoss):
                     backoff.reset()
                 if driver.claimed or driver.claim_refused or isinstance(error, DataLoss):
+                    # Only an attempt to connect shows that the shard is unreachable: a step of the server's clock
+                    # stops the answer to a blocking read, while the server answers all other calls.
                     unreachable_since = self._sent
-                if monotonic_ms() - unreachable_since >= RESIGN_AFTER_MS and self._election.resign(self._shard):
+                elif monotonic_ms() - unreachable_since >= RESIGN_AFTER_MS and self._election.resign(self._shard):
                     _log.error(
                         "shard %d: this process cannot reach the shard; another process takes over: %s",
                         self._shard,
