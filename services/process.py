@@ -156,8 +156,12 @@ class Process:
         self.start()
 
     def pause(self) -> None:
-        """Pause the process with SIGSTOP: its connections stay open, and it does not answer."""
+        """Pause the process with SIGSTOP: its connections stay open, and it does not answer.
+
+        When the method returns, all threads are paused: no thread is still in a call that was sending data.
+        """
         self.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """Resume the process after `pause`."""
