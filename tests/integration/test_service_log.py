@@ -20,6 +20,7 @@ from tests.integration.service_thread import ServiceThread
 from tests.security.tokens import entry, generic_client, write_token_file
 from tests.support.wait_until import eventually
 from tickwheel import Forbidden, InvalidArgument, MessageNotFound, OutOfMemory, Tickwheel, Unauthenticated
+from tickwheel.rpc.methods import METHODS
 from tickwheel.runtime.log_format import JsonLines
 from tickwheel.testing import PrivateServer, sandbox
 from tickwheel.testing.virtual_clock import FRAGMENT
@@ -131,6 +132,32 @@ def test_a_refused_call_is_logged_with_its_caller_and_reason(tw: Tickwheel, line
     assert 0 < line["duration_ms"] < 30_000
     assert "nobody" in line["reason"]
     assert line["text"].startswith("GetMessage of shop at ipv4:127.0.0.1:")
+
+
+def test_a_call_that_its_client_cancels_before_it_is_refused_is_no_failure_and_quotes_nothing(
+    tw: Tickwheel, service: ServiceThread, lines: Lines
+) -> None:
+    refused = {"queue": "orders", "messages": [{"metadata": {"secret" * 20: ""}}]}
+    request = METHODS["EnqueueStream"].request(**refused).SerializeToString()
+    counters = service.server.counters.methods["EnqueueStream"]
+    with grpc.insecure_channel(service.target) as channel:
+        call: Any = channel.stream_unary(METHODS["EnqueueStream"].path)
+        for _ in range(20):
+            go_on, is_sent = Event(), Event()
+
+            def requests(go_on: Event, is_sent: Event) -> Iterator[bytes]:
+                go_on.wait(ENDS_S)
+                yield request
+                is_sent.set()
+
+            future = call.future(requests(go_on, is_sent), metadata=[("authorization", f"Bearer {TOKEN}")])
+            eventually(lambda: counters.in_flight, "the service waits for the request")
+            with service.blocked():
+                go_on.set()
+                assert is_sent.wait(ENDS_S)
+                future.cancel()
+    eventually(lambda: not counters.in_flight, "all calls have ended")
+    assert not [line for line in lines.of_calls() if line["code"] == "UNKNOWN" or "secret" in line.get("reason", "")]
 
 
 def test_forbidden_and_unauthenticated_calls_are_logged(tw: Tickwheel, service: ServiceThread, lines: Lines) -> None:

@@ -208,6 +208,12 @@ TEXTS: list[tuple[str, Any]] = [
     ("DequeueBatch", {"requests": [{"request_id": "a" * 70_000}]}),
     ("Complete", {"leases": [{"id": "a" * 70_000}]}),
     ("EnqueueBatch", {"messages": [{"id": "a" * 70_000}]}),
+    ("Cancel", {"ids": ["a" * 70_000]}),
+    ("AwaitMessages", {"queues": ["a" * 70_000]}),
+    ("Enqueue", {"message": {"metadata": {"a" * 70_000: ""}}}),
+    ("EnqueueBatch", {"messages": [{"metadata": {"a": "b" * 70_000}}]}),
+    ("DequeueBatch", {"requests": [{"where": {"a": "b" * 70_000}}]}),
+    ("Complete", {"results": {1: "a" * 70_000}}),
 ]
 
 

@@ -181,7 +181,7 @@ def _form_of(message: Descriptor) -> _MessageForm:
         elif field.type == FieldDescriptor.TYPE_MESSAGE:
             # A parser merges repetitions of a message, and the entries of their maps: see `_UNCOUNTED_ENTRIES`.
             lists[tag] = field.name, 1
-        elif field.type == FieldDescriptor.TYPE_STRING and field.name not in _LONG_TEXTS:
+        if field.type == FieldDescriptor.TYPE_STRING and field.name not in _LONG_TEXTS:
             texts.add(tag)
         if tag not in lists:
             single_max += items
@@ -209,8 +209,9 @@ def _entry_form(entry: Descriptor) -> _MessageForm:
     if any(field.type == FieldDescriptor.TYPE_MESSAGE for field in entry.fields):
         raise TypeError(f"the walk cannot count the fields of the values of {entry.full_name}")
     key_tag = _KEY_TEXT if entry.fields_by_number[1].type == FieldDescriptor.TYPE_STRING else _KEY_NUMBER
+    texts = frozenset({key_tag, _VALUE_TEXT} - {_KEY_NUMBER})
     return _MessageForm(
-        entry.name, {}, {}, frozenset(), _ENTRY_FIELDS, _ENTRY_FIELDS, frozenset(), _UNCOUNTED_ENTRY_BYTES, key_tag
+        entry.name, {}, {}, frozenset(), _ENTRY_FIELDS, _ENTRY_FIELDS, texts, _UNCOUNTED_ENTRY_BYTES, key_tag
     )
 
 

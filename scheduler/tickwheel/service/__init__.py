@@ -7,6 +7,7 @@ shard: event processes do.
 
 server                one process, which starts, serves and drains the gRPC server
 grpc_options          limits of connections and calls, as gRPC options
+grpc_wakeups          a server of grpc whose events never wait for the event loop
 multiprocess          several processes on one port
 startup_checks        checks of certificates, files and addresses before the service listens
 tls                   TLS credentials of the server

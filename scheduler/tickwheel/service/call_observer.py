@@ -177,10 +177,13 @@ def _split_response(method: Method, first: Any, response: Any) -> list[tuple[Any
 
 def _code(context: Any, error: BaseException) -> str:
     """Return the name of the gRPC code with which the call ends."""
-    if isinstance(error, asyncio.CancelledError | GeneratorExit):
+    if isinstance(error, grpc.aio.AbortError):
+        return _NAMES.get(context.code(), "UNKNOWN")
+    # The library raises its other errors if the client has cancelled the call, so the call cannot be answered.
+    if isinstance(error, asyncio.CancelledError | GeneratorExit | grpc.aio.BaseError):
         left = context.time_remaining()
         return "CANCELLED" if left is None or left > 0 else "DEADLINE_EXCEEDED"
-    return _NAMES.get(context.code(), "UNKNOWN") if isinstance(error, grpc.aio.AbortError) else "UNKNOWN"
+    return "UNKNOWN"
 
 
 def _log_line(level: int, method: str, code: str, context: Any, seconds: float) -> None:

@@ -28,6 +28,7 @@ from tickwheel.service.call_limits import AnswerLimits, CallLimits, RequestLimit
 from tickwheel.service.call_observer import CallObserver
 from tickwheel.service.counters import Counters
 from tickwheel.service.fair_limit import FairLimit
+from tickwheel.service.grpc_wakeups import make_server
 from tickwheel.service.message_handlers import MessageHandlers
 from tickwheel.service.method_table import METHOD_TABLE, Cost, MethodRow
 from tickwheel.service.namespaces import Namespace, Namespaces
@@ -144,7 +145,7 @@ class Server:
             await self._namespaces.check()
             self._messages = MessageHandlers(self._namespaces, self._wait_limit)
             handlers = {"MessageService": self._messages, "QueueService": QueueHandlers(self._namespaces)}
-            self._server = server = grpc.aio.server(options=self._options)
+            self._server = server = make_server(self._options)
             methods = {
                 method.name: self._handler(METHODS[method.name], handlers[service.name])
                 for service in SERVICES
