@@ -270,9 +270,7 @@ def _count(raw: bytes, position: int, end: int, form: _MessageForm, left: int, u
                     size, position = _read_varint(raw, position - 1)
                     left -= _LONG_FIELDS
             if _TEXT_BYTES < size <= end - position and tag in form.texts:
-                raise InvalidArgument(
-                    f"{form.name}: a text of {size:,} bytes, and no valid one but an error is as long"
-                )
+                raise InvalidArgument(f"{form.name}: a text of {size:,} bytes; no valid one but an error is as long")
             # The fields of a group are not fields of this message.
             if not groups:
                 if tag in lists:
