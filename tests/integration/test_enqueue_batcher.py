@@ -7,8 +7,8 @@ import pytest
 
 from tickwheel import IdConflict, NewMessage, OutboxFull, PayloadTooLarge, QueueBlocked, aio
 from tickwheel.limits import CALL_BYTES
+from tickwheel.service.batching.enqueue_batcher import EnqueueBatcher
 from tickwheel.service.counters import GROUP_SIZE_BUCKETS
-from tickwheel.service.enqueue_batcher import EnqueueBatcher
 from tickwheel.storage.keys import shard_key
 from tickwheel.storage.sharding import shard_of
 from tickwheel.telemetry.histogram import Histogram

@@ -21,7 +21,8 @@ from tickwheel.redis import shared_searches, subscriptions
 from tickwheel.redis.driver_executor import DriverExecutor
 from tickwheel.redis.pools import ConnectionPools
 from tickwheel.runtime.time import monotonic_ms
-from tickwheel.service import counters, enqueue_batcher, poll_coalescer
+from tickwheel.service import counters
+from tickwheel.service.batching import enqueue_batcher, poll_coalescer
 from tickwheel.sinks.registry import SinkRegistry
 from tickwheel.tasks import client_group
 from tickwheel.tasks.client_group import ClientGroup

@@ -12,7 +12,7 @@ from tickwheel.model.message import LeasedMessage
 from tickwheel.operations.enqueue import enqueue_many
 from tickwheel.operations.inspect import counts
 from tickwheel.operations.queues import block, ensure
-from tickwheel.service.poll_coalescer import PollCoalescer
+from tickwheel.service.batching.poll_coalescer import PollCoalescer
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration

@@ -6,7 +6,7 @@ from itertools import chain
 
 import pytest
 
-from tickwheel.service.micro_batcher import MicroBatcher
+from tickwheel.service.batching.micro_batcher import MicroBatcher
 
 pytestmark = pytest.mark.unit
 

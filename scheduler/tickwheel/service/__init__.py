@@ -33,10 +33,7 @@ namespaces            the open namespaces of the process
 dequeue_batch         many dequeue requests in one call
 stream_credit         flow control of a dequeue stream, and the limit of open streams
 
-micro_batcher         batches of concurrent items
-enqueue_batcher       batches of enqueues of single messages
-poll_coalescer        shared polls of empty queues
-coalescing_executor   shared round trips of concurrent plans
+batching              fewer round trips for concurrent calls
 
 call_observer         metrics, span and log line of each call
 repeated_calls        the number of equal calls that were rejected or failed, in place of a log line for each

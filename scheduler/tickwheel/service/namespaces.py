@@ -21,11 +21,11 @@ from tickwheel.operations.server_info import find_vulnerabilities
 from tickwheel.plan import Effects, Plan
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools
 from tickwheel.redis.wakeup_task import WakeupTask
+from tickwheel.service.batching.coalescing_executor import CoalescingExecutor
+from tickwheel.service.batching.enqueue_batcher import EnqueueBatcher
+from tickwheel.service.batching.poll_coalescer import PollCoalescer
 from tickwheel.service.call_limits import AnswerLimits, Turn
-from tickwheel.service.coalescing_executor import CoalescingExecutor
 from tickwheel.service.counters import Counters
-from tickwheel.service.enqueue_batcher import EnqueueBatcher
-from tickwheel.service.poll_coalescer import PollCoalescer
 
 T = TypeVar("T")
 

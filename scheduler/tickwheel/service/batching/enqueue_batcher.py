@@ -12,7 +12,7 @@ from tickwheel.operations.enqueue import EnqueueRound, RefusedMessage, send, to_
 from tickwheel.operations.message_packer import PackedMessage, Packer
 from tickwheel.operations.queues import ensure
 from tickwheel.service.authorization import creation_limit
-from tickwheel.service.micro_batcher import MicroBatcher, drop_idle
+from tickwheel.service.batching.micro_batcher import MicroBatcher, drop_idle
 from tickwheel.telemetry.histogram import Histogram
 
 Result = EnqueueResult | RefusedMessage

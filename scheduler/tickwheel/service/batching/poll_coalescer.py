@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from tickwheel.model.message import LeasedMessage
 from tickwheel.operations.dequeue import Dequeue
-from tickwheel.service.micro_batcher import MicroBatcher, drop_idle
+from tickwheel.service.batching.micro_batcher import MicroBatcher, drop_idle
 
 # An "empty" answer may be delayed by up to 6 ms, so that more calls share one check.
 _LINGER_S: Final = 0.006

@@ -14,8 +14,8 @@ from typing import Any, Final
 from tickwheel.errors import TickwheelError, Unavailable
 from tickwheel.plan import AwaitWakeup, Command, ContinueWalk, Reply, Request
 from tickwheel.redis.asyncio_executor import AsyncRedisExecutor
+from tickwheel.service.batching.micro_batcher import MicroBatcher
 from tickwheel.service.call_limits import TURN
-from tickwheel.service.micro_batcher import MicroBatcher
 
 # With these limits, no plan waits long for other plans. A round with more requests, or a script call with more
 # arguments, is sent separately. At most `_MAX_ROUNDS` rounds are coalesced.
