@@ -4,7 +4,7 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from typing import Any, Final
@@ -29,15 +29,14 @@ from tickwheel.service.call_observer import CallObserver
 from tickwheel.service.counters import Counters
 from tickwheel.service.fair_limit import FairLimit
 from tickwheel.service.message_handlers import MessageHandlers
-from tickwheel.service.method_table import METHOD_TABLE, Cost, MethodRow
+from tickwheel.service.method_table import METHOD_TABLE, MethodRow
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.service.queue_handlers import QueueHandlers
-from tickwheel.service.request_reader import QueueName, RequestReader
+from tickwheel.service.request_reader import RequestReader, take_quota
 from tickwheel.service.resolve_queue import DEFAULT
 from tickwheel.service.standard_services import StandardServices
 from tickwheel.service.stream_credit import StreamLimit
 from tickwheel.service.token_file import TokenFile
-from tickwheel.service.token_quota import TokenQuota
 
 _log = logging.getLogger("tickwheel.service")
 _SNAKE: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -264,7 +263,7 @@ class Server:
         caller, _ = CALL.get()
         with requests, self._stream_limit.hold():
             async with caller.hold_wait_slot(self._wait_limit):
-                return await handle(_take_quota(requests, caller.quota, row.cost))
+                return await handle(take_quota(requests, caller.quota, row.cost))
 
     async def _answer_bidirectional(
         self, handle: Callable[[Any], Any], row: MethodRow, requests: RequestReader, write: Write
@@ -275,7 +274,7 @@ class Server:
         with requests, self._stream_limit.hold():
             async with (
                 caller.hold_wait_slot(self._wait_limit),
-                aclosing(handle(_take_quota(requests, caller.quota, row.cost))) as responses,
+                aclosing(handle(take_quota(requests, caller.quota, row.cost))) as responses,
             ):
                 async for response in responses:
                     await write(response)
@@ -308,18 +307,6 @@ def _abort_on_error(answer: Callable[..., Awaitable[Any]]) -> Callable[..., Awai
 
 def _forget_frames(error: BaseException) -> None:
     error.__traceback__ = error.__context__ = error.__cause__ = None
-
-
-async def _take_quota(requests: RequestReader, quota: TokenQuota, cost: Cost) -> AsyncIterator[Any]:
-    async for request in requests:
-        if requests.first is None:
-            requests.first = QueueName.of(request)
-        await quota.wait_and_take(cost(request))
-        if requests.is_large:
-            await requests.take_turn()
-        yield request
-        # The stream may wait long for the next one.
-        del request
 
 
 def failure_status(error: Exception) -> Any:
