@@ -135,6 +135,9 @@ CONNECTIONS = 10_000
 # gRPC cancels each further call, of whatever client, and the clients of Tickwheel repeat their calls. With 25,000, a
 # flood of cancelled calls without a valid token delayed the calls of others by 0.8 s; with 1,000, by 4 ms.
 UNACCEPTED_CALLS = 2_000
+# Shards of a namespace that a client of the service creates. Many calls read all shards of a namespace, and each takes
+# the event loop of a process about 0.02 ms for a shard. With 16,384 shards, one call delayed all others by 0.3 s.
+CREATED_SHARDS = 256
 # A call that reads all shards of a namespace costs one message for this number of shards, and at least one.
 SHARDS_OF_A_MESSAGE = 8
 # A call of AwaitMessages may read a key of each of its queues on each shard. It costs one message for this number of

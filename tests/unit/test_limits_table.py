@@ -102,6 +102,9 @@ SERVICE_ROWS = {
         " Python client retries its calls. The process accepts the calls of all connections in one order, about 5,000 a"
         " second"
     ),
+    "shards of a namespace that a client creates": (
+        "`--max-shards`; the operator may create a namespace with more: [below](#namespaces-with-many-shards)"
+    ),
     "a client that vanishes without closing its connection": (
         f"disconnected after {(grpc_options.PING_MS + grpc_options.PONG_MS) // 1000} s"
     ),
@@ -117,6 +120,7 @@ SERVICE_DEFAULTS = {
     "health checks in flight": f"{limits.HEALTH_CHECKS:,}, and {limits.HEALTH_WATCHES:,} that watch (`Watch`)",
     "calls of reflection in flight": f"{limits.REFLECTIONS}",
     "queues that auto-create makes for a token": f"{limits.AUTO_CREATED_QUEUES}",
+    "shards of a namespace that a client creates": f"{limits.CREATED_SHARDS}",
     "connections": f"{limits.CONNECTIONS:,}",
 }
 
