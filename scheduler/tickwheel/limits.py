@@ -108,6 +108,12 @@ ANSWERS_BYTES = 64 * 1024 * 1024
 # Bytes of the answers that a process builds at a time. If they have as many, it builds some more for each caller.
 ANSWERS_AT_ONCE = 16 * 1024 * 1024
 CALLER_ANSWERS = 2
+# What a process reads at a time for each caller; the caller's other reads wait. The first is the number of requests to
+# shards in large rounds, of more than four requests. The second is the number of groups of requests of `DequeueBatch`.
+CALLER_ROUND_REQUESTS = 128
+CALLER_DEQUEUE_GROUPS = 32
+# A read that takes longer, in seconds, waits for a shard. The next reads of the caller then begin.
+READ_TURN_S = 0.1
 # Walks of an index that go on at a time for each caller, after the first script call of each.
 CALLER_WALKS = 1
 # The longest time, in seconds, for which a walk waits until the rate of its token allows its second script call. Calls

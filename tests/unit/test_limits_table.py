@@ -79,6 +79,10 @@ SERVICE_ROWS = {
     " dequeue with a filter, that needs several script calls on a shard, because a script call reads at most"
     f" {limits.CALL_ENTRIES:,} index entries. The first script call does not wait. A walk begins its second one when"
     f" the token is within its rate, or after {limits.WALK_WAIT_S:g} s",
+    "reads of many shards": f"{limits.CALLER_ROUND_REQUESTS} requests"
+    f" to shards at a time for each caller, and {limits.CALLER_DEQUEUE_GROUPS} queues of its `DequeueBatch` calls; the"
+    " others wait in their order. A call that sends at most four requests at a time, as in a namespace with few shards,"
+    f" does not count. A read that lasts longer than {limits.READ_TURN_S:g} s waits for a shard, and no longer counts",
     "the request of a call": f"must arrive within {limits.REQUEST_ARRIVAL_S:g} s after the headers of the call, and of"
     f" a health check within {limits.HEALTH_ARRIVAL_S:g} s",
     "other calls in flight": "– ; a call is in flight until its client has read the answer. Other calls may also use"

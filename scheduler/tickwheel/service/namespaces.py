@@ -26,6 +26,7 @@ from tickwheel.service.call_limits import AnswerLimits, Turn
 from tickwheel.service.coalescing_executor import CoalescingExecutor
 from tickwheel.service.counters import Counters
 from tickwheel.service.enqueue_batcher import EnqueueBatcher
+from tickwheel.service.fair_limit import ReadTurns
 from tickwheel.service.poll_coalescer import PollCoalescer
 from tickwheel.v1.queue_service_pb2 import OpenNamespaceRequest
 
@@ -108,6 +109,9 @@ class Namespaces:
         self._counters = counters or Counters()
         self.answers = answers or AnswerLimits()
         self._created_shards = created_shards
+        self._round_turns = ReadTurns(limits.CALLER_ROUND_REQUESTS)
+        self.group_turns = ReadTurns(limits.CALLER_DEQUEUE_GROUPS)
+        """The turns of the groups of `DequeueBatch`."""
         self.by_name: dict[str, Namespace] = {}
         """The namespaces that calls have opened so far."""
 
@@ -202,6 +206,7 @@ class Namespaces:
             client_settings.timeout_s,
             client_settings.durability.replicas,
             self._processes.restart_embedded_server,
+            turns=self._round_turns,
         )
 
     async def close(self) -> None:
