@@ -108,6 +108,12 @@ ANSWERS_BYTES = 64 * 1024 * 1024
 # Bytes of the answers that a process builds at a time. If they have as many, it builds some more for each caller.
 ANSWERS_AT_ONCE = 16 * 1024 * 1024
 CALLER_ANSWERS = 2
+# What a process reads at a time for each caller; the caller's other reads wait. The first is the number of requests to
+# shards in large rounds, of more than four requests. The second is the number of groups of requests of `DequeueBatch`.
+CALLER_ROUND_REQUESTS = 128
+CALLER_DEQUEUE_GROUPS = 32
+# A read that takes longer, in seconds, waits for a shard. The next reads of the caller then begin.
+READ_TURN_S = 0.1
 # Walks of an index that go on at a time for each caller, after the first script call of each.
 CALLER_WALKS = 1
 # The longest time, in seconds, for which a walk waits until the rate of its token allows its second script call. Calls
@@ -135,6 +141,9 @@ CONNECTIONS = 10_000
 # gRPC cancels each further call, of whatever client, and the clients of Tickwheel repeat their calls. With 25,000, a
 # flood of cancelled calls without a valid token delayed the calls of others by 0.8 s; with 1,000, by 4 ms.
 UNACCEPTED_CALLS = 2_000
+# Shards of a namespace that a client of the service creates. Many calls read all shards of a namespace, and each takes
+# the event loop of a process about 0.02 ms for a shard. With 16,384 shards, one call delayed all others by 0.3 s.
+CREATED_SHARDS = 256
 # A call that reads all shards of a namespace costs one message for this number of shards, and at least one.
 SHARDS_OF_A_MESSAGE = 8
 # A call of AwaitMessages may read a key of each of its queues on each shard. It costs one message for this number of

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -15,9 +14,7 @@ from tests.integration.service_thread import ServiceThread
 from tests.support.wait_until import eventually, eventually_in_task
 from tickwheel import NewMessage, QueueBlocked, Tickwheel, TickwheelError, Unavailable, aio
 from tickwheel.client.grpc.dequeue_batcher import DequeueBatcher
-from tickwheel.service import dequeue_batch
 from tickwheel.testing import PrivateServer
-from tickwheel.v1.message_service_pb2 import DequeueBatchRequest
 
 pytestmark = pytest.mark.integration
 
@@ -378,35 +375,3 @@ def test_polls_end_when_their_client_is_closed(real_time_service: ServiceThread,
         assert isinstance(ended, TickwheelError)
         assert f"the client of {real_time_service.url} " in str(ended)
         assert "closed" in str(ended)
-
-
-@pytest.mark.parametrize(("shards", "groups"), [(1, 32), (3, 10), (16, 2), (128, 1)])
-def test_the_groups_of_a_batch_read_few_shards_at_a_time(
-    monkeypatch: pytest.MonkeyPatch, shards: int, groups: int
-) -> None:
-    class ServedNamespace:
-        def __init__(self) -> None:
-            self.context = SimpleNamespace(shards=shards)
-
-    reading, most = 0, 0
-
-    async def resolve(*_: object) -> tuple[Any, str]:
-        return ServedNamespace(), "q"
-
-    async def serve(*_: object) -> list[Any]:
-        nonlocal reading, most
-        reading += 1
-        most = max(most, reading)
-        await asyncio.sleep(0)
-        reading -= 1
-        return []
-
-    async def write(_: object) -> None:
-        raise AssertionError("nothing is left to answer")
-
-    monkeypatch.setattr(dequeue_batch, "resolve_queue", resolve)
-    monkeypatch.setattr(dequeue_batch.DequeueBatch, "_serve", serve)
-    requests = [{"queue": f"q{n}", "request_id": f"slot-{n}:1", "first_attempt": True} for n in range(100)]
-    namespaces: Any = None
-    asyncio.run(dequeue_batch.DequeueBatch(namespaces, write).answer(DequeueBatchRequest(requests=requests)))
-    assert most == groups

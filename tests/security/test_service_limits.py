@@ -20,10 +20,12 @@ from tests.integration.service_thread import ServiceThread
 from tests.security.tokens import client, entry, generic_client, write_token_file
 from tests.support.jobs_namespace import jobs_namespace
 from tests.support.wait_until import eventually
-from tickwheel import LimitExceeded, NewMessage, Tickwheel, Unavailable, limits
+from tickwheel import InvalidArgument, LimitExceeded, NamespaceNotFound, NewMessage, Tickwheel, Unavailable, limits
 from tickwheel.rpc.methods import METHODS
 from tickwheel.service.token_file import TokenFile
 from tickwheel.testing import PrivateServer
+from tickwheel.v1.message_service_pb2 import DequeueRequest
+from tickwheel.v1.queue_service_pb2 import OpenNamespaceRequest
 
 pytestmark = pytest.mark.security
 
@@ -385,3 +387,39 @@ def test_every_call_in_a_namespace_outside_the_grant_is_refused(service: Service
         with pytest.raises(grpc.RpcError) as refused:
             call()
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_a_client_creates_no_namespace_with_many_shards_and_opens_one_that_exists(
+    tickwheel_server: PrivateServer,
+) -> None:
+    name = "with-many-shards"
+    with ServiceThread(tickwheel_server.url, created_shards=16) as serving:
+        with pytest.raises(InvalidArgument, match=r"at most 16 for a new namespace, not 17.*--shards 17.*--max-shards"):
+            Tickwheel(serving.url, namespace=name, shards=17)
+        # The refused call has written nothing.
+        with pytest.raises(NamespaceNotFound):
+            Tickwheel(serving.url, namespace=name, existing=True)
+        with Tickwheel(tickwheel_server.url, namespace=name, shards=17, drive=False):
+            pass
+        with Tickwheel(serving.url, namespace=name, shards=17) as tickwheel:
+            tickwheel.queue("q").enqueue(b"x")
+            assert len(tickwheel.queue("q").dequeue()) == 1
+            tickwheel.delete_namespace()
+        with Tickwheel(serving.url, namespace=name, shards=16) as tickwheel:
+            tickwheel.delete_namespace()
+
+
+def test_a_call_costs_the_shards_of_the_namespace_and_of_one_that_it_may_create(
+    tickwheel_server: PrivateServer,
+) -> None:
+    name = "with-shards"
+    open_it = OpenNamespaceRequest(namespace=name, shards=64)
+    with ServiceThread(tickwheel_server.url, created_shards=128) as serving:
+        count = serving.server._shards
+        assert [count(open_it), count(DequeueRequest(namespace=name))] == [64, 1]
+        assert count(OpenNamespaceRequest(namespace=name, shards=2**31 - 1)) == 128
+        assert count(OpenNamespaceRequest(namespace=name, shards=64, existing=True)) == 1
+        with Tickwheel(serving.url, namespace=name, shards=64) as tickwheel:
+            assert [count(open_it), count(DequeueRequest(namespace=name))] == [1, 64]
+            tickwheel.delete_namespace()
+            assert count(open_it) == 64

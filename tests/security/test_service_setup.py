@@ -55,6 +55,7 @@ def folder(tmp_path: Path) -> Path:
         ("--tokens {empty}", "must contain at least one [[token]] table"),
         ("--max-connections 0", "--max-connections"),
         ("--max-waiting 0", "--max-waiting"),
+        ("--max-shards 0", "--max-shards"),
         ("--processes 0", "--processes"),
         ("--tokens {empty} --processes 2", "must contain at least one [[token]] table"),
         ("--tls-cert {cert} --processes 2", "give both --tls-cert and --tls-key"),

@@ -79,6 +79,10 @@ SERVICE_ROWS = {
     " dequeue with a filter, that needs several script calls on a shard, because a script call reads at most"
     f" {limits.CALL_ENTRIES:,} index entries. The first script call does not wait. A walk begins its second one when"
     f" the token is within its rate, or after {limits.WALK_WAIT_S:g} s",
+    "reads of many shards": f"{limits.CALLER_ROUND_REQUESTS} requests"
+    f" to shards at a time for each caller, and {limits.CALLER_DEQUEUE_GROUPS} queues of its `DequeueBatch` calls; the"
+    " others wait in their order. A call that sends at most four requests at a time, as in a namespace with few shards,"
+    f" does not count. A read that lasts longer than {limits.READ_TURN_S:g} s waits for a shard, and no longer counts",
     "the request of a call": f"must arrive within {limits.REQUEST_ARRIVAL_S:g} s after the headers of the call, and of"
     f" a health check within {limits.HEALTH_ARRIVAL_S:g} s",
     "other calls in flight": "– ; a call is in flight until its client has read the answer. Other calls may also use"
@@ -102,6 +106,9 @@ SERVICE_ROWS = {
         " Python client retries its calls. The process accepts the calls of all connections in one order, about 5,000 a"
         " second"
     ),
+    "shards of a namespace that a client creates": (
+        "`--max-shards`; the operator may create a namespace with more: [below](#namespaces-with-many-shards)"
+    ),
     "a client that vanishes without closing its connection": (
         f"disconnected after {(grpc_options.PING_MS + grpc_options.PONG_MS) // 1000} s"
     ),
@@ -117,6 +124,7 @@ SERVICE_DEFAULTS = {
     "health checks in flight": f"{limits.HEALTH_CHECKS:,}, and {limits.HEALTH_WATCHES:,} that watch (`Watch`)",
     "calls of reflection in flight": f"{limits.REFLECTIONS}",
     "queues that auto-create makes for a token": f"{limits.AUTO_CREATED_QUEUES}",
+    "shards of a namespace that a client creates": f"{limits.CREATED_SHARDS}",
     "connections": f"{limits.CONNECTIONS:,}",
 }
 

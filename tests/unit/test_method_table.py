@@ -3,7 +3,7 @@
 import pytest
 
 from tickwheel.rpc.methods import SERVICES
-from tickwheel.service.method_table import METHOD_ROWS, METHOD_TABLE
+from tickwheel.service.method_table import METHOD_ROWS, METHOD_TABLE, one_shard
 from tickwheel.v1 import message_service_pb2 as calls
 
 pytestmark = pytest.mark.unit
@@ -28,7 +28,7 @@ def test_every_rpc_has_exactly_one_row_and_every_row_is_an_rpc() -> None:
 def test_a_call_costs_its_messages_and_at_least_one_unless_the_enqueue_paid(
     name: str, request_: object, cost: int
 ) -> None:
-    assert METHOD_TABLE[name].cost(request_) == cost
+    assert METHOD_TABLE[name].cost(request_, one_shard) == cost
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_call_costs_its_messages_and_at_least_one_unless_the_enqueue_paid(
 )
 def test_a_wait_for_several_queues_costs_what_it_reads(shards: int, queues: int, cost: int) -> None:
     request = calls.AwaitMessagesRequest(queues=[f"q{n}" for n in range(queues)])
-    assert METHOD_TABLE["AwaitMessages"].cost(request, shards) == cost
+    assert METHOD_TABLE["AwaitMessages"].cost(request, lambda _: shards) == cost
 
 
 def test_a_release_costs_its_leases_at_its_end_and_no_other_call_does() -> None:
@@ -46,8 +46,21 @@ def test_a_release_costs_its_leases_at_its_end_and_no_other_call_does() -> None:
 
 
 def test_the_calls_that_read_or_change_all_shards_cost_more_in_a_namespace_with_many_shards() -> None:
-    reads = {"AwaitMessages", "Explain", "GetCounts", "GetDepth", "GetForecast"}
+    reads = {"AwaitMessages", "Dequeue", "DequeueBatch", "DequeueStream", "Explain"}
     assert {row.name for row in METHOD_ROWS if row.reads_all_shards} == {
         *reads,
-        *("CreateQueue", "BlockQueue", "DeleteQueue"),
+        *("GetCounts", "GetDepth", "GetForecast"),
+        *("OpenNamespace", "CreateQueue", "BlockQueue", "PurgeQueue", "DeleteQueue"),
     }
+
+
+@pytest.mark.parametrize(("shards", "cost"), [(1, 1), (15, 1), (16, 2), (256, 32)])
+def test_a_dequeue_costs_the_shards_that_it_reads(shards: int, cost: int) -> None:
+    for name, request in (("Dequeue", calls.DequeueRequest()), ("DequeueStream", calls.DequeueStreamRequest())):
+        assert METHOD_TABLE[name].cost(request, lambda _: shards) == cost
+
+
+def test_each_dequeue_of_a_batch_costs_the_shards_of_its_own_namespace() -> None:
+    shards = {"small": 1, "medium": 64, "large": 256}
+    batch = calls.DequeueBatchRequest(requests=[{"namespace": name} for name in ("small", "large", "medium", "small")])
+    assert METHOD_TABLE["DequeueBatch"].cost(batch, lambda request: shards[request.namespace]) == 1 + 32 + 8 + 1

@@ -107,6 +107,14 @@ class ServeOptions:
             help="Maximum waiting calls (dequeues with a wait, and streams) of each process; each takes about 30 KB.",
         ),
     ] = limits.WAITING_CALLS
+    max_shards: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=limits.SHARDS_MAX,
+            help="Maximum shards of a namespace that a client creates. The operator may create one with more.",
+        ),
+    ] = limits.CREATED_SHARDS
     drive: DriveOption = Drive.AUTO
     kafka: DriveKafka = None
     topic: Topic = None
@@ -181,6 +189,7 @@ def make_server(target: Target, address: tuple[str, int], options: ServeOptions)
         shares_port=options.part,
         connections=raise_fd_limit(options.max_connections),
         waiting=options.max_waiting,
+        created_shards=options.max_shards,
     )
 
 

@@ -31,8 +31,9 @@ _NUMBERS = {
 def open_namespace(context: NamespaceContext, options: NamespaceOptions) -> Plan[None]:
     """Create the namespace, or check the existing one against the options; then fill the context.
 
-    Raises InvalidArgument if an option other than ``auto_create`` differs from the existing namespace. With
-    ``existing`` nothing is written, and NamespaceNotFound is raised if there is no namespace.
+    Raises InvalidArgument if an option other than ``auto_create`` differs from the existing namespace, or a new
+    namespace would have too many shards. With ``existing`` nothing is written, and NamespaceNotFound is raised if there
+    is no namespace.
     """
     shards, history, outbox_full = options.shards, options.history, options.outbox_full
     clock_guard_ms = options.clock_guard_ms
@@ -55,6 +56,8 @@ def open_namespace(context: NamespaceContext, options: NamespaceOptions) -> Plan
         if not _exists(replies[0].value):
             raise namespace_not_found_error(context)
     elif None in replies[0].value:
+        if replies[0].value[_FIELDS.index("shards")] is None:
+            _check_created_shards(context, options)
         requests = [Request(0, command=("HSETNX", key, name, settings[name])) for name in _FIELDS]
         replies = yield Round([*requests, read])
     stored = _decode_fields(context, replies[-1].value)
@@ -79,6 +82,17 @@ def open_namespace(context: NamespaceContext, options: NamespaceOptions) -> Plan
     _fill(context, stored)
     if is_new:
         yield from _mark_creation(context)
+
+
+def _check_created_shards(context: NamespaceContext, options: NamespaceOptions) -> None:
+    shards = options.shards or 1
+    if shards > options.created_shards:
+        raise InvalidArgument(
+            f"shards must be at most {options.created_shards:,} for a new namespace, not {shards:,}: choose fewer"
+            f" shards, or ask the operator of the service to create namespace {context.namespace!r} (`tickwheel serve`"
+            f" or `tickwheel events` with `--namespace {context.namespace} --shards {shards}`), or to raise its option"
+            " `--max-shards`"
+        )
 
 
 def _mark_creation(context: NamespaceContext) -> Plan[None]:

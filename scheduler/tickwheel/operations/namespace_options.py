@@ -27,6 +27,8 @@ class NamespaceOptions:
     outbox_full: str | None = None
     existing: bool = False
     """Create nothing: NamespaceNotFound if there is no such namespace."""
+    created_shards: int = limits.SHARDS_MAX
+    """The maximum number of shards of a new namespace. An existing one may have more."""
 
     @classmethod
     def parse(

@@ -317,8 +317,9 @@ def name_caller(context: Any) -> str:
 
 
 def name_current_caller() -> str:
-    """Return the name of the current call's caller."""
-    return name_caller(_call.get()[1])
+    """Return the name of the current call's caller. Outside of a call, this is the process."""
+    call = _call.get(None)
+    return "the process" if call is None else name_caller(call[1])
 
 
 def _on_end_of_call(put_back: Callable[[], None]) -> None:

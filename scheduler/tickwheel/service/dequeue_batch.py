@@ -1,7 +1,7 @@
 """Dequeue requests: the conversion of a single request, and the RPC `DequeueBatch` with many requests of one client."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, Final
 
 from tickwheel import limits
@@ -13,6 +13,7 @@ from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.rpc import message_conversion
 from tickwheel.service.call_limits import name_current_caller
+from tickwheel.service.fair_limit import ReadTurn
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.service.request_fields import request_owner
 from tickwheel.service.request_reader import QueueName
@@ -24,7 +25,6 @@ _CONSISTENCIES: Final[dict[int, str]] = {
     calls.DequeueRequest.CONSISTENCY_HEADS: "heads",
     calls.DequeueRequest.CONSISTENCY_EXACT: "exact",
 }
-_SHARDS_AT_ONCE: Final = 32
 Write = Callable[[calls.DequeueBatchResponse], Awaitable[None]]
 RequestGroup = list[tuple[int, calls.DequeueRequest]]
 
@@ -54,14 +54,14 @@ class DequeueBatch:
     """Answers the requests of one `DequeueBatch` call.
 
     Requests with the same namespace, queue and filter form a group. The requests of a group are served in order;
-    groups are served concurrently.
+    groups are served concurrently. All batches of a caller together read few groups at a time. A group that waits for
+    its client to read an answer does not count: the other clients of the caller need not wait for this one.
     """
 
     def __init__(self, namespaces: Namespaces, write: Write) -> None:
         self._namespaces = namespaces
         self._write = write
-        # By the number of shards of the namespace.
-        self._turns: dict[int, asyncio.Semaphore] = {}
+        self._caller = ""
 
     async def answer(self, request: calls.DequeueBatchRequest) -> None:
         """Answer the requests. A request that fails stays unanswered, and the client repeats it as a single call.
@@ -87,14 +87,21 @@ class DequeueBatch:
             groups.setdefault(key, []).append((index, item))
         if len({item.request_id for item in requests}) < len(requests):
             raise InvalidArgument("two requests have the same request_id")
-        tasks = [asyncio.create_task(self._answer_group(group)) for group in groups.values()]
+        self._caller = name_current_caller()
+        left = iter(groups.values())
+        count = min(len(groups), limits.CALLER_DEQUEUE_GROUPS)
+        tasks = [asyncio.create_task(self._answer_groups(left)) for _ in range(count)]
         try:
-            forbidden = list(filter(None, await asyncio.gather(*tasks)))
+            forbidden = [error for errors in await asyncio.gather(*tasks) for error in errors]
         finally:
-            for group in tasks:
-                group.cancel()
+            for task in tasks:
+                task.cancel()
         if forbidden:
             raise forbidden[0]
+
+    async def _answer_groups(self, left: Iterator[RequestGroup]) -> list[Forbidden]:
+        """Serve groups one after the other until none is left. Return the errors of `_answer_group`."""
+        return [error for group in left if (error := await self._answer_group(group)) is not None]
 
     async def _answer_group(self, group: RequestGroup) -> Forbidden | None:
         """Serve the requests in order until the queue has no more messages. The remaining requests get empty answers.
@@ -102,9 +109,7 @@ class DequeueBatch:
         Returns the error if the caller may not use the queue, else None.
         """
         try:
-            namespace, queue = await resolve_queue(self._namespaces, group[0][1])
-            async with self._turn(namespace.context.shards):
-                waiting = await self._serve(namespace, queue, group)
+            waiting = await self._serve(group)
         except TickwheelError as error:
             # The client repeats each unanswered request as a single call, which returns the error.
             return error if isinstance(error, Forbidden) else None
@@ -113,21 +118,24 @@ class DequeueBatch:
         )
         return None
 
-    def _turn(self, shards: int) -> asyncio.Semaphore:
-        """Return the semaphore of the groups that read their shards at a time. All at once would block the loop."""
-        return self._turns.setdefault(shards, asyncio.Semaphore(max(1, _SHARDS_AT_ONCE // shards)))
-
-    async def _serve(self, namespace: Namespace, queue: str, group: RequestGroup) -> list[tuple[int, Dequeue]]:
+    async def _serve(self, group: RequestGroup) -> list[tuple[int, Dequeue]]:
         """Answer requests until the queue has no more messages. Return the others with their places."""
-        waiting = [(index, to_dequeue(namespace, queue, request, None)) for index, request in group]
-        has_more: bool = await namespace.run(waiting[0][1].may_have_messages())
+        async with self._turn():
+            namespace, queue = await resolve_queue(self._namespaces, group[0][1])
+            waiting = [(index, to_dequeue(namespace, queue, request, None)) for index, request in group]
+            has_more: bool = await namespace.run(waiting[0][1].may_have_messages())
         while waiting and has_more:
             index, dequeue = waiting.pop(0)
-            messages = await namespace.dequeue(dequeue)
+            async with self._turn():
+                messages = await namespace.dequeue(dequeue)
             await self._write_answers([calls.DequeueBatchResponse.Answer(place=index, response=to_response(messages))])
             if waiting and len(messages) < dequeue.limit:
-                has_more = await namespace.run(waiting[0][1].may_have_messages())
+                async with self._turn():
+                    has_more = await namespace.run(waiting[0][1].may_have_messages())
         return waiting
+
+    def _turn(self) -> ReadTurn:
+        return self._namespaces.group_turns.turn(self._caller)
 
     async def _write_answers(self, answers: Iterable[calls.DequeueBatchResponse.Answer]) -> None:
         response = calls.DequeueBatchResponse(answers=answers)

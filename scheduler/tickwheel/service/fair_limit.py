@@ -1,11 +1,13 @@
 """Limits that callers share, so that no caller can take the places of others."""
 
 import asyncio
+from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 from weakref import WeakValueDictionary
 
+from tickwheel import limits
 from tickwheel.errors import LimitExceeded
 from tickwheel.runtime.backoff import exponential
 from tickwheel.service.token_quota import RETRY_AFTER_MS
@@ -121,3 +123,99 @@ class CallerTurns:
         if semaphore is None:
             semaphore = self._semaphores[caller] = asyncio.Semaphore(self._limit)
         return semaphore
+
+
+class ReadTurns:
+    """Limits the size of what each caller reads at a time. The reads of a caller begin in the order of their calls.
+
+    The event loop builds a large read and processes its replies without a pause. So if many calls of a caller read at
+    the same time, the calls of others wait for all of them.
+    """
+
+    def __init__(self, limit: int) -> None:
+        """``limit`` is the total size of what a caller reads at a time. A larger read begins if the caller has none."""
+        self._limit = limit
+        # An entry disappears when no call of the caller uses it.
+        self._lines: WeakValueDictionary[str, _Line] = WeakValueDictionary()
+
+    def turn(self, caller: str, size: int = 1) -> "ReadTurn":
+        """Return the turn of a read: use it in an ``async with`` statement."""
+        line = self._lines.get(caller)
+        if line is None:
+            line = self._lines[caller] = _Line(self._limit)
+        return ReadTurn(line, size)
+
+
+class ReadTurn:
+    """The right to read. The turn ends with its ``async with`` block, or after a time, because a read can last as long
+    as a shard does not answer. The next reads of the caller then need not wait for this shard.
+    """
+
+    __slots__ = ("_has_ended", "_line", "_size", "_timer")
+
+    def __init__(self, line: "_Line", size: int) -> None:
+        self._line = line
+        self._size = size
+        self._has_ended = False
+
+    async def __aenter__(self) -> None:
+        if not self._line.take(self._size):
+            await self._line.wait(self._size)
+        self._timer = asyncio.get_running_loop().call_later(limits.READ_TURN_S, self._end)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._timer.cancel()
+        self._end()
+
+    def _end(self) -> None:
+        if not self._has_ended:
+            self._has_ended = True
+            self._line.put_back(self._size)
+
+
+class _Line:
+    """The reads of one caller: the size of those that go on, and those that wait, in their order."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._taken = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def take(self, size: int) -> bool:
+        """Begin a read, and return True; or return False if the read must wait."""
+        if self._waiting or not self._has_room(size):
+            return False
+        self._taken += size
+        return True
+
+    async def wait(self, size: int) -> None:
+        """Wait in the line, and then begin a read."""
+        begun = asyncio.get_running_loop().create_future()
+        place = size, begun
+        self._waiting.append(place)
+        try:
+            await begun
+        except asyncio.CancelledError:
+            if begun.done() and not begun.cancelled():
+                # The read has begun, but its call has been cancelled before it continued.
+                self.put_back(size)
+            else:
+                with suppress(ValueError):
+                    self._waiting.remove(place)
+                self._begin_next()
+            raise
+
+    def put_back(self, size: int) -> None:
+        """End a read."""
+        self._taken -= size
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        while self._waiting and self._has_room(self._waiting[0][0]):
+            size, begun = self._waiting.popleft()
+            if not begun.cancelled():
+                self._taken += size
+                begun.set_result(None)
+
+    def _has_room(self, size: int) -> bool:
+        return not self._taken or self._taken + size <= self._limit

@@ -11,8 +11,14 @@ from tickwheel import limits
 from tickwheel.service.authorization import Role
 from tickwheel.v1.message_pb2 import STATE_UNSPECIFIED
 
-Cost = Callable[[Any], int]
+# Returns the number of shards of the namespace that a request names.
+Shards = Callable[[Any], int]
 Count = Callable[[Any, Any], int]
+
+
+def one_shard(_: Any) -> int:
+    """Return 1: the number of shards for requests that read no more, or do not name their namespace."""
+    return 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +32,9 @@ class MethodRow:
     It is also above 0 if many calls can be woken at the same time, of which few may read at a time. Calls that do not
     read the content of messages (``reads_content``) have turns of their own. The handlers of dequeues take their turns
     themselves. A call that ``reads_all_shards``, or writes to all, costs their number divided by `SHARDS_OF_A_MESSAGE`,
-    if this is more than ``charge``. If it reads a key for each item of the repeated field ``keys`` on each shard, it
-    costs the number of keys divided by `KEYS_OF_A_MESSAGE`, if this is more. ``charge_at_end`` is the name of a
+    if this is more than ``charge``. If ``charge`` is the name of a field, the call costs the sum of the field's items,
+    each of which names a namespace. If the call reads a key for each item of the repeated field ``keys`` on each shard,
+    it costs the number of keys divided by `KEYS_OF_A_MESSAGE`, if this is more. ``charge_at_end`` is the name of a
     repeated field of the request: the call is never rejected for its length, which is charged when the call ends. Only
     unary RPCs can have this charge.
     """
@@ -43,17 +50,18 @@ class MethodRow:
     keys: str = ""
     charge_at_end: str = ""
 
-    def cost(self, request: Any, shards: int = 1) -> int:
-        """Return the cost of a request in messages. If the cost is the length of a field, it is at least 1.
-
-        ``shards`` is the number of shards of the namespace.
-        """
-        cost = self.charge if isinstance(self.charge, int) else max(len(getattr(request, self.charge)), 1)
-        if self.reads_all_shards:
-            cost = max(cost, shards // limits.SHARDS_OF_A_MESSAGE)
-        if self.keys:
-            cost = max(cost, shards * len(getattr(request, self.keys)) // limits.KEYS_OF_A_MESSAGE)
-        return cost
+    def cost(self, request: Any, shards: Shards) -> int:
+        """Return the cost of a request in messages. If the cost is the length of a field, it is at least 1."""
+        if isinstance(self.charge, str):
+            items = getattr(request, self.charge)
+            if not self.reads_all_shards:
+                return max(len(items), 1)
+            return max(sum(max(1, shards(item) // limits.SHARDS_OF_A_MESSAGE) for item in items), 1)
+        if not self.reads_all_shards:
+            return self.charge
+        read = shards(request)
+        keys = read * len(getattr(request, self.keys)) if self.keys else 0
+        return max(self.charge, read // limits.SHARDS_OF_A_MESSAGE, keys // limits.KEYS_OF_A_MESSAGE)
 
     def cost_at_end(self, request: Any) -> int:
         """Return what a call with this request costs when it ends, in messages."""
@@ -88,9 +96,9 @@ METHOD_ROWS: Final = (
     MethodRow("EnqueueBatch", Role.PRODUCE, "messages", "enqueued", _created, answer_bytes=_MEDIUM),
     # The handler counts the messages of each request, because each can name another queue.
     MethodRow("EnqueueStream", Role.PRODUCE, "messages"),
-    MethodRow("Dequeue", Role.CONSUME, 1, "delivered", _delivered),
+    MethodRow("Dequeue", Role.CONSUME, 1, "delivered", _delivered, reads_all_shards=True),
     # `CallObserver` calls ``count`` with each answered request of the batch and the response to this request.
-    MethodRow("DequeueBatch", Role.CONSUME, "requests", "delivered", _delivered),
+    MethodRow("DequeueBatch", Role.CONSUME, "requests", "delivered", _delivered, reads_all_shards=True),
     MethodRow(
         *("AwaitMessages", Role.CONSUME),
         answer_bytes=_MEDIUM,
@@ -98,7 +106,8 @@ METHOD_ROWS: Final = (
         reads_all_shards=True,
         keys="queues",
     ),
-    MethodRow("DequeueStream", Role.CONSUME, 1, "delivered", _delivered),
+    # Only its first request names the namespace, so only this one costs more.
+    MethodRow("DequeueStream", Role.CONSUME, 1, "delivered", _delivered, reads_all_shards=True),
     # Calls for leased messages are never rejected: otherwise, other workers would do the same work again. A release
     # costs its leases afterwards, because each of them leaves a timer on the wheel, and its message can be leased again
     # at once.
@@ -114,12 +123,12 @@ METHOD_ROWS: Final = (
     MethodRow("Explain", Role.READ, answer_bytes=_MEDIUM, reads_all_shards=True),
     MethodRow("ListMessages", Role.READ, answer_bytes=limits.ANSWER_BYTES),
     # QueueService
-    MethodRow("OpenNamespace", Role.READ),
+    MethodRow("OpenNamespace", Role.READ, reads_all_shards=True),
     MethodRow("CreateQueue", Role.ADMIN, reads_all_shards=True),
     MethodRow("GetQueue", Role.READ),
     MethodRow("ListQueues", Role.READ, answer_bytes=limits.ANSWERS_AT_ONCE),
     MethodRow("BlockQueue", Role.ADMIN, reads_all_shards=True),
-    MethodRow("PurgeQueue", Role.ADMIN),
+    MethodRow("PurgeQueue", Role.ADMIN, reads_all_shards=True),
     MethodRow("DeleteQueue", Role.ADMIN, reads_all_shards=True),
     MethodRow("DeleteNamespace", Role.ADMIN),
     MethodRow("GetCounts", Role.READ, answer_bytes=limits.ANSWER_BYTES, reads_all_shards=True),

@@ -3,7 +3,8 @@
 import logging
 import random
 from contextlib import suppress
-from typing import Final, TypeVar
+from dataclasses import replace
+from typing import Any, Final, TypeVar
 
 from tickwheel import limits
 from tickwheel.client.local_processes import LocalProcesses
@@ -26,6 +27,8 @@ from tickwheel.service.batching.enqueue_batcher import EnqueueBatcher
 from tickwheel.service.batching.poll_coalescer import PollCoalescer
 from tickwheel.service.call_limits import AnswerLimits, Turn
 from tickwheel.service.counters import Counters
+from tickwheel.service.fair_limit import ReadTurns
+from tickwheel.v1.queue_service_pb2 import OpenNamespaceRequest
 
 T = TypeVar("T")
 
@@ -96,13 +99,19 @@ class Namespaces:
         clock: str = "_clock",
         counters: Counters | None = None,
         answers: AnswerLimits | None = None,
+        created_shards: int = limits.CREATED_SHARDS,
     ) -> None:
+        """``created_shards``: the maximum number of shards of a namespace that a client creates."""
         self._client_settings = client_settings
         self._processes = processes
         self._servers = servers
         self._clock = clock
         self._counters = counters or Counters()
         self.answers = answers or AnswerLimits()
+        self._created_shards = created_shards
+        self._round_turns = ReadTurns(limits.CALLER_ROUND_REQUESTS)
+        self.group_turns = ReadTurns(limits.CALLER_DEQUEUE_GROUPS)
+        """The turns of the groups of `DequeueBatch`."""
         self.by_name: dict[str, Namespace] = {}
         """The namespaces that calls have opened so far."""
 
@@ -116,6 +125,17 @@ class Namespaces:
         for warning in await executor.run(find_vulnerabilities()):
             _log.warning("%s", warning)
 
+    def count_shards(self, request: Any) -> int:
+        """Return the number of shards of the namespace that a request names; 1 if the namespace is not open yet.
+
+        For `OpenNamespace`, return the number of shards that the call may create.
+        """
+        namespace = self.by_name.get(request.namespace or "tw")
+        is_open = namespace is not None and not namespace.context.is_lost
+        if isinstance(request, OpenNamespaceRequest):
+            return 1 if is_open or request.existing else min(request.shards, self._created_shards)
+        return 1 if namespace is None else namespace.context.shards
+
     async def get(self, name: str) -> Namespace:
         """Return a namespace. Open it if necessary. Raises NamespaceNotFound if it does not exist."""
         namespace = self.by_name.get(name or "tw")
@@ -126,6 +146,10 @@ class Namespaces:
         except NamespaceNotFound:
             await self._drop_lost(name or "tw")
             raise
+
+    def limit_creation(self, options: NamespaceOptions) -> NamespaceOptions:
+        """Return the options of a client with the limit for the namespaces that clients create."""
+        return replace(options, created_shards=self._created_shards)
 
     async def open(self, name: str, options: NamespaceOptions) -> Namespace:
         """Open the namespace with the plan `open_namespace`, which creates the namespace or checks its settings."""
@@ -182,6 +206,7 @@ class Namespaces:
             client_settings.timeout_s,
             client_settings.durability.replicas,
             self._processes.restart_embedded_server,
+            turns=self._round_turns,
         )
 
     async def close(self) -> None:

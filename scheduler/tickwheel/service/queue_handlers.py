@@ -45,7 +45,7 @@ class QueueHandlers:
             fields["outbox_limit"] = request.outbox_limit_bytes
         # Creation fixes the shards and the history of the namespace for good.
         existing = request.existing or not may_create_namespace(request)
-        options = NamespaceOptions.parse(existing=existing, **fields)
+        options = self.namespaces.limit_creation(NamespaceOptions.parse(existing=existing, **fields))
         try:
             namespace = await self.namespaces.open(request.namespace, options)
         except NamespaceNotFound as error:

@@ -17,7 +17,8 @@ from tickwheel.rpc.methods import Method
 from tickwheel.rpc.request_form import RequestForm
 from tickwheel.runtime.event_loop import abandon
 from tickwheel.service.call_limits import CallLimits, name_caller
-from tickwheel.service.token_quota import RETRY_AFTER_MS
+from tickwheel.service.method_table import MethodRow, Shards, one_shard
+from tickwheel.service.token_quota import RETRY_AFTER_MS, TokenQuota
 from tickwheel.storage.trace_context import TRACEPARENT
 from tickwheel.v1.message_service_pb2 import EnqueueRequest
 
@@ -215,3 +216,19 @@ def _inherit_trace(request: Any, trace: dict[str, str]) -> None:
     for message in new:
         if TRACEPARENT not in message.metadata:
             message.metadata.update(trace)
+
+
+async def take_quota(requests: RequestReader, quota: TokenQuota, row: MethodRow, shards: Shards) -> AsyncIterator[Any]:
+    """Yield the requests of a stream, each when the caller's rate allows its cost."""
+    async for request in requests:
+        if requests.first is None:
+            requests.first = QueueName.of(request)
+        else:
+            # Only the first request names the namespace.
+            shards = one_shard
+        await quota.wait_and_take(row.cost(request, shards))
+        if requests.is_large:
+            await requests.take_turn()
+        yield request
+        # The stream may wait long for the next one.
+        del request

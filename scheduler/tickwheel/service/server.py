@@ -4,7 +4,7 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from typing import Any, Final
@@ -30,15 +30,13 @@ from tickwheel.service.counters import Counters
 from tickwheel.service.fair_limit import FairLimit
 from tickwheel.service.grpc_wakeups import make_server
 from tickwheel.service.message_handlers import MessageHandlers
-from tickwheel.service.method_table import METHOD_TABLE, Cost, MethodRow
+from tickwheel.service.method_table import METHOD_TABLE, MethodRow
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.service.queue_handlers import QueueHandlers
-from tickwheel.service.request_reader import QueueName, RequestReader
-from tickwheel.service.resolve_queue import DEFAULT
+from tickwheel.service.request_reader import RequestReader, take_quota
 from tickwheel.service.standard_services import StandardServices
 from tickwheel.service.stream_credit import StreamLimit
 from tickwheel.service.token_file import TokenFile
-from tickwheel.service.token_quota import TokenQuota
 
 _log = logging.getLogger("tickwheel.service")
 _SNAKE: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -66,13 +64,14 @@ class Server:
         shares_port: bool = False,
         connections: int = limits.CONNECTIONS,
         waiting: int = limits.WAITING_CALLS,
+        created_shards: int = limits.CREATED_SHARDS,
         clock: str = "_clock",
     ) -> None:
         """``address`` is host:port. With port 0 the system picks a free port, which `port` returns after the start.
 
         Without ``tokens`` every caller has all rights. Without ``credentials`` connections are not encrypted. Other
-        processes can listen on the address only if ``shares_port`` is true. ``connections`` and ``waiting`` limit the
-        connections and the waiting calls of this process. ``clock`` is for tests.
+        processes can listen on the address only if ``shares_port`` is true. ``connections`` and ``waiting`` limit
+        what this process has of both, and ``created_shards`` the shards that a client creates. ``clock`` is for tests.
         """
         self._client_settings = client_settings
         self._processes = LocalProcesses(client_settings)
@@ -87,7 +86,7 @@ class Server:
         self._stream_limit = StreamLimit()
         request_limits = RequestLimits()
         self._call_limits = CallLimits(calls, request_limits, calls.limit // 8)
-        self._clock = clock
+        self._clock, self._created_shards = clock, created_shards
         self.counters = Counters()
         self._answers = AnswerLimits()
         # The turns of calls that read no messages. Such a call can last as long as a shard does not answer, so it must
@@ -139,7 +138,13 @@ class Server:
             is_embedded = self._processes.server is not None
             servers = AsyncConnectionPools(server_url, client_settings.answer_s, is_embedded=is_embedded)
             self._namespaces = Namespaces(
-                client_settings, self._processes, servers, self._clock, self.counters, self._answers
+                client_settings,
+                self._processes,
+                servers,
+                self._clock,
+                self.counters,
+                self._answers,
+                self._created_shards,
             )
             resources.push_async_callback(self._namespaces.close)
             await self._namespaces.check()
@@ -227,7 +232,7 @@ class Server:
         caller, _ = CALL.get()
         with requests:
             request = await requests.read_single()
-            caller.quota.take(row.cost(request, self._shards(request) if row.reads_all_shards else 1))
+            caller.quota.take(row.cost(request, self._shards))
             if requests.is_large:
                 await requests.take_turn()
             try:
@@ -241,10 +246,8 @@ class Server:
                     caller.quota.charge(cost)
 
     def _shards(self, request: Any) -> int:
-        """Return the number of shards of the namespace that a request names; 1 if the namespace is not open yet."""
         assert self._namespaces is not None
-        namespace = self._namespaces.by_name.get(request.namespace or DEFAULT)
-        return 1 if namespace is None else namespace.context.shards
+        return self._namespaces.count_shards(request)
 
     async def _answer_server_stream(
         self, handle: Callable[[Any, Write], Awaitable[None]], row: MethodRow, requests: RequestReader, write: Write
@@ -252,7 +255,7 @@ class Server:
         caller, _ = CALL.get()
         with requests:
             request = await requests.read_single()
-            caller.quota.take(row.cost(request))
+            caller.quota.take(row.cost(request, self._shards))
             if requests.is_large:
                 await requests.take_turn()
             # The call can last long if its client reads slowly.
@@ -265,7 +268,7 @@ class Server:
         caller, _ = CALL.get()
         with requests, self._stream_limit.hold():
             async with caller.hold_wait_slot(self._wait_limit):
-                return await handle(_take_quota(requests, caller.quota, row.cost))
+                return await handle(take_quota(requests, caller.quota, row, self._shards))
 
     async def _answer_bidirectional(
         self, handle: Callable[[Any], Any], row: MethodRow, requests: RequestReader, write: Write
@@ -276,7 +279,7 @@ class Server:
         with requests, self._stream_limit.hold():
             async with (
                 caller.hold_wait_slot(self._wait_limit),
-                aclosing(handle(_take_quota(requests, caller.quota, row.cost))) as responses,
+                aclosing(handle(take_quota(requests, caller.quota, row, self._shards))) as responses,
             ):
                 async for response in responses:
                     await write(response)
@@ -309,18 +312,6 @@ def _abort_on_error(answer: Callable[..., Awaitable[Any]]) -> Callable[..., Awai
 
 def _forget_frames(error: BaseException) -> None:
     error.__traceback__ = error.__context__ = error.__cause__ = None
-
-
-async def _take_quota(requests: RequestReader, quota: TokenQuota, cost: Cost) -> AsyncIterator[Any]:
-    async for request in requests:
-        if requests.first is None:
-            requests.first = QueueName.of(request)
-        await quota.wait_and_take(cost(request))
-        if requests.is_large:
-            await requests.take_turn()
-        yield request
-        # The stream may wait long for the next one.
-        del request
 
 
 def failure_status(error: Exception) -> Any:

@@ -142,6 +142,7 @@ def _part_options(target: Target, options: ServeOptions) -> list[str]:
         "drain": f"{round(1_000 * options.drain_s)}ms",
         "max-connections": options.max_connections,
         "max-waiting": options.max_waiting,
+        "max-shards": options.max_shards,
     }
     flags = {"insecure": options.insecure, "verbose": options.verbose, "json": target.json}
     return [

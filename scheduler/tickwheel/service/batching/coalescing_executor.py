@@ -8,6 +8,7 @@ current for each of them.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,11 +16,13 @@ from tickwheel.errors import TickwheelError, Unavailable
 from tickwheel.plan import AwaitWakeup, Command, ContinueWalk, Reply, Request
 from tickwheel.redis.asyncio_executor import AsyncRedisExecutor
 from tickwheel.service.batching.micro_batcher import MicroBatcher
-from tickwheel.service.call_limits import TURN
+from tickwheel.service.call_limits import TURN, name_current_caller
+from tickwheel.service.fair_limit import ReadTurns
 
 # With these limits, no plan waits long for other plans. A round with more requests, or a script call with more
 # arguments, is sent separately. At most `_MAX_ROUNDS` rounds are coalesced.
 _MAX_REQUESTS, _MAX_ARGUMENTS, _MAX_ROUNDS = 4, 64, 64
+_NO_WAIT: Final = nullcontext()
 _READS: Final = {"EXISTS", "GET", "HGET", "HMGET", "ZRANGE"}
 
 
@@ -34,8 +37,10 @@ class _PlanRound:
 class CoalescingExecutor(AsyncRedisExecutor):
     """Runs plans as `AsyncRedisExecutor` does, but coalesces small rounds of several plans to one server."""
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: Any, turns: ReadTurns) -> None:
+        """``turns``: those of the rounds with many requests."""
         super().__init__(*args)
+        self._turns = turns
         # For plans that are already coalesced, such as those of `EnqueueBatcher`.
         self.uncoalesced = AsyncRedisExecutor(*args)
         self._batchers: dict[str, MicroBatcher[_PlanRound, list[Reply] | BaseException]] = {}
@@ -81,9 +86,13 @@ class CoalescingExecutor(AsyncRedisExecutor):
         has_limit = timeout_s is not None or is_stopped is not None
         server = None if allow_partial or resent or is_walking or has_limit else self._server(requests)
         if server is None:
-            return await self.uncoalesced.round(
-                *(requests, already_applied, allow_partial), resent=resent, timeout_s=timeout_s, is_stopped=is_stopped
-            )
+            async with self._turn(requests):
+                return await self.uncoalesced.round(
+                    *(requests, already_applied, allow_partial),
+                    resent=resent,
+                    timeout_s=timeout_s,
+                    is_stopped=is_stopped,
+                )
         batcher = self._batchers.get(server)
         if batcher is None:
             batcher = self._batchers[server] = MicroBatcher(self._send_group, _max_batch)
@@ -91,6 +100,12 @@ class CoalescingExecutor(AsyncRedisExecutor):
         if isinstance(replies, BaseException):
             raise replies
         return replies
+
+    def _turn(self, requests: list[Request]) -> AbstractAsyncContextManager[None]:
+        """Return the turn of a round that is sent separately. A round with few requests needs none."""
+        if len(requests) <= _MAX_REQUESTS:
+            return _NO_WAIT
+        return self._turns.turn(name_current_caller(), len(requests))
 
     def _server(self, requests: list[Request]) -> str | None:
         """Return the server of a small round, or None for a round that is sent separately."""
