@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,7 @@ def test_a_worker_renews_leases_of_all_its_queues_on_the_servers_that_are_up(clu
         reports = ReportWriter(writing, lambda: None)
         reports.send(Ready({}, [batch[0].queue for batch in batches], []))
         for n, batch in enumerate(batches):
-            state.batches[n].begin(1, len(batch))
+            state.batches[n].begin(1, [inf] * len(batch))
             reports.send(BatchTaken(n, 1, list(map(_held, batch))))
         eventually(
             lambda: stats.renewals == QUEUES * 10, "each lease is renewed once, so the renewer has opened each queue"

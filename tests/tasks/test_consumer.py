@@ -15,7 +15,7 @@ from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.model.message import LeasedMessage
 from tickwheel.runtime.log_throttle import LogThrottle
-from tickwheel.tasks import Middleware, Reject, TaskApp
+from tickwheel.tasks import Middleware, Reject, TaskApp, current
 from tickwheel.worker import task_log
 from tickwheel.worker.shared_state import MessageState
 
@@ -112,6 +112,26 @@ def test_messages_that_must_not_wait_are_released_while_the_first_task_of_their_
         finally:
             go.set()
         eventually(lambda: progress() == [("completed", 1)] * 4, "all tasks run")
+
+
+def test_a_task_whose_lease_has_run_out_does_not_begin_and_its_message_is_released(tickwheel: Tickwheel) -> None:
+    app = TaskApp()
+    app.queue("work", batch=2)
+    # Nothing renews the leases of this consumer.
+    work = tickwheel.create_queue("work", lease=timedelta(seconds=1))
+    began: list[str] = []
+
+    @app.task(name="wait", queue="work")
+    def wait_until_lost() -> None:
+        began.append(current().message.id)
+        eventually(current().is_lost, "the lease runs out by the clock of the worker")
+        work.block(enqueue=False)
+
+    call = wait_until_lost.message((), {})
+    work.enqueue_many([replace(call, id=str(n), deadline=timedelta(seconds=n)) for n in range(2)])
+    with run_consumer(app, tickwheel):
+        eventually(lambda: work.get("1").state == "pending", "the second message is released")
+        assert (work.get("1").attempt, began) == (0, ["0"])
 
 
 def test_a_worker_takes_one_message_at_a_time_while_a_queue_delivers_messages_that_must_not_wait(

@@ -1,5 +1,6 @@
 """The messages that a worker process held when it ended are settled by the progress that it has recorded."""
 
+from math import inf
 from typing import Final
 
 import pytest
@@ -26,7 +27,7 @@ def test_each_message_is_settled_by_the_progress_of_its_task(tickwheel: Tickwhee
     work.enqueue_many(NewMessage(id=progress.name) for progress in SETTLED)
     messages = work.dequeue(limit=len(SETTLED))
     batch_state = shared_state.batches[0]
-    batch_state.begin(1, len(messages))
+    batch_state.begin(1, [inf] * len(messages))
     for message_index, message in enumerate(messages):
         batch_state.end(message_index, MessageState[message.id])
     batch = BatchTaken(0, 1, list(map(_to_message_lease, messages)))

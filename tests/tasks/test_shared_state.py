@@ -14,7 +14,7 @@ WRITER = """
 import sys
 from tickwheel.worker.shared_state import MessageState, SharedState
 page = SharedState(1, int(sys.argv[1])).batches[0]
-page.begin(1, 10)
+page.begin(1, [0.0] * 10)
 print("begun", flush=True)
 for n in range(200_000):
     page.start(n % 10, 60.0)
@@ -42,7 +42,7 @@ def test_no_task_counts_as_overdue_while_its_start_is_being_written() -> None:
 def test_a_task_is_overdue_once_its_time_limit_is_over() -> None:
     state = SharedState(1)
     page = state.batches[1]
-    page.begin(1, 2)
+    page.begin(1, [0.0, 0.0])
     page.start(1, 5.0)
     now = time.monotonic()
     assert page.overdue_task(now) is None

@@ -4,6 +4,7 @@ import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 from weakref import WeakSet
@@ -16,7 +17,7 @@ from celery import shared_task
 from tests.support.celery_app import make_celery_app
 from tickwheel import Unavailable
 from tickwheel.celery import migrate, task_adapter
-from tickwheel.celery.revoked_calls import CallStopped, Stopper, request_of
+from tickwheel.celery.revoked_calls import CallStopped, Stopper, _WatchedCall, request_of
 from tickwheel.tasks import TaskApp
 from tickwheel.tasks.run_context import Run
 from tickwheel.worker import time_limit
@@ -163,6 +164,23 @@ def test_the_state_of_a_call_that_has_lost_its_lease_is_read_a_limited_number_of
     backend.states = ["STARTED"] * 100
     assert not run_until_stopped(backend, 2)
     assert len(backend.states) in range(90, 99)
+
+
+def test_a_call_whose_lease_becomes_good_again_is_watched_as_before() -> None:
+    lost = [True]
+    run = Run(SimpleNamespace(), SimpleNamespace(), is_lost=lambda: lost[0])  # type: ignore[arg-type]  # not read
+    call = _WatchedCall(SimpleNamespace(), run, lambda: None)
+    now, reads = 0.0, 0
+    while call.read_at < inf:
+        now = max(now, call.read_at)
+        assert call.must_read(now)
+        call.wait(now)
+        reads += 1
+    assert (reads, call.must_read(now + 3_600)) == (7, False)
+    lost[0] = False
+    assert not call.must_read(now)
+    lost[0] = True
+    assert call.must_read(now)
 
 
 def test_a_body_that_is_nested_too_deeply_is_no_call() -> None:

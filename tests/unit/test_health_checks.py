@@ -161,7 +161,7 @@ def test_a_consumer_that_does_not_come_round_is_reported(state: SharedState, wor
 def test_a_consumer_that_runs_a_task_does_not_hang(state: SharedState, worker_health: WorkerHealth) -> None:
     state.mark_round(1, time.monotonic() - CONSUMER_S - 1)
     batch = state.of_consumer(1)[1]
-    batch.begin(1, 1)
+    batch.begin(1, [0.0])
     assert worker_health.find_problem() != ""
     batch.start(0, 3_600.0)
     assert worker_health.find_problem() == ""

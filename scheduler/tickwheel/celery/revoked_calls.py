@@ -6,6 +6,7 @@ code that does not return is not stopped.
 """
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -40,13 +41,28 @@ class CallStopped(BaseException):
 
 @dataclass(slots=True, eq=False)
 class _WatchedCall:
-    """A running call. ``stop`` stops its task. If its lease is lost, its state is read next at ``read_at``."""
+    """A running call. ``stop`` stops its task. If its lease is lost, its state is read next at ``read_at``.
+
+    A lease that has run out can become good again (`Run.is_lost`). Then the call is watched as before.
+    """
 
     task: Any
     run: Run
     stop: Callable[[], None]
     read_at: float = 0.0
     pause_s: float = _TICK_S
+
+    def must_read(self, now: float) -> bool:
+        """Return whether the state must be read now."""
+        if not self.run.is_lost():
+            self.read_at, self.pause_s = 0.0, _TICK_S
+            return False
+        return now >= self.read_at
+
+    def wait(self, now: float) -> None:
+        """Set the time of the next read. After the longest pause, there is none while the lease is lost."""
+        self.read_at = now + self.pause_s if self.pause_s <= _MAX_PAUSE_S else math.inf
+        self.pause_s *= 2
 
 
 class Stopper:
@@ -85,13 +101,12 @@ class Stopper:
             time.sleep(_TICK_S)
             now = time.monotonic()
             with self._lock:
-                lost = [(key, call) for key, call in self._calls.items() if now >= call.read_at and call.run.is_lost()]
+                lost = [(key, call) for key, call in self._calls.items() if call.must_read(now)]
             for key, call in lost:
-                if _is_revoked(call.task, call.run.message.id):
-                    call.stop()
-                elif call.pause_s <= _MAX_PAUSE_S:
-                    call.read_at, call.pause_s = time.monotonic() + call.pause_s, call.pause_s * 2
+                if not _is_revoked(call.task, call.run.message.id):
+                    call.wait(time.monotonic())
                     continue
+                call.stop()
                 with self._lock:
                     if self._calls.get(key) is call:
                         del self._calls[key]

@@ -118,6 +118,7 @@ class LeasedMessage:
         "_deadline_ms",
         "_due_ms",
         "_field",
+        "_held_until",
         "_lease_ms",
         "_lease_until_ms",
         "_max_attempts",
@@ -138,12 +139,15 @@ class LeasedMessage:
     version: int
     token: bytes
     exclusive_value: str | None
+    # The time, by `time.monotonic` of this process, until which the lease lasts at least; 0 if unknown.
+    _held_until: float
 
     def __init__(self, queue: str, field: bytes, record: bytes, body: bytes, exclusive: bool) -> None:
         _, flags, version, attempt, until_high, until_low = HEAD.unpack_from(record)
         self._lease_until_ms = until_high << 32 | until_low
         # Length of the lease when the message was dequeued, by the shard's clock; 0 if unknown.
         self._lease_ms = 0
+        self._held_until = 0.0
         at = HEAD.size
         self.token = record[at : at + 16]
         at += 17 + record[at + 16]
@@ -187,6 +191,7 @@ class LeasedMessage:
         message.id, message.exclusive_value, message.queue = id, exclusive_value, queue
         message.token, message.attempt, message.version = token, max(attempt, 1), 0
         message.payload, message._pairs, message._max_attempts = b"", b"", 0
+        message._held_until = 0.0
         message._due_ms = message._deadline_ms = message._lease_until_ms = message._lease_ms = 0
         value = None if exclusive_value is None else exclusive_value.encode()
         message._field = _U16.pack(queue_number) + name(id.encode(), value)
@@ -237,10 +242,21 @@ class LeasedMessage:
         return self.__copy__()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, (type(self), {name: getattr(self, name) for name in LeasedMessage.__slots__})
+        return _unpickled, (type(self), {name: getattr(self, name) for name in _PICKLED})
+
+    def _hold_since(self, sent: float) -> None:
+        """Set `_held_until`. ``sent`` is the monotonic time at which the dequeue was first sent.
+
+        The length of the lease counts from the answer, by the shard's clock, and the answer came after ``sent``.
+        """
+        self._held_until = sent + self._lease_ms / 1_000
 
     def __repr__(self) -> str:
         return f"<Message {self.queue}/{self.id} attempt={self.attempt} lease_until={self.lease_until:%FT%T.%fZ}>"
+
+
+# Another process may be on a host with another clock, and an earlier version has no `_held_until`.
+_PICKLED = tuple(slot for slot in LeasedMessage.__slots__ if slot != "_held_until")
 
 
 class _DetachedClient:
@@ -257,6 +273,7 @@ def _unpickled(kind: type[LeasedMessage], values: dict[str, Any]) -> LeasedMessa
     message = kind.__new__(kind)
     # A pickle of an earlier version lacks this slot.
     message._max_attempts = 0
+    message._held_until = 0.0
     for slot, value in values.items():
         setattr(message, slot, value)
     message._tickwheel = _DetachedClient()  # type: ignore[attr-defined]  # in both subclasses

@@ -292,7 +292,7 @@ class Dequeue:
         self, client_session: ClientSession, shard: int, limit: int, factory: MessageFactory[M], final: bool
     ) -> Plan[tuple[list[M], bool]]:
         """Return the messages of one shard, and whether the shard may have more."""
-        context, cursor, token = self._context, b"", os.urandom(16)
+        context, cursor, token, sent = self._context, b"", os.urandom(16), time.monotonic()
         share = min(limit, limits.CALL_MESSAGES)
         if self._named is not None and (part := self._parts.get(shard, 0)):
             client_session = self._named.session(part)
@@ -322,7 +322,7 @@ class Dequeue:
                     self._replaying.add(shard)
                 more = status == _SHORT or (listed > 0 if status == _REPEATED else listed == share < limit)
                 self._parts[shard] = self._parts.get(shard, 0) + more
-                messages = yield from self._build_messages(shard, entries, now_ms, factory)
+                messages = yield from self._build_messages(shard, entries, now_ms, sent, factory)
                 self._room.count(entries, messages, is_repeated=self._is_recorded and status == _REPEATED)
                 return messages, more
             cursor = reply.value[1]
@@ -345,6 +345,6 @@ class Dequeue:
         return status, now_ms, [(field, stored) for field, stored in entries if stored]
 
     def _build_messages(
-        self, shard: int, entries: list[tuple[bytes, bytes]], now_ms: int, factory: MessageFactory[M]
+        self, shard: int, entries: list[tuple[bytes, bytes]], now_ms: int, sent: float, factory: MessageFactory[M]
     ) -> Plan[list[M]]:
-        return build_messages(self._context, self._queue, shard, entries, now_ms, factory, self._exclusive)
+        return build_messages(self._context, self._queue, shard, entries, now_ms, sent, factory, self._exclusive)

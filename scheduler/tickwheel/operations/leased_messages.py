@@ -21,22 +21,31 @@ def build_messages(
     shard: int,
     entries: list[tuple[bytes, bytes]],
     now_ms: int,
+    sent: float,
     factory: MessageFactory[M],
     exclusive: bool,
 ) -> Plan[list[M]]:
     """Return the messages. HMGET reads large payloads: in a script, Lua would hash every string that it reads.
 
     ``entries`` are field and record of each message, ``now_ms`` is the time of the reply by the shard's clock.
+    ``sent`` is the monotonic time at which the call was first sent.
     """
+
+    def build(field: bytes, stored: bytes, body: bytes) -> M:
+        message = factory(queue, field, stored, body, exclusive)
+        message._lease_ms = message._lease_until_ms - now_ms
+        message._hold_since(sent)
+        return message
+
     large = [record.body_field(field, stored) for field, stored in entries if stored[1] & record.BODY]
     if not large:
-        return [_set_lease_duration(factory(queue, field, stored, b"", exclusive), now_ms) for field, stored in entries]
+        return [build(field, stored, b"") for field, stored in entries]
     read = yield from send_request(Request(shard, command=("HMGET", context.keys(shard, queue)["bodies"], *large)))
     bodies = dict(zip(large, read.value, strict=True))
     messages = []
     for field, stored in entries:
         body = bodies[record.body_field(field, stored)] if stored[1] & record.BODY else b""
-        message = _set_lease_duration(factory(queue, field, stored, body or b"", exclusive), now_ms)
+        message = build(field, stored, body or b"")
         if body is None:
             # The message was cancelled after the script had leased it. `fail` frees its exclusive value.
             with suppress(LeaseLost):
@@ -44,8 +53,3 @@ def build_messages(
         else:
             messages.append(message)
     return messages
-
-
-def _set_lease_duration(message: M, now_ms: int) -> M:
-    message._lease_ms = message._lease_until_ms - now_ms
-    return message

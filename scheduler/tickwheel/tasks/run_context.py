@@ -54,7 +54,9 @@ class Run:
     message: LeasedMessage
     arguments: dict[str, Any] = field(default_factory=dict)
     is_lost: Callable[[], bool] = field(default=lambda: False)
-    """Returns whether the lease is lost, for example because the message was cancelled. A long task can stop then."""
+    """Returns whether the lease is lost, for example because the message was cancelled: another worker may have the
+    message, or another message of its exclusive value. Also true while the lease is over by the clock of the worker,
+    because no renewal has succeeded. Check it before a side effect that must not happen twice."""
     # Whether the code of the task has logged its error with the traceback.
     _is_error_logged: bool = field(default=False, init=False, repr=False, compare=False)
 

@@ -9,6 +9,7 @@ progress to shared memory, so that the supervisor can settle the messages of a p
 supervisor.py        the supervisor of the worker processes
 supervised_process.py  a worker process, as its supervisor knows it
 process.py           the program of one worker process
+supervisor_watch.py  the end of a process whose supervisor has ended
 start_hooks.py       the errors of the hooks that run when a process starts
 process_group.py     the end of a worker process and of all programs that its tasks have started
 consumer.py          the loop that selects a queue, takes a batch and runs its tasks

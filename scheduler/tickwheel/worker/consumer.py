@@ -178,7 +178,7 @@ class Consumer:
             self._send_reports(
                 BatchTaken(self._first_batch_index + batch_index, self._number, list(map(_to_message_lease, messages)))
             )
-            batch_state.begin(self._number, len(messages))
+            batch_state.begin(self._number, [message._held_until for message in messages])
             self._completer.log.received(messages)
             kept = self._keep(batch, messages)
             left = iter(kept)
@@ -219,10 +219,10 @@ class Consumer:
         ran: list[TaskRun] = []
         outcomes: list[Outcome] = []
         for message_index, message in left:
-            if batch_state.is_lost(message_index):
+            if batch_state.is_marked_lost(message_index):
                 log_message(_log.info, "lease lost", message, "cancelled, or its lease was lost, before it ran")
                 self._completer.settle(batch, message_index)
-            elif self._stopping.is_set():
+            elif self._stopping.is_set() or _is_over(batch_state, message_index, message):
                 self._completer.put(FinishedTask(batch, message_index, message, None))
             else:
                 began = time.time()
@@ -260,7 +260,16 @@ def _to_message_lease(message: Message) -> MessageLease:
         message.token,
         message.attempt,
         message._lease_ms / 1_000,
+        message._held_until,
     )
+
+
+def _is_over(batch_state: BatchState, message_index: int, message: Message) -> bool:
+    """Return whether the task must not begin, because another worker may have the message by now."""
+    if not batch_state.is_over(message_index, time.monotonic()):
+        return False
+    log_message(_log.info, "lease lost", message, "its lease ran out before its task began; releasing it")
+    return True
 
 
 def _log_unreleased(queue: str, count: int, error: TickwheelError) -> None:

@@ -1,5 +1,6 @@
 """The reports of a worker process to its supervisor, through a pipe: msgpack documents, each preceded by its length."""
 
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -43,7 +44,10 @@ class NamespaceLost(msgspec.Struct, tag=True, array_like=True):
 
 
 class MessageLease(msgspec.Struct, array_like=True):
-    """A message whose lease must be renewed. The lease lasts ``lease_s`` seconds. See `LeasedMessage.by_lease`."""
+    """A message whose lease must be renewed. See `LeasedMessage.by_lease`.
+
+    The lease has ``lease_s`` seconds, and lasts until ``held_until`` at least, by `time.monotonic`.
+    """
 
     queue: str
     queue_number: int
@@ -52,6 +56,7 @@ class MessageLease(msgspec.Struct, array_like=True):
     token: bytes
     attempt: int
     lease_s: float
+    held_until: float = math.inf
 
 
 class BatchTaken(msgspec.Struct, tag=True, array_like=True):

@@ -69,7 +69,7 @@ class _Lease:
         return (
             self.batch_state.number == self.number
             and self.batch_state.state(self.message_index) is not MessageState.SETTLED
-            and not self.batch_state.is_lost(self.message_index)
+            and not self.batch_state.is_marked_lost(self.message_index)
         )
 
 
@@ -200,7 +200,9 @@ class LeaseRenewer:
                         # Renew the first leases of a queue immediately. The client then has the configuration of the
                         # queue, and can renew later leases even if the server of the configuration is unreachable.
                         wait_s = min(lease_s / 3, _FIRST_RENEWAL_S) if _queue_identity(message) in self._queues else 0
-                        leases.append(_Lease(message, batch_state, report.number, index, lease_s, now + wait_s))
+                        # Earlier if the dequeue has waited for the message: part of the lease may be over then.
+                        renew_at = min(now + wait_s, message.held_until - lease_s * 2 / 3)
+                        leases.append(_Lease(message, batch_state, report.number, index, lease_s, renew_at))
                     self._queues.update(map(_queue_identity, report.messages))
                     self._batches[report.batch_index] = report
                     self._leases[report.batch_index] = leases
@@ -254,6 +256,8 @@ class LeaseRenewer:
             batch_state, index = lease.batch_state, lease.message_index
             if id(message) not in lost:
                 self._stats.record_renewal(True)
+                if batch_state.number == lease.number:
+                    batch_state.renew(index, began + lease_s)
             # The message may have been settled in the meantime, and the batch state may belong to another batch.
             elif batch_state.number == lease.number and batch_state.state(index) in _UNFINISHED:
                 batch_state.mark_lost(index)

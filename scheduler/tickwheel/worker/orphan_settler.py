@@ -56,7 +56,7 @@ def _unsettled(batch: BatchTaken, batch_state: BatchState) -> Iterator[tuple[int
         if batch_state.number < batch.number:
             # The batch was taken and not begun: the batch state still belongs to an earlier batch.
             yield message_index, MessageState.LEASED
-        elif batch_state.number == batch.number and not batch_state.is_lost(message_index):
+        elif batch_state.number == batch.number and not batch_state.is_marked_lost(message_index):
             state = batch_state.state(message_index)
             if state is not MessageState.SETTLED:
                 yield message_index, state

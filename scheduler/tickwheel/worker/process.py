@@ -12,7 +12,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -45,6 +44,7 @@ from tickwheel.worker.schedule_runner import ScheduleRunner
 from tickwheel.worker.selectors import QueueSelector
 from tickwheel.worker.shared_state import BATCHES_PER_CONSUMER, SharedState
 from tickwheel.worker.start_hooks import StartHookFailed, start_hook
+from tickwheel.worker.supervisor_watch import SupervisorWatch
 from tickwheel.worker.task_log import TaskLog
 from tickwheel.worker.time_limit import AlarmLimit, ThreadLimits, install
 
@@ -98,17 +98,22 @@ def main() -> int:
     # SIGINT and SIGUSR1 have no effect. The handler is not SIG_IGN, because programs that tasks start would inherit
     # SIG_IGN.
     handle_in_thread({signal.SIGTERM: stopping.set, signal.SIGINT: lambda: None, signal.SIGUSR1: lambda: None})
-    threading.Thread(target=_exit_with_supervisor, args=(supervisor, stopping, config.drain_s), daemon=True).start()
     reports = ReportWriter(config.report_fd, stopping.set)
     try:
-        return _load_and_work(config, reports, stopping, handler)
+        shared_state = SharedState(config.consumers, config.shared_state_fd)
+        SupervisorWatch(supervisor, shared_state, stopping, config.drain_s).start()
+        return _load_and_work(config, shared_state, reports, stopping, handler)
     except BaseException:
         reports.send(Failed())
         raise
 
 
 def _load_and_work(
-    config: ProcessConfig, reports: ReportWriter, stopping: threading.Event, handler: logging.Handler
+    config: ProcessConfig,
+    shared_state: SharedState,
+    reports: ReportWriter,
+    stopping: threading.Event,
+    handler: logging.Handler,
 ) -> int:
     try:
         app = load_app(config.app)
@@ -139,7 +144,8 @@ def _load_and_work(
         if not config.is_restart and not stopping.is_set():
             log_start(handler, config, report, app)
         try:
-            _work(config, app, clients.client(), async_tasks, queues, selector_class, reports, report, stopping)
+            tickwheel = clients.client()
+            _work(config, app, tickwheel, async_tasks, queues, selector_class, shared_state, reports, report, stopping)
         except StartHookFailed as error:
             error.write_to(independent_log(handler))
             reports.send(StartFailed(error.exit_code))
@@ -162,11 +168,11 @@ def _work(
     async_tasks: AsyncTaskLoop,
     queues: list[TaskQueue],
     selector_class: type[QueueSelector[TaskQueue]],
+    shared_state: SharedState,
     reports: ReportWriter,
     ready: Ready,
     stopping: threading.Event,
 ) -> None:
-    shared_state = SharedState(config.consumers, config.shared_state_fd)
     worker = f"{socket.gethostname()[:40]}:{os.getpid()}"
     completer = Completer(tickwheel, TaskLog(app, is_on=config.log_tasks))
     # Before any code of the app runs, because the code can move the app.
@@ -257,18 +263,6 @@ def _read_line() -> bytes:
     if not line.endswith(b"\n"):
         raise SystemExit(ExitCode.REFUSED)
     return line
-
-
-def _exit_with_supervisor(supervisor: int, stopping: threading.Event, drain_s: float) -> None:
-    while os.read(supervisor, 1024):
-        pass
-    stopping.set()
-    # Without the supervisor, no one renews the leases.
-    time.sleep(drain_s)
-    # With the programs that tasks have started: the messages of these tasks are delivered again.
-    if os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)
-    os._exit(1)
 
 
 def _resident_bytes() -> int:

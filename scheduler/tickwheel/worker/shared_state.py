@@ -1,14 +1,17 @@
 """The progress of a worker process, in memory that the process shares with its supervisor.
 
 The process records the start and the end of each task, in a fraction of a microsecond. The records remain if the
-process is killed. A *batch state* is the part of the memory that has the progress of one batch. A consumer, which runs
-one task at a time, uses two batch states alternately: one batch is settled on the server while the next one runs.
+process is killed. The supervisor records which leases are lost, and until when it has renewed the others. A *batch
+state* is the part of the memory that has the progress of one batch. A consumer, which runs one task at a time, uses two
+batch states alternately: one batch is settled on the server while the next one runs.
 """
 
 import ctypes
+import math
 import mmap
 import os
 import time
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final
 
@@ -50,22 +53,29 @@ class _Batch(ctypes.Structure):
         ("running", _RunningTask),
         ("states", ctypes.c_uint8 * _MESSAGES),
         ("lost", ctypes.c_uint8 * _MESSAGES),
+        ("held_until", ctypes.c_double * _MESSAGES),
     )
 
 
 # Invariant: every number is aligned, also in an array of batches, so no process reads a half-written number.
-assert ctypes.sizeof(_Batch) == 8 + 3 * 8 + 2 * _MESSAGES
+assert ctypes.sizeof(_Batch) == 8 + 3 * 8 + (1 + 1 + 8) * _MESSAGES
 assert ctypes.sizeof(_Batch) % ctypes.alignment(ctypes.c_uint64) == 0
 
 
 class BatchState:
-    """One batch of one consumer. The supervisor marks lost leases. The consumer writes all else."""
+    """One batch of one consumer. The supervisor marks lost leases, and renews others. The consumer writes all else.
+
+    For each lease, the batch state has the time until which the lease lasts at least, by `time.monotonic`: the time at
+    which the call that leased the message or renewed the lease was sent, plus the length of the lease. So the process
+    notices the end of a lease also if its supervisor is gone or reaches no server.
+    """
 
     def __init__(self, batch: _Batch) -> None:
         self._batch = batch
         self._running = batch.running
         self._states = batch.states
         self._lost = batch.lost
+        self._held_until = batch.held_until
         self._running.message_index = -1
 
     @property
@@ -73,13 +83,15 @@ class BatchState:
         """The number of the batch; a later batch has a greater number."""
         return int(self._batch.number)
 
-    def begin(self, number: int, count: int) -> None:
-        """Begin a batch of ``count`` messages."""
+    def begin(self, number: int, held_until: Sequence[float]) -> None:
+        """Begin a batch of messages, whose leases last until these times at least."""
+        count = len(held_until)
         self._batch.number = 0
         self._running.message_index = -1
         ctypes.memset(self._lost, 0, _MESSAGES)
         ctypes.memset(self._states, MessageState.SETTLED, _MESSAGES)
         ctypes.memset(self._states, MessageState.LEASED, count)
+        self._held_until[:count] = held_until
         # The number is set last: the supervisor ignores the other fields until the number is that of the batch.
         self._batch.number = number
 
@@ -117,12 +129,34 @@ class BatchState:
         """Whether a task runs."""
         return bool(self._running.message_index >= 0)
 
+    @property
+    def running_until(self) -> float:
+        """The time until which the lease of the running task lasts at least. Infinite if no task runs."""
+        message_index = self._running.message_index
+        return float(self._held_until[message_index]) if message_index >= 0 else math.inf
+
     def mark_lost(self, message_index: int) -> None:
-        """Mark a lease that this worker has lost."""
+        """Mark a lease that this worker has lost, by the answer of the server."""
         self._lost[message_index] = 1
 
-    def is_lost(self, message_index: int) -> bool:
+    def is_marked_lost(self, message_index: int) -> bool:
         return bool(self._lost[message_index])
+
+    def renew(self, message_index: int, until: float) -> None:
+        """Record that the lease lasts until this time at least. A renewal never shortens a lease."""
+        if until > self._held_until[message_index]:
+            self._held_until[message_index] = until
+
+    def is_over(self, message_index: int, now: float) -> bool:
+        """Return whether the lease may have ended by this time, because no renewal has succeeded."""
+        return bool(now >= self._held_until[message_index])
+
+    def is_lost(self, message_index: int) -> bool:
+        """Return whether the lease is marked as lost, or is over by the clock of this host.
+
+        A lease that is over becomes good again if a later renewal succeeds: nobody else has leased the message then.
+        """
+        return bool(self._lost[message_index]) or self.is_over(message_index, time.monotonic())
 
 
 class SharedState:
@@ -157,6 +191,11 @@ class SharedState:
             0.0 < at < before and not any(batch.is_running for batch in self.of_consumer(consumer))
             for consumer, at in enumerate(self._rounds)
         )
+
+    @property
+    def running_until(self) -> float:
+        """The earliest time at which the lease of a running task may end. Infinite if no task runs."""
+        return min((batch.running_until for batch in self.batches), default=math.inf)
 
     def close(self) -> None:
         """Release the memory and the file in this process."""

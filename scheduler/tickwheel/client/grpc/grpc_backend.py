@@ -91,9 +91,14 @@ class GrpcBackend(GrpcQueueBackend):
         return GrpcMessageWait(self._context.namespace, queues, self._await_support)
 
     def _dequeue(self, request: calls.DequeueRequest, kind: type[M]) -> Plan[list[M]]:
-        until = time.monotonic() + request.wait_ms / 1000 if request.wait_ms else None
+        sent = time.monotonic()
+        until = sent + request.wait_ms / 1000 if request.wait_ms else None
         reply = yield from self._call_once("Dequeue", request, until)
-        return [message_conversion.delivery_from_proto(kind, request.queue, delivery) for delivery in reply.deliveries]
+        deliveries = reply.deliveries
+        messages = [message_conversion.delivery_from_proto(kind, request.queue, delivery) for delivery in deliveries]
+        for message in messages:
+            message._hold_since(sent)
+        return messages
 
     def resume_lease(self, queue: str, id_: str, token: bytes, exclusive_value: str | None, kind: type[M]) -> Plan[M]:
         check_token(token)
