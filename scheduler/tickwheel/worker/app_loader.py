@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,12 @@ def select_queues(app: TaskApp, names: list[str] | None) -> list[TaskQueue]:
     if not app.queues:
         raise InvalidArgument("the app has no task and no queue: declare a task for the worker to run")
     return [queue for name, queue in app.queues.items() if names is None or name in names]
+
+
+def declared_configs(app: TaskApp) -> dict[str, Mapping[str, Any]]:
+    """Return the settings that the app declares for each of its queues, with the queue of its schedules if any."""
+    schedule_queue = [app.schedule_queue] if app.schedules else []
+    return {name: app._config(name) for name in [*app.queues, *schedule_queue]}
 
 
 def _load(spec: str, label: str) -> Any:
