@@ -33,8 +33,16 @@ def load_selector(spec: str) -> type[QueueSelector[TaskQueue]]:
 
 
 def select_queues(app: TaskApp, names: list[str] | None) -> list[TaskQueue]:
-    """Return the named queues of the app, by default all. Raises InvalidArgument for unknown names."""
-    if unknown := [name for name in names or () if name not in app.queues]:
+    """Return the named queues of the app, by default all.
+
+    An app that runs tasks of Celery has every named queue, because a call can name any. Otherwise raises
+    InvalidArgument for unknown names.
+    """
+    unknown = [name for name in names or () if name not in app.queues]
+    if app._declare_queue is not None:
+        for name in unknown:
+            app._declare_queue(name)
+    elif unknown:
         raise InvalidArgument(f"the app has no queue {unknown[0]!r}; it has {', '.join(app.queues) or 'none'}")
     if not app.queues:
         raise InvalidArgument("the app has no task and no queue: declare a task for the worker to run")
