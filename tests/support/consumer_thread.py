@@ -27,10 +27,12 @@ def make_consumer(
     report_fd: int,
     stopping: threading.Event,
     selector: type[QueueSelector[TaskQueue]] = Lottery,
+    *,
+    logs_tasks: bool = True,
 ) -> Iterator[Consumer]:
     """Make a consumer of all queues of the app, which writes its reports to ``report_fd``."""
     state = SharedState(1)
-    with closing(Completer(tickwheel, TaskLog(app))) as completer:
+    with closing(Completer(tickwheel, TaskLog(app, is_on=logs_tasks))) as completer:
         yield Consumer(
             app,
             tickwheel,
@@ -49,7 +51,11 @@ def make_consumer(
 
 @contextmanager
 def run_consumer(
-    app: TaskApp, tickwheel: Tickwheel, selector: type[QueueSelector[TaskQueue]] = Lottery
+    app: TaskApp,
+    tickwheel: Tickwheel,
+    selector: type[QueueSelector[TaskQueue]] = Lottery,
+    *,
+    logs_tasks: bool = True,
 ) -> Iterator[Consumer]:
     """Run a consumer of all queues of the app in the ``with`` block."""
     stopping = threading.Event()
@@ -57,7 +63,7 @@ def run_consumer(
     with (
         os.fdopen(reports, "rb"),
         os.fdopen(written, "wb"),
-        make_consumer(app, tickwheel, written, stopping, selector) as consumer,
+        make_consumer(app, tickwheel, written, stopping, selector, logs_tasks=logs_tasks) as consumer,
     ):
         thread = threading.Thread(target=consumer.run, daemon=True)
         thread.start()

@@ -92,6 +92,34 @@ def test_a_task_that_does_not_move_stays_with_celery_in_any_queue(
     assert len(sent) == 2
 
 
+def test_a_queue_that_only_calls_name_is_logged_once_with_the_option_that_serves_it(
+    celery: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def nothing() -> None: ...
+
+    celery.conf.task_routes = ({"rout*": {"queue": "routed"}}, lambda name, args, *more, **options: args[0])
+    celery.task(name="own", shared=False, queue="attribute")(nothing)
+    sender, _ = offline_sender(celery, "tickwheel")
+    sender._app.queue("declared")
+    enqueued: list[str] = []
+    monkeypatch.setattr(sender, "_enqueue_once", lambda queue, new: enqueued.append(queue))
+    for name, queue in (
+        ("own", "celery"),
+        ("own", "attribute"),
+        ("own", "declared"),
+        ("routed", "routed"),
+        ("own", "urgent"),
+        ("unknown", "urgent"),
+    ):
+        # As a call with this queue does.
+        assert celery.amqp.queues[queue].name == queue
+        sender(None, name, celery.amqp.as_task_v2("one", name), queue=queue)
+    assert len(enqueued) == 6
+    [warning] = [record.getMessage() for record in caplog.records]
+    assert "calls of own go to the queue urgent, which no declaration and no route" in warning
+    assert "start a worker with --queue urgent" in warning
+
+
 def test_an_unknown_signal_is_refused_before_anything_is_revoked(celery: Any) -> None:
     with pytest.raises(AttributeError, match="NOSUCH"):
         Revoker(celery, TaskApp(UNREACHABLE), {}).revoke("one", True, "NOSUCH")

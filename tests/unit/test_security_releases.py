@@ -2,7 +2,8 @@
 
 import pytest
 
-from tickwheel.model.security_releases import VULNERABILITIES, find_vulnerability
+from tickwheel.model.security_releases import VULNERABILITIES, find_vulnerability, safe_releases
+from tickwheel.operations.server_checks import VERSION_MIN
 
 pytestmark = pytest.mark.unit
 
@@ -45,6 +46,25 @@ def test_a_version_is_compared_with_the_releases_of_its_line(server: str, versio
     text = find_vulnerability(info(server, version))
     assert (text is None) == (name is None)
     assert name is None or (text is not None and name in text and version in text)
+
+
+@pytest.mark.parametrize(
+    ("server", "version", "advice"),
+    [
+        ("redis", "7.0.15", "Upgrade to 7.2.15, 7.4.9, 8.2.6, 8.4.3, 8.6.3 or newer"),
+        ("redis", "8.0.4", "Upgrade to 7.2.15, 7.4.9, 8.2.6, 8.4.3, 8.6.3 or newer"),
+        ("valkey", "8.0.5", "Upgrade to 7.2.13, 8.0.8, 8.1.7, 9.0.4, 9.1.0 or newer"),
+    ],
+)
+def test_the_advice_names_only_releases_without_any_vulnerability(server: str, version: str, advice: str) -> None:
+    assert advice in str(find_vulnerability(info(server, version)))
+
+
+@pytest.mark.parametrize("server", ["redis", "valkey"])
+def test_each_advised_release_is_supported(server: str) -> None:
+    for release in safe_releases(server):
+        assert release[:2] >= VERSION_MIN
+        assert find_vulnerability(info(server, ".".join(map(str, release)))) is None
 
 
 def test_the_number_that_valkey_reports_for_compatibility_is_not_compared() -> None:

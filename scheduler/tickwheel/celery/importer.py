@@ -13,7 +13,7 @@ worker for their ETA are in this hash, too. `CeleryQueue.take` moves messages at
 
 import json
 from base64 import b64decode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from itertools import chain
@@ -190,8 +190,10 @@ class Importer:
         *,
         max_attempts: int | None = None,
         payload_limit: int = limits.PAYLOAD_BYTES_MAX,
+        before_move: Callable[[], object] = lambda: None,
     ) -> None:
         """``timezone`` applies to ETAs without a time zone. ``payload_limit`` is the limit of ``queue``, in bytes.
+        ``before_move`` is called before the first messages are moved, and not at all if none can be moved.
 
         Raises InvalidArgument if no message may have ``max_attempts``.
         """
@@ -202,6 +204,8 @@ class Importer:
         self._timezone = timezone
         self._max_attempts = max_attempts
         self._payload_limit = payload_limit
+        self._before_move = before_move
+        self._has_begun = False
         self.report = Report(source.queue)
 
     def run(self, *, unacked: bool = False) -> Report:
@@ -218,7 +222,8 @@ class Importer:
                     movable.append((item, message))
                 elif self._source.is_held(item):
                     self._source.requeue(item)
-            self._move(movable)
+            if movable:
+                self._move(movable)
         return self.report
 
     def dry_run(self, *, unacked: bool = False) -> Report:
@@ -249,6 +254,9 @@ class Importer:
         return None
 
     def _move(self, page: Sequence[tuple[CeleryQueueItem, NewMessage]]) -> None:
+        if not self._has_begun:
+            self._before_move()
+            self._has_begun = True
         # Copies of one message have the same bytes, and therefore the same conversion.
         messages = {item.raw: message for item, message in page}
         taken = self._source.take([item for item, _ in page])

@@ -1,6 +1,7 @@
 """The names of the queues of a Celery app, in Celery and in Tickwheel."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from tickwheel.errors import InvalidArgument
@@ -45,7 +46,35 @@ def queue_of_task(celery: Any, task: Any) -> str:
     return str(getattr(routed, "name", routed))
 
 
+def usual_queue_of_task(celery: Any, task: Any) -> str:
+    """Return the Celery queue like `queue_of_task`: the default queue if a router needs the arguments of a call."""
+    try:
+        return queue_of_task(celery, task)
+    except Exception:
+        return str(getattr(task, "queue", None) or celery.conf.task_default_queue)
+
+
+def is_named(celery: Any, queue: str, task_name: str, queues: Mapping[str, str], app: TaskApp) -> bool:
+    """Return whether a declaration or a route, of ``task_name`` or of a task of this program, names the Tickwheel
+    queue. Then each worker takes its messages by default.
+
+    A call can add any queue to ``celery.amqp.queues``, so the answer depends on the configuration only. This function
+    imports no tasks.
+    """
+    # An app can forbid the registration of its tasks at this time.
+    with suppress(RuntimeError):
+        celery.finalize(auto=True)
+    tasks = dict(celery._tasks)
+    names = [usual_queue_of_task(celery, task) for name, task in tasks.items() if not name.startswith(_BUILT_IN)]
+    if task_name not in tasks:
+        with suppress(Exception):
+            routed = celery.amqp.router.route({}, task_name, (), {})["queue"]
+            names.append(str(getattr(routed, "name", routed)))
+    names += celery.amqp.Queues(celery.conf.task_queues)
+    return queue in app.queues or queue in allowed_names(names, queues, app)
+
+
 def names_of_queues(celery: Any, queues: Mapping[str, str], app: TaskApp) -> list[str]:
     """Return the Tickwheel names of all queues that the app knows. Names that Tickwheel does not allow are left out."""
-    names = [*celery.amqp.queues, *(queue_of_task(celery, task) for task in own_tasks(celery))]
+    names = [*celery.amqp.queues, *(usual_queue_of_task(celery, task) for task in own_tasks(celery))]
     return list(dict.fromkeys(allowed_names(names, queues, app)))

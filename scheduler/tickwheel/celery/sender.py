@@ -19,7 +19,7 @@ from kombu.utils.json import dumps
 from tickwheel.celery import carry_over, failure_record, task_adapter, trace_log
 from tickwheel.celery.celery_message import CeleryMessage, call_of, decode_message
 from tickwheel.celery.control import UNFINISHED, routed_control
-from tickwheel.celery.queue_names import advise_mapping, queue_name
+from tickwheel.celery.queue_names import advise_mapping, is_named, queue_name
 from tickwheel.errors import IdConflict, InvalidArgument, MessageNotFound, PayloadTooLarge
 from tickwheel.model.message import NewMessage
 from tickwheel.runtime.log_throttle import LogThrottle
@@ -62,6 +62,7 @@ def migrate(
         celery.control.__class__ = celery.control_cls
     app.on_load(trace_log.mark_logged_errors)
     app.on_load(lambda: task_adapter.declare(celery, app, names))
+    app._declare_queue = partial(task_adapter.declare_named_queue, celery, app, names)
     app._why_task_stays = partial(carry_over.explain_stay, celery, app, names, moved_anyway)
     app._start_checks.append(partial(carry_over.check_tasks, celery, app, names, moved_anyway))
 
@@ -84,6 +85,8 @@ class Sender:
         self._unanswered_calls = carry_over.UnansweredCalls(celery)
         self._routes = Routes(lambda name: app.tickwheel.setting(name), lambda: app._clients.current)
         self._log_throttle = LogThrottle()
+        # The queues that a declaration or a route names, and those about which the log has a warning already.
+        self._known_queues: set[str] = set()
 
     def __call__(self, producer: Any, name: str, message: Any, **options: Any) -> Any:
         """Send the call to the system that its route names, or to Celery if Tickwheel cannot accept it.
@@ -143,6 +146,7 @@ class Sender:
         try:
             # Before the signal, which Celery sends again for a call that stays with Celery.
             new = self._to_new_message(name, body, headers, properties)
+            self._explain_queue(name, queue)
             task_adapter.declare_queue(self._app, queue)
             if signals.before_task_publish.receivers:
                 fields = {"exchange": "", "routing_key": queue, "headers": headers, "properties": properties}
@@ -154,6 +158,20 @@ class Sender:
             # These errors concern only this message. It was not enqueued, so Celery can still send it.
             raise _NotRoutable(str(error)) from error
         signals.after_task_publish.send(sender=name, body=message.body, exchange="", routing_key=queue, headers=headers)
+
+    def _explain_queue(self, name: str, queue: str) -> None:
+        """Log once for each queue that only its calls name, which workers take its messages."""
+        if queue in self._known_queues:
+            return
+        self._known_queues.add(queue)
+        if not is_named(self._celery, queue, name, self._queues, self._app):
+            _log.warning(
+                "calls of %s go to the queue %s, which no declaration and no route in this program names: start a"
+                " worker with --queue %s, or declare the queue in the TaskApp, so that all workers take its messages",
+                name,
+                queue,
+                queue,
+            )
 
     def _to_new_message(
         self, name: str, body: str, headers: Mapping[str, Any], properties: Mapping[str, Any]

@@ -40,7 +40,7 @@ from tickwheel.celery.failure_record import (
     runs_of_message,
 )
 from tickwheel.celery.prefetch import may_wait, queues_without_prefetch
-from tickwheel.celery.queue_names import allowed_names, own_tasks, queue_name, queue_of_task
+from tickwheel.celery.queue_names import allowed_names, own_tasks, queue_name, usual_queue_of_task
 from tickwheel.celery.revoked_calls import STOPPER, CallStopped, WaitingCalls
 from tickwheel.celery.worker_signals import HOSTNAME, WorkerSignals
 from tickwheel.errors import InvalidArgument
@@ -115,7 +115,7 @@ def declare(celery: Any, app: TaskApp, queues: Mapping[str, str]) -> None:
     tasks = [
         task for task in own_tasks(celery) if task.name not in app.tasks and why_not_declared(task, app, queues) is None
     ]
-    queue_of = {task.name: queue_name(queue_of_task(celery, task), queues, app) for task in tasks}
+    queue_of = {task.name: queue_name(usual_queue_of_task(celery, task), queues, app) for task in tasks}
     batch, one_by_one = _batch_of(celery), queues_without_prefetch(tasks, queue_of)
     for queue in (*allowed_names(celery.amqp.queues, queues, app), *queue_of.values()):
         declare_queue(app, queue, 1 if queue in one_by_one else batch)
@@ -129,6 +129,13 @@ def declare(celery: Any, app: TaskApp, queues: Mapping[str, str]) -> None:
     app._may_wait = partial(may_wait, celery.tasks, app.queues)
     app.add_middleware(WorkerSignals(celery))
     app.add_middleware(WaitingCalls(celery, app))
+
+
+def declare_named_queue(celery: Any, app: TaskApp, queues: Mapping[str, str], name: str) -> None:
+    """Declare a queue that the command line of a worker names, as ``-Q`` does in Celery. Raises InvalidArgument."""
+    if name in queues and name not in queues.values():
+        raise InvalidArgument(f"Celery's queue {name!r} is the queue {queues[name]!r} here: name this one")
+    declare_queue(app, queue_name(name, {}, app), _batch_of(celery))
 
 
 def declare_queue(app: TaskApp, name: str, batch: int = TaskQueue.batch) -> None:

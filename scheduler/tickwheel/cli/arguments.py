@@ -10,6 +10,10 @@ Name = Annotated[
     str,
     typer.Argument(help="The queue's name.", metavar="QUEUE", show_default=False, autocompletion=complete_queue),
 ]
+OptionalName = Annotated[
+    str | None,
+    typer.Argument(help="The queue's name.", metavar="QUEUE", show_default=False, autocompletion=complete_queue),
+]
 Id = Annotated[str, typer.Argument(help="The message's id.", metavar="ID", show_default=False)]
 ExclusiveValue = Annotated[
     str | None,

@@ -217,6 +217,11 @@ def parse(settings: Mapping[str, Any], base: QueueConfig | None = None) -> Queue
     )
 
 
+def setting_field(name: str) -> str:
+    """Return the field of `QueueConfig` for a setting of `create_queue`."""
+    return f"{name}_ms" if name in _DURATIONS else name
+
+
 def _check_key(label: str, key: object) -> None:
     validation.text(label, key, limits.PAIR_KEY_BYTES, minimum=1)
     if key in trace_context.KEYS:

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from tickwheel import limits
 from tickwheel.errors import QueueConfigConflict
-from tickwheel.model.queue_config import QueueConfig, parse
+from tickwheel.model.queue_config import QueueConfig, parse, setting_field
 
 IMMUTABLE_SETTINGS = ("exclusive_key", "indexed", "forecast")
 
@@ -33,6 +34,22 @@ def apply_update(queue: str, existing: QueueConfig, settings: Mapping[str, Any],
         version=existing.version,
         uid=existing.uid,
     )
+
+
+def differing_settings(
+    queue: str, existing: QueueConfig, declared: Mapping[str, Any]
+) -> dict[str, tuple[object, object]]:
+    """Return the named settings of a declaration that the existing queue does not have: the actual and the declared
+    value by the name of the field.
+
+    Raises QueueConfigConflict if one of IMMUTABLE_SETTINGS differs.
+    """
+    # A declared back-off may fit only the other back-off that is declared, not the one that the queue has.
+    wanted = parse(declared, replace(existing, backoff_ms=0, backoff_max_ms=limits.RETENTION_MS_MAX))
+    _check_immutable(queue, existing, wanted)
+    fields = (setting_field(name) for name, value in declared.items() if value is not None)
+    values = {name: (getattr(existing, name), getattr(wanted, name)) for name in fields}
+    return {name: pair for name, pair in values.items() if pair[0] != pair[1]}
 
 
 def _check_immutable(queue: str, existing: QueueConfig, wanted: QueueConfig) -> None:

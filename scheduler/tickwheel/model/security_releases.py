@@ -56,13 +56,24 @@ def find_vulnerability(info: Mapping[str, str]) -> str | None:
     for vulnerability in VULNERABILITIES:
         releases = vulnerability.mended.get(server, ())
         if _is_vulnerable(version, releases):
-            mended = ", ".join(".".join(map(str, release)) for release in releases)
+            mended = ", ".join(".".join(map(str, release)) for release in safe_releases(server))
             return (
                 f"{server.capitalize()} {text} has the vulnerability {vulnerability.name}: {vulnerability.effect}."
                 f" Upgrade to {mended} or newer, unless the package of your distribution has the fix under this"
                 " version number"
             )
     return None
+
+
+def safe_releases(server: str) -> list[_Version]:
+    """Return the first release of each line that has none of the vulnerabilities, sorted."""
+    listed = {release for vulnerability in VULNERABILITIES for release in vulnerability.mended.get(server, ())}
+    safe = [
+        release
+        for release in sorted(listed)
+        if not any(_is_vulnerable(release, row.mended.get(server, ())) for row in VULNERABILITIES)
+    ]
+    return list({release[:2]: release for release in reversed(safe)}.values())[::-1]
 
 
 def _is_vulnerable(version: _Version, releases: tuple[_Version, ...]) -> bool:

@@ -19,6 +19,7 @@ in `tickwheel.worker`.
 app.py               `TaskApp`: the tasks, queues and schedules of a program
 app_clients.py       the clients of an app, which can move to other options
 client_group.py      the clients with the same options, for threads and for event loops
+declared_config.py   the declaration of a queue that the app may not create or change
 task.py              `Task`: a function that can be called later
 handle.py            `EnqueuedCall` and `TaskHandle`: cancel a call, or wait for its result
 signature.py         the arguments of a task: encoding, decoding, checks

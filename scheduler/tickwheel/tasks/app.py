@@ -69,6 +69,8 @@ class TaskApp:
         # What a worker process checks after it has loaded the app and before it takes messages. The argument of a check
         # is whether an earlier process of the same worker has passed it.
         self._start_checks: list[Callable[[bool], None]] = []
+        # Declares a queue that only the command line of a worker names. None: such a queue is an error.
+        self._declare_queue: Callable[[str], None] | None = None
         # Returns why the calls of a task of Celery go to Celery whatever their route is; None if the route decides.
         self._why_task_stays: Callable[[str], str | None] = lambda task: None
         if url is None and data_dir is None:

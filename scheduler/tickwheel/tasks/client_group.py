@@ -17,8 +17,11 @@ from tickwheel import aio, limits
 from tickwheel.client import Queue, Tickwheel
 from tickwheel.errors import Forbidden, QueueNotFound
 from tickwheel.model.message import EnqueueResult, NewMessage
+from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.validation import Duration
+from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.runtime.open_failure import OpenFailure
+from tickwheel.tasks import declared_config
 
 C = TypeVar("C", Tickwheel, aio.Tickwheel)
 _ENSURED_MAX = limits.QUEUES_MAX
@@ -44,6 +47,7 @@ class ClientGroup:
         self._pid = os.getpid()
         self._async_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, aio.Tickwheel] = WeakKeyDictionary()
         self._ensured_queues: set[str] = set()
+        self._log_throttle = LogThrottle()
 
     def client(self) -> Tickwheel:
         """Return the client for threads. Open it if this process has none."""
@@ -69,9 +73,9 @@ class ClientGroup:
         return await client.open()
 
     def ensure_queue(self, name: str, timeout: Duration | None = None) -> Queue:
-        """Return a queue of the app. Create or update it at its first use.
+        """Return a queue of the app. Create or update it at its first use. If the server forbids this, check it.
 
-        ``timeout`` is that of the call, if the client is open.
+        ``timeout`` is that of the call, if the client is open. Raises QueueConfigConflict, also in the check.
         """
         tickwheel = self.client()
         queue = tickwheel.queue(name)
@@ -80,8 +84,8 @@ class ClientGroup:
                 tickwheel.create_queue(name, update=True, timeout=timeout, **self._queue_config(name))
             except Forbidden:
                 # A producer needs no permission to create queues if a worker or an operator has created the queue.
-                with _explain_missing_queue(name):
-                    queue.config(timeout=timeout)
+                with self._explain_missing_queue(name):
+                    self._check_existing(name, queue.config(timeout=timeout))
             self._mark_ensured(name)
         return queue
 
@@ -93,8 +97,8 @@ class ClientGroup:
             try:
                 await tickwheel.create_queue(name, update=True, timeout=timeout, **self._queue_config(name))
             except Forbidden:
-                with _explain_missing_queue(name):
-                    await queue.config(timeout=timeout)
+                with self._explain_missing_queue(name):
+                    self._check_existing(name, await queue.config(timeout=timeout))
             self._mark_ensured(name)
         return queue
 
@@ -163,14 +167,14 @@ class ClientGroup:
             self._ensured_queues.clear()
         self._ensured_queues.add(name)
 
+    def _check_existing(self, name: str, existing: QueueConfig) -> None:
+        declared_config.check_existing(name, existing, self._queue_config(name), self._log_throttle)
 
-@contextmanager
-def _explain_missing_queue(name: str) -> Iterator[None]:
-    """Replace a QueueNotFound by one that explains how to create the queue."""
-    try:
-        yield
-    except QueueNotFound as error:
-        raise QueueNotFound(
-            f"queue {name!r} does not exist, and this token may not create it: start a worker, or have the queue"
-            " created by `tickwheel queue create`"
-        ) from error
+    @contextmanager
+    def _explain_missing_queue(self, name: str) -> Iterator[None]:
+        """Replace a QueueNotFound by one that explains how to create the queue."""
+        try:
+            yield
+        except QueueNotFound as error:
+            declared, namespace = self._queue_config(name), str(self.options["namespace"])
+            raise declared_config.missing_queue_error(name, declared, namespace) from error

@@ -33,6 +33,8 @@ class Outcome:
     _exception: BaseException | None = field(default=None, init=False, repr=False, compare=False)
     # Whether ``final`` is set because the attempts of the message are used up. The server decides this.
     _is_last_attempt: bool = field(default=False, init=False, repr=False, compare=False)
+    # Whether the task has chosen its failure, by `Reject` or `RetryLater`.
+    _is_deliberate: bool = field(default=False, init=False, repr=False, compare=False)
     # Whether the log has the traceback of the error already.
     _is_error_logged: bool = field(default=False, init=False, repr=False, compare=False)
 

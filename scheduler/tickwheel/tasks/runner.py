@@ -20,11 +20,10 @@ from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.exceptions import Reject, RetryLater, Skip, TimeLimitExceeded
 from tickwheel.tasks.retry import NEVER
 from tickwheel.tasks.run_context import CURRENT_RUN, STORED_ELSEWHERE, Outcome, Run
-from tickwheel.tasks.signature import ArgumentsRefused, read_envelope
+from tickwheel.tasks.signature import UNKNOWN, ArgumentsRefused, called_task, logged_name, read_envelope
 from tickwheel.tasks.task import NAME_BYTES
 
 _log = logging.getLogger("tickwheel.worker")
-_UNKNOWN = "?"
 _NONE = "null"
 # Runs an awaitable to its end. Raises TimeLimitExceeded if it takes longer than the limit, in seconds.
 RunAwaitable = Callable[[Awaitable[Any], float], Any]
@@ -85,11 +84,12 @@ class Runner:
                 raise
             # For example an error in the class of an argument, or a BaseException of a middleware. No message may stop
             # a consumer.
-            log_message(_log.exception, "task failed", message, "failed outside of its task")
-            return Outcome(_UNKNOWN, time.perf_counter() - began, error=truncate_utf8(describe_error(error)))
+            name = called_task(message.payload, self._app.tasks)
+            log_message(_log.exception, "task failed", message, "failed outside of its task", task=name)
+            return Outcome(name, time.perf_counter() - began, error=truncate_utf8(describe_error(error)))
 
     def _run(self, message: LeasedMessage, is_lost: Callable[[], bool], on_part: OnPart, began: float) -> Outcome:
-        name = _UNKNOWN
+        name = UNKNOWN
         try:
             envelope = read_envelope(message.payload)
             # A payload can contain a name of any length. The name of a task is never longer than this.
@@ -104,7 +104,7 @@ class Runner:
             run = Run(task, message, task.signature.read(envelope.args), is_lost)
         except ArgumentsRefused as error:
             # Fail with retries: during a deployment, workers of the old and of the new version run at the same time.
-            log_message(_log.warning, "task refused", message, "%s", error, task=name)
+            log_message(_log.warning, "task refused", message, "%s", error, task=logged_name(name, self._app.tasks))
             outcome = Outcome(name, time.perf_counter() - began, error=truncate_utf8(str(error)))
             self._end_last_attempt(message, outcome)
             return outcome
@@ -129,8 +129,10 @@ class Runner:
             pass
         except Reject as error:
             outcome.error, outcome.final = truncate_utf8(f"rejected: {error}"), True
+            outcome._is_deliberate = True
         except RetryLater as error:
             outcome.error, outcome.retry_in = truncate_utf8(str(error)), error.delay
+            outcome._is_deliberate = True
         except TimeLimitExceeded as error:
             limit = describe_duration(run.task.time_limit)
             self._record_failure(run, outcome, f"over its time limit of {limit}", error)

@@ -6,9 +6,10 @@ were enqueued.
 """
 
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Container
 from functools import cached_property
-from typing import Any, Union, get_type_hints
+from typing import Any, Final, Union, get_type_hints
 
 import msgspec
 
@@ -17,6 +18,10 @@ from tickwheel.runtime.text_escape import cut_middle
 from tickwheel.tasks.parameter_types import why_not_decodable
 
 ENCODINGS = ("json", "msgpack")
+# The name in logs and metrics of a task that is not known.
+UNKNOWN: Final = "(unknown)"
+# A payload can contain any name, also one that imitates the rest of a log line.
+_LOGGED_NAME: Final = re.compile(r"[\w.<>-]{1,128}")
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _JSON = msgspec.json.Encoder()
 _MSGPACK = msgspec.msgpack.Encoder()
@@ -58,6 +63,21 @@ def read_envelope(payload: bytes) -> Envelope:
         else:
             problem = "it is neither a JSON object nor a msgpack map"
         raise ArgumentsRefused(f"the payload is not a call of a task: {problem}") from error
+
+
+def logged_name(name: str, tasks: Container[str]) -> str:
+    """Return the name of a task as logs show it: UNKNOWN if ``tasks`` lacks the name and it has unusual characters."""
+    return name if name in tasks or _LOGGED_NAME.fullmatch(name) else UNKNOWN
+
+
+def called_task(payload: bytes, tasks: Container[str]) -> str:
+    """Return the name of the task that a payload calls, as logs show it. Raises nothing, whatever the payload is."""
+    try:
+        name = read_envelope(payload).task
+    except Exception:
+        # The payload is no call of a task. No payload may stop a consumer; the runner fails the message.
+        return UNKNOWN
+    return logged_name(name, tasks)
 
 
 class Signature:

@@ -12,7 +12,7 @@ from tickwheel.model.validation import Duration
 MAX_WEIGHT = 100
 # A declared back-off may fit only the other back-off that the queue already has. So the declaration is checked against
 # a queue whose back-offs allow every value.
-_ANY_BACKOFF = queue_config.QueueConfig(backoff_ms=0, backoff_max_ms=limits.RETENTION_MS_MAX)
+ANY_BACKOFF = queue_config.QueueConfig(backoff_ms=0, backoff_max_ms=limits.RETENTION_MS_MAX)
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class TaskQueue:
         validation.duration_ms("long_poll", self.long_poll, 0, limits.WAIT_MS_MAX)
         validation.integer("iterations", self.iterations, 1, 10_000)
         validation.instance("config", self.config, Mapping, "pass the settings of create_queue")  # type: ignore[type-abstract]
-        queue_config.parse(self.config, _ANY_BACKOFF)
+        queue_config.parse(self.config, ANY_BACKOFF)
 
 
 # The maximum of ``batch``. The state of a batch in the worker's shared memory has a fixed size.

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,26 @@ def load_selector(spec: str) -> type[QueueSelector[TaskQueue]]:
 
 
 def select_queues(app: TaskApp, names: list[str] | None) -> list[TaskQueue]:
-    """Return the named queues of the app, by default all. Raises InvalidArgument for unknown names."""
-    if unknown := [name for name in names or () if name not in app.queues]:
+    """Return the named queues of the app, by default all.
+
+    An app that runs tasks of Celery has every named queue, because a call can name any. Otherwise raises
+    InvalidArgument for unknown names.
+    """
+    unknown = [name for name in names or () if name not in app.queues]
+    if app._declare_queue is not None:
+        for name in unknown:
+            app._declare_queue(name)
+    elif unknown:
         raise InvalidArgument(f"the app has no queue {unknown[0]!r}; it has {', '.join(app.queues) or 'none'}")
     if not app.queues:
         raise InvalidArgument("the app has no task and no queue: declare a task for the worker to run")
     return [queue for name, queue in app.queues.items() if names is None or name in names]
+
+
+def declared_configs(app: TaskApp) -> dict[str, Mapping[str, Any]]:
+    """Return the settings that the app declares for each of its queues, with the queue of its schedules if any."""
+    schedule_queue = [app.schedule_queue] if app.schedules else []
+    return {name: app._config(name) for name in [*app.queues, *schedule_queue]}
 
 
 def _load(spec: str, label: str) -> Any:

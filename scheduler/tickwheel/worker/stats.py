@@ -5,12 +5,11 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
+from tickwheel.tasks.signature import UNKNOWN as UNKNOWN
 from tickwheel.telemetry.histogram import SECONDS, Histogram
 from tickwheel.worker.ipc import BatchFinished, OccurrenceHandled
 
 _SECONDS: Final = (*SECONDS, 300.0, 1_800.0)
-# The name in metrics for messages that call no task of the app, and for occurrences of schedules that the app lacks.
-UNKNOWN: Final = "(unknown)"
 Histograms = defaultdict[tuple[str, str], Histogram]
 
 

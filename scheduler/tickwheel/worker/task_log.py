@@ -16,10 +16,10 @@ from tickwheel.operations.settle import FailedAttempt
 from tickwheel.runtime.log_batch import LineBatch, log_lines
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.storage.record import State
+from tickwheel.tasks import signature
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.run_context import Outcome
-from tickwheel.tasks.signature import read_envelope
-from tickwheel.worker.stats import UNKNOWN
+from tickwheel.tasks.signature import logged_name
 
 if TYPE_CHECKING:
     from tickwheel.worker.completer import FinishedTask
@@ -58,7 +58,7 @@ def report_bug(error: Exception) -> None:
 class TaskLog:
     """Logs the tasks of one process. Thread-safe. No method raises an error of the log.
 
-    Without ``is_on``, only failures and lost leases are logged.
+    Without ``is_on``, only failures that no task has chosen, and lost leases, are logged.
     """
 
     def __init__(self, app: TaskApp, *, is_on: bool = True) -> None:
@@ -107,7 +107,7 @@ class TaskLog:
         if answer.max_attempts:
             fields["max_attempts"] = answer.max_attempts
         if answer.state == State.ERRORED.label:
-            level = logging.INFO if error is None else logging.ERROR
+            level = logging.INFO if outcome._is_deliberate else logging.ERROR
             text = f"errored, {'not retried' if outcome._ends_retries else 'attempts used up'}: {outcome.error}"
         else:
             level = logging.INFO if error is None else logging.WARNING
@@ -115,7 +115,7 @@ class TaskLog:
                 fields["again_in_s"] = answer.retry_in_ms / 1_000
             text = f"failed, {_attempt(message, answer)}, {_again(answer)}: {outcome.error}"
         head = _head(message, self._name(outcome.task))
-        if error is not None:
+        if level > logging.INFO:
             _log.log(level, "%s: %s", head, text, exc_info=_traceback_of(outcome), extra={"fields": fields})
         elif self._has_info():
             log_lines(_log, level, LineBatch([fields], lambda _: f"{head}: {text}", lambda fields: fields))
@@ -138,11 +138,10 @@ class TaskLog:
         return self._is_on and _log.isEnabledFor(logging.INFO)
 
     def _name(self, task: str) -> str:
-        # A message can contain any name.
-        return task if task in self._tasks else UNKNOWN
+        return logged_name(task, self._tasks)
 
     def _name_of(self, task: "FinishedTask") -> str:
-        return UNKNOWN if task.outcome is None else self._name(task.outcome.task)
+        return called_task(task.message, self._tasks) if task.outcome is None else self._name(task.outcome.task)
 
     def _completed(self, task: "FinishedTask") -> str:
         message, outcome = task.message, task.outcome
@@ -163,13 +162,8 @@ class TaskLog:
 
 
 def called_task(message: Message, names: Container[str]) -> str:
-    """Return the name of the task that a message calls, or UNKNOWN if the message calls none of the tasks."""
-    try:
-        name = read_envelope(message.payload).task
-    except Exception:
-        # The payload is no call of a task. No payload may stop a consumer; the runner fails the message.
-        return UNKNOWN
-    return name if name in names else UNKNOWN
+    """Return the name of the task that a message calls, as logs show it."""
+    return signature.called_task(message.payload, names)
 
 
 def _received(call: tuple[Message, str]) -> str:

@@ -63,3 +63,11 @@ def test_a_call_whose_workers_reported_nothing_fails_without_another_run(deploym
     assert deployment.ends(sent.id).state == "errored"
     assert deployment.ran(sent.id) == {sent.id: []}
     assert deployment.signals_of(sent.id) == ["task_failure WorkerLostError"]
+
+
+def test_a_worker_takes_the_calls_of_a_queue_that_only_its_command_line_and_a_call_name(deployment: Shop) -> None:
+    route("shop.note", "tickwheel")
+    sent = shop.note.apply_async(("x",), queue="named_by_a_call")
+    with deployment.event_process(), deployment.tickwheel_worker("--queue", "celery", "--queue", "named_by_a_call"):
+        assert deployment.ends(sent.id, "named_by_a_call").state == "completed"
+    assert deployment.ran(sent.id) == {sent.id: ["tickwheel"]}

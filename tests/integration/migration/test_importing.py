@@ -94,6 +94,19 @@ def test_a_dry_run_moves_nothing(deployment: Shop) -> None:
     assert deployment.tickwheel.queues() == []
 
 
+def test_a_queue_without_messages_is_named_and_not_created(deployment: Shop) -> None:
+    shop.note.delay("x")
+    for options in (["--dry-run"], []):
+        done = subprocess.run(
+            command(deployment, "--queue", "nosuch", *options), cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, json.loads(done.stdout)[0]["moved"]) == (0, 0)
+        assert "the broker has no messages in 'nosuch'; is the name right?" in done.stderr
+    assert list(deployment.tickwheel.queues()) == []
+    assert import_(deployment)[0]["moved"] == 1
+    assert deployment.tickwheel.queue("celery").config().payload_limit == 262_144
+
+
 def test_calls_that_cannot_be_moved_are_named_and_stay(deployment: Shop) -> None:
     pickled = shop.note.apply_async(("x",), serializer="pickle").id
     yaml = shop.note.apply_async(("x",), serializer="yaml").id

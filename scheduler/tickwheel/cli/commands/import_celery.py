@@ -1,7 +1,9 @@
 """`tickwheel import celery`: move messages that wait in Celery's Redis."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated
 from urllib.parse import parse_qs, urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -18,7 +20,7 @@ from tickwheel.cli.exit_codes import CommandError
 from tickwheel.cli.output import format_count, print_json, print_status
 from tickwheel.cli.target import Target
 from tickwheel.client.exit_codes import ExitCode
-from tickwheel.model.validation import preview_url
+from tickwheel.model.validation import preview, preview_url
 from tickwheel.redis.url import validate_redis_url
 from tickwheel.runtime.text_escape import escape_unprintable
 
@@ -94,9 +96,14 @@ def celery(
                 _check_no_worker(source, key_prefix)
             for name in dict.fromkeys(queue or ["celery"]):
                 source_queue = CeleryQueue(client, name, key_prefix)
-                limit = _payload_limit(tickwheel, to or name, dry_run=dry_run)
+                limit, create = _prepare(tickwheel, to or name)
                 importer = Importer(
-                    source_queue, tickwheel.queue(to or name), zone, max_attempts=max_attempts, payload_limit=limit
+                    source_queue,
+                    tickwheel.queue(to or name),
+                    zone,
+                    max_attempts=max_attempts,
+                    payload_limit=limit,
+                    before_move=create,
                 )
                 has_begun = not dry_run
                 reports.append((importer.dry_run if dry_run else importer.run)(unacked=unacked))
@@ -112,8 +119,8 @@ def _warn(tickwheel: Tickwheel, reports: list[Report], *, dry_run: bool) -> None
         warn_if_undriven(tickwheel)
 
 
-def _payload_limit(tickwheel: Tickwheel, name: str, *, dry_run: bool) -> int:
-    """Return the payload limit of the queue. Unless ``dry_run``, create the queue if it does not exist."""
+def _prepare(tickwheel: Tickwheel, name: str) -> tuple[int, Callable[[], object]]:
+    """Return the payload limit of the queue, and a function that creates the queue if it does not exist."""
     if name in [item.name for item in tickwheel.queues()]:
         config = tickwheel.queue(name).config()
         if config.exclusive_key is not None:
@@ -121,10 +128,9 @@ def _payload_limit(tickwheel: Tickwheel, name: str, *, dry_run: bool) -> int:
                 f"queue {name!r} is exclusive, and messages of Celery have no exclusive value: name another queue by"
                 " --to"
             )
-        return config.payload_limit
-    if not dry_run:
-        tickwheel.create_queue(name, payload_limit=limits.PAYLOAD_BYTES_MAX)
-    return limits.PAYLOAD_BYTES_MAX
+        return config.payload_limit, lambda: None
+    # The name of Celery's queue may be wrong, so the queue is created with its first message.
+    return limits.PAYLOAD_BYTES_MAX, partial(tickwheel.create_queue, name, payload_limit=limits.PAYLOAD_BYTES_MAX)
 
 
 def _client(url: str) -> "redis.Redis":
@@ -196,5 +202,8 @@ def _print(target: Target, reports: list[Report], *, dry_run: bool) -> None:
             for skipped in report.refused:
                 # Escaped as a whole, so that an id with a line break cannot forge a second line.
                 print_status(escape_unprintable(f"  {skipped.id} {skipped.task}: {skipped.reason}"))
+    for report in reports:
+        if not (report.moved or report.there_before or report.refused):
+            print_status(f"the broker has no messages in {preview(report.queue)}; is the name right?")
     if refused:
         raise CommandError(f"stay in Celery: {format_count(refused, 'message')}")

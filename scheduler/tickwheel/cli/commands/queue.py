@@ -1,12 +1,13 @@
 """`tickwheel queue create|list|show|block|unblock|purge|delete`."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
 
-from tickwheel import DataLoss, Queue, QueueConfigConflict, Tickwheel
-from tickwheel.cli.arguments import Name
+from tickwheel import DataLoss, InvalidArgument, Queue, QueueConfigConflict, Tickwheel
+from tickwheel.cli.arguments import Name, OptionalName
 from tickwheel.cli.command import command
 from tickwheel.cli.command_help import CommandGroup
 from tickwheel.cli.completion import complete_purged_state
@@ -27,6 +28,7 @@ from tickwheel.cli.watch_option import Watch, repeat
 from tickwheel.client.admin import Admin
 from tickwheel.model.queue_config import QueueConfig, QueueSettings
 from tickwheel.operations.removal.purge import check_states
+from tickwheel.runtime.extras import describe_install
 from tickwheel.runtime.text_escape import escape_unprintable
 
 commands = CommandGroup(no_args_is_help=True, help="Create, list, show, block, unblock, purge and delete queues.")
@@ -36,16 +38,26 @@ def _duration(flag: str, text: str) -> Any:
     return typer.Option(flag, parser=option_parser(parse_duration), metavar="DURATION", help=text, show_default=False)
 
 
+_App = Annotated[
+    str | None,
+    typer.Option(
+        "--app", metavar="MODULE:APP", help="Create all queues of this TaskApp, as the app declares them, instead."
+    ),
+]
+
+
 @commands.command()
 @command(
     "create",
     "tickwheel queue create orders --lease 30s --max-attempts 5",
     "tickwheel queue create encode --exclusive-key project --indexed gpu --indexed region",
     "tickwheel queue create mail --sink kafka://mail",
+    "tickwheel queue create --app shop:app",
 )
 def create(
     target: Target,
-    queue: Name,
+    queue: OptionalName = None,
+    app: _App = None,
     exclusive_key: Annotated[
         str | None,
         typer.Option(help="Metadata key: for each value of the key, only one message runs at a time."),
@@ -82,7 +94,10 @@ def create(
         int | None, typer.Option(help="Number of shards. If the namespace exists, it must have this number.")
     ] = None,
 ) -> None:
-    """Create a queue, or check that an existing queue has this configuration. To change a queue, use --update."""
+    """Create a queue, or check that an existing queue has this configuration. To change a queue, use --update.
+
+    With --app, do so for each queue of the app, and for the queue of its schedules if the app has any.
+    """
     config: QueueSettings = {
         "exclusive_key": exclusive_key,
         "indexed": indexed or None,
@@ -96,15 +111,45 @@ def create(
         "forecast": forecast or None,
         "sink": sink,
     }
+    configs = _configs_to_create(app, queue, config)
     with target.open(shards=shards) as tickwheel:
-        try:
-            created = tickwheel.create_queue(queue, update=update, **config)
-        except QueueConfigConflict as error:
-            if not error.advice:
-                raise
-            # The error's advice names an argument of the client. Name the option of the command line instead.
-            raise CommandError(f"{str(error).removesuffix(error.advice)}use --update to change it") from error
-        _show(target, created)
+        created = [_create(tickwheel, name, wanted, update=update) for name, wanted in configs.items()]
+        if app is None:
+            _show(target, created[0])
+        elif target.json:
+            print_json([_document(item) for item in created])
+        else:
+            for item in created:
+                _show(target, item)
+
+
+def _configs_to_create(app: str | None, queue: str | None, config: QueueSettings) -> Mapping[str, Mapping[str, Any]]:
+    """Return the settings of each queue to create: of the options, or of the app. Raises InvalidArgument."""
+    if app is None:
+        if queue is None:
+            raise InvalidArgument("name the queue to create, or an app by --app MODULE:APP")
+        return {queue: config}
+    if queue is not None or any(value is not None for value in config.values()):
+        raise InvalidArgument("--app creates the queues as the app declares them: omit the queue and its settings")
+    try:
+        from tickwheel.worker.app_loader import declared_configs, load_app
+    except ModuleNotFoundError as error:
+        raise InvalidArgument(f"--app needs {error.name}: {describe_install('worker')}") from error
+    loaded = load_app(app)
+    loaded.load()
+    if not (declared := declared_configs(loaded)):
+        raise InvalidArgument(f"{app} has no queue and no task: declare one")
+    return declared
+
+
+def _create(tickwheel: Tickwheel, name: str, config: Mapping[str, Any], *, update: bool) -> Queue:
+    try:
+        return tickwheel.create_queue(name, update=update, **config)
+    except QueueConfigConflict as error:
+        if not error.advice:
+            raise
+        # The error's advice names an argument of the client. Name the option of the command line instead.
+        raise CommandError(f"{str(error).removesuffix(error.advice)}use --update to change it") from error
 
 
 @commands.command()
@@ -255,19 +300,22 @@ def _yes_or_empty(value: object) -> object:
     return ("yes" if value else "") if isinstance(value, bool) else value
 
 
-def _show(target: Target, queue: Queue) -> None:
+def _document(queue: Queue) -> dict[str, object]:
     config, counts = queue.config(), queue.counts()
+    return {
+        "queue": queue.name,
+        **config.settings(),
+        "version": config.version,
+        "deleting": config.deleting,
+        "counts": counts,
+    }
+
+
+def _show(target: Target, queue: Queue) -> None:
     if target.json:
-        print_json(
-            {
-                "queue": queue.name,
-                **config.settings(),
-                "version": config.version,
-                "deleting": config.deleting,
-                "counts": counts,
-            }
-        )
+        print_json(_document(queue))
         return
+    config, counts = queue.config(), queue.counts()
     rows: list[tuple[str, object]] = []
     for name, value in config.settings().items():
         if name.endswith("_ms"):
