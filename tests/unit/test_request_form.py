@@ -1,5 +1,6 @@
 """The form of requests: items and fields in excess are found on the bytes, and no valid request is rejected."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -310,7 +311,9 @@ def test_an_entry_that_is_taken_for_a_pair_has_no_other_fields(body: bytes) -> N
 
 @given(st.binary(max_size=200), st.sampled_from(sorted(METHODS)))
 def test_bytes_that_a_parser_accepts_or_rejects_never_break_the_count(raw: bytes, name: str) -> None:
-    FORMS[name].check_fields(raw)
+    # For example, a packed field can have more items than a call takes.
+    with suppress(InvalidArgument):
+        FORMS[name].check_fields(raw)
 
 
 @given(st.lists(st.dictionaries(st.text(max_size=40), st.text(max_size=80), max_size=18), max_size=20))
