@@ -346,7 +346,7 @@ def test_the_name_of_an_unknown_task_does_not_fill_the_log(deployment: WorkerDep
     [
         ("no_such_module:app", (), "there is no module 'no_such_module'"),
         ("tests.fault.worker_app:nothing", (), "has no 'nothing'"),
-        ("tests.fault.worker_app:record", (), "is a function, not a TaskApp"),
+        ("tests.fault.worker_app:record", (), "is not a TaskApp: its type is function"),
         ("tests.fault.worker_app", (), "must be named as module:name"),
         ("tests.fault.worker_app:app", ("--queue", "mial"), "no queue 'mial'; it has work, other"),
         ("tests.fault.worker_app:app", ("--selector", "best"), "the selector must be one of reduced-lottery"),

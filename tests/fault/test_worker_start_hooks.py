@@ -125,3 +125,27 @@ def test_a_worker_that_is_stopped_during_the_hook_of_its_first_process_ends_with
         eventually(lambda: "stopping: running tasks have 30 s" in worker.log, "the worker stops")
         start.action("")
         assert worker.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("import no_such_library\n", "broken_shop: ModuleNotFoundError: No module named 'no_such_library'"),
+        (
+            "from tickwheel.tasks import TaskApp\napp = TaskApp()\napp.on_load(lambda: int('x'))\n",
+            "the tasks of broken_shop: ValueError: invalid literal for int() with base 10: 'x'",
+        ),
+    ],
+    ids=["import", "load"],
+)
+def test_a_module_that_cannot_be_imported_ends_the_worker_with_one_line_and_one_traceback(
+    tickwheel_server: PrivateServer, namespace: str, tmp_path: Path, source: str, problem: str
+) -> None:
+    (tmp_path / "broken_shop.py").write_text(source)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    where = (tickwheel_server.url, namespace, tmp_path)
+    with Worker(*where, "--processes", "2", app="broken_shop:app", PYTHONPATH=path) as worker:
+        assert worker.wait(30) == 2
+    heads = [line for line in worker.log.splitlines() if " tickwheel" in line]
+    assert [line.partition(" ERROR ")[2] for line in heads] == [f"tickwheel.worker: cannot import {problem}"]
+    assert worker.log.count("Traceback") == 1

@@ -16,7 +16,7 @@ def load_app(spec: str) -> TaskApp:
     """Import and return the app ``module:app``. The module may be in the working directory. Raises InvalidArgument."""
     app = _load(spec, "the app")
     if not isinstance(app, TaskApp):
-        raise InvalidArgument(f"{spec} is a {type(app).__name__}, not a TaskApp")
+        raise InvalidArgument(f"{spec} is not a TaskApp: its type is {type(app).__name__}")
     return app
 
 

@@ -43,7 +43,7 @@ from tickwheel.worker.queue_maximum import QueueMaximum
 from tickwheel.worker.schedule_runner import ScheduleRunner
 from tickwheel.worker.selectors import QueueSelector
 from tickwheel.worker.shared_state import BATCHES_PER_CONSUMER, SharedState
-from tickwheel.worker.start_hooks import StartHookFailed, start_hook
+from tickwheel.worker.start_hooks import StartHookFailed, importing, start_hook
 from tickwheel.worker.supervisor_watch import SupervisorWatch
 from tickwheel.worker.task_log import TaskLog
 from tickwheel.worker.time_limit import AlarmLimit, ThreadLimits, install
@@ -115,14 +115,17 @@ def _load_and_work(
     stopping: threading.Event,
     handler: logging.Handler,
 ) -> int:
+    module = config.app.partition(":")[0]
     try:
-        app = load_app(config.app)
+        with importing(module):
+            app = load_app(config.app)
         # If the server is embedded, the supervisor drives its wheel.
         app.move(**cast(WhereOptions, {**config.client_options, **timeout_option(config, app.where), "drive": False}))
         app._clients.current.must_exist = config.is_restart
         # The supervisor warns if nobody drives.
         app._clients.current.warns_undriven = False
-        app.load()
+        with importing(f"the tasks of {module}"):
+            app.load()
         for check in app._start_checks:
             check(config.is_restart)
         queues = select_queues(app, config.queues)
@@ -138,6 +141,8 @@ def _load_and_work(
         print_error(error, json=config.json)
         reports.send(StartFailed(exit_code_of(error)))
         return exit_code_of(error)
+    except StartHookFailed as error:
+        return _report_failed_start(error, reports, handler)
     async_tasks = AsyncTaskLoop()
     with app._clients.keep_open(lambda: async_tasks.loop) as clients:
         report = _to_ready_report(app, queues)
@@ -147,11 +152,15 @@ def _load_and_work(
             tickwheel = clients.client()
             _work(config, app, tickwheel, async_tasks, queues, selector_class, shared_state, reports, report, stopping)
         except StartHookFailed as error:
-            error.write_to(independent_log(handler))
-            reports.send(StartFailed(error.exit_code))
-            return error.exit_code
+            return _report_failed_start(error, reports, handler)
     reports.send(Ended())
     return 0
+
+
+def _report_failed_start(error: StartHookFailed, reports: ReportWriter, handler: logging.Handler) -> int:
+    error.write_to(independent_log(handler))
+    reports.send(StartFailed(error.exit_code))
+    return error.exit_code
 
 
 def _to_ready_report(app: TaskApp, queues: list[TaskQueue]) -> Ready:

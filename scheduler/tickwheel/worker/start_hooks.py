@@ -11,10 +11,10 @@ from tickwheel.tasks.runner import describe_error
 
 
 class StartHookFailed(Exception):
-    """A hook has raised an error, so the process cannot start. ``hook`` is a text that names the hook."""
+    """Code of the app has raised an error, so the process cannot start. ``problem`` is a text that names the code."""
 
-    def __init__(self, hook: str, error: BaseException) -> None:
-        super().__init__(f"{hook} failed: {describe_error(error)}")
+    def __init__(self, problem: str, error: BaseException) -> None:
+        super().__init__(f"{problem}: {describe_error(error)}")
         self._error = error
         self.exit_code = exit_code_of(error) if isinstance(error, TickwheelError) else ExitCode.USAGE
 
@@ -30,4 +30,15 @@ def start_hook(name: str) -> Iterator[None]:
     try:
         yield
     except (Exception, SystemExit) as error:
-        raise StartHookFailed(name, error) from error
+        raise StartHookFailed(f"{name} failed", error) from error
+
+
+@contextmanager
+def importing(what: str) -> Iterator[None]:
+    """Raise StartHookFailed if the block, which imports modules of the app, raises an error that is not Tickwheel's."""
+    try:
+        yield
+    except TickwheelError:
+        raise
+    except Exception as error:
+        raise StartHookFailed(f"cannot import {what}", error) from error

@@ -40,4 +40,4 @@ def test_an_app_without_schedules_is_reported(run: Run) -> None:
 
 
 def test_a_function_in_place_of_an_app_is_refused(run: Run) -> None:
-    assert "is a function, not a TaskApp" in run("schedules", "tests.fault.worker_app:record", code=2).stderr
+    assert "is not a TaskApp: its type is function" in run("schedules", "tests.fault.worker_app:record", code=2).stderr
