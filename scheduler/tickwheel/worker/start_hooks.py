@@ -34,11 +34,11 @@ def start_hook(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def importing(what: str) -> Iterator[None]:
+def importing(label: str) -> Iterator[None]:
     """Raise StartHookFailed if the block, which imports modules of the app, raises an error that is not Tickwheel's."""
     try:
         yield
     except TickwheelError:
         raise
     except Exception as error:
-        raise StartHookFailed(f"cannot import {what}", error) from error
+        raise StartHookFailed(f"cannot import {label}", error) from error

@@ -96,15 +96,7 @@ def celery(
                 _check_no_worker(source, key_prefix)
             for name in dict.fromkeys(queue or ["celery"]):
                 source_queue = CeleryQueue(client, name, key_prefix)
-                limit, create = _prepare(tickwheel, to or name)
-                importer = Importer(
-                    source_queue,
-                    tickwheel.queue(to or name),
-                    zone,
-                    max_attempts=max_attempts,
-                    payload_limit=limit,
-                    before_move=create,
-                )
+                importer = _make_importer(source_queue, tickwheel, to or name, zone, max_attempts)
                 has_begun = not dry_run
                 reports.append((importer.dry_run if dry_run else importer.run)(unacked=unacked))
             _warn(tickwheel, reports, dry_run=dry_run)
@@ -117,6 +109,14 @@ def _warn(tickwheel: Tickwheel, reports: list[Report], *, dry_run: bool) -> None
     """Warn if nobody drives the namespace: some of the messages may have an ETA."""
     if not dry_run and any(report.moved for report in reports):
         warn_if_undriven(tickwheel)
+
+
+def _make_importer(
+    source: CeleryQueue, tickwheel: Tickwheel, name: str, zone: ZoneInfo, max_attempts: int | None
+) -> Importer:
+    limit, create = _prepare(tickwheel, name)
+    queue = tickwheel.queue(name)
+    return Importer(source, queue, zone, max_attempts=max_attempts, payload_limit=limit, before_move=create)
 
 
 def _prepare(tickwheel: Tickwheel, name: str) -> tuple[int, Callable[[], object]]:
