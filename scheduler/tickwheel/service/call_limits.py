@@ -25,8 +25,8 @@ _IPV6_NETWORK_BITS: Final = 64
 _ENDED_AT_ONCE: Final = 10
 _PAUSE_S: Final = 0.005
 _NO_WAIT: Final = nullcontext()
-# The name under which the current call holds its place, and the context of the call.
-_call: ContextVar[tuple[str, Any]] = ContextVar("call")
+# The name under which the current call holds its place, and the context of the call, which ends with the call.
+PLACE: ContextVar[tuple[str, Any]] = ContextVar("place", default=("", None))
 # The turn of the current call.
 TURN: ContextVar["Turn | None"] = ContextVar("turn", default=None)
 
@@ -51,7 +51,7 @@ class CallLimits:
         is_nameless = self.calls.total < self._nameless and not CALL.get()[0].digest
         caller = "anybody" if is_nameless else name_caller(context)
         self.calls.take(caller)
-        _call.set((caller, context))
+        PLACE.set((caller, context))
         _on_end_of_call(partial(self.calls.put_back, caller))
 
 
@@ -291,7 +291,7 @@ class WaitLimit(ConcurrencyLimit):
     @contextmanager
     def acquire(self) -> Iterator[None]:
         self._check_share()
-        with super().acquire(), self.calls.lend(_call.get()[0]):
+        with super().acquire(), self.calls.lend(PLACE.get()[0]):
             yield
 
     def _check_share(self) -> None:
@@ -317,9 +317,8 @@ def name_caller(context: Any) -> str:
 
 
 def name_current_caller() -> str:
-    """Return the name of the current call's caller. Outside of a call, this is the process."""
-    call = _call.get(None)
-    return "the process" if call is None else name_caller(call[1])
+    """Return the name of the current call's caller."""
+    return name_caller(PLACE.get()[1])
 
 
 def _on_end_of_call(put_back: Callable[[], None]) -> None:

@@ -12,7 +12,7 @@ from tickwheel.model.validation import Duration
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.rpc import message_conversion
-from tickwheel.service.call_limits import name_current_caller
+from tickwheel.service.call_limits import PLACE, name_current_caller
 from tickwheel.service.fair_limit import ReadTurn
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.service.request_fields import request_owner
@@ -54,7 +54,7 @@ class DequeueBatch:
     """Answers the requests of one `DequeueBatch` call.
 
     Requests with the same namespace, queue and filter form a group. The requests of a group are served in order;
-    groups are served concurrently. All batches of a caller together read few groups at a time. A group that waits for
+    groups are served concurrently. The batches of a caller read few groups at a time in total. A group that waits for
     its client to read an answer does not count: the other clients of the caller need not wait for this one.
     """
 
@@ -87,7 +87,7 @@ class DequeueBatch:
             groups.setdefault(key, []).append((index, item))
         if len({item.request_id for item in requests}) < len(requests):
             raise InvalidArgument("two requests have the same request_id")
-        self._caller = name_current_caller()
+        self._caller = PLACE.get()[0]
         left = iter(groups.values())
         count = min(len(groups), limits.CALLER_DEQUEUE_GROUPS)
         tasks = [asyncio.create_task(self._answer_groups(left)) for _ in range(count)]

@@ -16,7 +16,7 @@ from tickwheel.errors import TickwheelError, Unavailable
 from tickwheel.plan import AwaitWakeup, Command, ContinueWalk, Reply, Request
 from tickwheel.redis.asyncio_executor import AsyncRedisExecutor
 from tickwheel.service.batching.micro_batcher import MicroBatcher
-from tickwheel.service.call_limits import TURN, name_current_caller
+from tickwheel.service.call_limits import PLACE, TURN
 from tickwheel.service.fair_limit import ReadTurns
 
 # With these limits, no plan waits long for other plans. A round with more requests, or a script call with more
@@ -105,7 +105,8 @@ class CoalescingExecutor(AsyncRedisExecutor):
         """Return the turn of a round that is sent separately. A round with few requests needs none."""
         if len(requests) <= _MAX_REQUESTS:
             return _NO_WAIT
-        return self._turns.turn(name_current_caller(), len(requests))
+        # A round of several calls belongs to the first one, which may have ended. So its context must not be used.
+        return self._turns.turn(PLACE.get()[0], len(requests))
 
     def _server(self, requests: list[Request]) -> str | None:
         """Return the server of a small round, or None for a round that is sent separately."""
