@@ -20,7 +20,7 @@ from tickwheel.doctor import audit
 from tickwheel.driver import corrupt_entries, server_clock, unknown_queues
 from tickwheel.driver.queue_lookup import NamespaceLost
 from tickwheel.errors import Fenced, TickwheelError, Unavailable
-from tickwheel.event_process import EventProcess, LockFileElection, namespace_watch, shard_loop
+from tickwheel.event_process import EventProcess, LockFileElection, namespace_watch, reachability
 from tickwheel.event_process.assembly import open_event_process
 from tickwheel.event_process.queue_directory import QueueDirectory
 from tickwheel.runtime.log_throttle import LogThrottle
@@ -123,7 +123,7 @@ def test_a_leader_keeps_a_shard_whose_connection_broke_after_any_silence_if_it_c
 ) -> None:
     """For example, the server's clock steps back by an hour, so a blocking read gets no answer."""
     resign = Mock(return_value=False)
-    monkeypatch.setattr(shard_loop, "RESIGN_AFTER_MS", 0)
+    monkeypatch.setattr(reachability, "RESIGN_AFTER_MS", 0)
     monkeypatch.setattr(LockFileElection, "resign", resign)
     caplog.set_level(logging.DEBUG, "tickwheel.event_process")
     with run_driver(tickwheel_server, namespace, tmp_path / "lock") as driving:

@@ -15,7 +15,7 @@ from tickwheel.driver.config import DriverConfig
 from tickwheel.driver.server_clock import ServerClock
 from tickwheel.election.claims import EpochClaims
 from tickwheel.election.election import OnFenced, UnwatchedLeadership
-from tickwheel.event_process import shard_loop
+from tickwheel.event_process import reachability
 from tickwheel.event_process.shard_loop import Connect, ShardLoop
 
 pytestmark = pytest.mark.unit
@@ -67,7 +67,7 @@ def run_loop(connect: Connect = refuse) -> Iterator[ShardLoop]:
 
 @pytest.fixture(autouse=True)
 def resign_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard_loop, "RESIGN_AFTER_MS", 0)
+    monkeypatch.setattr(reachability, "RESIGN_AFTER_MS", 0)
 
 
 def test_a_process_that_no_longer_leads_a_shard_does_not_report_that_the_clock_guard_holds() -> None:

@@ -7,6 +7,7 @@ wheel in their own threads, and their failures do not stop the wheel. The wheel 
 
 supervisor.py        the event process: start and stop of the loops of its shards
 shard_loop.py        the loop of one shard: election, then driver
+reachability.py      when a leader counts its shard as unreachable
 lease_election.py    election by lease, in one thread
 lease_connection.py  the connections of an election by lease
 sidecar.py           a task next to the wheel, restarted after errors

@@ -27,6 +27,7 @@ from tickwheel.election.election import Election, Leadership, OnFenced
 from tickwheel.errors import DataLoss, Fenced, TickwheelError
 from tickwheel.event_process.loop_waits import LoopWaits
 from tickwheel.event_process.namespace_watch import require_namespace
+from tickwheel.event_process.reachability import Reachability
 from tickwheel.event_process.sidecar import Sidecar, StartSidecar
 from tickwheel.event_process.watched_queues import WatchedQueues
 from tickwheel.plan import BROKEN_ANSWER, broken_answer_error
@@ -37,8 +38,6 @@ from tickwheel.runtime.wake_pipe import WakePipe
 from tickwheel.storage import keys
 from tickwheel.storage.fence import StoredClaim, client_name
 
-# A leader that cannot reach its shard for this time resigns, if another process can reach the shard.
-RESIGN_AFTER_MS: Final = 3_000
 # Pause before the number of shards is compared again, in ms.
 _CHECK_SHARDS_MS: Final = 1_000
 
@@ -135,8 +134,7 @@ class ShardLoop:
         backoff = Backoff()
         self._waits = waits = LoopWaits(leadership)
         queues = WatchedQueues(self._config.queues, waits)
-        # The shard counts as unreachable until a claim gets a reply.
-        unreachable_since = monotonic_ms()
+        reachability = Reachability(monotonic_ms())
         self._wake.clear()
         while not (self._stopping.is_set() or leadership.lost):
             driver = ShardDriver(replace(self._config, queues=queues), self.clock, leadership.claims)
@@ -158,11 +156,9 @@ class ShardLoop:
                     return False
                 if driver.claimed and not isinstance(error, DataLoss):
                     backoff.reset()
-                if driver.claimed or driver.claim_refused or isinstance(error, DataLoss):
-                    # Only an attempt to connect shows that the shard is unreachable: a step of the server's clock
-                    # stops the answer to a blocking read, while the server answers all other calls.
-                    unreachable_since = self._sent
-                elif monotonic_ms() - unreachable_since >= RESIGN_AFTER_MS and self._election.resign(self._shard):
+                has_answered = driver.claimed or driver.claim_refused or isinstance(error, DataLoss)
+                is_lost = reachability.is_lost_after_error(monotonic_ms(), self._sent, has_answered=has_answered)
+                if is_lost and self._election.resign(self._shard):
                     _log.error(
                         "shard %d: this process cannot reach the shard; another process takes over: %s",
                         self._shard,
