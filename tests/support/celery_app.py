@@ -4,12 +4,13 @@ from typing import Any
 
 import celery
 import pytest
+from celery import _state
 
 
 def make_celery_app(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return an app that has only its own tasks. Afterwards, the process has no current app until one is set."""
     # Celery gives every new app the tasks of all apps of the process, so also those of other tests.
-    monkeypatch.setattr(celery._state, "_on_app_finalizers", set())
-    monkeypatch.setattr(celery._state, "default_app", None)
-    monkeypatch.setattr(celery._state._tls, "current_app", None)
+    monkeypatch.setattr(_state, "_on_app_finalizers", set())
+    monkeypatch.setattr(_state, "default_app", None)
+    monkeypatch.setattr(_state._tls, "current_app", None)
     return celery.Celery("shop", broker="memory://", set_as_current=False)
