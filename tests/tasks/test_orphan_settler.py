@@ -22,7 +22,9 @@ SETTLED: Final = {
 }
 
 
-def test_each_message_is_settled_by_the_progress_of_its_task(tickwheel: Tickwheel) -> None:
+def test_each_message_is_settled_by_the_progress_of_its_task(
+    tickwheel: Tickwheel, caplog: pytest.LogCaptureFixture
+) -> None:
     work, shared_state = tickwheel.create_queue("work"), SharedState(1)
     work.enqueue_many(NewMessage(id=progress.name) for progress in SETTLED)
     messages = work.dequeue(limit=len(SETTLED))
@@ -35,6 +37,11 @@ def test_each_message_is_settled_by_the_progress_of_its_task(tickwheel: Tickwhee
     shared_state.close()
     found = {progress: work.get(progress.name) for progress in SETTLED}
     assert {progress: (view.state, view.attempt) for progress, view in found.items()} == SETTLED
+    lines = [record.__dict__["fields"] for record in caplog.records if record.levelname == "ERROR"]
+    assert {(line["event"], line["id"], line["state"]) for line in lines} == {
+        ("task failed", progress.name, SETTLED[progress][0])
+        for progress in (MessageState.RUNNING, MessageState.FAILED, MessageState.REJECTED)
+    }
 
 
 def _to_message_lease(message: Message) -> MessageLease:

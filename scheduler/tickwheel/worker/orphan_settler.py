@@ -5,7 +5,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from datetime import timedelta
 from typing import NamedTuple
 
-from tickwheel.client import Tickwheel
+from tickwheel.client import Message, Tickwheel
 from tickwheel.errors import LeaseLost, MessageNotFound, TickwheelError, Unavailable
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.worker.ipc import BatchTaken, MessageLease
@@ -14,6 +14,7 @@ from tickwheel.worker.shared_state import BatchState, MessageState, SharedState
 from tickwheel.worker.task_log import called_task
 
 _log = logging.getLogger("tickwheel.worker")
+_UNREPORTED = "failed, and its worker process ended before it reported the error"
 _NOT_SETTLED = "could not settle the messages, which wait for the end of their leases"
 
 
@@ -79,13 +80,10 @@ def _settle(
         elif state is MessageState.LEASED:
             message.release()
         elif state in (MessageState.FAILED, MessageState.REJECTED):
-            text = "failed, and its worker process ended before it reported the error"
-            message.fail(text, final=state is MessageState.REJECTED)
+            is_final = state is MessageState.REJECTED
+            _log_failure(message, message.fail(_UNREPORTED, final=is_final), _UNREPORTED, task_names)
         else:
-            message.fail(reason, retry_in)
-            task = called_task(message, task_names)
-            extra = log_fields("task failed", message, attempt=message.attempt, task=task, error=reason)
-            _log.error("%s/%s %s: %s", message.queue, message.id, task, reason, extra=extra)
+            _log_failure(message, message.fail(reason, retry_in), reason, task_names)
     except (LeaseLost, MessageNotFound, *NAMESPACE_ERRORS):
         # The supervisor logs the loss of a namespace once.
         pass
@@ -94,3 +92,10 @@ def _settle(
     except TickwheelError as error:
         extra = log_fields("not told", leased)
         _log.error("%s/%s waits for the end of its lease: %s", leased.queue, leased.id, error, extra=extra)
+
+
+def _log_failure(message: Message, state: str, error: str, task_names: Container[str]) -> None:
+    """``state`` is the new state of the message."""
+    task = called_task(message, task_names)
+    extra = log_fields("task failed", message, attempt=message.attempt, task=task, error=error, state=state)
+    _log.error("%s/%s %s: %s", message.queue, message.id, task, error, extra=extra)
