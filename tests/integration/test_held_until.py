@@ -26,3 +26,16 @@ def test_a_lease_counts_from_the_time_at_which_its_dequeue_was_sent(tw: Tickwhee
     for message in messages:
         seconds = 300.0 if message.payload == b"own" else LEASE_S
         assert before + seconds <= message._held_until <= after + seconds
+
+
+def test_an_extended_lease_counts_from_the_time_at_which_its_extension_was_sent(tw: Tickwheel) -> None:
+    queue = tw.create_queue("encode", lease=LEASE_S)
+    queue.enqueue_many([NewMessage(), NewMessage(lease=timedelta(minutes=5))])
+    messages = {message._lease_ms: message for message in queue.dequeue(limit=2)}
+    short, long = messages[20_000], messages[300_000]
+    held_until, before = long._held_until, time.monotonic()
+    short.extend(60)
+    queue.extend_many([long], 60)
+    assert before + 60 <= short._held_until <= time.monotonic() + 60
+    # An extension shortens no lease.
+    assert long._held_until == held_until

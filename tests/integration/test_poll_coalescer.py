@@ -13,6 +13,7 @@ from tickwheel.operations.enqueue import enqueue_many
 from tickwheel.operations.inspect import counts
 from tickwheel.operations.queues import block, ensure
 from tickwheel.service.batching.poll_coalescer import PollCoalescer
+from tickwheel.service.call_limits import PLACE
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -50,6 +51,30 @@ def test_one_poll_checks_an_empty_queue_for_all_callers(tickwheel_server: Privat
     answers, commands = polled(tickwheel_server, 0, 10)
     assert answers == [[]] * CALLS
     assert commands <= 3
+
+
+def test_callers_share_no_check_because_a_check_waits_behind_the_other_reads_of_its_caller(
+    tickwheel_server: PrivateServer,
+) -> None:
+    checked_by: list[str] = []
+
+    async def check(plan: Any) -> bool:
+        plan.close()
+        checked_by.append(PLACE.get()[0])
+        return False
+
+    async def poll() -> None:
+        async with open_namespace(tickwheel_server, "polling") as of:
+            coalescer = PollCoalescer(check, of.dequeue)
+
+            async def poll_as(caller: str) -> None:
+                PLACE.set((caller, None))
+                assert await coalescer.dequeue(make_dequeue(of, "polled-by-two")) == []
+
+            await asyncio.gather(*(poll_as(caller) for caller in "aaabbb"))
+
+    asyncio.run(poll())
+    assert set(checked_by) == {"a", "b"}
 
 
 @pytest.mark.parametrize(("messages", "limit"), [(CALLS, 1), (5, 1), (100, 10), (1, 10)])

@@ -82,3 +82,14 @@ def test_the_error_about_a_missing_queue_names_the_command_that_creates_it(
         " `tickwheel queue create --app MODULE:APP`" in str(raised.value)
     )
     assert "start a worker" not in str(raised.value)
+
+
+def test_the_error_about_a_missing_queue_names_no_command_that_would_create_another_queue(
+    app: TaskApp, namespace: str, inside: Tickwheel
+) -> None:
+    app.queue("no-options", indexed=[])
+    with pytest.raises(QueueNotFound, match=r"run `tickwheel queue create --app MODULE:APP` with the role admin"):
+        app.declared("no-options")
+    app.queue("zero", backoff=0)
+    with pytest.raises(QueueNotFound, match=f"`tickwheel queue create zero --namespace {namespace} --backoff 0"):
+        app.declared("zero")

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import timedelta
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -129,6 +129,33 @@ def test_a_read_of_all_shards_costs_more_in_a_namespace_with_many_shards(
         with pytest.raises(grpc.RpcError) as refused:
             slow.call(name, namespace=where["namespace"], **fields)
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    tickwheel_server.clear(where["namespace"])
+
+
+def test_each_dequeue_of_a_stream_costs_the_shards_of_its_namespace(
+    tickwheel_server: PrivateServer, tmp_path: Path
+) -> None:
+    where, deliveries = {"namespace": "service-shards", "queue": "jobs"}, 4
+    # Each dequeue costs 8. After the last one, the token needs 7 s until it may make another call.
+    limit = f'namespaces = ["*"]\nmessages_per_second = 1\nburst = {8 * deliveries - 6}'
+    tokens = write_token_file(tmp_path, entry(SLOW, ROLES, limit))
+    with (
+        Tickwheel(tickwheel_server.url, namespace=where["namespace"], shards=64, drive=False) as tickwheel,
+        ServiceThread(tickwheel_server.url, tokens=tokens) as serving,
+        grpc.insecure_channel(serving.target) as opened,
+    ):
+        jobs = tickwheel.create_queue("jobs")
+        slow = generic_client(opened, SLOW)
+        # The call costs one message, and opens the namespace in the service.
+        assert slow.call("GetQueue", **where)["queue"]
+        is_over = Event()
+        requests: Any = chain([{**where, "credit": 100}], iter(is_over.wait, True))
+        jobs.enqueue()
+        for _ in islice(slow.stream("DequeueStream", requests), deliveries):
+            jobs.enqueue()
+        with pytest.raises(grpc.RpcError, match="has reached its limit"):
+            slow.call("GetQueue", **where)
+        is_over.set()
     tickwheel_server.clear(where["namespace"])
 
 

@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -132,6 +133,24 @@ def test_a_task_whose_lease_has_run_out_does_not_begin_and_its_message_is_releas
     with run_consumer(app, tickwheel):
         eventually(lambda: began and work.get("1").state == "pending", "the second message is released")
         assert (work.get("1").attempt, began) == (0, ["0"])
+
+
+def test_a_lease_that_the_task_itself_extends_is_not_lost_and_ends_no_process(tickwheel: Tickwheel) -> None:
+    app = TaskApp()
+    # Nothing else renews the leases of this consumer.
+    work = tickwheel.create_queue("work", lease=timedelta(seconds=1))
+    held_for: list[float] = []
+
+    @app.task(name="extend", queue="work")
+    def extend() -> None:
+        current().message.extend(60)  # type: ignore[attr-defined]
+        [batch_state, _] = consumer._batch_states
+        held_for.append(batch_state.running_until - time.monotonic())
+
+    with run_consumer(app, tickwheel) as consumer:
+        work.enqueue_many([extend.message((), {})])
+        eventually(lambda: work.counts()["completed"] == 1, "the task has ended")
+    assert 30 < held_for[0] <= 60
 
 
 def test_a_worker_takes_one_message_at_a_time_while_a_queue_delivers_messages_that_must_not_wait(

@@ -1,6 +1,6 @@
 """Messages as callers use them: new messages, the results of enqueue, snapshots, and leased messages."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from struct import Struct, error as StructError
@@ -122,6 +122,7 @@ class LeasedMessage:
         "_lease_ms",
         "_lease_until_ms",
         "_max_attempts",
+        "_on_held",
         "_pairs",
         "attempt",
         "exclusive_value",
@@ -141,13 +142,15 @@ class LeasedMessage:
     exclusive_value: str | None
     # The time, by `time.monotonic` of this process, until which the lease lasts at least; 0 if unknown.
     _held_until: float
+    # Called with the new `_held_until` after the lease was extended.
+    _on_held: Callable[[float], object] | None
 
     def __init__(self, queue: str, field: bytes, record: bytes, body: bytes, exclusive: bool) -> None:
         _, flags, version, attempt, until_high, until_low = HEAD.unpack_from(record)
         self._lease_until_ms = until_high << 32 | until_low
         # Length of the lease when the message was dequeued, by the shard's clock; 0 if unknown.
         self._lease_ms = 0
-        self._held_until = 0.0
+        self._held_until, self._on_held = 0.0, None
         at = HEAD.size
         self.token = record[at : at + 16]
         at += 17 + record[at + 16]
@@ -191,7 +194,7 @@ class LeasedMessage:
         message.id, message.exclusive_value, message.queue = id, exclusive_value, queue
         message.token, message.attempt, message.version = token, max(attempt, 1), 0
         message.payload, message._pairs, message._max_attempts = b"", b"", 0
-        message._held_until = 0.0
+        message._held_until, message._on_held = 0.0, None
         message._due_ms = message._deadline_ms = message._lease_until_ms = message._lease_ms = 0
         value = None if exclusive_value is None else exclusive_value.encode()
         message._field = _U16.pack(queue_number) + name(id.encode(), value)
@@ -251,12 +254,19 @@ class LeasedMessage:
         """
         self._held_until = sent + self._lease_ms / 1_000
 
+    def _extend_hold(self, until: float) -> None:
+        """Set `_held_until` after the lease was extended. An extension never shortens a lease."""
+        if until > self._held_until:
+            self._held_until = until
+            if self._on_held is not None:
+                self._on_held(until)
+
     def __repr__(self) -> str:
         return f"<Message {self.queue}/{self.id} attempt={self.attempt} lease_until={self.lease_until:%FT%T.%fZ}>"
 
 
-# Another process may be on a host with another clock, and an earlier version has no `_held_until`.
-_PICKLED = tuple(slot for slot in LeasedMessage.__slots__ if slot != "_held_until")
+# Another process may be on a host with another clock, and an earlier version does not have these slots.
+_PICKLED = tuple(slot for slot in LeasedMessage.__slots__ if slot not in ("_held_until", "_on_held"))
 
 
 class _DetachedClient:
@@ -273,7 +283,7 @@ def _unpickled(kind: type[LeasedMessage], values: dict[str, Any]) -> LeasedMessa
     message = kind.__new__(kind)
     # A pickle of an earlier version lacks this slot.
     message._max_attempts = 0
-    message._held_until = 0.0
+    message._held_until, message._on_held = 0.0, None
     for slot, value in values.items():
         setattr(message, slot, value)
     message._tickwheel = _DetachedClient()  # type: ignore[attr-defined]  # in both subclasses

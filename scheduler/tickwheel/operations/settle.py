@@ -1,5 +1,6 @@
 """Operations of the holder of a lease: complete, fail, release and extend."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
@@ -186,15 +187,20 @@ def extend(
     If some leases are lost, raises LeaseLost after all other leases are extended.
     """
     check_leased("extend_many", messages)
-    extension = _extension(validation.duration_ms("duration", duration, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX))
+    ms = validation.duration_ms("duration", duration, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
     queues = split_by_queue(messages, messages)
-    yield from call_each_queue((queue, _extend_queue(context, queue, extension, sessions)) for queue in queues)
+    yield from call_each_queue((queue, _extend_queue(context, queue, ms, sessions)) for queue in queues)
 
 
-def apply_lease_ends(messages: Sequence[L], ends: Sequence[int | None]) -> list[L]:
-    """Set the new end of each lease. Return the messages whose lease is lost: their end is None."""
+def apply_lease_ends(messages: Sequence[L], ends: Sequence[int | None], held_until: float) -> list[L]:
+    """Set the new end of each lease. Return the messages whose lease is lost: their end is None.
+
+    ``held_until`` is the monotonic time at which the call was sent, plus the length of the leases.
+    """
     for message, until in zip(messages, ends, strict=True):
-        message._lease_until_ms = until or message._lease_until_ms
+        if until:
+            message._lease_until_ms = until
+            message._extend_hold(held_until)
     return [message for message, until in zip(messages, ends, strict=True) if not until]
 
 
@@ -203,8 +209,9 @@ def extend_many(context: NamespaceContext, messages: Sequence[L], ms: int) -> Pl
 
     Return the messages whose lease is lost.
     """
+    held_until = time.monotonic() + ms / 1_000
     results = yield from _leased_call(context, "extend", messages, _extension(ms))
-    return apply_lease_ends(messages, _ends(results))
+    return apply_lease_ends(messages, _ends(results), held_until)
 
 
 def _ends(results: Iterable[Result]) -> list[int | None]:
@@ -212,15 +219,16 @@ def _ends(results: Iterable[Result]) -> list[int | None]:
 
 
 def _extend_queue(
-    context: NamespaceContext, messages: Sequence[L], extension: Builder, sessions: Sessions | None
+    context: NamespaceContext, messages: Sequence[L], ms: int, sessions: Sessions | None
 ) -> Plan[list[L]]:
     """Extend the leases of any number of messages of one queue. Return the messages whose lease is lost."""
     lost: list[L] = []
     locate = partial(shard_of_message, context)
     for part in chunks_by_shard(messages, context.shards, locate, limits.CALL_MESSAGES):
-        results = yield from _leased_calls(context, "extend", part, extension, sessions)
+        held_until = time.monotonic() + ms / 1_000
+        results = yield from _leased_calls(context, "extend", part, _extension(ms), sessions)
         for shard, of_shard in part.items():
-            lost += apply_lease_ends(of_shard, _ends(results[shard]))
+            lost += apply_lease_ends(of_shard, _ends(results[shard]), held_until)
     return lost
 
 

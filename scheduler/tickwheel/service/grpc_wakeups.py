@@ -22,13 +22,13 @@ def make_server(options: Sequence[tuple[str, Any]]) -> grpc.aio.Server:
     """
     make_pair, thread = socket.socketpair, threading.get_ident()
 
-    def make_wakeup_pair(*arguments: Any) -> tuple[socket.socket, socket.socket]:
-        read, write = make_pair(*arguments)
+    def make_wakeup_pair(*arguments: Any, **options: Any) -> tuple[socket.socket, socket.socket]:
+        read, write = make_pair(*arguments, **options)
         if threading.get_ident() == thread:
             write.setblocking(False)
         return read, write
 
-    socket.socketpair = make_wakeup_pair  # type: ignore[assignment]
+    socket.socketpair = make_wakeup_pair
     try:
         return grpc.aio.server(options=options)
     finally:

@@ -151,11 +151,15 @@ class MessageHandlers(LeaseHandlers):
     async def _stream_deliveries(
         self, namespace: Namespace, queue: str, options: DequeueOptions, credit: StreamCredit
     ) -> AsyncIterator[calls.DequeueStreamResponse]:
-        caller = name_current_caller()
+        caller, cost = name_current_caller(), 0
         while limit := await credit.wait_for_credit():
             # A stream is slowed down where another call is rejected.
             if not await credit.outlasts(self.namespaces.answers.wait()):
                 continue
+            if cost and not await credit.outlasts(CALL.get()[0].quota.wait_and_take(cost)):
+                continue
+            # Each dequeue reads all shards. The first one is charged with the request.
+            cost = namespace.context.shards // limits.SHARDS_OF_A_MESSAGE
             options = options._replace(limit=min(limit, _MAX_STREAM_BATCH))
             dequeue = Dequeue(namespace.context, queue, options, caller)
             leased_messages: list[LeasedMessage] = []

@@ -112,6 +112,7 @@ class RequestReader:
         if len(raw) <= limits.UNCOUNTED_REQUEST_BYTES:
             return self._parse(raw)
         self._form.check_size(raw)
+        self._stop_after_end()
         await self._limits.requests.bytes.wait(name_caller(self.context), len(raw))
         self._hold_bytes(len(raw))
         return await self._parse_large(raw)

@@ -42,25 +42,28 @@ def check_existing(queue: str, existing: QueueConfig, declared: Mapping[str, Any
 
 def missing_queue_error(queue: str, declared: Mapping[str, Any], namespace: str) -> QueueNotFound:
     """Return the error about a missing queue, with the commands that create it."""
+    command = creation_command(queue, declared, namespace)
+    only = f"`{command}` with the role admin, or create all queues of the app by " if command else ""
     return QueueNotFound(
         f"queue {queue!r} does not exist, and this token may not create it: run"
-        f" `{creation_command(queue, declared, namespace)}` with the role admin, or create all queues of the app by"
-        " `tickwheel queue create --app MODULE:APP`"
+        f" {only}`tickwheel queue create --app MODULE:APP`{'' if command else ' with the role admin'}"
     )
 
 
 def creation_command(queue: str, declared: Mapping[str, Any], namespace: str) -> str:
-    """Return the command that creates a queue with the declared settings."""
+    """Return the command that creates a queue with the declared settings; an empty text if no options express them."""
     config, words = parse(declared, ANY_BACKOFF), ["tickwheel", "queue", "create", queue]
     if namespace != _DEFAULT_NAMESPACE:
         words += ["--namespace", namespace]
     for name in declared:
         value, option = getattr(config, setting_field(name)), f"--{name.replace('_', '-')}"
-        if declared[name] is None or value in (None, False):
+        if declared[name] is None or value is None or value is False:
             continue
         if name == "forecast":
             words.append(option)
         elif name == "indexed":
+            if not value:
+                return ""
             words += [word for key in value for word in (option, key)]
         else:
             words += [option, format_duration(value) if setting_field(name) != name else str(value)]

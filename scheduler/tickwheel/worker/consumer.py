@@ -226,9 +226,12 @@ class Consumer:
                 self._completer.put(FinishedTask(batch, message_index, message, None))
             else:
                 began = time.time()
+                # The task can extend its lease.
+                message._on_held = partial(batch_state.renew, message_index)
                 outcome = self._runner.run(
                     message, partial(batch_state.is_lost, message_index), partial(batch_state.start, message_index)
                 )
+                message._on_held = None
                 # The task still counts as running.
                 self._mark_round(time.monotonic())
                 batch_state.end(message_index, _state(outcome))

@@ -162,8 +162,9 @@ class GrpcBackend(GrpcQueueBackend):
         def extend_chunk(queue: str, leased: Sequence[L]) -> Plan[list[L]]:
             leases = map(message_conversion.lease_to_proto, leased)
             request = calls.ExtendRequest(**self._queue_fields(queue), leases=leases, duration_ms=ms)
+            held_until = time.monotonic() + ms / 1_000
             reply = yield from self._call_once("Extend", request)
-            return apply_lease_ends(leased, reply.lease_until_ms)
+            return apply_lease_ends(leased, reply.lease_until_ms, held_until)
 
         chunks = chunk_leases(leased_messages)
         yield from call_each_queue((leased, extend_chunk(queue, leased)) for queue, leased, _ in chunks)

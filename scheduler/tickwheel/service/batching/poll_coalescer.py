@@ -1,4 +1,8 @@
-"""Coalesces non-waiting dequeue calls on empty queues: one check of the queue answers all of them."""
+"""Coalesces non-waiting dequeue calls of a caller on empty queues: one check of the queue answers all of them.
+
+The polls of different callers share no check: a check that reads many shards waits for its turn behind the other reads
+of its caller (`fair_limit.ReadTurns`).
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
@@ -6,11 +10,12 @@ from typing import Any, Final
 from tickwheel.model.message import LeasedMessage
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.service.batching.micro_batcher import MicroBatcher, drop_idle
+from tickwheel.service.call_limits import PLACE
 
 # An "empty" answer may be delayed by up to 6 ms, so that more calls share one check.
 _LINGER_S: Final = 0.006
-# Each pair of queue and filter has a batcher. If this number of batchers exists, the idle ones are dropped before
-# another one is added.
+# Each caller has a batcher for each pair of queue and filter. If this number of batchers exists, the idle ones are
+# dropped before another one is added.
 _MAX_BATCHERS: Final = 1_000
 
 
@@ -23,14 +28,15 @@ class PollCoalescer:
         """``run`` runs the plan of a check, and ``dequeue`` runs a dequeue."""
         self._run = run
         self._dequeue = dequeue
-        self._batchers: dict[tuple[str, bytes], MicroBatcher[Dequeue, bool]] = {}
+        self._batchers: dict[tuple[str, tuple[str, bytes]], MicroBatcher[Dequeue, bool]] = {}
 
     async def dequeue(self, request: Dequeue) -> list[LeasedMessage]:
         """Return the leased messages of the call. Raises as `Queue.dequeue` does."""
-        batcher = self._batchers.get(request.coalescing_key)
+        key = PLACE.get()[0], request.coalescing_key
+        batcher = self._batchers.get(key)
         if batcher is None:
             drop_idle(self._batchers, _MAX_BATCHERS)
-            batcher = self._batchers[request.coalescing_key] = MicroBatcher(self._probe, len, _LINGER_S)
+            batcher = self._batchers[key] = MicroBatcher(self._probe, len, _LINGER_S)
         if not await batcher.submit(request):
             return []
         return await self._dequeue(request)
