@@ -132,9 +132,7 @@ def test_a_read_of_all_shards_costs_more_in_a_namespace_with_many_shards(
     tickwheel_server.clear(where["namespace"])
 
 
-def test_each_dequeue_of_a_stream_costs_the_shards_of_its_namespace(
-    tickwheel_server: PrivateServer, tmp_path: Path
-) -> None:
+def test_each_dequeue_of_a_stream_costs_its_shards(tickwheel_server: PrivateServer, tmp_path: Path) -> None:
     where, deliveries = {"namespace": "service-shards", "queue": "jobs"}, 4
     # Each dequeue costs 8. After the last one, the token needs 7 s until it may make another call.
     limit = f'namespaces = ["*"]\nmessages_per_second = 1\nburst = {8 * deliveries - 6}'

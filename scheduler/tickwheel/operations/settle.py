@@ -177,10 +177,7 @@ def _settle(
 
 
 def extend(
-    context: NamespaceContext,
-    messages: Sequence[LeasedMessage],
-    duration: Duration,
-    sessions: Sessions | None = None,
+    context: NamespaceContext, messages: Sequence[LeasedMessage], duration: Duration, sessions: Sessions | None = None
 ) -> Plan[None]:
     """Move the end of each lease to ``duration`` from now, unless the lease ends later anyway.
 
@@ -205,10 +202,7 @@ def apply_lease_ends(messages: Sequence[L], ends: Sequence[int | None], held_unt
 
 
 def extend_many(context: NamespaceContext, messages: Sequence[L], ms: int) -> Plan[list[L]]:
-    """Extend the leases of up to CALL_MESSAGES messages of one queue and shard, and set their new ends.
-
-    Return the messages whose lease is lost.
-    """
+    """Extend up to CALL_MESSAGES leases of one queue and shard, and set their ends. Return the messages that are lost."""
     held_until = time.monotonic() + ms / 1_000
     results = yield from _leased_call(context, "extend", messages, _extension(ms))
     return apply_lease_ends(messages, _ends(results), held_until)
