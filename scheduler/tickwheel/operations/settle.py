@@ -202,7 +202,7 @@ def apply_lease_ends(messages: Sequence[L], ends: Sequence[int | None], held_unt
 
 
 def extend_many(context: NamespaceContext, messages: Sequence[L], ms: int) -> Plan[list[L]]:
-    """Extend up to CALL_MESSAGES leases of one queue and shard, and set their ends. Return the messages that are lost."""
+    """Extend up to CALL_MESSAGES leases of one queue and shard, and set their ends. Return the lost messages."""
     held_until = time.monotonic() + ms / 1_000
     results = yield from _leased_call(context, "extend", messages, _extension(ms))
     return apply_lease_ends(messages, _ends(results), held_until)
