@@ -16,6 +16,7 @@ from tests.fault import worker_app
 from tests.fault.event_processes import EventProcessChild
 from tests.fault.shard_owners import LeaseOwners
 from tests.fault.worker_processes import Worker
+from tests.support.paused_process import pause
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.testing import PrivateServer
@@ -84,7 +85,10 @@ def test_a_child_that_hangs_or_has_ended_does_not_break_the_page(
     leaders = LeaseOwners(tickwheel, server)
     owner = eventually(lambda: leaders.now()[0], "the child drives", SETTLED_S)
     child = int(owner.rpartition(":")[2])
-    os.kill(child, number)
+    if number is signal.SIGSTOP:
+        pause(child)
+    else:
+        os.kill(child, number)
     names = sample_names(port)
     assert names >= OF_WORKER
     if number is signal.SIGSTOP:

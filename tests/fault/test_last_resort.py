@@ -353,7 +353,7 @@ def test_a_worker_that_stops_drives_if_the_one_that_drove_is_killed(
     one.send_signal(signal.SIGTERM)
     child = wait_for_driver(leaders, another)
     # Otherwise the worker would start another child, or the child would release its shards.
-    os.kill(another.pid, signal.SIGSTOP)
+    another.pause()
     os.kill(pid_of(child), signal.SIGKILL)
     another.kill()
     eventually(lambda: child not in leaders.now(), "another child drives", SETTLED_S)

@@ -150,15 +150,12 @@ def test_the_json_line_of_a_lost_lease_has_the_duration_and_no_success(deploymen
 
 
 def test_messages_of_a_batch_that_a_stop_releases_are_logged_as_released(deployment: WorkerDeployment) -> None:
-    go = deployment.folder / "go"
-    deployment.send(worker_app.wait_for, str(go))
+    deployment.send(worker_app.wait_for_stop)
     left = deployment.send(worker_app.double, 1)
     with deployment.worker() as worker:
         worker.wait_until_recorded("began")
         # The stop comes before the second task of the batch.
         worker.send_signal(signal.SIGTERM)
-        eventually(lambda: "stopping: running tasks" in worker.log, "the worker stops")
-        go.touch()
         assert worker.wait(20) == 0
     assert f"work/{left}: released before its task began" in worker.log
     assert "succeeded" not in " ".join(lines_about(worker, left))

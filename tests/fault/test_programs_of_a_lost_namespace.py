@@ -20,6 +20,7 @@ from services.serving_program import SERVE, ServingProgram
 from tests.fault import worker_app
 from tests.fault.flaky_proxy import FlakyProxy
 from tests.fault.worker_processes import ROOT, Worker
+from tests.support.paused_process import pause
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.storage.keys import queue_key
@@ -143,7 +144,7 @@ def test_a_worker_process_that_is_restarted_does_not_create_the_namespace_again(
     with Worker(losing.url, NAMESPACE, tmp_path) as worker:
         eventually(lambda: "tasks: " in worker.log, f"the worker has started\n{worker.log}", 30)
         [child] = worker.children
-        os.kill(child, signal.SIGSTOP)
+        pause(child)
         losing.flush()
         os.kill(child, signal.SIGKILL)
         assert worker.wait(30) == 1
@@ -163,7 +164,7 @@ def test_a_process_that_loads_the_app_during_the_loss_does_not_create_the_namesp
         loading.unlink()
         eventually(lambda: len(worker.children) == 2, f"the second process is started\n{worker.log}", 30)
         [second] = {*worker.children} - {first}
-        os.kill(second, signal.SIGSTOP)
+        pause(second)
         losing.flush()
         eventually(lambda: "no longer exists" in worker.log, f"the loss is logged\n{worker.log}", 30)
         os.kill(second, signal.SIGCONT)

@@ -9,6 +9,7 @@ set.
 
 import asyncio
 import ctypes
+import gc
 import logging
 import multiprocessing
 import os
@@ -27,6 +28,7 @@ from typing import Any
 from tickwheel.errors import TickwheelError
 from tickwheel.model.message import LeasedMessage
 from tickwheel.tasks import Middleware, Outcome, Reject, Retry, RetryLater, Run, TaskApp, TaskQueue, current
+from tickwheel.worker.consumer import Consumer
 from tickwheel.worker.selectors import QueueSelector, Selection
 
 
@@ -203,6 +205,14 @@ def run_until_exists(path: str) -> None:
 def wait_for(path: str) -> None:
     """Runs until a file exists."""
     run_until_exists(path)
+
+
+@app.task(queue="work")
+def wait_for_stop() -> None:
+    """Runs until the process stops: no other task of its batch begins afterwards."""
+    record("began")
+    [consumer] = [found for found in gc.get_objects() if isinstance(found, Consumer)]
+    consumer._stopping.wait(20)
 
 
 @app.task(queue="work")

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from tests.support.paused_process import pause
 from tickwheel import InvalidArgument, NotDurable, OutOfMemory, Tickwheel
 from tickwheel.doctor import audit
 from tickwheel.testing import PrivateServer
@@ -90,7 +91,7 @@ def test_a_repeated_call_is_not_durable_before_the_replica_has_the_writes_of_the
             queue = tickwheel.queue("jobs")
             queue.enqueue(b"a", id="a")
             pid = replica.client().info("server")["process_id"]
-            os.kill(pid, signal.SIGSTOP)
+            pause(pid)
             try:
                 with pytest.raises(NotDurable):
                     queue.enqueue(b"b", id="b")

@@ -17,6 +17,7 @@ from services.redis_cluster import RedisCluster
 from services.valkey import ValkeyServer
 from tests.integration.cli.command_runner import Run, document
 from tests.support.lock_file_driver import driving_with_lock_file
+from tests.support.paused_process import pause
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.doctor.followers import Followers
@@ -209,7 +210,7 @@ def test_doctor_reports_that_an_event_process_has_stalled(
         eventually(
             lambda: driver_finding(run)[1].startswith("a process of this host drives"), "the event process drives"
         )
-        os.kill(pid, signal.SIGSTOP)
+        pause(pid)
         try:
             old_timer()
             verdict, text = driver_finding(run)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.integration.cli.command_runner import Run, document
 from tests.support.lock_file_driver import driving_with_lock_file
+from tests.support.paused_process import pause
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.storage.keys import shard_key, slot_key
@@ -136,7 +137,7 @@ def test_doctor_reports_overdue_messages_of_a_frozen_event_process(
     clock = shard_key(namespace, 0, "clock")
     with driving_with_lock_file(tickwheel_server.url, namespace) as pid:
         eventually(lambda: redis.hget(clock, "high"), "the shard is claimed")
-        os.kill(pid, signal.SIGSTOP)
+        pause(pid)
         try:
             enqueue_earlier(tickwheel_server, namespace, redis)
             verdicts = findings(run, code=1)

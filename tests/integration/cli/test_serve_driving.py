@@ -14,6 +14,7 @@ from redis import Redis
 from services.valkey import ValkeyServer
 from tests.fault.worker_processes import is_process
 from tests.integration.cli.command_runner import ENDS_S, Start
+from tests.support.paused_process import pause
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel, TickwheelError
 from tickwheel.embedded import EmbeddedServer
@@ -60,7 +61,7 @@ def test_another_signal_while_a_service_stops_its_child_changes_nothing(
     service = start(*SERVE, "--url", tickwheel_server.url, "--namespace", namespace)
     [child] = eventually(lambda: children(service.pid), "the child runs", ENDS_S)
     # The service waits for this child until it kills it.
-    os.kill(child, signal.SIGSTOP)
+    pause(child)
     service.send_signal(signal.SIGTERM)
     eventually(lambda: "tickwheel.service: ended" in service.log, "no call is in flight", ENDS_S)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.embedded.programs import StartProgram, all_at_once, client, is_server_alive, kill_server, starts
+from tests.support.paused_process import pause
 from tickwheel.embedded import EmbeddedServer, EmbeddedServerError, valkey_process
 from tickwheel.embedded.valkey_process import ValkeyProcess
 
@@ -182,7 +183,7 @@ def test_a_frozen_server_is_reported_and_left_alone(data_dir: Path, monkeypatch:
     with EmbeddedServer(data_dir) as server:
         pid = server.pid
         assert pid is not None
-        os.kill(pid, signal.SIGSTOP)
+        pause(pid)
         try:
             with pytest.raises(EmbeddedServerError, match=f"process {pid} is alive but"):
                 EmbeddedServer(data_dir).open()
@@ -197,7 +198,7 @@ def test_the_last_program_to_close_ends_a_frozen_server(data_dir: Path, monkeypa
     monkeypatch.setattr(valkey_process, "_STOP_S", 0.3)
     with EmbeddedServer(data_dir) as server:
         assert server.pid is not None
-        os.kill(server.pid, signal.SIGSTOP)
+        pause(server.pid)
     assert not is_server_alive(data_dir)
 
 
