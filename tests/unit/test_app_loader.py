@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from celery import Celery
 
+from tests.support.celery_app import make_celery_app
 from tickwheel.celery import migrate
 from tickwheel.errors import InvalidArgument
 from tickwheel.tasks import TaskApp
@@ -33,15 +33,18 @@ def test_the_working_directory_is_searched_first_also_if_the_path_lists_it_furth
     assert sys.modules.pop(NAME).__file__ == str(tmp_path / "here" / f"{NAME}.py")
 
 
-def celery_and_app() -> tuple[Any, TaskApp]:
-    """Return an app without a server, which runs the tasks of a Celery app, and the Celery app."""
-    celery, app = Celery("shop", broker="memory://", set_as_current=False), TaskApp("redis://127.0.0.1:1")
+@pytest.fixture
+def celery_and_app(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, TaskApp]:
+    """An app without a server, which runs the tasks of a Celery app, and the Celery app."""
+    celery, app = make_celery_app(monkeypatch), TaskApp("redis://127.0.0.1:1")
     migrate(celery, app, queues={"fast lane": "fast"})
     return celery, app
 
 
-def test_an_app_that_runs_tasks_of_celery_has_every_queue_that_the_command_line_names() -> None:
-    celery, app = celery_and_app()
+def test_an_app_that_runs_tasks_of_celery_has_every_queue_that_the_command_line_names(
+    celery_and_app: tuple[Any, TaskApp],
+) -> None:
+    celery, app = celery_and_app
     celery.conf.worker_prefetch_multiplier = 3
     app.load()
     celery_queue, urgent = select_queues(app, ["celery", "urgent"])
@@ -58,8 +61,10 @@ def test_an_app_that_runs_tasks_of_celery_has_every_queue_that_the_command_line_
         ("fast lane", "Celery's queue 'fast lane' is the queue 'fast' here"),
     ],
 )
-def test_the_command_line_names_queues_as_tickwheel_does(name: str, problem: str) -> None:
-    _, app = celery_and_app()
+def test_the_command_line_names_queues_as_tickwheel_does(
+    celery_and_app: tuple[Any, TaskApp], name: str, problem: str
+) -> None:
+    _, app = celery_and_app
     app.load()
     with pytest.raises(InvalidArgument, match=problem):
         select_queues(app, ["celery", name])
@@ -72,10 +77,12 @@ def test_an_app_of_its_own_has_only_the_queues_that_it_declares() -> None:
         select_queues(app, ["mail", "urgent"])
 
 
-def test_a_router_that_needs_the_arguments_of_a_call_leaves_its_tasks_in_the_default_queue() -> None:
+def test_a_router_that_needs_the_arguments_of_a_call_leaves_its_tasks_in_the_default_queue(
+    celery_and_app: tuple[Any, TaskApp],
+) -> None:
     def nothing() -> None: ...
 
-    celery, app = celery_and_app()
+    celery, app = celery_and_app
     celery.conf.task_routes = [lambda name, args, *more, **options: {"queue": args[0]}]
     celery.task(name="routed.by_arguments", shared=False)(nothing)
     app.load()
