@@ -112,8 +112,13 @@ CALLER_ANSWERS = 2
 # shards in large rounds, of more than four requests. The second is the number of groups of requests of `DequeueBatch`.
 CALLER_ROUND_REQUESTS = 128
 CALLER_DEQUEUE_GROUPS = 32
-# A read that takes longer, in seconds, waits for a shard. The next reads of the caller then begin.
-READ_TURN_S = 0.1
+# The items, for example messages or leases, of the requests that a process processes at a time for each caller.
+# Requests with few items are not counted.
+CALLER_ITEMS = 500
+UNCOUNTED_ITEMS = 16
+# The longest turn of a read or of a request, in seconds. One that takes longer waits for a shard. The next ones of the
+# caller then begin.
+TURN_S = 0.1
 # Walks of an index that go on at a time for each caller, after the first script call of each.
 CALLER_WALKS = 1
 # The longest time, in seconds, for which a walk waits until the rate of its token allows its second script call. Calls
@@ -149,4 +154,9 @@ SHARDS_OF_A_MESSAGE = 8
 # A call of AwaitMessages may read a key of each of its queues on each shard. It costs one message for this number of
 # keys, if this is more. The keys of one message then take the service about as long as an enqueue does.
 KEYS_OF_A_MESSAGE = 32
+# A forecast reads a number for each of its minutes on each shard. It costs one message for this number of minutes, if
+# this is more. The shards are read in rounds of at most `FORECAST_ROUND` minutes, because Redis serves no other client
+# during a round, and takes about 1 µs for a minute.
+MINUTES_OF_A_MESSAGE = 64
+FORECAST_ROUND = 16_384
 RATE_MAX = 1_000_000

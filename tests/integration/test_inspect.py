@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tickwheel import InvalidArgument, Message, NewMessage, Queue, QueueNotFound, Tickwheel
+from tickwheel import InvalidArgument, Message, NewMessage, Queue, QueueNotFound, Tickwheel, limits
 from tickwheel.testing import VirtualClock
 
 pytestmark = [pytest.mark.integration, pytest.mark.queue(forecast=True)]
@@ -52,7 +52,12 @@ def test_depth_counts_pending_messages_including_blocked_messages(tw: Tickwheel,
     assert queue.depth({"kind": "nothing"}) == 0
 
 
-def test_the_forecast_counts_the_messages_due_in_each_coming_minute(queue: Queue, clock: VirtualClock) -> None:
+@pytest.mark.parametrize("round_minutes", [limits.FORECAST_ROUND, 60, 180])
+def test_the_forecast_counts_the_messages_due_in_each_coming_minute(
+    queue: Queue, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, round_minutes: int
+) -> None:
+    # The shards are read in one round, or in several.
+    monkeypatch.setattr(limits, "FORECAST_ROUND", round_minutes)
     first = clock.now.replace(second=0, microsecond=0) + MINUTE
     clock.advance(first - clock.now)
     queue.enqueue_many(NewMessage(id=f"m{n}", delay=n * 10 * SECOND) for n in range(60))

@@ -80,9 +80,13 @@ SERVICE_ROWS = {
     f" {limits.CALL_ENTRIES:,} index entries. The first script call does not wait. A walk begins its second one when"
     f" the token is within its rate, or after {limits.WALK_WAIT_S:g} s",
     "reads of many shards": f"{limits.CALLER_ROUND_REQUESTS} requests"
-    f" to shards at a time for each caller, and {limits.CALLER_DEQUEUE_GROUPS} queues of its `DequeueBatch` calls; the"
+    f" to shards at a time for each caller, and {limits.CALLER_DEQUEUE_GROUPS} queues of its `DequeueBatch` calls,"
+    f" fewer in a namespace with more than {limits.SHARDS_OF_A_MESSAGE} shards; the"
     " others wait in their order. A call that sends at most four requests at a time, as in a namespace with few shards,"
-    f" does not count. A read that lasts longer than {limits.READ_TURN_S:g} s waits for a shard, and no longer counts",
+    f" does not count. A read that lasts longer than {limits.TURN_S:g} s waits for a shard, and counts less; the"
+    " caller's next reads wait for such reads only if these are eight times as many",
+    "requests with many items": f"{limits.CALLER_ITEMS} messages, leases, ids or requests of a batch at a time for each"
+    f" caller; the other requests with more than {limits.UNCOUNTED_ITEMS} wait in their order",
     "the request of a call": f"must arrive within {limits.REQUEST_ARRIVAL_S:g} s after the headers of the call, and of"
     f" a health check within {limits.HEALTH_ARRIVAL_S:g} s",
     "other calls in flight": "– ; a call is in flight until its client has read the answer. Other calls may also use"
@@ -155,4 +159,5 @@ def test_the_limits_of_the_service_in_the_guide_equal_the_code() -> None:
     counted = GUIDE.partition("#### What counts as a message")[2]
     assert f"for each {limits.SHARDS_OF_A_MESSAGE} shards" in counted
     assert f"for each {limits.KEYS_OF_A_MESSAGE} pairs of a queue" in counted
+    assert f"for each {limits.MINUTES_OF_A_MESSAGE} minutes of a shard" in counted
     assert f"up to {limits.RATE_MAX:,}" in rows["messages a second"][1]

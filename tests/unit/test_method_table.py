@@ -5,6 +5,7 @@ import pytest
 from tickwheel.rpc.methods import SERVICES
 from tickwheel.service.method_table import METHOD_ROWS, METHOD_TABLE, one_shard
 from tickwheel.v1 import message_service_pb2 as calls
+from tickwheel.v1.queue_service_pb2 import GetForecastRequest
 
 pytestmark = pytest.mark.unit
 
@@ -38,6 +39,23 @@ def test_a_call_costs_its_messages_and_at_least_one_unless_the_enqueue_paid(
 def test_a_wait_for_several_queues_costs_what_it_reads(shards: int, queues: int, cost: int) -> None:
     request = calls.AwaitMessagesRequest(queues=[f"q{n}" for n in range(queues)])
     assert METHOD_TABLE["AwaitMessages"].cost(request, lambda _: shards) == cost
+
+
+@pytest.mark.parametrize(
+    ("shards", "minutes", "cost"),
+    [(1, 0, 1), (1, 1_440, 22), (16, 0, 15), (16, 60, 15), (256, 1, 32), (256, 1_440, 5_760), (256, 2**31 - 1, 5_760)],
+)
+def test_a_forecast_costs_the_minutes_that_it_reads(shards: int, minutes: int, cost: int) -> None:
+    request = GetForecastRequest(minutes=minutes)
+    assert METHOD_TABLE["GetForecast"].cost(request, lambda _: shards) == cost
+
+
+def test_a_batch_is_as_large_as_its_items_and_no_other_request_has_any() -> None:
+    batch = {"EnqueueBatch": "messages", "EnqueueStream": "messages", "DequeueBatch": "requests", "Cancel": "ids"}
+    batch |= {"Complete": "leases", "Fail": "items", "Release": "leases", "Extend": "leases"}
+    assert {row.name: row.items for row in METHOD_ROWS if row.items} == batch
+    assert METHOD_TABLE["Complete"].count_items(calls.CompleteRequest(leases=[{}, {}])) == 2
+    assert METHOD_TABLE["Enqueue"].count_items(calls.EnqueueRequest()) == 0
 
 
 def test_a_release_costs_its_leases_at_its_end_and_no_other_call_does() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import time
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from tickwheel.plan import Reply, Request
 from tickwheel.service import dequeue_batch
 from tickwheel.service.batching.coalescing_executor import CoalescingExecutor
 from tickwheel.service.call_limits import CallLimits, RequestLimits
-from tickwheel.service.fair_limit import FairLimit, ReadTurns
+from tickwheel.service.fair_limit import FairLimit, SizedTurns
 from tickwheel.v1.message_service_pb2 import DequeueBatchRequest
 
 pytestmark = pytest.mark.unit
@@ -21,13 +22,13 @@ pytestmark = pytest.mark.unit
 
 @pytest.fixture(autouse=True)
 def _turns_do_not_end_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "READ_TURN_S", 60.0)
+    monkeypatch.setattr(limits, "TURN_S", 60.0)
 
 
 class Reads:
     """Reads that go on until the test ends them, and what they read at a time."""
 
-    def __init__(self, turns: ReadTurns) -> None:
+    def __init__(self, turns: SizedTurns) -> None:
         self._turns = turns
         self.begun: list[str] = []
         self.end = asyncio.Event()
@@ -56,7 +57,7 @@ class Reads:
 
 def test_a_caller_reads_at_most_as_much_as_the_limit_and_delays_no_other_caller() -> None:
     async def run() -> None:
-        reads = Reads(ReadTurns(4))
+        reads = Reads(SizedTurns(4))
         for n in range(5):
             reads.start(f"a{n}", 2)
         reads.start("b", 4, caller="b")
@@ -68,7 +69,7 @@ def test_a_caller_reads_at_most_as_much_as_the_limit_and_delays_no_other_caller(
 
 def test_a_read_above_the_limit_begins_when_its_caller_reads_nothing_else() -> None:
     async def run() -> None:
-        reads = Reads(ReadTurns(4))
+        reads = Reads(SizedTurns(4))
         first = reads.start("small")
         reads.start("huge", 100)
         # This one would have room, but may not overtake.
@@ -85,7 +86,7 @@ def test_a_free_turn_lets_no_other_call_run_first() -> None:
     async def run() -> list[str]:
         steps: list[str] = []
         asyncio.get_running_loop().call_soon(steps.append, "another call")
-        async with ReadTurns(1).turn("a"):
+        async with SizedTurns(1).turn("a"):
             steps.append("the read")
         await asyncio.sleep(0)
         return steps
@@ -95,8 +96,8 @@ def test_a_free_turn_lets_no_other_call_run_first() -> None:
 
 def test_a_read_that_waits_for_a_shard_does_not_hold_up_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
-        reads = Reads(ReadTurns(1))
-        monkeypatch.setattr(limits, "READ_TURN_S", 0.0)
+        reads = Reads(SizedTurns(1))
+        monkeypatch.setattr(limits, "TURN_S", 0.0)
         for name in "xyz":
             reads.start(name)
         async with asyncio.timeout(20):
@@ -104,7 +105,7 @@ def test_a_read_that_waits_for_a_shard_does_not_hold_up_the_next_one(monkeypatch
                 pass
         await reads.finish()
         # A turn that has ended early does not end again.
-        monkeypatch.setattr(limits, "READ_TURN_S", 60.0)
+        monkeypatch.setattr(limits, "TURN_S", 60.0)
         reads.end.clear()
         for name in "uv":
             reads.start(name)
@@ -114,11 +115,54 @@ def test_a_read_that_waits_for_a_shard_does_not_hold_up_the_next_one(monkeypatch
     asyncio.run(run())
 
 
+def test_reads_that_wait_for_a_shard_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        reads = Reads(SizedTurns(2))
+        monkeypatch.setattr(limits, "TURN_S", 0.0)
+        tasks = [reads.start(f"r{n}", 2) for n in range(20)]
+        async with asyncio.timeout(20):
+            while len(await reads.settle()) < 9:
+                pass
+        # Eight times the limit is overdue, and so is the read over it. The next one begins when one of them has ended.
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+        assert len(reads.begun) == 9
+        tasks[0].cancel()
+        async with asyncio.timeout(20):
+            while len(await reads.settle()) < 10:
+                pass
+        await reads.finish()
+        assert len(reads.begun) == 20
+
+    asyncio.run(run())
+
+
+def test_a_busy_event_loop_ends_no_turn_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        reads = Reads(SizedTurns(1))
+        monkeypatch.setattr(limits, "TURN_S", 0.004)
+        for name in "xy":
+            reads.start(name)
+        await reads.settle()
+        for _ in range(20):
+            # The loop can do nothing else meanwhile.
+            time.sleep(0.02)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        assert reads.begun == ["x"]
+        async with asyncio.timeout(20):
+            while await reads.settle() != ["x", "y"]:
+                await asyncio.sleep(0.0005)
+        await reads.finish()
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("steps", range(4))
 @pytest.mark.parametrize("cancelled", [["first"], ["second"], ["third"], ["first", "second"], ["second", "first"]])
 def test_a_cancelled_read_leaves_its_place_whenever_it_is_cancelled(cancelled: Sequence[str], steps: int) -> None:
     async def run() -> None:
-        turns = ReadTurns(2)
+        turns = SizedTurns(2)
         reads = Reads(turns)
         tasks = {name: reads.start(name, 2) for name in ("first", "second", "third")}
         for _ in range(steps):
@@ -187,7 +231,7 @@ def test_all_calls_of_a_caller_together_send_few_requests_in_large_rounds(
         await executor.round([Request(shard, command=("PING",)) for shard in range(shards)])
 
     async def run() -> None:
-        executor = CoalescingExecutor(servers, "", 1.0, turns=ReadTurns(limits.CALLER_ROUND_REQUESTS))
+        executor = CoalescingExecutor(servers, "", 1.0, turns=SizedTurns(limits.CALLER_ROUND_REQUESTS))
         executor.uncoalesced = rounds
         await asyncio.gather(*(call(executor, f"10.0.0.{n % callers}") for n in range(40 * callers)))
 
@@ -200,15 +244,20 @@ def test_all_calls_of_a_caller_together_send_few_requests_in_large_rounds(
 class ServedNamespaces:
     """Namespaces whose queues are empty."""
 
-    def __init__(self) -> None:
-        self.group_turns = ReadTurns(limits.CALLER_DEQUEUE_GROUPS)
+    def __init__(self, shards: int) -> None:
+        self.group_turns = SizedTurns(limits.CALLER_DEQUEUE_GROUPS)
+        self._shards = shards
+
+    def count_shards(self, _: object) -> int:
+        return self._shards
 
 
+@pytest.mark.parametrize(("shards", "groups"), [(1, 32), (15, 32), (16, 16), (256, 1), (2_000, 1)])
 def test_all_batches_of_a_caller_together_read_few_groups_at_a_time_and_none_while_a_client_does_not_read(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, shards: int, groups: int
 ) -> None:
     reading, most, written = 0, 0, 0
-    namespaces: Any = ServedNamespaces()
+    namespaces: Any = ServedNamespaces(shards)
 
     class Empty:
         async def run(self, _: object) -> bool:
@@ -249,4 +298,4 @@ def test_all_batches_of_a_caller_together_read_few_groups_at_a_time_and_none_whi
 
     asyncio.run(run())
 
-    assert (most, written) == (limits.CALLER_DEQUEUE_GROUPS, 500)
+    assert (most, written) == (groups, 500)

@@ -119,7 +119,7 @@ def test_a_request_of_a_stream_that_arrives_after_the_end_of_its_call_holds_noth
         return await anext(requests)
 
     async def take_turn() -> None:
-        await requests.take_turn()
+        await requests.take_turn(1)
 
     async def run() -> None:
         with requests:
@@ -127,12 +127,12 @@ def test_a_request_of_a_stream_that_arrives_after_the_end_of_its_call_holds_noth
         for late in (read, take_turn):
             with pytest.raises(asyncio.CancelledError):
                 await asyncio.create_task(late())
-        assert not requests.is_large
+        assert not requests._held_bytes
         # All bytes and all turns are free.
         with reader(call_limits, LARGE) as another:
             for _ in range(limits.LARGE_REQUESTS + 1):
                 await anext(another)
-                await another.take_turn()
+                await another.take_turn(1_000)
 
     asyncio.run(run())
     assert call_limits.requests.bytes._held == {}
@@ -146,6 +146,38 @@ def test_an_invalid_name_of_a_stream_is_refused_before_it_is_kept() -> None:
             QueueName.of(request)
 
 
+def test_a_caller_has_few_items_processed_at_a_time_and_other_callers_have_their_own(
+    call_limits: CallLimits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "TURN_S", 60.0)
+    begun: Counter[str] = Counter()
+
+    async def process(address: str, items: int, end: asyncio.Event) -> None:
+        with reader(call_limits, b"", address) as requests:
+            await requests.read_single()
+            await requests.take_turn(items)
+            begun[f"{items} of {address}"] += 1
+            await end.wait()
+
+    async def run() -> None:
+        end, ended = asyncio.Event(), asyncio.Event()
+        ended.set()
+        busy = [asyncio.create_task(process("10.0.0.1", limits.CALLER_ITEMS // 2, end)) for _ in range(5)]
+        name = f"{limits.CALLER_ITEMS // 2} of 10.0.0.1"
+        await eventually_in_task(lambda: begun[name] == 2, "as many requests begin as the limit allows")
+        # Requests with few items need no turn, and each caller has turns of its own.
+        await asyncio.wait_for(process("10.0.0.1", limits.UNCOUNTED_ITEMS, ended), 20)
+        await asyncio.wait_for(process("10.0.0.2", 1_000, ended), 20)
+        assert begun[name] == 2
+        busy[0].cancel()
+        await eventually_in_task(lambda: begun[name] == 3, "the next request begins")
+        end.set()
+        await asyncio.gather(*busy, return_exceptions=True)
+        assert begun[name] == 5
+
+    asyncio.run(run())
+
+
 def test_a_caller_has_a_few_turns_to_process_large_requests_and_other_callers_have_their_own(
     call_limits: CallLimits,
 ) -> None:
@@ -154,8 +186,7 @@ def test_a_caller_has_a_few_turns_to_process_large_requests_and_other_callers_ha
     async def process(address: str, end: asyncio.Semaphore) -> None:
         with reader(call_limits, LARGE, address) as requests:
             await requests.read_single()
-            assert requests.is_large
-            await requests.take_turn()
+            await requests.take_turn(1)
             begun[address] += 1
             await end.acquire()
 

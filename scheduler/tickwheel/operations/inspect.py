@@ -19,6 +19,7 @@ from tickwheel.plan import (
     AwaitWakeup,
     ContinueWalk,
     Plan,
+    Reply,
     Request,
     Round,
     SubscribeToEnd,
@@ -211,7 +212,10 @@ def forecast(context: NamespaceContext, queue: str, minutes: int) -> Plan[list[F
             f"queue {queue!r} keeps no forecast: create it with forecast=True, which counts messages per minute"
         )
     requests = [Request(shard, context.call("forecast", shard, queue, [minutes])) for shard in range(context.shards)]
-    replies = yield Round(requests)
+    size = limits.FORECAST_ROUND // minutes
+    replies: list[Reply] = []
+    for begin in range(0, len(requests), size):
+        replies += yield Round(requests[begin : begin + size])
     first = int.from_bytes(replies[0].value[0]) // 60_000
     totals = [sum(column) for column in zip(*(reply.value[1:] for reply in replies), strict=True)]
     return [ForecastMinute(validation.from_ms((first + n) * 60_000), count) for n, count in enumerate(totals)]

@@ -15,7 +15,7 @@ from tickwheel.errors import LimitExceeded
 from tickwheel.plan import ContinueWalk
 from tickwheel.rpc.message_copies import MessageCopies
 from tickwheel.service.authorization import CALL
-from tickwheel.service.fair_limit import CallerTurns, FairLimit
+from tickwheel.service.fair_limit import CallerTurns, FairLimit, SizedTurns
 from tickwheel.service.token_quota import RETRY_AFTER_MS, ConcurrencyLimit
 
 # Addresses with the same first 64 bits belong to one network, which can use all of them.
@@ -64,10 +64,11 @@ class RequestLimits:
         self.bytes = FairLimit(
             limits.REQUESTS_BYTES, "bytes of large requests in flight", min_share=limits.REQUEST_BYTES
         )
-        # One large request is parsed at a time, and other calls are served before the next one. The callers take turns.
+        # One large request is parsed at a time, and other calls are served before the next one.
         self.parsing = asyncio.Lock()
         self.parsing_turns = CallerTurns(1)
         self._turns = CallerTurns(limits.LARGE_REQUESTS)
+        self.item_turns = SizedTurns(limits.CALLER_ITEMS)
 
     def turns(self, caller: str) -> asyncio.Semaphore:
         """Return the semaphore of the large requests of a caller that are processed at a time."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from tickwheel import limits
@@ -13,7 +14,6 @@ from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.rpc import message_conversion
 from tickwheel.service.call_limits import PLACE, name_current_caller
-from tickwheel.service.fair_limit import ReadTurn
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.service.request_fields import request_owner
 from tickwheel.service.request_reader import QueueName
@@ -120,22 +120,23 @@ class DequeueBatch:
 
     async def _serve(self, group: RequestGroup) -> list[tuple[int, Dequeue]]:
         """Answer requests until the queue has no more messages. Return the others with their places."""
-        async with self._turn():
-            namespace, queue = await resolve_queue(self._namespaces, group[0][1])
+        first = group[0][1]
+        # Each dequeue may read all shards.
+        size = max(1, self._namespaces.count_shards(first) // limits.SHARDS_OF_A_MESSAGE)
+        turn = partial(self._namespaces.group_turns.turn, self._caller, size)
+        async with turn():
+            namespace, queue = await resolve_queue(self._namespaces, first)
             waiting = [(index, to_dequeue(namespace, queue, request, None)) for index, request in group]
             has_more: bool = await namespace.run(waiting[0][1].may_have_messages())
         while waiting and has_more:
             index, dequeue = waiting.pop(0)
-            async with self._turn():
+            async with turn():
                 messages = await namespace.dequeue(dequeue)
             await self._write_answers([calls.DequeueBatchResponse.Answer(place=index, response=to_response(messages))])
             if waiting and len(messages) < dequeue.limit:
-                async with self._turn():
+                async with turn():
                     has_more = await namespace.run(waiting[0][1].may_have_messages())
         return waiting
-
-    def _turn(self) -> ReadTurn:
-        return self._namespaces.group_turns.turn(self._caller)
 
     async def _write_answers(self, answers: Iterable[calls.DequeueBatchResponse.Answer]) -> None:
         response = calls.DequeueBatchResponse(answers=answers)

@@ -15,6 +15,11 @@ from tickwheel.service.token_quota import RETRY_AFTER_MS
 # First and longest pause between two attempts of a caller that waits until it may hold more.
 _PAUSE_S: Final = 0.05
 _PAUSE_MAX_S: Final = 1.0
+# A turn lasts at most this number of ticks. A tick does not count if the event loop is late by more than `_ON_TIME_S`.
+_TICKS: Final = 4
+_ON_TIME_S: Final = 0.01
+# How much the turns of a caller that ended early may still do, as a multiple of the limit.
+_OVERDUE: Final = 8
 
 
 class FairLimit:
@@ -125,71 +130,95 @@ class CallerTurns:
         return semaphore
 
 
-class ReadTurns:
-    """Limits the size of what each caller reads at a time. The reads of a caller begin in the order of their calls.
+class SizedTurns:
+    """Limits the size of what each caller does at a time: of what it reads, or of its requests that are processed. The
+    turns of a caller begin in the order of their calls.
 
-    The event loop builds a large read and processes its replies without a pause. So if many calls of a caller read at
-    the same time, the calls of others wait for all of them.
+    The event loop processes a large request, builds a large read and processes its replies without a pause. So if many
+    calls of a caller did this at the same time, the calls of others would wait for all of them.
     """
 
     def __init__(self, limit: int) -> None:
-        """``limit`` is the total size of what a caller reads at a time. A larger read begins if the caller has none."""
+        """``limit`` is the total size of the turns of a caller. A larger turn begins if the caller has none."""
         self._limit = limit
         # An entry disappears when no call of the caller uses it.
         self._lines: WeakValueDictionary[str, _Line] = WeakValueDictionary()
 
-    def turn(self, caller: str, size: int = 1) -> "ReadTurn":
-        """Return the turn of a read: use it in an ``async with`` statement."""
+    def turn(self, caller: str, size: int = 1) -> "SizedTurn":
+        """Return a turn, which has not begun."""
         line = self._lines.get(caller)
         if line is None:
             line = self._lines[caller] = _Line(self._limit)
-        return ReadTurn(line, size)
+        return SizedTurn(line, size)
 
 
-class ReadTurn:
-    """The right to read. The turn ends with its ``async with`` block, or after a time, because a read can last as long
-    as a shard does not answer. The next reads of the caller then need not wait for this shard.
+class SizedTurn:
+    """The right to read, or to process a request: use it in an ``async with`` statement, or call `begin` and `end`.
+
+    The turn ends early after `limits.TURN_S`, because a read can last as long as a shard does not answer. The next
+    calls of the caller then need not wait for this shard. Time in which the event loop is late does not count: then
+    the process is busy, and more turns would make it slower.
     """
 
-    __slots__ = ("_has_ended", "_line", "_size", "_timer")
+    __slots__ = ("_due", "_is_early", "_line", "_size", "_ticks", "_timer")
 
     def __init__(self, line: "_Line", size: int) -> None:
         self._line = line
         self._size = size
-        self._has_ended = False
+        self._ticks = 0
+        self._is_early = False
 
     async def __aenter__(self) -> None:
-        if not self._line.take(self._size):
-            await self._line.wait(self._size)
-        self._timer = asyncio.get_running_loop().call_later(limits.READ_TURN_S, self._end)
+        await self.begin()
 
     async def __aexit__(self, *_: object) -> None:
-        self._timer.cancel()
-        self._end()
+        self.end()
 
-    def _end(self) -> None:
-        if not self._has_ended:
-            self._has_ended = True
-            self._line.put_back(self._size)
+    async def begin(self) -> None:
+        """Wait in the line of the caller, and begin the turn."""
+        if not self._line.take(self._size):
+            await self._line.wait(self._size)
+        self._start_timer()
+
+    def end(self) -> None:
+        """End the turn, which has begun."""
+        self._timer.cancel()
+        self._line.put_back(self._size, is_overdue=self._is_early)
+
+    def _start_timer(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._due = loop.time() + limits.TURN_S / _TICKS
+        self._timer = loop.call_at(self._due, self._tick)
+
+    def _tick(self) -> None:
+        if asyncio.get_running_loop().time() - self._due < _ON_TIME_S:
+            self._ticks += 1
+        if self._ticks < _TICKS:
+            self._start_timer()
+        else:
+            self._is_early = True
+            self._line.end_early(self._size)
 
 
 class _Line:
-    """The reads of one caller: the size of those that go on, and those that wait, in their order."""
+    """The turns of one caller: the size of those that go on, and those that wait, in their order."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._taken = 0
+        # The size of the turns that have ended early, and whose calls go on.
+        self._overdue = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def take(self, size: int) -> bool:
-        """Begin a read, and return True; or return False if the read must wait."""
+        """Begin a turn, and return True; or return False if the turn must wait."""
         if self._waiting or not self._has_room(size):
             return False
         self._taken += size
         return True
 
     async def wait(self, size: int) -> None:
-        """Wait in the line, and then begin a read."""
+        """Wait in the line, and then begin a turn."""
         begun = asyncio.get_running_loop().create_future()
         place = size, begun
         self._waiting.append(place)
@@ -197,7 +226,7 @@ class _Line:
             await begun
         except asyncio.CancelledError:
             if begun.done() and not begun.cancelled():
-                # The read has begun, but its call has been cancelled before it continued.
+                # The turn has begun, but its call has been cancelled before it continued.
                 self.put_back(size)
             else:
                 with suppress(ValueError):
@@ -205,10 +234,18 @@ class _Line:
                 self._begin_next()
             raise
 
-    def put_back(self, size: int) -> None:
-        """End a read."""
-        self._taken -= size
+    def put_back(self, size: int, *, is_overdue: bool = False) -> None:
+        """End a turn, or the call of a turn that has ended early."""
+        if is_overdue:
+            self._overdue -= size
+        else:
+            self._taken -= size
         self._begin_next()
+
+    def end_early(self, size: int) -> None:
+        """End a turn whose call goes on."""
+        self._overdue += size
+        self.put_back(size)
 
     def _begin_next(self) -> None:
         while self._waiting and self._has_room(self._waiting[0][0]):
@@ -218,4 +255,6 @@ class _Line:
                 begun.set_result(None)
 
     def _has_room(self, size: int) -> bool:
+        if self._overdue > _OVERDUE * self._limit:
+            return False
         return not self._taken or self._taken + size <= self._limit

@@ -14,6 +14,8 @@ from tickwheel.v1.message_pb2 import STATE_UNSPECIFIED
 # Returns the number of shards of the namespace that a request names.
 Shards = Callable[[Any], int]
 Count = Callable[[Any, Any], int]
+# The cost of a shard, in messages.
+_SHARD: Final = 1 / limits.SHARDS_OF_A_MESSAGE
 
 
 def one_shard(_: Any) -> int:
@@ -25,47 +27,48 @@ def one_shard(_: Any) -> int:
 class MethodRow:
     """One RPC.
 
-    ``charge`` is the cost of a call in messages: a number or, if the cost is the length of a repeated field of the
-    request, the name of this field. ``action`` names the metric that counts messages of the RPC, for example
-    ``enqueued``; it is empty if there is no such metric. ``count`` computes the number of these messages from a request
-    and its response. ``answer_bytes`` is above 0 if an answer can be large: the size of its turn (`call_limits.Turn`).
-    It is also above 0 if many calls can be woken at the same time, of which few may read at a time. Calls that do not
-    read the content of messages (``reads_content``) have turns of their own. The handlers of dequeues take their turns
-    themselves. A call that ``reads_all_shards``, or writes to all, costs their number divided by `SHARDS_OF_A_MESSAGE`,
-    if this is more than ``charge``. If ``charge`` is the name of a field, the call costs the sum of the field's items,
-    each of which names a namespace. If the call reads a key for each item of the repeated field ``keys`` on each shard,
-    it costs the number of keys divided by `KEYS_OF_A_MESSAGE`, if this is more. ``charge_at_end`` is the name of a
-    repeated field of the request: the call is never rejected for its length, which is charged when the call ends. Only
-    unary RPCs can have this charge.
+    ``items`` is the name of the repeated field of the items if the call is for a batch. ``charge`` is the cost of a
+    call or, for a batch, of an item, in messages. ``action`` names the metric that counts messages of the RPC, for
+    example ``enqueued``; it is empty if there is no such metric. ``count`` computes the number of these messages from a
+    request and its response. ``answer_bytes`` is above 0 if an answer can be large: the size of its turn
+    (`call_limits.Turn`). It is also above 0 if many calls can be woken at the same time, of which few may read at a
+    time. Calls that do not read the content of messages (``reads_content``) have turns of their own. The handlers of
+    dequeues take their turns themselves. A call that ``reads_all_shards``, or writes to all, costs the sum of what each
+    costs, if this is more than ``charge``; ``shard_cost`` returns the cost of a shard for a request. For a batch, each
+    item names a namespace, and has this cost. ``charge_at_end`` is the cost of an item that is charged when the call
+    ends, and for which no call is rejected. Only unary RPCs can have this charge.
     """
 
     name: str
     role: Role
-    charge: int | str = 1
+    charge: int = 1
     action: str = ""
     count: Count = lambda _, response: 0
     answer_bytes: int = 0
     reads_content: bool = True
     reads_all_shards: bool = False
-    keys: str = ""
-    charge_at_end: str = ""
+    shard_cost: Callable[[Any], float] = lambda _: _SHARD
+    items: str = ""
+    charge_at_end: int = 0
 
     def cost(self, request: Any, shards: Shards) -> int:
-        """Return the cost of a request in messages. If the cost is the length of a field, it is at least 1."""
-        if isinstance(self.charge, str):
-            items = getattr(request, self.charge)
+        """Return the cost of a request in messages. A batch without items costs as much as with one."""
+        if self.items:
             if not self.reads_all_shards:
-                return max(len(items), 1)
-            return max(sum(max(1, shards(item) // limits.SHARDS_OF_A_MESSAGE) for item in items), 1)
+                return max(self.count_items(request), 1) * self.charge
+            items = getattr(request, self.items)
+            return max(sum(max(self.charge, int(shards(item) * _SHARD)) for item in items), 1)
         if not self.reads_all_shards:
             return self.charge
-        read = shards(request)
-        keys = read * len(getattr(request, self.keys)) if self.keys else 0
-        return max(self.charge, read // limits.SHARDS_OF_A_MESSAGE, keys // limits.KEYS_OF_A_MESSAGE)
+        return max(self.charge, int(shards(request) * self.shard_cost(request)))
 
     def cost_at_end(self, request: Any) -> int:
         """Return what a call with this request costs when it ends, in messages."""
-        return len(getattr(request, self.charge_at_end)) if self.charge_at_end else 0
+        return self.charge_at_end and self.count_items(request) * self.charge_at_end
+
+    def count_items(self, request: Any) -> int:
+        """Return the number of items of a batch, and 0 for any other request."""
+        return len(getattr(request, self.items)) if self.items else 0
 
 
 def _created(_: Any, response: Any) -> int:
@@ -93,30 +96,30 @@ _MEDIUM: Final = 256 * 1024
 METHOD_ROWS: Final = (
     # MessageService
     MethodRow("Enqueue", Role.PRODUCE, 1, "enqueued", lambda _, response: response.result.created),
-    MethodRow("EnqueueBatch", Role.PRODUCE, "messages", "enqueued", _created, answer_bytes=_MEDIUM),
+    MethodRow("EnqueueBatch", Role.PRODUCE, 1, "enqueued", _created, answer_bytes=_MEDIUM, items="messages"),
     # The handler counts the messages of each request, because each can name another queue.
-    MethodRow("EnqueueStream", Role.PRODUCE, "messages"),
+    MethodRow("EnqueueStream", Role.PRODUCE, items="messages"),
     MethodRow("Dequeue", Role.CONSUME, 1, "delivered", _delivered, reads_all_shards=True),
     # `CallObserver` calls ``count`` with each answered request of the batch and the response to this request.
-    MethodRow("DequeueBatch", Role.CONSUME, "requests", "delivered", _delivered, reads_all_shards=True),
+    MethodRow("DequeueBatch", Role.CONSUME, 1, "delivered", _delivered, reads_all_shards=True, items="requests"),
     MethodRow(
         *("AwaitMessages", Role.CONSUME),
         answer_bytes=_MEDIUM,
         reads_content=False,
         reads_all_shards=True,
-        keys="queues",
+        shard_cost=lambda request: max(_SHARD, len(request.queues) / limits.KEYS_OF_A_MESSAGE),
     ),
     # Only its first request names the namespace, so only this one costs more.
     MethodRow("DequeueStream", Role.CONSUME, 1, "delivered", _delivered, reads_all_shards=True),
     # Calls for leased messages are never rejected: otherwise, other workers would do the same work again. A release
     # costs its leases afterwards, because each of them leaves a timer on the wheel, and its message can be leased again
     # at once.
-    MethodRow("Complete", Role.CONSUME, 0, "completed", _not_lost),
-    MethodRow("Fail", Role.CONSUME, 0, "failed", _failed),
-    MethodRow("Release", Role.CONSUME, 0, "released", _not_lost, charge_at_end="leases"),
-    MethodRow("Extend", Role.CONSUME, 0),
+    MethodRow("Complete", Role.CONSUME, 0, "completed", _not_lost, items="leases"),
+    MethodRow("Fail", Role.CONSUME, 0, "failed", _failed, items="items"),
+    MethodRow("Release", Role.CONSUME, 0, "released", _not_lost, items="leases", charge_at_end=1),
+    MethodRow("Extend", Role.CONSUME, 0, items="leases"),
     MethodRow("GetLease", Role.CONSUME, 0, answer_bytes=_MEDIUM),
-    MethodRow("Cancel", Role.PRODUCE, "ids", "cancelled", _cancelled, answer_bytes=_MEDIUM),
+    MethodRow("Cancel", Role.PRODUCE, 1, "cancelled", _cancelled, answer_bytes=_MEDIUM, items="ids"),
     MethodRow("Reschedule", Role.PRODUCE),
     MethodRow("Redrive", Role.ADMIN),
     MethodRow("GetMessage", Role.READ, answer_bytes=_MEDIUM),
@@ -133,7 +136,14 @@ METHOD_ROWS: Final = (
     MethodRow("DeleteNamespace", Role.ADMIN),
     MethodRow("GetCounts", Role.READ, answer_bytes=limits.ANSWER_BYTES, reads_all_shards=True),
     MethodRow("GetDepth", Role.READ, answer_bytes=limits.ANSWER_BYTES, reads_all_shards=True),
-    MethodRow("GetForecast", Role.READ, answer_bytes=limits.ANSWER_BYTES, reads_all_shards=True),
+    MethodRow(
+        *("GetForecast", Role.READ),
+        answer_bytes=limits.ANSWERS_AT_ONCE,
+        reads_all_shards=True,
+        shard_cost=lambda request: max(
+            _SHARD, min(request.minutes or 60, limits.FORECAST_MINUTES_MAX) / limits.MINUTES_OF_A_MESSAGE
+        ),
+    ),
     MethodRow("ListSettings", Role.READ, answer_bytes=limits.ANSWER_BYTES),
     MethodRow("GetSetting", Role.READ),
     MethodRow("SetSetting", Role.ADMIN),

@@ -27,7 +27,7 @@ from tickwheel.service.batching.enqueue_batcher import EnqueueBatcher
 from tickwheel.service.batching.poll_coalescer import PollCoalescer
 from tickwheel.service.call_limits import AnswerLimits, Turn
 from tickwheel.service.counters import Counters
-from tickwheel.service.fair_limit import ReadTurns
+from tickwheel.service.fair_limit import SizedTurns
 from tickwheel.v1.queue_service_pb2 import OpenNamespaceRequest
 
 T = TypeVar("T")
@@ -109,8 +109,8 @@ class Namespaces:
         self._counters = counters or Counters()
         self.answers = answers or AnswerLimits()
         self._created_shards = created_shards
-        self._round_turns = ReadTurns(limits.CALLER_ROUND_REQUESTS)
-        self.group_turns = ReadTurns(limits.CALLER_DEQUEUE_GROUPS)
+        self._round_turns = SizedTurns(limits.CALLER_ROUND_REQUESTS)
+        self.group_turns = SizedTurns(limits.CALLER_DEQUEUE_GROUPS)
         """The turns of the groups of `DequeueBatch`."""
         self.by_name: dict[str, Namespace] = {}
         """The namespaces that calls have opened so far."""

@@ -3,7 +3,7 @@ are parsed.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -65,7 +65,7 @@ class RequestReader:
         # The name under which the bytes of a large request are held.
         self._sender = ""
         self._held_bytes = 0
-        self._turn: asyncio.Semaphore | None = None
+        self._ends_of_turns: list[Callable[[], None]] = []
         self._has_ended = False
 
     def __enter__(self) -> "RequestReader":
@@ -137,16 +137,18 @@ class RequestReader:
             _inherit_trace(request, self.trace)
         return request
 
-    @property
-    def is_large(self) -> bool:
-        """Whether the current request is large: `take_turn` must then precede its processing."""
-        return self._held_bytes > 0
-
-    async def take_turn(self) -> None:
-        """Wait until the process may process the large request. Do this after all other waits."""
-        turns = self._limits.requests.turns(self._sender)
-        await turns.acquire()
-        self._turn = turns
+    async def take_turn(self, items: int) -> None:
+        """Wait until the process may process the current request, which has this number of items. Do this after all
+        other waits. A small request with few items need not wait.
+        """
+        if self._held_bytes:
+            turns = self._limits.requests.turns(self._sender)
+            await turns.acquire()
+            self._ends_of_turns.append(turns.release)
+        if items > limits.UNCOUNTED_ITEMS:
+            turn = self._limits.requests.item_turns.turn(name_caller(self.context), items)
+            await turn.begin()
+            self._ends_of_turns.append(turn.end)
         self._stop_after_end()
 
     def _hold_bytes(self, count: int) -> None:
@@ -168,9 +170,8 @@ class RequestReader:
         if self._held_bytes:
             self._limits.requests.bytes.put_back(self._sender, self._held_bytes)
             self._held_bytes = 0
-        if self._turn is not None:
-            self._turn.release()
-            self._turn = None
+        while self._ends_of_turns:
+            self._ends_of_turns.pop()()
 
 
 async def read_until_drained(requests: AsyncIterator[T], drained: asyncio.Event) -> AsyncIterator[T]:
@@ -228,8 +229,7 @@ async def take_quota(requests: RequestReader, quota: TokenQuota, row: MethodRow,
             # Only the first request names the namespace.
             shards = one_shard
         await quota.wait_and_take(row.cost(request, shards))
-        if requests.is_large:
-            await requests.take_turn()
+        await requests.take_turn(row.count_items(request))
         yield request
         # The stream may wait long for the next one.
         del request

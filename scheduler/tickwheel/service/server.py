@@ -233,8 +233,7 @@ class Server:
         with requests:
             request = await requests.read_single()
             caller.quota.take(row.cost(request, self._shards))
-            if requests.is_large:
-                await requests.take_turn()
+            await requests.take_turn(row.count_items(request))
             try:
                 if not row.answer_bytes:
                     return await handle(request)
@@ -256,8 +255,7 @@ class Server:
         with requests:
             request = await requests.read_single()
             caller.quota.take(row.cost(request, self._shards))
-            if requests.is_large:
-                await requests.take_turn()
+            await requests.take_turn(row.count_items(request))
             # The call can last long if its client reads slowly.
             async with caller.until_token_expires():
                 await handle(request, write)

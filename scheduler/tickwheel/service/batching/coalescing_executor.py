@@ -17,7 +17,7 @@ from tickwheel.plan import AwaitWakeup, Command, ContinueWalk, Reply, Request
 from tickwheel.redis.asyncio_executor import AsyncRedisExecutor
 from tickwheel.service.batching.micro_batcher import MicroBatcher
 from tickwheel.service.call_limits import PLACE, TURN
-from tickwheel.service.fair_limit import ReadTurns
+from tickwheel.service.fair_limit import SizedTurns
 
 # With these limits, no plan waits long for other plans. A round with more requests, or a script call with more
 # arguments, is sent separately. At most `_MAX_ROUNDS` rounds are coalesced.
@@ -37,7 +37,7 @@ class _PlanRound:
 class CoalescingExecutor(AsyncRedisExecutor):
     """Runs plans as `AsyncRedisExecutor` does, but coalesces small rounds of several plans to one server."""
 
-    def __init__(self, *args: Any, turns: ReadTurns) -> None:
+    def __init__(self, *args: Any, turns: SizedTurns) -> None:
         """``turns``: those of the rounds with many requests."""
         super().__init__(*args)
         self._turns = turns

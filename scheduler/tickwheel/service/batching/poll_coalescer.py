@@ -1,7 +1,7 @@
 """Coalesces non-waiting dequeue calls of a caller on empty queues: one check of the queue answers all of them.
 
 The polls of different callers share no check: a check that reads many shards waits for its turn behind the other reads
-of its caller (`fair_limit.ReadTurns`).
+of its caller (`fair_limit.SizedTurns`).
 """
 
 from collections.abc import Awaitable, Callable, Sequence
