@@ -13,6 +13,7 @@ from tickwheel.tasks.task_queue import TaskQueue
 from tickwheel.worker.async_runner import AsyncTaskLoop
 from tickwheel.worker.completer import Completer
 from tickwheel.worker.consumer import Consumer
+from tickwheel.worker.early_release import EarlyRelease
 from tickwheel.worker.ipc import ReportWriter
 from tickwheel.worker.queue_maximum import QueueMaximum
 from tickwheel.worker.selectors import Lottery, QueueSelector
@@ -32,13 +33,19 @@ def make_consumer(
 ) -> Iterator[Consumer]:
     """Make a consumer of all queues of the app, which writes its reports to ``report_fd``."""
     state = SharedState(1)
-    with closing(Completer(tickwheel, TaskLog(app, is_on=logs_tasks))) as completer:
+    with (
+        closing(Completer(tickwheel, TaskLog(app, is_on=logs_tasks))) as completer,
+        closing(EarlyRelease(completer.put)) as early_release,
+    ):
+        waiting = early_release.add_consumer()
+        early_release.start()
         yield Consumer(
             app,
             tickwheel,
             selector(app.queues.values(), random.Random(1)),
             Runner(app, AsyncTaskLoop().run, logs_failures=False, queue_maximum=QueueMaximum(tickwheel)),
             completer,
+            waiting,
             ReportWriter(report_fd, stopping.set),
             state.of_consumer(0),
             0,

@@ -3,9 +3,10 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
+from itertools import compress
 
 from tickwheel.client import Message, Tickwheel
 from tickwheel.errors import QueueBlocked, QueueNotFound, TickwheelError, Unavailable
@@ -20,6 +21,7 @@ from tickwheel.tasks.runner import Runner, call_hook
 from tickwheel.tasks.task_queue import TaskQueue
 from tickwheel.worker.blocked_queues import QueueBlocks
 from tickwheel.worker.completer import Completer, FinishedTask, UnsettledBatch
+from tickwheel.worker.early_release import LONGEST_WAIT_S, WaitingMessages
 from tickwheel.worker.ipc import BatchFinished, BatchTaken, MessageLease, Report, ReportWriter, TaskRun
 from tickwheel.worker.namespace_loss import NAMESPACE_ERRORS, report_namespace_loss
 from tickwheel.worker.selectors import QueueSelector
@@ -49,6 +51,7 @@ class Consumer:
         selector: QueueSelector[TaskQueue],
         runner: Runner,
         completer: Completer,
+        waiting: WaitingMessages,
         reports: ReportWriter,
         batch_states: list[BatchState],
         first_batch_index: int,
@@ -57,15 +60,17 @@ class Consumer:
         on_batch_end: Callable[[], None],
         mark_round: Callable[[float], None] = lambda at: None,
     ) -> None:
-        """``batch_states`` are the places in shared memory for the progress of this consumer's batches. The first of
-        them has the index ``first_batch_index`` among the places of the process (see `shared_state`). ``worker`` is the
-        name that is stored with leased messages. ``on_batch_end`` is called after each batch. ``mark_round`` is called
-        with the monotonic time when the consumer comes round, and with 0 before a wait for the completer.
+        """``waiting`` holds the messages of a batch whose tasks have not begun. ``batch_states`` are the places in
+        shared memory for the progress of this consumer's batches. The first of them has the index
+        ``first_batch_index`` among the places of the process (see `shared_state`). ``worker`` is the name that is
+        stored with leased messages. ``on_batch_end`` is called after each batch. ``mark_round`` is called with the
+        monotonic time when the consumer comes round, and with 0 before a wait for the completer.
         """
         self._app = app
         self._tickwheel = tickwheel
         self._runner = runner
         self._completer = completer
+        self._waiting = waiting
         self._reports = reports
         self._batch_states = batch_states
         self._first_batch_index = first_batch_index
@@ -171,7 +176,8 @@ class Consumer:
         self._mark_round(time.monotonic())
         batch_state = self._batch_states[batch_index]
         batch = self._batches[batch_index] = UnsettledBatch(batch_state, len(messages))
-        left = iter(list(enumerate(messages)))
+        tasks = [FinishedTask(batch, n, message, None) for n, message in enumerate(messages)]
+        left: Iterable[FinishedTask] = tasks
         try:
             # The report comes first. The supervisor ignores the batch state until `begin` has set the number of the
             # batch.
@@ -180,50 +186,60 @@ class Consumer:
             )
             batch_state.begin(self._number, [message._held_until for message in messages])
             self._completer.log.received(messages)
-            kept = self._keep(batch, messages)
-            left = iter(kept)
-            call_hook(self._app, "before_batch", queue, [message for _, message in kept])
-            self._run_tasks(queue, batch_state, batch, left)
+            kept, may_all_wait = self._keep(tasks)
+            left = self._waiting
+            self._waiting.begin(kept)
+            call_hook(self._app, "before_batch", queue, [task.message for task in kept])
+            started = self._run_tasks(queue, batch_state)
+            self._adapt_size(queue, may_all_wait, len(kept), started)
         finally:
             # After an error, release the messages that are left.
-            for message_index, message in left:
-                self._completer.put(FinishedTask(batch, message_index, message, None))
+            for task in left:
+                self._completer.put(task)
         self._on_batch_end()
 
-    def _keep(self, batch: UnsettledBatch, messages: list[Message]) -> list[tuple[int, Message]]:
-        """Release the messages that must not wait behind the first one. Return the others, with their indexes.
-
-        While the queue delivers such messages, take one message at a time, and afterwards twice as many with each
-        batch. Otherwise, the worker would release the rest of each batch.
+    def _keep(self, tasks: list[FinishedTask]) -> tuple[list[FinishedTask], bool]:
+        """Release the messages that must not wait behind the first one. Return the others, and whether all, also the
+        first one, may wait.
         """
-        queue, may_wait = messages[0].queue, self._app._may_wait
-        size = self._app.queues[queue].batch
-        if may_wait is None or size == 1:
-            return list(enumerate(messages))
-        waits = list(map(may_wait, messages))
-        kept: list[tuple[int, Message]] = []
-        for message_index, message in enumerate(messages):
-            if message_index == 0 or waits[message_index]:
-                kept.append((message_index, message))
-            else:
-                self._completer.put(FinishedTask(batch, message_index, message, None))
-        limit = self._options[queue].limit
-        new = min(2 * limit, size) if all(waits) else 1
+        may_wait = self._app._may_wait
+        if may_wait is None:
+            return tasks, True
+        waits = [may_wait(task.message) for task in tasks]
+        for task, waits_too in zip(tasks[1:], waits[1:], strict=True):
+            if not waits_too:
+                self._completer.put(task)
+        return [tasks[0], *compress(tasks[1:], waits[1:])], all(waits)
+
+    def _adapt_size(self, queue: str, may_all_wait: bool, kept: int, started: int) -> None:
+        """Choose how many messages the next dequeue takes, after a batch of which ``kept`` messages could wait and the
+        tasks of ``started`` have begun. Few of the next batch should be released, too.
+        """
+        limit, size = self._options[queue].limit, self._app.queues[queue].batch
+        if not may_all_wait:
+            new = 1
+        elif started < kept:
+            new = max(started // 2, 1)
+        elif self._waiting.has_waited(LONGEST_WAIT_S):
+            new = limit
+        else:
+            new = min(2 * limit, size)
         if new != limit:
             self._options[queue] = DequeueOptions.parse(new, worker=self._worker)
-        return kept
 
-    def _run_tasks(
-        self, queue: str, batch_state: BatchState, batch: UnsettledBatch, left: Iterator[tuple[int, Message]]
-    ) -> None:
+    def _run_tasks(self, queue: str, batch_state: BatchState) -> int:
+        """Run the tasks of the messages that wait. Return the number of those that were not released."""
         ran: list[TaskRun] = []
         outcomes: list[Outcome] = []
-        for message_index, message in left:
+        started = 0
+        for task in self._waiting:
+            started += 1
+            message, message_index = task.message, task.message_index
             if batch_state.is_marked_lost(message_index):
                 log_message(_log.info, "lease lost", message, "cancelled, or its lease was lost, before it ran")
-                self._completer.settle(batch, message_index)
+                self._completer.settle(task.batch, message_index)
             elif self._stopping.is_set() or _is_over(batch_state, message_index, message):
-                self._completer.put(FinishedTask(batch, message_index, message, None))
+                self._completer.put(task)
             else:
                 began = time.time()
                 # The task can extend its lease.
@@ -236,7 +252,8 @@ class Consumer:
                 self._mark_round(time.monotonic())
                 batch_state.end(message_index, _state(outcome))
                 outcomes.append(outcome)
-                self._completer.put(FinishedTask(batch, message_index, message, outcome))
+                task.outcome = outcome
+                self._completer.put(task)
                 # A message can contain any task name. One label for all unknown names keeps the number of labels small.
                 name = outcome.task if outcome.task in self._app.tasks else UNKNOWN
                 ran.append(TaskRun(name, _kind(outcome), began - message._due_ms / 1_000, outcome.seconds))
@@ -246,6 +263,7 @@ class Consumer:
         call_hook(self._app, "after_batch", queue, outcomes)
         if ran:
             self._unsent_reports.append(BatchFinished(queue, ran))
+        return started
 
     def _send_reports(self, *reports: Report) -> None:
         if self._unsent_reports or reports:

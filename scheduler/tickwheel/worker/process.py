@@ -37,6 +37,7 @@ from tickwheel.worker.async_runner import AsyncTaskLoop
 from tickwheel.worker.banner import independent_log, log_start
 from tickwheel.worker.completer import Completer
 from tickwheel.worker.consumer import Consumer
+from tickwheel.worker.early_release import EarlyRelease
 from tickwheel.worker.ipc import Ended, Failed, NamespaceLost, OccurrenceHandled, Ready, ReportWriter, StartFailed
 from tickwheel.worker.namespace_loss import NAMESPACE_ERRORS, report_namespace_loss
 from tickwheel.worker.queue_maximum import QueueMaximum
@@ -191,18 +192,6 @@ def _work(
         lambda schedule, outcome: reports.send(OccurrenceHandled(schedule, outcome)),
         lambda error: report_namespace_loss(reports, stopping, error),
     )
-
-    def check_memory() -> None:
-        limit = config.memory_limit
-        if limit is not None and not stopping.is_set() and (used := _resident_bytes()) > limit:
-            _log.info(
-                "%d MiB of memory in use, and the limit is %d MiB: a new process takes over",
-                used >> 20,
-                limit >> 20,
-                extra=log_fields("memory limit", memory=used, limit=limit),
-            )
-            stopping.set()
-
     # An alarm is a signal, and only the main thread receives signals. A single consumer runs in the main thread. If
     # there are more, all run in other threads.
     time_limit = AlarmLimit() if config.consumers == 1 else ThreadLimits()
@@ -210,6 +199,7 @@ def _work(
     with start_hook(f"the selector {config.selector}"):
         selectors = [selector_class(queues, random.Random()) for _ in range(config.consumers)]
     queue_maximum = QueueMaximum(tickwheel)
+    early_release = EarlyRelease(completer.put)
     consumers = [
         Consumer(
             app,
@@ -217,12 +207,13 @@ def _work(
             selectors[n],
             Runner(app, async_tasks.run, time_limit, logs_failures=False, queue_maximum=queue_maximum),
             completer,
+            early_release.add_consumer(),
             reports,
             shared_state.of_consumer(n),
             n * BATCHES_PER_CONSUMER,
             stopping,
             f"{worker}:{n}",
-            check_memory,
+            partial(_check_memory, config.memory_limit, stopping),
             partial(shared_state.mark_round, n),
         )
         for n in range(config.consumers)
@@ -233,10 +224,12 @@ def _work(
     # Only now has the process started: if the hooks of the first process fail, those of the next one would, too.
     reports.send(ready)
     schedule_runner.start()
+    early_release.start()
     try:
         _run(consumers)
     finally:
         schedule_runner.close()
+        early_release.close()
         completer.close()
         call_hook(app, "shutdown", app)
 
@@ -272,6 +265,18 @@ def _read_line() -> bytes:
     if not line.endswith(b"\n"):
         raise SystemExit(ExitCode.REFUSED)
     return line
+
+
+def _check_memory(limit: int | None, stopping: threading.Event) -> None:
+    """Stop the process if it uses more than ``limit`` bytes of memory."""
+    if limit is not None and not stopping.is_set() and (used := _resident_bytes()) > limit:
+        _log.info(
+            "%d MiB of memory in use, and the limit is %d MiB: a new process takes over",
+            used >> 20,
+            limit >> 20,
+            extra=log_fields("memory limit", memory=used, limit=limit),
+        )
+        stopping.set()
 
 
 def _resident_bytes() -> int:

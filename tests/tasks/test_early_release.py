@@ -1,0 +1,121 @@
+"""Messages that wait behind a long task are released, so that idle consumers run them."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+import pytest
+
+from tests.support.consumer_thread import run_consumer
+from tests.support.wait_until import eventually
+from tickwheel import NewMessage, Queue, Tickwheel
+from tickwheel.model.message import LeasedMessage
+from tickwheel.tasks import Middleware, TaskApp
+from tickwheel.worker import consumer, early_release
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(autouse=True)
+def _short_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(early_release, "LONGEST_WAIT_S", 0.05)
+    monkeypatch.setattr(consumer, "LONGEST_WAIT_S", 0.05)
+    monkeypatch.setattr(early_release, "_CHECK_S", 0.01)
+
+
+class App(TaskApp):
+    """An app with a short task, and one that lasts until ``end`` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.end = threading.Event()
+        self.batches: list[int] = []
+        batches = self.batches
+
+        class Batches(Middleware):
+            def before_batch(self, queue: str, messages: Sequence[LeasedMessage]) -> None:
+                batches.append(len(messages))
+
+        self.middleware.append(Batches())
+        self.queue("work", batch=8)
+        end = self.end
+
+        @self.task(queue="work")
+        def long() -> None:
+            assert end.wait(60)
+
+        @self.task(queue="work")
+        def short() -> None:
+            pass
+
+        self.long, self.short = long, short
+
+    def message(self, kind: str) -> NewMessage:
+        new: NewMessage = self.tasks[next(name for name in self.tasks if name.endswith(f".{kind}"))].message((), {})
+        return new
+
+
+@pytest.fixture
+def app() -> Iterator[App]:
+    app = App()
+    yield app
+    app.end.set()
+
+
+def attempts(work: Queue) -> set[tuple[str, int]]:
+    return {(message.state, message.attempt) for message in work.messages()}
+
+
+def test_messages_behind_a_long_task_are_run_by_another_consumer_meanwhile(app: App, tickwheel: Tickwheel) -> None:
+    work = tickwheel.create_queue("work")
+    work.enqueue_many([app.message("long"), *(app.message("short") for _ in range(7))])
+    with ExitStack() as stack:
+        stack.enter_context(run_consumer(app, tickwheel))
+        eventually(lambda: app.batches == [8], "one consumer takes all messages")
+        stack.enter_context(run_consumer(app, tickwheel))
+        eventually(lambda: work.counts()["completed"] == 7, "the other one runs the short tasks")
+        assert work.counts()["running"] == 1
+        app.end.set()
+        eventually(lambda: work.counts()["completed"] == 8, "the long task ends")
+    # A message that is released has used no attempt.
+    assert attempts(work) == {("completed", 1)}
+
+
+def test_short_tasks_are_not_released(app: App, tickwheel: Tickwheel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(early_release, "LONGEST_WAIT_S", 60.0)
+    work = tickwheel.create_queue("work")
+    work.enqueue_many(app.message("short") for _ in range(40))
+    with run_consumer(app, tickwheel):
+        eventually(lambda: work.counts()["completed"] == 40, "all tasks run")
+    assert app.batches == [8] * 5
+
+
+def test_after_a_long_task_a_consumer_takes_few_messages_and_more_again_if_their_tasks_are_short(
+    app: App, tickwheel: Tickwheel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = tickwheel.create_queue("work")
+    work.enqueue_many([app.message("long"), *(app.message("short") for _ in range(30))])
+    with run_consumer(app, tickwheel):
+        eventually(lambda: work.counts()["pending"] == 30, "the messages behind the long task are released")
+        # From now on, all tasks are short.
+        monkeypatch.setattr(early_release, "LONGEST_WAIT_S", 60.0)
+        monkeypatch.setattr(consumer, "LONGEST_WAIT_S", 60.0)
+        app.end.set()
+        eventually(lambda: work.counts()["completed"] == 31, "all tasks run")
+    assert app.batches == [8, 1, 2, 4, 8, 8, 7]
+
+
+def test_a_consumer_that_takes_one_message_releases_none_and_takes_no_more_while_tasks_are_long(
+    app: App, tickwheel: Tickwheel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app.end.set()
+    monkeypatch.setattr(consumer, "LONGEST_WAIT_S", 0.0)
+    monkeypatch.setattr(early_release, "LONGEST_WAIT_S", 60.0)
+    work = tickwheel.create_queue("work")
+    with run_consumer(app, tickwheel) as running:
+        running._options["work"] = running._options["work"]._replace(limit=1)
+        work.enqueue_many([app.message("short")])
+        eventually(lambda: work.counts()["completed"] == 1, "the first task runs")
+        work.enqueue_many(app.message("short") for _ in range(4))
+        eventually(lambda: work.counts()["completed"] == 5, "all tasks run")
+    assert app.batches == [1] * 5
