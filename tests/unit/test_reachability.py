@@ -22,6 +22,13 @@ def test_a_command_without_an_answer_loses_the_shard_only_if_the_next_connection
     assert shard.is_lost_after_error(NOW + 2 * LONG + 1, NOW + LONG, has_answered=False)
 
 
+def test_a_connection_that_breaks_during_a_read_leaves_three_seconds_for_new_connections() -> None:
+    shard = Reachability(NOW)
+    assert not shard.is_lost_after_error(NOW + LONG - 1, NOW, has_answered=True)
+    assert not shard.is_lost_after_error(NOW + 2 * LONG - 2, NOW + LONG, has_answered=False)
+    assert shard.is_lost_after_error(NOW + 2 * LONG - 1, NOW + LONG, has_answered=False)
+
+
 @pytest.mark.parametrize(("pause", "is_lost"), [(STALLS_MS - 1, True), (STALLS_MS, False)])
 def test_a_second_command_without_an_answer_within_a_minute_loses_the_shard(pause: float, is_lost: bool) -> None:
     shard = Reachability(NOW)

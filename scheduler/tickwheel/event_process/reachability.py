@@ -25,9 +25,11 @@ class Reachability:
         """
         if not has_answered:
             return now - self._unreachable_since >= RESIGN_AFTER_MS
-        self._unreachable_since = sent
         if now - sent < RESIGN_AFTER_MS:
+            # The connection broke while it waited for entries, which may be long after the last command.
+            self._unreachable_since = now
             return False
+        self._unreachable_since = sent
         is_second = now - self._stalled_at < STALLS_MS
         self._stalled_at = now
         return is_second

@@ -52,7 +52,10 @@ class WaitingMessages(Iterator[FinishedTask]):
 
 
 class EarlyRelease:
-    """The thread that passes messages to ``release`` that have waited for `LONGEST_WAIT_S`. It sleeps while none wait."""
+    """The thread that passes messages to ``release`` if they have waited for `LONGEST_WAIT_S`.
+
+    It sleeps while no messages wait.
+    """
 
     def __init__(self, release: Callable[[FinishedTask], None]) -> None:
         self._release = release
