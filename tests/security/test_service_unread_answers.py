@@ -290,6 +290,33 @@ def test_an_unread_response_of_a_batch_counts_once_also_while_it_waits_for_other
     eventually(lambda: not answers.bytes.total, "the call has ended with its connection")
 
 
+def test_unread_batches_of_a_caller_stop_none_of_its_other_batches(
+    server: PrivateServer, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CALLER_ITEMS", 20)
+    monkeypatch.setattr(limits, "TURN_S", 0.02)
+    batches, each = 12, 20
+    jobs.enqueue(3 * batches)
+    with ExitStack() as stack:
+        service = stack.enter_context(ServiceThread(server.url))
+        deaf = stack.enter_context(closing(DeafClient(service.target)))
+        for n in range(batches):
+            requests = [
+                calls.DequeueRequest(
+                    namespace=NAMESPACE, queue=jobs.name, request_id=f"unread{n}-{k}:1", first_attempt=True
+                )
+                for k in range(each)
+            ]
+            deaf.call("DequeueBatch", calls.DequeueBatchRequest(requests=requests))
+        in_flight = service.server.counters.methods["DequeueBatch"]
+        eventually(lambda: in_flight.in_flight == batches, "no client reads its answers")
+        channel = stack.enter_context(grpc.insecure_channel(service.target))
+        batch = {"namespace": NAMESPACE, "queue": "others", "messages": [{}] * each, "timeout": 20}
+        for _ in range(10):
+            assert len(generic_client(channel, "").call("EnqueueBatch", **batch)["results"]) == each
+        assert in_flight.in_flight == batches
+
+
 def test_unread_health_checks_hold_no_more_places_than_documented(server: PrivateServer) -> None:
     connections, count = 3, 1_000
     with ExitStack() as stack:

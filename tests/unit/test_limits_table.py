@@ -85,7 +85,7 @@ SERVICE_ROWS = {
     " others wait in their order. A call that sends at most four requests at a time, as in a namespace with few shards,"
     f" does not count. A read that lasts longer than {limits.TURN_S:g} s waits for a shard, and counts less; the"
     " caller's next reads wait for such reads only if these are eight times as many",
-    "requests with many items": f"{limits.CALLER_ITEMS} messages, leases, ids or requests of a batch at a time for each"
+    "requests with many items": f"{limits.CALLER_ITEMS} messages, leases or ids at a time for each"
     f" caller; the other requests with more than {limits.UNCOUNTED_ITEMS} wait in their order",
     "the request of a call": f"must arrive within {limits.REQUEST_ARRIVAL_S:g} s after the headers of the call, and of"
     f" a health check within {limits.HEALTH_ARRIVAL_S:g} s",
@@ -160,4 +160,7 @@ def test_the_limits_of_the_service_in_the_guide_equal_the_code() -> None:
     assert f"for each {limits.SHARDS_OF_A_MESSAGE} shards" in counted
     assert f"for each {limits.KEYS_OF_A_MESSAGE} pairs of a queue" in counted
     assert f"for each {limits.MINUTES_OF_A_MESSAGE} minutes of a shard" in counted
+    assert f"for each {limits.QUEUES_OF_A_MESSAGE} queues of the answer" in counted
+    assert f"each {limits.ROWS_OF_A_MESSAGE} queues of" in counted
+    assert f"for each {limits.LISTED_OF_A_MESSAGE} messages of the page" in counted
     assert f"up to {limits.RATE_MAX:,}" in rows["messages a second"][1]

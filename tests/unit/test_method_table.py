@@ -5,7 +5,7 @@ import pytest
 from tickwheel.rpc.methods import SERVICES
 from tickwheel.service.method_table import METHOD_ROWS, METHOD_TABLE, one_shard
 from tickwheel.v1 import message_service_pb2 as calls
-from tickwheel.v1.queue_service_pb2 import GetForecastRequest
+from tickwheel.v1.queue_service_pb2 import GetForecastRequest, ListQueuesResponse
 
 pytestmark = pytest.mark.unit
 
@@ -48,6 +48,13 @@ def test_a_wait_for_several_queues_costs_what_it_reads(shards: int, queues: int,
 def test_a_forecast_costs_the_minutes_that_it_reads(shards: int, minutes: int, cost: int) -> None:
     request = GetForecastRequest(minutes=minutes)
     assert METHOD_TABLE["GetForecast"].cost(request, lambda _: shards) == cost
+
+
+def test_a_list_costs_what_it_has_when_the_call_ends() -> None:
+    costs = {row.name: row.answer_cost for row in METHOD_ROWS if row.answer_cost is not None}
+    listed = {"ListQueues": ListQueuesResponse(queues=[{}] * 9), "ListMessages": calls.ListMessagesResponse()}
+    assert {name: cost(listed[name]) for name, cost in costs.items()} == {"ListQueues": 2, "ListMessages": 0}
+    assert costs["ListMessages"](calls.ListMessagesResponse(messages=[{}] * 500)) == 31
 
 
 def test_a_batch_is_as_large_as_its_items_and_no_other_request_has_any() -> None:

@@ -34,6 +34,8 @@ from tickwheel.v1 import message_pb2 as messages, message_service_pb2 as calls
 
 T = TypeVar("T")
 _MAX_REFUSED: Final = 1_000
+# Messages of a page that are converted without a pause. This takes 0.5 to 3 ms.
+_LISTED_AT_ONCE: Final = 50
 # The maximum number of messages in one response of a stream. The service holds at most one response for a client that
 # does not read.
 _MAX_STREAM_BATCH: Final = 100
@@ -242,11 +244,14 @@ class MessageHandlers(LeaseHandlers):
         withhold = not may_read_payloads(request, queue)
         state = message_conversion.state_from_proto(request.state) or None
         scan = Scan(namespace.context, queue, state, request.page_token, reads_payloads=not withhold)
-        page = await namespace.run(scan.next())
-        return calls.ListMessagesResponse(
-            messages=[message_conversion.message_to_proto(view, withhold_payload=withhold) for view in page],
-            next_page_token=scan.token,
-        )
+        response = calls.ListMessagesResponse()
+        for view in await namespace.run(scan.next()):
+            response.messages.append(message_conversion.message_to_proto(view, withhold_payload=withhold))
+            if len(response.messages) % _LISTED_AT_ONCE == 0:
+                # Other calls go on.
+                await asyncio.sleep(0)
+        response.next_page_token = scan.token
+        return response
 
     def _check_not_drained(self, consequence: str) -> None:
         """Raise Unavailable if the drain has begun: the client then opens a new stream at another process."""

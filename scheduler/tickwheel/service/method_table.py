@@ -36,7 +36,7 @@ class MethodRow:
     dequeues take their turns themselves. A call that ``reads_all_shards``, or writes to all, costs the sum of what each
     costs, if this is more than ``charge``; ``shard_cost`` returns the cost of a shard for a request. For a batch, each
     item names a namespace, and has this cost. ``charge_at_end`` is the cost of an item that is charged when the call
-    ends, and for which no call is rejected. Only unary RPCs can have this charge.
+    ends, and ``answer_cost`` returns what an answer costs. No call is rejected for them, and only unary RPCs have them.
     """
 
     name: str
@@ -50,6 +50,7 @@ class MethodRow:
     shard_cost: Callable[[Any], float] = lambda _: _SHARD
     items: str = ""
     charge_at_end: int = 0
+    answer_cost: Callable[[Any], int] | None = None
 
     def cost(self, request: Any, shards: Shards) -> int:
         """Return the cost of a request in messages. A batch without items costs as much as with one."""
@@ -124,12 +125,20 @@ METHOD_ROWS: Final = (
     MethodRow("Redrive", Role.ADMIN),
     MethodRow("GetMessage", Role.READ, answer_bytes=_MEDIUM),
     MethodRow("Explain", Role.READ, answer_bytes=_MEDIUM, reads_all_shards=True),
-    MethodRow("ListMessages", Role.READ, answer_bytes=limits.ANSWER_BYTES),
+    MethodRow(
+        *("ListMessages", Role.READ),
+        answer_bytes=limits.ANSWER_BYTES,
+        answer_cost=lambda response: len(response.messages) // limits.LISTED_OF_A_MESSAGE,
+    ),
     # QueueService
     MethodRow("OpenNamespace", Role.READ, reads_all_shards=True),
     MethodRow("CreateQueue", Role.ADMIN, reads_all_shards=True),
     MethodRow("GetQueue", Role.READ),
-    MethodRow("ListQueues", Role.READ, answer_bytes=limits.ANSWERS_AT_ONCE),
+    MethodRow(
+        *("ListQueues", Role.READ),
+        answer_bytes=limits.ANSWERS_AT_ONCE,
+        answer_cost=lambda response: len(response.queues) // limits.QUEUES_OF_A_MESSAGE,
+    ),
     MethodRow("BlockQueue", Role.ADMIN, reads_all_shards=True),
     MethodRow("PurgeQueue", Role.ADMIN, reads_all_shards=True),
     MethodRow("DeleteQueue", Role.ADMIN, reads_all_shards=True),

@@ -1,16 +1,16 @@
 """The RPCs of QueueService. Each handler runs a plan on the namespace, as in `message_handlers`."""
 
 import asyncio
-from functools import partial
 from typing import Final
 
+from tickwheel import limits
 from tickwheel.errors import InvalidArgument, NamespaceNotFound
 from tickwheel.operations import inspect, queues, settings
 from tickwheel.operations.namespace_options import NamespaceOptions
 from tickwheel.operations.removal.delete_queue import QueueDeletion
 from tickwheel.operations.removal.purge import Purge
 from tickwheel.rpc import message_conversion, queue_conversion
-from tickwheel.service.authorization import ALL_QUEUES, Role
+from tickwheel.service.authorization import ALL_QUEUES, CALL, Role
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.service.request_fields import request_sessions
 from tickwheel.service.resolve_queue import (
@@ -26,8 +26,8 @@ from tickwheel.v1 import queue_service_pb2 as admin
 # Fields of the request that are passed on as they are.
 _NAMESPACE_FIELDS: Final = ("shards", "history", "auto_create", "outbox_full")
 
-# Queues that are converted without a pause. This takes about 5 ms.
-_QUEUES_AT_ONCE: Final = 200
+# Queues that are converted without a pause. This takes about 0.5 ms.
+_QUEUES_AT_ONCE: Final = 20
 
 
 class QueueHandlers:
@@ -69,9 +69,17 @@ class QueueHandlers:
 
     async def list_queues(self, request: admin.ListQueuesRequest) -> admin.ListQueuesResponse:
         namespace = await resolve_namespace(self.namespaces, request)
-        is_permitted = partial(has_role, Role.READ, request)
+        rows = 0
+
+        def is_permitted(queue: str) -> bool:
+            nonlocal rows
+            rows += 1
+            return has_role(Role.READ, request, queue)
+
         response = admin.ListQueuesResponse()
-        for item in (await namespace.run(queues.list_queues(namespace.context, is_permitted))).items():
+        listed = await namespace.run(queues.list_queues(namespace.context, is_permitted))
+        CALL.get()[0].quota.charge(rows // limits.ROWS_OF_A_MESSAGE)
+        for item in listed.items():
             response.queues.append(queue_conversion.queue_to_proto(*item))
             if len(response.queues) % _QUEUES_AT_ONCE == 0:
                 # Other calls go on.

@@ -238,11 +238,14 @@ class Server:
                 if not row.answer_bytes:
                     return await handle(request)
                 async with Turn(self._answers if row.reads_content else self._checks, row.answer_bytes):
-                    return await handle(request)
+                    answer = await handle(request)
             finally:
                 # A call that its client has cancelled may have taken effect, too.
                 if cost := row.cost_at_end(request):
                     caller.quota.charge(cost)
+            if row.answer_cost is not None:
+                caller.quota.charge(row.answer_cost(answer))
+            return answer
 
     def _shards(self, request: Any) -> int:
         assert self._namespaces is not None
@@ -255,8 +258,7 @@ class Server:
         with requests:
             request = await requests.read_single()
             caller.quota.take(row.cost(request, self._shards))
-            await requests.take_turn(row.count_items(request))
-            # The call can last long if its client reads slowly.
+            # The call can last long if its client reads slowly, so it has no turn. Its handler takes short ones.
             async with caller.until_token_expires():
                 await handle(request, write)
 
