@@ -131,12 +131,13 @@ def test_a_worker_that_is_stopped_during_the_hook_of_its_first_process_ends_with
     ("source", "problem"),
     [
         ("import no_such_library\n", "broken_shop: ModuleNotFoundError: No module named 'no_such_library'"),
+        ("import sys\nsys.exit(0)\n", "broken_shop: SystemExit: 0"),
         (
             "from tickwheel.tasks import TaskApp\napp = TaskApp()\napp.on_load(lambda: int('x'))\n",
             "the tasks of broken_shop: ValueError: invalid literal for int() with base 10: 'x'",
         ),
     ],
-    ids=["import", "load"],
+    ids=["import", "exit", "load"],
 )
 def test_a_module_that_cannot_be_imported_ends_the_worker_with_one_line_and_one_traceback(
     tickwheel_server: PrivateServer, namespace: str, tmp_path: Path, source: str, problem: str
@@ -149,3 +150,14 @@ def test_a_module_that_cannot_be_imported_ends_the_worker_with_one_line_and_one_
     heads = [line for line in worker.log.splitlines() if " tickwheel" in line]
     assert [line.partition(" ERROR ")[2] for line in heads] == [f"tickwheel.worker: cannot import {problem}"]
     assert worker.log.count("Traceback") == 1
+
+
+def test_a_module_of_a_selector_that_cannot_be_imported_ends_the_worker_with_one_line(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_selector.py").write_text("int('x')\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    with start.worker("--selector", "broken_selector:Mine") as worker:
+        assert worker.wait(30) == 2
+    [line] = [line for line in worker.log.splitlines() if " ERROR " in line]
+    assert "cannot import the selector broken_selector:Mine: ValueError: invalid literal" in line

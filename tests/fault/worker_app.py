@@ -78,7 +78,7 @@ def write(line: str) -> None:
 
 if Path(os.environ.get("EXIT_IF", "/no-such-file")).exists():
     write("import")
-    sys.exit(0)
+    os._exit(0)
 
 
 if os.environ.get("DISABLE_LOG"):

@@ -119,8 +119,9 @@ def test_a_deletion_that_was_cut_off_refuses_clients_and_can_be_repeated(
     for url in (None, service.url):
         with pytest.raises(NamespaceGone, match="is being deleted: repeat `tickwheel namespace delete`"):
             open_client(*[url] if url else [], existing=True)
-    with pytest.raises(NamespaceGone, match="no longer exists"):
-        old.create_queue("c")
+    for call in (lambda: old.create_queue("c"), old.queues, old.queue("a").counts, old.queue("a").lateness):
+        with pytest.raises(NamespaceGone, match="no longer exists"):
+            call()
     old.delete_namespace()
     assert keys(server, namespace) == []
 

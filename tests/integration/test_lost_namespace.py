@@ -139,6 +139,7 @@ def test_every_call_reports_that_the_namespace_no_longer_exists(
         lambda: queue.dequeue(wait=timedelta(hours=1)),
         lambda: old.queue("another").dequeue(),
         queue.counts,
+        old.queues,
         lambda: old.create_queue("q"),
         lambda: old.setting("route:mail.send"),
         old.settings,
@@ -161,7 +162,9 @@ def test_every_call_over_the_service_reports_that_the_namespace_no_longer_exists
         queue = old.create_queue("q")
         queue.enqueue(id="same")
         tickwheel_server.clear(namespace)
-        for call in (*CALLS.values(), *CALLS.values(), Queue.dequeue, Queue.counts):
+        calls: list[Callable[[Queue], object]] = [*CALLS.values(), *CALLS.values(), Queue.dequeue, Queue.counts]
+        calls.append(lambda queue: old.queues())
+        for call in calls:
             with pytest.raises(NamespaceGone, match=r"no longer exists .*: the server lost its data"):
                 call(queue)
         with pytest.raises(NamespaceNotFound):

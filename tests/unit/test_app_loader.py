@@ -1,5 +1,6 @@
 """The search for the module of an app."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,36 @@ def test_the_working_directory_is_searched_first_also_if_the_path_lists_it_furth
     load_app(f"{NAME}:app")
 
     assert sys.modules.pop(NAME).__file__ == str(tmp_path / "here" / f"{NAME}.py")
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("import sys\nsys.exit(0)\n", r"cannot import MODULE: SystemExit: 0 \(PATH:2\)"),
+        ("import no_such_library\n", r"cannot import MODULE: ModuleNotFoundError: .*no_such_library' \(PATH:1\)"),
+        ("import json\njson.loads('x')\n", r"cannot import MODULE: JSONDecodeError: .* \(PATH:2\)"),
+        ("app = (\n", r"cannot import MODULE: SyntaxError: '\(' was never closed \(MODULE.py, line 1\)"),
+        (
+            "from tickwheel.tasks import TaskApp\napp = TaskApp()\n@app.on_load\ndef end() -> None:\n    int('x')\n",
+            r"cannot import the tasks of MODULE: ValueError: .*: 'x' \(PATH:5\)",
+        ),
+    ],
+    ids=["exit", "missing", "library", "syntax", "load"],
+)
+def test_an_error_of_the_code_of_an_app_is_one_that_names_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, problem: str
+) -> None:
+    path = tmp_path / f"{NAME}.py"
+    path.write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    sys.modules.pop(NAME, None)
+
+    with pytest.raises(InvalidArgument) as raised:
+        load_app(f"{NAME}:app")
+
+    sys.modules.pop(NAME, None)
+    assert re.fullmatch(problem.replace("MODULE", NAME).replace("PATH", re.escape(str(path))), str(raised.value))
+    assert raised.value.__cause__ is not None
 
 
 @pytest.fixture

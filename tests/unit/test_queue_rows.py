@@ -17,12 +17,13 @@ ROWS = 1_000
 
 def run(is_wanted: Callable[[str], bool], rows: list[bytes]) -> tuple[dict[str, QueueConfig], int]:
     """Run the plan of `list_queues`. Return its result, and how often it has paused."""
-    plan, pauses = list_queues(NamespaceContext("tw"), is_wanted), 0
+    context, pauses = NamespaceContext("tw"), 0
+    plan, answers = list_queues(context, is_wanted), [Reply(rows), Reply(b"%d" % context.shards)]
     try:
         step = plan.send(None)
         while True:
             pauses += isinstance(step, Pause)
-            step = plan.send([Reply(rows)] if isinstance(step, Round) else None)
+            step = plan.send(answers if isinstance(step, Round) else None)
     except StopIteration as end:
         return end.value, pauses
 

@@ -2,6 +2,9 @@
 
 import json
 import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,41 @@ def test_a_run_replaces_the_files_of_an_earlier_run(tmp_path: Path) -> None:
     write_files(page, "a page", DOCUMENT | {"run": {"é": 1}})
     assert page.read_text(encoding="utf-8") == "a page"
     assert json.loads((tmp_path / "page.json").read_text()) == DOCUMENT | {"run": {"é": 1}}
+
+
+@contextmanager
+def no_file_grows_beyond(size: int) -> Iterator[None]:
+    """Refuse to write beyond this size to a file, as a full disk does."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("length", [1_000, 10], ids=["page", "document"])
+def test_a_full_disk_leaves_both_files_of_the_earlier_run(tmp_path: Path, length: int) -> None:
+    page = tmp_path / "page.html"
+    write_files(page, "a page", DOCUMENT)
+    later = DOCUMENT | {"run": {"text": "x" * 1_000}}
+    with no_file_grows_beyond(500), pytest.raises(OSError, match="too large"):
+        write_files(page, "x" * length, later)
+    assert page.read_text() == "a page"
+    assert json.loads((tmp_path / "page.json").read_text()) == DOCUMENT
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "page.json"]
+    write_files(page, "a later page", later)
+    assert page.read_text() == "a later page"
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640])
+def test_a_run_keeps_the_permissions_of_the_files(tmp_path: Path, mode: int) -> None:
+    page = tmp_path / "page.html"
+    write_files(page, "a page", DOCUMENT)
+    for path in tmp_path.iterdir():
+        path.chmod(mode)
+    write_files(page, "a later page", DOCUMENT)
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {mode}
 
 
 def test_a_check_leaves_no_file_behind(tmp_path: Path) -> None:

@@ -84,8 +84,7 @@ def _tasks_of(app: str) -> list[str]:
     with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         try:
             loaded = load_app(app)
-            loaded.load()
-        except (Exception, SystemExit):
+        except Exception:
             # The command reports the error of the module.
             return []
     return list(loaded.tasks)

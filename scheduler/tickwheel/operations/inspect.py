@@ -240,11 +240,13 @@ def _read_counters(
     """Return two dicts for each shard.
 
     The first maps each state to its number of messages. The second maps each histogram bucket, as a pair of kind and
-    exponent, to its count.
+    exponent, to its count. Raises NamespaceGone: a deletion hides the number of shards before it removes counters.
     """
     yield from context.config(queue)
     requests = [Request(shard, context.call("counts", shard, queue, [])) for shard in range(context.shards)]
-    row, *replies = yield Round([Request(0, command=("HGET", queues_key(context.namespace), queue)), *requests])
+    row_request = Request(0, command=("HGET", queues_key(context.namespace), queue))
+    row, shards, *replies = yield Round([row_request, context.shards_request(), *requests])
+    context.check_shards(shards)
     if row.value is None:
         # Another program has deleted the queue that is cached. This raises the error.
         yield from context.fetch_config(queue)

@@ -110,8 +110,8 @@ def set_blocks(context: NamespaceContext, queue: str, enqueue: bool | None, dequ
 def list_queues(
     context: NamespaceContext, is_wanted: Callable[[str], bool] = lambda _: True
 ) -> Plan[dict[str, QueueConfig]]:
-    """Return the configuration of every queue of the namespace whose name is wanted, by name."""
-    found = yield from read_configs(context, is_wanted)
+    """Return the configuration of every queue of the namespace whose name is wanted, by name. Raises NamespaceGone."""
+    found = yield from read_configs(context, is_wanted, must_exist=True)
     configs = {name: config for name, config in found.items() if not config.deleted}
     context.cache_configs(configs)
     return dict(sorted(configs.items()))

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,31 @@ from tickwheel.errors import InvalidArgument
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.task_queue import TaskQueue
 from tickwheel.worker.selectors import SELECTORS, QueueSelector
+from tickwheel.worker.start_hooks import StartHookFailed, importing
 
 
 def load_app(spec: str) -> TaskApp:
-    """Import and return the app ``module:app``. The module may be in the working directory. Raises InvalidArgument."""
+    """Import the app ``module:app``, load it as a worker does (`TaskApp.load`), and return it. For commands.
+
+    Raises InvalidArgument, also for any error of the app's own code, and if this code ends the program.
+    """
+    module = spec.partition(":")[0]
+    try:
+        with importing(module):
+            app = import_app(spec)
+        with importing(f"the tasks of {module}"):
+            app.load()
+    except StartHookFailed as failed:
+        cause = failed.__cause__ or failed
+        raise InvalidArgument(f"{failed}{_describe_place(cause, module)}") from cause
+    return app
+
+
+def import_app(spec: str) -> TaskApp:
+    """Import and return the app ``module:app``. The module may be in the working directory.
+
+    Raises InvalidArgument, and every error of the app's own code as it is.
+    """
     app = _load(spec, "the app")
     if not isinstance(app, TaskApp):
         raise InvalidArgument(f"{spec} is not a TaskApp: its type is {type(app).__name__}")
@@ -76,3 +98,15 @@ def _load(spec: str, label: str) -> Any:
             raise InvalidArgument(f"{label}: module {module!r} has no {name!r}")
         value = getattr(value, part)
     return value
+
+
+def _describe_place(error: BaseException, module: str) -> str:
+    """Return in which line of the app the error was raised, as a suffix; empty if no code of the app was running."""
+    package, place = module.partition(".")[0], ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        path = Path(frame.f_code.co_filename)
+        caller = str(frame.f_globals.get("__name__")).partition(".")[0]
+        is_local = path.is_relative_to(Path.cwd()) and "site-packages" not in path.parts and caller != "tickwheel"
+        if caller == package or is_local:
+            place = f" ({path}:{line})"
+    return place

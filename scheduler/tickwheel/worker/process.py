@@ -32,7 +32,7 @@ from tickwheel.runtime.signals import handle_in_thread
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.runner import Runner, call_hook
 from tickwheel.tasks.task_queue import TaskQueue
-from tickwheel.worker.app_loader import load_app, load_selector, select_queues
+from tickwheel.worker.app_loader import import_app, load_selector, select_queues
 from tickwheel.worker.async_runner import AsyncTaskLoop
 from tickwheel.worker.banner import independent_log, log_start
 from tickwheel.worker.completer import Completer
@@ -119,7 +119,7 @@ def _load_and_work(
     module = config.app.partition(":")[0]
     try:
         with importing(module):
-            app = load_app(config.app)
+            app = import_app(config.app)
         # If the server is embedded, the supervisor drives its wheel.
         app.move(**cast(WhereOptions, {**config.client_options, **timeout_option(config, app.where), "drive": False}))
         app._clients.current.must_exist = config.is_restart
@@ -130,7 +130,8 @@ def _load_and_work(
         for check in app._start_checks:
             check(config.is_restart)
         queues = select_queues(app, config.queues)
-        selector_class = load_selector(config.selector)
+        with importing(f"the selector {config.selector}"):
+            selector_class = load_selector(config.selector)
         for task in app.tasks.values():
             task.signature.check()
         for queue in queues:

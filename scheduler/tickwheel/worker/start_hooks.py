@@ -35,10 +35,12 @@ def start_hook(name: str) -> Iterator[None]:
 
 @contextmanager
 def importing(label: str) -> Iterator[None]:
-    """Raise StartHookFailed if the block, which imports modules of the app, raises an error that is not Tickwheel's."""
+    """Raise StartHookFailed if the block, which imports modules of the app, raises an error that is not Tickwheel's, or
+    ends the process by `SystemExit`.
+    """
     try:
         yield
     except TickwheelError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise StartHookFailed(f"cannot import {label}", error) from error

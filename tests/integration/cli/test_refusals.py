@@ -1,5 +1,7 @@
 """The texts and exit codes of refused commands."""
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -154,3 +156,19 @@ def test_a_new_queue_with_the_name_of_a_placeholder_is_refused(run: Run, command
     result = run(*command, "deleted.1.00c0ffee", code=2)
     assert result.stderr.startswith("tickwheel: the name of a new queue must not have the form deleted.NUMBER.UID")
     assert run("queue", "list", "--json").stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "refusal"),
+    [
+        ((b"\xff:app",), r"MODULE:APP must be valid Unicode text, not '\udcff:app'"),
+        ((b"shop:app", b"--queue", b"q\xff"), r"--queue must be valid Unicode text, not 'q\udcff'"),
+        ((b"shop:app", b"--selector", b"\xff:x"), r"--selector must be valid Unicode text, not '\udcff:x'"),
+        ((b"shop:app", b"--data-dir", b"\xff"), r"--data-dir must be valid Unicode text, not '\udcff'"),
+        ((b"shop:app", b"--url", b"redis://secret\xff@host"), "--url must be valid Unicode text"),
+    ],
+)
+def test_a_worker_refuses_text_that_is_not_utf_8(options: tuple[bytes, ...], refusal: str) -> None:
+    command = [*map(os.fsencode, TICKWHEEL), b"worker", *options]
+    ended = subprocess.run(command, capture_output=True, timeout=ENDS_S, check=False)
+    assert (ended.returncode, ended.stderr.decode()) == (2, f"tickwheel: {refusal}\n")

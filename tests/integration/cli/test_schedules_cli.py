@@ -1,6 +1,7 @@
 """`tickwheel schedules` lists when the recurring tasks of an app fire."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -41,3 +42,32 @@ def test_an_app_without_schedules_is_reported(run: Run) -> None:
 
 def test_a_function_in_place_of_an_app_is_refused(run: Run) -> None:
     assert "is not a TaskApp: its type is function" in run("schedules", "tests.fault.worker_app:record", code=2).stderr
+
+
+def test_schedules_that_an_app_declares_while_it_is_loaded_are_listed(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "loaded_shop.py").write_text(
+        "from tickwheel.tasks import TaskApp\napp = TaskApp()\n@app.task()\ndef send() -> None: ...\n"
+        "@app.on_load\ndef declare() -> None:\n    app.every(60, send)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    [schedule] = document(run("schedules", "loaded_shop:app", "--json"))
+    assert schedule["times"] == "every 0:01:00"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("schedules", "ending_shop:app"),
+        ("queue", "create", "--app", "ending_shop:app"),
+        ("route", "set", "send", "--to", "celery", "--app", "ending_shop:app"),
+    ],
+    ids=["schedules", "queue", "route"],
+)
+def test_a_module_of_an_app_that_ends_the_program_is_reported(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    (tmp_path / "ending_shop.py").write_text("import sys\nsys.exit(0)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "tickwheel: cannot import ending_shop: SystemExit: 0" in run(*command, code=2).stderr

@@ -135,9 +135,7 @@ def _configs_to_create(app: str | None, queue: str | None, config: QueueSettings
         from tickwheel.worker.app_loader import declared_configs, load_app
     except ModuleNotFoundError as error:
         raise InvalidArgument(f"--app needs {error.name}: {describe_install('worker')}") from error
-    loaded = load_app(app)
-    loaded.load()
-    if not (declared := declared_configs(loaded)):
+    if not (declared := declared_configs(load_app(app))):
         raise InvalidArgument(f"{app} has no queue and no task: declare one")
     return declared
 

@@ -98,7 +98,6 @@ def _check_task(app: str, task: str) -> str | None:
     from tickwheel.worker.app_loader import load_app
 
     loaded = load_app(app)
-    loaded.load()
     stays = loaded._why_task_stays(task)
     # The app does not declare each task that stays.
     if stays is None and task not in loaded.tasks:

@@ -3,6 +3,7 @@
 import logging
 import re
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -17,6 +18,7 @@ from tickwheel.cli.metrics_option import Insecure, metrics_address, serving_metr
 from tickwheel.cli.parameter_types import option_parser, parse_duration
 from tickwheel.cli.target import Target
 from tickwheel.errors import InvalidArgument
+from tickwheel.model.validation import preview
 from tickwheel.runtime.extras import describe_install
 from tickwheel.runtime.log_format import log_to_stderr
 from tickwheel.runtime.signals import handle_in_thread, ignore_sigusr1
@@ -141,6 +143,7 @@ def worker(target: Target, options: WorkerOptions) -> None:
         for option, variable in _CLIENT_OPTIONS.items()
         if variables[variable] and variables[variable] != default[variable]
     }
+    _check_texts(options, overrides)
     config = ProcessConfig(
         app=options.app,
         shared_state_fd=-1,
@@ -171,6 +174,20 @@ def worker(target: Target, options: WorkerOptions) -> None:
         with serving_metrics(page, make_collector, _log, how, supervisor.health.find_problem):
             code = supervisor.run()
     raise typer.Exit(code)
+
+
+def _check_texts(options: WorkerOptions, overrides: Mapping[str, str]) -> None:
+    """Raise InvalidArgument for a text that is not UTF-8: the processes receive their configuration as JSON."""
+    texts = [("MODULE:APP", options.app), ("--selector", options.selector)]
+    texts += [("--queue", name) for name in options.queue or ()]
+    texts += [(f"--{option.replace('_', '-')}", text) for option, text in overrides.items()]
+    for label, text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            # A URL may contain a password.
+            value = "" if label == "--url" else f", not {preview(text)}"
+            raise InvalidArgument(f"{label} must be valid Unicode text{value}") from error
 
 
 def _seconds(duration: timedelta | None) -> float | None:

@@ -62,13 +62,20 @@ class QueueRows:
     unreadable: list[str]
 
 
-def read_rows(context: NamespaceContext, is_wanted: Callable[[str], bool] = lambda _: True) -> Plan[QueueRows]:
+def read_rows(
+    context: NamespaceContext, is_wanted: Callable[[str], bool] = lambda _: True, *, must_exist: bool = False
+) -> Plan[QueueRows]:
     """Read the configuration of every queue and of every placeholder whose name is wanted.
 
     An unreadable row hides no other row. The plan pauses from time to time, so that other calls of an event loop go on.
+    With ``must_exist``, raises NamespaceGone (`NamespaceContext.check_shards`).
     """
     key = queues_key(context.namespace)
-    reply = yield from send_request(Request(0, command=("HGETALL", key)))
+    command = ("HGETALL", key)
+    if must_exist:
+        reply = yield from context.read_metadata(command)
+    else:
+        reply = yield from send_request(Request(0, command=command))
     label = f"the name of a queue of namespace {context.namespace!r}"
     rows = QueueRows({}, [])
     for n, (stored_name, stored) in enumerate(pairs_from_flat(reply.value)):
@@ -96,10 +103,10 @@ def read_row(context: NamespaceContext, name: str) -> Plan[QueueConfig | None]:
 
 
 def read_configs(
-    context: NamespaceContext, is_wanted: Callable[[str], bool] = lambda _: True
+    context: NamespaceContext, is_wanted: Callable[[str], bool] = lambda _: True, *, must_exist: bool = False
 ) -> Plan[dict[str, QueueConfig]]:
     """Return the readable configurations of `read_rows`. The log names the unreadable rows."""
-    rows = yield from read_rows(context, is_wanted)
+    rows = yield from read_rows(context, is_wanted, must_exist=must_exist)
     log_unreadable(context, rows)
     return rows.configs
 
