@@ -2,11 +2,11 @@
 
 import copy
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
+T = TypeVar("T")
 NAME_BYTES = 128
 TIME_LIMIT = timedelta(minutes=30)
 TIME_LIMIT_MS_MAX = 7 * 86_400_000
@@ -52,6 +53,9 @@ class Task(Generic[P, R]):
     same for asyncio. They return an `EnqueuedCall`, which can cancel the call or wait for its result. `handle` returns
     the handle of an earlier call. Before they send anything, they check the arguments against the signature of the
     function and raise InvalidArgument if the arguments do not fit. They also raise the errors of `Queue.enqueue`.
+
+    A worker awaits what an async function returns. So the result of such a call is the awaited value, and each of these
+    methods has an overload for this type.
     """
 
     def __init__(
@@ -97,27 +101,69 @@ class Task(Generic[P, R]):
         """Call the function directly. Nothing is enqueued."""
         return self.function(*args, **kwargs)
 
-    def now(self, *args: P.args, **kwargs: P.kwargs) -> EnqueuedCall[R]:
+    @overload
+    def now(self: "Task[P, Awaitable[T]]", *args: P.args, **kwargs: P.kwargs) -> EnqueuedCall[T]: ...
+
+    @overload
+    def now(self, *args: P.args, **kwargs: P.kwargs) -> EnqueuedCall[R]: ...
+
+    def now(self, *args: P.args, **kwargs: P.kwargs) -> EnqueuedCall[Any]:
         """Enqueue a call that a worker runs as soon as it takes the message."""
         return self._send(self.message(args, kwargs))
 
-    def later(self, delay: Duration, /, *args: P.args, **kwargs: P.kwargs) -> EnqueuedCall[R]:
+    @overload
+    def later(
+        self: "Task[P, Awaitable[T]]", delay: Duration, /, *args: P.args, **kwargs: P.kwargs
+    ) -> EnqueuedCall[T]: ...
+
+    @overload
+    def later(self, delay: Duration, /, *args: P.args, **kwargs: P.kwargs) -> EnqueuedCall[R]: ...
+
+    def later(self, delay: Duration, /, *args: P.args, **kwargs: P.kwargs) -> EnqueuedCall[Any]:
         """Enqueue a call that a worker runs after ``delay``, a timedelta or a number of seconds, never earlier."""
         return self._send(self._delayed(delay, args, kwargs))
 
-    def at(self, due: datetime, /, *args: P.args, **kwargs: P.kwargs) -> EnqueuedCall[R]:
+    @overload
+    def at(self: "Task[P, Awaitable[T]]", due: datetime, /, *args: P.args, **kwargs: P.kwargs) -> EnqueuedCall[T]: ...
+
+    @overload
+    def at(self, due: datetime, /, *args: P.args, **kwargs: P.kwargs) -> EnqueuedCall[R]: ...
+
+    def at(self, due: datetime, /, *args: P.args, **kwargs: P.kwargs) -> EnqueuedCall[Any]:
         """Enqueue a call that a worker runs at ``due``, an aware datetime, never earlier."""
         return self._send(self._due(due, args, kwargs))
 
-    async def anow(self, *args: P.args, **kwargs: P.kwargs) -> EnqueuedCall[R]:
+    @overload
+    async def anow(self: "Task[P, Awaitable[T]]", *args: P.args, **kwargs: P.kwargs) -> EnqueuedCall[T]: ...
+
+    @overload
+    async def anow(self, *args: P.args, **kwargs: P.kwargs) -> EnqueuedCall[R]: ...
+
+    async def anow(self, *args: P.args, **kwargs: P.kwargs) -> EnqueuedCall[Any]:
         """Enqueue a call like `now`, for asyncio."""
         return await self._asend(self.message(args, kwargs))
 
-    async def alater(self, delay: Duration, /, *args: P.args, **kwargs: P.kwargs) -> EnqueuedCall[R]:
+    @overload
+    async def alater(
+        self: "Task[P, Awaitable[T]]", delay: Duration, /, *args: P.args, **kwargs: P.kwargs
+    ) -> EnqueuedCall[T]: ...
+
+    @overload
+    async def alater(self, delay: Duration, /, *args: P.args, **kwargs: P.kwargs) -> EnqueuedCall[R]: ...
+
+    async def alater(self, delay: Duration, /, *args: P.args, **kwargs: P.kwargs) -> EnqueuedCall[Any]:
         """Enqueue a call like `later`, for asyncio."""
         return await self._asend(self._delayed(delay, args, kwargs))
 
-    async def aat(self, due: datetime, /, *args: P.args, **kwargs: P.kwargs) -> EnqueuedCall[R]:
+    @overload
+    async def aat(
+        self: "Task[P, Awaitable[T]]", due: datetime, /, *args: P.args, **kwargs: P.kwargs
+    ) -> EnqueuedCall[T]: ...
+
+    @overload
+    async def aat(self, due: datetime, /, *args: P.args, **kwargs: P.kwargs) -> EnqueuedCall[R]: ...
+
+    async def aat(self, due: datetime, /, *args: P.args, **kwargs: P.kwargs) -> EnqueuedCall[Any]:
         """Enqueue a call like `at`, for asyncio."""
         return await self._asend(self._due(due, args, kwargs))
 
@@ -167,18 +213,24 @@ class Task(Generic[P, R]):
             options.get("priority"),
         )
 
-    def handle(self, id: str, exclusive_value: str | None = None) -> TaskHandle[R]:
+    @overload
+    def handle(self: "Task[P, Awaitable[T]]", id: str, exclusive_value: str | None = None) -> TaskHandle[T]: ...
+
+    @overload
+    def handle(self, id: str, exclusive_value: str | None = None) -> TaskHandle[R]: ...
+
+    def handle(self, id: str, exclusive_value: str | None = None) -> TaskHandle[Any]:
         """Return the handle of a call by its id, without a call to the server.
 
         ``exclusive_value`` is needed if the queue of the task is exclusive. Raises InvalidArgument.
         """
         return TaskHandle(self, id, exclusive_value)
 
-    def _send(self, message: NewMessage) -> EnqueuedCall[R]:
+    def _send(self, message: NewMessage) -> EnqueuedCall[Any]:
         result = self.app.enqueue(self, message, timeout=self._timeout)
         return EnqueuedCall(self, result, self._exclusive_value(message))
 
-    async def _asend(self, message: NewMessage) -> EnqueuedCall[R]:
+    async def _asend(self, message: NewMessage) -> EnqueuedCall[Any]:
         result = await self.app.aenqueue(self, message, timeout=self._timeout)
         return EnqueuedCall(self, result, self._exclusive_value(message))
 
