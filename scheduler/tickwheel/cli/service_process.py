@@ -234,6 +234,8 @@ async def serve_until_stopped(
 
     A second signal ends these calls immediately. After the last call, the signals are ignored: the process ends soon.
     """
+    from tickwheel.service.namespace_alarm import NamespaceAlarm
+
     stopping, hurrying = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     throttle_unhandled_errors(loop)
@@ -260,6 +262,8 @@ async def serve_until_stopped(
                 from tickwheel.service.multiprocess_metrics import serve_counters
 
                 await stack.enter_async_context(serve_counters(options.metrics_socket, make_collector(server)))
+            alarm = loop.create_task(NamespaceAlarm(lambda: server.namespaces, server.own_namespace).run())
+            stack.callback(alarm.cancel)
             await stopping.wait()
             on_stopping()
             log_ending(options.drain_s)

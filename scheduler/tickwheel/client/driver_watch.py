@@ -28,6 +28,8 @@ from tickwheel.storage.stream_id import age_ms
 QUIET_MS: Final = 10_000
 # Longer than the pause after which a process that takes part in an election by lease connects again.
 RECONNECT_S: Final = 3.0
+# How many commands a check sends to each shard.
+COMMANDS_PER_SHARD: Final = 2
 _COMMANDS: Final = {
     KIND: "tickwheel events --election lease",
     "zookeeper": "tickwheel events --election zk://…",

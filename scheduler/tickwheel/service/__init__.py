@@ -30,6 +30,7 @@ queue_handlers        the RPCs of QueueService
 request_fields        fields that several requests have
 resolve_queue         the namespace and queue that a request names
 namespaces            the open namespaces of the process
+namespace_alarm       a warning about each open namespace that nobody drives
 dequeue_batch         many dequeue requests in one call
 stream_credit         flow control of a dequeue stream, and the limit of open streams
 

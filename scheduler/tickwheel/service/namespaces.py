@@ -58,6 +58,8 @@ class Namespace:
         self._answers = answers
         self._executor = executor
         self.wakeups = wakeups
+        # Whether a call has used the namespace since `NamespaceAlarm` has warned about it.
+        self.is_used = True
         self.enqueue_batcher = EnqueueBatcher(
             context, executor.uncoalesced.run, counters.group_sizes, wakeups.has_waiter
         )
@@ -140,6 +142,7 @@ class Namespaces:
         """Return a namespace. Open it if necessary. Raises NamespaceNotFound if it does not exist."""
         namespace = self.by_name.get(name or "tw")
         if namespace is not None and not namespace.context.is_lost:
+            namespace.is_used = True
             return namespace
         try:
             return await self.open(name, NamespaceOptions(existing=True))

@@ -108,6 +108,11 @@ class Server:
         return [] if self._namespaces is None else list(self._namespaces.by_name.values())
 
     @property
+    def own_namespace(self) -> str:
+        """The namespace that the service drives while nobody else does."""
+        return self._client_settings.namespace
+
+    @property
     def waiting_calls(self) -> int:
         """The number of calls that take a place of the limit of waiting calls."""
         return self._wait_limit.in_use

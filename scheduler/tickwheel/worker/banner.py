@@ -103,8 +103,8 @@ def describe_driver(settings: ClientSettings, *, drives: bool) -> str:
         return f"driven by {own}another program of the data directory"
     if settings.is_service:
         return (
-            "driven by event processes behind the service, or by the service itself: if nobody drives, the log of the"
-            " service has a warning"
+            "driven by event processes behind the service, or by the service itself if this is its own namespace: if"
+            " nobody drives, the log of the service has a warning"
         )
     if drives and settings.uses_lease_election:
         return (
