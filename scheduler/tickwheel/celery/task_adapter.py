@@ -15,7 +15,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
-from celery import states
+from celery import signals, states
 from celery.app.trace import build_tracer
 from celery.backends.base import DisabledBackend
 from celery.exceptions import (
@@ -46,9 +46,10 @@ from tickwheel.celery.worker_signals import HOSTNAME, WorkerSignals
 from tickwheel.errors import InvalidArgument
 from tickwheel.runtime.foreign_data import decode_json
 from tickwheel.tasks.app import TaskApp
-from tickwheel.tasks.exceptions import Reject, RetryLater, Skip, TimeLimitExceeded
+from tickwheel.tasks.exceptions import Expired, Reject, ResultNotStored, RetryLater, Skip, TimeLimitExceeded
 from tickwheel.tasks.retry import Retry
 from tickwheel.tasks.run_context import STORED_ELSEWHERE, current
+from tickwheel.tasks.runner import describe_error
 from tickwheel.tasks.task_queue import MAX_BATCH, TaskQueue
 from tickwheel.worker.time_limit import raise_after
 
@@ -62,7 +63,7 @@ class _CurrentCall:
     """The running call, and its request as Celery's tracer receives it.
 
     ``may_run_again`` is False in the last run that the task allows. ``retry_at`` is the time of the retry that the task
-    has requested, or None.
+    has requested, or None. ``has_succeeded`` is True when the run has ended, and the task has raised no error.
     """
 
     id: str
@@ -71,6 +72,7 @@ class _CurrentCall:
     request: dict[str, Any]
     may_run_again: bool
     retry_at: datetime | None = None
+    has_succeeded: bool = False
 
 
 _current_call: ContextVar[_CurrentCall | None] = ContextVar("tickwheel_celery_call", default=None)
@@ -186,7 +188,7 @@ def _make_function(celery: Any, app: TaskApp, task: Any, celery_names: Mapping[s
         expires = headers.get("expires")
         if expires and datetime.now(UTC) > parse_time("expires", expires, celery.timezone):
             record_revoked(task, request, "expired", expired=True)
-            raise Skip(f"it expired at {expires}")
+            raise Expired(f"because it expired at {expires}")
         call = _CurrentCall(message.id, request["retries"], decode_json(body)[:2], request, message.attempt < runs)
         token = _current_call.set(call)
         try:
@@ -228,6 +230,12 @@ def _trace(tracer: Callable[..., Any], task: Any, call: _CurrentCall) -> tuple[A
         # Of a handler such as ``on_success``, not of the task.
         return None, SimpleNamespace(state=states.REJECTED, retval=error)
     except Exception as error:
+        if call.retry_at is not None:
+            # Celery sends a retry before it stores the state, so the retry does not depend on the result backend.
+            reason = f"retried, but this was not stored in the result backend: {describe_error(error)}"
+            return None, SimpleNamespace(state=states.RETRY, retval=reason)
+        if call.has_succeeded:
+            raise _result_not_stored(error) from error
         record_failure(task, request, error)
         raise
     except (SystemExit, KeyboardInterrupt, CancelledError) as error:
@@ -237,6 +245,19 @@ def _trace(tracer: Callable[..., Any], task: Any, call: _CurrentCall) -> tuple[A
         raise lost_error from error
     assert ended is not None
     return ended[0], ended[1]
+
+
+def _note_success(task_id: object = None, state: object = None, **_: Any) -> None:
+    # The tracer sends the state of the task itself, whatever happened to its result.
+    if state == states.SUCCESS and is_running(task_id):
+        cast(_CurrentCall, _current_call.get()).has_succeeded = True
+
+
+signals.task_postrun.connect(_note_success, weak=False)
+
+
+def _result_not_stored(error: BaseException) -> ResultNotStored:
+    return ResultNotStored(f"the task succeeded, but its result was not stored: {describe_error(error)}")
 
 
 def _finish(app: TaskApp, task: Any, call: _CurrentCall, value: Any, info: Any) -> Any:
@@ -253,6 +274,9 @@ def _finish(app: TaskApp, task: Any, call: _CurrentCall, value: Any, info: Any) 
     if state == states.REJECTED:
         record_failure(task, call.request, info.retval)
         raise Reject(str(info.retval.reason))
+    if call.has_succeeded:
+        # The tracer has stored this error instead of the result: the backend answers again.
+        raise _result_not_stored(info.retval) from info.retval
     raise info.retval
 
 

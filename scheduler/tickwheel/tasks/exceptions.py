@@ -17,6 +17,10 @@ class Skip(TaskControl):
     """The task has nothing to do. Its message is Completed, as if the task had run."""
 
 
+class Expired(Skip):
+    """The call of Celery has expired, so its task does not run. The text of the exception has the time."""
+
+
 class RetryLater(TaskControl):
     """The task cannot run now. Its message fails and is retried after ``delay``; the attempt counts.
 
@@ -26,6 +30,10 @@ class RetryLater(TaskControl):
     def __init__(self, delay: Duration, reason: str = "the task asked to be tried later") -> None:
         self.delay = validation.duration("delay", delay, 0, limits.DELAY_MS_MAX)
         super().__init__(reason)
+
+
+class ResultNotStored(Exception):
+    """The task has succeeded, but its result could not be stored outside Tickwheel. The text states both."""
 
 
 class TimeLimitExceeded(BaseException):

@@ -37,6 +37,8 @@ class Outcome:
     _is_deliberate: bool = field(default=False, init=False, repr=False, compare=False)
     # Whether the log has the traceback of the error already.
     _is_error_logged: bool = field(default=False, init=False, repr=False, compare=False)
+    # Why the task did not run, if its call has expired. Its message is Completed.
+    _expired: str | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def _ends_retries(self) -> bool:

@@ -17,7 +17,7 @@ from tickwheel.runtime.forked_child import end_forked_children
 from tickwheel.runtime.log_fields import log_fields, log_message
 from tickwheel.runtime.text_escape import cut_middle
 from tickwheel.tasks.app import TaskApp
-from tickwheel.tasks.exceptions import Reject, RetryLater, Skip, TimeLimitExceeded
+from tickwheel.tasks.exceptions import Expired, Reject, ResultNotStored, RetryLater, Skip, TimeLimitExceeded
 from tickwheel.tasks.retry import NEVER
 from tickwheel.tasks.run_context import CURRENT_RUN, STORED_ELSEWHERE, Outcome, Run
 from tickwheel.tasks.signature import UNKNOWN, ArgumentsRefused, called_task, logged_name, read_envelope
@@ -125,6 +125,8 @@ class Runner:
                     value = self._call(run, on_part)
             outcome.result = _encode_result(run, value)
             outcome._stored_result = _NONE if value is None else outcome.result
+        except Expired as error:
+            outcome._expired = str(error)
         except Skip:
             pass
         except Reject as error:
@@ -136,6 +138,10 @@ class Runner:
         except TimeLimitExceeded as error:
             limit = describe_duration(run.task.time_limit)
             self._record_failure(run, outcome, f"over its time limit of {limit}", error)
+        except ResultNotStored as error:
+            # The text names the cause. The traceback has each attempt to store the result, and nothing of the task.
+            run._is_error_logged = True
+            self._record_failure(run, outcome, str(error), error)
         except (Exception, SystemExit) as error:
             self._record_failure(run, outcome, describe_error(error), error)
         finally:

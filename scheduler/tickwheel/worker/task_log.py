@@ -74,7 +74,7 @@ class TaskLog:
 
     @_report_errors
     def completed(self, tasks: Sequence["FinishedTask"]) -> None:
-        """Log tasks that have succeeded, and whose messages are Completed."""
+        """Log tasks that have succeeded, or did not run because their calls had expired: the messages are Completed."""
         if self._has_info():
             log_lines(_log, logging.INFO, LineBatch(tasks, self._completed, self._completed_fields))
 
@@ -146,11 +146,13 @@ class TaskLog:
     def _completed(self, task: "FinishedTask") -> str:
         message, outcome = task.message, task.outcome
         assert outcome is not None
-        return f"{_head(message, self._name(outcome.task))}: succeeded in {_duration(outcome.seconds)}"
+        return f"{_head(message, self._name(outcome.task))}: {_describe(outcome)}"
 
     def _completed_fields(self, task: "FinishedTask") -> dict[str, Any]:
         message, outcome = task.message, task.outcome
         assert outcome is not None
+        if outcome._expired is not None:
+            return _expired_fields(message, self._name(outcome.task))
         return {
             "event": "task succeeded",
             "queue": message.queue,
@@ -175,6 +177,16 @@ def _received_fields(call: tuple[Message, str]) -> dict[str, Any]:
     message, task = call
     return {
         "event": "task received",
+        "queue": message.queue,
+        "id": message.id,
+        "attempt": message.attempt,
+        "task": task,
+    }
+
+
+def _expired_fields(message: Message, task: str) -> dict[str, Any]:
+    return {
+        "event": "task expired",
         "queue": message.queue,
         "id": message.id,
         "attempt": message.attempt,
@@ -228,6 +240,8 @@ def _describe_end(outcome: Outcome | None) -> str:
 def _describe(outcome: Outcome | None) -> str:
     if outcome is None:
         return "its task was not started"
+    if outcome._expired is not None:
+        return f"not run, {outcome._expired}"
     if outcome.error is None:
         return f"succeeded in {_duration(outcome.seconds)}"
     return f"failed after {_duration(outcome.seconds)}: {outcome.error}"

@@ -115,6 +115,8 @@ def test_an_expired_call_is_revoked_and_not_run(moved_deployment: Shop) -> None:
     assert moved_deployment.ends(expired.id).state == "completed"
     assert expired.state == "REVOKED"
     assert moved_deployment.ran(expired.id, valid.id) == {expired.id: [], valid.id: ["tickwheel"]}
+    [line] = [line for line in moved_deployment.log.splitlines() if expired.id in line and "received" not in line]
+    assert "not run, because it expired at 20" in line
 
 
 @pytest.mark.parametrize("where", ["body", "headers"])
