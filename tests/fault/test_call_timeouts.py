@@ -9,8 +9,10 @@ import pytest
 
 from tests.fault.flaky_proxy import FlakyProxy
 from tests.integration.blocking_aio import Blocking, LoopThread
+from tests.support.celery_app import make_celery_app
 from tickwheel import InvalidArgument, Tickwheel, Unavailable, aio, limits
-from tickwheel.tasks import TaskApp
+from tickwheel.celery import migrate
+from tickwheel.tasks import TaskApp, celery_routes
 
 pytestmark = pytest.mark.fault
 
@@ -115,3 +117,22 @@ def test_a_timeout_of_the_client_applies_to_all_its_calls() -> None:
     assert (settings.timeout_s, settings.producer_timeout_s) == (2, 2)
     settings = aio.Tickwheel("redis://localhost")._client_settings
     assert (settings.timeout_s, settings.producer_timeout_s) == (limits.RETRY_MS / 1000, PRODUCER_S)
+
+
+@pytest.mark.parametrize("fault", ["stalls", "refuses"])
+def test_a_moved_call_of_celery_reads_its_route_and_is_sent_within_one_timeout(
+    proxy: FlakyProxy, namespace: str, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    # Each call reads its route again.
+    monkeypatch.setattr(celery_routes, "_CACHE_S", 0.0)
+    celery = make_celery_app(monkeypatch)
+    with TaskApp(proxy.url, namespace=namespace, timeout=3) as app:
+        migrate(celery, app)
+        app.route("note", to="tickwheel")
+        celery.send_task("note")
+        if fault == "stalls":
+            proxy.stall()
+        else:
+            proxy.cut()
+            proxy.refuses = True
+        assert 3 <= seconds_until_unavailable(lambda: celery.send_task("note")) < 5

@@ -52,7 +52,7 @@ def test_a_route_is_read_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = {"route:a": '{"to": "tickwheel", "share": 1.0}'}
     reads: list[str] = []
 
-    def setting(name: str) -> str | None:
+    def setting(name: str, is_known: bool) -> str | None:
         reads.append(name)
         return texts.get(name)
 
@@ -71,7 +71,7 @@ def test_a_route_that_cannot_be_read_keeps_its_last_value(monkeypatch: pytest.Mo
     monkeypatch.setattr("tickwheel.tasks.celery_routes.time.monotonic", lambda: now)
     stored: list[str] = ['{"to": "tickwheel"}']
 
-    def setting(_: str) -> str | None:
+    def setting(name: str, is_known: bool) -> str | None:
         if not stored:
             raise Unavailable("no server")
         return stored[0]
@@ -97,7 +97,7 @@ def test_the_routes_of_a_lost_namespace_keep_their_last_values_and_are_logged_on
     monkeypatch.setattr("tickwheel.tasks.celery_routes.time.monotonic", lambda: now)
     reads: list[str] = []
 
-    def setting(name: str) -> str:
+    def setting(name: str, is_known: bool) -> str:
         reads.append(name)
         if len(reads) > 1:
             raise NamespaceGone("the namespace no longer exists")
@@ -123,7 +123,7 @@ def test_while_one_thread_reads_the_routes_the_others_use_the_last_value(monkeyp
     resume, reading = threading.Event(), threading.Event()
     texts = ['{"to": "tickwheel"}', '{"to": "celery"}']
 
-    def setting(_: str) -> str | None:
+    def setting(name: str, is_known: bool) -> str | None:
         if len(texts) == 1:
             reading.set()
             resume.wait(20)

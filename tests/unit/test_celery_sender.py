@@ -102,7 +102,7 @@ def test_a_queue_that_only_calls_name_is_logged_once_with_the_option_that_serves
     sender, _ = offline_sender(celery, "tickwheel")
     sender._app.queue("declared")
     enqueued: list[str] = []
-    monkeypatch.setattr(sender, "_enqueue_once", lambda queue, new: enqueued.append(queue))
+    monkeypatch.setattr(sender, "_enqueue_once", lambda queue, *_: enqueued.append(queue))
     for name, queue in (
         ("own", "celery"),
         ("own", "attribute"),

@@ -7,8 +7,10 @@ with Celery, and the reasons are logged.
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import timedelta
 from functools import cached_property, partial
 from string import digits
+from time import monotonic
 from typing import Any, Final
 
 from celery import signals
@@ -83,7 +85,7 @@ class Sender:
         # Why workers of Tickwheel do not have a task, or None. The router of the app is asked once for each task.
         self._not_declared: dict[str, carry_over.Stay | None] = {}
         self._unanswered_calls = carry_over.UnansweredCalls(celery)
-        self._routes = Routes(lambda name: app.tickwheel.setting(name), lambda: app._clients.current)
+        self._routes = Routes(self._read_setting, lambda: app._clients.current)
         self._log_throttle = LogThrottle()
         # The queues that a declaration or a route names, and those about which the log has a warning already.
         self._known_queues: set[str] = set()
@@ -94,6 +96,7 @@ class Sender:
         A retry of the running call is not sent. Raises all other errors of `Queue.enqueue`. After these, the call is
         not sent to Celery.
         """
+        began = monotonic()
         if task_adapter.is_retry(message, self._celery.timezone):
             return None
         id_ = message.headers.get("id")
@@ -101,7 +104,7 @@ class Sender:
         if id_ is None or self._routes.get(name).target(str(id_)) != TICKWHEEL or self._stays(name):
             return self._send(producer, name, message, **options)
         try:
-            self._enqueue(name, self._queue_of(options), message, options)
+            self._enqueue(name, self._queue_of(options), message, options, began)
         except _NotRoutable as reason:
             text = f"a call of {name} stays with Celery: {reason}"
             # Reasons that differ only in numbers, such as the size of the call, are one reason.
@@ -139,7 +142,12 @@ class Sender:
         except InvalidArgument as error:
             raise _NotRoutable(f"{error}; {advise_mapping(name)}") from error
 
-    def _enqueue(self, name: str, queue: str, message: Any, options: Mapping[str, Any]) -> None:
+    def _read_setting(self, name: str, is_known: bool) -> str | None:
+        """Read a route. If an earlier route is known, leave half of the time of the call for sending it."""
+        clients = self._app._clients.current
+        return clients.client().setting(name, timeout=_half(clients.timeout) if is_known else None)
+
+    def _enqueue(self, name: str, queue: str, message: Any, options: Mapping[str, Any], began: float) -> None:
         headers = {**message.headers, **(options.get("headers") or {})}
         properties = {**message.properties, "priority": options.get("priority")}
         body = self._body(name, message.body, headers, options)
@@ -153,7 +161,7 @@ class Sender:
                 signals.before_task_publish.send(sender=name, body=message.body, declare=[], retry_policy={}, **fields)
                 # Receivers of the signal may have added headers.
                 new = self._to_new_message(name, body, headers, properties)
-            self._enqueue_once(queue, new)
+            self._enqueue_once(queue, new, began)
         except (InvalidArgument, PayloadTooLarge) as error:
             # These errors concern only this message. It was not enqueued, so Celery can still send it.
             raise _NotRoutable(str(error)) from error
@@ -180,15 +188,17 @@ class Sender:
         max_attempts = failure_record.max_attempts(self._celery._tasks.get(name), call.retries)
         return call.to_new_message(self._celery.timezone, max_attempts, lowest_first=self._lowest_first)
 
-    def _enqueue_once(self, queue: str, new: NewMessage) -> None:
-        """Enqueue a message, unless the queue has a message of the same call.
+    def _enqueue_once(self, queue: str, new: NewMessage, began: float) -> None:
+        """Enqueue a message, unless the queue has a message of the same call. The time since ``began``, in which the
+        route was read, shortens the timeout, to half of it at most.
 
         Raises IdConflict, also if the service withholds the payload of an unfinished message, so that the calls cannot
         be compared.
         """
         clients = self._app._clients.current
+        timeout = max(clients.timeout - timedelta(seconds=monotonic() - began), _half(clients.timeout))
         try:
-            clients.enqueue(queue, new)
+            clients.enqueue(queue, new, timeout)
         except IdConflict:
             # A repeated call with a countdown has another ETA.
             try:
@@ -227,6 +237,10 @@ class Sender:
         # Several URLs are a list, or one text with semicolons.
         first = urls[0] if urls and isinstance(urls, list | tuple) else urls
         return str(first or "").startswith(("redis", "sentinel"))
+
+
+def _half(timeout: timedelta) -> timedelta:
+    return max(timeout / 2, timedelta(milliseconds=1))
 
 
 def _encode(label: str, value: Any) -> str:

@@ -94,9 +94,10 @@ class _CachedRoute:
 class Routes:
     """The routes that one producer has cached. Thread-safe."""
 
-    def __init__(self, setting: Callable[[str], str | None], place: Callable[[], object] = lambda: None) -> None:
-        """``setting`` reads a setting of the namespace by its name. If ``place`` returns another object than before,
-        the namespace is another one, and no cached route is used.
+    def __init__(self, setting: Callable[[str, bool], str | None], place: Callable[[], object] = lambda: None) -> None:
+        """``setting`` reads a setting of the namespace by its name. Its second argument is whether an earlier value is
+        known, so that the call of the task continues without a new one. If ``place`` returns another object than
+        before, the namespace is another one, and no cached route is used.
         """
         self._setting = setting
         self._place = place
@@ -128,7 +129,7 @@ class Routes:
     def _read(self, task: str, last: Route | None) -> Route:
         began = time.monotonic()
         try:
-            text = self._setting(_PREFIX + task)
+            text = self._setting(_PREFIX + task, last is not None)
             route = DEFAULT_ROUTE if text is None else _parse(_PREFIX + task, text)
         except TickwheelError as error:
             used = "no route was read before, so its calls go to Celery" if last is None else f"using the last, {last}"

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 from tickwheel import aio, limits
 from tickwheel.client import Queue, Tickwheel
 from tickwheel.errors import Forbidden, QueueNotFound
+from tickwheel.model import validation
 from tickwheel.model.message import EnqueueResult, NewMessage
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.validation import Duration
@@ -48,6 +49,11 @@ class ClientGroup:
         self._async_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, aio.Tickwheel] = WeakKeyDictionary()
         self._ensured_queues: set[str] = set()
         self._log_throttle = LogThrottle()
+
+    @property
+    def timeout(self) -> timedelta:
+        """How long a call is retried that has no timeout of its own."""
+        return validation.as_timedelta(self._client_options()["timeout"])
 
     def client(self) -> Tickwheel:
         """Return the client for threads. Open it if this process has none."""
