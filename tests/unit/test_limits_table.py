@@ -83,8 +83,8 @@ SERVICE_ROWS = {
     f" to shards at a time for each caller, and {limits.CALLER_DEQUEUE_GROUPS} queues of its `DequeueBatch` calls,"
     f" fewer in a namespace with more than {limits.SHARDS_OF_A_MESSAGE} shards; the"
     " others wait in their order. A call that sends at most four requests at a time, as in a namespace with few shards,"
-    f" does not count. A read that lasts longer than {limits.TURN_S:g} s waits for a shard, and counts less; the"
-    " caller's next reads wait for such reads only if these are eight times as many",
+    f" does not count. A read that lasts longer than {limits.TURN_S:g} s waits for a shard, and no longer"
+    " counts",
     "requests with many items": f"{limits.CALLER_ITEMS} messages, leases or ids at a time for each"
     f" caller; the other requests with more than {limits.UNCOUNTED_ITEMS} wait in their order",
     "the request of a call": f"must arrive within {limits.REQUEST_ARRIVAL_S:g} s after the headers of the call, and of"

@@ -115,28 +115,6 @@ def test_a_read_that_waits_for_a_shard_does_not_hold_up_the_next_one(monkeypatch
     asyncio.run(run())
 
 
-def test_reads_that_wait_for_a_shard_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def run() -> None:
-        reads = Reads(SizedTurns(2))
-        monkeypatch.setattr(limits, "TURN_S", 0.0)
-        tasks = [reads.start(f"r{n}", 2) for n in range(20)]
-        async with asyncio.timeout(20):
-            while len(await reads.settle()) < 9:
-                pass
-        # Eight times the limit is overdue, and so is the read over it. The next one begins when one of them has ended.
-        for _ in range(20):
-            await asyncio.sleep(0.001)
-        assert len(reads.begun) == 9
-        tasks[0].cancel()
-        async with asyncio.timeout(20):
-            while len(await reads.settle()) < 10:
-                pass
-        await reads.finish()
-        assert len(reads.begun) == 20
-
-    asyncio.run(run())
-
-
 def test_a_busy_event_loop_ends_no_turn_early(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         reads = Reads(SizedTurns(1))

@@ -18,8 +18,6 @@ _PAUSE_MAX_S: Final = 1.0
 # A turn lasts at most this number of ticks. A tick does not count if the event loop is late by more than `_ON_TIME_S`.
 _TICKS: Final = 4
 _ON_TIME_S: Final = 0.01
-# How much the turns of a caller that ended early may still do, as a multiple of the limit.
-_OVERDUE: Final = 8
 
 
 class FairLimit:
@@ -160,13 +158,13 @@ class SizedTurn:
     the process is busy, and more turns would make it slower.
     """
 
-    __slots__ = ("_due", "_is_early", "_line", "_size", "_ticks", "_timer")
+    __slots__ = ("_due", "_has_ended", "_line", "_size", "_ticks", "_timer")
 
     def __init__(self, line: "_Line", size: int) -> None:
         self._line = line
         self._size = size
         self._ticks = 0
-        self._is_early = False
+        self._has_ended = False
 
     async def __aenter__(self) -> None:
         await self.begin()
@@ -183,7 +181,7 @@ class SizedTurn:
     def end(self) -> None:
         """End the turn, which has begun."""
         self._timer.cancel()
-        self._line.put_back(self._size, is_overdue=self._is_early)
+        self._end()
 
     def _start_timer(self) -> None:
         loop = asyncio.get_running_loop()
@@ -196,8 +194,12 @@ class SizedTurn:
         if self._ticks < _TICKS:
             self._start_timer()
         else:
-            self._is_early = True
-            self._line.end_early(self._size)
+            self._end()
+
+    def _end(self) -> None:
+        if not self._has_ended:
+            self._has_ended = True
+            self._line.put_back(self._size)
 
 
 class _Line:
@@ -206,8 +208,6 @@ class _Line:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._taken = 0
-        # The size of the turns that have ended early, and whose calls go on.
-        self._overdue = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def take(self, size: int) -> bool:
@@ -234,18 +234,10 @@ class _Line:
                 self._begin_next()
             raise
 
-    def put_back(self, size: int, *, is_overdue: bool = False) -> None:
-        """End a turn, or the call of a turn that has ended early."""
-        if is_overdue:
-            self._overdue -= size
-        else:
-            self._taken -= size
+    def put_back(self, size: int) -> None:
+        """End a turn."""
+        self._taken -= size
         self._begin_next()
-
-    def end_early(self, size: int) -> None:
-        """End a turn whose call goes on."""
-        self._overdue += size
-        self.put_back(size)
 
     def _begin_next(self) -> None:
         while self._waiting and self._has_room(self._waiting[0][0]):
@@ -255,6 +247,4 @@ class _Line:
                 begun.set_result(None)
 
     def _has_room(self, size: int) -> bool:
-        if self._overdue > _OVERDUE * self._limit:
-            return False
         return not self._taken or self._taken + size <= self._limit
