@@ -111,7 +111,9 @@ CALLER_ANSWERS = 2
 # What a process reads at a time for each caller; the caller's other reads wait. The first is the number of requests to
 # shards in large rounds, of more than four requests. The second is the number of groups of requests of `DequeueBatch`.
 CALLER_ROUND_REQUESTS = 128
-CALLER_DEQUEUE_GROUPS = 32
+CALLER_DEQUEUE_GROUPS = 8
+# A group counts as one for this number of shards, which it reads.
+SHARDS_OF_A_GROUP = 32
 # The items, for example messages or leases, of the requests that a process processes at a time for each caller.
 # Requests with few items are not counted.
 CALLER_ITEMS = 500

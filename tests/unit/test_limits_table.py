@@ -81,7 +81,7 @@ SERVICE_ROWS = {
     f" the token is within its rate, or after {limits.WALK_WAIT_S:g} s",
     "reads of many shards": f"{limits.CALLER_ROUND_REQUESTS} requests"
     f" to shards at a time for each caller, and {limits.CALLER_DEQUEUE_GROUPS} queues of its `DequeueBatch` calls,"
-    f" fewer in a namespace with more than {limits.SHARDS_OF_A_MESSAGE} shards; the"
+    f" fewer in a namespace with {2 * limits.SHARDS_OF_A_GROUP} or more shards; the"
     " others wait in their order. A call that sends at most four requests at a time, as in a namespace with few shards,"
     f" does not count. A read that lasts longer than {limits.TURN_S:g} s waits for a shard, and no longer"
     " counts",

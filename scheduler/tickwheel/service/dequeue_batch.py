@@ -122,7 +122,7 @@ class DequeueBatch:
         """Answer requests until the queue has no more messages. Return the others with their places."""
         first = group[0][1]
         # Each dequeue may read all shards.
-        size = max(1, self._namespaces.count_shards(first) // limits.SHARDS_OF_A_MESSAGE)
+        size = max(1, self._namespaces.count_shards(first) // limits.SHARDS_OF_A_GROUP)
         turn = partial(self._namespaces.group_turns.turn, self._caller, size)
         async with turn():
             namespace, queue = await resolve_queue(self._namespaces, first)
