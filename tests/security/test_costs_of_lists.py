@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 
 from tests.integration.service_thread import ServiceThread
 from tests.security.tokens import entry, generic_client, write_token_file
-from tickwheel import NewMessage, Tickwheel
+from tickwheel import NewMessage, Tickwheel, limits
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security
@@ -16,6 +17,10 @@ pytestmark = pytest.mark.security
 NAMESPACE = "service-lists"
 READER, ELSEWHERE = "tw_reader-Of-Lists", "tw_elsewhere-Of-Lists"
 QUEUES = 96
+FIELDS: dict[str, Any] = {
+    "ListMessages": {"queue": "q0"},
+    "Dequeue": {"queue": "q0", "limit": 320, "request_id": "lists:1"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +36,11 @@ def server(tickwheel_server: PrivateServer) -> Iterator[PrivateServer]:
 @pytest.mark.parametrize(
     ("token", "method", "cost"),
     [
-        # 96 queues of the answer and 96 rows; 96 rows; 320 messages.
+        # 96 queues of the answer and 96 rows; 96 rows; 320 messages; 320 messages, also if the dequeue is repeated.
         (READER, "ListQueues", 1 + 24 + 3),
         (ELSEWHERE, "ListQueues", 1 + 3),
         (READER, "ListMessages", 1 + 20),
+        (READER, "Dequeue", 1 + 20),
     ],
 )
 def test_a_list_is_charged_after_the_call(
@@ -43,10 +49,10 @@ def test_a_list_is_charged_after_the_call(
     rate = 'namespaces = ["*"]\nmessages_per_second = 1\nburst = 1_000\n'
     tokens = write_token_file(
         tmp_path,
-        entry(READER, '["read"]', 'queues = ["*"]\n' + rate),
+        entry(READER, '["consume"]', 'queues = ["*"]\n' + rate),
         entry(ELSEWHERE, '["read"]', 'queues = ["other"]\n' + rate),
     )
-    where = {"namespace": NAMESPACE} | ({"queue": "q0"} if method == "ListMessages" else {})
+    where = {"namespace": NAMESPACE} | FIELDS.get(method, {})
     with ServiceThread(server.url, tokens=tokens) as serving, grpc.insecure_channel(serving.target) as channel:
         caller = generic_client(channel, token)
         bucket = tokens.token_store.authenticate((("authorization", f"Bearer {token}"),)).quota._bucket
@@ -56,3 +62,22 @@ def test_a_list_is_charged_after_the_call(
         level, at = bucket._level, bucket._updated_at
         caller.call(method, **where)
         assert level - bucket._level == pytest.approx(cost - (bucket._updated_at - at))
+
+
+def test_a_page_of_messages_with_much_metadata_is_short(server: PrivateServer) -> None:
+    pairs = {f"k{n}": "v" * limits.PAIR_VALUE_BYTES for n in range(8)}
+    size = 8 * limits.PAIR_VALUE_BYTES
+    count = 2 * limits.PAGE_BYTES // size
+    with Tickwheel(server.url, namespace=NAMESPACE, existing=True, drive=False) as tickwheel:
+        tickwheel.queue("q1").enqueue_many(NewMessage(metadata=pairs) for _ in range(count))
+    request = {"namespace": NAMESPACE, "queue": "q1", "page_token": ""}
+    found = 0
+    with ServiceThread(server.url) as serving, grpc.insecure_channel(serving.target) as channel:
+        while True:
+            page = generic_client(channel, "").call("ListMessages", **request)
+            assert len(page["messages"]) * size < 1.5 * limits.PAGE_BYTES
+            found += len(page["messages"])
+            if not (token := page["next_page_token"]):
+                break
+            request["page_token"] = token
+    assert found == count

@@ -61,7 +61,7 @@ SERVICE_ROWS = {
     f" {limits.UNCOUNTED_REQUEST_BYTES // 1024} KiB if it has neither a list nor a message;"
     f" {standard_services._REQUEST_BYTES // 1024} KiB for health checks and reflection",
     "an answer": f"ends after {limits.ANSWER_BYTES // 2**20} MiB of leased messages, and a page of `ListMessages` after"
-    f" {limits.PAGE_BYTES // 2**20} MiB of payloads above {limits.INLINE_BYTES // 1024} KiB; each has at least one"
+    f" {limits.PAGE_BYTES // 2**20} MiB of messages; each has at least one"
     " message. So a dequeue can return fewer messages than `limit` although there are more",
     "answers that clients have not read (above 4 KiB)": (
         f"– ; a caller with more than {limits.ANSWER_BYTES // 2**20} MiB may have at most as many bytes as it leaves"
@@ -162,5 +162,5 @@ def test_the_limits_of_the_service_in_the_guide_equal_the_code() -> None:
     assert f"for each {limits.MINUTES_OF_A_MESSAGE} minutes of a shard" in counted
     assert f"for each {limits.QUEUES_OF_A_MESSAGE} queues of the answer" in counted
     assert f"each {limits.ROWS_OF_A_MESSAGE} queues of" in counted
-    assert f"for each {limits.LISTED_OF_A_MESSAGE} messages of the page" in counted
+    assert f"for each {limits.READ_OF_A_MESSAGE} messages of the page" in counted
     assert f"up to {limits.RATE_MAX:,}" in rows["messages a second"][1]

@@ -50,10 +50,12 @@ def test_a_forecast_costs_the_minutes_that_it_reads(shards: int, minutes: int, c
     assert METHOD_TABLE["GetForecast"].cost(request, lambda _: shards) == cost
 
 
-def test_a_list_costs_what_it_has_when_the_call_ends() -> None:
+def test_a_list_or_a_dequeue_costs_what_it_has_read_when_the_call_ends() -> None:
     costs = {row.name: row.answer_cost for row in METHOD_ROWS if row.answer_cost is not None}
-    listed = {"ListQueues": ListQueuesResponse(queues=[{}] * 9), "ListMessages": calls.ListMessagesResponse()}
-    assert {name: cost(listed[name]) for name, cost in costs.items()} == {"ListQueues": 2, "ListMessages": 0}
+    answers = {"ListQueues": ListQueuesResponse(queues=[{}] * 9), "ListMessages": calls.ListMessagesResponse()}
+    answers["Dequeue"] = calls.DequeueResponse(deliveries=[{}] * 33)
+    expected = {"ListQueues": 2, "ListMessages": 0, "Dequeue": 2}
+    assert {name: cost(answers[name]) for name, cost in costs.items()} == expected
     assert costs["ListMessages"](calls.ListMessagesResponse(messages=[{}] * 500)) == 31
 
 

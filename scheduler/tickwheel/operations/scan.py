@@ -8,12 +8,14 @@ from tickwheel.model.message import MessageView
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.inspect import raise_if_damaged, to_message_view
 from tickwheel.operations.page_token import START, format_page_token, parse_page_token
-from tickwheel.plan import Plan, Request, Round, pairs_from_flat, send_request
+from tickwheel.plan import Pause, Plan, Request, Round, pairs_from_flat, send_request
 from tickwheel.storage.keys import shard_key
 from tickwheel.storage.record import BODY, State, body_field
 
 _NUMBER = Struct(">H")
 _PAGE = 500
+# Messages that are decoded without a pause, so that other calls of an event loop go on.
+_VIEWS_AT_ONCE = 50
 
 
 class Scan:
@@ -45,7 +47,7 @@ class Scan:
         return "" if self.ended else format_page_token(self._shard, self._cursor)
 
     def next(self) -> Plan[list[MessageView]]:
-        """Return the next page, with about `PAGE_BYTES` of payloads at most. A page can be empty before the end."""
+        """Return the next page, with about `PAGE_BYTES` of messages at most. A page can be empty before the end."""
         context = self._context
         # A cached configuration can be that of a former queue of this name, with another number.
         config = yield from context.fetch_config(self._queue)
@@ -54,16 +56,17 @@ class Scan:
             call = context.call("scan", self._shard, self._queue, [_NUMBER.pack(config.number), self._cursor, count])
             flat, cursor = (yield from send_request(Request(self._shard, call))).value
             stored_page, fields = self._select(flat)
-            size = yield from self._measure(fields)
-            # The payloads are too large for one page: read a smaller one from the same position.
+            size = sum(len(stored) for _, stored in stored_page) + (yield from self._measure(fields))
+            # The messages are too large for one page: read a smaller one from the same position.
             count = min(count // 2, count * limits.PAGE_BYTES // max(size, 1))
         self._cursor = cursor
         payloads = yield from self._read_payloads(fields)
         exclusive = config.exclusive_key is not None
-        views = [
-            to_message_view(self._queue, name[2:], stored, payloads.get(name, b""), exclusive)
-            for name, stored in stored_page
-        ]
+        views: list[MessageView] = []
+        for name, stored in stored_page:
+            if len(views) % _VIEWS_AT_ONCE == _VIEWS_AT_ONCE - 1:
+                yield Pause(0)
+            views.append(to_message_view(self._queue, name[2:], stored, payloads.get(name, b""), exclusive))
         if not self._cursor:
             self._shard, self._cursor = self._shard + 1, START
             self.ended = self._shard >= context.shards

@@ -13,7 +13,9 @@ from tickwheel.model.validation import Duration
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.rpc import message_conversion
+from tickwheel.service.authorization import CALL
 from tickwheel.service.call_limits import PLACE, name_current_caller
+from tickwheel.service.method_table import cost_of_deliveries
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.service.request_fields import request_owner
 from tickwheel.service.request_reader import QueueName
@@ -25,6 +27,8 @@ _CONSISTENCIES: Final[dict[int, str]] = {
     calls.DequeueRequest.CONSISTENCY_HEADS: "heads",
     calls.DequeueRequest.CONSISTENCY_EXACT: "exact",
 }
+# Messages that are converted without a pause. This takes about 1 ms.
+_CONVERTED_AT_ONCE: Final = 50
 Write = Callable[[calls.DequeueBatchResponse], Awaitable[None]]
 RequestGroup = list[tuple[int, calls.DequeueRequest]]
 
@@ -132,7 +136,9 @@ class DequeueBatch:
             index, dequeue = waiting.pop(0)
             async with turn():
                 messages = await namespace.dequeue(dequeue)
-            await self._write_answers([calls.DequeueBatchResponse.Answer(place=index, response=to_response(messages))])
+            CALL.get()[0].quota.charge(cost_of_deliveries(len(messages)))
+            response = await to_response(messages)
+            await self._write_answers([calls.DequeueBatchResponse.Answer(place=index, response=response)])
             if waiting and len(messages) < dequeue.limit:
                 async with turn():
                     has_more = await namespace.run(waiting[0][1].may_have_messages())
@@ -144,9 +150,14 @@ class DequeueBatch:
             await self._write(response)
 
 
-def to_response(messages: Iterable[LeasedMessage]) -> calls.DequeueResponse:
-    """Return the response with the leased messages."""
-    return calls.DequeueResponse(deliveries=map(message_conversion.delivery_to_proto, messages))
+async def to_response(messages: Iterable[LeasedMessage]) -> calls.DequeueResponse:
+    """Return the response with the leased messages. If there are many, other calls go on meanwhile."""
+    response = calls.DequeueResponse()
+    for message in messages:
+        response.deliveries.append(message_conversion.delivery_to_proto(message))
+        if len(response.deliveries) % _CONVERTED_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return response
 
 
 _EMPTY_RESPONSE: Final = calls.DequeueResponse()

@@ -24,6 +24,7 @@ from tickwheel.service.authorization import CALL, creation_limit
 from tickwheel.service.call_limits import name_current_caller
 from tickwheel.service.dequeue_batch import DequeueBatch, to_dequeue, to_response
 from tickwheel.service.lease_handlers import LeaseHandlers
+from tickwheel.service.method_table import cost_of_deliveries
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.service.request_fields import exclusive_value, request_sessions
 from tickwheel.service.request_reader import read_until_drained
@@ -116,7 +117,7 @@ class MessageHandlers(LeaseHandlers):
         else:
             async with CALL.get()[0].hold_wait_slot(self._wait_limit):
                 leased_messages = await self._wait(dequeue, namespace.dequeue(dequeue))
-        return to_response(leased_messages)
+        return await to_response(leased_messages)
 
     async def dequeue_batch(
         self, request: calls.DequeueBatchRequest, write: Callable[[calls.DequeueBatchResponse], Awaitable[None]]
@@ -170,6 +171,7 @@ class MessageHandlers(LeaseHandlers):
                 leased_messages = await self._wait(dequeue, namespace.dequeue(dequeue))
             if leased_messages:
                 credit.spend(len(leased_messages))
+                cost += cost_of_deliveries(len(leased_messages))
                 yield calls.DequeueStreamResponse(deliveries=map(message_conversion.delivery_to_proto, leased_messages))
             # The stream may wait long for credit.
             del dequeue, leased_messages

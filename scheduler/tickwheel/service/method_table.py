@@ -72,6 +72,11 @@ class MethodRow:
         return len(getattr(request, self.items)) if self.items else 0
 
 
+def cost_of_deliveries(count: int) -> int:
+    """Return what a dequeue costs after the call, in addition, if it returns ``count`` messages."""
+    return count // limits.READ_OF_A_MESSAGE
+
+
 def _created(_: Any, response: Any) -> int:
     return sum(result.created for result in response.results)
 
@@ -100,8 +105,13 @@ METHOD_ROWS: Final = (
     MethodRow("EnqueueBatch", Role.PRODUCE, 1, "enqueued", _created, answer_bytes=_MEDIUM, items="messages"),
     # The handler counts the messages of each request, because each can name another queue.
     MethodRow("EnqueueStream", Role.PRODUCE, items="messages"),
-    MethodRow("Dequeue", Role.CONSUME, 1, "delivered", _delivered, reads_all_shards=True),
-    # `CallObserver` calls ``count`` with each answered request of the batch and the response to this request.
+    MethodRow(
+        *("Dequeue", Role.CONSUME, 1, "delivered", _delivered),
+        reads_all_shards=True,
+        answer_cost=lambda response: cost_of_deliveries(len(response.deliveries)),
+    ),
+    # Its handler charges the deliveries. `CallObserver` calls ``count`` with each answered request of the batch and the
+    # response to this request.
     MethodRow("DequeueBatch", Role.CONSUME, 1, "delivered", _delivered, reads_all_shards=True, items="requests"),
     MethodRow(
         *("AwaitMessages", Role.CONSUME),
@@ -110,7 +120,7 @@ METHOD_ROWS: Final = (
         reads_all_shards=True,
         shard_cost=lambda request: max(_SHARD, len(request.queues) / limits.KEYS_OF_A_MESSAGE),
     ),
-    # Only its first request names the namespace, so only this one costs more.
+    # Only its first request names the namespace, so only this one costs more. Its handler charges the deliveries.
     MethodRow("DequeueStream", Role.CONSUME, 1, "delivered", _delivered, reads_all_shards=True),
     # Calls for leased messages are never rejected: otherwise, other workers would do the same work again. A release
     # costs its leases afterwards, because each of them leaves a timer on the wheel, and its message can be leased again
@@ -128,7 +138,7 @@ METHOD_ROWS: Final = (
     MethodRow(
         *("ListMessages", Role.READ),
         answer_bytes=limits.ANSWER_BYTES,
-        answer_cost=lambda response: len(response.messages) // limits.LISTED_OF_A_MESSAGE,
+        answer_cost=lambda response: len(response.messages) // limits.READ_OF_A_MESSAGE,
     ),
     # QueueService
     MethodRow("OpenNamespace", Role.READ, reads_all_shards=True),

@@ -240,9 +240,10 @@ class Server:
             caller.quota.take(row.cost(request, self._shards))
             await requests.take_turn(row.count_items(request))
             try:
-                if not row.answer_bytes:
-                    return await handle(request)
-                async with Turn(self._answers if row.reads_content else self._checks, row.answer_bytes):
+                if row.answer_bytes:
+                    async with Turn(self._answers if row.reads_content else self._checks, row.answer_bytes):
+                        answer = await handle(request)
+                else:
                     answer = await handle(request)
             finally:
                 # A call that its client has cancelled may have taken effect, too.
