@@ -157,7 +157,12 @@ class NamespaceContext:
         return Request(0, command=("HGET", namespace_key(self.namespace), "shards"))
 
     def check_shards(self, reply: Reply) -> None:
-        """Raise NamespaceGone if the metadata shard has lost its state, or stores another number of shards."""
+        """Raise NamespaceGone if the metadata shard has lost its state, or stores another number of shards.
+
+        Raises TypeError for an answer that no HGET returns.
+        """
+        if not isinstance(reply.value, bytes | None):
+            raise TypeError(f"HGET returned {reply.value!r:.100}")
         if reply.value != str(self.shards).encode():
             raise self.namespace_gone_error()
 
