@@ -26,8 +26,9 @@ define with_progress
 	kill $$progress 2>/dev/null; rm -rf $(DOWNLOADS); exit $$status
 endef
 # Most tests wait for servers, so more processes than cores are faster: on two cores, two processes took 1,160 s when
-# three took 930 s. Four use the cores fully, and then tests of processes that must react in time can fail.
-JOBS ?= 3
+# three took 930 s. A fourth one runs the files that mostly wait (tests/support/file_schedule.py). If it ran others, the
+# four would use the cores fully, and then tests of processes that must react in time can fail.
+JOBS ?= 4
 # The tests start some thousand interpreters. Without bytecode, each of them compiles the product again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -48,7 +49,7 @@ demo: $(READY) ## Run a day of real flights through the scheduler, in about 30 s
 		'  $(BIN)/tickwheel dev' \
 		'The README explains the first steps, and $(BIN)/tickwheel --help lists all commands.' >&2
 
-test: $(READY) ## Run all tests except the soak tests, in JOBS processes (default: 3)
+test: $(READY) ## Run all tests except the soak tests, in JOBS processes (default: 4)
 	@$(BIN)/pytest -m 'not soak' --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(READY) ## Run before each commit: lint and the fast tests, in less than 90 seconds

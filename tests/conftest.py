@@ -13,6 +13,7 @@ import redis.utils
 import typer.testing
 
 from tests.support.file_order import slowest_first
+from tests.support.file_schedule import FileScheduling
 from tickwheel import Tickwheel
 from tickwheel.doctor import audit
 from tickwheel.testing import PrivateServer, VirtualClock
@@ -43,6 +44,10 @@ Dump = Callable[[], dict[str, Any]]
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = slowest_first(items)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileScheduling | None:
+    return FileScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:

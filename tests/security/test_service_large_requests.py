@@ -164,14 +164,13 @@ def test_the_bytes_of_large_requests_in_flight_are_limited_for_each_caller(
 
 
 @pytest.mark.usefixtures("program")
-@pytest.mark.parametrize("name", ["EnqueueBatch", "EnqueueStream", "DequeueBatch"])
+@pytest.mark.parametrize("name", ["EnqueueBatch", "EnqueueStream", "Complete"])
 def test_a_large_request_waits_for_a_turn_of_its_caller_and_a_small_one_does_not(
     tickwheel_server: PrivateServer, name: str
 ) -> None:
     # A large unknown field.
     padding = b"\xfa\x01\xe0\xa7\x12" + bytes(300_000)
-    names = {} if name == "DequeueBatch" else {"namespace": NAMESPACE, "queue": "jobs"}
-    small = METHODS[name].request(**names).SerializeToString()
+    small = METHODS[name].request(namespace=NAMESPACE, queue="jobs").SerializeToString()
 
     def ended(channel: grpc.Channel, request: bytes) -> bool:
         # The requests are empty, and some RPCs reject such a request when they process it.

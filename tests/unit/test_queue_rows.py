@@ -35,7 +35,7 @@ def rows_of(settings: bytes) -> list[bytes]:
 def test_the_decoding_of_many_rows_pauses() -> None:
     configs, pauses = run(lambda _: True, rows_of(QueueConfig().to_bytes()))
     assert len(configs) == ROWS
-    assert pauses == 10
+    assert pauses == 100
 
 
 def test_rows_that_are_not_wanted_are_not_decoded(caplog: pytest.LogCaptureFixture) -> None:

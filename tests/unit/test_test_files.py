@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from tests.integration.conftest import ON_A_CLUSTER
-from tests.support.file_order import SLOW_FILES, TESTS
+from tests.support.file_order import SLOW_FILES, TESTS, WAITING_FILES
 
 pytestmark = pytest.mark.unit
 
@@ -15,8 +15,8 @@ def test_no_two_test_files_have_the_same_name() -> None:
     assert [name for name, files in names.items() if files > 1] == []
 
 
-def test_the_slow_files_exist() -> None:
-    assert [name for name in SLOW_FILES if not (TESTS / name).is_file()] == []
+def test_the_slow_and_the_waiting_files_exist() -> None:
+    assert [name for name in (*SLOW_FILES, *WAITING_FILES) if not (TESTS / name).is_file()] == []
 
 
 def test_the_files_that_run_on_a_cluster_exist() -> None:
