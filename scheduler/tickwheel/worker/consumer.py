@@ -220,7 +220,8 @@ class Consumer:
             new = 1
         elif started < kept:
             new = max(started // 2, 1)
-        elif self._waiting.has_waited(LONGEST_WAIT_S):
+        elif self._waiting.has_waited(LONGEST_WAIT_S / 2):
+            # Twice as many would take too long.
             new = limit
         else:
             new = min(2 * limit, size)
