@@ -15,6 +15,8 @@ from services.serving_program import ServingProgram
 
 Run = Callable[..., Result]
 Start = Callable[..., ServingProgram]
+# Writes a module by its name and its source, and returns its path.
+WriteModule = Callable[[str, str], Path]
 TICKWHEEL = (sys.executable, "-m", "tickwheel")
 ENDS_S = 30
 ENCODE = ("--exclusive-key", "project")

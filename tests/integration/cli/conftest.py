@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from services.serving_program import ServingProgram
-from tests.integration.cli.command_runner import Run, Start
+from tests.integration.cli.command_runner import Run, Start, WriteModule
 from tickwheel import Tickwheel
 from tickwheel.cli.app import app
 from tickwheel.testing import PrivateServer
@@ -22,6 +22,19 @@ def cli_client(tickwheel_server: PrivateServer, namespace: str, monkeypatch: pyt
     monkeypatch.setenv("TICKWHEEL_NAMESPACE", namespace)
     with Tickwheel(tickwheel_server.url, namespace=namespace) as tickwheel:
         yield tickwheel
+
+
+@pytest.fixture
+def write_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WriteModule:
+    """Write a module that this process can import until the end of the test."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(name: str, source: str) -> Path:
+        path = tmp_path / f"{name}.py"
+        path.write_text(source)
+        return path
+
+    return write
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.cli.command_runner import Run, document
+from tests.integration.cli.command_runner import Run, WriteModule, document
 from tickwheel import Tickwheel
 
 pytestmark = pytest.mark.integration
@@ -13,17 +13,15 @@ CREATE = ("queue", "create", "--app", "declared_shop:app")
 
 
 @pytest.fixture(autouse=True)
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def shop(write_module: WriteModule) -> Path:
     """The module of an app with two queues and a schedule."""
-    module = tmp_path / "declared_shop.py"
-    module.write_text(
+    return write_module(
+        "declared_shop",
         "from tickwheel.tasks import TaskApp\napp = TaskApp('redis://127.0.0.1:1')\n"
         "app.queue('render', exclusive_key='customer', lease=10)\n"
         "@app.task(queue='mail')\ndef send() -> None: ...\n"
-        "app.every(60, send)\n"
+        "app.every(60, send)\n",
     )
-    monkeypatch.syspath_prepend(tmp_path)
-    return module
 
 
 def test_all_queues_of_an_app_are_created_as_the_app_declares_them(run: Run, cli_client: Tickwheel) -> None:

@@ -1,10 +1,8 @@
 """What commands report to a user who makes a usual error: the words of the command line, and the remedy."""
 
-from pathlib import Path
-
 import pytest
 
-from tests.integration.cli.command_runner import ENCODE, Run, document
+from tests.integration.cli.command_runner import ENCODE, Run, WriteModule, document
 from tickwheel import Tickwheel
 
 pytestmark = pytest.mark.integration
@@ -29,11 +27,11 @@ def test_a_new_route_has_a_warning_and_the_most_similar_task(run: Run) -> None:
     assert "did you mean 'mail.send'?" in run("route", "set", "mail.sent", "--to", "tickwheel").stderr
 
 
-def test_the_app_of_a_route_must_have_the_task(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "route_hints_shop.py").write_text(
-        "from tickwheel.tasks import TaskApp\napp = TaskApp()\n@app.task(name='mail.send')\ndef send() -> None: ...\n"
+def test_the_app_of_a_route_must_have_the_task(run: Run, write_module: WriteModule) -> None:
+    write_module(
+        "route_hints_shop",
+        "from tickwheel.tasks import TaskApp\napp = TaskApp()\n@app.task(name='mail.send')\ndef send() -> None: ...\n",
     )
-    monkeypatch.syspath_prepend(tmp_path)
     run("queue", "create", "jobs")
     set_route = ("route", "set", "--to", "tickwheel", "--app", "route_hints_shop:app")
     assert "has no task 'mail.sent' (did you mean 'mail.send'?)" in run(*set_route, "mail.sent", code=2).stderr
@@ -41,17 +39,15 @@ def test_the_app_of_a_route_must_have_the_task(run: Run, tmp_path: Path, monkeyp
     assert list(document(run("route", "list", "--json"))) == ["mail.send"]
 
 
-def test_a_route_of_a_task_that_stays_with_celery_has_a_warning(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "staying_shop.py").write_text(
+def test_a_route_of_a_task_that_stays_with_celery_has_a_warning(run: Run, write_module: WriteModule) -> None:
+    write_module(
+        "staying_shop",
         "from celery import Celery\nfrom tickwheel.celery import migrate\nfrom tickwheel.tasks import TaskApp\n"
         "celery, app = Celery('shop'), TaskApp()\nmigrate(celery, app)\n"
         "@celery.task(name='mail.send', rate_limit='10/m')\ndef send() -> None: ...\n"
         "@celery.task(name='mail.read')\ndef read() -> None: ...\n"
-        "@celery.task(name='mail.list', queue='a:b')\ndef list_() -> None: ...\n"
+        "@celery.task(name='mail.list', queue='a:b')\ndef list_() -> None: ...\n",
     )
-    monkeypatch.syspath_prepend(tmp_path)
     run("queue", "create", "jobs")
     set_route = ("route", "set", "--app", "staying_shop:app", "--to")
     assert (

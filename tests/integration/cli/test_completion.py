@@ -1,10 +1,9 @@
 """Values that the shell completes."""
 
-from pathlib import Path
-
 import pytest
 from typer.testing import CliRunner
 
+from tests.integration.cli.command_runner import WriteModule
 from tests.support.celery_app import make_celery_app
 from tickwheel import Tickwheel
 from tickwheel.cli.app import app
@@ -72,14 +71,13 @@ def test_the_names_of_routed_tasks_are_completed(cli_client: Tickwheel) -> None:
 
 @pytest.mark.parametrize("ending", ["", "raise SystemExit(3)\n", "raise ValueError\n"])
 def test_the_names_of_the_tasks_of_an_app_are_completed(
-    cli_client: Tickwheel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+    cli_client: Tickwheel, write_module: WriteModule, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     # Afterwards, the current app of this process is the former one.
     make_celery_app(monkeypatch)
     cli_client.set_setting("route:mail.read", '{"to":"tickwheel","share":1.0}')
     module = f"completed_app_{len(ending)}"
-    (tmp_path / f"{module}.py").write_text(APP + ending)
-    monkeypatch.syspath_prepend(tmp_path)
+    write_module(module, APP + ending)
     offered = "\n".join(completed(f"tickwheel route set --app {module}:tickwheel "))
     # If the module cannot be imported, the tasks with a route are left.
     assert ("mail.send" in offered) == (not ending)

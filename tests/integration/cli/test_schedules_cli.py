@@ -1,11 +1,10 @@
 """`tickwheel schedules` lists when the recurring tasks of an app fire."""
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
-from tests.integration.cli.command_runner import Run, document
+from tests.integration.cli.command_runner import Run, WriteModule, document
 
 pytestmark = pytest.mark.integration
 
@@ -44,14 +43,12 @@ def test_a_function_in_place_of_an_app_is_refused(run: Run) -> None:
     assert "is not a TaskApp: its type is function" in run("schedules", "tests.fault.worker_app:record", code=2).stderr
 
 
-def test_schedules_that_an_app_declares_while_it_is_loaded_are_listed(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "loaded_shop.py").write_text(
+def test_schedules_that_an_app_declares_while_it_is_loaded_are_listed(run: Run, write_module: WriteModule) -> None:
+    write_module(
+        "loaded_shop",
         "from tickwheel.tasks import TaskApp\napp = TaskApp()\n@app.task()\ndef send() -> None: ...\n"
-        "@app.on_load\ndef declare() -> None:\n    app.every(60, send)\n"
+        "@app.on_load\ndef declare() -> None:\n    app.every(60, send)\n",
     )
-    monkeypatch.syspath_prepend(tmp_path)
     [schedule] = document(run("schedules", "loaded_shop:app", "--json"))
     assert schedule["times"] == "every 0:01:00"
 
@@ -66,8 +63,7 @@ def test_schedules_that_an_app_declares_while_it_is_loaded_are_listed(
     ids=["schedules", "queue", "route"],
 )
 def test_a_module_of_an_app_that_ends_the_program_is_reported(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+    run: Run, write_module: WriteModule, command: tuple[str, ...]
 ) -> None:
-    (tmp_path / "ending_shop.py").write_text("import sys\nsys.exit(0)\n")
-    monkeypatch.syspath_prepend(tmp_path)
+    write_module("ending_shop", "import sys\nsys.exit(0)\n")
     assert "tickwheel: cannot import ending_shop: SystemExit: 0" in run(*command, code=2).stderr
