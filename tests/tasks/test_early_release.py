@@ -51,7 +51,7 @@ class App(TaskApp):
         self.long, self.short = long, short
 
     def message(self, kind: str) -> NewMessage:
-        new: NewMessage = self.tasks[next(name for name in self.tasks if name.endswith(f".{kind}"))].message((), {})
+        new: NewMessage = getattr(self, kind).message((), {})
         return new
 
 
@@ -119,3 +119,26 @@ def test_a_consumer_that_takes_one_message_releases_none_and_takes_no_more_while
         work.enqueue_many(app.message("short") for _ in range(4))
         eventually(lambda: work.counts()["completed"] == 5, "all tasks run")
     assert app.batches == [1] * 5
+
+
+def test_a_queue_whose_batch_is_one_asks_about_no_message(tickwheel: Tickwheel) -> None:
+    app, ran = TaskApp(), threading.Event()
+    app.queue("work", batch=1)
+    asked: list[LeasedMessage] = []
+
+    def may_wait(message: LeasedMessage) -> bool:
+        # The answer of an app that has moved takes time: it decodes the call.
+        asked.append(message)
+        return True
+
+    app._may_wait = may_wait
+
+    @app.task(queue="work")
+    def run() -> None:
+        ran.set()
+
+    work = tickwheel.create_queue("work")
+    work.enqueue_many([run.message((), {})])
+    with run_consumer(app, tickwheel):
+        assert ran.wait(20)
+    assert asked == []

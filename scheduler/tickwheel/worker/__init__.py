@@ -13,7 +13,7 @@ supervisor_watch.py  the end of a process whose supervisor has ended
 start_hooks.py       the errors of the hooks that run when a process starts
 process_group.py     the end of a worker process and of all programs that its tasks have started
 consumer.py          the loop that selects a queue, takes a batch and runs its tasks
-early_release.py         the thread that releases messages that wait behind a long task
+early_release.py     the thread that releases messages that wait behind a long task
 completer.py         the thread that settles finished tasks on the server
 lease_renewer.py     the renewal of the leases of one process, in the supervisor
 last_resort_driver.py  the child process that drives while no event process does, and the warnings

@@ -203,7 +203,7 @@ class Consumer:
         first one, may wait.
         """
         may_wait = self._app._may_wait
-        if may_wait is None:
+        if may_wait is None or self._app.queues[tasks[0].message.queue].batch == 1:
             return tasks, True
         waits = [may_wait(task.message) for task in tasks]
         for task, waits_too in zip(tasks[1:], waits[1:], strict=True):

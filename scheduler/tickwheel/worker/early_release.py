@@ -79,7 +79,7 @@ class EarlyRelease:
         self._wake.set()
         self._thread.join()
 
-    def check(self) -> None:
+    def _check(self) -> None:
         """Release the messages that have waited for too long."""
         for messages in self._consumers:
             if messages.has_waited(LONGEST_WAIT_S):
@@ -92,4 +92,4 @@ class EarlyRelease:
             # Before the check of the batches: one that begins later wakes this thread again.
             self._wake.clear()
             while any(map(len, self._consumers)) and not self._closing.wait(_CHECK_S):
-                self.check()
+                self._check()
