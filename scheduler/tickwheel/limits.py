@@ -160,11 +160,11 @@ KEYS_OF_A_MESSAGE = 32
 # this is more. The shards are read in rounds of at most `FORECAST_ROUND` minutes, because Redis serves no other client
 # during a round, and takes about 1 µs for a minute.
 MINUTES_OF_A_MESSAGE = 64
+FORECAST_ROUND = 16_384
 # After the call, a list of queues costs one message more for this number of queues that the caller may see, and one for
 # this number of rows of the namespace that are read. A page of messages or a dequeue costs one more for this number of
 # messages.
 QUEUES_OF_A_MESSAGE = 4
 ROWS_OF_A_MESSAGE = 32
 READ_OF_A_MESSAGE = 16
-FORECAST_ROUND = 16_384
 RATE_MAX = 1_000_000

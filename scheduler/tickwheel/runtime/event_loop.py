@@ -5,7 +5,7 @@ loop, read standard input, check the event loop.
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from threading import Thread
 from traceback import extract_tb
@@ -77,6 +77,14 @@ async def finish_despite_cancel(future: asyncio.Future[T]) -> T:
     if cancelled is None or future.cancelled():
         return future.result()
     raise cancelled from future.exception()
+
+
+async def append_all(field: Any, items: Iterable[T], convert: Callable[[T], Any], at_once: int) -> None:
+    """Convert the items, and append them to a repeated field. After each ``at_once`` of them, let other tasks run."""
+    for item in items:
+        field.append(convert(item))
+        if len(field) % at_once == 0:
+            await asyncio.sleep(0)
 
 
 def abandon(future: asyncio.Future[Any]) -> None:

@@ -13,9 +13,10 @@ from tickwheel.model.validation import Duration
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.rpc import message_conversion
+from tickwheel.runtime.event_loop import append_all
 from tickwheel.service.authorization import CALL
 from tickwheel.service.call_limits import PLACE, name_current_caller
-from tickwheel.service.method_table import cost_of_deliveries
+from tickwheel.service.method_table import cost_of_messages
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.service.request_fields import request_owner
 from tickwheel.service.request_reader import QueueName
@@ -136,7 +137,7 @@ class DequeueBatch:
             index, dequeue = waiting.pop(0)
             async with turn():
                 messages = await namespace.dequeue(dequeue)
-            CALL.get()[0].quota.charge(cost_of_deliveries(len(messages)))
+            CALL.get()[0].quota.charge(cost_of_messages(len(messages)))
             response = await to_response(messages)
             await self._write_answers([calls.DequeueBatchResponse.Answer(place=index, response=response)])
             if waiting and len(messages) < dequeue.limit:
@@ -153,10 +154,7 @@ class DequeueBatch:
 async def to_response(messages: Iterable[LeasedMessage]) -> calls.DequeueResponse:
     """Return the response with the leased messages. If there are many, other calls go on meanwhile."""
     response = calls.DequeueResponse()
-    for message in messages:
-        response.deliveries.append(message_conversion.delivery_to_proto(message))
-        if len(response.deliveries) % _CONVERTED_AT_ONCE == 0:
-            await asyncio.sleep(0)
+    await append_all(response.deliveries, messages, message_conversion.delivery_to_proto, _CONVERTED_AT_ONCE)
     return response
 
 

@@ -158,13 +158,13 @@ class SizedTurn:
     the process is busy, and more turns would make it slower.
     """
 
-    __slots__ = ("_due", "_has_ended", "_line", "_size", "_ticks", "_timer")
+    __slots__ = ("_due", "_line", "_size", "_ticks", "_timer")
 
     def __init__(self, line: "_Line", size: int) -> None:
         self._line = line
         self._size = size
+        # After the last tick, the turn has ended early.
         self._ticks = 0
-        self._has_ended = False
 
     async def __aenter__(self) -> None:
         await self.begin()
@@ -179,9 +179,10 @@ class SizedTurn:
         self._start_timer()
 
     def end(self) -> None:
-        """End the turn, which has begun."""
+        """End the turn, which has begun, unless it has ended early."""
         self._timer.cancel()
-        self._end()
+        if self._ticks < _TICKS:
+            self._line.put_back(self._size)
 
     def _start_timer(self) -> None:
         loop = asyncio.get_running_loop()
@@ -194,11 +195,6 @@ class SizedTurn:
         if self._ticks < _TICKS:
             self._start_timer()
         else:
-            self._end()
-
-    def _end(self) -> None:
-        if not self._has_ended:
-            self._has_ended = True
             self._line.put_back(self._size)
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Final, TypeVar
 
 from tickwheel import limits
@@ -20,11 +21,12 @@ from tickwheel.operations.scan import Scan
 from tickwheel.operations.several_queues.message_wait import MessageWait
 from tickwheel.rpc import message_conversion
 from tickwheel.rpc.status import error_to_proto
+from tickwheel.runtime.event_loop import append_all
 from tickwheel.service.authorization import CALL, creation_limit
 from tickwheel.service.call_limits import name_current_caller
 from tickwheel.service.dequeue_batch import DequeueBatch, to_dequeue, to_response
 from tickwheel.service.lease_handlers import LeaseHandlers
-from tickwheel.service.method_table import cost_of_deliveries
+from tickwheel.service.method_table import cost_of_messages
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.service.request_fields import exclusive_value, request_sessions
 from tickwheel.service.request_reader import read_until_drained
@@ -171,7 +173,7 @@ class MessageHandlers(LeaseHandlers):
                 leased_messages = await self._wait(dequeue, namespace.dequeue(dequeue))
             if leased_messages:
                 credit.spend(len(leased_messages))
-                cost += cost_of_deliveries(len(leased_messages))
+                cost += cost_of_messages(len(leased_messages))
                 yield calls.DequeueStreamResponse(deliveries=map(message_conversion.delivery_to_proto, leased_messages))
             # The stream may wait long for credit.
             del dequeue, leased_messages
@@ -247,11 +249,8 @@ class MessageHandlers(LeaseHandlers):
         state = message_conversion.state_from_proto(request.state) or None
         scan = Scan(namespace.context, queue, state, request.page_token, reads_payloads=not withhold)
         response = calls.ListMessagesResponse()
-        for view in await namespace.run(scan.next()):
-            response.messages.append(message_conversion.message_to_proto(view, withhold_payload=withhold))
-            if len(response.messages) % _LISTED_AT_ONCE == 0:
-                # Other calls go on.
-                await asyncio.sleep(0)
+        convert = partial(message_conversion.message_to_proto, withhold_payload=withhold)
+        await append_all(response.messages, await namespace.run(scan.next()), convert, _LISTED_AT_ONCE)
         response.next_page_token = scan.token
         return response
 

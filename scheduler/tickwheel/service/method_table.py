@@ -72,8 +72,8 @@ class MethodRow:
         return len(getattr(request, self.items)) if self.items else 0
 
 
-def cost_of_deliveries(count: int) -> int:
-    """Return what a dequeue costs after the call, in addition, if it returns ``count`` messages."""
+def cost_of_messages(count: int) -> int:
+    """Return what a call costs at its end, in addition, if it returns ``count`` messages."""
     return count // limits.READ_OF_A_MESSAGE
 
 
@@ -108,7 +108,7 @@ METHOD_ROWS: Final = (
     MethodRow(
         *("Dequeue", Role.CONSUME, 1, "delivered", _delivered),
         reads_all_shards=True,
-        answer_cost=lambda response: cost_of_deliveries(len(response.deliveries)),
+        answer_cost=lambda response: cost_of_messages(len(response.deliveries)),
     ),
     # Its handler charges the deliveries. `CallObserver` calls ``count`` with each answered request of the batch and the
     # response to this request.
@@ -138,7 +138,7 @@ METHOD_ROWS: Final = (
     MethodRow(
         *("ListMessages", Role.READ),
         answer_bytes=limits.ANSWER_BYTES,
-        answer_cost=lambda response: len(response.messages) // limits.READ_OF_A_MESSAGE,
+        answer_cost=lambda response: cost_of_messages(len(response.messages)),
     ),
     # QueueService
     MethodRow("OpenNamespace", Role.READ, reads_all_shards=True),

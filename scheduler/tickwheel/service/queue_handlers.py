@@ -1,6 +1,5 @@
 """The RPCs of QueueService. Each handler runs a plan on the namespace, as in `message_handlers`."""
 
-import asyncio
 from typing import Final
 
 from tickwheel import limits
@@ -10,6 +9,7 @@ from tickwheel.operations.namespace_options import NamespaceOptions
 from tickwheel.operations.removal.delete_queue import QueueDeletion
 from tickwheel.operations.removal.purge import Purge
 from tickwheel.rpc import message_conversion, queue_conversion
+from tickwheel.runtime.event_loop import append_all
 from tickwheel.service.authorization import ALL_QUEUES, CALL, Role
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.service.request_fields import request_sessions
@@ -79,11 +79,9 @@ class QueueHandlers:
         response = admin.ListQueuesResponse()
         listed = await namespace.run(queues.list_queues(namespace.context, is_permitted))
         CALL.get()[0].quota.charge(rows // limits.ROWS_OF_A_MESSAGE)
-        for item in listed.items():
-            response.queues.append(queue_conversion.queue_to_proto(*item))
-            if len(response.queues) % _QUEUES_AT_ONCE == 0:
-                # Other calls go on.
-                await asyncio.sleep(0)
+        await append_all(
+            response.queues, listed.items(), lambda item: queue_conversion.queue_to_proto(*item), _QUEUES_AT_ONCE
+        )
         return response
 
     async def list_settings(self, request: admin.ListSettingsRequest) -> admin.ListSettingsResponse:
