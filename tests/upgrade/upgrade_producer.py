@@ -35,16 +35,18 @@ def main() -> None:
         jobs, videos = client.queue("jobs"), client.queue("videos")
         stopping = threading.Event()
         signal.signal(signal.SIGTERM, lambda number, frame: stopping.set())
+        # A restarted producer sends new messages, not the ids of its predecessor again.
+        prefix = f"{name}-{os.getpid()}"
         for n in count():
-            if stopping.wait(0.02):
+            if stopping.wait(0.1):
                 break
             delay = timedelta(milliseconds=chance.choice([0, 5, 100, 2_000, 6_000]))
             for result in jobs.enqueue_many(
-                NewMessage(b"x", f"{name}-{n}-{k}", delay, metadata={"region": "eu"}) for k in range(5)
+                NewMessage(b"x", f"{prefix}-{n}-{k}", delay, metadata={"region": "eu"}) for k in range(5)
             ):
                 print_line("sent jobs", result.id)
             project = f"p{chance.randrange(PROJECTS)}"
-            print_line("sent videos", videos.enqueue(id=f"{name}-{n}", metadata={"project": project}).id)
+            print_line("sent videos", videos.enqueue(id=f"{prefix}-{n}", metadata={"project": project}).id)
             if n % 5 == 0:
                 print_line("sent tasks", note.later(delay, n).id)
     app.close()
