@@ -1,26 +1,33 @@
 """Large requests: one is parsed at a time, in a thread if it has many fields. A caller has a few turns to
-process them.
+process them. A small request that waits takes little memory.
 """
 
 import asyncio
+import os
 import threading
 from collections import Counter
+from contextlib import ExitStack
 from itertools import pairwise
 
 import pytest
 
+from bench.measurements.large_requests import memory_mb
 from tests.support.wait_until import eventually_in_task
 from tickwheel import InvalidArgument, limits
 from tickwheel.rpc.methods import METHODS
 from tickwheel.rpc.request_form import RequestForm
+from tickwheel.service.authorization import UNKNOWN_CALLER
 from tickwheel.service.call_limits import CallLimits, RequestLimits
 from tickwheel.service.fair_limit import FairLimit
-from tickwheel.service.request_reader import QueueName, RequestReader
+from tickwheel.service.method_table import METHOD_TABLE, one_shard
+from tickwheel.service.request_reader import QueueName, RequestReader, take_quota
 from tickwheel.v1.message_pb2 import NewMessage
 from tickwheel.v1.message_service_pb2 import EnqueueBatchRequest
 
 pytestmark = pytest.mark.unit
 
+# What hundreds of requests may take while their calls go on.
+MEMORY_MB = 25
 METHOD = METHODS["EnqueueBatch"]
 SMALL = EnqueueBatchRequest(namespace="n", queue="jobs").SerializeToString()
 LARGE = EnqueueBatchRequest(
@@ -207,3 +214,65 @@ def test_a_caller_has_a_few_turns_to_process_large_requests_and_other_callers_ha
         assert begun["10.0.0.1"] == len(busy)
 
     asyncio.run(run())
+
+
+# Each message takes two bytes.
+EMPTY_MESSAGES = EnqueueBatchRequest(messages=[NewMessage()] * limits.BATCH_ITEMS).SerializeToString()
+# A known and an unknown field in turns: the parser keeps each of the unknown fields apart.
+IN_TURNS = b"\x0a\x02tw\xf8\x01\x01"
+REQUESTS = {"items": EMPTY_MESSAGES, "fields": IN_TURNS * 9_000 + EMPTY_MESSAGES[:40]}
+
+
+@pytest.mark.parametrize("is_stream", [False, True], ids=["call", "stream"])
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_small_request_that_waits_for_its_turn_takes_little_memory(
+    monkeypatch: pytest.MonkeyPatch, name: str, is_stream: bool
+) -> None:
+    monkeypatch.setattr(limits, "TURN_S", 60.0)
+    calls, row, raw = 1_000, METHOD_TABLE[METHOD.name], REQUESTS[name]
+    call_limits = CallLimits(FairLimit(calls, "calls", min_share=calls), RequestLimits())
+    items: list[int] = []
+
+    async def process(end: asyncio.Event) -> None:
+        with reader(call_limits, raw) as requests:
+            if is_stream:
+                request = await anext(take_quota(requests, UNKNOWN_CALLER.quota, row, one_shard))
+            else:
+                request = await requests.read_single()
+                count = row.count_items(request)
+                del request
+                request = await requests.take_turn(count)
+            items.append(row.count_items(request))
+            await end.wait()
+
+    async def run() -> float:
+        end, before = asyncio.Event(), memory_mb(os.getpid(), "VmRSS")
+        first = asyncio.create_task(process(end))
+        await eventually_in_task(lambda: items, "the first request has its turn")
+        line = call_limits.requests.item_turns._lines["the address 10.0.0.1"]
+        others = [asyncio.create_task(process(end)) for _ in range(calls - 1)]
+        waiting = calls - max(limits.CALLER_ITEMS // items[0], 1)
+        await eventually_in_task(lambda: len(line._waiting) == waiting, "the others wait")
+        memory = memory_mb(os.getpid(), "VmRSS") - before
+        end.set()
+        await asyncio.gather(first, *others)
+        return memory
+
+    assert asyncio.run(run()) < MEMORY_MB
+    # Every request is complete.
+    assert items == [raw.count(b"\x1a\x00")] * calls
+
+
+@pytest.mark.parametrize("count", [130, 9_000])
+def test_a_request_keeps_no_fields_that_are_unknown_or_occur_twice(count: int) -> None:
+    calls = 300 if count == 9_000 else 5_000
+    call_limits = CallLimits(FairLimit(calls, "calls", min_share=calls), RequestLimits())
+
+    async def run() -> float:
+        before = memory_mb(os.getpid(), "VmRSS")
+        with ExitStack() as stack:
+            for _ in range(calls):
+                await stack.enter_context(reader(call_limits, IN_TURNS * count)).read_single()
+            return memory_mb(os.getpid(), "VmRSS") - before
+
+    assert asyncio.run(run()) < MEMORY_MB

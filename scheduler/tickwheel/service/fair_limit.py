@@ -174,9 +174,15 @@ class SizedTurn:
 
     async def begin(self) -> None:
         """Wait in the line of the caller, and begin the turn."""
-        if not self._line.take(self._size):
+        if not self.begin_now():
             await self._line.wait(self._size)
-        self._start_timer()
+            self._start_timer()
+
+    def begin_now(self) -> bool:
+        """Begin the turn, and return True; or return False if the turn must wait."""
+        if can_begin := self._line.take(self._size):
+            self._start_timer()
+        return can_begin
 
     def end(self) -> None:
         """End the turn, which has begun, unless it has ended early."""

@@ -24,8 +24,6 @@ from tickwheel.v1.message_service_pb2 import EnqueueRequest
 
 T = TypeVar("T")
 
-# A request that a call keeps while the call waits is copied without the bytes that it does not need, if it is larger.
-_KEPT_BYTES: Final = 1_024
 # The thread that parses the requests with many fields.
 _PARSER: Final = ThreadPoolExecutor(1, "tickwheel-parser")
 
@@ -67,6 +65,9 @@ class RequestReader:
         self._held_bytes = 0
         self._ends_of_turns: list[Callable[[], None]] = []
         self._has_ended = False
+        # The current request until its turn begins, or its bytes: see `forget_items`.
+        self._request: Any = None
+        self._raw = b""
 
     def __enter__(self) -> "RequestReader":
         """Take a place. Raises LimitExceeded if the caller has too many calls."""
@@ -90,12 +91,13 @@ class RequestReader:
         if raw is grpc.aio.EOF:
             raise InvalidArgument("the client ended the call without a request")
         if len(raw) <= limits.UNCOUNTED_REQUEST_BYTES:
-            self.first = request = self._parse(raw)
+            self._request = self._parse(raw)
         else:
             self._form.check_size(raw)
             self._hold_bytes(len(raw))
-            self.first = request = await self._parse_large(raw)
-        return request
+            self._request = await self._parse_large(raw)
+        self.first = self._request
+        return self._request
 
     def __aiter__(self) -> "RequestReader":
         return self
@@ -110,12 +112,14 @@ class RequestReader:
         if raw is grpc.aio.EOF:
             raise StopAsyncIteration
         if len(raw) <= limits.UNCOUNTED_REQUEST_BYTES:
-            return self._parse(raw)
+            self._request = self._parse(raw)
+            return self._request
         self._form.check_size(raw)
         self._stop_after_end()
         await self._limits.requests.bytes.wait(name_caller(self.context), len(raw))
         self._hold_bytes(len(raw))
-        return await self._parse_large(raw)
+        self._request = await self._parse_large(raw)
+        return self._request
 
     async def _parse_large(self, raw: bytes) -> Any:
         requests = self._limits.requests
@@ -129,17 +133,19 @@ class RequestReader:
 
     def _parse(self, raw: bytes, *, has_few_fields: bool = False) -> Any:
         request = self._form.parse(raw, has_few_fields=has_few_fields)
-        if len(raw) > _KEPT_BYTES and may_wait(self._method):
+        request.DiscardUnknownFields()
+        if request.ByteSize() != len(raw):
             # Fields that are unknown or occur twice take memory as long as the request exists.
-            request.DiscardUnknownFields()
             request = self._method.request.FromString(request.SerializeToString())
         if self.trace:
             _inherit_trace(request, self.trace)
         return request
 
-    async def take_turn(self, items: int) -> None:
-        """Wait until the process may process the current request, which has this number of items. Do this after all
-        other waits. A small request with few items need not wait.
+    async def take_turn(self, items: int) -> Any:
+        """Wait until the process may process the current request, which has this number of items, and return the
+        request. Do this after all other waits. A small request with few items need not wait.
+
+        Keep no reference to the request meanwhile: see `forget_items`.
         """
         if self._held_bytes:
             turns = self._limits.requests.turns(self._sender)
@@ -147,9 +153,26 @@ class RequestReader:
             self._ends_of_turns.append(turns.release)
         if items > limits.UNCOUNTED_ITEMS:
             turn = self._limits.requests.item_turns.turn(name_caller(self.context), items)
-            await turn.begin()
+            if not turn.begin_now():
+                self.forget_items(items)
+                await turn.begin()
             self._ends_of_turns.append(turn.end)
         self._stop_after_end()
+        request, self._request = self._request, None
+        if request is None:
+            request, self._raw = self._method.request.FromString(self._raw), b""
+            if not self._method.client_streaming:
+                self.first = request
+        return request
+
+    def forget_items(self, items: int) -> None:
+        """Keep only the bytes of the current request until its turn begins, if the request is small and has many items:
+        they can take more than fifty times its bytes.
+        """
+        if self._request is not None and items > limits.UNCOUNTED_ITEMS and not self._held_bytes:
+            self._raw, self._request = self._request.SerializeToString(), None
+            if not self._method.client_streaming:
+                self.first = None
 
     def _hold_bytes(self, count: int) -> None:
         self._stop_after_end()
@@ -167,6 +190,7 @@ class RequestReader:
 
     def _put_back(self) -> None:
         """End what the current request holds, because the call is done with the request."""
+        self._request, self._raw = None, b""
         if self._held_bytes:
             self._limits.requests.bytes.put_back(self._sender, self._held_bytes)
             self._held_bytes = 0
@@ -205,13 +229,6 @@ def make_late_error(seconds: float) -> LimitExceeded:
     )
 
 
-def may_wait(method: Method) -> bool:
-    """Return whether a call of the method may wait for messages, and keeps its request meanwhile."""
-    return "wait_ms" in method.request.DESCRIPTOR.fields_by_name or (
-        method.client_streaming and method.server_streaming
-    )
-
-
 def _inherit_trace(request: Any, trace: dict[str, str]) -> None:
     """Add the trace of the call to messages without a trace, for example messages of clients that do not trace."""
     new = getattr(request, "messages", None) or ([request.message] if isinstance(request, EnqueueRequest) else ())
@@ -228,8 +245,11 @@ async def take_quota(requests: RequestReader, quota: TokenQuota, row: MethodRow,
         else:
             # Only the first request names the namespace.
             shards = one_shard
-        await quota.wait_and_take(row.cost(request, shards))
-        await requests.take_turn(row.count_items(request))
+        cost, items = row.cost(request, shards), row.count_items(request)
+        del request
+        requests.forget_items(items)
+        await quota.wait_and_take(cost)
+        request = await requests.take_turn(items)
         yield request
         # The stream may wait long for the next one.
         del request

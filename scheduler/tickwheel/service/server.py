@@ -238,7 +238,9 @@ class Server:
         with requests:
             request = await requests.read_single()
             caller.quota.take(row.cost(request, self._shards))
-            await requests.take_turn(row.count_items(request))
+            items = row.count_items(request)
+            del request
+            request = await requests.take_turn(items)
             try:
                 if row.answer_bytes:
                     async with Turn(self._answers if row.reads_content else self._checks, row.answer_bytes):
