@@ -17,8 +17,8 @@ from tickwheel.event_process.obstacle_watch import CHECK_MS, STANDBY_CHECK_MS
 
 pytestmark = pytest.mark.property
 
-SEEDS = 60
-LAST_RESORT_SEEDS = 30
+SEEDS = 40
+LAST_RESORT_SEEDS = 20
 # The claims of a soak: about 400 runs.
 MANY_CLAIMS = 10_000 * int(os.environ.get("TICKWHEEL_SOAK", "1"))
 # The calls of 200 processes that start within two seconds, in the first four seconds.
