@@ -9,7 +9,8 @@ import pytest
 
 from tests.integration.service_thread import ServiceThread
 from tests.security.tokens import entry, generic_client, write_token_file
-from tickwheel import NewMessage, Tickwheel, limits
+from tickwheel import InvalidArgument, NewMessage, Tickwheel, limits
+from tickwheel.service import dequeue_batch, message_handlers, queue_handlers
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security
@@ -18,9 +19,14 @@ NAMESPACE = "service-lists"
 READER, ELSEWHERE = "tw_reader-Of-Lists", "tw_elsewhere-Of-Lists"
 QUEUES = 96
 FIELDS: dict[str, Any] = {
-    "ListMessages": {"queue": "q0"},
+    # No message has this state.
+    "ListMessages": {"queue": "q0", "state": "STATE_COMPLETED"},
     "Dequeue": {"queue": "q0", "limit": 320, "request_id": "lists:1"},
 }
+
+
+async def fail(*_: object) -> None:
+    raise InvalidArgument("the call ends")
 
 
 @pytest.fixture(scope="module")
@@ -36,15 +42,23 @@ def server(tickwheel_server: PrivateServer) -> Iterator[PrivateServer]:
 @pytest.mark.parametrize(
     ("token", "method", "cost"),
     [
-        # 96 queues of the answer and 96 rows; 96 rows; 320 messages; 320 messages, also if the dequeue is repeated.
+        # 96 queues of the answer and 96 rows; 96 rows; 320 messages that are read; 320 messages, also if the dequeue is
+        # repeated.
         (READER, "ListQueues", 1 + 24 + 3),
         (ELSEWHERE, "ListQueues", 1 + 3),
         (READER, "ListMessages", 1 + 20),
         (READER, "Dequeue", 1 + 20),
     ],
 )
-def test_a_list_is_charged_after_the_call(
-    server: PrivateServer, tmp_path: Path, token: str, method: str, cost: int
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_a_list_is_charged_after_the_call_also_if_the_call_ends_before_its_answer_is_complete(
+    server: PrivateServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    token: str,
+    method: str,
+    cost: int,
+    is_complete: bool,
 ) -> None:
     rate = 'namespaces = ["*"]\nmessages_per_second = 1\nburst = 1_000\n'
     tokens = write_token_file(
@@ -60,7 +74,13 @@ def test_a_list_is_charged_after_the_call(
         # The first call opens the namespace in the service.
         caller.call(method, **where)
         level, at = bucket._level, bucket._updated_at
-        caller.call(method, **where)
+        if is_complete:
+            caller.call(method, **where)
+        else:
+            for handlers in (message_handlers, queue_handlers, dequeue_batch):
+                monkeypatch.setattr(handlers, "append_all", fail)
+            with pytest.raises(grpc.RpcError):
+                caller.call(method, **where)
         assert level - bucket._level == pytest.approx(cost - (bucket._updated_at - at))
 
 

@@ -1,4 +1,4 @@
-"""The memory of a large request is free when its call has been refused or cancelled, before any garbage collection."""
+"""What a call takes is free when the call has been refused or cancelled, before any garbage collection."""
 
 import asyncio
 import gc
@@ -16,7 +16,7 @@ from tests.integration.service_thread import ServiceThread
 from tests.security.tokens import entry, write_token_file
 from tests.support.jobs_namespace import jobs_namespace
 from tests.support.wait_until import eventually
-from tickwheel import limits
+from tickwheel import QueueNotFound, limits
 from tickwheel.rpc.methods import METHODS
 from tickwheel.testing import PrivateServer
 
@@ -82,6 +82,20 @@ def test_a_refused_large_request_is_freed_at_once(
         for _ in range(REQUESTS):
             assert start(channel, name, token, request_bytes).code() is code
         assert memory_mb(os.getpid(), "VmRSS") - at_rest < KEPT_MB
+
+
+@pytest.mark.usefixtures("no_collection")
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_the_errors_of_items_are_freed_at_once(service: ServiceThread, is_mixed: bool) -> None:
+    lease = {"id": "0" * 20, "token": b"0" * 16}
+    items: list[Any] = [{"lease": lease | {"queue_number": number}} for number in range(9_000, 9_099)]
+    items.append({"lease": lease | {"queue_number": 1 if is_mixed else 9_099}})
+    fail = METHODS["Fail"].request(namespace=NAMESPACE, queue="jobs", items=items).SerializeToString()
+    code = grpc.StatusCode.OK if is_mixed else grpc.StatusCode.NOT_FOUND
+    with grpc.insecure_channel(service.target) as channel:
+        for _ in range(5):
+            assert start(channel, "Fail", FULL, fail).code() is code
+        assert not [error for error in gc.get_objects() if isinstance(error, QueueNotFound)]
 
 
 @pytest.mark.usefixtures("no_collection")

@@ -196,6 +196,34 @@ def test_a_large_request_waits_for_a_turn_of_its_caller_and_a_small_one_does_not
         assert large.result(20)
 
 
+def test_a_batch_of_many_dequeues_waits_for_a_turn_of_its_caller_and_a_small_one_does_not(
+    tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "TURN_S", 60.0)
+
+    def dequeue(channel: grpc.Channel, count: int) -> bool:
+        requests = [
+            {"queue": "jobs", "request_id": f"turns-{count}-{n}:1", "first_attempt": True} for n in range(count)
+        ]
+        send(channel, METHODS["DequeueBatch"], calls.DequeueBatchRequest(requests=requests).SerializeToString())
+        return True
+
+    with (
+        ServiceThread(tickwheel_server.url) as serving,
+        grpc.insecure_channel(serving.target) as channel,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        turns = serving.server._call_limits.requests.item_turns
+        turn = turns.turn("the address 127.0.0.1", limits.CALLER_ITEMS)
+        asyncio.run_coroutine_threadsafe(turn.begin(), serving._loop).result(20)
+        large = pool.submit(dequeue, channel, 4)
+        eventually(lambda: bool(turns._lines["the address 127.0.0.1"]._waiting), "the batch waits")
+        assert dequeue(channel, 3)
+        assert not large.done()
+        serving._loop.call_soon_threadsafe(turn.end)
+        assert large.result(20)
+
+
 @pytest.mark.parametrize("name", WAITING)
 def test_a_waiting_call_keeps_no_unknown_fields(new_program: ServingProgram, metrics_port: int, name: str) -> None:
     count = 1_000

@@ -7,7 +7,7 @@ import pytest
 from tickwheel import NewMessage, limits
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.enqueue import _enqueue_rounds
+from tickwheel.operations.enqueue import _UNITS_AT_ONCE, _enqueue_rounds
 from tickwheel.operations.message_packer import PackedMessage, Packer
 
 pytestmark = pytest.mark.unit
@@ -18,7 +18,7 @@ KIB = 1024
 def parts(config: QueueConfig, messages: list[NewMessage], shards: int = 1) -> list[list[PackedMessage]]:
     core = NamespaceContext("tw")
     core.shards = shards
-    return list(_enqueue_rounds(Packer(core, "q", config), messages))
+    return list(filter(None, _enqueue_rounds(Packer(core, "q", config), messages)))
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,28 @@ def test_each_shard_has_its_own_limits_of_a_call() -> None:
     # 625 messages per shard on average: three rounds, rarely a fourth.
     assert len(call_parts) <= 4
     assert [packed.id for part in call_parts for packed in part] == [new.id for new in messages]
+
+
+@pytest.mark.parametrize("shards", [1, 256])
+def test_other_calls_go_on_while_messages_with_much_metadata_are_packed(
+    monkeypatch: pytest.MonkeyPatch, shards: int
+) -> None:
+    packed: list[PackedMessage] = []
+    pack = Packer.pack
+
+    def count(packer: Packer, new: NewMessage) -> PackedMessage:
+        packed.append(pack(packer, new))
+        return packed[-1]
+
+    monkeypatch.setattr(Packer, "pack", count)
+    core = NamespaceContext("tw")
+    core.shards = shards
+    messages = [NewMessage(metadata={f"k{n}": "v" for n in range(16)}) for _ in range(1_000)]
+    units, of_a_message = [], 70
+    for _ in _enqueue_rounds(Packer(core, "q", QueueConfig()), messages):
+        units.append(sum(each.units for each in packed))
+        packed.clear()
+    assert max(units) <= _UNITS_AT_ONCE + of_a_message
 
 
 def test_the_size_of_concurrent_calls_is_limited_for_any_number_of_shards() -> None:

@@ -162,5 +162,5 @@ def test_the_limits_of_the_service_in_the_guide_equal_the_code() -> None:
     assert f"for each {limits.MINUTES_OF_A_MESSAGE} minutes of a shard" in counted
     assert f"for each {limits.QUEUES_OF_A_MESSAGE} queues of the answer" in counted
     assert f"each {limits.ROWS_OF_A_MESSAGE} queues of" in counted
-    assert f"for each {limits.READ_OF_A_MESSAGE} messages of the page" in counted
+    assert f"for each {limits.READ_OF_A_MESSAGE} messages that it has" in counted
     assert f"up to {limits.RATE_MAX:,}" in rows["messages a second"][1]

@@ -5,7 +5,7 @@ import pytest
 from tickwheel.rpc.methods import SERVICES
 from tickwheel.service.method_table import METHOD_ROWS, METHOD_TABLE, one_shard
 from tickwheel.v1 import message_service_pb2 as calls
-from tickwheel.v1.queue_service_pb2 import GetForecastRequest, ListQueuesResponse
+from tickwheel.v1.queue_service_pb2 import GetForecastRequest
 
 pytestmark = pytest.mark.unit
 
@@ -50,21 +50,15 @@ def test_a_forecast_costs_the_minutes_that_it_reads(shards: int, minutes: int, c
     assert METHOD_TABLE["GetForecast"].cost(request, lambda _: shards) == cost
 
 
-def test_a_list_or_a_dequeue_costs_what_it_has_read_when_the_call_ends() -> None:
-    costs = {row.name: row.answer_cost for row in METHOD_ROWS if row.answer_cost is not None}
-    answers = {"ListQueues": ListQueuesResponse(queues=[{}] * 9), "ListMessages": calls.ListMessagesResponse()}
-    answers["Dequeue"] = calls.DequeueResponse(deliveries=[{}] * 33)
-    expected = {"ListQueues": 2, "ListMessages": 0, "Dequeue": 2}
-    assert {name: cost(answers[name]) for name, cost in costs.items()} == expected
-    assert costs["ListMessages"](calls.ListMessagesResponse(messages=[{}] * 500)) == 31
-
-
 def test_a_batch_is_as_large_as_its_items_and_no_other_request_has_any() -> None:
     batch = {"EnqueueBatch": "messages", "EnqueueStream": "messages", "DequeueBatch": "requests", "Cancel": "ids"}
     batch |= {"Complete": "leases", "Fail": "items", "Release": "leases", "Extend": "leases"}
     assert {row.name: row.items for row in METHOD_ROWS if row.items} == batch
     assert METHOD_TABLE["Complete"].count_items(calls.CompleteRequest(leases=[{}, {}])) == 2
     assert METHOD_TABLE["Enqueue"].count_items(calls.EnqueueRequest()) == 0
+    # A dequeue takes longer than other items.
+    assert {row.name for row in METHOD_ROWS if row.item_size != 1} == {"DequeueBatch"}
+    assert METHOD_TABLE["DequeueBatch"].turn_size(calls.DequeueBatchRequest(requests=[{}, {}])) == 10
 
 
 def test_a_release_costs_its_leases_at_its_end_and_no_other_call_does() -> None:

@@ -40,6 +40,8 @@ class Scan:
         self._state = None if state is None else labels[validation.one_of("state", state, labels)]
         self._shard, self._cursor = parse_page_token(token, context.shards)
         self.ended = False
+        # The number of messages that have been read, including those of other states.
+        self.records = 0
 
     @property
     def token(self) -> str:
@@ -55,6 +57,7 @@ class Scan:
         while size > limits.PAGE_BYTES and count:
             call = context.call("scan", self._shard, self._queue, [_NUMBER.pack(config.number), self._cursor, count])
             flat, cursor = (yield from send_request(Request(self._shard, call))).value
+            self.records += len(flat) // 2
             stored_page, fields = self._select(flat)
             size = sum(len(stored) for _, stored in stored_page) + (yield from self._measure(fields))
             # The messages are too large for one page: read a smaller one from the same position.

@@ -1,7 +1,7 @@
 """Dequeue requests: the conversion of a single request, and the RPC `DequeueBatch` with many requests of one client."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -116,7 +116,9 @@ class DequeueBatch:
         try:
             waiting = await self._serve(group)
         except TickwheelError as error:
-            # The client repeats each unanswered request as a single call, which returns the error.
+            # The client repeats each unanswered request as a single call, which returns the error. Other calls go on
+            # between two groups that fail at once.
+            await asyncio.sleep(0)
             return error if isinstance(error, Forbidden) else None
         await self._write_answers(
             [calls.DequeueBatchResponse.Answer(place=index, response=_EMPTY_RESPONSE) for index, _ in waiting]
@@ -137,7 +139,6 @@ class DequeueBatch:
             index, dequeue = waiting.pop(0)
             async with turn():
                 messages = await namespace.dequeue(dequeue)
-            CALL.get()[0].quota.charge(cost_of_messages(len(messages)))
             response = await to_response(messages)
             await self._write_answers([calls.DequeueBatchResponse.Answer(place=index, response=response)])
             if waiting and len(messages) < dequeue.limit:
@@ -151,8 +152,9 @@ class DequeueBatch:
             await self._write(response)
 
 
-async def to_response(messages: Iterable[LeasedMessage]) -> calls.DequeueResponse:
-    """Return the response with the leased messages. If there are many, other calls go on meanwhile."""
+async def to_response(messages: Sequence[LeasedMessage]) -> calls.DequeueResponse:
+    """Charge the leased messages, and return the response with them. If there are many, other calls go on meanwhile."""
+    CALL.get()[0].quota.charge(cost_of_messages(len(messages)))
     response = calls.DequeueResponse()
     await append_all(response.deliveries, messages, message_conversion.delivery_to_proto, _CONVERTED_AT_ONCE)
     return response

@@ -53,7 +53,8 @@ class LeaseHandlers:
             await namespace.run(register_call(namespace.context, request.queue, sessions, shards))
         # None for a lost lease.
         answers: list[settle.FailedAttempt | None] = []
-        missing: list[QueueNotFound] = []
+        first_missing: QueueNotFound | None = None
+        missing = 0
         effects = Effects()
         for plan in plans:
             try:
@@ -61,11 +62,13 @@ class LeaseHandlers:
             except LeaseLost:
                 answers.append(None)
             except QueueNotFound as error:
-                # The leases of another number of the queue may be good.
+                # The leases of another number of the queue may be good. The traceback of a kept error refers to this
+                # frame, and so to the error: such cycles stay in memory until the garbage collector runs.
                 answers.append(None)
-                missing.append(error)
-        if missing and len(missing) == len(items):
-            raise missing[0]
+                missing += 1
+                first_missing = first_missing or error.with_traceback(None)
+        if first_missing is not None and missing == len(items):
+            raise first_missing
         return calls.FailResponse(
             states=[message_conversion.state_to_proto(answer and answer.state) for answer in answers],
             retry_in_ms=[answer.retry_in_ms or 0 if answer else 0 for answer in answers],

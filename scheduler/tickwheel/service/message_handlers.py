@@ -250,7 +250,11 @@ class MessageHandlers(LeaseHandlers):
         scan = Scan(namespace.context, queue, state, request.page_token, reads_payloads=not withhold)
         response = calls.ListMessagesResponse()
         convert = partial(message_conversion.message_to_proto, withhold_payload=withhold)
-        await append_all(response.messages, await namespace.run(scan.next()), convert, _LISTED_AT_ONCE)
+        try:
+            page = await namespace.run(scan.next())
+        finally:
+            CALL.get()[0].quota.charge(cost_of_messages(scan.records))
+        await append_all(response.messages, page, convert, _LISTED_AT_ONCE)
         response.next_page_token = scan.token
         return response
 

@@ -36,7 +36,8 @@ class MethodRow:
     dequeues take their turns themselves. A call that ``reads_all_shards``, or writes to all, costs the sum of what each
     costs, if this is more than ``charge``; ``shard_cost`` returns the cost of a shard for a request. For a batch, each
     item names a namespace, and has this cost. ``charge_at_end`` is the cost of an item that is charged when the call
-    ends, and ``answer_cost`` returns what an answer costs. No call is rejected for them, and only unary RPCs have them.
+    ends. No call is rejected for it, and only unary RPCs have it. ``item_size`` is the size of an item in the turns of
+    its caller (`RequestReader.take_turn`): how many other items take as long.
     """
 
     name: str
@@ -50,7 +51,7 @@ class MethodRow:
     shard_cost: Callable[[Any], float] = lambda _: _SHARD
     items: str = ""
     charge_at_end: int = 0
-    answer_cost: Callable[[Any], int] | None = None
+    item_size: int = 1
 
     def cost(self, request: Any, shards: Shards) -> int:
         """Return the cost of a request in messages. A batch without items costs as much as with one."""
@@ -71,9 +72,17 @@ class MethodRow:
         """Return the number of items of a batch, and 0 for any other request."""
         return len(getattr(request, self.items)) if self.items else 0
 
+    def turn_size(self, request: Any) -> int:
+        """Return the size of the turn of a request."""
+        return self.count_items(request) * self.item_size
+
 
 def cost_of_messages(count: int) -> int:
-    """Return what a call costs at its end, in addition, if it returns ``count`` messages."""
+    """Return what a call that has read ``count`` messages costs in addition.
+
+    The handler charges this as soon as the messages are read, and so before it converts them: a client can end the call
+    at any time.
+    """
     return count // limits.READ_OF_A_MESSAGE
 
 
@@ -108,11 +117,14 @@ METHOD_ROWS: Final = (
     MethodRow(
         *("Dequeue", Role.CONSUME, 1, "delivered", _delivered),
         reads_all_shards=True,
-        answer_cost=lambda response: cost_of_messages(len(response.deliveries)),
     ),
-    # Its handler charges the deliveries. `CallObserver` calls ``count`` with each answered request of the batch and the
-    # response to this request.
-    MethodRow("DequeueBatch", Role.CONSUME, 1, "delivered", _delivered, reads_all_shards=True, items="requests"),
+    # `CallObserver` calls ``count`` with each answered request of the batch and the response to this request.
+    MethodRow(
+        *("DequeueBatch", Role.CONSUME, 1, "delivered", _delivered),
+        reads_all_shards=True,
+        items="requests",
+        item_size=5,
+    ),
     MethodRow(
         *("AwaitMessages", Role.CONSUME),
         answer_bytes=_MEDIUM,
@@ -120,7 +132,7 @@ METHOD_ROWS: Final = (
         reads_all_shards=True,
         shard_cost=lambda request: max(_SHARD, len(request.queues) / limits.KEYS_OF_A_MESSAGE),
     ),
-    # Only its first request names the namespace, so only this one costs more. Its handler charges the deliveries.
+    # Only its first request names the namespace, so only this one costs more.
     MethodRow("DequeueStream", Role.CONSUME, 1, "delivered", _delivered, reads_all_shards=True),
     # Calls for leased messages are never rejected: otherwise, other workers would do the same work again. A release
     # costs its leases afterwards, because each of them leaves a timer on the wheel, and its message can be leased again
@@ -138,7 +150,6 @@ METHOD_ROWS: Final = (
     MethodRow(
         *("ListMessages", Role.READ),
         answer_bytes=limits.ANSWER_BYTES,
-        answer_cost=lambda response: cost_of_messages(len(response.messages)),
     ),
     # QueueService
     MethodRow("OpenNamespace", Role.READ, reads_all_shards=True),
@@ -147,7 +158,6 @@ METHOD_ROWS: Final = (
     MethodRow(
         *("ListQueues", Role.READ),
         answer_bytes=limits.ANSWERS_AT_ONCE,
-        answer_cost=lambda response: len(response.queues) // limits.QUEUES_OF_A_MESSAGE,
     ),
     MethodRow("BlockQueue", Role.ADMIN, reads_all_shards=True),
     MethodRow("PurgeQueue", Role.ADMIN, reads_all_shards=True),

@@ -69,16 +69,21 @@ class QueueHandlers:
 
     async def list_queues(self, request: admin.ListQueuesRequest) -> admin.ListQueuesResponse:
         namespace = await resolve_namespace(self.namespaces, request)
-        rows = 0
+        # The queues of the namespace, and those of the answer.
+        rows = permitted = 0
 
         def is_permitted(queue: str) -> bool:
-            nonlocal rows
+            nonlocal rows, permitted
             rows += 1
-            return has_role(Role.READ, request, queue)
+            permitted += (is_one := has_role(Role.READ, request, queue))
+            return is_one
 
         response = admin.ListQueuesResponse()
-        listed = await namespace.run(queues.list_queues(namespace.context, is_permitted))
-        CALL.get()[0].quota.charge(rows // limits.ROWS_OF_A_MESSAGE)
+        try:
+            listed = await namespace.run(queues.list_queues(namespace.context, is_permitted))
+        finally:
+            cost = rows // limits.ROWS_OF_A_MESSAGE + permitted // limits.QUEUES_OF_A_MESSAGE
+            CALL.get()[0].quota.charge(cost)
         await append_all(
             response.queues, listed.items(), lambda item: queue_conversion.queue_to_proto(*item), _QUEUES_AT_ONCE
         )

@@ -141,9 +141,9 @@ class RequestReader:
             _inherit_trace(request, self.trace)
         return request
 
-    async def take_turn(self, items: int) -> Any:
-        """Wait until the process may process the current request, which has this number of items, and return the
-        request. Do this after all other waits. A small request with few items need not wait.
+    async def take_turn(self, size: int) -> Any:
+        """Wait until the process may process the current request, and return the request. Do this after all other
+        waits. ``size`` is about the number of items: see `MethodRow`. A small request with few items need not wait.
 
         Keep no reference to the request meanwhile: see `forget_items`.
         """
@@ -151,10 +151,10 @@ class RequestReader:
             turns = self._limits.requests.turns(self._sender)
             await turns.acquire()
             self._ends_of_turns.append(turns.release)
-        if items > limits.UNCOUNTED_ITEMS:
-            turn = self._limits.requests.item_turns.turn(name_caller(self.context), items)
+        if size > limits.UNCOUNTED_ITEMS:
+            turn = self._limits.requests.item_turns.turn(name_caller(self.context), size)
             if not turn.begin_now():
-                self.forget_items(items)
+                self.forget_items(size)
                 await turn.begin()
             self._ends_of_turns.append(turn.end)
         self._stop_after_end()
@@ -165,11 +165,11 @@ class RequestReader:
                 self.first = request
         return request
 
-    def forget_items(self, items: int) -> None:
+    def forget_items(self, size: int) -> None:
         """Keep only the bytes of the current request until its turn begins, if the request is small and has many items:
         they can take more than fifty times its bytes.
         """
-        if self._request is not None and items > limits.UNCOUNTED_ITEMS and not self._held_bytes:
+        if self._request is not None and size > limits.UNCOUNTED_ITEMS and not self._held_bytes:
             self._raw, self._request = self._request.SerializeToString(), None
             if not self._method.client_streaming:
                 self.first = None
@@ -245,11 +245,11 @@ async def take_quota(requests: RequestReader, quota: TokenQuota, row: MethodRow,
         else:
             # Only the first request names the namespace.
             shards = one_shard
-        cost, items = row.cost(request, shards), row.count_items(request)
+        cost, size = row.cost(request, shards), row.turn_size(request)
         del request
-        requests.forget_items(items)
+        requests.forget_items(size)
         await quota.wait_and_take(cost)
-        request = await requests.take_turn(items)
+        request = await requests.take_turn(size)
         yield request
         # The stream may wait long for the next one.
         del request

@@ -238,9 +238,9 @@ class Server:
         with requests:
             request = await requests.read_single()
             caller.quota.take(row.cost(request, self._shards))
-            items = row.count_items(request)
+            size = row.turn_size(request)
             del request
-            request = await requests.take_turn(items)
+            request = await requests.take_turn(size)
             try:
                 if row.answer_bytes:
                     async with Turn(self._answers if row.reads_content else self._checks, row.answer_bytes):
@@ -251,8 +251,6 @@ class Server:
                 # A call that its client has cancelled may have taken effect, too.
                 if cost := row.cost_at_end(request):
                     caller.quota.charge(cost)
-            if row.answer_cost is not None:
-                caller.quota.charge(row.answer_cost(answer))
             return answer
 
     def _shards(self, request: Any) -> int:
@@ -266,7 +264,10 @@ class Server:
         with requests:
             request = await requests.read_single()
             caller.quota.take(row.cost(request, self._shards))
-            # The call can last long if its client reads slowly, so it has no turn. Its handler takes short ones.
+            # The call can last long if its client reads slowly. Its turn ends early then, and its handler takes others.
+            size = row.turn_size(request)
+            del request
+            request = await requests.take_turn(size)
             async with caller.until_token_expires():
                 await handle(request, write)
 
