@@ -8,21 +8,23 @@ import threading
 from collections import Counter
 from contextlib import ExitStack
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from bench.measurements.large_requests import memory_mb
 from tests.support.wait_until import eventually_in_task
-from tickwheel import InvalidArgument, limits
-from tickwheel.rpc.methods import METHODS
+from tickwheel import InvalidArgument, LimitExceeded, limits
+from tickwheel.rpc.methods import METHODS, Method
 from tickwheel.rpc.request_form import RequestForm
+from tickwheel.service import request_reader
 from tickwheel.service.authorization import UNKNOWN_CALLER
 from tickwheel.service.call_limits import CallLimits, RequestLimits
 from tickwheel.service.fair_limit import FairLimit
 from tickwheel.service.method_table import METHOD_TABLE, one_shard
 from tickwheel.service.request_reader import QueueName, RequestReader, take_quota
 from tickwheel.v1.message_pb2 import NewMessage
-from tickwheel.v1.message_service_pb2 import EnqueueBatchRequest
+from tickwheel.v1.message_service_pb2 import DequeueBatchRequest, EnqueueBatchRequest
 
 pytestmark = pytest.mark.unit
 
@@ -53,8 +55,10 @@ def call_limits() -> CallLimits:
     return CallLimits(FairLimit(100, "calls"), RequestLimits())
 
 
-def reader(call_limits: CallLimits, request: bytes, address: str = "10.0.0.1") -> RequestReader:
-    return RequestReader(METHOD, RequestForm(METHOD.request), call_limits, Call(request, address))
+def reader(
+    call_limits: CallLimits, request: bytes, address: str = "10.0.0.1", method: Method = METHOD
+) -> RequestReader:
+    return RequestReader(method, RequestForm(method.request), call_limits, Call(request, address))
 
 
 def test_between_the_parsing_of_two_large_requests_the_event_loop_reads_requests_of_other_calls(
@@ -276,3 +280,80 @@ def test_a_request_keeps_no_fields_that_are_unknown_or_occur_twice(count: int) -
             return memory_mb(os.getpid(), "VmRSS") - before
 
     assert asyncio.run(run()) < MEMORY_MB
+
+
+def test_a_batch_of_dequeues_counts_as_large_until_its_client_has_read_the_responses(call_limits: CallLimits) -> None:
+    method = METHODS["DequeueBatch"]
+    raw = DequeueBatchRequest(requests=[{"queue": "q", "where": {"a": "b"}}] * 100).SerializeToString()
+    assert len(raw) < limits.UNCOUNTED_REQUEST_BYTES
+    held = call_limits.requests.bytes
+
+    # As many requests as take the half that a caller may have.
+    count = limits.REQUESTS_BYTES // 2 // (16 * len(raw))
+
+    async def run() -> None:
+        with ExitStack() as stack:
+            for _ in range(count):
+                requests = stack.enter_context(reader(call_limits, raw, method=method))
+                await requests.read_single()
+                # The responses of none of these calls are read, and no call waits for another.
+                await asyncio.wait_for(requests.take_turn(1), 20)
+            another = stack.enter_context(reader(call_limits, raw, method=method))
+            with pytest.raises(LimitExceeded, match="bytes of large requests in flight"):
+                await another.read_single()
+            assert held.total == count * 16 * len(raw)
+        assert held.total == 0
+
+    call_limits = CallLimits(FairLimit(10_000, "calls", min_share=10_000), call_limits.requests)
+    asyncio.run(run())
+
+
+def test_the_event_loop_accepts_calls_of_others_between_two_turns_of_a_caller(call_limits: CallLimits) -> None:
+    async def run() -> int:
+        with reader(call_limits, SMALL) as first:
+            await first.read_single()
+            await first.take_turn(limits.CALLER_ITEMS)
+            second = reader(call_limits, SMALL)
+            with second:
+                await second.read_single()
+                waiting = asyncio.create_task(second.take_turn(limits.CALLER_ITEMS))
+                await asyncio.sleep(0)
+                first._put_back()
+                rounds = 0
+                while not waiting.done():
+                    await asyncio.sleep(0)
+                    rounds += 1
+                return rounds
+
+    assert asyncio.run(run()) >= 6
+
+
+@pytest.mark.parametrize(("name", "full"), [("EnqueueStream", {"messages": [{}]}), ("DequeueStream", {"credit": 1})])
+def test_a_caller_has_one_empty_request_of_its_streams_processed_at_a_time(
+    call_limits: CallLimits, monkeypatch: pytest.MonkeyPatch, name: str, full: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(request_reader, "_EMPTY_REQUEST_S", 60.0)
+    monkeypatch.setattr(limits, "TURN_S", 60.0)
+    row, method = METHOD_TABLE[name], METHODS[name]
+
+    async def read(request: bytes, address: str) -> None:
+        with reader(call_limits, request, address, method) as requests:
+            await anext(take_quota(requests, UNKNOWN_CALLER.quota, row, one_shard))
+
+    async def run() -> None:
+        empty = [asyncio.create_task(read(b"", "10.0.0.1")) for _ in range(3)]
+        lines = call_limits.requests.item_turns._lines
+        await eventually_in_task(
+            lambda: "the address 10.0.0.1" in lines and len(lines["the address 10.0.0.1"]._waiting) == 2, "they wait"
+        )
+        # Other requests, and those of other callers, go on.
+        await asyncio.wait_for(read(method.request(**full).SerializeToString(), "10.0.0.1"), 20)
+        monkeypatch.setattr(request_reader, "_EMPTY_REQUEST_S", 0.0)
+        await asyncio.wait_for(read(b"", "10.0.0.2"), 20)
+        assert not any(task.done() for task in empty)
+        for task in empty:
+            task.cancel()
+        await asyncio.gather(*empty, return_exceptions=True)
+        await asyncio.wait_for(read(b"", "10.0.0.1"), 20)
+
+    asyncio.run(run())

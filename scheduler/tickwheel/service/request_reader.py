@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import grpc
@@ -24,6 +25,13 @@ from tickwheel.v1.message_service_pb2 import EnqueueRequest
 
 T = TypeVar("T")
 
+# A parsed request takes about this multiple of its bytes, if its fields are short.
+_PARSED_BYTES: Final = 16
+# A caller has one empty request of a stream processed in this time.
+_EMPTY_REQUEST_S: Final = 0.005
+# The rounds of the event loop between the end of a turn and the next turn of the caller. In a round, the loop accepts
+# new calls, so those of others are accepted even if each turn of a caller takes the loop for some ms.
+_ROUNDS_BETWEEN_TURNS: Final = 6
 # The thread that parses the requests with many fields.
 _PARSER: Final = ThreadPoolExecutor(1, "tickwheel-parser")
 
@@ -91,6 +99,9 @@ class RequestReader:
         if raw is grpc.aio.EOF:
             raise InvalidArgument("the client ended the call without a request")
         if len(raw) <= limits.UNCOUNTED_REQUEST_BYTES:
+            if self._method.server_streaming:
+                # The call keeps its request until its client has read all responses.
+                self._hold_bytes(len(raw) * _PARSED_BYTES)
             self._request = self._parse(raw)
         else:
             self._form.check_size(raw)
@@ -147,7 +158,8 @@ class RequestReader:
 
         Keep no reference to the request meanwhile: see `forget_items`.
         """
-        if self._held_bytes:
+        # A call with a stream of responses alone can last as long as its client does not read them.
+        if self._held_bytes and (self._method.client_streaming or not self._method.server_streaming):
             turns = self._limits.requests.turns(self._sender)
             await turns.acquire()
             self._ends_of_turns.append(turns.release)
@@ -156,7 +168,7 @@ class RequestReader:
             if not turn.begin_now():
                 self.forget_items(size)
                 await turn.begin()
-            self._ends_of_turns.append(turn.end)
+            self._ends_of_turns.append(partial(_call_after_rounds, _ROUNDS_BETWEEN_TURNS, turn.end))
         self._stop_after_end()
         request, self._request = self._request, None
         if request is None:
@@ -173,6 +185,12 @@ class RequestReader:
             self._raw, self._request = self._request.SerializeToString(), None
             if not self._method.client_streaming:
                 self.first = None
+
+    async def pace(self) -> None:
+        """Wait because the current request of a stream is empty: a caller can send many such requests at no cost."""
+        async with self._limits.requests.item_turns.turn(name_caller(self.context), limits.CALLER_ITEMS):
+            await asyncio.sleep(_EMPTY_REQUEST_S)
+        self._stop_after_end()
 
     def _hold_bytes(self, count: int) -> None:
         self._stop_after_end()
@@ -237,6 +255,14 @@ def _inherit_trace(request: Any, trace: dict[str, str]) -> None:
             message.metadata.update(trace)
 
 
+def _call_after_rounds(rounds: int, function: Callable[[], None]) -> None:
+    """Call the function after so many rounds of the event loop."""
+    if rounds:
+        asyncio.get_running_loop().call_soon(_call_after_rounds, rounds - 1, function)
+    else:
+        function()
+
+
 async def take_quota(requests: RequestReader, quota: TokenQuota, row: MethodRow, shards: Shards) -> AsyncIterator[Any]:
     """Yield the requests of a stream, each when the caller's rate allows its cost."""
     async for request in requests:
@@ -246,6 +272,8 @@ async def take_quota(requests: RequestReader, quota: TokenQuota, row: MethodRow,
             # Only the first request names the namespace.
             shards = one_shard
         cost, size = row.cost(request, shards), row.turn_size(request)
+        if not size and not getattr(request, "credit", 0):
+            await requests.pace()
         del request
         requests.forget_items(size)
         await quota.wait_and_take(cost)
