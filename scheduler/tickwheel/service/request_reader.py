@@ -25,7 +25,7 @@ from tickwheel.v1.message_service_pb2 import EnqueueRequest
 
 T = TypeVar("T")
 
-# A parsed request takes about this multiple of its bytes, if its fields are short.
+# A parsed request takes about sixteen times its bytes if its fields are short.
 _PARSED_BYTES: Final = 16
 # A caller has one empty request of a stream processed in this time.
 _EMPTY_REQUEST_S: Final = 0.005
@@ -256,7 +256,7 @@ def _inherit_trace(request: Any, trace: dict[str, str]) -> None:
 
 
 def _call_after_rounds(rounds: int, function: Callable[[], None]) -> None:
-    """Call the function after so many rounds of the event loop."""
+    """Call the function after this number of rounds of the event loop."""
     if rounds:
         asyncio.get_running_loop().call_soon(_call_after_rounds, rounds - 1, function)
     else:
