@@ -308,22 +308,21 @@ def test_a_batch_of_dequeues_counts_as_large_until_its_client_has_read_the_respo
     asyncio.run(run())
 
 
-def test_the_event_loop_accepts_calls_of_others_between_two_turns_of_a_caller(call_limits: CallLimits) -> None:
+def test_the_event_loop_accepts_calls_of_others_between_two_large_batches_of_a_caller(call_limits: CallLimits) -> None:
     async def run() -> int:
-        with reader(call_limits, SMALL) as first:
-            await first.read_single()
-            await first.take_turn(limits.CALLER_ITEMS)
-            second = reader(call_limits, SMALL)
-            with second:
+        first, second = reader(call_limits, SMALL), reader(call_limits, SMALL)
+        with second:
+            with first:
+                await first.read_single()
+                await first.take_turn(limits.CALLER_ITEMS)
                 await second.read_single()
                 waiting = asyncio.create_task(second.take_turn(limits.CALLER_ITEMS))
                 await asyncio.sleep(0)
-                first._put_back()
-                rounds = 0
-                while not waiting.done():
-                    await asyncio.sleep(0)
-                    rounds += 1
-                return rounds
+            rounds = 0
+            while not waiting.done():
+                await asyncio.sleep(0)
+                rounds += 1
+            return rounds
 
     assert asyncio.run(run()) >= 6
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, TypeVar
 
 import grpc
@@ -27,11 +26,13 @@ T = TypeVar("T")
 
 # A parsed request takes about sixteen times its bytes if its fields are short.
 _PARSED_BYTES: Final = 16
+# A request whose call can last as long as its client does not read the responses is counted if it is larger.
+_UNCOUNTED_WHILE_UNREAD: Final = 1_024
 # A caller has one empty request of a stream processed in this time.
 _EMPTY_REQUEST_S: Final = 0.005
-# The rounds of the event loop between the end of a turn and the next turn of the caller. In a round, the loop accepts
-# new calls, so those of others are accepted even if each turn of a caller takes the loop for some ms.
-_ROUNDS_BETWEEN_TURNS: Final = 6
+# The rounds of the event loop between the end of a call and the end of its turn. In a round, the loop accepts new calls.
+# So those of others are accepted even if each call of a caller takes the loop for some ms.
+_ROUNDS_AFTER_CALL: Final = 6
 # The thread that parses the requests with many fields.
 _PARSER: Final = ThreadPoolExecutor(1, "tickwheel-parser")
 
@@ -84,7 +85,7 @@ class RequestReader:
 
     def __exit__(self, *_: object) -> None:
         self._has_ended = True
-        self._put_back()
+        self._put_back(_ROUNDS_AFTER_CALL)
 
     async def read_single(self) -> Any:
         """Return the request of a call without a stream of requests.
@@ -99,8 +100,7 @@ class RequestReader:
         if raw is grpc.aio.EOF:
             raise InvalidArgument("the client ended the call without a request")
         if len(raw) <= limits.UNCOUNTED_REQUEST_BYTES:
-            if self._method.server_streaming:
-                # The call keeps its request until its client has read all responses.
+            if self._method.server_streaming and len(raw) > _UNCOUNTED_WHILE_UNREAD:
                 self._hold_bytes(len(raw) * _PARSED_BYTES)
             self._request = self._parse(raw)
         else:
@@ -168,7 +168,7 @@ class RequestReader:
             if not turn.begin_now():
                 self.forget_items(size)
                 await turn.begin()
-            self._ends_of_turns.append(partial(_call_after_rounds, _ROUNDS_BETWEEN_TURNS, turn.end))
+            self._ends_of_turns.append(turn.end)
         self._stop_after_end()
         request, self._request = self._request, None
         if request is None:
@@ -206,14 +206,16 @@ class RequestReader:
             self._put_back()
             raise asyncio.CancelledError
 
-    def _put_back(self) -> None:
-        """End what the current request holds, because the call is done with the request."""
+    def _put_back(self, rounds: int = 0) -> None:
+        """End what the current request holds, because the call is done with the request. Its turns end after this
+        number of rounds of the event loop.
+        """
         self._request, self._raw = None, b""
         if self._held_bytes:
             self._limits.requests.bytes.put_back(self._sender, self._held_bytes)
             self._held_bytes = 0
         while self._ends_of_turns:
-            self._ends_of_turns.pop()()
+            _call_after_rounds(rounds, self._ends_of_turns.pop())
 
 
 async def read_until_drained(requests: AsyncIterator[T], drained: asyncio.Event) -> AsyncIterator[T]:
