@@ -30,8 +30,8 @@ _PARSED_BYTES: Final = 16
 _UNCOUNTED_WHILE_UNREAD: Final = 1_024
 # A caller has one empty request of a stream processed in this time.
 _EMPTY_REQUEST_S: Final = 0.005
-# The rounds of the event loop between the end of a call and the end of its turn. In a round, the loop accepts new calls.
-# So those of others are accepted even if each call of a caller takes the loop for some ms.
+# The rounds of the event loop between the end of a call and that of its turn. In a round, the loop accepts new calls.
+# So it accepts those of others even if each call of a caller takes the loop for some ms.
 _ROUNDS_AFTER_CALL: Final = 6
 # The thread that parses the requests with many fields.
 _PARSER: Final = ThreadPoolExecutor(1, "tickwheel-parser")
