@@ -86,7 +86,8 @@ SERVICE_ROWS = {
     f" does not count. A read that lasts longer than {limits.TURN_S:g} s waits for a shard, and no longer"
     " counts",
     "requests with many items": f"{limits.CALLER_ITEMS} messages, leases or ids at a time for each"
-    f" caller; the other requests with more than {limits.UNCOUNTED_ITEMS} wait in their order",
+    f" caller; a request of a `DequeueBatch` counts as five. The other requests with more than {limits.UNCOUNTED_ITEMS}"
+    " wait in their order",
     "the request of a call": f"must arrive within {limits.REQUEST_ARRIVAL_S:g} s after the headers of the call, and of"
     f" a health check within {limits.HEALTH_ARRIVAL_S:g} s",
     "other calls in flight": "– ; a call is in flight until its client has read the answer. Other calls may also use"
