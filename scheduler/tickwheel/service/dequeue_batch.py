@@ -139,7 +139,7 @@ class DequeueBatch:
             index, dequeue = waiting.pop(0)
             async with turn():
                 messages = await namespace.dequeue(dequeue)
-            response = await to_response(messages)
+            response = await charge_and_convert(messages)
             await self._write_answers([calls.DequeueBatchResponse.Answer(place=index, response=response)])
             if waiting and len(messages) < dequeue.limit:
                 async with turn():
@@ -152,7 +152,7 @@ class DequeueBatch:
             await self._write(response)
 
 
-async def to_response(messages: Sequence[LeasedMessage]) -> calls.DequeueResponse:
+async def charge_and_convert(messages: Sequence[LeasedMessage]) -> calls.DequeueResponse:
     """Charge the leased messages, and return the response with them. If there are many, other calls go on meanwhile."""
     CALL.get()[0].quota.charge(cost_of_messages(len(messages)))
     response = calls.DequeueResponse()

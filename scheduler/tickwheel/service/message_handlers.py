@@ -24,7 +24,7 @@ from tickwheel.rpc.status import error_to_proto
 from tickwheel.runtime.event_loop import append_all
 from tickwheel.service.authorization import CALL, creation_limit
 from tickwheel.service.call_limits import name_current_caller
-from tickwheel.service.dequeue_batch import DequeueBatch, to_dequeue, to_response
+from tickwheel.service.dequeue_batch import DequeueBatch, charge_and_convert, to_dequeue
 from tickwheel.service.lease_handlers import LeaseHandlers
 from tickwheel.service.method_table import cost_of_messages
 from tickwheel.service.namespaces import Namespace, Namespaces
@@ -119,7 +119,7 @@ class MessageHandlers(LeaseHandlers):
         else:
             async with CALL.get()[0].hold_wait_slot(self._wait_limit):
                 leased_messages = await self._wait(dequeue, namespace.dequeue(dequeue))
-        return await to_response(leased_messages)
+        return await charge_and_convert(leased_messages)
 
     async def dequeue_batch(
         self, request: calls.DequeueBatchRequest, write: Callable[[calls.DequeueBatchResponse], Awaitable[None]]
