@@ -112,17 +112,21 @@ def install_signal_handlers(process: EventProcess) -> None:
 def _await_namespace(
     namespace: str, open_process: Callable[[], AbstractContextManager[EventProcess]], stack: ExitStack, ended: Event
 ) -> EventProcess | None:
-    """Open the event process as soon as the namespace exists. Return None if ``ended`` is set before."""
+    """Open the event process as soon as the namespace exists. Return None if ``ended`` is set before.
+
+    Try once even if ``ended`` is set already. If the program of an embedded server was killed, and no other program
+    uses the server, then the event process stops the server when it closes it.
+    """
     has_logged = False
-    while not ended.is_set():
+    while True:
         try:
             return stack.enter_context(open_process())
         except NamespaceNotFound:
-            if not has_logged:
+            if not has_logged and not ended.is_set():
                 _log.warning("namespace %s does not exist: waiting until a program creates it", namespace)
             has_logged = True
-        ended.wait(_MISSING_S)
-    return None
+        if ended.wait(_MISSING_S):
+            return None
 
 
 def main() -> None:
