@@ -4,7 +4,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 from hypothesis import given, strategies as st
@@ -12,18 +12,17 @@ from hypothesis import given, strategies as st
 from bench.harness.large_requests import CHEAP, hostile_requests, legal_requests, varint
 from tickwheel import InvalidArgument, limits
 from tickwheel.rpc.methods import METHODS
-from tickwheel.rpc.request_form import _UNCOUNTED_ENTRIES, RequestForm, _is_pair, is_map
+from tickwheel.rpc.request_form import _UNCOUNTED_ENTRIES, ITEMS_MAX, RequestForm, _is_pair, is_map
 from tickwheel.v1 import message_pb2 as messages, message_service_pb2 as calls
 
 pytestmark = pytest.mark.unit
 
 FORMS = {name: RequestForm(method.request) for name, method in METHODS.items()}
-LISTS = [
-    (name, field.name)
-    for name, method in METHODS.items()
-    for field in method.request.DESCRIPTOR.fields
-    if field.is_repeated and not (field.message_type and field.message_type.GetOptions().map_entry)
+REPEATED = [
+    (name, field) for name, method in METHODS.items() for field in method.request.DESCRIPTOR.fields if field.is_repeated
 ]
+LISTS = [(name, field.name) for name, field in REPEATED if not is_map(field)]
+MAPS = [(name, field.name) for name, field in REPEATED if is_map(field)]
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -57,6 +56,21 @@ def test_a_list_has_at_most_its_maximum_of_items(name: str, field: str, padding:
     assert len(getattr(form.parse(method.request(**{field: [item] * maximum}).SerializeToString() + unknown), field))
     with pytest.raises(InvalidArgument, match=rf"a call takes at most {maximum} {field}"):
         form.parse(method.request(**{field: [item] * (maximum + 1)}).SerializeToString() + unknown)
+
+
+@pytest.mark.parametrize(("name", "field"), MAPS)
+def test_a_map_has_at_most_its_maximum_of_pairs(name: str, field: str) -> None:
+    kind, form = METHODS[name].request, FORMS[name]
+    maximum = ITEMS_MAX[f"{kind.DESCRIPTOR.name}.{field}"]
+    key = kind.DESCRIPTOR.fields_by_name[field].message_type.fields_by_name["key"]
+
+    def encode(pairs: int) -> bytes:
+        keys = map(int if key.type == FieldDescriptor.TYPE_INT32 else str, range(pairs))
+        return bytes(kind(**{field: dict.fromkeys(keys, "x")}).SerializeToString())
+
+    assert len(getattr(form.parse(encode(maximum)), field)) == maximum
+    with pytest.raises(InvalidArgument, match=f"a call takes at most {maximum} pairs of {field}, not {maximum + 1}"):
+        form.parse(encode(maximum + 1))
 
 
 @pytest.mark.parametrize("item", [b"\x01", b"\xac\x02", b"\xff\xff\xff\xff\x0f"], ids=["1 byte", "2 bytes", "5 bytes"])

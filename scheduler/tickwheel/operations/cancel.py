@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from struct import Struct
+from typing import Final
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument, TickwheelError
@@ -13,9 +14,12 @@ from tickwheel.operations.dispatch import ScriptCall, call_shards_once
 from tickwheel.operations.locate import locate
 from tickwheel.operations.results import changes, chunks_by_shard, raise_first_error
 from tickwheel.operations.sessions import Sessions
-from tickwheel.plan import Plan
+from tickwheel.plan import Pause, Plan
 
 _CANCEL = Struct(">HIB")
+# After each of these numbers of ids or shards, an event loop serves other calls.
+_IDS_AT_ONCE: Final = 250
+_SHARDS_AT_ONCE: Final = 32
 
 
 def cancel_many(
@@ -44,6 +48,8 @@ def cancel_messages(
     check_ids(ids)
     located = []
     for n, id_ in enumerate(ids):
+        if n % _IDS_AT_ONCE == _IDS_AT_ONCE - 1:
+            yield Pause(0)
         shard, raw = yield from locate(context, queue, id_, exclusive_value)
         located.append((shard, n, raw))
     done: dict[int, Change | TickwheelError] = {}
@@ -63,7 +69,9 @@ def cancel_messages(
 
         # Cancelling twice is harmless, so a call whose session has expired is simply executed again.
         replies = yield from call_shards_once(context, queue, list(part), build, sessions, reopens=True)
-        for items, reply in zip(part.values(), replies, strict=True):
+        for place, (items, reply) in enumerate(zip(part.values(), replies, strict=True)):
+            if place % _SHARDS_AT_ONCE == _SHARDS_AT_ONCE - 1:
+                yield Pause(0)
             indexes = [n for _, n, _ in items]
             results = changes(queue, [ids[n] for n in indexes], reply.value, "cancel", sessions)
             done.update(zip(indexes, results, strict=True))

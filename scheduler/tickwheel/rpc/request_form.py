@@ -103,8 +103,8 @@ class RequestForm:
         self._kind = kind
         self._name = kind.DESCRIPTOR.name
         self._form = _form_of(kind.DESCRIPTOR)
-        fields = kind.DESCRIPTOR.fields_by_name
-        self._lists = {name: maximum for name, maximum in self._form.lists.values() if fields[name].is_repeated}
+        repeated = (field for field in kind.DESCRIPTOR.fields if field.is_repeated)
+        self._items_max = {field: ITEMS_MAX[f"{self._name}.{field.name}"] for field in repeated}
         has_long_fields = self._form.lists or not all(form.key_tag for form in self._form.inner.values())
         self._bytes_max = bytes_max or (limits.REQUEST_BYTES if has_long_fields else limits.UNCOUNTED_REQUEST_BYTES)
         self.fields_max = self._form.fields_max + _SPARE_FIELDS + _LONG_FIELDS * _LONG_SIZES
@@ -136,9 +136,10 @@ class RequestForm:
             request = self._kind.FromString(raw)
         except DecodeError as error:
             raise InvalidArgument(f"the request is not a valid {self._kind.DESCRIPTOR.full_name}: {error}") from error
-        for name, maximum in self._lists.items():
-            if len(getattr(request, name)) > maximum:
-                raise InvalidArgument(f"a call takes at most {maximum} {name}, not {len(getattr(request, name))}")
+        for field, maximum in self._items_max.items():
+            if (count := len(getattr(request, field.name))) > maximum:
+                items = f"pairs of {field.name}" if is_map(field) else field.name
+                raise InvalidArgument(f"a call takes at most {maximum} {items}, not {count}")
         return request
 
     def _may_have_many_entries(self, raw: bytes) -> bool:

@@ -13,6 +13,7 @@ from tickwheel import limits
 from tickwheel.errors import InvalidArgument, LimitExceeded, TickwheelError, Unavailable
 from tickwheel.model import validation
 from tickwheel.model.message import EnqueueResult, LeasedMessage
+from tickwheel.model.results import Change
 from tickwheel.operations import cancel, explain, inspect, redrive, reschedule
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.dequeue_options import DequeueOptions
@@ -39,6 +40,8 @@ T = TypeVar("T")
 _MAX_REFUSED: Final = 1_000
 # Messages of a page that are converted without a pause. This takes 0.5 to 3 ms.
 _LISTED_AT_ONCE: Final = 50
+# Changes, or errors, that are converted without a pause. This takes about 3 ms.
+_CHANGES_AT_ONCE: Final = 250
 # The maximum number of messages in one response of a stream. The service holds at most one response for a client that
 # does not read.
 _MAX_STREAM_BATCH: Final = 100
@@ -188,14 +191,10 @@ class MessageHandlers(LeaseHandlers):
             request.release,
             request_sessions(request),
         )
-        return calls.CancelResponse(
-            changes=[
-                messages.Change(id=id_, refusal=error_to_proto(result))
-                if isinstance(result, TickwheelError)
-                else message_conversion.change_to_proto(result)
-                for id_, result in zip(request.ids, await namespace.run(plan), strict=True)
-            ]
-        )
+        results = zip(request.ids, await namespace.run(plan), strict=True)
+        response = calls.CancelResponse()
+        await append_all(response.changes, results, _cancelled_to_proto, _CHANGES_AT_ONCE)
+        return response
 
     @on_queue
     async def reschedule(
@@ -300,3 +299,10 @@ async def _enqueue_all(
         else message_conversion.result_to_proto(item)
         for item in results
     ]
+
+
+def _cancelled_to_proto(item: tuple[str, Change | TickwheelError]) -> messages.Change:
+    id_, result = item
+    if isinstance(result, TickwheelError):
+        return messages.Change(id=id_, refusal=error_to_proto(result))
+    return message_conversion.change_to_proto(result)
