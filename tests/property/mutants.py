@@ -23,6 +23,8 @@ class Mutant:
     """The kind of namespace in which the fault has an effect."""
     clock_steps: bool = False
     """Whether the fault has an effect only if the clock steps."""
+    is_rare: bool = False
+    """Whether the machine needs hundreds of runs, so ten seconds or more, until the fault has an effect."""
 
     def source(self, text: str) -> str:
         assert self.old in text, f"{self.script} has no {self.old!r}: the mutant {self.name!r} must edit other text"
@@ -79,7 +81,7 @@ MUTANTS = [
         *("call('HSET', locks, value, 'R' .. id)", "call('HDEL', locks, value)", "exclusive"),
     ),
     Mutant("complete keeps the value", "complete", "free_value(field)", "", "exclusive"),
-    Mutant("fail keeps the value", "fail", "free_value(field)", "", "exclusive"),
+    Mutant("fail keeps the value", "fail", "free_value(field)", "", "exclusive", is_rare=True),
     Mutant("release keeps the value", "release", "free_value(field)", "", "exclusive"),
     Mutant("an expired lease keeps the value", "expire", "free_value(field)", "", "exclusive"),
     Mutant("a worker's late call keeps the value", "_held_leases", "    free_value(field)", "", "exclusive"),
@@ -118,7 +120,7 @@ MUTANTS = [
         "PENDING, attempts)",
     ),
     Mutant("release leaves its lease's token", "release", "flags - OWNED", "flags"),
-    Mutant("redrive keeps the attempts", "redrive", "version + 1, 0, now", "version + 1, 3, now"),
+    Mutant("redrive keeps the attempts", "redrive", "version + 1, 0, now", "version + 1, 3, now", is_rare=True),
     Mutant(
         "reschedule does not raise the version",
         "reschedule",
@@ -135,10 +137,16 @@ MUTANTS = [
     Mutant("any token completes", "complete", "token ~= tokens[n]", "not token"),
     Mutant("any token owns", "_held_leases", "and sub(record, AFTER_HEAD, 30) == token", ""),
     Mutant("extend shortens a lease", "extend", "math.max(until_ms, now + lease)", "now + lease"),
-    Mutant("an extended lease expires all the same", "expire", "elseif until_ms > trusted then", "elseif false then"),
+    Mutant(
+        "an extended lease expires all the same",
+        "expire",
+        "elseif until_ms > trusted then",
+        "elseif false then",
+        is_rare=True,
+    ),
     Mutant("the message's own lease is ignored", "dequeue", "lease = read('>I4', record, at)", "lease = 0"),
     # Time
-    Mutant("a moved timer is forgotten", "_fired_timers", "    add_timer(kind,", "    select(1, kind,"),
+    Mutant("a moved timer is forgotten", "_fired_timers", "    add_timer(kind,", "    select(1, kind,", is_rare=True),
     Mutant("a lease has no timer", "dequeue", "add_event(add_timer(1,", "add_event(pack_mark(1,"),
     Mutant("a completed message is never removed", "complete", "add_event(add_timer(2,", "add_event(pack_mark(2,"),
     Mutant(
@@ -187,7 +195,13 @@ MUTANTS = [
         "removed_bodies[#removed_bodies + 1] = body_field(field, record, fixed)",
         "",
     ),
-    Mutant("a deleted queue keeps its histograms", "drop_queue", "counts, lateness, forecast", "counts, forecast"),
+    Mutant(
+        "a deleted queue keeps its histograms",
+        "drop_queue",
+        "counts, lateness, forecast",
+        "counts, forecast",
+        is_rare=True,
+    ),
     Mutant("a deleted queue keeps its configuration", "delete_queue", "redis.call('HDEL', queues, ARGV[1])\n", ""),
     Mutant(
         "a queue gets the number of an existing queue",
@@ -214,6 +228,7 @@ MUTANTS = [
         "dequeue",
         "(byte(record) ~= RUNNING or sub(record, AFTER_HEAD, 30) ~= token)",
         "byte(record) ~= RUNNING",
+        is_rare=True,
     ),
     Mutant("other content is the same", "enqueue", "sub(record, at, at + 7) ~= sub(record_tail, 1, 8)", "false"),
     Mutant("an existing message is reported as created", "enqueue", "char(ALREADY, state)", "char(DONE, state)"),

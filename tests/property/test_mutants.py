@@ -19,7 +19,13 @@ pytestmark = pytest.mark.property
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        pytest.param(mutant, id=mutant.name.replace(" ", "-"), marks=[pytest.mark.soak] * mutant.is_rare)
+        for mutant in MUTANTS
+    ],
+)
 def test_the_machine_detects_a_fault(mutant: Mutant, tickwheel_server: PrivateServer, tmp_path: Path) -> None:
     hurried = settings(IN_CI, max_examples=600, phases=[Phase.generate], report_multiple_bugs=False)
     base = ClockStepMachine if mutant.clock_steps else SchedulerMachine
