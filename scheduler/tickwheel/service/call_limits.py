@@ -15,7 +15,7 @@ from tickwheel.errors import LimitExceeded
 from tickwheel.plan import ContinueWalk
 from tickwheel.rpc.message_copies import MessageCopies
 from tickwheel.service.authorization import CALL
-from tickwheel.service.fair_limit import CallerTurns, FairLimit, SizedTurns
+from tickwheel.service.fair_limit import CallerTurns, FairLimit, SizedTurn, SizedTurns
 from tickwheel.service.token_quota import RETRY_AFTER_MS, ConcurrencyLimit
 
 # Addresses with the same first 64 bits belong to one network, which can use all of them.
@@ -145,7 +145,7 @@ class AnswerLimits:
         )
         # Bytes of the answers that are built at a time, except for those whose caller has a turn.
         self.building = 0
-        self._turns = CallerTurns(limits.CALLER_ANSWERS)
+        self._turns = SizedTurns(limits.CALLER_ANSWERS, limits.CALLER_HANGING_ANSWERS)
         self.walks = CallerTurns(limits.CALLER_WALKS)
         # Whether the service stops: walks then do not wait for the rate of their caller.
         self.is_draining = False
@@ -172,9 +172,9 @@ class AnswerLimits:
         """Whether there are so few bytes that no caller has too many. To name the caller would cost time."""
         return self.bytes.total <= self.bytes.limit // 8
 
-    def turns(self) -> asyncio.Semaphore:
-        """Return the semaphore of the answers that are built at a time for the caller of the current call."""
-        return self._turns.of(name_current_caller())
+    def turn(self) -> SizedTurn:
+        """Return a turn of the caller of the current call, one of those whose answers are built at a time."""
+        return self._turns.turn(name_current_caller())
 
     def count(self, answer: bytes) -> None:
         """Count the answer of the current call until the task of the call ends."""
@@ -199,13 +199,13 @@ class Turn:
     Use it in an ``async with`` statement, which raises LimitExceeded if the caller has left too many answers unread.
     """
 
-    __slots__ = ("_answers", "_counted", "_is_continued", "_semaphore", "_size", "walk")
+    __slots__ = ("_answers", "_counted", "_is_continued", "_size", "_turn", "walk")
 
     def __init__(self, answers: AnswerLimits, size: int) -> None:
         self._answers = answers
         self._size = size
         self._counted = 0
-        self._semaphore: asyncio.Semaphore | None = None
+        self._turn: SizedTurn | None = None
         # Held while the call continues a walk.
         self.walk: asyncio.Semaphore | None = None
         self._is_continued = False
@@ -222,9 +222,9 @@ class Turn:
         """Wait until the process may build the answer. Raises LimitExceeded if the caller has left too many unread."""
         answers = self._answers
         if answers.building and answers.building + self._size > limits.ANSWERS_AT_ONCE:
-            turns = answers.turns()
-            await turns.acquire()
-            self._semaphore = turns
+            turn = answers.turn()
+            await turn.begin()
+            self._turn = turn
         else:
             answers.building += self._size
             self._counted = self._size
@@ -238,9 +238,9 @@ class Turn:
         """End the turn, if the call has it, and the walk of the call."""
         self._answers.building -= self._counted
         self._counted = 0
-        if self._semaphore is not None:
-            self._semaphore.release()
-            self._semaphore = None
+        if self._turn is not None:
+            self._turn.end()
+            self._turn = None
         self._end_walk()
 
     async def continue_walk(self, step: ContinueWalk) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, Final
@@ -83,13 +83,18 @@ class CallObserver:
             # gRPC allows one write at a time.
             writing = asyncio.Lock()
 
-            async def write(response: Any) -> None:
-                raw = response.SerializeToString()
+            def write(response: Any) -> Awaitable[None]:
+                # Only the bytes are kept until the client reads: the response can take thirty times as much.
+                answered = _split_response(method, requests.first, response)
+                parts = [(item.namespace, item.queue, row.count(item, part)) for item, part in answered]
+                return write_bytes(response.SerializeToString(), parts)
+
+            async def write_bytes(raw: bytes, parts: Sequence[tuple[str, str, int]]) -> None:
                 # A response takes memory while it waits for the responses before it, too.
                 with self._answers.count_written(len(raw)):
                     async with writing:
-                        for answered, part in _split_response(method, requests.first, response):
-                            counter.add(answered.namespace, answered.queue, row.count(answered, part))
+                        for part in parts:
+                            counter.add(*part)
                         await context.write(raw)
 
             await self.observe(row.name, context, answer(requests, context, write))
@@ -143,10 +148,11 @@ def _trace_server_stream(method: Method, answer: Any) -> Any:
     async def handler(requests: RequestReader, context: Any, write: Any) -> None:
         with _span(method, context) as span:
 
-            async def write_traced(response: Any) -> None:
+            def write_traced(response: Any) -> Awaitable[None]:
                 deliveries = (delivery for item in response.answers for delivery in item.response.deliveries)
                 spans.link_deliveries(span, (delivery.metadata for delivery in deliveries))
-                await write(response)
+                written: Awaitable[None] = write(response)
+                return written
 
             await answer(requests, context, write_traced)
 

@@ -15,7 +15,7 @@ from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.rpc import message_conversion
 from tickwheel.runtime.event_loop import append_all
 from tickwheel.service.authorization import CALL
-from tickwheel.service.call_limits import PLACE, name_current_caller
+from tickwheel.service.call_limits import name_current_caller
 from tickwheel.service.method_table import cost_of_messages
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.service.request_fields import request_owner
@@ -92,7 +92,7 @@ class DequeueBatch:
             groups.setdefault(key, []).append((index, item))
         if len({item.request_id for item in requests}) < len(requests):
             raise InvalidArgument("two requests have the same request_id")
-        self._caller = PLACE.get()[0]
+        self._caller = name_current_caller()
         left = iter(groups.values())
         count = min(len(groups), limits.CALLER_DEQUEUE_GROUPS)
         tasks = [asyncio.create_task(self._answer_groups(left)) for _ in range(count)]
@@ -114,42 +114,44 @@ class DequeueBatch:
         Returns the error if the caller may not use the queue, else None.
         """
         try:
-            waiting = await self._serve(group)
+            unanswered = await self._serve(group)
         except TickwheelError as error:
             # The client repeats each unanswered request as a single call, which returns the error. Other calls go on
             # between two groups that fail at once.
             await asyncio.sleep(0)
             return error if isinstance(error, Forbidden) else None
-        await self._write_answers(
-            [calls.DequeueBatchResponse.Answer(place=index, response=_EMPTY_RESPONSE) for index, _ in waiting]
-        )
+        if unanswered:
+            await self._write(_to_response((index, _EMPTY_RESPONSE) for index in unanswered))
         return None
 
-    async def _serve(self, group: RequestGroup) -> list[tuple[int, Dequeue]]:
-        """Answer requests until the queue has no more messages. Return the others with their places."""
+    async def _serve(self, group: RequestGroup) -> list[int]:
+        """Answer requests until the queue has no more messages. Return the places of the others.
+
+        The client may read its answers late. Meanwhile, this method keeps no messages, and no `Dequeue` of a request
+        that still waits: both take many times the bytes of the answer and of the request.
+        """
         first = group[0][1]
         # Each dequeue may read all shards.
         size = max(1, self._namespaces.count_shards(first) // limits.SHARDS_OF_A_GROUP)
         turn = partial(self._namespaces.group_turns.turn, self._caller, size)
         async with turn():
             namespace, queue = await resolve_queue(self._namespaces, first)
-            waiting = [(index, to_dequeue(namespace, queue, request, None)) for index, request in group]
-            has_more: bool = await namespace.run(waiting[0][1].may_have_messages())
-        while waiting and has_more:
-            index, dequeue = waiting.pop(0)
+            has_more: bool = await namespace.run(to_dequeue(namespace, queue, first, None).may_have_messages())
+        must_check = False
+        for place, (index, request) in enumerate(group):
+            dequeue = to_dequeue(namespace, queue, request, None)
+            if must_check:
+                async with turn():
+                    has_more = await namespace.run(dequeue.may_have_messages())
+            if not has_more:
+                return [index for index, _ in group[place:]]
             async with turn():
                 messages = await namespace.dequeue(dequeue)
-            response = await charge_and_convert(messages)
-            await self._write_answers([calls.DequeueBatchResponse.Answer(place=index, response=response)])
-            if waiting and len(messages) < dequeue.limit:
-                async with turn():
-                    has_more = await namespace.run(waiting[0][1].may_have_messages())
-        return waiting
-
-    async def _write_answers(self, answers: Iterable[calls.DequeueBatchResponse.Answer]) -> None:
-        response = calls.DequeueBatchResponse(answers=answers)
-        if response.answers:
-            await self._write(response)
+            must_check = len(messages) < dequeue.limit
+            written = self._write(_to_response([(index, await charge_and_convert(messages))]))
+            del messages, dequeue
+            await written
+        return []
 
 
 async def charge_and_convert(messages: Sequence[LeasedMessage]) -> calls.DequeueResponse:
@@ -158,6 +160,11 @@ async def charge_and_convert(messages: Sequence[LeasedMessage]) -> calls.Dequeue
     response = calls.DequeueResponse()
     await append_all(response.deliveries, messages, message_conversion.delivery_to_proto, _CONVERTED_AT_ONCE)
     return response
+
+
+def _to_response(answers: Iterable[tuple[int, calls.DequeueResponse]]) -> calls.DequeueBatchResponse:
+    answer = calls.DequeueBatchResponse.Answer
+    return calls.DequeueBatchResponse(answers=[answer(place=index, response=response) for index, response in answers])
 
 
 _EMPTY_RESPONSE: Final = calls.DequeueResponse()

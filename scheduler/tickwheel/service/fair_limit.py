@@ -1,6 +1,7 @@
 """Limits that callers share, so that no caller can take the places of others."""
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -136,9 +137,14 @@ class SizedTurns:
     calls of a caller did this at the same time, the calls of others would wait for all of them.
     """
 
-    def __init__(self, limit: int) -> None:
-        """``limit`` is the total size of the turns of a caller. A larger turn begins if the caller has none."""
+    def __init__(self, limit: int, hanging_max: float = math.inf) -> None:
+        """``limit`` is the total size of the turns of a caller. A larger turn begins if the caller has none.
+
+        ``hanging_max``: while the caller has as many calls that went on after their turns ended early, no turn ends
+        early.
+        """
         self._limit = limit
+        self._hanging_max = hanging_max
         # An entry disappears when no call of the caller uses it.
         self._lines: WeakValueDictionary[str, _Line] = WeakValueDictionary()
 
@@ -146,7 +152,7 @@ class SizedTurns:
         """Return a turn, which has not begun."""
         line = self._lines.get(caller)
         if line is None:
-            line = self._lines[caller] = _Line(self._limit)
+            line = self._lines[caller] = _Line(self._limit, self._hanging_max)
         return SizedTurn(line, size)
 
 
@@ -189,6 +195,8 @@ class SizedTurn:
         self._timer.cancel()
         if self._ticks < _TICKS:
             self._line.put_back(self._size)
+        else:
+            self._line.hanging -= 1
 
     def _start_timer(self) -> None:
         loop = asyncio.get_running_loop()
@@ -196,21 +204,31 @@ class SizedTurn:
         self._timer = loop.call_at(self._due, self._tick)
 
     def _tick(self) -> None:
-        if asyncio.get_running_loop().time() - self._due < _ON_TIME_S:
+        is_last = self._ticks == _TICKS - 1
+        if asyncio.get_running_loop().time() - self._due < _ON_TIME_S and not (is_last and self._line.is_hanging):
             self._ticks += 1
         if self._ticks < _TICKS:
             self._start_timer()
         else:
+            self._line.hanging += 1
             self._line.put_back(self._size)
 
 
 class _Line:
     """The turns of one caller: the size of those that go on, and those that wait, in their order."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, hanging_max: float) -> None:
         self._limit = limit
+        self._hanging_max = hanging_max
+        # The calls that went on after their turns ended early.
+        self.hanging = 0
         self._taken = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @property
+    def is_hanging(self) -> bool:
+        """Whether no further turn may end early."""
+        return self.hanging >= self._hanging_max
 
     def take(self, size: int) -> bool:
         """Begin a turn, and return True; or return False if the turn must wait."""

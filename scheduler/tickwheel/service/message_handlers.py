@@ -37,6 +37,7 @@ from tickwheel.service.token_quota import ConcurrencyLimit
 from tickwheel.v1 import message_pb2 as messages, message_service_pb2 as calls
 
 T = TypeVar("T")
+WriteDeliveries = Callable[[calls.DequeueStreamResponse], Awaitable[None]]
 _MAX_REFUSED: Final = 1_000
 # Messages of a page that are converted without a pause. This takes 0.5 to 3 ms.
 _LISTED_AT_ONCE: Final = 50
@@ -140,9 +141,7 @@ class MessageHandlers(LeaseHandlers):
         async with CALL.get()[0].hold_wait_slot(self._wait_limit):
             return calls.AwaitMessagesResponse(queues=await self._wait(wait, namespace.run(wait.plan(wait_ms / 1000))))
 
-    async def dequeue_stream(
-        self, requests: AsyncIterator[calls.DequeueStreamRequest]
-    ) -> AsyncIterator[calls.DequeueStreamResponse]:
+    async def dequeue_stream(self, requests: AsyncIterator[calls.DequeueStreamRequest], write: WriteDeliveries) -> None:
         requests = read_until_drained(requests, self._drained)
         # The first request names the queue and the options.
         if (first := await anext(requests, None)) is not None:
@@ -151,14 +150,17 @@ class MessageHandlers(LeaseHandlers):
             # The request can be large, and the stream may last long.
             del first
             async with credit:
-                async for response in self._stream_deliveries(namespace, queue, options, credit):
-                    yield response
-                    del response
+                await self._stream_deliveries(namespace, queue, options, credit, write)
         self._check_not_drained("delivered messages stay leased")
 
     async def _stream_deliveries(
-        self, namespace: Namespace, queue: str, options: DequeueOptions, credit: StreamCredit
-    ) -> AsyncIterator[calls.DequeueStreamResponse]:
+        self,
+        namespace: Namespace,
+        queue: str,
+        options: DequeueOptions,
+        credit: StreamCredit,
+        write: WriteDeliveries,
+    ) -> None:
         caller, cost = name_current_caller(), 0
         while limit := await credit.wait_for_credit():
             # A stream is slowed down where another call is rejected.
@@ -174,12 +176,17 @@ class MessageHandlers(LeaseHandlers):
             # The caller may have left more answers unread during the wait for messages: the next round then waits.
             with credit.on_client_close(dequeue.cancel_wait), suppress(LimitExceeded):
                 leased_messages = await self._wait(dequeue, namespace.dequeue(dequeue))
+            written = None
             if leased_messages:
                 credit.spend(len(leased_messages))
                 cost += cost_of_messages(len(leased_messages))
-                yield calls.DequeueStreamResponse(deliveries=map(message_conversion.delivery_to_proto, leased_messages))
-            # The stream may wait long for credit.
+                deliveries = [message_conversion.delivery_to_proto(message) for message in leased_messages]
+                written = write(calls.DequeueStreamResponse(deliveries=deliveries))
+                del deliveries
+            # The stream may wait long for its client and for credit. It keeps only the bytes of the response meanwhile.
             del dequeue, leased_messages
+            if written is not None:
+                await written
 
     @on_queue
     async def cancel(self, request: calls.CancelRequest, namespace: Namespace, queue: str) -> calls.CancelResponse:

@@ -5,7 +5,7 @@ import logging
 import re
 import secrets
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Final
 
@@ -280,20 +280,14 @@ class Server:
                 return await handle(take_quota(requests, caller.quota, row, self._shards))
 
     async def _answer_bidirectional(
-        self, handle: Callable[[Any], Any], row: MethodRow, requests: RequestReader, write: Write
+        self, handle: Callable[[Any, Write], Awaitable[None]], row: MethodRow, requests: RequestReader, write: Write
     ) -> None:
-        # This method writes the responses. If it yielded them, gRPC would run other code between two responses, and the
-        # removal of the token (see `hold_wait_slot`) could interrupt that code instead of this method.
+        # The handler writes the responses. If it yielded them, gRPC would run other code between two responses, and the
+        # removal of the token (see `hold_wait_slot`) could interrupt that code instead of the handler.
         caller, _ = CALL.get()
         with requests, self._stream_limit.hold():
-            async with (
-                caller.hold_wait_slot(self._wait_limit),
-                aclosing(handle(take_quota(requests, caller.quota, row, self._shards))) as responses,
-            ):
-                async for response in responses:
-                    await write(response)
-                    # The stream may wait long for the next one.
-                    del response
+            async with caller.hold_wait_slot(self._wait_limit):
+                await handle(take_quota(requests, caller.quota, row, self._shards), write)
 
 
 def _abort_on_error(answer: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:

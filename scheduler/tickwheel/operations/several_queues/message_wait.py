@@ -20,7 +20,9 @@ from tickwheel.storage.keys import queue_key, queues_key
 # A sweep needs no check so soon after the last one, nor so near the end of the wait: the next wait begins with a check.
 # So a worker that waits for a second at a time checks once in each wait, whenever the sweep comes.
 _RECENT_S, _NEAR_END_S = 0.9, 0.2
-# The maximum number of reads in one of the further rounds, so that a check does not occupy an event loop for long.
+# The maximum number of keys in one round of a check, and of reads in one of the rounds after it, so that a check does
+# not occupy an event loop for long.
+_ROUND_KEYS = 1_000
 _ROUND_READS = 250
 
 
@@ -143,26 +145,31 @@ class MessageWait:
 
         Raises NamespaceGone. In case of an error, another call reads the chosen queues.
         """
-        context = self._context
-        closed = [queue for queue in self._to_read if queue not in self._subscribed]
+        context, subscribed = self._context, self._subscribed
+        closed = [queue for queue in self._to_read if queue not in subscribed]
         requests = [context.shards_request()]
         if closed:
             requests.append(Request(0, command=("HMGET", queues_key(context.namespace), *closed)))
-        if self._subscribed:
-            requests += [self._exists(shard, self._subscribed) for shard in range(context.shards)]
+        at_once = max(_ROUND_KEYS // max(len(subscribed), 1), 1)
+        end = context.shards if subscribed else 0
+        first = range(min(at_once, end))
         # A shard that does not answer does not delay the messages of the others.
         allow_partial = context.shards > 1
-        shards, *replies = yield Round(requests, allow_partial)
+        shards, *replies = yield Round(requests + [self._exists(shard, subscribed) for shard in first], allow_partial)
         if shards is not None:
             context.check_shards(shards)
         if closed and (stored := replies.pop(0)) is not None:
             self._cache_configs(zip(closed, stored.value, strict=True))
             self._closed_read_at = self._closed_read_at or time.monotonic()
         self._end_to_read()
-        ready_shards = [shard for shard, reply in enumerate(replies) if reply is not None and reply.value]
-        if not ready_shards or len(self._subscribed) == 1:
-            return self._subscribed if ready_shards else []
-        return (yield from self._find(ready_shards, allow_partial))
+        begin = len(first)
+        while not (ready := [shard for shard, reply in enumerate(replies) if reply is not None and reply.value]):
+            if begin == end:
+                return []
+            following = range(begin, min(begin + at_once, end))
+            replies += yield Round([self._exists(shard, subscribed) for shard in following], allow_partial)
+            begin = following.stop
+        return subscribed if len(subscribed) == 1 else (yield from self._find(ready, allow_partial))
 
     def _find(self, shards: list[int], allow_partial: bool) -> Plan[list[str]]:
         """Return subscribed queues that have deliverable messages on some of the shards: those of the first round with
