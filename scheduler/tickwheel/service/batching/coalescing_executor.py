@@ -22,6 +22,8 @@ from tickwheel.service.fair_limit import SizedTurns
 # With these limits, no plan waits long for other plans. A round with more requests, or a script call with more
 # arguments, is sent separately. At most `_MAX_ROUNDS` rounds are coalesced.
 _MAX_REQUESTS, _MAX_ARGUMENTS, _MAX_ROUNDS = 4, 64, 64
+# To build and to send a read of as many keys takes the event loop as long as a request.
+_KEYS_OF_A_REQUEST: Final = 8
 _NO_WAIT: Final = nullcontext()
 _READS: Final = {"EXISTS", "GET", "HGET", "HMGET", "ZRANGE"}
 
@@ -105,8 +107,9 @@ class CoalescingExecutor(AsyncRedisExecutor):
         """Return the turn of a round that is sent separately. A round with few requests needs none."""
         if len(requests) <= _MAX_REQUESTS:
             return _NO_WAIT
+        keys = sum(len(request.command) for request in requests if request.command is not None)
         # A round of several calls belongs to the first one, which may have ended. So its context must not be used.
-        return self._turns.turn(PLACE.get()[0], len(requests))
+        return self._turns.turn(PLACE.get()[0], max(len(requests), keys // _KEYS_OF_A_REQUEST))
 
     def _server(self, requests: list[Request]) -> str | None:
         """Return the server of a small round, or None for a round that is sent separately."""
