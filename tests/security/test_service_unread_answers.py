@@ -1,6 +1,8 @@
 """Answers that a client does not read: they hold places and bytes in the limits of the service until the calls end."""
 
+import gc
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -24,7 +26,10 @@ from tests.security.http2 import DeafClient
 from tests.security.tokens import entry, generic_client, write_token_file
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Tickwheel, limits
+from tickwheel.model.message import LeasedMessage
+from tickwheel.operations.dequeue import Dequeue
 from tickwheel.redis import wait_list
+from tickwheel.service import call_observer
 from tickwheel.testing import PrivateServer
 from tickwheel.v1 import message_service_pb2 as calls, queue_service_pb2 as admin
 
@@ -288,6 +293,51 @@ def test_an_unread_response_of_a_batch_counts_once_also_while_it_waits_for_other
         eventually(lambda: not answers.building, "both responses are written or wait for it")
         assert expected < answers.bytes.total < 1.1 * expected
     eventually(lambda: not answers.bytes.total, "the call has ended with its connection")
+
+
+@pytest.mark.parametrize("method", ["DequeueBatch", "DequeueStream"])
+def test_a_call_keeps_only_the_bytes_of_a_response_that_its_client_does_not_read(
+    small: ServiceThread, jobs: Jobs, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    split, responses = call_observer._split_response, []
+
+    def recorded(method: Any, first: Any, response: Any) -> Any:
+        responses.append(response)
+        return split(method, first, response)
+
+    def kept() -> list[object]:
+        return [item for item in gc.get_objects() if isinstance(item, Dequeue | LeasedMessage)]
+
+    monkeypatch.setattr(call_observer, "_split_response", recorded)
+    jobs.enqueue(2)
+    where = {"namespace": NAMESPACE, "queue": jobs.name}
+    requests = [calls.DequeueRequest(**where, request_id=f"kept{n}:1", first_attempt=True) for n in range(5)]
+    request: Any = calls.DequeueBatchRequest(requests=requests)
+    if method == "DequeueStream":
+        request = calls.DequeueStreamRequest(**where, credit=2)
+    before = len(kept())
+    with closing(DeafClient(small.target, HOSTILE)) as deaf:
+        deaf.call(method, request, is_open=method == "DequeueStream")
+        eventually(lambda: small.server._answers.bytes.total > len(PAYLOAD), "a response is written")
+        # Only the list and the argument are references to it.
+        eventually(lambda: sys.getrefcount(responses[0]) == 2, "the response is not kept")
+        eventually(lambda: len(kept()) == before, "no message and no dequeue is kept")
+        assert small.server.counters.methods[method].in_flight == 1
+        assert small.server._answers.bytes.total > len(PAYLOAD)
+
+
+def test_unread_batches_of_many_requests_hold_bytes_however_short_they_are(small: ServiceThread, jobs: Jobs) -> None:
+    held = small.server._call_limits.requests.bytes
+    where = {"queue": jobs.name, "namespace": NAMESPACE, "first_attempt": True}
+    jobs.enqueue(1)
+    with closing(DeafClient(small.target, HOSTILE)) as deaf:
+        deaf.call("DequeueBatch", calls.DequeueBatchRequest(requests=[{**where, "request_id": "one:1"}]))
+        eventually(lambda: small.server._answers.bytes.total > len(PAYLOAD), "the response is written")
+        assert not held.total
+        requests = [calls.DequeueRequest(**where, request_id=f"short{n}:1") for n in range(5)]
+        deaf.call("DequeueBatch", calls.DequeueBatchRequest(requests=requests))
+        eventually(lambda: held.total, "the call holds bytes")
+    eventually(lambda: not held.total, "the call has ended with its connection")
 
 
 def test_unread_batches_of_a_caller_stop_none_of_its_other_batches(

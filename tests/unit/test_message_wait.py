@@ -402,3 +402,32 @@ def test_a_check_of_many_queues_on_many_shards_reads_few_of_them_at_a_time(ready
     assert server.largest_round <= message_wait._ROUND_READS
     # Two shards are enough to find a queue.
     assert server.rounds == rounds
+
+
+@pytest.mark.parametrize("shard", [None, 0, 7, 11])
+def test_a_check_of_many_shards_reads_a_bounded_number_of_keys_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, shard: int | None
+) -> None:
+    monkeypatch.setattr(message_wait, "_ROUND_KEYS", 10)
+    server = Server(shards=12)
+    read = server._read
+
+    def read_one(command: tuple[Any, ...] | None) -> Any:
+        assert command is not None
+        found = read(command)
+        if command[0] != "EXISTS":
+            return found
+        return sum(f":{{{shard}}}:" in key and ":green:" in key for key in command[1:])
+
+    monkeypatch.setattr(server, "_read", read_one)
+    wait = MessageWait(server.context, NAMES)
+    assert server.run(wait.next(time.monotonic() + (60 if shard is not None else 0))) == (
+        [] if shard is None else ["green"]
+    )
+
+    exists = [command for command in server.commands if command[0] == "EXISTS"]
+    assert max(map(len, exists)) == 1 + len(NAMES)
+    # Three shards in a round, with the number of shards and the configurations in the first one.
+    assert server.largest_round <= 5
+    if shard is None:
+        assert len(exists) == 12

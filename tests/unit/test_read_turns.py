@@ -115,6 +115,27 @@ def test_a_read_that_waits_for_a_shard_does_not_hold_up_the_next_one(monkeypatch
     asyncio.run(run())
 
 
+def test_no_more_calls_than_allowed_go_on_after_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        reads = Reads(SizedTurns(1, hanging_max=2))
+        monkeypatch.setattr(limits, "TURN_S", 0.0)
+        tasks = [reads.start(name) for name in "wxyz"]
+        async with asyncio.timeout(20):
+            while await reads.settle() != ["w", "x", "y"]:
+                pass
+            # Two calls go on without a turn, so the turn of the third one does not end early.
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert reads.begun == ["w", "x", "y"]
+            tasks[0].cancel()
+            while await reads.settle() != ["w", "x", "y", "z"]:
+                pass
+        await reads.finish()
+        assert not reads._turns._lines or all(line.hanging == 0 for line in reads._turns._lines.values())
+
+    asyncio.run(run())
+
+
 def test_a_busy_event_loop_ends_no_turn_early(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         reads = Reads(SizedTurns(1))

@@ -27,8 +27,10 @@ T = TypeVar("T")
 
 # A parsed request takes about sixteen times its bytes if its fields are short.
 _PARSED_BYTES: Final = 16
-# A request whose call can last as long as its client does not read the responses is counted if it is larger.
+# A request whose call can last as long as its client does not read the responses is counted if it is larger, or if it
+# has more items than `UNCOUNTED_ITEMS`. An item takes about these bytes.
 _UNCOUNTED_WHILE_UNREAD: Final = 1_024
+_ITEM_BYTES: Final = 128
 # A caller has one empty request of a stream processed in this time.
 _EMPTY_REQUEST_S: Final = 0.005
 # The rounds of the event loop between the end of a call and that of its turn. In a round, the loop accepts new calls.
@@ -164,7 +166,10 @@ class RequestReader:
         Keep no reference to the request meanwhile: see `forget_items`.
         """
         # A call with a stream of responses alone can last as long as its client does not read them.
-        if self._held_bytes and (self._method.client_streaming or not self._method.server_streaming):
+        may_be_unread = self._method.server_streaming and not self._method.client_streaming
+        if may_be_unread and not self._held_bytes and size > limits.UNCOUNTED_ITEMS:
+            self._hold_bytes(size * _ITEM_BYTES)
+        if self._held_bytes and not may_be_unread:
             turns = self._limits.requests.turns(self._sender)
             await turns.acquire()
             self._ends_of_turns.append(turns.release)
