@@ -310,7 +310,7 @@ def test_a_call_keeps_only_the_bytes_of_a_response_that_its_client_does_not_read
 
     monkeypatch.setattr(call_observer, "_split_response", recorded)
     jobs.enqueue(2)
-    where = {"namespace": NAMESPACE, "queue": jobs.name}
+    where: Any = {"namespace": NAMESPACE, "queue": jobs.name}
     requests = [calls.DequeueRequest(**where, request_id=f"kept{n}:1", first_attempt=True) for n in range(5)]
     request: Any = calls.DequeueBatchRequest(requests=requests)
     if method == "DequeueStream":
@@ -328,7 +328,7 @@ def test_a_call_keeps_only_the_bytes_of_a_response_that_its_client_does_not_read
 
 def test_unread_batches_of_many_requests_hold_bytes_however_short_they_are(small: ServiceThread, jobs: Jobs) -> None:
     held = small.server._call_limits.requests.bytes
-    where = {"queue": jobs.name, "namespace": NAMESPACE, "first_attempt": True}
+    where: Any = {"queue": jobs.name, "namespace": NAMESPACE, "first_attempt": True}
     jobs.enqueue(1)
     with closing(DeafClient(small.target, HOSTILE)) as deaf:
         deaf.call("DequeueBatch", calls.DequeueBatchRequest(requests=[{**where, "request_id": "one:1"}]))

@@ -141,6 +141,35 @@ def test_a_walk_of_a_caller_waits_for_the_last_round_of_another_walk() -> None:
     asyncio.run(run())
 
 
+def test_answers_of_a_shard_that_does_not_answer_hold_up_no_other_answers_of_their_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "TURN_S", 0.0)
+    answers = AnswerLimits()
+    # Others build as many answers as the process builds at a time.
+    answers.building = limits.ANSWERS_AT_ONCE
+    call_limits = CallLimits(FairLimit(100, "calls"), RequestLimits())
+
+    async def build(until: asyncio.Event) -> None:
+        call_limits.take_place(Peer())
+        async with Turn(answers, 1):
+            await until.wait()
+
+    async def run() -> None:
+        resumed, ready = asyncio.Event(), asyncio.Event()
+        ready.set()
+        hanging = [asyncio.create_task(build(resumed)) for _ in range(limits.CALLER_ANSWERS + 3)]
+        await asyncio.sleep(0)
+        async with asyncio.timeout(20):
+            await asyncio.gather(*(build(ready) for _ in range(3)))
+        assert not any(task.done() for task in hanging)
+        resumed.set()
+        await asyncio.gather(*hanging)
+
+    asyncio.run(run())
+    assert answers.building == limits.ANSWERS_AT_ONCE
+
+
 def test_a_caller_may_send_one_large_request_whatever_others_send() -> None:
     in_flight = RequestLimits().bytes
     in_flight.count("others", 2 * limits.REQUESTS_BYTES)
