@@ -1,6 +1,5 @@
 """Many calls that wait for queues that do not exist: they cost a process of the service and its server little."""
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -148,7 +147,7 @@ def test_waiting_calls_take_no_turns_of_answers_and_end_not_with_unread_answers(
         raise LimitExceeded("the caller has too many unread answers")
 
     monkeypatch.setattr(waiting.answers, "building", limits.ANSWERS_AT_ONCE)
-    monkeypatch.setattr(waiting.answers, "turns", lambda: asyncio.Semaphore(0))
+    monkeypatch.setattr(waiting.answers, "turn", refuse)
     monkeypatch.setattr(waiting.answers, "check", refuse)
     waiting.begin([["late"], ["late", "absent"]])
     waiting.sweep(2)
