@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from celery.app import trace
 
 from tests.support.celery_app import make_celery_app
 from tickwheel.celery import migrate
@@ -43,6 +44,32 @@ def test_moved_tasks_run_in_a_test(celery: Any, tickwheel_tasks: Callable[[TaskA
     assert tasks.advance(59) == []
     [outcome] = tasks.advance(61)
     assert (outcome.task, outcome.error, outcome.result) == ("shop.add", None, "3")
+
+
+def test_a_reporter_of_errors_may_replace_the_tracer_until_the_first_run(
+    celery: Any, tickwheel_tasks: Callable[[TaskApp], TaskTester], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved, app, traced = celery.task(name="shop.add")(add), TaskApp(), []
+    migrate(celery, app)
+    tasks = tickwheel_tasks(app)
+    app.route("shop.add", to="tickwheel")
+    build = trace.build_tracer
+
+    def build_reporting(name: str, task: Any, **options: Any) -> Callable[..., Any]:
+        tracer = build(name, task, **options)
+
+        def report(*call: Any, **arguments: Any) -> Any:
+            traced.append(name)
+            return tracer(*call, **arguments)
+
+        return report
+
+    # As Sentry does, in its `init`.
+    monkeypatch.setattr(trace, "build_tracer", build_reporting)
+    moved.delay(1, 2)
+    moved.delay(3, 4)
+    assert [outcome.error for outcome in tasks.run_due()] == [None, None]
+    assert traced == ["shop.add"] * 2
 
 
 def test_each_test_has_its_own_routes(

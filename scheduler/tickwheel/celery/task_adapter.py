@@ -11,12 +11,12 @@ from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
-from functools import partial
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any, cast
 
 from celery import signals, states
-from celery.app.trace import build_tracer
+from celery.app import trace
 from celery.backends.base import DisabledBackend
 from celery.exceptions import (
     MaxRetriesExceededError,
@@ -153,7 +153,10 @@ def _batch_of(celery: Any) -> int:
 
 
 def _make_function(celery: Any, app: TaskApp, task: Any, celery_names: Mapping[str, str]) -> Callable[..., Any]:
-    tracer = build_tracer(task.name, task, hostname=HOSTNAME, app=celery)
+    @cache
+    def tracer() -> Callable[..., Any]:
+        # As in Celery, the tracer is built in the worker: libraries such as Sentry may replace the function until then.
+        return trace.build_tracer(task.name, task, hostname=HOSTNAME, app=celery)
 
     def run(headers: dict[str, Any], body: str, reply_to: str = "", priority: int | None = None) -> Any:
         message = current().message
@@ -192,7 +195,7 @@ def _make_function(celery: Any, app: TaskApp, task: Any, celery_names: Mapping[s
         call = _CurrentCall(message.id, request["retries"], decode_json(body)[:2], request, message.attempt < runs)
         token = _current_call.set(call)
         try:
-            value, info = _trace(tracer, task, call)
+            value, info = _trace(tracer(), task, call)
         finally:
             _current_call.reset(token)
         return _finish(app, task, call, value, info)

@@ -14,7 +14,8 @@ HOSTNAME: Final = f"tickwheel@{socket.gethostname()}"
 
 
 class WorkerSender:
-    """The sender of the signal `worker_init`, with the attributes that receivers read of Celery's worker.
+    """The sender of the signal `worker_init` and the instance of `celeryd_init`, with the attributes of Celery's worker
+    that receivers read.
 
     Two senders are never equal, and a sender can be hashed and weakly referenced: Celery caches receivers by sender.
     """
@@ -43,6 +44,7 @@ class WorkerSignals(Middleware):
         self._sender = WorkerSender(celery)
 
     def startup(self, app: TaskApp) -> None:
+        signals.celeryd_init.send(sender=HOSTNAME, instance=self._sender, conf=self._celery.conf, options={})
         signals.worker_init.send(sender=self._sender)
         self._celery.loader.init_worker_process()
         signals.worker_process_init.send(sender=HOSTNAME)

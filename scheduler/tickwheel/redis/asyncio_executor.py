@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import hiredis
-
 from tickwheel.plan import (
     BROKEN_ANSWER,
     AwaitWakeup,
@@ -237,8 +235,7 @@ class AsyncRedisExecutor:
             return
         in_flight.append((batch, connection))
         try:
-            # Seven times as fast as the same method of the connection, which is written in Python.
-            packed = [hiredis.pack_command(command) for command in batch.commands()]  # type: ignore[arg-type]
+            packed = batch.pack()
             round_trip.mark_sent(batch)
             await self._servers.send(connection, packed, answer_s)
         except LOST_CONNECTION as error:

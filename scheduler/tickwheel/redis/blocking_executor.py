@@ -211,7 +211,7 @@ class RedisExecutor:
             return
         in_flight.append((batch, connection))
         try:
-            packed = connection.pack_commands(batch.commands())
+            packed = batch.pack()
             round_trip.mark_sent(batch)
             connection.send_packed_command(packed)
         except LOST_CONNECTION as error:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import hiredis
 from redis.exceptions import AskError
 
 from tickwheel.errors import DataLoss
@@ -30,6 +31,9 @@ from tickwheel.redis.replies import (
 from tickwheel.redis.topology import MAX_REDIRECTS, Topology
 from tickwheel.storage.key_types import type_probes, wrong_type_text
 
+# Bytes of commands that are sent at once, unless one command has more.
+_CHUNK_BYTES: Final = 6_000
+
 
 def _not_kept() -> TemporaryError:
     return TemporaryError("the server lacks a script that was just loaded")
@@ -45,6 +49,23 @@ class ServerBatch:
 
     def commands(self) -> list[Command]:
         return self.loads + [command for _, request_commands in self.requests for command in request_commands]
+
+    def pack(self) -> list[bytes]:
+        """Return the commands as chunks of bytes, each of which is sent at once.
+
+        The method of redis-py's asyncio connections is written in Python, and takes seven times as long.
+        """
+        chunks: list[bytes] = []
+        pieces: list[bytes] = []
+        size = 0
+        for command in self.commands():
+            piece = hiredis.pack_command(command)  # type: ignore[arg-type]
+            pieces.append(piece)
+            size += len(piece)
+            if size > _CHUNK_BYTES:
+                chunks.append(b"".join(pieces))
+                pieces, size = [], 0
+        return [*chunks, b"".join(pieces)] if pieces else chunks
 
 
 # The plain commands of plans that change data.

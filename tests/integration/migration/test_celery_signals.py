@@ -74,6 +74,7 @@ end.apply_async(expires=0.001)
 SENT = {
     "after_task_publish",
     "before_task_publish",
+    "celeryd_init",
     "import_modules",
     "task_failure",
     "task_postrun",
@@ -114,7 +115,7 @@ def test_a_worker_sends_the_signals_of_the_page_and_no_others_to_their_receivers
         assert worker.log.count("raised: ValueError('a receiver that fails')") == bool(failing), worker.log
     sent = dict(line.split() for line in record.read_text().splitlines())
     assert set(sent) == SENT
-    assert sent["worker_init"] == "WorkerSender"
+    assert (sent["celeryd_init"], sent["worker_init"]) == ("str", "WorkerSender")
     [sentence] = re.findall(r"These signals are not sent:\s+(.*?)\.", PAGE.read_text(), re.DOTALL)
     not_sent = set(re.findall(r"`(\w+)`", sentence))
     assert not_sent <= set(signals.__all__)
