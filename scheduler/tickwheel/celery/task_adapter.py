@@ -156,7 +156,7 @@ def _make_function(celery: Any, app: TaskApp, task: Any, celery_names: Mapping[s
     @cache
     def tracer() -> Callable[..., Any]:
         # As in Celery, the tracer is built in the worker: libraries such as Sentry may replace the function until then.
-        return trace.build_tracer(task.name, task, hostname=HOSTNAME, app=celery)
+        return cast(Callable[..., Any], trace.build_tracer(task.name, task, hostname=HOSTNAME, app=celery))
 
     def run(headers: dict[str, Any], body: str, reply_to: str = "", priority: int | None = None) -> Any:
         message = current().message
