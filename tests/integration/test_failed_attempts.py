@@ -49,6 +49,10 @@ def test_the_answer_has_the_back_off_of_the_queue_and_the_maximum_of_attempts(
     assert 2_000 <= retry_in_ms <= 4_000
 
 
+def test_an_errored_message_has_no_back_off(client: Tickwheel) -> None:
+    assert fail(client, take(client, 1)) == ("errored", 0, 1)
+
+
 def test_the_answer_has_the_back_off_of_the_caller(client: Tickwheel) -> None:
     assert fail(client, take(client), timedelta(seconds=9)) == ("invisible", 9_000, 3)
     assert fail(client, take(client), timedelta(0)) == ("pending", 0, 3)

@@ -31,6 +31,7 @@ from tickwheel.operations.results import (
 )
 from tickwheel.operations.sessions import Sessions
 from tickwheel.plan import Plan, Request
+from tickwheel.storage.record import State
 
 _U16, _U32 = Struct(">H"), Struct(">I")
 
@@ -47,7 +48,8 @@ SettlePlan = Plan[list[Sequence[int]]]
 
 
 class FailedAttempt(NamedTuple):
-    """The answer to `fail`: the new state of the message, its back-off, and the maximum number of its attempts.
+    """The answer to `fail`: the new state of the message, its back-off (0 unless the message is invisible now), and the
+    maximum number of its attempts.
 
     If a service of an earlier version answers, the maximum is unknown (0), and a back-off of the queue, too (None).
     """
@@ -125,7 +127,7 @@ def fail(
     def plan() -> Plan[FailedAttempt]:
         [(code, state, _, _)] = yield from _leased_call(context, "fail", [message], build, sessions)
         raise_lease_lost(_select_lost([message], [code]))
-        return FailedAttempt(label(state), wait, max_attempts)
+        return FailedAttempt(label(state), wait if state == State.INVISIBLE else 0, max_attempts)
 
     return plan()
 
