@@ -5,7 +5,7 @@ import time
 from datetime import timedelta
 from itertools import count
 
-from tickwheel import NamespaceGone, Unavailable
+from tickwheel import Unavailable
 from tickwheel.tasks import TaskApp
 
 app = TaskApp(os.environ["TICKWHEEL_URL"])
@@ -21,7 +21,7 @@ if __name__ == "__main__":
     for order in count():
         try:
             print("sent", cancel_if_unpaid.later(timedelta(seconds=2), order).id, flush=True)
-        except (Unavailable, NamespaceGone) as error:
+        except Unavailable as error:
             # A web application would answer its caller with an error here.
             print(f"order {order} was not sent: {error}", flush=True)
         time.sleep(0.5)
