@@ -143,7 +143,7 @@ def test_an_unblocked_queue_is_noticed_among_absent_queues(waiting: Waiting) -> 
 def test_waiting_calls_take_no_turns_of_answers_and_end_not_with_unread_answers(
     waiting: Waiting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse() -> None:
+    def refuse(_: int = 0) -> None:
         raise LimitExceeded("the caller has too many unread answers")
 
     monkeypatch.setattr(waiting.answers, "building", limits.ANSWERS_AT_ONCE)

@@ -170,6 +170,36 @@ def test_answers_of_a_shard_that_does_not_answer_hold_up_no_other_answers_of_the
     assert answers.building == limits.ANSWERS_AT_ONCE
 
 
+def test_the_turn_of_a_large_answer_does_not_end_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "TURN_S", 0.0)
+    answers = AnswerLimits()
+    answers.building = limits.ANSWERS_AT_ONCE
+    begun: list[int] = []
+    call_limits = CallLimits(FairLimit(100, "calls"), RequestLimits())
+
+    async def build(size: int, until: asyncio.Event) -> None:
+        call_limits.take_place(Peer())
+        async with Turn(answers, size):
+            begun.append(size)
+            await until.wait()
+
+    async def run() -> None:
+        end = asyncio.Event()
+        # The first two answers have all turns. Only one of them is small enough to go on without a turn.
+        sizes = (limits.CALLER_HANGING_BYTES, limits.CALLER_HANGING_BYTES + 1, 1, 2)
+        tasks = [asyncio.create_task(build(size, end)) for size in sizes]
+        async with asyncio.timeout(20):
+            while len(begun) < 3:
+                await asyncio.sleep(0)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert begun == list(sizes[:3])
+        end.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(run())
+
+
 def test_a_caller_may_send_one_large_request_whatever_others_send() -> None:
     in_flight = RequestLimits().bytes
     in_flight.count("others", 2 * limits.REQUESTS_BYTES)

@@ -66,9 +66,9 @@ SERVICE_ROWS = {
     "answers that clients have not read (above 4 KiB)": (
         f"– ; a caller with more than {limits.ANSWER_BYTES // 2**20} MiB may have at most as many bytes as it leaves"
         f" free for others. The process builds {limits.ANSWERS_AT_ONCE // 2**20} MiB of answers at a time and, if it"
-        f" builds as many, {limits.CALLER_ANSWERS} more of each caller; the others wait. An answer that waits for a"
-        f" shard for longer than {limits.TURN_S:g} s no longer counts, up to {limits.CALLER_HANGING_ANSWERS} of each"
-        " caller"
+        f" builds as many, {limits.CALLER_ANSWERS} more of each caller; the others wait. Answers that wait for a"
+        f" shard for longer than {limits.TURN_S:g} s no longer count, up to"
+        f" {limits.CALLER_HANGING_BYTES // 2**20} MiB of each caller"
     ),
     "a batch": f"{limits.BATCH_ITEMS:,} messages, leases or ids; for `Fail` {limits.FAIL_ITEMS};"
     f" for `DequeueBatch` {limits.DEQUEUE_REQUESTS} requests,"

@@ -431,3 +431,28 @@ def test_a_check_of_many_shards_reads_a_bounded_number_of_keys_at_a_time(
     assert server.largest_round <= 5
     if shard is None:
         assert len(exists) == 12
+
+
+def test_a_server_that_does_not_answer_delays_at_most_two_rounds_of_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_wait, "_ROUND_KEYS", 10)
+    server = Server(shards=60)
+    server.ready = {"green"}
+    rounds = 0
+
+    def answer(step: Any) -> Any:
+        nonlocal rounds
+        replies = Server._answer(server, step)
+        if isinstance(step, Round) and any(request.command[0] == "EXISTS" for request in step.requests):
+            rounds += 1
+            # Only the last shard, which belongs to another server, answers.
+            last = any("{59}" in str(request.command) for request in step.requests)
+            replies = [
+                reply if request.command[0] != "EXISTS" or (last and "{59}" in str(request.command)) else None
+                for request, reply in zip(step.requests, replies, strict=True)
+            ]
+        return replies
+
+    monkeypatch.setattr(server, "_answer", answer)
+    assert server.run(MessageWait(server.context, NAMES).next(later())) == ["green"]
+    # Two rounds of the check, and one that finds the queue.
+    assert rounds == 3

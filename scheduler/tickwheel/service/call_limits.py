@@ -145,7 +145,7 @@ class AnswerLimits:
         )
         # Bytes of the answers that are built at a time, except for those whose caller has a turn.
         self.building = 0
-        self._turns = SizedTurns(limits.CALLER_ANSWERS, limits.CALLER_HANGING_ANSWERS)
+        self._turns = SizedTurns(limits.CALLER_ANSWERS, limits.CALLER_HANGING_BYTES)
         self.walks = CallerTurns(limits.CALLER_WALKS)
         # Whether the service stops: walks then do not wait for the rate of their caller.
         self.is_draining = False
@@ -172,9 +172,9 @@ class AnswerLimits:
         """Whether there are so few bytes that no caller has too many. To name the caller would cost time."""
         return self.bytes.total <= self.bytes.limit // 8
 
-    def turn(self) -> SizedTurn:
-        """Return a turn of the caller of the current call, one of those whose answers are built at a time."""
-        return self._turns.turn(name_current_caller())
+    def turn(self, size: int) -> SizedTurn:
+        """Return a turn of the caller of the current call to build an answer of up to ``size`` bytes."""
+        return self._turns.turn(name_current_caller(), weight=size)
 
     def count(self, answer: bytes) -> None:
         """Count the answer of the current call until the task of the call ends."""
@@ -222,7 +222,7 @@ class Turn:
         """Wait until the process may build the answer. Raises LimitExceeded if the caller has left too many unread."""
         answers = self._answers
         if answers.building and answers.building + self._size > limits.ANSWERS_AT_ONCE:
-            turn = answers.turn()
+            turn = answers.turn(self._size)
             await turn.begin()
             self._turn = turn
         else:

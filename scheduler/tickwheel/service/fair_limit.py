@@ -140,20 +140,20 @@ class SizedTurns:
     def __init__(self, limit: int, hanging_max: float = math.inf) -> None:
         """``limit`` is the total size of the turns of a caller. A larger turn begins if the caller has none.
 
-        ``hanging_max``: while the caller has as many calls that went on after their turns ended early, no turn ends
-        early.
+        ``hanging_max``: a turn ends early only if the calls of the caller that go on after their turns have at most
+        this weight.
         """
         self._limit = limit
         self._hanging_max = hanging_max
         # An entry disappears when no call of the caller uses it.
         self._lines: WeakValueDictionary[str, _Line] = WeakValueDictionary()
 
-    def turn(self, caller: str, size: int = 1) -> "SizedTurn":
-        """Return a turn, which has not begun."""
+    def turn(self, caller: str, size: int = 1, weight: int = 1) -> "SizedTurn":
+        """Return a turn, which has not begun. ``weight``: see ``hanging_max``."""
         line = self._lines.get(caller)
         if line is None:
             line = self._lines[caller] = _Line(self._limit, self._hanging_max)
-        return SizedTurn(line, size)
+        return SizedTurn(line, size, weight)
 
 
 class SizedTurn:
@@ -164,11 +164,12 @@ class SizedTurn:
     the process is busy, and more turns would make it slower.
     """
 
-    __slots__ = ("_due", "_line", "_size", "_ticks", "_timer")
+    __slots__ = ("_due", "_line", "_size", "_ticks", "_timer", "_weight")
 
-    def __init__(self, line: "_Line", size: int) -> None:
+    def __init__(self, line: "_Line", size: int, weight: int) -> None:
         self._line = line
         self._size = size
+        self._weight = weight
         # After the last tick, the turn has ended early.
         self._ticks = 0
 
@@ -196,7 +197,7 @@ class SizedTurn:
         if self._ticks < _TICKS:
             self._line.put_back(self._size)
         else:
-            self._line.hanging -= 1
+            self._line.hanging -= self._weight
 
     def _start_timer(self) -> None:
         loop = asyncio.get_running_loop()
@@ -204,13 +205,13 @@ class SizedTurn:
         self._timer = loop.call_at(self._due, self._tick)
 
     def _tick(self) -> None:
-        is_last = self._ticks == _TICKS - 1
-        if asyncio.get_running_loop().time() - self._due < _ON_TIME_S and not (is_last and self._line.is_hanging):
+        may_end = self._ticks < _TICKS - 1 or self._line.may_hang(self._weight)
+        if may_end and asyncio.get_running_loop().time() - self._due < _ON_TIME_S:
             self._ticks += 1
         if self._ticks < _TICKS:
             self._start_timer()
         else:
-            self._line.hanging += 1
+            self._line.hanging += self._weight
             self._line.put_back(self._size)
 
 
@@ -220,15 +221,14 @@ class _Line:
     def __init__(self, limit: int, hanging_max: float) -> None:
         self._limit = limit
         self._hanging_max = hanging_max
-        # The calls that went on after their turns ended early.
+        # The weight of the calls that went on after their turns ended early.
         self.hanging = 0
         self._taken = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
-    @property
-    def is_hanging(self) -> bool:
-        """Whether no further turn may end early."""
-        return self.hanging >= self._hanging_max
+    def may_hang(self, weight: int) -> bool:
+        """Return whether a turn of this weight may end early."""
+        return self.hanging + weight <= self._hanging_max
 
     def take(self, size: int) -> bool:
         """Begin a turn, and return True; or return False if the turn must wait."""

@@ -14,7 +14,7 @@ from typing import Any
 from tickwheel.errors import DataLoss
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.plan import AwaitWakeup, Plan, Request, Round, SubscribeJointly, Unsubscribe
+from tickwheel.plan import AwaitWakeup, Plan, Reply, Request, Round, SubscribeJointly, Unsubscribe
 from tickwheel.storage.keys import queue_key, queues_key
 
 # A sweep needs no check so soon after the last one, nor so near the end of the wait: the next wait begins with a check.
@@ -162,14 +162,17 @@ class MessageWait:
             self._cache_configs(zip(closed, stored.value, strict=True))
             self._closed_read_at = self._closed_read_at or time.monotonic()
         self._end_to_read()
-        begin = len(first)
-        while not (ready := [shard for shard, reply in enumerate(replies) if reply is not None and reply.value]):
-            if begin == end:
-                return []
+        begin, ready = len(first), _ready_shards(replies, 0)
+        while not ready and begin < end:
+            if None in replies:
+                # A shard does not answer, and other shards of its server would delay each further round.
+                at_once = end
             following = range(begin, min(begin + at_once, end))
-            replies += yield Round([self._exists(shard, subscribed) for shard in following], allow_partial)
-            begin = following.stop
-        return subscribed if len(subscribed) == 1 else (yield from self._find(ready, allow_partial))
+            replies = yield Round([self._exists(shard, subscribed) for shard in following], allow_partial)
+            begin, ready = following.stop, _ready_shards(replies, begin)
+        if not ready or len(subscribed) == 1:
+            return subscribed if ready else []
+        return (yield from self._find(ready, allow_partial))
 
     def _find(self, shards: list[int], allow_partial: bool) -> Plan[list[str]]:
         """Return subscribed queues that have deliverable messages on some of the shards: those of the first round with
@@ -225,3 +228,8 @@ class MessageWait:
         for queue in ready:
             self._context.heads.forget_empty(queue)
         return list(ready)
+
+
+def _ready_shards(replies: Sequence[Reply | None], first: int) -> list[int]:
+    """Return the shards with messages. The first reply is that of the shard ``first``."""
+    return [shard for shard, reply in enumerate(replies, first) if reply is not None and reply.value]
