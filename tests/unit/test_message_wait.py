@@ -1,121 +1,16 @@
 """The wait for the messages of several queues, step by step: what it reads from the server, and when."""
 
 import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
+from tests.support.message_wait_server import NAMES, Server
 from tickwheel.errors import DataLoss, NamespaceGone
 from tickwheel.model.queue_config import QueueConfig
-from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.several_queues import message_wait
 from tickwheel.operations.several_queues.message_wait import MessageWait
-from tickwheel.plan import AwaitWakeup, Plan, Reply, Round, SubscribeJointly, Unsubscribe
 
 pytestmark = pytest.mark.unit
-
-NAMES = ("red", "green", "blue")
-# Version, uid and number of a queue precede its settings.
-STORED_BEFORE = b"\0\0\0\1uniq\0\1"
-
-
-class Waiter:
-    """A waiter whose announcements the test sets."""
-
-    def __init__(self) -> None:
-        self.next: tuple[list[str], bool] = ([], False)
-        self.searched: list[str] = []
-        self.opened: list[str] = []
-        # The closed queues that a sweep has chosen for the call.
-        self.to_read: tuple[str, ...] = ()
-
-    def announced(self) -> tuple[list[str], bool]:
-        following, self.next = self.next, ([], False)
-        return following
-
-    def begin_search(self, queue: str) -> None:
-        self.searched.append(queue)
-
-    def closed_queues_to_read(self) -> tuple[str, ...]:
-        return self.to_read
-
-    def on_read(self, queues: tuple[str, ...]) -> None:
-        if queues is self.to_read:
-            self.to_read = ()
-
-    def open(self, queues: list[str]) -> None:
-        self.opened += queues
-
-    def wake(self) -> None:
-        pass
-
-
-class Server:
-    """Answers the steps of a wait, and records them."""
-
-    def __init__(self, shards: int = 1) -> None:
-        self.context = NamespaceContext("ns")
-        self.context.shards = shards
-        self.stored = {name: QueueConfig() for name in NAMES}
-        self.ready: set[str] = set()
-        self.shards = b"%d" % shards
-        self.commands: list[tuple[Any, ...]] = []
-        self.subscribed: list[list[str]] = []
-        self.closed: list[str] = []
-        self.waiter = Waiter()
-        self.sleeps: list[float] = []
-        self.on_sleep: Callable[[], None] = lambda: None
-        # The number of rounds, and the number of requests of the largest one.
-        self.rounds = self.largest_round = 0
-        self.on_round: Callable[[], None] = lambda: None
-        # The queues whose stored configuration is damaged.
-        self.damaged: set[str] = set()
-
-    def run(self, plan: Plan[Any]) -> Any:
-        answer: Any = None
-        try:
-            while True:
-                answer = self._answer(plan.send(answer))
-        except StopIteration as ended:
-            return ended.value
-
-    def _answer(self, step: Any) -> Any:
-        match step:
-            case Round(requests):
-                self.rounds += 1
-                self.on_round()
-                self.on_round = lambda: None
-                self.largest_round = max(self.largest_round, len(requests))
-                return [Reply(self._read(request.command)) for request in requests]
-            case SubscribeJointly(queues, closed=closed):
-                self.subscribed.append(list(queues))
-                self.closed = list(closed)
-                return self.waiter
-            case AwaitWakeup(_, seconds):
-                self.sleeps.append(seconds)
-                self.on_sleep()
-            case Unsubscribe():
-                self.subscribed.append([])
-        return None
-
-    def _read(self, command: tuple[Any, ...] | None) -> Any:
-        assert command is not None
-        self.commands.append(command)
-        match command:
-            case ("HGET", _, "shards"):
-                return self.shards
-            case ("HMGET", _, *names):
-                return [self._stored(name) for name in names]
-            case ("EXISTS", *keys):
-                return sum(any(f":{name}:" in key for name in self.ready) for key in keys)
-        raise AssertionError(command)
-
-    def _stored(self, name: str) -> bytes | None:
-        config = self.stored.get(name)
-        if config is None:
-            return None
-        return b"damaged" if name in self.damaged else STORED_BEFORE + config.to_bytes()
 
 
 @pytest.fixture
@@ -402,56 +297,3 @@ def test_a_check_of_many_queues_on_many_shards_reads_few_of_them_at_a_time(ready
     assert server.largest_round <= message_wait._ROUND_READS
     # Two shards are enough to find a queue.
     assert server.rounds == rounds
-
-
-@pytest.mark.parametrize("shard", [None, 0, 7, 11])
-def test_a_check_of_many_shards_reads_a_bounded_number_of_keys_at_a_time(
-    monkeypatch: pytest.MonkeyPatch, shard: int | None
-) -> None:
-    monkeypatch.setattr(message_wait, "_ROUND_KEYS", 10)
-    server = Server(shards=12)
-    read = server._read
-
-    def read_one(command: tuple[Any, ...] | None) -> Any:
-        assert command is not None
-        found = read(command)
-        if command[0] != "EXISTS":
-            return found
-        return sum(f":{{{shard}}}:" in key and ":green:" in key for key in command[1:])
-
-    monkeypatch.setattr(server, "_read", read_one)
-    wait = MessageWait(server.context, NAMES)
-    assert server.run(wait.next(time.monotonic() + (60 if shard is not None else 0))) == (
-        [] if shard is None else ["green"]
-    )
-
-    exists = [command for command in server.commands if command[0] == "EXISTS"]
-    assert max(map(len, exists)) == 1 + len(NAMES)
-    # Three shards in a round, with the number of shards and the configurations in the first one.
-    assert server.largest_round <= 5
-    if shard is None:
-        assert len(exists) == 12
-
-
-def test_a_server_that_does_not_answer_delays_at_most_two_rounds_of_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_wait, "_ROUND_KEYS", 10)
-    server = Server(shards=60)
-    server.ready = {"green"}
-    rounds = 0
-
-    def answer(step: Any) -> Any:
-        nonlocal rounds
-        replies = Server._answer(server, step)
-        if isinstance(step, Round) and "EXISTS" in str(step.requests):
-            rounds += 1
-            # Of the shards, only the last one, which belongs to another server, answers.
-            replies = [
-                None if "EXISTS" in str(request) and "{59}" not in str(request) else reply
-                for request, reply in zip(step.requests, replies, strict=True)
-            ]
-        return replies
-
-    monkeypatch.setattr(server, "_answer", answer)
-    assert server.run(MessageWait(server.context, NAMES).next(later())) == ["green"]
-    # Two rounds of the check, and one that finds the queue.
-    assert rounds == 3

@@ -13,10 +13,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import example, given, strategies as st
-from typer.testing import CliRunner
 
 import tickwheel
-from tickwheel.cli.app import app
 from tickwheel.cli.load_progress import print_report
 from tickwheel.demo.display import PlainLines
 from tickwheel.runtime.log_format import JsonLines, TextLines, log_to_stderr, print_error, print_line, print_uncaught
@@ -233,8 +231,10 @@ def test_only_one_module_configures_logging() -> None:
 )
 def test_an_error_of_the_command_line_quotes_no_control_characters(arguments: list[str]) -> None:
     hostile = HOSTILE.translate({0: None, 0xD800: None})
-    result = CliRunner().invoke(app, [argument.format(hostile) for argument in arguments])
-    assert result.exit_code == 2
+    # In a process of its own, because the progress bar of another test could write to the same output.
+    command = [sys.executable, "-m", "tickwheel", *(argument.format(hostile) for argument in arguments)]
+    result = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
+    assert result.returncode == 2
     assert "FORGED" in result.stderr
     assert all(line.isprintable() for line in result.stderr.split("\n"))
     assert not any(line.startswith(FORGED) for line in result.stderr.split("\n"))

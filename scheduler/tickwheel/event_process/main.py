@@ -74,7 +74,8 @@ def run(
 
     with ExitStack() as stack:
         if existing:
-            process = _await_namespace(namespace, open_process, stack, Event() if parent is None else parent.has_ended)
+            ended = Event() if parent is None else parent.has_ended
+            process = _await_namespace(namespace, open_process, stack, ended, is_embedded=data_dir is not None)
         else:
             process = stack.enter_context(open_process())
         if process is not None:
@@ -110,15 +111,20 @@ def install_signal_handlers(process: EventProcess) -> None:
 
 
 def _await_namespace(
-    namespace: str, open_process: Callable[[], AbstractContextManager[EventProcess]], stack: ExitStack, ended: Event
+    namespace: str,
+    open_process: Callable[[], AbstractContextManager[EventProcess]],
+    stack: ExitStack,
+    ended: Event,
+    *,
+    is_embedded: bool,
 ) -> EventProcess | None:
     """Open the event process as soon as the namespace exists. Return None if ``ended`` is set before.
 
-    Try once even if ``ended`` is set already. If the program of an embedded server was killed, and no other program
-    uses the server, then the event process stops the server when it closes it.
+    If the server is embedded, try once even if ``ended`` is set already: if the program was killed, and no other
+    program uses its server, then the event process stops the server when it closes it.
     """
     has_logged = False
-    while True:
+    while is_embedded or not ended.is_set():
         try:
             return stack.enter_context(open_process())
         except NamespaceNotFound:
@@ -126,7 +132,8 @@ def _await_namespace(
                 _log.warning("namespace %s does not exist: waiting until a program creates it", namespace)
             has_logged = True
         if ended.wait(_MISSING_S):
-            return None
+            break
+    return None
 
 
 def main() -> None:

@@ -48,9 +48,7 @@ SettlePlan = Plan[list[Sequence[int]]]
 
 
 class FailedAttempt(NamedTuple):
-    """The answer to `fail`: the new state of the message, its back-off (0 unless the message is invisible now), and the
-    maximum number of its attempts.
-
+    """The answer to `fail`: the new state, the back-off if the message is invisible now, and the maximum of attempts.
     If a service of an earlier version answers, the maximum is unknown (0), and a back-off of the queue, too (None).
     """
 

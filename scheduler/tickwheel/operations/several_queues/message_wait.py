@@ -22,7 +22,7 @@ from tickwheel.storage.keys import queue_key, queues_key
 _RECENT_S, _NEAR_END_S = 0.9, 0.2
 # The maximum number of keys in one round of a check, and of reads in one of the rounds after it, so that a check does
 # not occupy an event loop for long.
-_ROUND_KEYS = 1_000
+_ROUND_KEYS = 6_400
 _ROUND_READS = 250
 
 
@@ -150,43 +150,49 @@ class MessageWait:
         requests = [context.shards_request()]
         if closed:
             requests.append(Request(0, command=("HMGET", queues_key(context.namespace), *closed)))
-        at_once = max(_ROUND_KEYS // max(len(subscribed), 1), 1)
-        end = context.shards if subscribed else 0
-        first = range(min(at_once, end))
+        # Each round asks all shards: if one does not answer, the round ends only if another one does.
+        at_once = max(_ROUND_KEYS // context.shards, 1)
+        asked, left = subscribed[:at_once], subscribed[at_once:]
         # A shard that does not answer does not delay the messages of the others.
         allow_partial = context.shards > 1
-        shards, *replies = yield Round(requests + [self._exists(shard, subscribed) for shard in first], allow_partial)
+        shards, *replies = yield Round(requests + self._exist(asked), allow_partial)
         if shards is not None:
             context.check_shards(shards)
         if closed and (stored := replies.pop(0)) is not None:
             self._cache_configs(zip(closed, stored.value, strict=True))
             self._closed_read_at = self._closed_read_at or time.monotonic()
         self._end_to_read()
-        begin, ready = len(first), _ready_shards(replies, 0)
-        while not ready and begin < end:
+        ready = _ready_shards(replies)
+        while left and not ready:
             if None in replies:
-                # A shard does not answer, and other shards of its server would delay each further round.
-                at_once = end
-            following = range(begin, min(begin + at_once, end))
-            replies = yield Round([self._exists(shard, subscribed) for shard in following], allow_partial)
-            begin, ready = following.stop, _ready_shards(replies, begin)
-        if not ready or len(subscribed) == 1:
-            return subscribed if ready else []
-        return (yield from self._find(ready, allow_partial))
+                # A shard does not answer, and would delay each further round.
+                at_once = len(left)
+            asked, left = left[:at_once], left[at_once:]
+            replies = yield Round(self._exist(asked), allow_partial)
+            ready = _ready_shards(replies)
+        # The queues that are left may have messages, too.
+        self._must_check |= bool(left)
+        if not ready or len(asked) == 1:
+            return asked if ready else []
+        return (yield from self._find(ready, asked, allow_partial))
 
-    def _find(self, shards: list[int], allow_partial: bool) -> Plan[list[str]]:
-        """Return subscribed queues that have deliverable messages on some of the shards: those of the first round with
-        a queue. With few queues and shards, one round reads all.
+    def _find(self, shards: list[int], queues: list[str], allow_partial: bool) -> Plan[list[str]]:
+        """Return queues of these that have deliverable messages on some of the shards: those of the first round with a
+        queue. With few queues and shards, one round reads all.
         """
         ready: set[str] = set()
-        count = max(_ROUND_READS // len(self._subscribed), 1)
+        count = max(_ROUND_READS // len(queues), 1)
         while shards and not ready:
-            places = [(shard, queue) for shard in shards[:count] for queue in self._subscribed]
+            places = [(shard, queue) for shard in shards[:count] for queue in queues]
             shards = shards[count:]
             replies = yield Round([self._exists(shard, [queue]) for shard, queue in places], allow_partial)
             found = zip(places, replies, strict=True)
             ready = {queue for (_, queue), reply in found if reply is not None and reply.value}
-        return [queue for queue in self._subscribed if queue in ready]
+        return [queue for queue in queues if queue in ready]
+
+    def _exist(self, queues: list[str]) -> list[Request]:
+        """Return one read of each shard: whether any of the queues has deliverable messages there."""
+        return [self._exists(shard, queues) for shard in range(self._context.shards)] if queues else []
 
     def _exists(self, shard: int, queues: Iterable[str]) -> Request:
         namespace = self._context.namespace
@@ -230,6 +236,6 @@ class MessageWait:
         return list(ready)
 
 
-def _ready_shards(replies: Sequence[Reply | None], first: int) -> list[int]:
-    """Return the shards with messages. The first reply is that of the shard ``first``."""
-    return [shard for shard, reply in enumerate(replies, first) if reply is not None and reply.value]
+def _ready_shards(replies: Sequence[Reply | None]) -> list[int]:
+    """Return the shards with messages. There is a reply for each shard."""
+    return [shard for shard, reply in enumerate(replies) if reply is not None and reply.value]
