@@ -291,9 +291,10 @@ def test_a_check_of_many_queues_on_many_shards_reads_few_of_them_at_a_time(ready
     server.ready = set(names[:ready])
     wait = MessageWait(server.context, names)
     # The first check reads the configurations.
-    assert server.run(wait.plan(0)) == names[:ready]
+    first = names[: min(ready, message_wait._ROUND_KEYS // 64)]
+    assert server.run(wait.plan(0)) == first
     server.rounds = server.largest_round = 0
-    assert server.run(wait.plan(0)) == names[:ready]
+    assert server.run(wait.plan(0)) == first
     assert server.largest_round <= message_wait._ROUND_READS
     # Two shards are enough to find a queue.
     assert server.rounds == rounds

@@ -22,7 +22,7 @@ from tickwheel.storage.keys import queue_key, queues_key
 _RECENT_S, _NEAR_END_S = 0.9, 0.2
 # The maximum number of keys in one round of a check, and of reads in one of the rounds after it, so that a check does
 # not occupy an event loop for long.
-_ROUND_KEYS = 6_400
+_ROUND_KEYS = 2_000
 _ROUND_READS = 250
 
 
