@@ -145,14 +145,13 @@ def _trace_server_stream(method: Method, answer: Any) -> Any:
     """Return an ``answer`` that runs in a span, for a method that streams its responses."""
     from tickwheel.telemetry import spans
 
-    async def handler(requests: RequestReader, context: Any, write: Any) -> None:
+    async def handler(requests: RequestReader, context: Any, write: Callable[[Any], Awaitable[None]]) -> None:
         with _span(method, context) as span:
 
             def write_traced(response: Any) -> Awaitable[None]:
                 deliveries = (delivery for item in response.answers for delivery in item.response.deliveries)
                 spans.link_deliveries(span, (delivery.metadata for delivery in deliveries))
-                written: Awaitable[None] = write(response)
-                return written
+                return write(response)
 
             await answer(requests, context, write_traced)
 

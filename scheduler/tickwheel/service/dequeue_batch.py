@@ -136,10 +136,12 @@ class DequeueBatch:
         turn = partial(self._namespaces.group_turns.turn, self._caller, size)
         async with turn():
             namespace, queue = await resolve_queue(self._namespaces, first)
-            has_more: bool = await namespace.run(to_dequeue(namespace, queue, first, None).may_have_messages())
+            dequeue = to_dequeue(namespace, queue, first, None)
+            has_more: bool = await namespace.run(dequeue.may_have_messages())
         must_check = False
         for place, (index, request) in enumerate(group):
-            dequeue = to_dequeue(namespace, queue, request, None)
+            if place:
+                dequeue = to_dequeue(namespace, queue, request, None)
             if must_check:
                 async with turn():
                     has_more = await namespace.run(dequeue.may_have_messages())

@@ -155,7 +155,7 @@ class MessageWait:
         asked, left = subscribed[:at_once], subscribed[at_once:]
         # A shard that does not answer does not delay the messages of the others.
         allow_partial = context.shards > 1
-        shards, *replies = yield Round(requests + self._exist(asked), allow_partial)
+        shards, *replies = yield Round(requests + self._exists_on_all(asked), allow_partial)
         if shards is not None:
             context.check_shards(shards)
         if closed and (stored := replies.pop(0)) is not None:
@@ -168,7 +168,7 @@ class MessageWait:
                 # A shard does not answer, and would delay each further round.
                 at_once = len(left)
             asked, left = left[:at_once], left[at_once:]
-            replies = yield Round(self._exist(asked), allow_partial)
+            replies = yield Round(self._exists_on_all(asked), allow_partial)
             ready = _ready_shards(replies)
         # The queues that are left may have messages, too.
         self._must_check |= bool(left)
@@ -190,7 +190,7 @@ class MessageWait:
             ready = {queue for (_, queue), reply in found if reply is not None and reply.value}
         return [queue for queue in queues if queue in ready]
 
-    def _exist(self, queues: list[str]) -> list[Request]:
+    def _exists_on_all(self, queues: list[str]) -> list[Request]:
         """Return one read of each shard: whether any of the queues has deliverable messages there."""
         return [self._exists(shard, queues) for shard in range(self._context.shards)] if queues else []
 
