@@ -63,6 +63,8 @@ def test_shards_of_a_running_event_process_with_lock_files_stay_with_it(
 ) -> None:
     namespace = watcher._context.namespace
     with driving_with_lock_file(tickwheel_server.url, namespace):
+        # The process claims one shard after the other, and a promotion needs only one of them.
+        eventually(lambda: None not in leaders.fences(), "the event process drives both shards", SETTLED_S)
         await_promotion(watcher, "jobs", SOON)
         fences = leaders.fences()
         with Tickwheel(tickwheel_server.url, namespace=namespace, drive=True) as client:
@@ -82,6 +84,7 @@ def test_a_namespace_of_lock_files_is_driven_as_before(
         await_promotion(watcher, "jobs", SOON)
     with Tickwheel(tickwheel_server.url, namespace=namespace, drive=True) as client:
         await_promotion(client, "jobs", SOON)
+        eventually(lambda: None not in leaders.fences(), "the child of the client drives both shards", SETTLED_S)
     assert leaders.read("election") == ["lockfile"] * 2
 
 
