@@ -217,7 +217,7 @@ def test_a_batch_of_many_dequeues_waits_for_a_turn_of_its_caller_and_a_small_one
         turn = turns.turn("the address 127.0.0.1", limits.CALLER_ITEMS)
         asyncio.run_coroutine_threadsafe(turn.begin(), serving._loop).result(20)
         large = pool.submit(dequeue, channel, 4)
-        eventually(lambda: bool(turns._lines["the address 127.0.0.1"]._waiting), "the batch waits")
+        eventually(lambda: bool(turns._lines["the address 127.0.0.1", 0]._waiting), "the batch waits")
         assert dequeue(channel, 3)
         assert not large.done()
         serving._loop.call_soon_threadsafe(turn.end)

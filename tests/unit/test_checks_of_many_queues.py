@@ -16,6 +16,14 @@ pytestmark = pytest.mark.unit
 QUEUES = [f"q{n:02}" for n in range(20)]
 
 
+@pytest.fixture(autouse=True)
+def start(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the places at which the next checks begin; further checks begin with the first queue."""
+    starts: list[int] = []
+    monkeypatch.setattr(message_wait, "randrange", lambda _: starts.pop(0) if starts else 0)
+    return starts
+
+
 def make_server(ready: set[str], shards: int = 12) -> Server:
     """Return a server that asks for three of the 20 queues in each round."""
     server = Server(shards=shards)
@@ -51,6 +59,34 @@ def test_a_check_of_many_queues_on_many_shards_reads_a_bounded_number_of_keys_at
     if len(ready) > 1:
         server.ready = {"q19"}
         assert server.run(wait.next(time.monotonic() + 60)) == ["q19"]
+
+
+def test_each_check_begins_with_another_queue(monkeypatch: pytest.MonkeyPatch, start: list[int]) -> None:
+    monkeypatch.setattr(message_wait, "_ROUND_KEYS", 36)
+    server = make_server({"q00", "q08", "q19"})
+    start += [0, 7, 18, 9]
+    wait = MessageWait(server.context, QUEUES)
+    # Each check ends with the first round that finds messages. The last one reads the queues from q09 to q08.
+    assert [server.run(wait.next(time.monotonic() + 60)) for _ in range(3)] == [["q00"], ["q08"], ["q19", "q00"]]
+    server.ready = {"q08"}
+    assert server.run(wait.next(time.monotonic() + 60)) == ["q08"]
+
+
+@pytest.mark.parametrize("seconds", [0, 60])
+def test_a_check_goes_on_if_others_have_taken_the_messages_that_it_has_found(
+    monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    monkeypatch.setattr(message_wait, "_ROUND_KEYS", 36)
+    server = make_server({"q00", "q19"})
+
+    def read(command: tuple[Any, ...]) -> Any:
+        # Another client takes the message of q00 before the check reads the queues separately.
+        if command[0] == "EXISTS" and len(command) == 2:
+            server.ready = {"q19"}
+        return Server._read(server, command)
+
+    monkeypatch.setattr(server, "_read", read)
+    assert server.run(MessageWait(server.context, QUEUES).plan(seconds)) == ["q19"]
 
 
 def test_shards_that_do_not_answer_delay_two_rounds_of_a_check(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -253,7 +253,7 @@ def test_a_small_request_that_waits_for_its_turn_takes_little_memory(
         end, before = asyncio.Event(), memory_mb(os.getpid(), "VmRSS")
         first = asyncio.create_task(process(end))
         await eventually_in_task(lambda: items, "the first request has its turn")
-        line = call_limits.requests.item_turns._lines["the address 10.0.0.1"]
+        line = call_limits.requests.item_turns._lines["the address 10.0.0.1", 0]
         others = [asyncio.create_task(process(end)) for _ in range(calls - 1)]
         waiting = calls - max(limits.CALLER_ITEMS // items[0], 1)
         await eventually_in_task(lambda: len(line._waiting) == waiting, "the others wait")
@@ -343,7 +343,8 @@ def test_a_caller_has_one_empty_request_of_its_streams_processed_at_a_time(
         empty = [asyncio.create_task(read(b"", "10.0.0.1")) for _ in range(3)]
         lines = call_limits.requests.item_turns._lines
         await eventually_in_task(
-            lambda: "the address 10.0.0.1" in lines and len(lines["the address 10.0.0.1"]._waiting) == 2, "they wait"
+            lambda: ("the address 10.0.0.1", 0) in lines and len(lines["the address 10.0.0.1", 0]._waiting) == 2,
+            "they wait",
         )
         # Other requests, and those of other callers, go on.
         await asyncio.wait_for(read(method.request(**full).SerializeToString(), "10.0.0.1"), 20)

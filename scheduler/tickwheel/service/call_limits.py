@@ -145,7 +145,7 @@ class AnswerLimits:
         )
         # Bytes of the answers that are built at a time, except for those whose caller has a turn.
         self.building = 0
-        self._turns = SizedTurns(limits.CALLER_ANSWERS, limits.CALLER_HANGING_BYTES)
+        self._turns = SizedTurns(limits.CALLER_ANSWERS, limits.CALLER_HANGING_BYTES, limits.ANSWER_LINES)
         self.walks = CallerTurns(limits.CALLER_WALKS)
         # Whether the service stops: walks then do not wait for the rate of their caller.
         self.is_draining = False

@@ -2,8 +2,9 @@
 
 import asyncio
 import math
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 from weakref import WeakValueDictionary
@@ -137,22 +138,27 @@ class SizedTurns:
     calls of a caller did this at the same time, the calls of others would wait for all of them.
     """
 
-    def __init__(self, limit: int, hanging_max: float = math.inf) -> None:
+    def __init__(self, limit: int, hanging_max: float = math.inf, weights: Sequence[int] = ()) -> None:
         """``limit`` is the total size of the turns of a caller. A larger turn begins if the caller has none.
 
         ``hanging_max``: a turn ends early only if the calls of the caller that go on after their turns have at most
         this weight.
+
+        ``weights``: turns of at most the first of these weights have a line of their own, those of at most the next one
+        another line, and so on. Each line has these limits. So light turns do not wait for heavy ones that may not end.
         """
         self._limit = limit
         self._hanging_max = hanging_max
+        self._weights = weights
         # An entry disappears when no call of the caller uses it.
-        self._lines: WeakValueDictionary[str, _Line] = WeakValueDictionary()
+        self._lines: WeakValueDictionary[tuple[str, int], _Line] = WeakValueDictionary()
 
     def turn(self, caller: str, size: int = 1, weight: int = 1) -> "SizedTurn":
         """Return a turn, which has not begun. ``weight``: see ``hanging_max``."""
-        line = self._lines.get(caller)
+        key = caller, bisect_left(self._weights, weight)
+        line = self._lines.get(key)
         if line is None:
-            line = self._lines[caller] = _Line(self._limit, self._hanging_max)
+            line = self._lines[key] = _Line(self._limit, self._hanging_max)
         return SizedTurn(line, size, weight)
 
 
@@ -216,7 +222,7 @@ class SizedTurn:
 
 
 class _Line:
-    """The turns of one caller: the size of those that go on, and those that wait, in their order."""
+    """A line of turns of one caller: the size of those that go on, and those that wait, in their order."""
 
     def __init__(self, limit: int, hanging_max: float) -> None:
         self._limit = limit

@@ -9,6 +9,7 @@ all waiters (`redis/closed_queues.py`).
 
 import time
 from collections.abc import Collection, Iterable, Sequence
+from random import randrange
 from typing import Any
 
 from tickwheel.errors import DataLoss
@@ -150,9 +151,7 @@ class MessageWait:
         requests = [context.shards_request()]
         if closed:
             requests.append(Request(0, command=("HMGET", queues_key(context.namespace), *closed)))
-        # Each round asks all shards: if one does not answer, the round ends only if another one does.
-        at_once = max(_ROUND_KEYS // context.shards, 1)
-        asked, left = subscribed[:at_once], subscribed[at_once:]
+        asked, left = self._first_and_left(subscribed)
         # A shard that does not answer does not delay the messages of the others.
         allow_partial = context.shards > 1
         shards, *replies = yield Round(requests + self._exists_on_all(asked), allow_partial)
@@ -162,24 +161,35 @@ class MessageWait:
             self._cache_configs(zip(closed, stored.value, strict=True))
             self._closed_read_at = self._closed_read_at or time.monotonic()
         self._end_to_read()
-        ready = _ready_shards(replies)
-        while left and not ready:
-            if None in replies:
-                # A shard does not answer, and would delay each further round.
-                at_once = len(left)
+        while True:
+            if found := (yield from self._find(_ready_shards(replies), asked, allow_partial)):
+                # The queues that are left may have messages, too.
+                self._must_check |= bool(left)
+                return found
+            if not left:
+                return []
+            # A shard that does not answer would delay each further round.
+            at_once = len(left) if None in replies else len(asked)
             asked, left = left[:at_once], left[at_once:]
             replies = yield Round(self._exists_on_all(asked), allow_partial)
-            ready = _ready_shards(replies)
-        # The queues that are left may have messages, too.
-        self._must_check |= bool(left)
-        if not ready or len(asked) == 1:
-            return asked if ready else []
-        return (yield from self._find(ready, asked, allow_partial))
+
+    def _first_and_left(self, queues: list[str]) -> tuple[list[str], list[str]]:
+        """Return the queues of the first round of a check, and those of further rounds. If one round is not enough for
+        all, each check begins with another queue, because it ends when it has found messages.
+        """
+        # Each round asks all shards: if one does not answer, the round ends only if another one does.
+        at_once = max(_ROUND_KEYS // self._context.shards, 1)
+        if len(queues) > at_once:
+            start = randrange(len(queues))
+            queues = queues[start:] + queues[:start]
+        return queues[:at_once], queues[at_once:]
 
     def _find(self, shards: list[int], queues: list[str], allow_partial: bool) -> Plan[list[str]]:
         """Return queues of these that have deliverable messages on some of the shards: those of the first round with a
-        queue. With few queues and shards, one round reads all.
+        queue. With few queues and shards, one round reads all. None are returned if others have taken the messages.
         """
+        if not shards or len(queues) == 1:
+            return queues if shards else []
         ready: set[str] = set()
         count = max(_ROUND_READS // len(queues), 1)
         while shards and not ready:
