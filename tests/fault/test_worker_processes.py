@@ -80,6 +80,11 @@ def test_a_worker_exports_metrics_of_its_tasks_and_processes(deployment: WorkerD
         assert metric_value("wait_seconds_count", **task) == 1
         assert 1.5 <= metric_value("task_seconds_sum", **task) < 30
         assert metric_value("renewed_leases_total") >= 1
+        deployment.wait_for_state(deployment.send(worker_app.boom, "no such user"), "errored")
+        boom = {"queue": "work", "task": "tests.fault.worker_app.boom"}
+        eventually(lambda: metric_value("tasks_total", **boom, outcome="failed") == 2, "both attempts are counted", 10)
+        # The second attempt has waited for its back-off.
+        assert metric_value("wait_seconds_count", **boom) == 1
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=10) as answer:
             assert answer.read() == b"ok\n"
         deployment.wait_for_state(deployment.send(worker_app.poison), "errored")

@@ -257,7 +257,9 @@ class Consumer:
                 self._completer.put(task)
                 # A message can contain any task name. One label for all unknown names keeps the number of labels small.
                 name = outcome.task if outcome.task in self._app.tasks else UNKNOWN
-                ran.append(TaskRun(name, _kind(outcome), began - message._due_ms / 1_000, outcome.seconds))
+                # A message does not state when its back-off ended, so only the first attempt has a known wait.
+                wait_s = began - message._due_ms / 1_000 if message.attempt == 1 else None
+                ran.append(TaskRun(name, _kind(outcome), wait_s, outcome.seconds))
                 if began + outcome.seconds > self._report_at:
                     self._send_reports(BatchFinished(queue, ran))
                     ran = []

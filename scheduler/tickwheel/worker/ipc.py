@@ -68,11 +68,14 @@ class BatchTaken(msgspec.Struct, tag=True, array_like=True):
 
 
 class TaskRun(msgspec.Struct, array_like=True):
-    """One run of a task: it began ``wait_s`` seconds after its due time, took ``seconds``, and ended in ``outcome``."""
+    """One run of a task: it took ``seconds``, and ended in ``outcome``.
+
+    ``wait_s``: a first attempt began as many seconds after its due time. It is None for further attempts.
+    """
 
     task: str
     outcome: str
-    wait_s: float
+    wait_s: float | None
     seconds: float
 
 

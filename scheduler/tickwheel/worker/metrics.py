@@ -22,7 +22,7 @@ METRICS: Final[tuple[MetricSpec[Stats], ...]] = (
     MetricSpec(
         *(
             "worker_wait_seconds",
-            "Time from the due time of a task until its start, by the worker's clock",
+            "Time from the due time of a task until its first attempt starts, by the worker's clock",
             _H,
             _TASK,
         ),

@@ -28,7 +28,7 @@ class Stats:
     run_times: Histograms = field(default_factory=_histograms)
     """Durations of tasks in seconds, by queue and task."""
     waits: Histograms = field(default_factory=_histograms)
-    """Seconds from the due time of a task until its start, by queue and task."""
+    """Seconds from the due time of a task until the start of its first attempt, by queue and task."""
     processes: int = 0
     restarts: int = 0
     kills: int = 0
@@ -42,7 +42,8 @@ class Stats:
                 name = report.queue, task.task
                 self.tasks[*name, task.outcome] += 1
                 self.run_times[name].add(task.seconds)
-                self.waits[name].add(max(task.wait_s, 0.0))
+                if task.wait_s is not None:
+                    self.waits[name].add(max(task.wait_s, 0.0))
 
     def record_occurrence(self, report: OccurrenceHandled) -> None:
         with self._lock:
