@@ -125,6 +125,25 @@ def test_json_lines_have_the_same_as_fields(deployment: WorkerDeployment) -> Non
     assert "ValueError: no such user" in first["traceback"]
 
 
+@pytest.mark.parametrize("options", [("--threads", "1"), ("--threads", "2")], ids=" ".join)
+def test_lines_of_the_application_name_the_task_that_logs_them(
+    deployment: WorkerDeployment, options: tuple[str, ...]
+) -> None:
+    tasks = {
+        deployment.send(worker_app.log_line): f"{NAME}.log_line",
+        deployment.send(worker_app.double_async, 1): f"{NAME}.double_async",
+    }
+    with deployment.worker("--json", *options) as worker:
+        for id in tasks:
+            deployment.wait_for_state(id, "completed")
+        assert worker.stop(30) == 0
+    documents = [json.loads(line) for line in worker.log.splitlines()]
+    lines = [document for document in documents if document["logger"] == "courier"]
+    assert {line["text"] for line in lines} == {"a line of the application"}
+    assert {line["id"]: line["task"] for line in lines} == tasks
+    assert {(line["queue"], line["attempt"]) for line in lines} == {("work", 1)}
+
+
 def test_a_task_whose_lease_was_lost_is_not_logged_as_succeeded(deployment: WorkerDeployment) -> None:
     id = deployment.send(worker_app.wait_until_lost)
     with deployment.worker() as worker:

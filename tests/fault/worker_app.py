@@ -120,7 +120,13 @@ def double(n: int) -> int:
 async def double_async(n: int) -> int:
     await asyncio.sleep(0)
     record("double_async")
+    log_line.function()
     return 2 * n
+
+
+@app.task(queue="work")
+def log_line() -> None:
+    logging.getLogger("courier").info("a line of %s", "the application")
 
 
 def close_app_and_send(n: int) -> None:

@@ -21,6 +21,8 @@ _TRACEBACK_BYTES: Final = 64 * 1024
 # The characters that are written in one call, unless a single line is longer. Linux writes up to 4,096 bytes to a pipe
 # in one piece, and nearly all characters of a log have one byte.
 _PIECE_CHARACTERS: Final = 3_500
+# Returns the fields of the task to which the calling code belongs, at least its task and id, or None.
+RunningTask = Callable[[], dict[str, Any] | None]
 
 
 class Lines(Protocol):
@@ -33,13 +35,16 @@ class Lines(Protocol):
         """Return the text of each line, and its fields (`log_fields`). No field is named at, level or logger."""
 
 
-def log_to_stderr(*, json: bool = False, verbose: bool = False, lowest: int = logging.INFO) -> logging.Handler:
+def log_to_stderr(
+    *, json: bool = False, verbose: bool = False, lowest: int = logging.INFO, running_task: RunningTask | None = None
+) -> logging.Handler:
     """Configure logging: the level ``lowest`` and above, or DEBUG and above if ``verbose``. Return the handler.
 
     Uncaught exceptions go to the log, too: their text may come from other programs, and Python would print the text as
-    it is. With ``json``, Python's warnings also go to the log, so that every line on stderr is JSON.
+    it is. With ``json``, Python's warnings also go to the log, so that every line on stderr is JSON. With
+    ``running_task``, the lines that other code logs in a task have the fields of the task, or begin with ``task[id]:``.
     """
-    handler = StderrHandler(_formatter(json))
+    handler = StderrHandler(_formatter(json, running_task))
     logging.basicConfig(level=logging.DEBUG if verbose else lowest, handlers=[handler])
     _handle_uncaught(logging.getLogger("tickwheel").handle)
     if json:
@@ -74,8 +79,8 @@ def print_error(error: Exception, *, json: bool) -> None:
     print_line(str(error) if json else f"tickwheel: {error}", json=json, level=logging.ERROR)
 
 
-def _formatter(json: bool) -> "JsonLines | TextLines":
-    return JsonLines() if json else TextLines(_FORMAT)
+def _formatter(json: bool, running_task: RunningTask | None = None) -> "JsonLines | TextLines":
+    return JsonLines(running_task) if json else TextLines(_FORMAT, running_task)
 
 
 def _handle_uncaught(handle: Callable[[logging.LogRecord], None]) -> None:
@@ -142,8 +147,17 @@ class TextLines(logging.Formatter):
     # The last second that `format_lines` has formatted, and its text.
     _last_second = (-1, "")
 
+    def __init__(self, line_format: str, running_task: RunningTask | None = None) -> None:
+        super().__init__(line_format)
+        self._running_task = running_task
+
     def format(self, record: logging.LogRecord) -> str:
         record.message = cut_middle(record.getMessage(), _VALUE_BYTES)
+        if task := _task_fields(record, self._running_task):
+            name = f"{task['task']}[{task['id']}]"
+            # For example, the lines of Celery's tracer name the task already.
+            if name not in record.message:
+                record.message = f"{name}: {record.message}"
         record.asctime = self.formatTime(record, self.datefmt)
         text = escape_unprintable(self.formatMessage(record))
         if record.exc_info:
@@ -174,10 +188,15 @@ class TextLines(logging.Formatter):
 class JsonLines(logging.Formatter):
     """Formats a log line as one JSON document. Long values are cut."""
 
+    def __init__(self, running_task: RunningTask | None = None) -> None:
+        super().__init__()
+        self._running_task = running_task
+
     def format(self, record: logging.LogRecord) -> str:
         # See `log_fields`.
         fields = _head(record.created, record.levelname, record.name)
-        fields |= _rest(record.getMessage(), getattr(record, "fields", {}))
+        task = _task_fields(record, self._running_task)
+        fields |= _rest(record.getMessage(), {**task, **getattr(record, "fields", {})})
         if record.exc_info:
             fields["traceback"] = cut_middle(self.formatException(record.exc_info), _TRACEBACK_BYTES)
         return json_documents.dumps(fields)
@@ -186,6 +205,13 @@ class JsonLines(logging.Formatter):
         """Return each line as `format` returns it for a record, with its line break."""
         head = json_documents.dumps(_head(created, level, logger))[:-1]
         return [f"{head}, {_encode_rest(text, fields)}\n" for text, fields in lines.with_fields()]
+
+
+def _task_fields(record: logging.LogRecord, running_task: RunningTask | None) -> dict[str, Any]:
+    """Return the fields of the running task. The lines of this package have their own fields."""
+    if running_task is None or record.name.partition(".")[0] == "tickwheel":
+        return {}
+    return running_task() or {}
 
 
 def _head(created: float, level: str, logger: str) -> dict[str, Any]:

@@ -77,3 +77,12 @@ def current() -> Run:
     if run is None:
         raise TickwheelError("no task is running here")
     return run
+
+
+def running_task() -> dict[str, Any] | None:
+    """Return the fields of log lines that name the run to which the calling code belongs, or None."""
+    run = CURRENT_RUN.get()
+    if run is None:
+        return None
+    message = run.message
+    return {"queue": message.queue, "id": message.id, "attempt": message.attempt, "task": run.task.name}

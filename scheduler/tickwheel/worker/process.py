@@ -30,6 +30,7 @@ from tickwheel.runtime.log_fields import log_fields
 from tickwheel.runtime.log_format import log_to_stderr, print_error
 from tickwheel.runtime.signals import handle_in_thread
 from tickwheel.tasks.app import TaskApp
+from tickwheel.tasks.run_context import running_task
 from tickwheel.tasks.runner import Runner, call_hook
 from tickwheel.tasks.task_queue import TaskQueue
 from tickwheel.worker.app_loader import import_app, load_selector, select_queues
@@ -93,7 +94,7 @@ def main() -> int:
     supervisor = os.dup(0)
     with open(os.devnull, "rb") as devnull:
         os.dup2(devnull.fileno(), 0)
-    handler = log_to_stderr(json=config.json, verbose=config.verbose)
+    handler = log_to_stderr(json=config.json, verbose=config.verbose, running_task=running_task)
     stopping = threading.Event()
 
     # SIGINT and SIGUSR1 have no effect. The handler is not SIG_IGN, because programs that tasks start would inherit

@@ -22,6 +22,7 @@ from uuid import UUID
 
 from celery import Celery, signals
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
+from celery.utils.log import get_task_logger
 
 from tickwheel.celery import migrate
 from tickwheel.tasks import TaskApp
@@ -40,6 +41,7 @@ tickwheel = TaskApp()
 tickwheel.queue("batched", batch=10, lease=timedelta(seconds=2), payload_limit=262_144)
 migrate(celery, tickwheel)
 _started: list[str] = []
+_log = get_task_logger(__name__)
 
 
 def record(task: Any, *details: object) -> None:
@@ -109,6 +111,7 @@ def joined(self: Any, parts: list[str]) -> str:
 @celery.task(bind=True, name="shop.prioritized")
 def prioritized(self: Any) -> str:
     record(self)
+    _log.info("the priority is of the %s", "request")
     return f"priority {self.request.delivery_info['priority']}"
 
 

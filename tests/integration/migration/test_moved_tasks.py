@@ -142,6 +142,14 @@ def test_items_of_the_body_do_not_change_the_request(moved_deployment: Shop) -> 
     assert shop.about.AsyncResult(id_).get(timeout=40)["trace"] is None
 
 
+def test_a_line_of_a_moved_task_begins_with_the_task_and_its_id(moved_deployment: Shop) -> None:
+    sent = shop.prioritized.delay()
+    moved_deployment.ends(sent.id)
+    text = f"{shop.__name__}: shop.prioritized[{sent.id}]: the priority is of the request"
+    eventually(lambda: text in moved_deployment.log, f"the task has logged\n{moved_deployment.log[-2_000:]}")
+    assert f"celery.app.trace: Task shop.prioritized[{sent.id}] succeeded" in moved_deployment.log
+
+
 def test_the_log_has_one_traceback_of_a_failure_in_the_line_of_celery(moved_deployment: Shop) -> None:
     already = moved_deployment.log.count('raise ValueError("no such user")')
     sent = shop.boom.delay()
