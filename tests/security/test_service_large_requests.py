@@ -211,17 +211,25 @@ def test_a_batch_of_many_dequeues_waits_for_a_turn_of_its_caller_and_a_small_one
     with (
         ServiceThread(tickwheel_server.url) as serving,
         grpc.insecure_channel(serving.target) as channel,
-        ThreadPoolExecutor(1) as pool,
+        ThreadPoolExecutor(2) as pool,
     ):
         turns = serving.server._call_limits.requests.item_turns
         turn = turns.turn("the address 127.0.0.1", limits.CALLER_ITEMS)
         asyncio.run_coroutine_threadsafe(turn.begin(), serving._loop).result(20)
         large = pool.submit(dequeue, channel, 4)
         eventually(lambda: bool(turns._lines["the address 127.0.0.1", 0]._waiting), "the batch waits")
+        # A page of messages takes as long as a batch.
+        page = pool.submit(
+            send, channel, METHODS["ListMessages"], calls.ListMessagesRequest(queue="jobs").SerializeToString()
+        )
+        eventually(lambda: len(turns._lines["the address 127.0.0.1", 0]._waiting) == 2, "the list waits")
         assert dequeue(channel, 3)
         assert not large.done()
+        assert not page.done()
         serving._loop.call_soon_threadsafe(turn.end)
         assert large.result(20)
+        # There is no queue to list.
+        assert page.exception(20)
 
 
 @pytest.mark.parametrize("name", WAITING)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tickwheel import limits
 from tickwheel.rpc.methods import SERVICES
 from tickwheel.service.method_table import METHOD_ROWS, METHOD_TABLE, one_shard
 from tickwheel.v1 import message_service_pb2 as calls
@@ -58,6 +59,8 @@ def test_a_batch_is_as_large_as_its_items_and_no_other_request_has_any() -> None
     assert METHOD_TABLE["Enqueue"].count_items(calls.EnqueueRequest()) == 0
     # A dequeue takes longer than other items.
     assert {row.name for row in METHOD_ROWS if row.item_size != 1} == {"DequeueBatch"}
+    # A page of messages takes as long as a batch.
+    assert METHOD_TABLE["ListMessages"].turn_size(calls.ListMessagesRequest()) == limits.CALLER_ITEMS
     assert METHOD_TABLE["DequeueBatch"].turn_size(calls.DequeueBatchRequest(requests=[{}, {}])) == 10
 
 

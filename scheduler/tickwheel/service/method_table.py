@@ -37,7 +37,8 @@ class MethodRow:
     costs, if this is more than ``charge``; ``shard_cost`` returns the cost of a shard for a request. For a batch, each
     item names a namespace, and has this cost. ``charge_at_end`` is the cost of an item that is charged when the call
     ends. No call is rejected for it, and only unary RPCs have it. ``item_size`` is the size of an item in the turns of
-    its caller (`RequestReader.take_turn`): how many other items take as long.
+    its caller (`RequestReader.take_turn`): how many other items take as long. ``size`` is the size of a call that is
+    not for a batch, but takes as long as one.
     """
 
     name: str
@@ -52,6 +53,7 @@ class MethodRow:
     items: str = ""
     charge_at_end: int = 0
     item_size: int = 1
+    size: int = 0
 
     def cost(self, request: Any, shards: Shards) -> int:
         """Return the cost of a request in messages. A batch without items costs as much as with one."""
@@ -74,7 +76,7 @@ class MethodRow:
 
     def turn_size(self, request: Any) -> int:
         """Return the size of the turn of a request."""
-        return self.count_items(request) * self.item_size
+        return self.size or self.count_items(request) * self.item_size
 
 
 def cost_of_messages(count: int) -> int:
@@ -150,6 +152,7 @@ METHOD_ROWS: Final = (
     MethodRow(
         *("ListMessages", Role.READ),
         answer_bytes=limits.ANSWER_BYTES,
+        size=limits.CALLER_ITEMS,
     ),
     # QueueService
     MethodRow("OpenNamespace", Role.READ, reads_all_shards=True),
