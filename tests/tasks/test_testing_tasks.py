@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextvars import Context, copy_context
 from datetime import timedelta
 
 import pytest
@@ -10,6 +11,7 @@ from tickwheel import Tickwheel
 from tickwheel.errors import InvalidArgument, TickwheelError
 from tickwheel.model.message import LeasedMessage
 from tickwheel.tasks import Middleware, Outcome, Reject, Retry, RetryLater, Run, Skip, Task, TaskApp, current
+from tickwheel.tasks.run_context import running_task
 from tickwheel.testing import VirtualClock
 from tickwheel.testing.task_tester import TaskTester, open_task_tester
 
@@ -19,6 +21,7 @@ DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
 app = TaskApp()
 app.queue("encode", exclusive_key="project")
 effects: list[str] = []
+contexts: list[Context] = []
 INTERRUPTS = {"Ctrl-C": KeyboardInterrupt(), "pytest.fail": pytest.fail.Exception("too slow")}
 
 
@@ -32,6 +35,12 @@ def send(user: int, template: str = "welcome") -> str:
 async def send_async(user: int) -> None:
     await asyncio.sleep(0)
     effects.append(f"async {current().task.name.rpartition('.')[2]} {user}")
+
+
+@app.task(queue="mail")
+def keep_context() -> None:
+    contexts.append(copy_context())
+    effects.append(f"task {running_task()}")
 
 
 @app.task(queue="mail", max_attempts=3, retry=Retry(MINUTE, MINUTE))
@@ -151,6 +160,15 @@ def test_async_tasks_run_too_and_can_be_sent_from_async_code(tasks: TaskTester) 
     asyncio.run(handle_request())
     tasks.advance(2 * DAY)
     assert effects == ["async send_async 7", "async send_async 8"]
+
+
+def test_code_that_goes_on_after_its_task_does_not_belong_to_the_task(tasks: TaskTester) -> None:
+    id = keep_context.with_options(id="kept").now().id
+    tasks.run_due()
+    fields = {"queue": "mail", "id": id, "attempt": 1, "task": keep_context.name}
+    assert effects == [f"task {fields}"]
+    # For example, an asyncio task that the task has created keeps the context of the task.
+    assert contexts.pop().run(running_task) is None
 
 
 @pytest.mark.parametrize("task", [close_app, close_app_async], ids=["sync", "async"])

@@ -6,6 +6,7 @@ import pytest
 
 from tickwheel import limits
 from tickwheel.service import grpc_options, shared_quota, standard_services
+from tickwheel.service.method_table import METHOD_TABLE
 
 pytestmark = pytest.mark.unit
 
@@ -66,9 +67,11 @@ SERVICE_ROWS = {
     "answers that clients have not read (above 4 KiB)": (
         f"– ; a caller with more than {limits.ANSWER_BYTES // 2**20} MiB may have at most as many bytes as it leaves"
         f" free for others. The process builds {limits.ANSWERS_AT_ONCE // 2**20} MiB of answers at a time and, if it"
-        f" builds as many, {limits.CALLER_ANSWERS} more of each caller; the others wait. Answers that wait for a"
-        f" shard for longer than {limits.TURN_S:g} s no longer count, up to"
-        f" {limits.CALLER_HANGING_BYTES // 2**20} MiB of each caller"
+        f" builds as many, {limits.CALLER_ANSWERS * 3} more of each caller: {limits.CALLER_ANSWERS} of up to"
+        f" {limits.ANSWER_LINES[0] / 2**20:g} MiB, {limits.CALLER_ANSWERS} of up to"
+        f" {limits.ANSWER_LINES[1] // 2**20} MiB, and {limits.CALLER_ANSWERS} larger ones. The others wait. Answers"
+        f" that wait for a shard for longer than {limits.TURN_S:g} s no longer count, up to"
+        f" {limits.CALLER_HANGING_BYTES // 2**20} MiB of each caller and of each of the first two sizes"
     ),
     "a batch": f"{limits.BATCH_ITEMS:,} messages, leases or ids; for `Fail` {limits.FAIL_ITEMS};"
     f" for `DequeueBatch` {limits.DEQUEUE_REQUESTS} requests,"
@@ -88,7 +91,8 @@ SERVICE_ROWS = {
     f" does not count. A read that lasts longer than {limits.TURN_S:g} s waits for a shard, and no longer"
     " counts",
     "requests with many items": f"{limits.CALLER_ITEMS} messages, leases or ids at a time for each"
-    f" caller; a request of a `DequeueBatch` counts as five. The other requests with more than {limits.UNCOUNTED_ITEMS}"
+    f" caller; a request of a `DequeueBatch` counts as five, and a page of `ListMessages` as"
+    f" {METHOD_TABLE['ListMessages'].size}. The other requests with more than {limits.UNCOUNTED_ITEMS}"
     " wait in their order",
     "the request of a call": f"must arrive within {limits.REQUEST_ARRIVAL_S:g} s after the headers of the call, and of"
     f" a health check within {limits.HEALTH_ARRIVAL_S:g} s",

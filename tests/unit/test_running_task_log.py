@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import pytest
 from celery.utils.log import get_task_logger
@@ -29,10 +30,11 @@ PREFIX = f"{__name__}.accept[id-1]: "
 
 
 @pytest.fixture
-def _running() -> Iterator[None]:
+def running() -> Iterator[Run]:
     message = LeasedMessage.by_lease("orders", 1, "id-1", None, b"", 2)
-    token = CURRENT_RUN.set(Run(accept, message, {"secret": "hidden"}))
-    yield
+    run = Run(accept, message, {"secret": "hidden"})
+    token = CURRENT_RUN.set(run)
+    yield run
     CURRENT_RUN.reset(token)
 
 
@@ -49,7 +51,7 @@ def fields_of(logger: logging.Logger, text: str, **extra: Any) -> dict[str, Any]
     return {key: value for key, value in document.items() if key not in {"at", "level", "logger", "text"}}
 
 
-@pytest.mark.usefixtures("_running")
+@pytest.mark.usefixtures("running")
 @pytest.mark.parametrize("logger", [logging.getLogger("courier.tasks"), get_task_logger("courier.moved")], ids=str)
 def test_a_line_of_a_running_task_names_the_task_and_the_message_and_no_argument(logger: logging.Logger) -> None:
     line = text_of(logger, "accepting %s", 5)
@@ -58,7 +60,7 @@ def test_a_line_of_a_running_task_names_the_task_and_the_message_and_no_argument
     assert "hidden" not in line
 
 
-@pytest.mark.usefixtures("_running")
+@pytest.mark.usefixtures("running")
 def test_the_code_of_a_coroutine_belongs_to_its_task() -> None:
     async def log() -> str:
         await asyncio.sleep(0)
@@ -67,13 +69,20 @@ def test_the_code_of_a_coroutine_belongs_to_its_task() -> None:
     assert asyncio.run(log()) == f"INFO courier: {PREFIX}accepting"
 
 
-@pytest.mark.usefixtures("_running")
+def test_the_lines_of_a_background_job_do_not_name_a_task_that_has_ended(running: Run) -> None:
+    # An asyncio task keeps the context in which it was created.
+    running._has_ended = True
+    assert text_of(logging.getLogger("courier"), "refreshing") == "INFO courier: refreshing"
+    assert fields_of(logging.getLogger("courier"), "refreshing") == {}
+
+
+@pytest.mark.usefixtures("running")
 def test_a_line_that_names_its_task_already_has_no_prefix() -> None:
     text = f"Task {TASK['task']}[id-1] succeeded"
     assert text_of(logging.getLogger("celery.app.trace"), text) == f"INFO celery.app.trace: {text}"
 
 
-@pytest.mark.usefixtures("_running")
+@pytest.mark.usefixtures("running")
 @pytest.mark.parametrize("name", ["tickwheel", "tickwheel.worker"])
 def test_the_lines_of_tickwheel_have_their_own_fields(name: str) -> None:
     logger = logging.getLogger(name)
@@ -81,10 +90,27 @@ def test_the_lines_of_tickwheel_have_their_own_fields(name: str) -> None:
     assert fields_of(logger, "received", fields={"id": "another"}) == {"id": "another"}
 
 
-@pytest.mark.usefixtures("_running")
+@pytest.mark.usefixtures("running")
 def test_fields_of_the_application_take_precedence() -> None:
     fields = {"id": "of the order", "amount": 5}
     assert fields_of(logging.getLogger("courier"), "accepting", fields=fields) == TASK | fields
+
+
+def test_fields_of_the_application_may_have_any_value_and_replace_no_head() -> None:
+    order = UUID(int=5)
+    record = logging.getLogger("courier").makeRecord(
+        "courier", logging.ERROR, "", 0, "refused", (), None, extra={"fields": {"level": "gold", 7: order, "text": 1}}
+    )
+    line = json.loads(JsonLines(running_task).format(record))
+    assert (line["level"], line["text"], line["level_"], line["text_"], line["7"]) == (
+        *("ERROR", "refused", "gold", 1),
+        str(order),
+    )
+
+
+@pytest.mark.parametrize("fields", [None, ["a"], "text"], ids=str)
+def test_a_line_whose_fields_are_no_mapping_is_logged_without_them(fields: object) -> None:
+    assert fields_of(logging.getLogger("courier"), "refused", fields=fields) == {}
 
 
 def test_a_line_outside_of_tasks_names_none() -> None:

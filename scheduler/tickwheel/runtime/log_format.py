@@ -1,6 +1,5 @@
 """The log format of programs: text lines or JSON documents, on stderr. No other module configures logging."""
 
-import json as json_documents
 import logging
 import reprlib
 import sys
@@ -9,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime
+from json import JSONEncoder
 from types import TracebackType
 from typing import Any, Final, Protocol, TextIO
 
@@ -21,6 +21,9 @@ _TRACEBACK_BYTES: Final = 64 * 1024
 # The characters that are written in one call, unless a single line is longer. Linux writes up to 4,096 bytes to a pipe
 # in one piece, and nearly all characters of a log have one byte.
 _PIECE_CHARACTERS: Final = 3_500
+# The fields of an application can have any values.
+_encode: Final = JSONEncoder(default=str).encode
+_RESERVED: Final = frozenset(("at", "level", "logger", "text"))
 # Returns the fields of the task to which the calling code belongs, at least its task and id, or None.
 RunningTask = Callable[[], dict[str, Any] | None]
 
@@ -32,7 +35,7 @@ class Lines(Protocol):
         """Return the text of each line. There is at least one."""
 
     def with_fields(self) -> list[tuple[str, dict[str, Any]]]:
-        """Return the text of each line, and its fields (`log_fields`). No field is named at, level or logger."""
+        """Return the text of each line, and its fields (`log_fields`). No field is named at, level, logger or text."""
 
 
 def log_to_stderr(
@@ -193,17 +196,16 @@ class JsonLines(logging.Formatter):
         self._running_task = running_task
 
     def format(self, record: logging.LogRecord) -> str:
-        # See `log_fields`.
         fields = _head(record.created, record.levelname, record.name)
         task = _task_fields(record, self._running_task)
-        fields |= _rest(record.getMessage(), {**task, **getattr(record, "fields", {})})
+        fields |= _rest(record.getMessage(), task | _own_fields(record))
         if record.exc_info:
             fields["traceback"] = cut_middle(self.formatException(record.exc_info), _TRACEBACK_BYTES)
-        return json_documents.dumps(fields)
+        return _encode(fields)
 
     def format_lines(self, created: float, level: str, logger: str, lines: Lines) -> list[str]:
         """Return each line as `format` returns it for a record, with its line break."""
-        head = json_documents.dumps(_head(created, level, logger))[:-1]
+        head = _encode(_head(created, level, logger))[:-1]
         return [f"{head}, {_encode_rest(text, fields)}\n" for text, fields in lines.with_fields()]
 
 
@@ -212,6 +214,16 @@ def _task_fields(record: logging.LogRecord, running_task: RunningTask | None) ->
     if running_task is None or record.name.partition(".")[0] == "tickwheel":
         return {}
     return running_task() or {}
+
+
+def _own_fields(record: logging.LogRecord) -> dict[str, Any]:
+    """Return the fields of the record (`log_fields`), or of a line of the application, which may have any. They must
+    not replace the head of the line.
+    """
+    fields = getattr(record, "fields", None)
+    if not isinstance(fields, Mapping):
+        return {}
+    return {f"{name}_" if name in _RESERVED else str(name): value for name, value in fields.items()}
 
 
 def _head(created: float, level: str, logger: str) -> dict[str, Any]:
@@ -226,10 +238,10 @@ def _rest(text: str, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _encode_rest(text: str, fields: Mapping[str, Any]) -> str:
     """Return the JSON of `_rest`, without its first brace."""
-    encoded = json_documents.dumps({"text": text, **fields})
+    encoded = _encode({"text": text, **fields})
     # No value of a short document is too long. A check of each value takes as long as the encoding.
     if len(encoded) > _VALUE_BYTES // 4:
-        encoded = json_documents.dumps(_rest(text, fields))
+        encoded = _encode(_rest(text, fields))
     return encoded[1:]
 
 
@@ -239,5 +251,5 @@ def _cut_value(value: Any) -> Any:
         return cut_middle(value, _VALUE_BYTES)
     if not isinstance(value, list | tuple | dict):
         return value
-    text = json_documents.dumps(value)
+    text = _encode(value)
     return value if len(text) <= _VALUE_BYTES else cut_middle(text, _VALUE_BYTES)

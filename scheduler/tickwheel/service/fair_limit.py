@@ -132,7 +132,7 @@ class CallerTurns:
 
 class SizedTurns:
     """Limits the size of what each caller does at a time: of what it reads, or of its requests that are processed. The
-    turns of a caller begin in the order of their calls.
+    turns of a caller begin in the order of their calls, in each line (see ``weights``).
 
     The event loop processes a large request, builds a large read and processes its replies without a pause. So if many
     calls of a caller did this at the same time, the calls of others would wait for all of them.

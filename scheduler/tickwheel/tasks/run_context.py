@@ -63,6 +63,8 @@ class Run:
     because no renewal has succeeded. Check it before a side effect that must not happen twice."""
     # Whether the code of the task has logged its error with the traceback.
     _is_error_logged: bool = field(default=False, init=False, repr=False, compare=False)
+    # Whether the run is over. What the task has started, such as an asyncio task, still has the context of the run.
+    _has_ended: bool = field(default=False, init=False, repr=False, compare=False)
 
 
 CURRENT_RUN: Final[ContextVar[Run | None]] = ContextVar("tickwheel_run", default=None)
@@ -80,9 +82,9 @@ def current() -> Run:
 
 
 def running_task() -> dict[str, Any] | None:
-    """Return the fields of log lines that name the run to which the calling code belongs, or None."""
+    """Return the fields of log lines that name the run to which the calling code belongs, or None after its end."""
     run = CURRENT_RUN.get()
-    if run is None:
+    if run is None or run._has_ended:
         return None
     message = run.message
     return {"queue": message.queue, "id": message.id, "attempt": message.attempt, "task": run.task.name}

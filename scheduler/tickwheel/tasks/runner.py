@@ -146,6 +146,7 @@ class Runner:
             self._record_failure(run, outcome, describe_error(error), error)
         finally:
             CURRENT_RUN.reset(token)
+            run._has_ended = True
             outcome.seconds = time.perf_counter() - began
         return outcome
 

@@ -233,7 +233,7 @@ class ScheduleRunner:
         last = None if schedule.overlap else self._previous_firing(schedule, occurrence)
         if fires and last is not None and self._is_unfinished(schedule, last):
             outcome = OccurrenceOutcome.SKIPPED
-            extra = log_fields("schedule skipped", schedule=schedule.name, at=at.isoformat())
+            extra = log_fields("schedule skipped", schedule=schedule.name, time=at.isoformat())
             _log.info(
                 "schedule %r: %s is skipped: the firing of %s is not finished", schedule.name, at, last, extra=extra
             )
@@ -250,7 +250,7 @@ class ScheduleRunner:
                 )  # fmt: skip
             last = None if schedule.overlap else at
         else:
-            extra = log_fields("schedule missed", schedule=schedule.name, at=at.isoformat())
+            extra = log_fields("schedule missed", schedule=schedule.name, time=at.isoformat())
             _log.warning(
                 "schedule %r: %s is missed and does not fire: it is %s late", schedule.name, at, now - at, extra=extra
             )
@@ -321,4 +321,4 @@ class ScheduleRunner:
 
 
 def _conflict_fields(schedule: Schedule, at: datetime) -> dict[str, Any]:
-    return log_fields("schedule conflict", schedule=schedule.name, at=at.isoformat())
+    return log_fields("schedule conflict", schedule=schedule.name, time=at.isoformat())

@@ -175,7 +175,7 @@ class MessageWait:
 
     def _first_and_left(self, queues: list[str]) -> tuple[list[str], list[str]]:
         """Return the queues of the first round of a check, and those of further rounds. If one round is not enough for
-        all, each check begins with another queue, because it ends when it has found messages.
+        all, each check begins with a random queue, because it ends when it has found messages.
         """
         # Each round asks all shards: if one does not answer, the round ends only if another one does.
         at_once = max(_ROUND_KEYS // self._context.shards, 1)
