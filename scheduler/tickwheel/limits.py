@@ -109,8 +109,8 @@ ANSWERS_BYTES = 64 * 1024 * 1024
 ANSWERS_AT_ONCE = 16 * 1024 * 1024
 CALLER_ANSWERS = 2
 # If a shard does not answer, the turns of such answers end early, so that the caller can read other shards. Answers of
-# at most as many bytes go on without a turn for each caller and line (`ANSWER_LINES`): they arrive when the shard answers
-# again, all at the same time.
+# at most as many bytes go on without a turn, for each caller and line (`ANSWER_LINES`). All of them arrive when the
+# shard answers again.
 CALLER_HANGING_BYTES = 8 * 1024 * 1024
 # What a process reads at a time for each caller; the caller's other reads wait. The first is the number of requests to
 # shards in large rounds, of more than four requests. The second is the number of groups of requests of `DequeueBatch`.
