@@ -134,8 +134,8 @@ WALK_WAIT_S = 2.0
 # `PAGE_BYTES`. Each has at least one message. By default, gRPC clients reject answers above 4 MiB.
 ANSWER_BYTES = 3 * 1024 * 1024
 PAGE_BYTES = 1024 * 1024
-# Answers of at most the first number of bytes take turns with each other only, those of at most the second number as
-# well, and also larger ones. So if a shard does not answer, small answers need not wait for large ones.
+# Answers take turns in three lines: those of at most the first number of bytes, those of at most the second number, and
+# larger ones. So if a shard does not answer, small answers need not wait for large ones.
 ANSWER_LINES = 512 * 1024, ANSWER_BYTES
 # Open streams of a token without the limit `waiting`. Each can take a whole request, even one that never arrives whole.
 STREAMS = 40

@@ -108,6 +108,11 @@ def test_fields_of_the_application_may_have_any_value_and_replace_no_head() -> N
     )
 
 
+def test_long_fields_of_any_kind_are_cut() -> None:
+    fields = fields_of(logging.getLogger("courier"), "refused", fields={"error": ValueError("x" * 100_000)})
+    assert len(fields["error"]) < 10_000
+
+
 @pytest.mark.parametrize("fields", [None, ["a"], "text"], ids=str)
 def test_a_line_whose_fields_are_no_mapping_is_logged_without_them(fields: object) -> None:
     assert fields_of(logging.getLogger("courier"), "refused", fields=fields) == {}

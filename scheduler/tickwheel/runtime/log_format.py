@@ -247,9 +247,9 @@ def _encode_rest(text: str, fields: Mapping[str, Any]) -> str:
 
 def _cut_value(value: Any) -> Any:
     """Return the value of a field. A long list or mapping becomes the cut text of its JSON."""
-    if isinstance(value, str):
-        return cut_middle(value, _VALUE_BYTES)
-    if not isinstance(value, list | tuple | dict):
+    if value is None or isinstance(value, int | float):
         return value
-    text = _encode(value)
-    return value if len(text) <= _VALUE_BYTES else cut_middle(text, _VALUE_BYTES)
+    if isinstance(value, list | tuple | dict):
+        text = _encode(value)
+        return value if len(text) <= _VALUE_BYTES else cut_middle(text, _VALUE_BYTES)
+    return cut_middle(str(value), _VALUE_BYTES)

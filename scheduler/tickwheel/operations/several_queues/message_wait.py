@@ -188,8 +188,10 @@ class MessageWait:
         """Return queues of these that have deliverable messages on some of the shards: those of the first round with a
         queue. With few queues and shards, one round reads all. None are returned if others have taken the messages.
         """
-        if not shards or len(queues) == 1:
-            return queues if shards else []
+        if not shards:
+            return []
+        if len(queues) == 1:
+            return queues
         ready: set[str] = set()
         count = max(_ROUND_READS // len(queues), 1)
         while shards and not ready:
