@@ -1,10 +1,11 @@
-"""How a message ends if the result backend of Celery fails, or the call has expired."""
+"""How a message ends if the result backend of Celery fails, or no worker has the task of the call."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from celery import states
+from celery.exceptions import NotRegistered
 
 from tests.support.celery_app import make_celery_app
 from tickwheel.celery import migrate
@@ -43,7 +44,12 @@ def celery(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture
-def tasks(celery: Any, tickwheel_tasks: Callable[[TaskApp], TaskTester]) -> TaskTester:
+def app() -> TaskApp:
+    return TaskApp()
+
+
+@pytest.fixture
+def tasks(celery: Any, app: TaskApp, tickwheel_tasks: Callable[[TaskApp], TaskTester]) -> TaskTester:
     """Runs the tasks ``add``, and ``again``, which retries itself once. Their calls go to Tickwheel."""
 
     def add(a: int, b: int) -> int:
@@ -55,7 +61,6 @@ def tasks(celery: Any, tickwheel_tasks: Callable[[TaskApp], TaskTester]) -> Task
 
     celery.task(name="add")(add)
     celery.task(name="again", bind=True)(again)
-    app = TaskApp()
     migrate(celery, app)
     tasks = tickwheel_tasks(app)
     for name in ("add", "again"):
@@ -98,3 +103,51 @@ def test_an_error_of_the_result_backend_before_the_task_runs_is_the_error_of_the
     Outage(celery.backend, monkeypatch, states.STARTED, states.FAILURE)
     [outcome] = tasks.run_due()
     assert outcome.error == "ConnectionError: no backend"
+
+
+@pytest.mark.parametrize("has_backend", [True, False])
+def test_a_call_of_a_task_that_no_worker_has_fails_with_its_last_attempt(
+    celery: Any,
+    app: TaskApp,
+    tasks: TaskTester,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    has_backend: bool,
+) -> None:
+    app.route("missing", to="tickwheel")
+    sent = celery.send_task("missing", args=[1])
+    if not has_backend:
+        Outage(celery.backend, monkeypatch, states.FAILURE)
+    outcomes = tasks.run_due()
+    while not outcomes[-1].final:
+        # Another worker may have the task.
+        assert sent.state == states.PENDING
+        outcomes += tasks.advance(60)
+    assert len(outcomes) == 5
+    if has_backend:
+        assert sent.state == states.FAILURE
+        assert isinstance(sent.result, NotRegistered)
+    else:
+        assert sent.state == states.PENDING
+        assert f"cannot store in the result backend that call {sent.id} of task missing failed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("task", "headers", "is_stored"),
+    [
+        ("missing", {}, True),
+        ("missing", {"ignore_result": True}, False),
+        # A hostile payload must not make Celery send the calls that follow.
+        ("missing", {"chord": {"task": "add"}}, False),
+        ("missing", None, False),
+        ("add", None, False),
+    ],
+)
+def test_only_a_call_of_celery_of_an_unknown_task_is_stored_as_failed(
+    celery: Any, app: TaskApp, tasks: TaskTester, task: str, headers: dict[str, Any] | None, is_stored: bool
+) -> None:
+    payload = {"task": task, "args": {"headers": headers, "body": "[[], {}, {}]"}}
+    id_ = app.tickwheel.queue("celery").enqueue(json=payload, max_attempts=1).id
+    [outcome] = tasks.run_due()
+    assert outcome.final
+    assert celery.AsyncResult(id_).state == (states.FAILURE if is_stored else states.PENDING)

@@ -167,7 +167,9 @@ def request_of(id_: str, payload: bytes) -> dict[str, Any] | None:
         call = decode_message(payload)
         args, kwargs, _ = loads(call["args"]["body"])
         headers = dict(call["args"]["headers"])
-        return {**headers, "id": id_, "task": str(call["task"]), "args": args, "kwargs": kwargs}
+        reply_to = str(call["args"].get("reply_to", ""))
+        own = {"id": id_, "task": str(call["task"]), "args": args, "kwargs": kwargs, "reply_to": reply_to}
+        return {**headers, **own, "correlation_id": id_}
     except Exception:
         # Any program can enqueue any payload, and the application can register types whose decoder raises any error.
         return None

@@ -42,6 +42,7 @@ from tickwheel.celery.failure_record import (
 from tickwheel.celery.prefetch import may_wait, queues_without_prefetch
 from tickwheel.celery.queue_names import allowed_names, own_tasks, queue_name, usual_queue_of_task
 from tickwheel.celery.revoked_calls import STOPPER, CallStopped, WaitingCalls
+from tickwheel.celery.unknown_task import record_unknown_task
 from tickwheel.celery.worker_signals import HOSTNAME, WorkerSignals
 from tickwheel.errors import InvalidArgument
 from tickwheel.runtime.foreign_data import decode_json
@@ -129,6 +130,7 @@ def declare(celery: Any, app: TaskApp, queues: Mapping[str, str]) -> None:
         app.task(name=name, queue=queue, time_limit=time_limit_of(task), retry=_FINAL)(function)
     # Also in queues of which the worker takes several messages at a time: a call can name any queue.
     app._may_wait = partial(may_wait, celery.tasks, app.queues)
+    app._on_refused = partial(record_unknown_task, celery, app)
     app.add_middleware(WorkerSignals(celery))
     app.add_middleware(WaitingCalls(celery, app))
 

@@ -107,6 +107,8 @@ class Runner:
             log_message(_log.warning, "task refused", message, "%s", error, task=logged_name(name, self._app.tasks))
             outcome = Outcome(name, time.perf_counter() - began, error=truncate_utf8(str(error)))
             self._end_last_attempt(message, outcome)
+            if outcome.final:
+                self._app._on_refused(message)
             return outcome
         outcome = self._execute(run, on_part, began)
         on_part(task.time_limit.total_seconds())

@@ -244,6 +244,22 @@ def test_messages_are_listed_of_one_state_or_all(run: Run, cli_client: Tickwheel
     assert (nothing.stdout, nothing.stderr) == ("", "queue 'jobs' has no errored messages\n")
 
 
+def test_messages_that_call_tasks_are_listed_with_the_names_of_the_tasks(run: Run) -> None:
+    run("queue", "create", "jobs")
+    run("enqueue", "jobs", '{"task": "shop.mail", "args": {"to": "ann"}}', "--id", "call")
+    run("enqueue", "jobs", '{"task": "\\u001b[31m", "args": {}}', "--id", "strange")
+    run("enqueue", "jobs", "x", "--id", "text")
+    head, *lines = run("messages", "jobs").stdout.splitlines()
+    assert head.split() == ["id", "state", "task", "due", "attempt", "error"]
+    assert {line.split()[0]: line.split()[2] == "shop.mail" for line in lines} == {
+        "call": True,
+        "strange": False,
+        "text": False,
+    }
+    assert "  task     shop.mail\n" in run("get", "jobs", "call").stdout
+    assert "task" not in run("get", "jobs", "text").stdout
+
+
 def test_messages_of_an_exclusive_queue_are_listed_with_their_values(run: Run) -> None:
     run("queue", "create", "encode", *ENCODE)
     run("enqueue", "encode", "film", "--id", "f1", "--meta", "project=p1")

@@ -30,6 +30,7 @@ from tickwheel.cli.parameter_types import pairs
 from tickwheel.cli.target import Target
 from tickwheel.cli.watch_option import Watch, repeat
 from tickwheel.client.exit_codes import ExitCode
+from tickwheel.tasks.signature import UNKNOWN, called_task
 
 _WITHHELD = "withheld, like the result: the token needs the role consume or admin on this queue"
 _UNTIL = {"invisible": "invisible until", "running": "leased until"}
@@ -46,6 +47,7 @@ def get(target: Target, queue: Name, id: Id, exclusive_value: ExclusiveValue = N
     print_fields(
         [
             ("  state", format_state(view.state)),
+            ("  task", _task_of(view)),
             (f"  {_UNTIL.get(view.state, 'kept until')}", format_moment(view.until) if view.until else ""),
             ("  due", f"{format_moment(view.due)} ({format_relative(view.due, datetime.now(UTC))})"),
             ("  deadline", format_moment(view.deadline) if view.deadline != view.due else ""),
@@ -182,16 +184,23 @@ def _print_messages(target: Target, queue: Queue, state: str | None, limit: int 
             _print_view(view)
         return
     rows = [
-        (
-            *(view.id, format_state(view.state), format_time(view.due)),
-            *(view.attempt, view.error, view.exclusive_value),
-        )
+        {
+            "id": view.id,
+            "state": format_state(view.state),
+            "task": _task_of(view),
+            "due": format_time(view.due),
+            "attempt": view.attempt,
+            "error": view.error,
+            "exclusive value": view.exclusive_value,
+        }
         for view in views
     ]
-    exclusive = queue.config().exclusive_key is not None
     if rows:
-        columns = ("id", "state", "due", "attempt", "error", *(["exclusive value"] if exclusive else []))
-        print_table(columns, (row[: len(columns)] for row in rows), right=("attempt",))
+        hidden = set() if any(row["task"] for row in rows) else {"task"}
+        if queue.config().exclusive_key is None:
+            hidden.add("exclusive value")
+        columns = [column for column in rows[0] if column not in hidden]
+        print_table(columns, ([row[column] for column in columns] for row in rows), right=("attempt",))
     else:
         print_status(f"queue {queue.name!r} has no {f'{state} ' if state else ''}messages")
 
@@ -213,6 +222,12 @@ def _print_counts(target: Target, tickwheel: Tickwheel, queue: str | None) -> No
         print_table(columns, rows, right=columns[1:])
     else:
         print_status("no queues")
+
+
+def _task_of(view: MessageView) -> str:
+    """Return the name of the task that the message calls, or "" if it is no call or its payload is withheld."""
+    name = called_task(view.payload, ())
+    return "" if name == UNKNOWN else name
 
 
 def _print_view(view: MessageView) -> None:
