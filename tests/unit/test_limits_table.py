@@ -114,8 +114,8 @@ SERVICE_ROWS = {
     ),
     "calls that have arrived and that the process has not accepted yet": (
         f"{limits.UNACCEPTED_CALLS:,}; above this limit, gRPC cancels calls of all clients with CANCELLED, and the"
-        " Python client retries its calls. The process accepts the calls of all connections in one order, about 5,000 a"
-        " second"
+        " Python client retries its calls. The process accepts the calls of all connections in one order, 2,000 to"
+        " 5,000 a second"
     ),
     "shards of a namespace that a client creates": (
         "`--max-shards`; the operator may create a namespace with more: [below](#namespaces-with-many-shards)"

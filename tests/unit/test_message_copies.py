@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 
@@ -12,6 +12,8 @@ from tickwheel.rpc.message_copies import MessageCopies
 pytestmark = pytest.mark.unit
 
 LARGE, SMALL = bytes(limits.UNCOUNTED_REQUEST_BYTES + 1), b"small"
+# Two more turns pass after such a message.
+VERY_LARGE = bytes(512 * 1024)
 
 
 class Library:
@@ -42,11 +44,15 @@ class Library:
 
 
 class Call:
-    def __init__(self, library: Library, message: bytes) -> None:
-        self._library, self._message = library, message
+    def __init__(self, library: Library, message: bytes, caller: str = "a") -> None:
+        self._library, self._message, self.caller = library, message, caller
 
     async def read(self) -> bytes:
         return await self._library.copy(self._message)
+
+
+def name_caller(call: Call) -> str:
+    return call.caller
 
 
 def turns(
@@ -56,7 +62,7 @@ def turns(
     is cancelled: if ``is_early`` is true before its message arrives, if ``at_once`` is true in the turn in which its
     message arrives, and otherwise while the message waits.
     """
-    library, copies = Library(), MessageCopies()
+    library, copies = Library(), MessageCopies(name_caller)
 
     async def read(message: bytes) -> bytes:
         received: bytes = await copies.read(Call(library, message))
@@ -87,8 +93,19 @@ def turns(
     return library.copied_in
 
 
+def test_many_turns_pass_between_the_copies_of_large_messages_that_arrive_at_once() -> None:
+    copied_in = turns([bytes(limits.REQUEST_BYTES)] * 10)
+    # In these turns, `grpc.aio` accepts calls.
+    assert min(following - turn for turn, following in pairwise(copied_in)) >= 8
+
+
 def test_large_messages_that_arrive_at_once_are_copied_in_different_turns() -> None:
     assert len(set(turns([LARGE] * 10))) == 10
+
+
+def test_few_turns_pass_between_the_copies_of_small_messages_that_wait() -> None:
+    copied_in = turns([LARGE, *[SMALL] * 10])
+    assert max(following - turn for turn, following in pairwise(copied_in[1:])) <= 3
 
 
 def test_small_messages_that_arrive_at_once_are_copied_in_one_turn() -> None:
@@ -104,6 +121,28 @@ def test_messages_that_arrive_with_a_large_one_follow_in_their_order() -> None:
     assert copied_in[0] != copied_in[2]
 
 
+def test_a_small_message_waits_for_two_large_ones_of_another_caller_at_most() -> None:
+    async def copied_in() -> tuple[list[int], list[str]]:
+        library, copies = Library(), MessageCopies(name_caller)
+        order: list[str] = []
+
+        async def read(call: Call) -> None:
+            await copies.read(call)
+            order.append(call.caller)
+
+        calls = [*(Call(library, LARGE, "a") for _ in range(10)), Call(library, SMALL, "b"), Call(library, SMALL, "c")]
+        reads = [asyncio.create_task(read(call)) for call in calls]
+        await asyncio.sleep(0)
+        library.arrive()
+        await asyncio.gather(*reads)
+        return library.copied_in, order
+
+    turns_of_copies, order = asyncio.run(copied_in())
+    assert order == ["a", "a", "b", "c", *"a" * 8]
+    # The small messages do not make the large ones share a turn.
+    assert len(set(turns_of_copies)) == 12
+
+
 def test_a_read_that_is_cancelled_while_its_message_waits_copies_the_message() -> None:
     assert len(set(turns([LARGE] * 3, cancelled=1))) == 3
 
@@ -117,12 +156,18 @@ def test_a_read_that_is_cancelled_before_its_message_arrives_copies_nothing() ->
     assert len(turns([LARGE] * 3, cancelled=1, is_early=True)) == 2
 
 
-@pytest.mark.parametrize("count", [2, 3])
-def test_every_read_ends_whichever_reads_are_cancelled_and_when(count: int) -> None:
+@pytest.mark.parametrize(
+    ("message", "callers", "cancelled_turns"),
+    [(LARGE, "aa", 9), (LARGE, "aaa", 9), (LARGE, "aba", 9), (VERY_LARGE, "aa", 13), (VERY_LARGE, "aab", 13)],
+    ids=["two", "three", "of two callers", "two with more turns", "of two callers with more turns"],
+)
+def test_every_read_ends_whichever_reads_are_cancelled_and_when(
+    message: bytes, callers: str, cancelled_turns: int
+) -> None:
     async def unfinished(cancelled_in: Sequence[int]) -> int:
         """Cancel each read in the turn with this number. Return how many reads do not end."""
-        library, copies = Library(), MessageCopies()
-        reads = [asyncio.ensure_future(copies.read(Call(library, LARGE))) for _ in range(count)]
+        library, copies = Library(), MessageCopies(name_caller)
+        reads = [asyncio.ensure_future(copies.read(Call(library, message, caller))) for caller in callers]
         await asyncio.sleep(0)
         library.arrive()
         for turn in range(30):
@@ -137,4 +182,5 @@ def test_every_read_ends_whichever_reads_are_cancelled_and_when(count: int) -> N
         await asyncio.wait(reads)
         return found
 
-    assert {turns: left for turns in product(range(9), repeat=count) if (left := asyncio.run(unfinished(turns)))} == {}
+    choices = product(range(cancelled_turns), repeat=len(callers))
+    assert {turns: left for turns in choices if (left := asyncio.run(unfinished(turns)))} == {}

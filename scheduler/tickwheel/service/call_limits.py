@@ -59,7 +59,7 @@ class RequestLimits:
     """The limits of the requests of one process: when they arrive, and what those above 64 KiB, large ones, cost."""
 
     def __init__(self) -> None:
-        self.copies = MessageCopies()
+        self.copies = MessageCopies(name_caller)
         self.arrivals = Arrivals(self.copies)
         self.bytes = FairLimit(
             limits.REQUESTS_BYTES, "bytes of large requests in flight", min_share=limits.REQUEST_BYTES
