@@ -61,10 +61,10 @@ def test_a_priority_and_a_deadline_exclude_each_other(queue: Queue) -> None:
 
 def test_a_priority_of_amqp_means_the_same_in_a_celery_message(queue: Queue, clock: VirtualClock) -> None:
     call = CeleryMessage({"task": "shop.note", "id": "c"}, "[[], {}, {}]", priority=7)
-    queue.enqueue_many([call.to_new_message(clock.now.tzinfo, lowest_first=False)])  # type: ignore[arg-type]
+    queue.enqueue_many([call.to_new_message(lowest_first=False)])
     queue.enqueue(id="own", priority=7)
     assert queue.get("c").deadline == queue.get("own").deadline
-    queue.enqueue_many([CeleryMessage({"task": "t", "id": "r"}, "", priority=7).to_new_message(clock.now.tzinfo)])  # type: ignore[arg-type]
+    queue.enqueue_many([CeleryMessage({"task": "t", "id": "r"}, "", priority=7).to_new_message()])
     assert queue.get("r").deadline == clock.now + 7 * YEAR
 
 

@@ -9,6 +9,7 @@ from celery.exceptions import NotRegistered
 
 from tests.support.celery_app import make_celery_app
 from tickwheel.celery import migrate
+from tickwheel.model.message import LeasedMessage
 from tickwheel.tasks import TaskApp
 from tickwheel.testing.task_tester import TaskTester
 
@@ -19,6 +20,9 @@ pytestmark = [
 ]
 
 NOT_STORED = "the task succeeded, but its result was not stored: ConnectionError: no backend"
+
+
+NO_ARGUMENTS = "[[], {}, {}]"
 
 
 class Outage:
@@ -133,21 +137,59 @@ def test_a_call_of_a_task_that_no_worker_has_fails_with_its_last_attempt(
 
 
 @pytest.mark.parametrize(
-    ("task", "headers", "is_stored"),
+    ("payload", "is_stored"),
     [
-        ("missing", {}, True),
-        ("missing", {"ignore_result": True}, False),
-        # A hostile payload must not make Celery send the calls that follow.
-        ("missing", {"chord": {"task": "add"}}, False),
-        ("missing", None, False),
-        ("add", None, False),
+        ({"task": "missing", "args": {"headers": {}, "body": NO_ARGUMENTS}}, True),
+        # The calls that follow are not made: a hostile program can enqueue such a message.
+        ({"task": "missing", "args": {"headers": {"chord": {"task": "add"}}, "body": NO_ARGUMENTS}}, True),
+        ({"task": "missing", "args": {"headers": {"ignore_result": True}, "body": NO_ARGUMENTS}}, False),
+        ({"task": "missing", "args": {"headers": None, "body": NO_ARGUMENTS}}, False),
+        # The worker has the task, and refuses the arguments.
+        ({"task": "add", "args": {"headers": {}, "body": NO_ARGUMENTS, "other": 1}}, False),
     ],
 )
 def test_only_a_call_of_celery_of_an_unknown_task_is_stored_as_failed(
-    celery: Any, app: TaskApp, tasks: TaskTester, task: str, headers: dict[str, Any] | None, is_stored: bool
+    celery: Any, app: TaskApp, tasks: TaskTester, payload: dict[str, Any], is_stored: bool
 ) -> None:
-    payload = {"task": task, "args": {"headers": headers, "body": "[[], {}, {}]"}}
     id_ = app.tickwheel.queue("celery").enqueue(json=payload, max_attempts=1).id
     [outcome] = tasks.run_due()
     assert outcome.final
     assert celery.AsyncResult(id_).state == (states.FAILURE if is_stored else states.PENDING)
+
+
+def test_nothing_is_stored_for_a_call_of_an_unknown_task_that_was_cancelled(
+    celery: Any, app: TaskApp, tasks: TaskTester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app.route("missing", to="tickwheel")
+    sent = celery.send_task("missing")
+    refused = app._on_refused
+
+    def cancel_first(message: LeasedMessage) -> None:
+        app.tickwheel.queue("celery").cancel(message.id)
+        refused(message)
+
+    monkeypatch.setattr(app, "_on_refused", cancel_first)
+    while not tasks.advance(60)[-1].final:
+        pass
+    # `revoke` cancels the message, and then stores REVOKED.
+    assert sent.state == states.PENDING
+
+
+def test_a_redriven_call_runs_although_a_worker_did_not_have_its_task(
+    celery: Any, app: TaskApp, tasks: TaskTester
+) -> None:
+    app.route("add", to="tickwheel")
+    sent = celery.send_task("add", (1, 2))
+    add = app.tasks.pop("add")
+    outcomes = tasks.run_due()
+    while not outcomes[-1].final:
+        outcomes = tasks.advance(60)
+    assert sent.state == states.FAILURE
+    app.tickwheel.queue("celery").redrive(sent.id)
+    # During a deployment, an old worker can refuse the call again.
+    [refused] = tasks.run_due()
+    assert not refused.final
+    app.tasks["add"] = add
+    tasks.advance(60)
+    # `sent` keeps the state of its first end.
+    assert celery.AsyncResult(sent.id).get(timeout=1) == 3

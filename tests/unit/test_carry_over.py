@@ -13,7 +13,7 @@ from tests.support.refused_threads import no_more_threads
 from tests.support.wait_until import eventually
 from tickwheel import InvalidArgument
 from tickwheel.celery import migrate
-from tickwheel.celery.carry_over import Stay, UnansweredCalls, advice, why_task_stays
+from tickwheel.celery.carry_over import Stay, UnansweredCalls, advice, check_tasks, why_task_stays
 from tickwheel.celery.failure_record import max_attempts, runs_allowed
 from tickwheel.tasks import TaskApp
 
@@ -184,3 +184,9 @@ def test_a_call_runs_once_and_again_for_each_retry_that_its_task_allows(
 def test_other_values_than_task_names_are_refused(value: Any) -> None:
     with pytest.raises(InvalidArgument, match="carries_over"):
         migrate(Celery("app", set_as_current=False), TaskApp(), carries_over=value)
+
+
+def test_a_worker_warns_of_unknown_tasks_in_carries_over(caplog: pytest.LogCaptureFixture) -> None:
+    task = task_with()
+    check_tasks(task.app, TaskApp(), {}, {"some.task", "no.such.task"}, is_restart=False)
+    assert "carries_over names tasks that the Celery app does not have: no.such.task\n" in caplog.text

@@ -13,10 +13,12 @@ from zoneinfo import ZoneInfo
 import celery as celery_package
 import pytest
 from celery import shared_task
+from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from tests.support.celery_app import make_celery_app
 from tickwheel import Unavailable
 from tickwheel.celery import migrate, task_adapter
+from tickwheel.celery.celery_message import parse_time
 from tickwheel.celery.revoked_calls import CallStopped, Stopper, _WatchedCall, request_of
 from tickwheel.tasks import TaskApp
 from tickwheel.tasks.run_context import Run
@@ -111,16 +113,23 @@ def test_an_app_is_loaded_without_a_request_although_a_task_stays_with_celery(
     assert caplog.text.count("these tasks stay with Celery") == 1
 
 
-def test_the_eta_of_a_retry_without_a_time_zone_is_in_the_zone_of_the_app() -> None:
+@pytest.mark.parametrize("text", ["2030-06-01T12:00:00", "2030-06-01T12:00:00.5+02:00", "2030-06-01T12:00:00+00:00"])
+def test_the_times_of_calls_are_those_of_celerys_worker(text: str) -> None:
+    # `celery.worker.request` does this.
+    in_celery = maybe_make_aware(maybe_iso8601(text), ZoneInfo("Europe/Berlin"))
+    assert parse_time("eta", text) == in_celery
+
+
+def test_the_eta_of_a_retry_without_a_time_zone_is_utc() -> None:
     call = task_adapter._CurrentCall("one", 0, [[], {}], {}, may_run_again=True)
     headers = {"id": "one", "retries": 1, "eta": "2030-01-01T12:00:00"}
     message = SimpleNamespace(headers=headers, body=((), {}, {}))
     token = task_adapter._current_call.set(call)
     try:
-        assert task_adapter.is_retry(message, ZoneInfo("Asia/Tokyo"))
+        assert task_adapter.is_retry(message)
     finally:
         task_adapter._current_call.reset(token)
-    assert call.retry_at == datetime(2030, 1, 1, 3, tzinfo=UTC)
+    assert call.retry_at == datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
 class SlowBackend:

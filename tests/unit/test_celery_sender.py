@@ -6,9 +6,11 @@ from uuid import UUID
 
 import pytest
 from celery import Celery
+from kombu.entity import Exchange, Queue
 
+from tickwheel import InvalidArgument
 from tickwheel.celery.control import Revoker
-from tickwheel.celery.sender import Sender
+from tickwheel.celery.sender import Sender, _NotRoutable, migrate
 from tickwheel.tasks import TaskApp
 from tickwheel.tasks.celery_routes import Route
 
@@ -48,6 +50,55 @@ def test_a_call_whose_id_is_no_text_stays_with_celery(celery: Any, to: str) -> N
     sender, sent = offline_sender(celery, to)
     sender(None, "note", celery.amqp.as_task_v2(UUID(int=7), "note"), queue="celery")
     assert [message.headers["id"] for message in sent] == [UUID(int=7)]
+
+
+def test_calls_of_the_first_protocol_stay_and_are_logged_once(celery: Any, caplog: pytest.LogCaptureFixture) -> None:
+    sender, sent = offline_sender(celery, "tickwheel")
+    for id_ in ("one", "two"):
+        sender(None, "note", celery.amqp.as_task_v1(id_, "note"), queue="celery")
+    assert (len(sent), caplog.text.count("remove the setting task_protocol=1")) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "stays"),
+    [
+        ({"exchange": "mail", "routing_key": "mail"}, True),
+        ({"exchange": "mail", "routing_key": "other", "queue": "mail"}, True),
+        # Routes can name these with their queue.
+        ({"exchange": "mail", "routing_key": "mail", "queue": "mail"}, False),
+        # With a direct exchange, Celery ignores one without the other.
+        ({"exchange": "other", "queue": "mail"}, False),
+        ({"routing_key": "other"}, False),
+        ({"routing_key": "feed.import", "queue": "feed"}, True),
+        ({"exchange": "other", "queue": "feed"}, True),
+        ({"exchange": "feed", "queue": "feed"}, False),
+        ({"queue": "feed"}, False),
+    ],
+)
+def test_a_call_that_celery_would_send_to_an_exchange_stays(celery: Any, options: Any, stays: bool) -> None:
+    feed = Queue("feed", Exchange("feed", type="topic"), "feed.#")
+    celery.conf.task_queues = [*(Queue(name, Exchange(name), name) for name in ("mail", "celery")), feed]
+    sender, _ = offline_sender(celery, "tickwheel")
+    routed = celery.amqp.router.route(dict(options), "note")
+    if stays:
+        with pytest.raises(_NotRoutable, match="it names an exchange or a routing key"):
+            sender._queue_of(routed)
+    else:
+        assert sender._queue_of(routed) == options.get("queue", "celery")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "problem"),
+    [
+        (("app", "celery"), {}, "needs a Celery app and then a TaskApp"),
+        (("celery", "celery"), {}, "needs a Celery app and then a TaskApp"),
+        (("celery", "app"), {"queues": {"a": "b c"}}, "the queue for Celery's queue 'a' must have 1 to 64 letters"),
+    ],
+)
+def test_wrong_arguments_of_migrate_are_refused(celery: Any, arguments: Any, options: Any, problem: str) -> None:
+    values = {"celery": celery, "app": TaskApp(UNREACHABLE)}
+    with pytest.raises(InvalidArgument, match=problem):
+        migrate(*(values[name] for name in arguments), **options)
 
 
 def test_calls_that_stay_for_reasons_that_differ_in_numbers_are_logged_once(

@@ -19,7 +19,7 @@ carry_over.py       the tasks that stay with Celery, the reasons, and whether Ce
 trace_log.py        the errors that Celery logs with their tracebacks
 prefetch.py         the calls that may wait in a worker while it runs other calls
 failure_record.py   the failure of a call whose process died, or whose task exceeded its time limit
-unknown_task.py     the failure of a call whose task no worker has had
+unknown_task.py     the failure of a call whose task the worker does not have
 control.py          `revoke` for calls that went to Tickwheel
 revoked_calls.py    the end of a running call that was revoked with ``terminate``
 queue_names.py      the names of the queues of a Celery app in both systems

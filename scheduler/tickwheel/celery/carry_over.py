@@ -135,6 +135,8 @@ def check_tasks(
     """
     if is_restart:
         return
+    if unknown := sorted(set(carries_over) - set(celery.tasks)):
+        _log.warning("carries_over names tasks that the Celery app does not have: %s", ", ".join(unknown))
     found = ((task.name, why_task_stays(task, app, queues, carries_over)) for task in own_tasks(celery))
     stays = {name: stay for name, stay in found if stay is not None}
     if not stays:

@@ -7,7 +7,7 @@ does not import Celery.
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from tickwheel import limits
@@ -82,16 +82,14 @@ class CeleryMessage:
         except (ValueError, RecursionError) as error:
             raise InvalidArgument(f"its headers cannot be encoded as JSON: {error}") from error
 
-    def to_new_message(
-        self, timezone: tzinfo, max_attempts: int | None = None, *, lowest_first: bool = True
-    ) -> NewMessage:
+    def to_new_message(self, max_attempts: int | None = None, *, lowest_first: bool = True) -> NewMessage:
         """Return the message to enqueue. Repeated calls of this method return the same message.
 
-        ``timezone`` applies to an ETA without a time zone. ``lowest_first`` means that priority 0 is the most urgent,
-        as with Celery on Redis. Raises InvalidArgument if the ETA is invalid or too far ahead, if the priority is not
-        from 0 to 255, or if the payload is too long or cannot be encoded.
+        ``lowest_first`` means that priority 0 is the most urgent, as with Celery on Redis. Raises InvalidArgument if
+        the ETA is invalid or too far ahead, if the priority is not from 0 to 255, or if the payload is too long or
+        cannot be encoded.
         """
-        due = self._due(timezone)
+        due = self._due()
         if not 0 <= (self.priority or 0) <= _MAX_PRIORITY:
             raise InvalidArgument(refused_priority(self.priority))
         deadline: datetime | timedelta | None = None
@@ -105,11 +103,11 @@ class CeleryMessage:
             )
         return NewMessage(payload, self.id, None, due, deadline, max_attempts=max_attempts)
 
-    def _due(self, timezone: tzinfo) -> datetime | None:
+    def _due(self) -> datetime | None:
         eta = self.headers.get("eta")
         if eta is None:
             return None
-        due = parse_time("eta", eta, timezone)
+        due = parse_time("eta", eta)
         if due > datetime.now(UTC) + _MAX_ETA_AHEAD:
             raise InvalidArgument(f"its eta is more than {_MAX_ETA_AHEAD.days} days ahead, which is the maximum")
         return max(due, datetime(1970, 1, 1, tzinfo=UTC))
@@ -154,10 +152,14 @@ def why_only_celery_can_run(headers: Mapping[str, Any], embedded: Mapping[str, A
     return None
 
 
-def parse_time(label: str, text: object, timezone: tzinfo) -> datetime:
-    """Return a time of Celery's headers. Raises InvalidArgument if the text is not a time in ISO 8601."""
+def parse_time(label: str, text: object) -> datetime:
+    """Return a time of Celery's headers. A time without a time zone is UTC, whatever ``timezone`` the app has, as in
+    Celery's worker (`celery.utils.time.maybe_make_aware`).
+
+    Raises InvalidArgument if the text is not a time in ISO 8601.
+    """
     try:
         parsed = datetime.fromisoformat(str(text))
     except ValueError as error:
         raise InvalidArgument(f"its {label} is not a time in ISO 8601: {validation.preview(text)}") from error
-    return parsed if parsed.utcoffset() is not None else parsed.replace(tzinfo=timezone)
+    return parsed if parsed.utcoffset() is not None else parsed.replace(tzinfo=UTC)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from celery import signals, states
 from celery.app.task import Context
 from celery.app.trace import ExceptionInfo
-from celery.exceptions import TimeLimitExceeded, WorkerLostError
+from celery.exceptions import NotRegistered, TimeLimitExceeded, WorkerLostError
 
 from tickwheel import limits
 from tickwheel.celery.carry_over import time_limit_of
@@ -182,9 +182,12 @@ def _stored_end(task: Any, request: Mapping[str, Any], view: MessageView | None)
     """Return the state that a run of the call has stored, or None if it is unknown.
 
     An application can give the same id to several calls, one after the other. The result of an earlier call was stored
-    before this call was due.
+    before this call was due. A worker without the task can have stored a failure before the message was redriven
+    (`unknown_task`).
     """
     meta = _stored_meta(task, request)
+    if isinstance(error := meta.get("result"), NotRegistered) and error.args[:1] == (task.name,):
+        return None
     try:
         ended = datetime.fromisoformat(str(meta.get("date_done")))
     except ValueError:

@@ -15,7 +15,6 @@ import json
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import tzinfo
 from itertools import chain
 from typing import Any, Final
 
@@ -186,14 +185,13 @@ class Importer:
         self,
         source: CeleryQueue,
         queue: Queue,
-        timezone: tzinfo,
         *,
         max_attempts: int | None = None,
         payload_limit: int = limits.PAYLOAD_BYTES_MAX,
         before_move: Callable[[], object] = lambda: None,
     ) -> None:
-        """``timezone`` applies to ETAs without a time zone. ``payload_limit`` is the limit of ``queue``, in bytes.
-        ``before_move`` is called before the first messages are moved, and not at all if none can be moved.
+        """``payload_limit`` is the limit of ``queue``, in bytes. ``before_move`` is called before the first messages
+        are moved, and not at all if none can be moved.
 
         Raises InvalidArgument if no message may have ``max_attempts``.
         """
@@ -201,7 +199,6 @@ class Importer:
             validation.integer("max_attempts", max_attempts, 1, limits.MAX_ATTEMPTS_MAX)
         self._source = source
         self._queue = queue
-        self._timezone = timezone
         self._max_attempts = max_attempts
         self._payload_limit = payload_limit
         self._before_move = before_move
@@ -242,7 +239,7 @@ class Importer:
         reason, message = item.refusal, None
         if reason is None:
             try:
-                message = item.call.to_new_message(self._timezone, self._max_attempts)
+                message = item.call.to_new_message(self._max_attempts)
                 size = len(message.payload)
                 if size > self._payload_limit:
                     reason = f"it has {size:,} bytes, and the queue allows {self._payload_limit:,}"

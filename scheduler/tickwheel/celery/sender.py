@@ -23,6 +23,7 @@ from tickwheel.celery.celery_message import CeleryMessage, call_of, decode_messa
 from tickwheel.celery.control import UNFINISHED, routed_control
 from tickwheel.celery.queue_names import advise_mapping, is_named, queue_name
 from tickwheel.errors import IdConflict, InvalidArgument, MessageNotFound, PayloadTooLarge
+from tickwheel.model import validation
 from tickwheel.model.message import NewMessage
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.tasks.app import TaskApp
@@ -47,7 +48,14 @@ def migrate(
     with Celery, too. If a route sends calls of a task that stays to Tickwheel, and no worker of Celery answers, workers
     of Tickwheel do not start, and a program that makes such calls logs an error once. Raises InvalidArgument.
     """
+    if not isinstance(app, TaskApp) or not hasattr(celery, "amqp_cls"):
+        raise InvalidArgument(
+            "migrate needs a Celery app and then a TaskApp, not"
+            f" {validation.preview(celery)} and {validation.preview(app)}"
+        )
     names, moved_anyway = dict(queues or {}), carry_over.check_names(carries_over)
+    for celery_queue, name in names.items():
+        validation.plain_name(f"the queue for Celery's queue {validation.preview(celery_queue)}", name)
     base: Any = symbol_by_name(celery.amqp_cls)
 
     class RoutedAMQP(base):  # type: ignore[misc]  # the class that the Celery app uses
@@ -97,11 +105,18 @@ class Sender:
         not sent to Celery.
         """
         began = monotonic()
-        if task_adapter.is_retry(message, self._celery.timezone):
+        if task_adapter.is_retry(message):
             return None
         id_ = message.headers.get("id")
+        if id_ is None:
+            text = (
+                "all calls stay with Celery, whatever their routes are: they have no id in their headers; remove the"
+                " setting task_protocol=1, because Tickwheel needs Celery's default, task_protocol=2"
+            )
+            _log.log(self._log_throttle.level(text), "%s", text)
+            return self._send(producer, name, message, **options)
         # Celery also accepts a UUID as an id.
-        if id_ is None or self._routes.get(name).target(str(id_)) != TICKWHEEL or self._stays(name):
+        if self._routes.get(name).target(str(id_)) != TICKWHEEL or self._stays(name):
             return self._send(producer, name, message, **options)
         try:
             self._enqueue(name, self._queue_of(options), message, options, began)
@@ -130,7 +145,7 @@ class Sender:
     def _queue_of(self, options: Mapping[str, Any]) -> str:
         """Return the Tickwheel queue for the queue that Celery's router chose."""
         chosen = options.get("queue")
-        if chosen is None and (options.get("exchange") or options.get("routing_key")):
+        if _goes_to_exchange(options):
             raise _NotRoutable("it names an exchange or a routing key instead of a queue")
         if isinstance(chosen, Broadcast):
             raise _NotRoutable("its queue is a broadcast")
@@ -186,7 +201,7 @@ class Sender:
     ) -> NewMessage:
         call = CeleryMessage(_as_json(headers), body, properties.get("reply_to") or "", properties["priority"])
         max_attempts = failure_record.max_attempts(self._celery._tasks.get(name), call.retries)
-        return call.to_new_message(self._celery.timezone, max_attempts, lowest_first=self._lowest_first)
+        return call.to_new_message(max_attempts, lowest_first=self._lowest_first)
 
     def _enqueue_once(self, queue: str, new: NewMessage, began: float) -> None:
         """Enqueue a message, unless the queue has a message of the same call. The time since ``began``, in which the
@@ -248,6 +263,26 @@ def _encode(label: str, value: Any) -> str:
         return str(dumps(value))
     except (TypeError, ValueError, RecursionError) as error:
         raise _NotRoutable(f"its {label} cannot be encoded as JSON: {error}") from error
+
+
+def _goes_to_exchange(options: Mapping[str, Any]) -> bool:
+    """Return whether Celery would send a call to an exchange, and not to its queue (`celery.app.amqp`).
+
+    Celery's router adds the default queue to a call without a queue. Routes can repeat the exchange and the routing key
+    of their queue.
+    """
+    queue, exchange, key = (options.get(name) for name in ("queue", "exchange", "routing_key"))
+    if queue is None:
+        return bool(exchange or key)
+    own = getattr(queue, "exchange", None)
+    differs = (
+        exchange not in (None, "", getattr(own, "name", None)),
+        key not in (None, "", getattr(queue, "routing_key", None)),
+    )
+    if (options.get("exchange_type") or getattr(own, "type", "direct")) == "direct":
+        # One without the other has no effect.
+        return bool(exchange and key and any(differs))
+    return any(differs)
 
 
 def _as_json(headers: Mapping[str, Any]) -> dict[str, Any]:

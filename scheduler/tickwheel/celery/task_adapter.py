@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any, cast
@@ -79,11 +79,10 @@ class _CurrentCall:
 _current_call: ContextVar[_CurrentCall | None] = ContextVar("tickwheel_celery_call", default=None)
 
 
-def is_retry(message: Any, timezone: tzinfo) -> bool:
+def is_retry(message: Any) -> bool:
     """Return whether a message is the retry of the running call. If so, record the time of the retry.
 
-    The caller must not send a retry, because `_finish` fails the message of the running call instead. ``timezone``
-    applies to an ETA without a time zone.
+    The caller must not send a retry, because `_finish` fails the message of the running call instead.
 
     Raises InvalidArgument if the retry has other arguments than the call.
     """
@@ -95,7 +94,7 @@ def is_retry(message: Any, timezone: tzinfo) -> bool:
             f"task {call.id} was retried with other arguments: a message cannot be changed; call the task again instead"
         )
     eta = message.headers.get("eta")
-    call.retry_at = datetime.now(UTC) if eta is None else parse_time("eta", eta, timezone)
+    call.retry_at = datetime.now(UTC) if eta is None else parse_time("eta", eta)
     return True
 
 
@@ -187,11 +186,15 @@ def _make_function(celery: Any, app: TaskApp, task: Any, celery_names: Mapping[s
             "args": args,
             "kwargs": kwargs,
             "is_eager": False,
+            "lang": "py",
+            # The caller may have hidden the arguments.
+            "argsrepr": None,
+            "kwargsrepr": None,
         }
         if message.attempt > 1:
             check_previous_run(app, message, task, request, min(runs, runs_of_message(app, message)))
         expires = headers.get("expires")
-        if expires and datetime.now(UTC) > parse_time("expires", expires, celery.timezone):
+        if expires and datetime.now(UTC) > parse_time("expires", expires):
             record_revoked(task, request, "expired", expired=True)
             raise Expired(f"because it expired at {expires}")
         call = _CurrentCall(message.id, request["retries"], decode_json(body)[:2], request, message.attempt < runs)

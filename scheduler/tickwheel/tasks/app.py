@@ -66,7 +66,7 @@ class TaskApp:
         self._celery_tasks: set[str] = set()
         # Whether a leased message may wait in a worker while other tasks run. None: every message may.
         self._may_wait: Callable[[LeasedMessage], bool] | None = None
-        # Called for a message that no attempt could run: its task is unknown, or its arguments are refused.
+        # Called for a message whose last attempt is refused: its task is unknown, or its arguments are wrong.
         self._on_refused: Callable[[LeasedMessage], None] = lambda message: None
         # What a worker process checks after it has loaded the app and before it takes messages. The argument of a check
         # is whether an earlier process of the same worker has passed it.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from celery import Celery
-from celery.exceptions import WorkerLostError
+from celery.exceptions import NotRegistered, WorkerLostError
 
 from tests.integration.migration import shop
 from tests.integration.migration.conftest import BROKER, Shop, route
@@ -53,3 +53,16 @@ def test_a_call_that_is_sent_without_the_task_fails_if_its_process_dies_in_every
     assert (sent.state, ended.state, ended.attempt) == ("FAILURE", "errored", 3)
     assert deployment.ran(sent.id) == {sent.id: ["tickwheel"] * 2}
     assert deployment.signals_of(sent.id) == ["task_failure WorkerLostError"]
+
+
+def test_a_call_of_a_task_that_no_worker_has_ends(deployment: Shop, client: Any) -> None:
+    route("shop.of_tomorrow", "tickwheel")
+    short = timedelta(milliseconds=50)
+    payload_limit = limits.PAYLOAD_BYTES_MAX
+    deployment.tickwheel.create_queue("celery", max_attempts=3, backoff=short, payload_limit=payload_limit)
+    sent = shop.note.AsyncResult(client.send_task("shop.of_tomorrow").id)
+    with deployment.event_process(), deployment.tickwheel_worker():
+        with pytest.raises(NotRegistered, match=r"shop\.of_tomorrow"):
+            sent.get(timeout=60)
+        ended = deployment.ends(sent.id)
+    assert (sent.state, ended.state, ended.attempt) == ("FAILURE", "errored", 3)

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from functools import partial
 from typing import Annotated
 from urllib.parse import parse_qs, urlsplit
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import redis
 import typer
@@ -67,7 +66,6 @@ def celery(
     max_attempts: Annotated[
         int | None, typer.Option(help="Maximum number of attempts of each message. Default: the queue's.")
     ] = None,
-    timezone: Annotated[str, typer.Option(help="The Celery app's timezone, for ETAs without an offset.")] = "UTC",
     key_prefix: Annotated[str, typer.Option(help="The broker's global_keyprefix.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report which messages would be moved.")] = False,
 ) -> None:
@@ -81,10 +79,6 @@ def celery(
         raise InvalidArgument(
             "the URL of Celery's broker is missing: set --from or TICKWHEEL_FROM, like redis://localhost:6379/0"
         )
-    try:
-        zone = ZoneInfo(timezone)
-    except (ZoneInfoNotFoundError, ValueError) as error:
-        raise InvalidArgument(f"unknown time zone {timezone!r}: use a name like Europe/Berlin") from error
     reports: list[Report] = []
     has_begun = False
     try:
@@ -96,7 +90,7 @@ def celery(
                 _check_no_worker(source, key_prefix)
             for name in dict.fromkeys(queue or ["celery"]):
                 source_queue = CeleryQueue(client, name, key_prefix)
-                importer = _make_importer(source_queue, tickwheel, to or name, zone, max_attempts)
+                importer = _make_importer(source_queue, tickwheel, to or name, max_attempts)
                 has_begun = not dry_run
                 reports.append((importer.dry_run if dry_run else importer.run)(unacked=unacked))
             _warn(tickwheel, reports, dry_run=dry_run)
@@ -111,12 +105,10 @@ def _warn(tickwheel: Tickwheel, reports: list[Report], *, dry_run: bool) -> None
         warn_if_undriven(tickwheel)
 
 
-def _make_importer(
-    source: CeleryQueue, tickwheel: Tickwheel, name: str, zone: ZoneInfo, max_attempts: int | None
-) -> Importer:
+def _make_importer(source: CeleryQueue, tickwheel: Tickwheel, name: str, max_attempts: int | None) -> Importer:
     limit, create = _prepare(tickwheel, name)
     queue = tickwheel.queue(name)
-    return Importer(source, queue, zone, max_attempts=max_attempts, payload_limit=limit, before_move=create)
+    return Importer(source, queue, max_attempts=max_attempts, payload_limit=limit, before_move=create)
 
 
 def _prepare(tickwheel: Tickwheel, name: str) -> tuple[int, Callable[[], object]]:
