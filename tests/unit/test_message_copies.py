@@ -121,26 +121,35 @@ def test_messages_that_arrive_with_a_large_one_follow_in_their_order() -> None:
     assert copied_in[0] != copied_in[2]
 
 
-def test_a_small_message_waits_for_two_large_ones_of_another_caller_at_most() -> None:
-    async def copied_in() -> tuple[list[int], list[str]]:
-        library, copies = Library(), MessageCopies(name_caller)
-        order: list[str] = []
+def order_of(messages: Sequence[tuple[str, bytes]]) -> tuple[str, list[int]]:
+    """Return the callers in the order in which their messages are copied if all arrive at once, and the turns."""
+    library, copies = Library(), MessageCopies(name_caller)
+    order: list[str] = []
 
-        async def read(call: Call) -> None:
-            await copies.read(call)
-            order.append(call.caller)
+    async def read(call: Call) -> None:
+        await copies.read(call)
+        order.append(call.caller)
 
-        calls = [*(Call(library, LARGE, "a") for _ in range(10)), Call(library, SMALL, "b"), Call(library, SMALL, "c")]
-        reads = [asyncio.create_task(read(call)) for call in calls]
+    async def run() -> None:
+        reads = [asyncio.create_task(read(Call(library, message, caller))) for caller, message in messages]
         await asyncio.sleep(0)
         library.arrive()
         await asyncio.gather(*reads)
-        return library.copied_in, order
 
-    turns_of_copies, order = asyncio.run(copied_in())
-    assert order == ["a", "a", "b", "c", *"a" * 8]
-    # The small messages do not make the large ones share a turn.
-    assert len(set(turns_of_copies)) == 12
+    asyncio.run(run())
+    return "".join(order), library.copied_in
+
+
+def test_the_small_messages_of_a_caller_wait_for_two_large_ones_of_another_caller_at_most() -> None:
+    order, copied_in = order_of([*[("a", LARGE)] * 10, *[("b", SMALL)] * 30, ("c", SMALL)])
+    assert order == "aa" + "b" * 30 + "c" + "a" * 8
+    # The small messages do not make the large ones share a turn of the event loop.
+    assert len(set(copied_in)) == 41
+
+
+def test_many_small_messages_of_a_caller_let_the_large_ones_of_another_go_on() -> None:
+    order, _ = order_of([*[("a", LARGE)] * 4, *[("b", SMALL)] * 150])
+    assert order == "aa" + "b" * 64 + "a" + "b" * 64 + "a" + "b" * 22
 
 
 def test_a_read_that_is_cancelled_while_its_message_waits_copies_the_message() -> None:

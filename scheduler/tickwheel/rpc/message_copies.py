@@ -22,14 +22,17 @@ from tickwheel import limits
 # 8, 10 and 20 turns in all, for 0.1 s.
 _BYTES_OF_A_TURN: Final = 256 * 1024
 _MORE_TURNS_MAX: Final = 8
+# As many small messages are copied in about the time of one large message. If each message were a turn, the calls of a
+# caller with 64 small ones would wait for 1 s.
+_SMALL_COPIES: Final = 64
 
 
 class MessageCopies:
-    """The copies of messages in one event loop. After a large message, the others wait, and then follow: those of one
-    caller in their order, and one of each caller after the other.
+    """The copies of messages in one event loop. After a large message, the others wait, and then follow in turns of
+    their callers. The turn of a caller ends with a large message, or after `_SMALL_COPIES` small ones.
 
-    Small messages wait, too, because the size of a message is known only after its copy. So with the large messages of
-    one caller, a small message of another caller waits for two copies at most.
+    Small messages wait, too, because the size of a message is known only after its copy. So if one caller has large
+    messages, the small ones of another caller wait for two copies at most.
     """
 
     def __init__(self, name_caller: Callable[[Any], str]) -> None:
@@ -37,9 +40,10 @@ class MessageCopies:
         self._name_caller = name_caller
         # Invariant: if this is true, `_admit` is scheduled, or an admitted task is about to continue.
         self._is_busy = False
-        # The number of turns for which `_admit` waits.
+        # The number of turns of the event loop for which `_admit` waits.
         self._turns_left = 0
-        # By caller; the next message to be copied belongs to the first caller.
+        # By caller; it is the turn of the first caller, who has copied this number of messages in it.
+        self._copied = 0
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     @coroutine
@@ -51,6 +55,7 @@ class MessageCopies:
         """
         reading = context.read()
         cancelled: asyncio.CancelledError | None = None
+        caller: str | None = None
         try:
             arrival = reading.send(None)
             while True:
@@ -62,16 +67,20 @@ class MessageCopies:
                         continue
                     cancelled = error
                 if self._is_busy:
-                    cancelled = (yield from self._wait(self._name_caller(context))) or cancelled
+                    caller = self._name_caller(context)
+                    cancelled = (yield from self._wait(caller)) or cancelled
                     self._admit_later()
                 arrival = reading.send(None)
         except StopIteration as end:
             message = end.value
-        if isinstance(message, bytes) and len(message) > limits.UNCOUNTED_REQUEST_BYTES:
+        is_large = isinstance(message, bytes) and len(message) > limits.UNCOUNTED_REQUEST_BYTES
+        if is_large:
             self._turns_left = min(len(message) // _BYTES_OF_A_TURN, _MORE_TURNS_MAX)
             if not self._is_busy:
                 self._is_busy = True
                 self._admit_later()
+        if caller is not None:
+            self._count_copy(caller, is_large)
         if cancelled is not None:
             # The error is in a reference cycle with this frame.
             message = None
@@ -109,14 +118,21 @@ class MessageCopies:
             return
         while self._waiting:
             caller = next(iter(self._waiting))
-            line = self._waiting.pop(caller)
-            # The turns of cancelled tasks are done.
-            while line and line[0].done():
-                line.popleft()
-            if line:
-                line.popleft().set_result(None)
-                # The caller's next turn follows those of the other callers.
-                if line:
-                    self._waiting[caller] = line
+            line = self._waiting[caller]
+            turn = line.popleft()
+            if not line:
+                del self._waiting[caller]
+                self._copied = 0
+            # The futures of cancelled tasks are done.
+            if not turn.done():
+                turn.set_result(None)
                 return
         self._is_busy = False
+
+    def _count_copy(self, caller: str, is_large: bool) -> None:
+        """End the turn of the caller if it is over."""
+        self._copied += 1
+        if is_large or self._copied >= _SMALL_COPIES:
+            self._copied = 0
+            if line := self._waiting.pop(caller, None):
+                self._waiting[caller] = line
