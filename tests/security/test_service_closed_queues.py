@@ -12,7 +12,7 @@ from tests.support.command_stats import calls_of
 from tests.support.wait_until import eventually
 from tickwheel import LimitExceeded, Tickwheel, limits
 from tickwheel.redis.closed_queues import MAX_READ
-from tickwheel.service.call_limits import AnswerLimits
+from tickwheel.service.answer_limits import AnswerLimits
 from tickwheel.service.namespaces import Namespace
 from tickwheel.testing import PrivateServer
 from tickwheel.v1.message_service_pb2 import AwaitMessagesRequest, AwaitMessagesResponse

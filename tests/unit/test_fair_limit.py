@@ -7,9 +7,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tickwheel import LimitExceeded, limits
+from tickwheel.client.settings import ClientSettings
 from tickwheel.plan import ContinueWalk
-from tickwheel.service.call_limits import AnswerLimits, CallLimits, RequestLimits, Turn, peer_address
+from tickwheel.service.answer_limits import AnswerLimits, Turn
+from tickwheel.service.call_limits import CallLimits, RequestLimits, peer_address
 from tickwheel.service.fair_limit import FairLimit
+from tickwheel.service.method_table import METHOD_TABLE
+from tickwheel.service.server import Server
+from tickwheel.v1.message_service_pb2 import AwaitMessagesRequest, GetMessageRequest
 
 pytestmark = pytest.mark.unit
 
@@ -200,6 +205,41 @@ def test_the_turn_of_a_large_answer_does_not_end_early(monkeypatch: pytest.Monke
         await asyncio.gather(*tasks)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("rounds", [0, 20])
+def test_rounds_of_the_event_loop_pass_between_two_turns(rounds: int) -> None:
+    """In these rounds, the loop accepts the calls of others."""
+
+    async def measure() -> list[int]:
+        answers, passed = AnswerLimits(0, rounds), 0
+        call_limits = CallLimits(FairLimit(100, "calls"), RequestLimits())
+        begun: list[int] = []
+
+        def count() -> None:
+            nonlocal passed
+            passed += 1
+            asyncio.get_running_loop().call_soon(count)
+
+        async def call() -> None:
+            call_limits.take_place(Peer())
+            async with Turn(answers, 1):
+                begun.append(passed)
+
+        count()
+        await asyncio.gather(*(call() for _ in range(1 + 2 * limits.CALLER_ANSWERS)))
+        return begun
+
+    first, *_, last = asyncio.run(measure())
+    assert rounds <= last - first <= rounds + 5
+
+
+@pytest.mark.parametrize(("queues", "is_large"), [(1, False), (limits.UNCOUNTED_ITEMS, False), (100, True)])
+def test_the_checks_of_many_queues_have_turns_of_their_own(queues: int, is_large: bool) -> None:
+    server = Server(ClientSettings.validate("redis://127.0.0.1:1", "tw", None, None, None, None), "127.0.0.1:0")
+    row, request = METHOD_TABLE["AwaitMessages"], AwaitMessagesRequest(queues=["jobs"] * queues)
+    assert server._limits_of_answer(row, request) is (server._large_checks if is_large else server._checks)
+    assert server._limits_of_answer(METHOD_TABLE["GetMessage"], GetMessageRequest()) is server._answers
 
 
 def test_a_caller_may_send_one_large_request_whatever_others_send() -> None:

@@ -19,6 +19,7 @@ token_quota           limits of one token: message rate, waiting calls, expiry
 shared_quota          the use of tokens, counted over all processes of a service
 
 call_limits           places of calls, bytes of large requests, and the names of callers
+answer_limits         answers that are built at a time, and those that clients have not read
 fair_limit            limits that callers share, of which each leaves a part for others
 request_reader        the requests of a call, checked before they are parsed
 standard_services     health and reflection, with limits of their own

@@ -12,10 +12,9 @@ from urllib.parse import unquote
 
 from tickwheel import limits
 from tickwheel.errors import LimitExceeded
-from tickwheel.plan import ContinueWalk
 from tickwheel.rpc.message_copies import MessageCopies
 from tickwheel.service.authorization import CALL
-from tickwheel.service.fair_limit import CallerTurns, FairLimit, SizedTurn, SizedTurns
+from tickwheel.service.fair_limit import CallerTurns, FairLimit, SizedTurns
 from tickwheel.service.token_quota import RETRY_AFTER_MS, ConcurrencyLimit
 
 # Addresses with the same first 64 bits belong to one network, which can use all of them.
@@ -27,8 +26,6 @@ _PAUSE_S: Final = 0.005
 _NO_WAIT: Final = nullcontext()
 # The name under which the current call holds its place, and the context of the call, which ends with the call.
 PLACE: ContextVar[tuple[str, Any]] = ContextVar("place", default=("", None))
-# The turn of the current call.
-TURN: ContextVar["Turn | None"] = ContextVar("turn", default=None)
 
 
 class CallLimits:
@@ -52,7 +49,7 @@ class CallLimits:
         caller = "anybody" if is_nameless else name_caller(context)
         self.calls.take(caller)
         PLACE.set((caller, context))
-        _on_end_of_call(partial(self.calls.put_back, caller))
+        on_end_of_call(partial(self.calls.put_back, caller))
 
 
 class RequestLimits:
@@ -132,150 +129,6 @@ class Arrivals:
             loop.call_later(pause, self._watch, loop)
 
 
-class AnswerLimits:
-    """The limits of one process: for answers that it builds at a time, and for those that clients have not read."""
-
-    def __init__(self) -> None:
-        # An answer is counted when it is complete, so a caller can have more bytes than its share.
-        self.bytes = FairLimit(
-            limits.ANSWERS_BYTES,
-            "bytes of answers that its clients have not read",
-            min_share=limits.ANSWER_BYTES,
-            ignores_excess=True,
-        )
-        # Bytes of the answers that are built at a time, except for those whose caller has a turn.
-        self.building = 0
-        self._turns = SizedTurns(limits.CALLER_ANSWERS, limits.CALLER_HANGING_BYTES, limits.ANSWER_LINES)
-        self.walks = CallerTurns(limits.CALLER_WALKS)
-        # Whether the service stops: walks then do not wait for the rate of their caller.
-        self.is_draining = False
-        self._lines = CallerTurns(1)
-
-    def check(self) -> None:
-        """Raise LimitExceeded if the caller of the current call has left too many answers unread."""
-        if self._is_low:
-            return
-        self.bytes.check(name_current_caller())
-
-    async def wait(self) -> None:
-        """Wait while the caller of the current call has left too many answers unread. The calls of a caller end their
-        waits in the order in which these began, even if other calls of the caller leave answers unread all the time.
-        """
-        if self._is_low:
-            return
-        caller = name_current_caller()
-        async with self._lines.of(caller):
-            await self.bytes.wait(caller)
-
-    @property
-    def _is_low(self) -> bool:
-        """Whether there are so few bytes that no caller has too many. To name the caller would cost time."""
-        return self.bytes.total <= self.bytes.limit // 8
-
-    def turn(self, size: int) -> SizedTurn:
-        """Return a turn of the caller of the current call to build an answer of up to ``size`` bytes."""
-        return self._turns.turn(name_current_caller(), weight=size)
-
-    def count(self, answer: bytes) -> None:
-        """Count the answer of the current call until the task of the call ends."""
-        if len(answer) > limits.UNCOUNTED_ANSWER_BYTES:
-            caller = name_current_caller()
-            self.bytes.count(caller, len(answer))
-            _on_end_of_call(partial(self.bytes.put_back, caller, len(answer)))
-
-    @contextmanager
-    def count_written(self, size: int) -> Iterator[None]:
-        """Count an answer of a stream, of ``size`` bytes, in the ``with`` block, which writes the answer."""
-        caller = name_current_caller()
-        self.bytes.count(caller, size)
-        try:
-            yield
-        finally:
-            self.bytes.put_back(caller, size)
-
-
-class Turn:
-    """The right to build an answer of up to ``size`` bytes: to read its content from Redis, and to convert the content.
-    Use it in an ``async with`` statement, which raises LimitExceeded if the caller has left too many answers unread.
-    """
-
-    __slots__ = ("_answers", "_counted", "_is_continued", "_size", "_turn", "walk")
-
-    def __init__(self, answers: AnswerLimits, size: int) -> None:
-        self._answers = answers
-        self._size = size
-        self._counted = 0
-        self._turn: SizedTurn | None = None
-        # Held while the call continues a walk.
-        self.walk: asyncio.Semaphore | None = None
-        self._is_continued = False
-
-    async def __aenter__(self) -> None:
-        await self.begin()
-        TURN.set(self)
-
-    async def __aexit__(self, *_: object) -> None:
-        self.end()
-        TURN.set(None)
-
-    async def begin(self) -> None:
-        """Wait until the process may build the answer. Raises LimitExceeded if the caller has left too many unread."""
-        answers = self._answers
-        if answers.building and answers.building + self._size > limits.ANSWERS_AT_ONCE:
-            turn = answers.turn(self._size)
-            await turn.begin()
-            self._turn = turn
-        else:
-            answers.building += self._size
-            self._counted = self._size
-        try:
-            answers.check()
-        except LimitExceeded:
-            self.end()
-            raise
-
-    def end(self) -> None:
-        """End the turn, if the call has it, and the walk of the call."""
-        self._answers.building -= self._counted
-        self._counted = 0
-        if self._turn is not None:
-            self._turn.end()
-            self._turn = None
-        self._end_walk()
-
-    async def continue_walk(self, step: ContinueWalk) -> None:
-        """Charge the caller for the next round of the plan, which continues a walk. Before the second round of a
-        walk, wait for other walks of the caller, and wait for a short time until the rate allows a message.
-
-        Raises LimitExceeded as `begin` does, and the errors of `until_token_expires`.
-        """
-        caller, _ = CALL.get()
-        async with caller.until_token_expires():
-            if self.walk is not None:
-                caller.quota.charge(step.shards)
-            else:
-                # Calls that wait must not delay those that read messages.
-                self.end()
-                walk = self._answers.walks.of(name_current_caller())
-                await walk.acquire()
-                self.walk = walk
-                is_urgent = step.has_messages or self._answers.is_draining
-                await caller.quota.wait_and_take(step.shards, 0.0 if is_urgent else limits.WALK_WAIT_S)
-                await self.begin()
-        self._is_continued = True
-
-    def begin_step(self) -> None:
-        """Note that the next step of the plan begins. The walk ends unless the step continues it."""
-        if not self._is_continued:
-            self._end_walk()
-        self._is_continued = False
-
-    def _end_walk(self) -> None:
-        if self.walk is not None:
-            self.walk.release()
-            self.walk = None
-
-
 class WaitLimit(ConcurrencyLimit):
     """The limit of waiting calls. While a call waits, it counts as a waiting call instead of as another call of its
     caller.
@@ -322,7 +175,8 @@ def name_current_caller() -> str:
     return name_caller(PLACE.get()[1])
 
 
-def _on_end_of_call(put_back: Callable[[], None]) -> None:
+def on_end_of_call(put_back: Callable[[], None]) -> None:
+    """Call the function when the task of the current call ends."""
     # The library sends the answer in the task that runs the handler. So the task ends after the client has read the
     # answer, or after the connection has closed.
     task = asyncio.current_task()

@@ -11,8 +11,9 @@ import grpc
 
 from tickwheel import tracing
 from tickwheel.rpc.methods import Method
+from tickwheel.service.answer_limits import AnswerLimits
 from tickwheel.service.authorization import CALL
-from tickwheel.service.call_limits import AnswerLimits, name_caller
+from tickwheel.service.call_limits import name_caller
 from tickwheel.service.counters import Counters
 from tickwheel.service.method_table import METHOD_TABLE
 from tickwheel.service.repeated_calls import CallKind, RepeatedCalls

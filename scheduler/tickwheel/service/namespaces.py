@@ -22,10 +22,10 @@ from tickwheel.operations.server_info import find_vulnerabilities
 from tickwheel.plan import Effects, Plan
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools
 from tickwheel.redis.wakeup_task import WakeupTask
+from tickwheel.service.answer_limits import AnswerLimits, Turn
 from tickwheel.service.batching.coalescing_executor import CoalescingExecutor
 from tickwheel.service.batching.enqueue_batcher import EnqueueBatcher
 from tickwheel.service.batching.poll_coalescer import PollCoalescer
-from tickwheel.service.call_limits import AnswerLimits, Turn
 from tickwheel.service.counters import Counters
 from tickwheel.service.fair_limit import SizedTurns
 from tickwheel.v1.queue_service_pb2 import OpenNamespaceRequest

@@ -22,9 +22,10 @@ from tickwheel.rpc.status import DETAILS, error_to_status
 from tickwheel.runtime.event_loop import run_in_thread
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.service import grpc_options
+from tickwheel.service.answer_limits import AnswerLimits, Turn
 from tickwheel.service.authentication import AuthenticatingHandler
 from tickwheel.service.authorization import CALL, TokenStore
-from tickwheel.service.call_limits import AnswerLimits, CallLimits, RequestLimits, Turn, WaitLimit
+from tickwheel.service.call_limits import CallLimits, RequestLimits, WaitLimit
 from tickwheel.service.call_observer import CallObserver
 from tickwheel.service.counters import Counters
 from tickwheel.service.fair_limit import FairLimit
@@ -91,7 +92,7 @@ class Server:
         self._answers = AnswerLimits()
         # The turns of calls that read no messages. Such a call can last as long as a shard does not answer, so it must
         # not take the turns of answers. Its caller may have any number of unread answers.
-        self._checks = AnswerLimits()
+        self._checks, self._large_checks = AnswerLimits(), AnswerLimits(0, limits.ROUNDS_AFTER_CHECK)
         self._observer = CallObserver(self.counters, self._answers)
         self._server: grpc.aio.Server | None = None
         self._standard_services = StandardServices(
@@ -181,7 +182,7 @@ class Server:
         if self._token_reloader is not None:
             self._token_reloader.cancel()
         self._standard_services.drain()
-        self._answers.is_draining = self._checks.is_draining = True
+        self._answers.is_draining = self._checks.is_draining = self._large_checks.is_draining = True
         if self._messages is not None:
             self._messages.drain()
         if self._server is not None:
@@ -243,7 +244,7 @@ class Server:
             request = await requests.take_turn(size)
             try:
                 if row.answer_bytes:
-                    async with Turn(self._answers if row.reads_content else self._checks, row.answer_bytes):
+                    async with Turn(self._limits_of_answer(row, request), row.answer_bytes):
                         answer = await handle(request)
                 else:
                     answer = await handle(request)
@@ -252,6 +253,11 @@ class Server:
                 if cost := row.cost_at_end(request):
                     caller.quota.charge(cost)
             return answer
+
+    def _limits_of_answer(self, row: MethodRow, request: Any) -> AnswerLimits:
+        if row.reads_content:
+            return self._answers
+        return self._checks if len(request.queues) <= limits.UNCOUNTED_ITEMS else self._large_checks
 
     def _shards(self, request: Any) -> int:
         assert self._namespaces is not None

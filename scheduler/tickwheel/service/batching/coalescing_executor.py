@@ -15,8 +15,9 @@ from typing import Any, Final
 from tickwheel.errors import TickwheelError, Unavailable
 from tickwheel.plan import AwaitWakeup, Command, ContinueWalk, Reply, Request
 from tickwheel.redis.asyncio_executor import AsyncRedisExecutor
+from tickwheel.service.answer_limits import TURN
 from tickwheel.service.batching.micro_batcher import MicroBatcher
-from tickwheel.service.call_limits import PLACE, TURN
+from tickwheel.service.call_limits import PLACE
 from tickwheel.service.fair_limit import SizedTurns
 
 # With these limits, no plan waits long for other plans. A round with more requests, or a script call with more
