@@ -207,31 +207,26 @@ def test_the_turn_of_a_large_answer_does_not_end_early(monkeypatch: pytest.Monke
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("rounds", [0, 20])
-def test_rounds_of_the_event_loop_pass_between_two_turns(rounds: int) -> None:
-    """In these rounds, the loop accepts the calls of others."""
+def test_there_is_a_pause_between_two_turns() -> None:
+    """In the pause, the event loop accepts the calls of others."""
+    pause_s = 0.02
 
-    async def measure() -> list[int]:
-        answers, passed = AnswerLimits(0, rounds), 0
+    async def measure() -> list[float]:
+        answers = AnswerLimits(0, pause_s)
         call_limits = CallLimits(FairLimit(100, "calls"), RequestLimits())
-        begun: list[int] = []
-
-        def count() -> None:
-            nonlocal passed
-            passed += 1
-            asyncio.get_running_loop().call_soon(count)
+        begun: list[float] = []
 
         async def call() -> None:
             call_limits.take_place(Peer())
             async with Turn(answers, 1):
-                begun.append(passed)
+                begun.append(asyncio.get_running_loop().time())
 
-        count()
-        await asyncio.gather(*(call() for _ in range(1 + 2 * limits.CALLER_ANSWERS)))
+        await asyncio.gather(*(call() for _ in range(2 * limits.CALLER_ANSWERS)))
         return begun
 
-    first, *_, last = asyncio.run(measure())
-    assert rounds <= last - first <= rounds + 5
+    begun = asyncio.run(measure())
+    assert begun[limits.CALLER_ANSWERS] - begun[0] >= pause_s
+    assert begun == sorted(begun)
 
 
 @pytest.mark.parametrize(("queues", "is_large"), [(1, False), (limits.UNCOUNTED_ITEMS, False), (100, True)])

@@ -11,7 +11,7 @@ from tickwheel.errors import LimitExceeded
 from tickwheel.plan import ContinueWalk
 from tickwheel.service.authorization import CALL
 from tickwheel.service.call_limits import name_current_caller, on_end_of_call
-from tickwheel.service.fair_limit import CallerTurns, FairLimit, SizedTurn, SizedTurns, call_after_rounds
+from tickwheel.service.fair_limit import CallerTurns, FairLimit, SizedTurn, SizedTurns
 
 # The turn of the current call.
 TURN: ContextVar["Turn | None"] = ContextVar("turn", default=None)
@@ -20,13 +20,14 @@ TURN: ContextVar["Turn | None"] = ContextVar("turn", default=None)
 class AnswerLimits:
     """The limits of one process: for answers that it builds at a time, and for those that clients have not read."""
 
-    def __init__(self, at_once: int = limits.ANSWERS_AT_ONCE, rounds: int = 0) -> None:
-        """``at_once``: bytes of the answers that are built at a time, except for those whose caller has a turn.
+    def __init__(self, at_once: int = limits.ANSWERS_AT_ONCE, pause_s: float = 0.0) -> None:
+        """``at_once``: bytes of the answers that are built at a time, except for those whose caller has a turn. With 0,
+        each answer needs a turn.
 
-        Each turn ends this number of ``rounds`` of the event loop after its call has ended it: in a round, the loop
-        accepts calls of others.
+        The turn of a caller ends ``pause_s`` seconds after its call has ended it. Meanwhile, the event loop accepts
+        calls of others.
         """
-        self.at_once, self.rounds = at_once, rounds
+        self.at_once, self.pause_s = at_once, pause_s
         # An answer is counted when it is complete, so a caller can have more bytes than its share.
         self.bytes = FairLimit(
             limits.ANSWERS_BYTES,
@@ -66,12 +67,6 @@ class AnswerLimits:
     def turn(self, size: int) -> SizedTurn:
         """Return a turn of the caller of the current call to build an answer of up to ``size`` bytes."""
         return self._turns.turn(name_current_caller(), weight=size)
-
-    def release(self, counted: int, turn: SizedTurn | None) -> None:
-        """End a turn of a caller, or one that was counted with this number of bytes."""
-        self.building -= counted
-        if turn is not None:
-            turn.end()
 
     def count(self, answer: bytes) -> None:
         """Count the answer of the current call until the task of the call ends."""
@@ -118,7 +113,7 @@ class Turn:
     async def begin(self) -> None:
         """Wait until the process may build the answer. Raises LimitExceeded if the caller has left too many unread."""
         answers = self._answers
-        if answers.building and answers.building + self._size > answers.at_once:
+        if answers.building + self._size > answers.at_once and (answers.building or not answers.at_once):
             turn = answers.turn(self._size)
             await turn.begin()
             self._turn = turn
@@ -133,9 +128,14 @@ class Turn:
 
     def end(self) -> None:
         """End the turn, if the call has it, and the walk of the call."""
-        if self._counted or self._turn is not None:
-            call_after_rounds(self._answers.rounds, partial(self._answers.release, self._counted, self._turn))
-            self._counted, self._turn = 0, None
+        self._answers.building -= self._counted
+        self._counted = 0
+        if self._turn is not None:
+            if self._answers.pause_s:
+                asyncio.get_running_loop().call_later(self._answers.pause_s, self._turn.end)
+            else:
+                self._turn.end()
+            self._turn = None
         self._end_walk()
 
     async def continue_walk(self, step: ContinueWalk) -> None:

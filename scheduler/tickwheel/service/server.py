@@ -92,7 +92,7 @@ class Server:
         self._answers = AnswerLimits()
         # The turns of calls that read no messages. Such a call can last as long as a shard does not answer, so it must
         # not take the turns of answers. Its caller may have any number of unread answers.
-        self._checks, self._large_checks = AnswerLimits(), AnswerLimits(0, limits.ROUNDS_AFTER_CHECK)
+        self._checks, self._large_checks = AnswerLimits(), AnswerLimits(0, limits.PAUSE_AFTER_CHECK_S)
         self._observer = CallObserver(self.counters, self._answers)
         self._server: grpc.aio.Server | None = None
         self._standard_services = StandardServices(
