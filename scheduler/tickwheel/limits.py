@@ -124,8 +124,11 @@ CALLER_ITEMS = 500
 UNCOUNTED_ITEMS = 16
 # A call of `AwaitMessages` with more queues than `UNCOUNTED_ITEMS` takes the event loop for up to 3 ms at a time. Such
 # calls take turns (`CALLER_ANSWERS`), with a pause of this number of seconds after each. So 2,000 of them at once delay
-# the calls of others by 1 to 2 s.
+# the calls of others by 1.2 to 2 s.
 PAUSE_AFTER_CHECK_S = 0.004
+# If a shard does not answer, such calls go on without a turn (`CALLER_HANGING_BYTES`): 96 of them, each of which counts
+# as 256 KiB.
+HANGING_CHECKS_BYTES = 24 * 1024 * 1024
 # The longest turn of a read or of a request, in seconds. One that takes longer waits for a shard. The next ones of the
 # caller then begin.
 TURN_S = 0.1

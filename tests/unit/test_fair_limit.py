@@ -226,10 +226,36 @@ def test_there_is_a_pause_between_two_turns() -> None:
 
     begun = asyncio.run(measure())
     assert begun[limits.CALLER_ANSWERS] - begun[0] >= pause_s
-    assert begun == sorted(begun)
 
 
-@pytest.mark.parametrize(("queues", "is_large"), [(1, False), (limits.UNCOUNTED_ITEMS, False), (100, True)])
+def test_a_call_that_was_woken_waits_for_a_turn_only_before_it_reads() -> None:
+    async def run() -> None:
+        answers = AnswerLimits(0, 0.001)
+        CallLimits(FairLimit(100, "calls"), RequestLimits()).take_place(Peer())
+        others = [Turn(answers, 1) for _ in range(limits.CALLER_ANSWERS)]
+        woken = Turn(answers, 1)
+        await woken.begin()
+        # The call waits for messages.
+        woken.end()
+        await asyncio.gather(*(other.begin() for other in others))
+        await woken.begin_after_wait()
+        reading = asyncio.create_task(woken.begin_before_read())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not reading.done()
+        others[0].end()
+        async with asyncio.timeout(20):
+            await reading
+            # It has its turn now.
+            await woken.begin_before_read()
+        woken.end()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("queues", "is_large"), [(1, False), (limits.UNCOUNTED_ITEMS, False), (limits.UNCOUNTED_ITEMS + 1, True)]
+)
 def test_the_checks_of_many_queues_have_turns_of_their_own(queues: int, is_large: bool) -> None:
     server = Server(ClientSettings.validate("redis://127.0.0.1:1", "tw", None, None, None, None), "127.0.0.1:0")
     row, request = METHOD_TABLE["AwaitMessages"], AwaitMessagesRequest(queues=["jobs"] * queues)

@@ -20,12 +20,18 @@ TURN: ContextVar["Turn | None"] = ContextVar("turn", default=None)
 class AnswerLimits:
     """The limits of one process: for answers that it builds at a time, and for those that clients have not read."""
 
-    def __init__(self, at_once: int = limits.ANSWERS_AT_ONCE, pause_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        at_once: int = limits.ANSWERS_AT_ONCE,
+        pause_s: float = 0.0,
+        hanging_max: int = limits.CALLER_HANGING_BYTES,
+    ) -> None:
         """``at_once``: bytes of the answers that are built at a time, except for those whose caller has a turn. With 0,
         each answer needs a turn.
 
         The turn of a caller ends ``pause_s`` seconds after its call has ended it. Meanwhile, the event loop accepts
-        calls of others.
+        calls of others. With a pause, a call that was woken begins a turn only before it reads. ``hanging_max``: see
+        `SizedTurns`.
         """
         self.at_once, self.pause_s = at_once, pause_s
         # An answer is counted when it is complete, so a caller can have more bytes than its share.
@@ -37,7 +43,7 @@ class AnswerLimits:
         )
         # The bytes of the answers that are built at present without a turn of their caller.
         self.building = 0
-        self._turns = SizedTurns(limits.CALLER_ANSWERS, limits.CALLER_HANGING_BYTES, limits.ANSWER_LINES)
+        self._turns = SizedTurns(limits.CALLER_ANSWERS, hanging_max, limits.ANSWER_LINES)
         self.walks = CallerTurns(limits.CALLER_WALKS)
         # Whether the service stops: walks then do not wait for the rate of their caller.
         self.is_draining = False
@@ -91,7 +97,7 @@ class Turn:
     Use it in an ``async with`` statement, which raises LimitExceeded if the caller has left too many answers unread.
     """
 
-    __slots__ = ("_answers", "_counted", "_is_continued", "_size", "_turn", "walk")
+    __slots__ = ("_answers", "_counted", "_is_continued", "_is_put_off", "_size", "_turn", "walk")
 
     def __init__(self, answers: AnswerLimits, size: int) -> None:
         self._answers = answers
@@ -101,6 +107,7 @@ class Turn:
         # Held while the call continues a walk.
         self.walk: asyncio.Semaphore | None = None
         self._is_continued = False
+        self._is_put_off = False
 
     async def __aenter__(self) -> None:
         await self.begin()
@@ -125,6 +132,21 @@ class Turn:
         except LimitExceeded:
             self.end()
             raise
+
+    async def begin_after_wait(self) -> None:
+        """Begin the turn that the call has ended before it waited for messages, or put this off until its next read:
+        most calls that are woken do not read.
+        """
+        if self._answers.pause_s:
+            self._is_put_off = True
+        else:
+            await self.begin()
+
+    async def begin_before_read(self) -> None:
+        """Begin the turn if `begin_after_wait` has put this off."""
+        if self._is_put_off:
+            self._is_put_off = False
+            await self.begin()
 
     def end(self) -> None:
         """End the turn, if the call has it, and the walk of the call."""

@@ -31,7 +31,7 @@ class MethodRow:
     call or, for a batch, of an item, in messages. ``action`` names the metric that counts messages of the RPC, for
     example ``enqueued``; it is empty if there is no such metric. ``count`` computes the number of these messages from a
     request and its response. ``answer_bytes`` is above 0 if an answer can be large: the size of its turn
-    (`call_limits.Turn`). It is also above 0 if many calls can be woken at the same time, of which few may read at a
+    (`answer_limits.Turn`). It is also above 0 if many calls can be woken at the same time, of which few may read at a
     time. Calls that do not read the content of messages (``reads_content``) have turns of their own. The handlers of
     dequeues take their turns themselves. A call that ``reads_all_shards``, or writes to all, costs the sum of what each
     costs, if this is more than ``charge``; ``shard_cost`` returns the cost of a shard for a request. For a batch, each

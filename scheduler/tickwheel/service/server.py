@@ -90,9 +90,10 @@ class Server:
         self._clock, self._created_shards = clock, created_shards
         self.counters = Counters()
         self._answers = AnswerLimits()
-        # The turns of calls that read no messages. Such a call can last as long as a shard does not answer, so it must
-        # not take the turns of answers. Its caller may have any number of unread answers.
-        self._checks, self._large_checks = AnswerLimits(), AnswerLimits(0, limits.PAUSE_AFTER_CHECK_S)
+        # Calls that read no messages can last as long as a shard does not answer, so they must not take the turns of
+        # answers. Their callers may have any number of unread answers.
+        self._checks = AnswerLimits()
+        self._large_checks = AnswerLimits(0, limits.PAUSE_AFTER_CHECK_S, limits.HANGING_CHECKS_BYTES)
         self._observer = CallObserver(self.counters, self._answers)
         self._server: grpc.aio.Server | None = None
         self._standard_services = StandardServices(
@@ -255,9 +256,8 @@ class Server:
             return answer
 
     def _limits_of_answer(self, row: MethodRow, request: Any) -> AnswerLimits:
-        if row.reads_content:
-            return self._answers
-        return self._checks if len(request.queues) <= limits.UNCOUNTED_ITEMS else self._large_checks
+        checks = self._answers if row.reads_content else self._checks
+        return self._large_checks if checks is self._checks and len(request.queues) > limits.UNCOUNTED_ITEMS else checks
 
     def _shards(self, request: Any) -> int:
         assert self._namespaces is not None

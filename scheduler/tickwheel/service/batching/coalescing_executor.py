@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tickwheel.errors import TickwheelError, Unavailable
-from tickwheel.plan import AwaitWakeup, Command, ContinueWalk, Reply, Request
+from tickwheel.plan import AwaitWakeup, Command, ContinueWalk, Reply, Request, Round
 from tickwheel.redis.asyncio_executor import AsyncRedisExecutor
 from tickwheel.service.answer_limits import TURN
 from tickwheel.service.batching.micro_batcher import MicroBatcher
@@ -61,13 +61,15 @@ class CoalescingExecutor(AsyncRedisExecutor):
         if isinstance(step, ContinueWalk):
             return await turn.continue_walk(step)
         turn.begin_step()
+        if isinstance(step, Round):
+            await turn.begin_before_read()
         if not isinstance(step, AwaitWakeup):
             return await super()._execute_step(step, already_applied, timeout_s, is_stopped)
         # Calls that wait for messages must not delay those that read messages.
         turn.end()
         await super()._execute_step(step, already_applied, timeout_s)
         try:
-            await turn.begin()
+            await turn.begin_after_wait()
         except BaseException:
             step.waiter.restore()
             raise
