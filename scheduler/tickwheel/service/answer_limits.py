@@ -22,18 +22,19 @@ class AnswerLimits:
 
     def __init__(
         self,
-        at_once: int = limits.ANSWERS_AT_ONCE,
+        at_once: int | None = None,
         pause_s: float = 0.0,
-        hanging_max: int = limits.CALLER_HANGING_BYTES,
+        hanging_max: int | None = None,
     ) -> None:
-        """``at_once``: bytes of the answers that are built at a time, except for those whose caller has a turn. With 0,
-        each answer needs a turn.
+        """``at_once``: bytes of the answers that are built at a time, except for those whose caller has a turn; by
+        default `limits.ANSWERS_AT_ONCE`. With 0, each answer needs a turn.
 
         The turn of a caller ends ``pause_s`` seconds after its call has ended it. Meanwhile, the event loop accepts
         calls of others. With a pause, a call that was woken begins a turn only before it reads. ``hanging_max``: see
-        `SizedTurns`.
+        `SizedTurns`; by default `limits.CALLER_HANGING_BYTES`.
         """
-        self.at_once, self.pause_s = at_once, pause_s
+        self.at_once = limits.ANSWERS_AT_ONCE if at_once is None else at_once
+        self.pause_s = pause_s
         # An answer is counted when it is complete, so a caller can have more bytes than its share.
         self.bytes = FairLimit(
             limits.ANSWERS_BYTES,
@@ -43,6 +44,8 @@ class AnswerLimits:
         )
         # The bytes of the answers that are built at present without a turn of their caller.
         self.building = 0
+        if hanging_max is None:
+            hanging_max = limits.CALLER_HANGING_BYTES
         self._turns = SizedTurns(limits.CALLER_ANSWERS, hanging_max, limits.ANSWER_LINES)
         self.walks = CallerTurns(limits.CALLER_WALKS)
         # Whether the service stops: walks then do not wait for the rate of their caller.
