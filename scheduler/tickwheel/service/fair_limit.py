@@ -4,7 +4,7 @@ import asyncio
 import math
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 from weakref import WeakValueDictionary
@@ -274,11 +274,3 @@ class _Line:
 
     def _has_room(self, size: int) -> bool:
         return not self._taken or self._taken + size <= self._limit
-
-
-def call_after_rounds(rounds: int, function: Callable[[], None]) -> None:
-    """Call the function after this number of rounds of the event loop."""
-    if rounds:
-        asyncio.get_running_loop().call_soon(call_after_rounds, rounds - 1, function)
-    else:
-        function()

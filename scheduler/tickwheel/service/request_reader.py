@@ -18,7 +18,6 @@ from tickwheel.rpc.methods import Method
 from tickwheel.rpc.request_form import RequestForm
 from tickwheel.runtime.event_loop import abandon
 from tickwheel.service.call_limits import CallLimits, name_caller
-from tickwheel.service.fair_limit import call_after_rounds
 from tickwheel.service.method_table import MethodRow, Shards, one_shard
 from tickwheel.service.token_quota import RETRY_AFTER_MS, TokenQuota
 from tickwheel.storage.trace_context import TRACEPARENT
@@ -226,7 +225,7 @@ class RequestReader:
             self._limits.requests.bytes.put_back(self._sender, self._held_bytes)
             self._held_bytes = 0
         while self._ends_of_turns:
-            call_after_rounds(rounds, self._ends_of_turns.pop())
+            _call_after_rounds(rounds, self._ends_of_turns.pop())
 
 
 async def read_until_drained(requests: AsyncIterator[T], drained: asyncio.Event) -> AsyncIterator[T]:
@@ -273,6 +272,14 @@ def _inherit_trace(request: Any, trace: dict[str, str]) -> None:
     for message in new:
         if TRACEPARENT not in message.metadata:
             message.metadata.update(trace)
+
+
+def _call_after_rounds(rounds: int, function: Callable[[], None]) -> None:
+    """Call the function after this number of rounds of the event loop."""
+    if rounds:
+        asyncio.get_running_loop().call_soon(_call_after_rounds, rounds - 1, function)
+    else:
+        function()
 
 
 async def take_quota(requests: RequestReader, quota: TokenQuota, row: MethodRow, shards: Shards) -> AsyncIterator[Any]:

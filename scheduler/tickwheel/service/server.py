@@ -183,7 +183,7 @@ class Server:
         if self._token_reloader is not None:
             self._token_reloader.cancel()
         self._standard_services.drain()
-        self._answers.is_draining = self._checks.is_draining = self._large_checks.is_draining = True
+        self._answers.is_draining = True
         if self._messages is not None:
             self._messages.drain()
         if self._server is not None:

@@ -28,6 +28,11 @@ def client(deployment: Shop) -> Iterator[Any]:
         yield celery
 
 
+def create_queue_of_three_attempts(deployment: Shop) -> None:
+    options: Any = {"backoff": timedelta(milliseconds=50), "payload_limit": limits.PAYLOAD_BYTES_MAX}
+    deployment.tickwheel.create_queue("celery", max_attempts=3, **options)
+
+
 def test_a_call_that_is_sent_without_the_task_follows_the_route(deployment: Shop, client: Any) -> None:
     client.send_task("shop.note", ("before",))
     assert deployment.broker.llen("celery") == 1
@@ -42,9 +47,7 @@ def test_a_call_that_is_sent_without_the_task_fails_if_its_process_dies_in_every
 ) -> None:
     route("shop.killed_often", "tickwheel")
     # Two runs, and an attempt that records the failure. The task allows more.
-    short = timedelta(milliseconds=50)
-    payload_limit = limits.PAYLOAD_BYTES_MAX
-    deployment.tickwheel.create_queue("celery", max_attempts=3, backoff=short, payload_limit=payload_limit)
+    create_queue_of_three_attempts(deployment)
     sent = shop.killed_often.AsyncResult(client.send_task("shop.killed_often").id)
     with deployment.event_process(), deployment.tickwheel_worker():
         with pytest.raises(WorkerLostError, match="its worker process was ended by SIGKILL"):
@@ -57,9 +60,7 @@ def test_a_call_that_is_sent_without_the_task_fails_if_its_process_dies_in_every
 
 def test_a_call_of_a_task_that_no_worker_has_ends(deployment: Shop, client: Any) -> None:
     route("shop.of_tomorrow", "tickwheel")
-    short = timedelta(milliseconds=50)
-    payload_limit = limits.PAYLOAD_BYTES_MAX
-    deployment.tickwheel.create_queue("celery", max_attempts=3, backoff=short, payload_limit=payload_limit)
+    create_queue_of_three_attempts(deployment)
     sent = shop.note.AsyncResult(client.send_task("shop.of_tomorrow").id)
     with deployment.event_process(), deployment.tickwheel_worker():
         with pytest.raises(NotRegistered, match=r"shop\.of_tomorrow"):
