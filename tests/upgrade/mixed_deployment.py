@@ -84,8 +84,16 @@ class Component:
     @property
     def lines(self) -> list[str]:
         """What the process, and its predecessors of the same name, have written."""
-        files = (self.process.log_path, self.folder / "notes")
-        return [line for path in files if path.exists() for line in path.read_text(errors="replace").splitlines()]
+        return [line for path in self._files for line in path.read_text(errors="replace").splitlines()]
+
+    @property
+    def written_bytes(self) -> int:
+        """The length of `lines`. A test may read it every 20 ms: the files reach megabytes."""
+        return sum(path.stat().st_size for path in self._files)
+
+    @property
+    def _files(self) -> list[Path]:
+        return [path for path in (self.process.log_path, self.folder / "notes") if path.exists()]
 
 
 class MixedDeployment:

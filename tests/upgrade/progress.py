@@ -6,7 +6,10 @@ from tests.upgrade.mixed_deployment import MixedDeployment
 
 
 def has_progressed(deployment: MixedDeployment) -> Callable[[], bool]:
-    """Return a function that returns whether each consumer and worker has finished messages since this call."""
+    """Return a function that returns whether each consumer and worker has finished messages since this call.
+
+    Each of them writes a line for each message.
+    """
     finishing = [*deployment.consumers, *deployment.workers]
-    before = [len(component.lines) for component in finishing]
-    return lambda: all(len(c.lines) > count for c, count in zip(finishing, before, strict=True))
+    before = [component.written_bytes for component in finishing]
+    return lambda: all(c.written_bytes > count for c, count in zip(finishing, before, strict=True))
