@@ -38,7 +38,7 @@ def main() -> None:
         # A restarted producer sends new messages, not the ids of its predecessor again.
         prefix = f"{name}-{os.getpid()}"
         for n in count():
-            if stopping.wait(0.1):
+            if stopping.wait(0.4):
                 break
             delay = timedelta(milliseconds=chance.choice([0, 5, 100, 2_000, 6_000]))
             for result in jobs.enqueue_many(
@@ -47,8 +47,7 @@ def main() -> None:
                 print_line("sent jobs", result.id)
             project = f"p{chance.randrange(PROJECTS)}"
             print_line("sent videos", videos.enqueue(id=f"{prefix}-{n}", metadata={"project": project}).id)
-            if n % 5 == 0:
-                print_line("sent tasks", note.later(delay, n).id)
+            print_line("sent tasks", note.later(delay, n).id)
     app.close()
 
 
