@@ -80,9 +80,11 @@ def test_a_child_that_fails_is_restarted_although_it_may_end() -> None:
 
 def test_a_child_is_not_left_behind_if_nobody_can_watch_it(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
+    # The children of other tests, which may run on.
+    before = set(child_process._children)
 
     def refuse(thread: threading.Thread) -> None:
-        started.extend(child._process.pid for child in child_process._children)
+        started.extend(child._process.pid for child in set(child_process._children) - before)
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)

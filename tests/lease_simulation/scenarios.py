@@ -155,7 +155,8 @@ def run(
     world = World(seed, ranks=[*ranks], shards=shards, mutants=mutants, noise=0, has_load=has_load, end_ms=END_MS)
     begin = FAULT_AT_MS + world.events.random.uniform(0, LEASE_MS / 4)
     before: dict[str, int] = {}
-    undriven = [0.0] * shards
+    # For how long each shard without a driver has had none, in ms.
+    undriven: dict[int, float] = {}
     longest = 0.0
 
     def start() -> None:
@@ -165,10 +166,9 @@ def run(
         inject(world, leader)
 
     def watch() -> None:
-        nonlocal longest
-        for n in range(shards):
-            undriven[n] = 0.0 if world.is_driven(n) else undriven[n] + 2
-            longest = max(longest, undriven[n])
+        nonlocal longest, undriven
+        undriven = {n: undriven.get(n, 0.0) + 2 for n in world.undriven_shards()}
+        longest = max([longest, *undriven.values()])
         if world.events.now < begin + WATCHED_MS:
             world.events.after(2, watch)
 
