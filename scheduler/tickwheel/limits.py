@@ -123,8 +123,8 @@ SHARDS_OF_A_GROUP = 32
 CALLER_ITEMS = 500
 UNCOUNTED_ITEMS = 16
 # A call of `AwaitMessages` with more queues than `UNCOUNTED_ITEMS` takes the event loop for up to 3 ms at a time. Such
-# calls take turns (`CALLER_ANSWERS`), with a pause of this number of seconds after each. So 2,000 of them at once delay
-# the calls of others by 1.2 to 2 s.
+# calls take turns (`CALLER_ANSWERS`), with a pause of this number of seconds after each, which is up to four times as
+# long while the event loop is busy. So 2,000 of them at once delay the calls of others by 0.6 to 1.4 s.
 PAUSE_AFTER_CHECK_S = 0.004
 # If a shard does not answer, such calls go on without a turn (`CALLER_HANGING_BYTES`): 96 of them, each of which counts
 # as 256 KiB.

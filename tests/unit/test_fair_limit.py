@@ -1,6 +1,7 @@
 """A shared limit: one caller gets half of the places, and each next caller half of those that are left."""
 
 import asyncio
+import time
 from contextlib import suppress
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, strategies as st
 from tickwheel import LimitExceeded, limits
 from tickwheel.client.settings import ClientSettings
 from tickwheel.plan import ContinueWalk
+from tickwheel.service import answer_limits
 from tickwheel.service.answer_limits import AnswerLimits, Turn
 from tickwheel.service.call_limits import CallLimits, RequestLimits, peer_address
 from tickwheel.service.fair_limit import FairLimit
@@ -226,6 +228,27 @@ def test_there_is_a_pause_between_two_turns() -> None:
 
     begun = asyncio.run(measure())
     assert begun[limits.CALLER_ANSWERS] - begun[0] >= pause_s
+
+
+@pytest.mark.parametrize(("share", "pauses"), [(0.0, 1), (0.7, 1), (0.9, 4)], ids=["idle", "two turns", "busy"])
+def test_the_pause_between_two_turns_is_longer_while_the_event_loop_is_busy(
+    share: float, pauses: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def count_pauses() -> float:
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+        read: list[float] = []
+
+        def thread_time() -> float:
+            read.append(share * loop.time())
+            return read[-1]
+
+        monkeypatch.setattr(time, "thread_time", thread_time)
+        answer_limits._call_after_pauses(0.001, done.set)
+        await done.wait()
+        # It is read at the begin and at the end of each pause.
+        return len(read) / 2
+
+    assert asyncio.run(count_pauses()) == pauses
 
 
 def test_a_call_that_was_woken_waits_for_a_turn_only_before_it_reads() -> None:

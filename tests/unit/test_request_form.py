@@ -11,8 +11,9 @@ from hypothesis import given, strategies as st
 
 from bench.harness.large_requests import CHEAP, hostile_requests, legal_requests, varint
 from tickwheel import InvalidArgument, limits
+from tickwheel.rpc.field_walk import is_pair
 from tickwheel.rpc.methods import METHODS
-from tickwheel.rpc.request_form import _UNCOUNTED_ENTRIES, ITEMS_MAX, RequestForm, _is_pair, is_map
+from tickwheel.rpc.request_form import _UNCOUNTED_ENTRIES, ITEMS_MAX, RequestForm, is_map
 from tickwheel.v1 import message_pb2 as messages, message_service_pb2 as calls
 
 pytestmark = pytest.mark.unit
@@ -216,6 +217,29 @@ def test_many_entries_of_a_map_are_counted_in_a_small_request(
         form.parse(many)
 
 
+@pytest.mark.parametrize("long_tags", [False, True], ids=["short tags", "long tags"])
+@pytest.mark.parametrize(("name", "field"), LISTS)
+def test_many_items_in_a_small_request_are_counted_before_it_is_parsed(name: str, field: str, long_tags: bool) -> None:
+    descriptor = METHODS[name].request.DESCRIPTOR.fields_by_name[field]
+    tag = descriptor.number << 3 | 2
+    first = bytes([tag | 128, 0]) if long_tags else bytes([tag])
+    # The items are empty, or one byte of a packed list.
+    many = (first + (b"\x01\x01" if descriptor.enum_type else b"\0")) * 16_000
+    form = RequestForm(METHODS[name].request)
+    form._kind = None  # It cannot be parsed.
+    assert len(many) <= limits.UNCOUNTED_REQUEST_BYTES
+    with pytest.raises(InvalidArgument, match=rf"a call takes at most \d+ {field}, and the request has more"):
+        form.parse(many)
+
+
+def test_the_items_of_a_list_inside_a_small_request_are_counted_before_it_is_parsed() -> None:
+    form = RequestForm(METHODS["CreateQueue"].request)
+    request = form._kind(queue="jobs", settings={"indexed": {"keys": ["a"] * 1_000}})
+    form._kind = None
+    with pytest.raises(InvalidArgument, match=f"a call takes at most {limits.PAIRS_MAX} keys, and the request has"):
+        form.parse(request.SerializeToString())
+
+
 TEXTS: list[tuple[str, Any]] = [
     ("EnqueueBatch", {"namespace": "a" * 70_000}),
     ("Release", {"request_id": "-_" * 2_000_000 + "a:1"}),
@@ -312,7 +336,7 @@ PARTS = st.one_of(
 @given(st.lists(PARTS, max_size=6).map(b"".join).filter(lambda body: len(body) > 3))
 def test_an_entry_that_is_taken_for_a_pair_has_no_other_fields(body: bytes) -> None:
     # As in a request, other fields follow the entry.
-    if not _is_pair(body + UNKNOWN * 200, 0, len(body)):
+    if not is_pair(body + UNKNOWN * 200, 0, len(body)):
         return
     is_text = body[0] == KEY[0]
     kind: Any = messages.NewMessage if is_text else calls.CompleteRequest

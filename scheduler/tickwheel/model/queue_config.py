@@ -186,11 +186,11 @@ def parse(settings: Mapping[str, Any], base: QueueConfig | None = None) -> Queue
     if indexed is not None:
         if not isinstance(indexed, list | tuple | set | frozenset):
             raise InvalidArgument(f"indexed must be a list, tuple or set of str, not {validation.preview(indexed)}")
+        # Before the check of each key, which takes time.
+        validation.integer("the number of keys in indexed", len(indexed), 0, limits.PAIRS_MAX)
         for name in indexed:
             _check_key("a key of indexed", name)
-        names = sorted({validation.to_plain_str(name) for name in indexed})
-        validation.integer("the number of keys in indexed", len(names), 0, limits.PAIRS_MAX)
-        values["indexed"] = tuple(names)
+        values["indexed"] = tuple(sorted({validation.to_plain_str(name) for name in indexed}))
     for name, (minimum, maximum) in _DURATIONS.items():
         if settings.get(name) is not None:
             values[f"{name}_ms"] = validation.duration_ms(name, settings[name], minimum, maximum)

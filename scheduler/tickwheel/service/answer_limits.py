@@ -1,10 +1,12 @@
 """The limits of answers: how many a process builds at a time, and how many its clients have not read."""
 
 import asyncio
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
+from typing import Final
 
 from tickwheel import limits
 from tickwheel.errors import LimitExceeded
@@ -13,6 +15,10 @@ from tickwheel.service.authorization import CALL
 from tickwheel.service.call_limits import name_current_caller, on_end_of_call
 from tickwheel.service.fair_limit import CallerTurns, FairLimit, SizedTurn, SizedTurns
 
+# A pause is repeated up to as many times while the thread of the event loop uses more than this share of its time. The
+# checks of two turns use less.
+_PAUSES: Final = 4
+_BUSY: Final = 0.8
 # The turn of the current call.
 TURN: ContextVar["Turn | None"] = ContextVar("turn", default=None)
 
@@ -29,9 +35,11 @@ class AnswerLimits:
         """``at_once``: bytes of the answers that are built at a time, except for those whose caller has a turn; by
         default `limits.ANSWERS_AT_ONCE`. With 0, each answer needs a turn.
 
-        The turn of a caller ends ``pause_s`` seconds after its call has ended it. Meanwhile, the event loop accepts
-        calls of others. With a pause, a call that was woken begins a turn only before it reads. ``hanging_max``: see
-        `SizedTurns`; by default `limits.CALLER_HANGING_BYTES`.
+        The turn of a caller ends ``pause_s`` seconds after its call has ended it, or up to four times as late if the
+        event loop is busy. Meanwhile, the event loop accepts calls of others. With a pause, a call that was woken
+        begins a turn only before it reads.
+
+        ``hanging_max``: see `SizedTurns`; by default `limits.CALLER_HANGING_BYTES`.
         """
         self.at_once = limits.ANSWERS_AT_ONCE if at_once is None else at_once
         self.pause_s = pause_s
@@ -157,7 +165,7 @@ class Turn:
         self._counted = 0
         if self._turn is not None:
             if self._answers.pause_s:
-                asyncio.get_running_loop().call_later(self._answers.pause_s, self._turn.end)
+                _call_after_pauses(self._answers.pause_s, self._turn.end)
             else:
                 self._turn.end()
             self._turn = None
@@ -194,3 +202,18 @@ class Turn:
         if self.walk is not None:
             self.walk.release()
             self.walk = None
+
+
+def _call_after_pauses(pause_s: float, do: Callable[[], None], left: int = _PAUSES) -> None:
+    """Call a function after a pause, or after up to ``left`` pauses as long as the event loop is busy."""
+    loop = asyncio.get_running_loop()
+    begin, used = loop.time(), time.thread_time()
+
+    def end() -> None:
+        is_busy = time.thread_time() - used > _BUSY * (loop.time() - begin)
+        if is_busy and left > 1:
+            _call_after_pauses(pause_s, do, left - 1)
+        else:
+            do()
+
+    loop.call_later(pause_s, end)
